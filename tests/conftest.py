@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import gc
 import os
+import shlex
 import shutil
 import signal
 import tempfile
@@ -17,6 +19,7 @@ import pytest
 from dagc.build.mpi import YIELDING
 from dagc.build.toolchain import MPIKind
 from tests.examples import register_profiles
+from tests.precompiled import precompiled_flags
 
 Compare = Callable[[Path, str], None]
 
@@ -47,6 +50,13 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_collection_finish() -> None:
+    """The modules and tests of this process live until it ends: the garbage collector need not look at them again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -85,5 +95,6 @@ def unoptimised() -> Iterator[None]:
     tests/emit/test_bench.py (every kind of op), and one program of tests/measure/test_compile.py.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DAGC_CXXFLAGS", f"{os.environ.get('DAGC_CXXFLAGS', '')} -O0")
+        flags = [os.environ.get("DAGC_CXXFLAGS", ""), "-O0", *map(shlex.quote, precompiled_flags())]
+        patch.setenv("DAGC_CXXFLAGS", " ".join(flags))
         yield

@@ -77,6 +77,16 @@ def test_every_reader_names_the_same_best(name: str, misled: Path, tmp_path: Pat
     assert found == dict.fromkeys(found, expected)
 
 
+def test_explain_and_best_print_one_estimate(misled: Path) -> None:
+    """From measurements that did not choose it: not the median of all."""
+    subject = _Subject(Loaded(misled))
+    printed = re.search(r"^best +([\d.]+) us", results_recipe.best(misled, only_print=True))
+    assert printed is not None
+    assert f"{subject.value * 1e6:.4g}" == f"{float(printed[1]):.4g}"
+    results = load(misled)
+    assert subject.value != ranking(results)[0].value(results.reference)
+
+
 def test_the_page_marks_the_best_and_says_why_lower_times_are_not(misled: Path, tmp_path: Path) -> None:
     results_recipe.report(misled, tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()

@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from dagc.base.errors import counted
 from dagc.base.resources import names_in
 from dagc.choice.extent import Extent
 from dagc.choice.feature import Feature, offered
@@ -333,8 +334,8 @@ def unit_chooser(
     model stands beside what it measured), any other has no model. `fits`: counts that were fitted to hardware counters.
     `selector`: its labels are indices of `settings`.
 
-    Where the kernel's text cannot be read, or what the model needs is not known when the program runs, the chooser has
-    no model and its `note` says why.
+    If the kernel's text cannot be read, or the model needs values that are not known when the program runs, the chooser
+    has no model. Measured sizes without one of the features are skipped. `note` reports both.
     """
     method = "volume" if method in names_in("lab/strategies") else method
     op, program = op_of(graph, unit), graph.program
@@ -345,12 +346,11 @@ def unit_chooser(
     except RecursionError:
         programs = _Programs(None, None, "no model: its text is nested too deeply to be read")
     learned = set(selector.data if selector is not None else ())
-    data = _data(programs) | learned
     unknown = sorted(_asked(programs.model, programs.launchable) - set(columns) - set(features))
-    unknown += sorted(n for n in data & set(features) if any(n not in at for at, _ in anchors))
     if unknown:
-        programs = _Programs(None, None, f"no model: it depends on {', '.join(unknown)}, which it cannot see")
-        data = learned
+        programs = _Programs(None, None, f"no model: it depends on {', '.join(unknown)}, not known before the dag runs")
+    data = _data(programs) | learned
+    programs = replace(programs, note="; ".join(filter(None, (programs.note, _without(data & set(features), anchors)))))
     measured = {n for at, _ in anchors for n in at}
     data |= whole_parameters(program, measured)
     names = sorted(data or _sizes_among(program, measured))
@@ -363,6 +363,15 @@ def unit_chooser(
         launchable if launchable is not None and launchable.parameters else None, placed, selector,
         Extent.of(dict(zip(names, anchor.data, strict=True)) for anchor in placed), programs.note,
     )  # fmt: skip
+
+
+def _without(names: set[str], anchors: Sequence[tuple[Mapping[str, float], Settings]]) -> str:
+    """A note on measured sizes that lack one of these features: they are not anchors."""
+    sizes = [{n for n in names if n not in at} for at, _ in anchors]
+    lacking = sorted(set().union(*sizes))
+    if not lacking:
+        return ""
+    return f"{counted(sum(map(bool, sizes)), 'measured size')} skipped: not known there: {', '.join(lacking)}"
 
 
 def _placed(

@@ -1,12 +1,12 @@
-"""Rounds of a loop that are issued alike, as a block that a `for` repeats.
+"""Rolls equal rounds of a loop into a block that a `for` repeats.
 
-Rounds are alike where they issue the same ops with the same data on the same streams, and wait for the same records.
-Buffers that alternate make every second round alike, and the block two rounds. The first rounds wait for less and the
-last record less, so these stay beside the loop. Events are used again round by round, each only when everything that
-waits for its earlier record has been issued: a wait is for the last record that was issued before it.
+Rounds are equal if they issue the same ops with the same data on the same streams, and wait for the same records. With
+alternating buffers every second round is equal, and a block has two rounds. The first rounds wait for fewer records and
+the last ones record fewer events, so they stay outside the loop. Events are reused from round to round, each only after
+all waits for its earlier record have been issued: a wait is for the last record issued before it.
 
-What a round shares with others then, it uses on one stream or on the CPU, so in order: scratch memory, requests and
-groups. Messages of different rounds have one tag; those between two ranks arrive in the order in which they are posted.
+Everything else that rounds share (scratch memory, requests, groups) is used on one stream or on the CPU, and therefore
+in order. Messages of different rounds have the same tag; those between two ranks arrive in the order of their posts.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Traversal
 
 MOST = 4  # rounds of a block
 
-# The new name of each event: of a loop (segment, what it follows, round modulo the block), else the event itself.
+# The new name of each event: in a loop (segment, preceding op, count, round modulo the block), else the event itself.
 _Names: TypeAlias = dict[Event, Hashable]
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """`length` entries from `start`, `times` times. The loop's variable begins with `first` and grows by `step`."""
+    """`length` entries from `start`, repeated `times` times. The loop variable runs from `first` in steps of `step`."""
 
     start: int
     length: int
@@ -38,7 +38,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Rolled:
-    """A traversal that uses events again, and its blocks. `names`: of the ops in blocks, by the loop variable."""
+    """A traversal with reused events, and its blocks. `names`: of the ops in blocks, in terms of the loop variable."""
 
     traversal: Traversal
     blocks: tuple[Block, ...] = ()
@@ -46,7 +46,7 @@ class Rolled:
 
 
 def rolled(folded: Graph, traversal: Traversal) -> Rolled:
-    """The blocks of a traversal of `folded.unrolled`; none where its rounds differ."""
+    """The blocks of a traversal of `folded.unrolled`; none if its rounds differ."""
     out = Rolled(traversal)
     for segment in folded.folding.segments if folded.folding is not None else ():
         if segment.loop:
@@ -66,7 +66,7 @@ class _Roller:
         self.rounds = self._rounds()
 
     def run(self) -> tuple[Traversal, Block, list[tuple[int, str]]] | None:
-        """The traversal with its events used again, the block that leaves the least text, and the names in it."""
+        """The traversal with reused events, the block that gives the shortest text, and the names in it."""
         best: tuple[int, Traversal, int, int, int] | None = None
         for width in range(1, min(MOST, len(self.rounds) // 2) + 1):
             traversal = self._with_events(width)
@@ -86,7 +86,7 @@ class _Roller:
         return traversal, block, self._names(first, width, times)
 
     def _rounds(self) -> list[range]:
-        """The entries of each round, up to its last op; none where rounds are mixed."""
+        """The entries of each round, up to its last op; none if rounds overlap."""
         issued = [
             (at, self.place[e.op]) for at, e in enumerate(self.entries) if isinstance(e, Issue) and e.op in self.place
         ]
@@ -97,7 +97,7 @@ class _Roller:
         return [] if mixed else found
 
     def _with_events(self, width: int) -> Traversal | None:
-        """With the events of every `width`-th round alike; None where one would be recorded again too early."""
+        """Use equal events in every `width`-th round; None if one would be recorded again too early."""
         names = self._event_names(width)
         numbers: dict[Hashable, Event] = {}
         last: dict[Event, Event] = {}  # new event -> the old one that was recorded last
@@ -117,7 +117,7 @@ class _Roller:
     def _event_names(self, width: int) -> _Names:
         names: _Names = {}
         for turn, entries in enumerate(self.rounds):
-            after: dict[Stream, tuple[int, int]] = {}  # place of the last op, records since
+            after: dict[Stream, tuple[int, int]] = {}  # place of the last op, number of records since
             for entry in (self.entries[at] for at in entries):
                 if isinstance(entry, Issue) and entry.stream is not None:
                     after[entry.stream] = self.place[entry.op][1], 0
@@ -128,7 +128,7 @@ class _Roller:
         return names
 
     def _longest(self, entries: Sequence[Entry], width: int) -> tuple[int, int]:
-        """The first round of the longest run of blocks, and how many blocks it has."""
+        """The first round of the longest run of equal blocks, and their number."""
         kinds: dict[Hashable, int] = {}
         texts = [
             tuple(kinds.setdefault(self._kind(entries[at]), len(kinds)) for at in places) for places in self.rounds
@@ -144,7 +144,7 @@ class _Roller:
         return best
 
     def _kind(self, entry: Entry) -> Hashable:
-        """Equal for entries that are written alike, but for the name of the op."""
+        """Equal for entries with the same emitted text, except for the name of the op."""
         if not isinstance(entry, Issue):
             return entry
         op = self.graph.ops[entry.op]
@@ -152,7 +152,7 @@ class _Roller:
         return self.place[entry.op][1], entry.stream, replace(op, id=OpId(0), name="", op=work)
 
     def _names(self, first: int, width: int, times: int) -> list[tuple[int, str]]:
-        """Of each op in the blocks, its name by the variable where its block begins."""
+        """For each op in the blocks, its name in terms of the loop variable."""
         out = []
         values = self.segment.values[first : first + width * times : width]
         for turn in range(first, first + width):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -538,6 +538,15 @@ _IN_PROGRAM = (*_LEARNED, "exhaustive")
 
 def feature(ev: Evaluator, item: ast.Feature) -> ir.Feature:
     """A feature; its name becomes a real number in the scope. May raise Skip."""
+    try:
+        return _feature(ev, item)
+    except Skip:
+        if item.name not in ev.scope.families:
+            ev.scope.break_name(item.name, What.FEATURE, item.span, 0)
+        raise
+
+
+def _feature(ev: Evaluator, item: ast.Feature) -> ir.Feature:
     report = ev.ctx.report
     value: Sym | ir.CodeText
     if isinstance(item.value, ast.Code):
@@ -555,11 +564,31 @@ def feature(ev: Evaluator, item: ast.Feature) -> ir.Feature:
     else:
         value = ev.settled(item.value, _FEATURE_NUMBERS)
     cost = ev.settled(item.cost, _FEATURE_NUMBERS) if item.cost is not None else None
+    if item.cost is not None and isinstance(cost, Const) and not isinstance(cost.value, str) and cost.value < 0:
+        help = "state how many elements its code reads"
+        report.error("bad-size", f"the cost of a feature is negative: {cost.value}", item.cost.span, help)
     ev.scope.declare(report, What.FEATURE, item.name, (), Bound(item.name, Var(item.name), item.span))
     ev.scope.kinds[item.name] = ScalarKind.REAL
     if isinstance(value, ir.CodeText) and not ev.scope.kernel:
         ev.ctx.not_used_yet("`feature` in code", item.span, "write it in the kernel whose arrays it reads")
     return ir.Feature(item.name, value, cost, span=item.span)
+
+
+def selects(items: Iterable[tuple[ast.Select, Evaluator]], owner: str, names: set[str]) -> tuple[ir.Select, ...]:
+    """The selectors of a kernel or of the program. Reports a decision that several of them choose."""
+    out: list[ir.Select] = []
+    chosen: dict[str, Span] = {}
+    for item, ev in items:
+        for name in item.names:
+            if name in chosen:
+                at = ((chosen[name], "the first is here"),)
+                help = "drop one; a `select` may name several decisions"
+                ev.ctx.report.error("duplicate-item", f"a second `select` of `{name}`", item.span, help, at)
+            chosen[name] = item.span
+        selector = select(ev, item, owner, names)
+        if selector is not None:
+            out.append(selector)
+    return tuple(out)
 
 
 def select(ev: Evaluator, item: ast.Select, owner: str, names: set[str]) -> ir.Select | None:

@@ -11,7 +11,7 @@ from dagc.ir.enums import CodeLang, ElementType, Mode, OpKind
 from dagc.ir.program import Device
 from dagc.ir.sym import Const, Sym, Var, free
 from dagc.lang import ast
-from dagc.lang.declarations import dimension, feature, select, tunable_values
+from dagc.lang.declarations import dimension, feature, selects, tunable_values
 from dagc.lang.evaluate import Evaluator
 from dagc.lang.scope import (
     PREDEFINED,
@@ -53,7 +53,7 @@ def lower_kernel(ctx: Context, kernel: ast.Kernel) -> ir.Kernel:
     parts = _Parts()
     features: list[ir.Feature] = []
     impls: list[ir.Impl] = []
-    selects: list[ast.Select] = []
+    selected: list[ast.Select] = []
     for item in kernel.items:
         with ctx.report.guard():
             if isinstance(item, ast.Impl):
@@ -61,12 +61,12 @@ def lower_kernel(ctx: Context, kernel: ast.Kernel) -> ir.Kernel:
             elif isinstance(item, ast.Feature):
                 features.append(feature(ev, item))
             elif isinstance(item, ast.Select):
-                selects.append(item)
+                selected.append(item)
             elif not _common(ev, parts, item):
                 wrong_place(ctx.report, item, "in a kernel")
     _check_impls(ctx.report, kernel, impls, formals)
     names = {t.name for t in parts.tunables} | {t.name for i in impls for t in i.tunables} | {"variant", "device"}
-    chosen = tuple(s for s in (select(ev, item, kernel.name, names) for item in selects) if s is not None)
+    chosen = selects(((item, ev) for item in selected), kernel.name, names)
     return ir.Kernel(
         kernel.name,
         formals,

@@ -19,7 +19,7 @@ from dagc.ir.program import Device
 from dagc.ir.sym import Apply, Const, Fn, Sym, apply, show
 from dagc.lang import ast
 from dagc.lang.calls import stream_choice
-from dagc.lang.declarations import Declared, Declarer, feature, select
+from dagc.lang.declarations import Declared, Declarer, feature, selects
 from dagc.lang.evaluate import Evaluator, branch, refuse_too_many, turns
 from dagc.lang.frames import Frame, GraphOut, OpScope, Use, setup, until, verify
 from dagc.lang.includes import read_included
@@ -520,8 +520,7 @@ class Lowering:
 
     def _selects(self) -> tuple[ir.Select, ...]:
         names = {n.split("[")[0] for n in self.ctx.choices if "." not in n}
-        selects = (select(ev, item, "", names) for item, ev in self.collected.selects)
-        return tuple(s for s in selects if s is not None)
+        return selects(self.collected.selects, "", names)
 
     # ---- checks and decisions -----------------------------------------------------------------------
 

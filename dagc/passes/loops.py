@@ -1,9 +1,9 @@
-"""Folds loops: one period of a loop in place of all its turns, where all turns do the same in the same order.
+"""Folds loops: replaces all iterations of a loop by one period, if they do the same work in the same order.
 
-A loop is a run of turns of an outermost `for`, in groups of p turns (the period). Each group has the same ops and the
-same edges as the one before: inside, and to as many rounds earlier. Names of arrays play no part, so that two buffers
-that alternate leave the period at one turn. A `for` whose turns do not depend on each other is no loop in time, and
-turns that differ (the first, the last) stay as they are, before or after the loop.
+A folded loop is a run of consecutive iterations of an outermost `for`, in rounds of p iterations (the period). Each
+round has the same ops and the same edges as the one before: edges within the round, and edges to earlier rounds. Names
+of arrays are ignored, so two alternating buffers do not double the period. A `for` whose iterations are independent is
+not folded, and iterations that differ (the first, the last) stay unrolled, before or after the loop.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import TypeAlias
 
 from dagc.ir.program import Folding, Graph, GraphOp, Loop, OpId, Segment, folded_name
 
-LEAST = 3  # rounds: fewer are no loop
-LONGEST = 16  # turns of a period
-FARTHEST = 4  # rounds that an edge spans
-FRONT = 4  # turns before the run of those that are alike
+LEAST = 3  # rounds: fewer are not folded
+LONGEST = 16  # iterations of a period
+FARTHEST = 4  # rounds spanned by an edge
+FRONT = 4  # iterations before the first round
 
 # (op before, op after, rounds between, whether v waits for completion); ops by their place in the period.
 _Edge: TypeAlias = tuple[int, int, int, bool]
@@ -28,7 +28,7 @@ _Rounds: TypeAlias = list[list[int]]
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A loop that was found. `values`: of the variable, where each round begins."""
+    """A loop to be folded. `values`: of the loop variable at the beginning of each round."""
 
     variable: str
     values: tuple[int, ...]
@@ -37,7 +37,7 @@ class _Run:
 
 
 def fold(graph: Graph) -> Graph:
-    """The graph with one period of each of its loops; the graph itself where it has none."""
+    """The graph with one period of each of its loops; the graph itself if it has none."""
     loops = [(loop, turns) for loop, turns in _turns(graph) if len(turns) >= LEAST]
     if not loops:
         return graph
@@ -51,7 +51,7 @@ def fold(graph: Graph) -> Graph:
 
 
 def _turns(graph: Graph) -> Iterable[tuple[Loop, list[list[int]]]]:
-    """Of each loop of the program, the ops of the graph that each turn has."""
+    """For each loop of the program, the ops of each iteration."""
     turn_of = {
         name: (number, place)
         for number, loop in enumerate(graph.program.loops)
@@ -59,7 +59,7 @@ def _turns(graph: Graph) -> Iterable[tuple[Loop, list[list[int]]]]:
         for name in turn.ops
     }
     found: dict[tuple[int, int], list[int]] = {}
-    inserted: list[int] = []  # copies that the compiler has put before an op, and that belong to its turn
+    inserted: list[int] = []  # copies inserted before an op by the compiler; they belong to its iteration
     for op in graph.ops:
         turn = None if op.op is None else turn_of.get(op.op.name)
         if turn is not None:
@@ -75,7 +75,7 @@ def _turns(graph: Graph) -> Iterable[tuple[Loop, list[list[int]]]]:
 
 
 class _Neighbours:
-    """The edges of a graph by their ends: `before` each op, with whether it waits for completion, and `after` it."""
+    """The edges of a graph: the ops `before` each op, with whether it waits for their completion, and `after` it."""
 
     def __init__(self, graph: Graph) -> None:
         self.before: list[list[tuple[int, bool]]] = [[] for _ in graph.ops]
@@ -87,7 +87,7 @@ class _Neighbours:
 
 
 class _Search:
-    """Looks for the run of most turns in one loop; of equally many the one with the shortest period, then the first."""
+    """Searches a loop for the longest run of iterations; ties go to the shortest period, then to the first."""
 
     def __init__(self, graph: Graph, loop: Loop, turns: list[list[int]], neighbours: _Neighbours) -> None:
         self.loop, self.turns = loop, turns
@@ -111,9 +111,9 @@ class _Search:
         return best
 
     def _extended(self, front: int, count: int, period: int) -> _Run | None:
-        """The rounds from turn `front` as far as their edges are alike, and the round before and after them if these
-        have more ops or fewer edges. Such ops are placed before or after the loop; an edge that such a round lacks
-        orders more than it needs.
+        """The rounds from iteration `front` with equal edges, and the round before and after them if these only have
+        more ops or fewer edges. Additional ops are placed before or after the loop; an edge that such a round lacks is
+        an additional constraint.
         """
         rounds = [self._round(front + i * period, period) for i in range(count)]
         known = self._alike(rounds)
@@ -143,7 +143,8 @@ class _Search:
         return [i for turn in self.turns[at : at + period] for i in turn]
 
     def _needed(self, ops: Sequence[int], chosen: Sequence[int], last: bool) -> bool:
-        """Does an op of the loop follow one that is left for after it, or precede one that is left for before it?"""
+        """Whether an op of the loop depends on an op placed after the loop, or an op placed before it on one of the
+        loop."""
         inside = {ops[place] for place in chosen}
         left = [i for i in ops if i not in inside]
         if last:
@@ -151,7 +152,7 @@ class _Search:
         return any(u in inside for i in left for u, _ in self.before[i])
 
     def _edges(self, rounds: _Rounds) -> Iterable[frozenset[_Edge]]:
-        """Per round the edges into it."""
+        """For each round, the edges into it."""
         place = {op: (number, at) for number, ops in enumerate(rounds) for at, op in enumerate(ops)}
         for number, ops in enumerate(rounds):
             yield frozenset(
@@ -162,9 +163,10 @@ class _Search:
             )
 
     def _alike(self, rounds: _Rounds) -> frozenset[_Edge]:
-        """Drops the rounds from the first whose edges are not those of the round before. The edges of those that stay.
+        """Drop the rounds from the first one whose edges differ from those of the round before. Returns the edges of
+        the others.
 
-        An edge into the first rounds from before them is the same edge, cut off.
+        The first rounds lack the edges from rounds before the loop; they count as equal.
         """
         known: frozenset[_Edge] = frozenset()
         for number, edges in enumerate(self._edges(rounds)):
@@ -181,13 +183,13 @@ def _bounded(edges: Iterable[_Edge]) -> bool:
 
 
 def _kind(op: GraphOp) -> tuple[object, ...]:
-    """Equal for ops that do the same, with other data perhaps. Its fused copies may differ."""
+    """Equal for ops that do the same work, possibly on other data. Fused copies may differ."""
     chosen = tuple(getattr(op.op, name, None) for name in ("base", "device", "variant", "tunables"))
     return op.action, op.gpu, op.message, op.stream, op.span, chosen
 
 
 def _subsequence(wanted: Sequence[object], given: Sequence[object]) -> list[int] | None:
-    """Places in `given` of all that is wanted, in its order; None where it is not all there."""
+    """Positions in `given` of the subsequence `wanted`; None if it is not one."""
     out: list[int] = []
     at = 0
     for kind in wanted:
@@ -204,7 +206,7 @@ def _subsequence(wanted: Sequence[object], given: Sequence[object]) -> list[int]
 
 
 class _Fold:
-    """Builds the folded graph. Straight parts keep their ops, loops have those of their first round, named anew."""
+    """Builds the folded graph. Straight parts keep their ops; loops have the renamed ops of their first round."""
 
     def __init__(self, graph: Graph, runs: Sequence[_Run]) -> None:
         self.old = graph
@@ -215,14 +217,14 @@ class _Fold:
         inside = {i for run in runs for ops in run.rounds for i in ops}
         at = 0
         for run in sorted(runs, key=lambda run: run.rounds[0][0]):
-            middle = run.rounds[1][0]  # what stands before it and is not of the loop, comes before the loop
+            middle = run.rounds[1][0]  # ops before it that are not in the loop are placed before the loop
             self._straight([i for i in range(at, middle) if i not in inside])
             self._loop(run)
             at = middle
         self._straight([i for i in range(at, len(graph.ops)) if i not in inside])
 
     def graph(self) -> Graph:
-        """The unrolled graph where an edge leads back into an earlier segment."""
+        """The folded graph; the unrolled one if an edge leads back to an earlier segment."""
         old, segment = self.old, {op: number for number, s in enumerate(self.segments) for op in s.ops}
         completion, order = self._inside(old.completion), self._inside(old.order)
         crossing = self._crossing(old.completion)
@@ -260,7 +262,7 @@ class _Fold:
         return new
 
     def _inside(self, edges: Iterable[tuple[OpId, OpId]]) -> tuple[tuple[OpId, OpId], ...]:
-        """Images of the edges inside a segment, of a loop those inside a round."""
+        """Images of the edges inside a segment; for a loop, inside a round."""
         out = set()
         for u, v in edges:
             (a, *here), (b, *there) = self.image[u], self.image[v]

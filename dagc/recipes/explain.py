@@ -29,7 +29,7 @@ from dagc.learn.rules import noise_of
 from dagc.measure.link import link_ranks
 from dagc.measure.metrics import objective_for
 from dagc.measure.service import Library
-from dagc.recipes.results import Loaded, learn
+from dagc.recipes.results import Loaded, judged, learn
 from dagc.recipes.runs import build_runners, clear_incomplete, require_device_pointers, revision
 from dagc.report.display import Display
 from dagc.setup import check_arrays, run_setup
@@ -105,7 +105,8 @@ class _Subject:
 
     @property
     def value(self) -> float:
-        return self.ranked[0].value(self.loaded.results.reference)
+        """The estimate for the best, as `dagc best` prints it."""
+        return judged(self.ranked, 0, self.loaded.results).value
 
     def selection_bias(self, recorded: Results) -> float:
         """By how much the best may seem faster than it is, because it was chosen by the times of `recorded`.

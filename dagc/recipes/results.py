@@ -423,7 +423,7 @@ def best(
             "run `dagc explore --resume`" if not ranked else f"give --rank 0 to {len(ranked) - 1}",
         )
     chosen = ranked[rank]
-    found = _judged(ranked, rank, loaded.results)
+    found = judged(ranked, rank, loaded.results)
     name = "best" if rank == 0 else f"number {rank}"
     interval_of = spread(found.low, found.high, found.measurements, compared, shrunk=found.shrunk)
     head = [
@@ -438,7 +438,7 @@ def best(
     return "\n".join(head) + "\n" + _compile(loaded, chosen, out, target, build, force)
 
 
-def _judged(ranked: Sequence[Implementation], rank: int, results: Results) -> Estimate:
+def judged(ranked: Sequence[Implementation], rank: int, results: Results) -> Estimate:
     """Of the one with this rank; what is shrunk is the best only, the others have the median of their measurements."""
     chosen, others = ranked[rank], [*ranked[:rank], *ranked[rank + 1 :]]
     judged = [i.judged(results.reference) for i in (chosen, *others)]

@@ -1,16 +1,16 @@
-"""Unrolls a traversal of a folded graph: every round of its loops, with what must be synchronised between rounds.
+"""Unrolls a traversal of a folded graph: all rounds of its loops, with the synchronisation between rounds.
 
-A folded graph has one period of each loop, so its traversals say in which order, on which streams and with which sync
-ops one round runs. Unrolled, every round repeats that. Edges to earlier rounds need sync ops of their own. They are no
-decision: each stands where it orders least, the record directly after the op, the wait directly before the op that
-needs it. They pair across the back edge, and there are none where the order of a stream or other sync ops suffice.
-Between segments (before, in and after a loop) the same is done once, at the boundary.
+A folded graph has one period of each loop, so its traversals define order, streams and sync ops of one round. Unrolled,
+every round repeats them. Loop-carried edges (edges to earlier rounds) need sync ops of their own, which are not
+decisions: they are inserted where they constrain least, the record directly after its op, the wait directly before the
+op that needs it. They pair across the back edge, and are omitted if stream order or other sync ops suffice. Between
+segments (before, in and after a loop), the same is done once, at the boundary.
 
-In a traversal's text, a wait or sync that stands before the record of its event means the record of the round before.
+In the text of a traversal, a wait or sync before the record of its event refers to the record of the previous round.
 
-A proof of as many rounds as edges span, and one more, is a proof of any number: all entries that order an op after one
-of d rounds earlier stand between the two, in these d + 1 rounds, and every such entry is there unless it waits for a
-record of a round before the first, which orders nothing.
+If loop-carried edges span at most d rounds, a proof of d + 1 rounds is a proof of any number of rounds: all entries
+that order an op after one of d rounds earlier are between the two, in these d + 1 rounds, and all of them are present
+except waits for a record of a round before the first, which order nothing.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from dagc.base.errors import UsageError
 from dagc.ir.program import Folding, Graph, GraphOp, OpId, Segment
 from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Traversal, Wait
 
-# A record: (segment, label), the label being the event of the folded traversal, or one from where those end.
+# A record: (segment, label). The label is the event in the folded traversal, or a larger number for an added record.
 _Key: TypeAlias = tuple[int, int]
-# Who waits: a stream, or None, which is the CPU.
+# What waits: a stream, or None for the CPU.
 _Target: TypeAlias = Stream | None
 
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """An entry of a segment. `key`: of its record. `back`: rounds between it and its record. `added`: by rule."""
+    """An entry of a segment. `key`: of its record. `back`: rounds between it and its record. `added`: not in the folded
+    traversal."""
 
     entry: Entry
     key: _Key = (0, -1)
@@ -40,10 +41,10 @@ class _Slot:
 
 
 def unroll(graph: Graph, traversal: Traversal) -> tuple[Graph, Traversal]:
-    """The unrolled graph and the traversal of it; both as they are where the graph is not folded.
+    """The unrolled graph and its traversal; both unchanged if the graph is not folded.
 
-    Raises UsageError for a traversal that mixes the ops of a loop with others. What else is wrong with it, so is what
-    comes out, for `Prover` to find.
+    Raises UsageError for a traversal that mixes the ops of a loop with others. Other faults of the traversal remain in
+    the result, and `Prover` reports them.
     """
     if graph.folding is None:
         return graph, traversal
@@ -51,8 +52,8 @@ def unroll(graph: Graph, traversal: Traversal) -> tuple[Graph, Traversal]:
 
 
 def shortened(graph: Graph, rounds: int) -> Graph:
-    """The folded graph with no more than so many rounds of each loop, for simulations: the unrolled graph that comes
-    with it has the ops of these rounds and no edges. A graph that is not folded stays as it is."""
+    """The folded graph with at most `rounds` rounds of each loop, for simulations: its unrolled graph has the ops of
+    these rounds and no edges. A graph that is not folded is returned unchanged."""
     if graph.folding is None:
         return graph
     old = graph.folding.unrolled
@@ -69,7 +70,7 @@ def shortened(graph: Graph, rounds: int) -> Graph:
 
 
 def is_folded_text(text: str, graph: Graph) -> bool:
-    """Is this the text of a traversal of a folded graph, not of the unrolled one?"""
+    """Whether this is the text of a traversal of the folded graph, not of the unrolled one."""
     if graph.folding is None:
         return False
     names = {graph.ops[op].name for segment in graph.folding.segments if segment.loop for op in segment.ops}
@@ -83,8 +84,8 @@ class _Unrolling:
         self.home = {op: number for number, segment in enumerate(self.segments) for op in segment.ops}
         self.stream = {e.op: e.stream for e in traversal.entries if isinstance(e, Issue)}
         self.labels = 1 + max((e.event for e in traversal.entries if isinstance(e, Record)), default=-1)
-        self.enter: list[list[_Slot]] = [[] for _ in self.segments]  # once, before the rounds
-        self.leave: list[list[_Slot]] = [[] for _ in self.segments]  # once, after them
+        self.enter: list[list[_Slot]] = [[] for _ in self.segments]  # issued once, before the rounds
+        self.leave: list[list[_Slot]] = [[] for _ in self.segments]  # issued once, after the rounds
         self.bodies = self._split(traversal)
 
     def run(self) -> Traversal:
@@ -95,7 +96,7 @@ class _Unrolling:
         return _numbered(list(self._rounds()))
 
     def _split(self, traversal: Traversal) -> list[list[_Slot]]:
-        """The entries of each segment. A record belongs to that of the op before it, a wait to that of the next op."""
+        """The entries of each segment. A record belongs to the op before it, a wait to the op after it."""
         bodies: list[list[_Slot]] = [[] for _ in self.segments]
         places = self._places(traversal)
         records = {e.event: (at, places[at]) for at, e in enumerate(traversal.entries) if isinstance(e, Record)}
@@ -110,14 +111,14 @@ class _Unrolling:
         return bodies
 
     def _places(self, traversal: Traversal) -> list[int]:
-        """The segment of each entry. Raises UsageError where an op stands between those of another segment."""
+        """The segment of each entry. Raises UsageError for an op between the ops of another segment."""
         after, number = [], len(self.segments) - 1
         for entry in reversed(traversal.entries):
             if isinstance(entry, Issue):
                 if self.home[entry.op] > number:
                     name = self.graph.ops[entry.op].name
-                    help = "write the ops of a loop together, after those before it and before those after it"
-                    raise UsageError(f"`{name}` stands before ops of an earlier part of the program", help)
+                    help = "list the ops of a loop together, after all ops before the loop and before all ops after it"
+                    raise UsageError(f"`{name}` is issued before ops of an earlier part of the program", help)
                 number = self.home[entry.op]
             after.append(number)
         out, number = [], 0
@@ -129,7 +130,7 @@ class _Unrolling:
     # ---- between segments ---------------------------------------------------------------
 
     def _cross(self) -> None:
-        """What the ops of a segment need of earlier segments."""
+        """Add the waits of a segment for ops of earlier segments."""
         needs: dict[OpId, list[OpId]] = {}
         for u, v in self.folding.crossing:
             if self.graph.ops[u].gpu:
@@ -156,7 +157,7 @@ class _Unrolling:
         return [waiting(key, target)]
 
     def _record_of(self, u: OpId, stream: Stream) -> _Key:
-        """The record after an op; where that is in a loop, after the loop."""
+        """The record after an op; for an op in a loop, after the loop."""
         number = self.home[u]
         if not self.segments[number].loop:
             return self.record_after(number, u, stream)
@@ -172,7 +173,7 @@ class _Unrolling:
         return _Slot(Record(Event(self.labels - 1), stream), (number, self.labels - 1), added=True)
 
     def record_after(self, number: int, u: OpId, stream: Stream) -> _Key:
-        """The record that follows an op in its stream before any other op does; made where there is none."""
+        """The record between an op and the next op of its stream; added if there is none."""
         body = self.bodies[number]
         place = next(at for at, slot in enumerate(body) if isinstance(slot.entry, Issue) and slot.entry.op == u)
         for slot in body[place + 1 :]:
@@ -187,7 +188,7 @@ class _Unrolling:
     # ---- rounds -------------------------------------------------------------------------
 
     def _rounds(self) -> Iterator[tuple[_Slot, int]]:
-        """Every entry, with the round of its record, under the numbers of the unrolled graph."""
+        """Every entry with the round of its record, in the op numbers of the unrolled graph."""
         last = [len(segment.rounds) - 1 for segment in self.segments]
         for number, segment in enumerate(self.segments):
             yield from ((slot, last[slot.key[0]]) for slot in self.enter[number])
@@ -204,10 +205,10 @@ class _Unrolling:
 
 
 class _Carried:
-    """Adds what edges to earlier rounds need in one loop.
+    """Adds the sync ops for the loop-carried edges of one loop.
 
-    What has completed before an op starts is a mask: bit `place + width * age` is the op at that place of the period,
-    `age` rounds earlier.
+    The ops that have completed before an op starts are a mask: bit `place + width * age` is the op at that place of the
+    period, `age` rounds earlier.
     """
 
     def __init__(self, unrolling: _Unrolling, number: int, segment: Segment) -> None:
@@ -221,11 +222,11 @@ class _Carried:
                 self.needs.setdefault(v, []).append((u, distance))
 
     def add(self) -> None:
-        """Until nothing is missing: each gap that is closed may close others."""
+        """Close gaps until none is left: closing one may close others."""
         closed = None
         while True:
             gap = self._gap()
-            if gap is None or gap == closed:  # one that cannot be closed is of an op that is issued twice
+            if gap is None or gap == closed:  # a gap that cannot be closed belongs to an op that is issued twice
                 return
             closed = v, u, distance = gap
             stream = self.unrolling.stream[u]
@@ -236,7 +237,7 @@ class _Carried:
             body.insert(at, waiting(key, self.unrolling.stream.get(v), distance))
 
     def _gap(self) -> tuple[OpId, OpId, int] | None:
-        """(op, op that it does not wait for, rounds between), in a round that has as many before it as edges span."""
+        """(op, op that it does not wait for, rounds between), in a round preceded by as many rounds as edges span."""
         host = 0
         streams: dict[Stream, int] = {}
         events: dict[tuple[_Key, int], int] = {}
@@ -274,7 +275,7 @@ def waiting(key: _Key, target: _Target, back: int = 0) -> _Slot:
 
 
 def _numbered(slots: list[tuple[_Slot, int]]) -> Traversal:
-    """With events numbered by their records; without records that were added and that nothing waits for."""
+    """The traversal with events numbered by their records, without added records that nothing waits for."""
     wanted = {(slot.key, turn) for slot, turn in slots if isinstance(slot.entry, Wait | Sync)}
     events: dict[tuple[_Key, int], Event] = {}
     out: list[Entry] = []
@@ -287,7 +288,7 @@ def _numbered(slots: list[tuple[_Slot, int]]) -> Traversal:
                 events[slot.key, turn] = Event(len(events))
                 out.append(Record(events[slot.key, turn], entry.stream))
         else:
-            # One that has no record keeps a number of its own, and orders nothing.
+            # A wait without a record gets an unused number, and orders nothing.
             event = events.setdefault((slot.key, turn), Event(len(events)))
             out.append(Sync(event) if isinstance(entry, Sync) else Wait(event, entry.stream))
     return Traversal(tuple(out))

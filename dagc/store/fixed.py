@@ -56,7 +56,7 @@ def fixed_of(program: Program) -> dict[str, Any]:
 
 def check_resumed(path: str | Path, before: Tuned, program: Program, points: Iterable[Point]) -> None:
     """Raises UsageError if cells of the file were measured with another value of a decision, or of a parameter that is
-    not a size of all of them."""
+    not a size in all of them."""
     if before.facts.kernels is None:
         return
     every = [*points, *(cell.point for cell in before.cells if cell.op in before_units(before))]

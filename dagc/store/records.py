@@ -92,8 +92,8 @@ class Records:
         other_machine: bool = False,
         tuning: bool = False,
     ) -> Records:
-        """A new file at `path`, or with `resume` a new run in an existing one. `tuning`: the run tunes settings, at its
-        own sizes, so the program's parameters may differ between runs.
+        """A new file at `path`, or with `resume` a new run in an existing one. `tuning`: the run tunes settings at its
+        own sizes, so parameters of the program may differ between runs.
 
         Raises UsageError, naming the file: it exists without `resume`; it has results of another program, number of
         ranks, or machine (unless `other_machine`); it is from a newer dagc; it is damaged or not a results file;
@@ -183,7 +183,7 @@ class Records:
         self._transaction(write)
 
     def fail(self, number: ImplementationId, failure: str) -> None:
-        """The reason why an implementation could not be measured, one line."""
+        """Store the reason why an implementation could not be measured, one line."""
 
         def write() -> None:
             self._connection.execute("UPDATE candidate SET failure = ? WHERE id = ?", (failure, number))
@@ -239,7 +239,7 @@ class Records:
         self._transaction(write)
 
     def add_check(self, op: str, settings: Settings, point: Point, failure: str) -> None:
-        """Whether the program's results are right under these settings; `failure` is "" or the reason."""
+        """Store whether the program's results are correct under these settings; `failure` is "" or the reason."""
 
         def write() -> None:
             choices = _json(settings)
@@ -288,7 +288,7 @@ class Records:
             finally:
                 self._lock.release()
 
-    # ---- within -------------------------------------------------------------------------------
+    # ---- internals ----------------------------------------------------------------------------
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -317,7 +317,7 @@ class Records:
         self._connection.execute("DELETE FROM under_way")
 
     def _take_under_way(self) -> Implementation | None:
-        """Handle what was being measured when the last run died. A second crash is reported as its failure."""
+        """Handle the implementation that was being measured when the last run died; a second death is its failure."""
 
         def write() -> Implementation | None:
             which = "id IN (SELECT candidate FROM under_way)"

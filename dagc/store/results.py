@@ -129,7 +129,7 @@ class Implementation:
         return tuple(value for m, value in pairs if m.purpose == "confirm")
 
     def judged(self, reference: float = math.nan) -> tuple[float, ...]:
-        """What its speed is judged by: measurements that did not choose it, all where there are none."""
+        """The values that judge it: those that did not choose it, or all if there are none."""
         return self.confirming(reference) or self.times(reference)
 
     def value(self, reference: float = math.nan) -> float:
@@ -155,7 +155,7 @@ class TraceSpan:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where measurements were taken. Two files are of one machine if their `key` is equal."""
+    """The machine of a run. Two files are from the same machine if their keys are equal."""
 
     hosts: tuple[str, ...]
     cpu: str
@@ -201,7 +201,7 @@ class Run:
     options: dict[str, Any] = field(default_factory=dict, compare=False, hash=False)
 
 
-FOLDED = "folded"  # of a run's options: true where its traversals are those of one round of each loop
+FOLDED = "folded"  # option of a run: true if its traversals describe one round of each loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,11 +223,11 @@ class Results:
 
     @property
     def folded(self) -> bool:
-        """Are its traversals those of one round of each loop (`dagc.space.loops`), not of every round?"""
+        """Whether its traversals describe one round of each loop (`dagc.space.loops`), not every round."""
         return any(run.options.get(FOLDED) is True for run in self.runs)
 
     def check_folded(self, folded: bool, name: str) -> None:
-        """Raises UsageError where its traversals and those that are to join them are not of one kind."""
+        """Raises UsageError if new traversals would be of another kind than its own."""
         if self.runs and self.folded != folded:
             kinds = {True: "one order for all rounds of a loop", False: "an order for each round of a loop"}
             raise UsageError(
@@ -250,8 +250,7 @@ NOISY = 0.1  # relative standard deviation of one measurement; on a machine at r
 
 
 def noise_advice(noise: float, machine: Machine, ranks: int) -> tuple[str, ...]:
-    """A warning for a noise floor of at least NOISY, with its likely cause from `machine.facts`, and a help; else
-    ()."""
+    """A warning for a noise floor of at least NOISY, with its likely cause from `machine.facts` and a remedy, or ()."""
     if not noise >= NOISY:
         return ()
     facts = machine.facts
@@ -283,9 +282,9 @@ def noise_advice_of(results: Results) -> tuple[str, ...]:
 
 # ---- the best ----------------------------------------------------------------------
 
-CONFIRMED = 5  # measurements that confirm a choice: more do not add weight
+CONFIRMED = 5  # measurements that confirm a choice: more add no weight
 FASTEST = 10
-ALIKE = 50  # candidates at most that were chosen to be confirmed: more is a pass over everything
+ALIKE = 50  # maximal number of candidates in a confirmation: more is a pass over everything
 T = TypeVar("T")
 
 
@@ -294,14 +293,14 @@ def rank(
     times: Callable[[T], Sequence[float]],
     confirming: Callable[[T], Sequence[float]] = lambda _: (),
 ) -> tuple[T, ...]:
-    """Order of the candidates for the best, fastest first: by the median of their times; ties in the order given.
+    """The candidates for the best, fastest first: by the median of their times; ties in the given order.
 
-    `times` are those of one candidate, in the order taken, at least one, with drift divided out; `confirming` those of
-    them that were taken after the choice of what is confirmed. If there are any, only they decide: the times by which
-    a candidate was chosen are too low (selection bias). A single time that was fast by chance must not win over a
-    median of several either: only candidates with the largest number of measurements are ranked, counted up to
-    CONFIRMED. If none of the FASTEST by their first measurements has that many, the largest number among these is
-    used: a pass that ended early has not measured the fastest again yet.
+    `times`: of one candidate (at least one), as measured, with drift divided out; `confirming`: those of them taken
+    after the choice of what is confirmed. If there are any, only they decide: the times by which a candidate was chosen
+    are too low (selection bias). A single low time must not win over a median of several either, so only candidates
+    with the largest number of measurements are ranked, counted up to CONFIRMED. If none of the FASTEST by their first
+    measurements has that many, the largest number among these is used: a pass that ended early has not measured the
+    fastest again yet.
     """
     candidates = list(timed)
     confirmed = [(one, confirming(one)) for one in candidates]
@@ -329,8 +328,8 @@ def ranking(results: Results) -> tuple[Implementation, ...]:
 class Estimate:
     """The expected value of the best, its 95% interval `low` to `high`, and the number of measurements behind it.
 
-    ties    how many others are equal to it within the noise
-    shrunk  moved towards candidates that were confirmed with it; the interval then has 95% with few measurements too
+    ties    number of others that are equal within the noise
+    shrunk  shrunk towards the candidates confirmed with it; the interval then covers 95% even with few measurements
     """
 
     value: float
@@ -342,10 +341,10 @@ class Estimate:
 
 
 def best_estimate(ranked: Sequence[Sequence[float]], noise: float = math.nan) -> Estimate:
-    """Of the first of `ranked`: what each candidate is judged by, best first, at least one.
+    """Of the first of `ranked`: the values that judge each candidate, best first, at least one.
 
-    Candidates that were confirmed together are alike: the least of their medians is moved towards the others
-    (`dagc.base.statistics.shrunk`). Where there are too few, it is the median with its own interval.
+    Candidates confirmed together are similar: the smallest of their medians is shrunk towards the others
+    (`dagc.base.statistics.shrunk`). If there are too few, the estimate is the median with its own interval.
     """
     best = ranked[0]
     alike = [series for series in ranked if len(series) == len(best)] if len(best) > 1 else []
@@ -375,6 +374,6 @@ def lowest(results: Results) -> float:
 
 
 def wanted_repeats(results: Results) -> int:
-    """Measurements that confirm a choice: CONFIRMED, or what the last search was asked for if that is less."""
+    """Measurements that confirm a choice: CONFIRMED, or `--repeats` of the last search if that is less."""
     asked = [run.options["repeats"] for run in results.runs if "repeats" in run.options]
     return min(CONFIRMED, asked[-1]) if asked else CONFIRMED

@@ -1,7 +1,7 @@
 """Tuned files as `Tuned`: cells, checks, facts and choosers, read through types with ranges. Times in seconds.
 
-A text of the file that becomes a name in emitted code is a name of the language; what is only shown is one line of
-plain characters. Readers raise ValueError, naming the place in the JSON.
+Text that becomes a name in emitted code must be a name of the language; text that is only printed is one line of
+printable characters. Readers raise ValueError, naming the place in the JSON.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _INT64 = 2**63 - 1
 Size = Annotated[int, Meta(ge=-_INT64, le=_INT64)]  # -2**63 has no literal in C
 Small = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Real = Annotated[float, Meta(ge=-1e300, le=1e300)]
-Feature = Real  # a value of one: JSON keeps whole numbers as such
+Feature = Real  # the value of a feature: JSON keeps integers as such
 Share = Annotated[float, Meta(ge=0, le=1e300)]
 Power = Annotated[int, Meta(ge=0, le=64)]
 KernelMethod = Annotated[str, Meta(pattern=r"\A[a-z-]{1,40}\Z")]
@@ -60,8 +60,8 @@ class FixedChoices(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a file says of itself. `kernels` and `program`: what must not differ where kernels, or whole programs, were
-    tuned. `program_data`: parameters of a size, and the selector's data there."""
+    """Facts of a tuned file. `kernels` and `program`: choices that must not differ if kernels, or whole programs, were
+    tuned. `program_data`: parameters of a size, and the features of the selector there."""
 
     target: Literal["", "host", "cuda"] = ""
     arch: Annotated[str, Meta(pattern=r"\A[a-z0-9_]{0,40}\Z")] = ""
@@ -73,7 +73,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class AnchorRow:
-    """At these sizes, the setting of this number was the best of those measured."""
+    """The number of the best measured setting at these sizes."""
 
     data: tuple[Feature, ...]
     chosen: Natural
@@ -81,7 +81,7 @@ class AnchorRow:
 
 @dataclass(frozen=True, slots=True)
 class KernelChooser:
-    """What it takes to make the chooser of an op again from the program's text."""
+    """The stored part of a kernel chooser: with the program text, it gives the chooser again."""
 
     method: str
     hardware: Hardware
@@ -95,7 +95,7 @@ class KernelChooser:
 
 @dataclass(frozen=True, slots=True)
 class ProgramChooser:
-    """What chooses among whole programs: `settings` of the decisions `names`, by the selector's answer."""
+    """The chooser of whole programs: `settings` of the decisions `names`, indexed by the answer of the selector."""
 
     method: str
     names: tuple[str, ...]
@@ -106,7 +106,7 @@ class ProgramChooser:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """A tuned file, read: cells with the flush of each, checks, facts by name, choosers by op."""
+    """The content of a tuned file: cells with the flush of each, checks, facts by name, choosers by op."""
 
     path: Path
     program: Program
@@ -119,7 +119,7 @@ class Tuned:
 
     @property
     def program_chooser(self) -> ProgramChooser | None:
-        """What chooses among whole programs, None where kernels alone were tuned."""
+        """The chooser of whole programs, None if only kernels were tuned."""
         found = self.choosers.get(PROGRAM)
         return found if isinstance(found, ProgramChooser) else None
 
@@ -130,12 +130,12 @@ class Tuned:
 
 
 def load_tuned(path: str | Path) -> Tuned:
-    """Raises UsageError where there is no such file, it is damaged, or nothing was tuned in it."""
+    """Read a tuned file. Raises UsageError if it is missing or damaged, or has no tuned settings."""
     path = Path(path)
     with snapshot(path) as connection:
         found = tuned_in(connection, path)
         if not (found.cells or found.choosers or connection.execute("SELECT 1 FROM fact").fetchone()):
-            raise UsageError(f"{path}: nothing was tuned in it", "give a file that `dagc tune` has written")
+            raise UsageError(f"{path}: contains no tuned settings", "give a file written by `dagc tune`")
         return found
 
 
@@ -143,7 +143,7 @@ _Candidate = tuple[Whole, Name, str, str, Line, Natural]
 
 
 def tuned_in(connection: sqlite3.Connection, path: Path) -> Tuned:
-    """What was tuned, of an open file. Raises ValueError."""
+    """The tuned settings of an open file. Raises ValueError."""
     times: dict[int, list[float]] = defaultdict(list)
     rows = connection.execute(
         "SELECT s.candidate, v.value FROM sample s JOIN value v ON v.sample = s.id AND v.metric = ?"
@@ -178,7 +178,7 @@ def tuned_in(connection: sqlite3.Connection, path: Path) -> Tuned:
 
 
 def _settings(text: str) -> Settings:
-    """Those of whole programs may be of other types, which callers pass on as they are."""
+    """Settings of whole programs may have other types; callers pass them on unchanged."""
     return tuple(decoded(text, Decisions).items())
 
 
@@ -244,10 +244,10 @@ def _kernel_chooser(text: str) -> KernelChooser:
     names = list(row.settings[0])
     for setting in row.settings:
         if list(setting) != names or not names:
-            raise ValueError("settings of different names")
+            raise ValueError("settings with different names")
     for anchor in row.anchors:
         if len(anchor.data) != len(row.data) or anchor.chosen >= len(row.settings):
-            raise ValueError("an anchor of other sizes, or of a setting that is not there")
+            raise ValueError("an anchor with other sizes, or with a setting that does not exist")
     counted = Instructions(row.instructions.once, row.instructions.loops) if row.instructions else None
     return KernelChooser(
         row.method, hardware_of(dict(row.hardware), "GPU"), Resources(row.registers, row.shared, counted),
@@ -261,16 +261,16 @@ def _program_chooser(text: str) -> ProgramChooser:
     row: _ProgramRow = decoded(text, _ProgramRow)
     _unique(row.names, "names")
     if not row.names or any(list(setting) != list(row.names) for setting in row.settings):
-        raise ValueError("settings of other names")
+        raise ValueError("settings with other names")
     selector = _selector(row.selector, len(row.settings))
     if selector is None or selector.data != row.data:
-        raise ValueError("a selector of other data")
+        raise ValueError("a selector with other features")
     settings: Any = tuple(tuple(s.items()) for s in row.settings)  # of any type that a decision has
     return ProgramChooser(row.method, row.names, row.data, settings, selector)
 
 
 def _facts(rows: dict[str, str]) -> Facts:
-    """From JSON by key. What no command reads (`counts OP`) is left out. Raises ValueError."""
+    """From JSON by key. Facts that no command reads (`counts OP`) are skipped. Raises ValueError."""
     return Facts(
         decoded(rows.get("target", '""'), Literal["", "host", "cuda"]),
         decoded(rows.get("arch", '""'), Annotated[str, Meta(pattern=r"\A[a-z0-9_]{0,40}\Z")]),
@@ -286,7 +286,7 @@ def _selector(raw: msgspec.Raw, choices: int) -> Selector | None:
         return None
     selector = from_json(msgspec.json.decode(raw))
     if any(not 0 <= label < choices for label in selector.answers):
-        raise ValueError("a selector that answers with settings that are not there")
+        raise ValueError("a selector whose answers are not settings of the file")
     return selector
 
 
@@ -295,7 +295,7 @@ def _fitted(row: _Fit) -> Fitted:
     same = {len(row.middle), len(row.half), *(len(p) for p in (*row.above, *row.below))}
     counts = (len(row.above), len(row.below)) == (len(row.above_coefficients), len(row.below_coefficients))
     if not n or same != {n} or not counts or not row.below:
-        raise ValueError("a fitted count whose parts are not of one length")
+        raise ValueError("a fitted count whose parts have different lengths")
     held = HeldOut(row.held_out.points, row.held_out.median, row.held_out.largest)
     return Fitted(
         row.names, row.middle, row.half, row.above, row.below, row.above_coefficients, row.below_coefficients,

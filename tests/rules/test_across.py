@@ -122,7 +122,7 @@ def test_inputs_whose_orders_are_alike_teach_nothing() -> None:
     assert "No rules: fewer than two inputs have implementations that differ." in text
     assert "Not learned from: rows=3000." in text
     assert json.loads(render_across(learned, "json"))["groups"] == []
-    with pytest.raises(ValueError, match="one name"):
+    with pytest.raises(ValueError, match="the same name"):
         across([inputs[0], inputs[0]])
 
 

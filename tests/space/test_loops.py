@@ -302,7 +302,7 @@ def test_a_traversal_with_a_gap_is_refused_by_the_name_of_the_round() -> None:
 
 def test_ops_of_a_loop_and_others_are_not_mixed() -> None:
     folded = fold(graph("for t in 0..3 { x[t] : gpu add(a, b)\n y[t] : gpu add(b, a) }\nz : gpu add(c, a)", FOUR))
-    with pytest.raises(UsageError, match="`z` stands before ops of an earlier part"):
+    with pytest.raises(UsageError, match="`z` is issued before ops of an earlier part"):
         unroll(folded, parse_traversal("x[t]@s0 z@s0 y[t]@s0 end", folded))
     for text in ("x[t]@s0 x[t]@s1 y[t]@s0 z@s0 end", "x[t]@s0 y[t]@s1 y[t]@s0 z@s0 end", "z@s0 end"):
         assert not Prover(folded).proved(parse_traversal(text, folded))

@@ -76,6 +76,20 @@ def test_a_measured_best_is_kept_unless_the_model_gains() -> None:
     assert measured_only.settings[measured_only.choose(there)] == far
 
 
+def test_a_measured_size_without_a_feature_is_skipped() -> None:
+    """The model, the check for settings that cannot be launched, and the other sizes stay."""
+    graph = api.load_graph(SAMPLES / "2dconv.dag")
+    unit = units(graph)[0]
+    flat = (("bx", 256), ("by", 1))
+    settings = [(("bx", 32), ("by", 8)), flat]
+    anchors = [({"ni": 64, "nj": 64}, flat), ({"ni": 64}, settings[0])]
+    chooser = unit_chooser(graph, unit, settings, H200, anchors=anchors)
+    assert chooser.model is not None
+    assert [a.chosen for a in chooser.anchors] == [1]
+    assert chooser.settings[chooser.choose({"ni": 70_000, "nj": 64})] != flat
+    assert "1 measured size skipped: not known there: nj" in chooser.note
+
+
 def test_settings_that_cannot_be_launched_are_not_chosen(tmp_path: Path) -> None:
     """65536 rows of blocks are too many along y: a block of one row cannot be launched there."""
     graph = api.load_graph(SAMPLES / "2dconv.dag")

@@ -1,4 +1,4 @@
-"""Causal rules: what breaking one rule of the fastest implementation alone costs, measured."""
+"""Causal rules: the measured cost of breaking a single rule of the fastest implementation."""
 
 from dagc.learn.explain.edits import questions
 from dagc.learn.explain.explain import Answers, Asked, answer, ask, explanation

@@ -1,13 +1,14 @@
-"""Edits of the fastest implementation that break one of its rules and leave the others as they are.
+"""Edits of the fastest implementation that break one of its rules and keep the others.
 
-An edit is another implementation of the space, so it is right by construction, and proved again. Of those in which just
-this rule is broken the nearest to the best are taken: with the fewest answers that differ to all questions of
-dagc.learn.rules.features; and of those about as near, different ways rather than one with something else moved. Where
-none breaks the rule alone, because other rules follow from it, those are taken that break the fewest others with it.
+An edit is another implementation of the space, so it is correct by construction, and it is proved again. Among the
+implementations that break only this rule, those nearest to the best are used: the distance is the number of different
+answers to the questions of dagc.learn.rules.features. Among about equally near ones, different ways of breaking the
+rule are preferred to variants of one way. If no implementation breaks the rule alone, because other rules imply it,
+those that break the fewest other rules are used.
 
-A rule about an order or a stream is broken in the best's own configuration; a rule about a choice, in configurations
-where it is another one: by the same traversal where there is such a one, else by the nearest to it, and by the fastest
-that is known there.
+A rule about an order or a stream is broken in the configuration of the best. A rule about a choice is broken in
+configurations with another value: by the same traversal if it exists there, else by the nearest one, and by the fastest
+known there.
 """
 
 from __future__ import annotations
@@ -32,22 +33,22 @@ if TYPE_CHECKING:
 
 
 # ---- traversals nearby ----
-# Traversals near a given one, for spaces too large to look at all of them.
+# Traversals near a given one, for spaces too large to enumerate.
 #
-# A traversal is built from priorities, a number for each op and each sync op that it may need: at each state of the
-# space the offer with the smallest number is taken. The priorities of a traversal reproduce that traversal; with some
-# numbers changed they lead to one near it, with the sync ops that it then needs. So every result is in the space.
+# A traversal is built from priorities, a number for each op and each sync op that it may need: at each state, the offer
+# with the smallest number is taken. The priorities of a traversal reproduce it; after a change of some numbers they
+# give a traversal near it, with the sync ops that it needs. Every result is therefore in the space.
 #
-# Neighbours deviate from a traversal at a single state, and follow its priorities from there on. Priorities can also
-# aim at a rule: to break `a before b`, a is delayed until after b, or b and what it needs is moved before a.
+# Neighbours deviate from a traversal at a single state, and follow its priorities afterwards. Priorities can also
+# target a rule: to break `a before b`, a is delayed until after b, or b and its predecessors are moved before a.
 
-_OTHER_STREAM = 10_000.0  # later than everything: an op goes to another stream than the preferred one only if it must
+_OTHER_STREAM = 10_000.0  # later than everything: an op leaves its preferred stream only if it has to
 _RECORD, _SYNC, _WAIT = "CER-after-", "CES-b4-", "CSWE-after-"
 
 
 @dataclass(frozen=True, slots=True)
 class Priorities:
-    """The position at which each entry should come, and its stream. Ops by number; streams by the labels of the source.
+    """The preferred position and stream of each entry. Ops by number; streams by the labels of the source traversal.
 
     issue    per op
     stream   per op, None for a CPU op
@@ -64,7 +65,7 @@ class Priorities:
 
 
 def priorities_of(traversal: Traversal, graph: Graph) -> Priorities:
-    """The priorities that lead to this traversal."""
+    """The priorities that reproduce this traversal."""
     issue = [0.0] * len(graph.ops)
     stream: list[int | None] = [None] * len(graph.ops)
     record: dict[int, float] = {}
@@ -93,14 +94,14 @@ def priorities_of(traversal: Traversal, graph: Graph) -> Priorities:
 
 
 def _older(u: int, event: Event, covered: dict[Event, tuple[int, ...]]) -> float:
-    """A little more for what an earlier record of the stream also follows: that one has a lower priority."""
+    """A small increment for ops that an earlier record of the stream also covers: the earlier record comes first."""
     return 0.1 * sum(u in ops for other, ops in covered.items() if other < event)
 
 
 def translated(priorities: Priorities, graph: Graph, other: Graph) -> Priorities:
-    """Priorities for `graph` as those for another lowering of its program: ops of the same name keep theirs.
+    """Priorities of `graph`, translated to another lowering of its program: ops of the same name keep theirs.
 
-    An op that `graph` does not have comes right after what it needs, on the first stream.
+    An op that `graph` lacks comes directly after its predecessors, on the first stream.
     """
     number: dict[str, int] = {op.name: op.id for op in graph.ops}
     twin: dict[int, int] = {number[op.name]: op.id for op in other.ops if op.name in number}
@@ -131,14 +132,14 @@ def translated(priorities: Priorities, graph: Graph, other: Graph) -> Priorities
 
 
 def _op_name(name: str) -> str:
-    """The op that the name of an entry speaks of."""
+    """The op in the name of an entry."""
     for prefix in (_RECORD, _SYNC, _WAIT):
         name = name.removeprefix(prefix)
     return name
 
 
 class Near:
-    """Makes traversals of a space near others."""
+    """Generates traversals of a space that are near others."""
 
     def __init__(self, space: Space) -> None:
         self.space, self.graph = space, space.graph
@@ -154,13 +155,13 @@ class Near:
             self._before[v].add(u)
 
     def follow(self, priorities: Priorities) -> Traversal:
-        """The traversal that the priorities lead to."""
+        """The traversal of the priorities."""
         walk = _Walk(self, priorities)
         walk.finish()
         return Traversal(tuple(walk.entries))
 
     def neighbours(self, traversal: Traversal) -> Iterator[Traversal]:
-        """What every single deviation from a traversal of the space leads to; some may be equal, none is itself."""
+        """The traversals after each single deviation from a traversal; some may be equal, none is the traversal."""
         walk = _Walk(self, priorities_of(traversal, self.graph))
         for chosen in traversal.entries:
             for entry in walk.offers():
@@ -205,7 +206,7 @@ class Near:
     # ---- names of entries ---------------------------------------------------------------
 
     def _served(self, name: str) -> int:
-        """The op that a name speaks of."""
+        """The op in a name."""
         return self.graph.by_name(_op_name(name)).id
 
     def _when(self, name: str, priorities: Priorities) -> float:
@@ -239,7 +240,7 @@ class Near:
             else:
                 early = issue[op] > at
                 issue[op] = at
-                for u in self._needs[op] if early else ():  # what it asks for comes along
+                for u in self._needs[op] if early else ():  # its sync ops move with it
                     record[u] = min(record.get(u, at), at - 0.02)
                     sync[u] = min(sync.get(u, at), at - 0.01)
         return Priorities(tuple(issue), priorities.stream, record, sync, wait)
@@ -255,7 +256,7 @@ class Near:
         return ancestors
 
     def asked(self, u: int, priorities: Priorities, cpu: bool) -> float:
-        """The position of a sync op for u that the priorities do not have: after the first op that may need it."""
+        """The position of a sync op for u that has no priority: after the first op that may need it."""
         users = [priorities.issue[v] for v in self._users[u] if self.graph.ops[v].gpu != cpu]
         return min(users, default=_OTHER_STREAM) + 0.5
 
@@ -289,7 +290,7 @@ class _Walk:
             self.take(self.offers()[0])
 
     def offers(self) -> list[Entry]:
-        """What may come next, by priority."""
+        """The offers, by priority."""
         offers = list(self._moves.offers(self._state))
         return sorted(offers, key=self._priority)  # stable: equal priorities in the order of offers
 
@@ -358,8 +359,8 @@ class _Walk:
 # ---- edits ----
 
 ENUMERATED = 25_000  # implementations; a larger space is searched around the best only
-_STARTS = 3  # candidates whose neighbours are looked at, per rule that is not broken alone yet
-_FAR = 2  # times the distance of the nearest edit: what is further is not tried for the sake of variety
+_STARTS = 3  # candidates whose neighbours are examined, per rule that is not broken alone yet
+_FAR = 2  # times the distance of the nearest edit: more distant edits are not used for variety
 _CHOICES = (FeatureKind.CHOICE, FeatureKind.AT_MOST)
 
 _Key: TypeAlias = tuple[int, int, int, int]  # others broken, decisions changed, distance, row
@@ -385,10 +386,10 @@ def questions(
 ) -> tuple[Question, ...]:
     """A question for each rule, with up to `variants` edits of `best`. Deterministic.
 
-    own      the rules that the best follows: all but the one in question shall still hold
+    own      the rules that the best follows: an edit should keep all but the one in question
     further  more rules that hold for the best
-    known    candidates to look at besides, the fastest first
-    usable   which candidates can be timed (of a recording: the recorded ones); all where it is None
+    known    additional candidates to examine, the fastest first
+    usable   predicate of the candidates that can be timed (in a recording: the recorded ones); None: all
     """
     known = list(known)
     pool = _pool(domain, best, (*own, *further), known, usable)
@@ -440,7 +441,7 @@ def _everything(domain: Orders, best: Candidate) -> Iterator[Candidate]:
 
 
 def _around(domain: Orders, best: Candidate, rules: Sequence[Rule]) -> Iterator[Candidate]:
-    """Neighbours of the best; what is aimed at each rule."""
+    """Neighbours of the best, and traversals that target each rule."""
     near = Near(domain.spaces[best.space].space)
     priorities = priorities_of(best.traversal, near.graph)
     traversals: Iterable[Traversal] = (
@@ -451,7 +452,7 @@ def _around(domain: Orders, best: Candidate, rules: Sequence[Rule]) -> Iterator[
 
 
 def _elsewhere(domain: Orders, best: Candidate, known: Sequence[Candidate]) -> Iterator[Candidate]:
-    """Of every other configuration: the best's traversal, or the nearest to it, and the fastest that is known."""
+    """From every other configuration: the traversal of the best, or the nearest to it, and the fastest known one."""
     graph = domain.spaces[best.space].graph
     priorities = priorities_of(best.traversal, graph)
     fastest: dict[int, Candidate] = {}
@@ -466,7 +467,7 @@ def _elsewhere(domain: Orders, best: Candidate, known: Sequence[Candidate]) -> I
 
 
 def _search_on(domain: Orders, table: _Table, rule: Rule, variants: int) -> tuple[Edit, ...]:
-    """Edits among the neighbours of those that break the rule, though not alone."""
+    """Edits among the neighbours of candidates that break the rule together with others."""
     best = table.pool.candidates[0]
     near = Near(domain.spaces[best.space].space)
     starts = [edit.candidate for edit in table.edits(rule, _STARTS)]
@@ -479,7 +480,7 @@ def _search_on(domain: Orders, table: _Table, rule: Rule, variants: int) -> tupl
 
 
 class _Table:
-    """A pool, and what holds in it."""
+    """A pool, and the rules that hold for each candidate."""
 
     def __init__(self, domain: Orders, pool: Pool, own: Sequence[Rule]) -> None:
         import numpy as np
@@ -499,7 +500,7 @@ class _Table:
         return out
 
     def edits(self, rule: Rule, most: int) -> tuple[Edit, ...]:
-        """Up to `most` that break the rule with the fewest others; the nearest, and other ways that are near."""
+        """Up to `most` that break the rule with the fewest others: the nearest, and other ways that are near."""
         import numpy as np
 
         choice = rule.feature.kind in _CHOICES
@@ -525,7 +526,7 @@ class _Table:
         )
 
     def _different_ways(self, keys: Sequence[_Key], most: int) -> list[_Key]:
-        """Of edits in order: those that no nearer one is a part of, unless far; then those that are left."""
+        """The edits in order of preference: first those, unless far, that contain no nearer one; then the others."""
         chosen: list[_Key] = []
         for key in keys:
             if len(chosen) == most or key[2] > _FAR * keys[0][2]:
@@ -536,7 +537,7 @@ class _Table:
         return chosen + [key for key in keys if key not in chosen][: most - len(chosen)]
 
     def _changed(self, candidate: Candidate) -> tuple[str, ...]:
-        """Names of the decisions in which its configuration differs from the best's."""
+        """Names of the decisions in which its configuration differs from that of the best."""
         here = self.domain.spaces[self.pool.candidates[0].space].configuration
         there = self.domain.spaces[candidate.space].configuration
         names: Collection[str] = {name for name, _ in (*here.decisions, *there.decisions)}

@@ -1,4 +1,4 @@
-"""From what was learned to questions, and from timed edits to an explanation."""
+"""From learned rules to questions, and from timed edits to an explanation."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _POSTS = (Action.POST_SEND, Action.POST_RECV, Action.POST_COLLECTIVE)
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """Of one traversal, by the names of ops and sync ops.
+    """Facts of one traversal, by the names of ops and sync ops.
 
-    stream    of each GPU op
-    waited    CES-b4-v, CSWE-after-u -> ops that it waits for although what comes after it does not need them
+    stream    stream of each GPU op
+    waited    CES-b4-v, CSWE-after-u -> ops that it waits for although no later op needs them
     behind    per op: waits of the CPU before it is issued, by name
-    place     per op: entries before it
+    place     per op: number of entries before it
     syncs     number of sync ops
     """
 
@@ -47,9 +47,9 @@ class _Facts:
 
 
 def mechanism(graph: Graph, best: Traversal, edit: Traversal, about: Sequence[str]) -> str:
-    """A sentence on what `edit` changes against `best`, both of one graph; "" where nothing can be said.
+    """A sentence on the differences of `edit` from `best`, both of one graph; "" if none is known.
 
-    `about`: names in the rule; what concerns them is said first.
+    `about`: names in the rule; differences that concern them come first.
     """
     before, after = _facts(graph, best), _facts(graph, edit)
     changes = [*_waits(before, after), *_streams(graph, before, after), *_launches(graph, before, after)]
@@ -107,7 +107,7 @@ def _facts(graph: Graph, traversal: Traversal) -> _Facts:
 
 
 def _next(graph: Graph, traversal: Traversal, position: int) -> str:
-    """The op that the stream's wait at `position` is in front of."""
+    """The next op of the stream after the wait at `position`."""
     wait = traversal.entries[position]
     assert isinstance(wait, Wait)
     lane = wait.stream
@@ -115,11 +115,11 @@ def _next(graph: Graph, traversal: Traversal, position: int) -> str:
     return next(graph.ops[e.op].name for e in later if isinstance(e, Issue) and e.stream == lane)
 
 
-_Fact = tuple[tuple[str, ...], str]  # names that it is about, text
+_Fact = tuple[tuple[str, ...], str]  # names it concerns, text
 
 
 def _waits(before: _Facts, after: _Facts) -> Iterable[_Fact]:
-    """A wait that waits for more, or less, than before."""
+    """Waits that wait for more, or fewer, ops than before."""
     for name in sorted(before.waited.keys() & after.waited.keys()):
         more, less = after.waited[name] - before.waited[name], before.waited[name] - after.waited[name]
         if more:
@@ -150,7 +150,7 @@ def _streams(graph: Graph, before: _Facts, after: _Facts) -> Iterable[_Fact]:
 
 
 def _launches(graph: Graph, before: _Facts, after: _Facts) -> Iterable[_Fact]:
-    """GPU ops and messages that the CPU gets to after more, or fewer, of its waits."""
+    """GPU ops and messages that the CPU issues after more, or fewer, waits."""
     for op in graph.ops:
         if not op.gpu and op.action not in _POSTS:
             continue
@@ -173,7 +173,7 @@ def _posts(graph: Graph, before: _Facts, after: _Facts) -> Iterable[str]:
 
 
 def _needs(graph: Graph) -> dict[str, set[str]]:
-    """Per op: those that must have completed before it, however far back."""
+    """Per op: all ops that must have completed before it, directly or indirectly."""
     ancestors: dict[int, set[int]] = {op.id: set() for op in graph.ops}
     changed = True
     while changed:
@@ -199,7 +199,7 @@ _MOST_FURTHER = 12  # rules of other rule sets that are asked about
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The best, the rule set that it follows, and what is asked about it."""
+    """The best, the rule set that it follows, and the questions about it."""
 
     best: Candidate
     rule_set: RuleSet
@@ -208,11 +208,11 @@ class Asked:
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
-        """What has to be timed: the best first."""
+        """The candidates to time: the best first."""
         return tuple(dict.fromkeys((self.best, *(e.candidate for q in self.questions for e in q.edits))))
 
     def moved(self, domain: Orders, other: Orders) -> Asked:
-        """The same with candidates of another domain, which has their configurations."""
+        """The same with candidates of another domain that has their configurations."""
 
         def there(candidate: Candidate) -> Candidate:
             index = other.number(domain.spaces[candidate.space].configuration)
@@ -250,8 +250,8 @@ def ask(
 ) -> Asked:
     """Questions about the rules that the best follows, and about those of `sets` more rule sets of its class.
 
-    Of the other rule sets only rules count that hold for the best, and that its own do not imply. See
-    dagc.learn.explain.edits.questions for the rest.
+    Of the other rule sets, only rules that hold for the best and are not implied by its own are used. The other
+    arguments are those of dagc.learn.explain.edits.questions.
     """
     configured = domain.spaces[best.space]
     own = learned.satisfied(Sample(configured.graph, configured.configuration, best.traversal, 0.0))
@@ -293,7 +293,7 @@ def answer(
     most: Callable[[Candidate], int] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Answers:
-    """Time all edits; see dagc.learn.explain.pairs.time_pairs. One that breaks several rules is timed once."""
+    """Time all edits (dagc.learn.explain.pairs.time_pairs). An edit that breaks several rules is timed once."""
     edits = [e.candidate for q in asked.questions for e in q.edits]
     timed = time_pairs(asked.best, edits, machine, store, options, most, progress)
     timings = iter(timed.timings)
@@ -352,7 +352,7 @@ def _view(domain: Orders, best: Candidate, rule: Rule, edit: Edit) -> EditView:
 
 
 def difference(before: Sequence[str], after: Sequence[str]) -> tuple[str, str]:
-    """Where two texts differ, with an entry on both sides: `... a [b] c ...`."""
+    """The differing parts of two texts, with one entry of context on both sides: `... a [b] c ...`."""
     if list(before) == list(after):
         return "", ""
     least = min(len(before), len(after))

@@ -1,8 +1,8 @@
-"""What `dagc explain` measures: edits of the best implementation, each timed against it in interleaved pairs.
+"""The measurements of `dagc explain`: edits of the best implementation, each timed against it in interleaved pairs.
 
-The two measurements of a pair follow each other, so what drifts is in both; their order alternates, so what the second
-gains from the first cancels. All edits take turns, four measurements each, in an order drawn again every round: a
-minute in which the machine is disturbed does not fall on one edit.
+The two measurements of a pair are consecutive, so drift affects both; their order alternates, so an effect of the first
+on the second cancels. All edits take turns, four measurements each, in a new random order every round, so that a
+disturbance of the machine is spread over all edits.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from dagc.store.results import Configuration, Outcome
 if TYPE_CHECKING:
     from dagc.learn.rules.types import Floats
 
-LEAST_NOISE = 0.01  # what a single measurement is taken to vary by where nothing is known of it
-MOST_MARGIN = 0.05  # a larger cost may not hide behind the noise of a machine that is as noisy
+LEAST_NOISE = 0.01  # assumed relative standard deviation of a single measurement if it is not known
+MOST_MARGIN = 0.05  # maximal margin for "costs nothing", however noisy the machine
 LEAST_CONFIDENCE = 0.9  # five pairs reach 0.94, four 0.88
-LEVEL = 0.05  # probability of any false finding among all rules where no edit makes a difference
+LEVEL = 0.05  # probability of any false finding among all rules if no edit makes a difference
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
     """An implementation near the best in which a rule is broken.
 
-    also       rules of the best's rule set that are broken with it: none where the rule is broken alone
-    changed    decisions of the configuration that differ from the best's
-    distance   how many answers to "a before b" and "on the same stream" differ from the best's
+    also       other rules of the rule set that it breaks; empty if the rule is broken alone
+    changed    decisions of the configuration that differ from those of the best
+    distance   number of answers to "a before b" and "on the same stream" that differ from those of the best
     """
 
     candidate: Candidate
@@ -49,10 +49,10 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What does breaking this rule cost? `edits` are tried for an answer, the smallest first.
+    """What does breaking this rule cost? `edits` are timed for an answer, the smallest first.
 
-    own     the rule is of the rule set that the best follows; otherwise of another one of its class
-    exact   all implementations were looked at, so that no edit means that there is none
+    own     whether the rule is in the rule set that the best follows, or in another one of its class
+    exact   whether all implementations were examined, so that without an edit there is none
     """
 
     rule: Rule
@@ -62,7 +62,7 @@ class Question:
 
 
 class Verdict(Enum):
-    """`LEVEL`: no difference, and none that a single measurement would show is possible. `UNDECIDED`: it still is."""
+    """`LEVEL`: no difference, and one that a single measurement would show is excluded. `UNDECIDED`: not excluded."""
 
     COSTS = "costs"
     LEVEL = "costs nothing"
@@ -78,9 +78,9 @@ class Timing:
     ratio        time of the edit over time of the best: Hodges-Lehmann estimate over the pairs
     low, high    its interval, with this `confidence` (0.95; less with fewer than six pairs and an unknown noise)
     noise        relative standard deviation of a single measurement; of a ratio it is that times sqrt(2 / pairs)
-    selection_bias  how much faster the best may look because these same times chose it: a smaller cost may be that
+    selection_bias  relative amount by which the best may seem faster because these times chose it
     best, edited medians of the times, in seconds
-    failure      why it could not be timed; all else is NaN then
+    failure      why it could not be timed; everything else is NaN then
     p            probability of so large a difference by chance, adjusted for all edits (Holm); NaN: not tested
     error        standard error of the logarithm of the ratio, from the interval
     """
@@ -115,28 +115,28 @@ class Timing:
 
     @property
     def cost(self) -> float:
-        """Seconds an iteration that the edit costs."""
+        """Cost of the edit in seconds per iteration."""
         return self.best * (self.ratio - 1)
 
 
 class Finding(Enum):
-    """What the edits say about a rule."""
+    """The result for a rule."""
 
-    CAUSE = "costs"  # the edits that break it cost: the middle one for certain, and none is free
-    JOINT = "not separable"  # the same, but they break other rules too: which of them costs is not known
-    CORRELATION = "correlation"  # it can be broken, and nothing is lost
-    DEPENDS = "depends"  # some edits cost, others do not, and they differ for certain: what else they change decides
-    FASTER = "faster"  # without it the best gets faster
-    UNDECIDED = "undecided"  # the noise hides the answer
+    CAUSE = "costs"  # the edits that break it cost: the median edit significantly, and none is free
+    JOINT = "not separable"  # the same, but the edits also break other rules: which rule costs is not known
+    CORRELATION = "correlation"  # it can be broken at no cost
+    DEPENDS = "depends"  # some edits cost, others do not, with a significant difference: their other changes decide
+    FASTER = "faster"  # the best is faster without it
+    UNDECIDED = "undecided"  # the noise is too large
     UNBREAKABLE = "not breakable"  # no implementation breaks it
     FAILED = "failed"  # no edit could be timed
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A question with its edits timed: `timings` are those of `question.edits`.
+    """A question with the timings of its edits, in the order of `question.edits`.
 
-    differ   probability that these differ as much where their costs are equal, adjusted for all rules; NaN: not tested
+    differ   probability of differences as large if their costs are equal, adjusted for all rules; NaN: not tested
     """
 
     question: Question
@@ -159,7 +159,7 @@ class Answer:
         assert middle is not None
         if middle.verdict is Verdict.FASTER:
             return Finding.FASTER
-        if Verdict.LEVEL in verdicts and not costs:  # one free way to break it is enough
+        if Verdict.LEVEL in verdicts and not costs:  # one free edit is enough
             return Finding.CORRELATION
         if middle.verdict is Verdict.COSTS:
             return Finding.JOINT if self.inseparable else Finding.CAUSE
@@ -167,15 +167,14 @@ class Answer:
 
     @property
     def inseparable(self) -> tuple[Rule, ...]:
-        """The rules of the best's rule set that every edit, or one of them, breaks with this one."""
+        """The other rules of the rule set that every edit, or one of them, also breaks."""
         return tuple(dict.fromkeys(rule for edit in self.question.edits for rule in edit.also))
 
     @property
     def middle(self) -> Timing | None:
-        """The timing that stands for the rule: of the edits that could be timed, the one with the middle cost.
+        """The timing that represents the rule: of the edits that could be timed, the one with the median cost.
 
-        Of two, the cheaper. Not the dearest, which may be dear for another reason; not the cheapest, which chance
-        favours.
+        Of two, the cheaper one. The most expensive may have another reason, and the cheapest is favoured by chance.
         """
         timed = [t for t in self.timings if t.verdict is not Verdict.FAILED]
         if not timed:
@@ -189,10 +188,10 @@ class Explanation:
     """All answers for the best implementation.
 
     traversal    text of the best
-    value        its median, in the results file
+    value        its estimate from the results file, as `dagc best` prints it
     number       its class, from 0, of `classes`
     noise        relative standard deviation of a single measurement, NaN: unknown
-    shown        per answer and edit: what is shown of it
+    shown        per answer and edit: its description
     """
 
     program: str
@@ -211,9 +210,9 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class EditView:
-    """An edit for the reader. `before` and `after`: the entries of the traversal that differ; empty where none do.
+    """The description of an edit. `before` and `after`: the entries of the traversal that differ; empty if none do.
 
-    mechanism   what it changes for the machine, in words; "" where nothing can be said
+    mechanism   its effect on waits, streams and issue order, in words; "" if none is known
     """
 
     configuration: Configuration
@@ -226,20 +225,20 @@ class EditView:
 # ---- timed pairs ----
 
 FEWEST = 6  # pairs for an interval of 95 %
-_ERRORS = 3  # standard errors on both sides: two would do for normal noise, which this is not
+_ERRORS = 3  # standard errors on both sides: two would suffice for normal noise
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """How long to time.
 
-    pairs       most pairs of each edit
-    tolerance   half a width of the interval of the ratio at which an edit is known well enough
+    pairs       maximal number of pairs of each edit
+    tolerance   half width of the interval of the ratio at which timing an edit ends
     noise       relative standard deviation of a single measurement, NaN: unknown
     selection_bias  see Timing; 0 if the best was chosen by times other than those measured now
-    together        all pairs of an edit follow one another: of a recording, each pass of the best is then in one pair
-    alike           logarithms of the ratios of two measurements of one implementation: what too few pairs to test by
-                    themselves are compared with (fewer than 100: with normal noise)
+    together        whether all pairs of an edit are consecutive: in a recording, each pass of the best is in one pair
+    alike           logarithms of the ratios of two measurements of one implementation: the null distribution if there
+                    are too few pairs for a test of their own (fewer than 100: normal noise)
     """
 
     pairs: int = 30
@@ -253,7 +252,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """What was timed; `interrupted`: by the user, before it was done."""
+    """The timings; `interrupted`: whether the user ended them early."""
 
     timings: tuple[Timing, ...]
     interrupted: bool
@@ -261,7 +260,7 @@ class Timed:
 
 @dataclass(slots=True)
 class _Series:
-    """Pairs of one edit so far."""
+    """The pairs of one edit so far."""
 
     edit: Candidate
     most: int
@@ -290,12 +289,12 @@ def time_pairs(
     most: Callable[[Candidate], int] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Timed:
-    """The timing of every edit against the best, in the order of `edits`; each distinct one is timed once.
+    """Time every edit against the best, in the order of `edits`; each distinct one is timed once.
 
-    `most` says how many pairs there can be of an edit (a recording has only so many passes). Every measurement is kept
-    in `store` for the purpose "explain". A failure ends the pairs of its edit; after one of the best itself the edit
-    goes on with its next pair, at most as often as it was to be timed. Ctrl-C ends the timing: what was measured until
-    then counts. `progress` is called with how many pairs are timed, of how many at most.
+    `most`: the maximal number of pairs of an edit (a recording has a limited number of passes). Every measurement is
+    stored in `store` with the purpose "explain". A failure ends the pairs of its edit; after a failure of the best, the
+    edit continues with its next pair, up to its number of pairs. Ctrl-C ends the timing; measurements so far count.
+    `progress` is called with the number of pairs timed and its maximum.
     """
     least = fewest_pairs(len(set(edits)))
     series = {
@@ -366,7 +365,7 @@ def _timing(one: _Series, options: Options, p: float) -> Timing:
         return Timing(failure="not timed")
     ratio, low, high, confidence = _interval(one.ratios)
     if n < FEWEST and len(options.alike) >= _ENOUGH:
-        # So few cannot say themselves how much they vary; what is known of single measurements does.
+        # Too few to estimate their own variance: use that of single measurements.
         spread = float(_drawn(n, options.alike)[_SPREAD])
         low, high, confidence = ratio * math.exp(-spread), ratio * math.exp(spread), _SPREAD_HOLDS
     elif n < FEWEST - 1 and not math.isnan(noise):
@@ -380,22 +379,22 @@ def _timing(one: _Series, options: Options, p: float) -> Timing:
     )  # fmt: skip
 
 
-# ---- how likely a difference is by chance ----
+# ---- significance ----
 
-_NORMAL = 1.96  # standard errors on both sides hold 95 %
-_DRAWN = 20_000  # series of pairs without a difference
+_NORMAL = 1.96  # standard errors on both sides for 95 %
+_DRAWN = 20_000  # simulated series of pairs without a difference
 _SPREAD_HOLDS = 0.95
 _SPREAD = round(_SPREAD_HOLDS * _DRAWN)
-_ENOUGH = 100  # ratios of equals
+_ENOUGH = 100  # ratios of equals for an empirical distribution
 
 
 def fewest_pairs(edits: int) -> int:
-    """So many pairs that, of so many edits, one can be told from chance by the signs of its differences alone."""
+    """The number of pairs from which one of so many edits can be significant by the signs of its differences alone."""
     return max(FEWEST, math.ceil(math.log2(2 * max(edits, 1) / LEVEL)))
 
 
 def _chances(series: Sequence[_Series], options: Options, least: int) -> dict[Candidate, float]:
-    """Of each edit: the probability of so large a difference from the best by chance, adjusted for all (Holm)."""
+    """For each edit, the probability of so large a difference from the best by chance, adjusted for all (Holm)."""
     alone = {one.edit: _chance(one.ratios, options, least) for one in series}
     out, largest = {}, 0.0
     for place, (edit, p) in enumerate(sorted(alone.items(), key=lambda pair: pair[1])):
@@ -405,7 +404,7 @@ def _chances(series: Sequence[_Series], options: Options, least: int) -> dict[Ca
 
 
 def _chance(ratios: Sequence[float], options: Options, least: int) -> float:
-    """By Wilcoxon's signed ranks; fewer than `least` pairs by what is known of single measurements."""
+    """By Wilcoxon's signed-rank test; with fewer than `least` pairs, from the distribution of single measurements."""
     from scipy.stats import wilcoxon
 
     logs = [math.log(r) for r in ratios]
@@ -426,7 +425,7 @@ def _chance(ratios: Sequence[float], options: Options, least: int) -> float:
 
 @lru_cache(8)
 def _drawn(n: int, alike: tuple[float, ...]) -> Floats:
-    """How far apart n pairs of measurements without a difference are: as logarithms, ascending, _DRAWN of them."""
+    """Null distribution for n pairs: _DRAWN absolute Hodges-Lehmann estimates of the logarithm, ascending."""
     import numpy as np
 
     pairs = np.random.default_rng(0).choice([*alike, *(-x for x in alike)], (_DRAWN, n))
@@ -436,7 +435,7 @@ def _drawn(n: int, alike: tuple[float, ...]) -> Floats:
 
 
 def differing(timings: Sequence[Timing], rules: int) -> float:
-    """The probability that edits of one rule differ as much where their costs are equal, adjusted for so many rules."""
+    """The probability of differences this large between edits with equal costs, adjusted for the number of rules."""
     from scipy.stats import t
 
     timed = sorted((one for one in timings if one.verdict is not Verdict.FAILED), key=lambda one: one.ratio)

@@ -38,7 +38,7 @@ def _class(explanation: Explanation) -> str:
 
 
 def _finding(answer: Answer) -> str:
-    """The finding; of edits that break other rules too, with which: it is theirs as much."""
+    """The finding, with the rules that the edits also break: the finding applies to these as well."""
     others = answer.inseparable
     if not others:
         return _WORDS[answer.finding]
@@ -62,7 +62,7 @@ def _cost(timing: Timing | None, objective: Objective) -> str:
 
 
 def _sorted(explanation: Explanation, own: bool) -> Iterator[tuple[Answer, tuple[EditView, ...]]]:
-    """Those of the best's own rule set, or the others; the dearest first, what has no cost last."""
+    """The answers about the rule set of the best, or about the others; by descending cost, those without cost last."""
     pairs = zip(explanation.answers, explanation.shown, strict=True)
 
     def key(pair: tuple[Answer, tuple[EditView, ...]]) -> tuple[float, str]:
@@ -79,7 +79,7 @@ _SECTIONS = (
 
 
 def _also(answer: Answer) -> str:
-    """Which rules break with it, where it cannot be broken alone."""
+    """The rules that break with it if it cannot be broken alone."""
     if not answer.inseparable:
         return ""
     verb = "it cannot be broken alone" if answer.question.exact else "no way was found to break it alone"
@@ -212,7 +212,7 @@ def _markdown_row(timing: Timing, view: EditView, objective: Objective) -> str:
 
 
 def as_json(explanation: Explanation) -> dict[str, Any]:
-    """Everything, with times in seconds and ratios to the best; what is unknown is null."""
+    """Everything, with times in seconds and ratios to the best; unknown values are null."""
     return {
         "program": explanation.program,
         "objective": explanation.objective.text,

@@ -1,19 +1,19 @@
-"""Rules across inputs: what is fast on several inputs, sizes, transports or machines, tested on inputs left out.
+"""Rules across inputs: rules of what is fast on several inputs, sizes, transports or machines, with cross-validation.
 
-The samples of every input are compared with the best of that input: the *loss* of a sample is its time over that of the
-best, minus 1. Rules are one conjunction, so that all that follow it have a small loss on all inputs: of the rules that
-can be added, those are searched (a beam search) that lower the mean loss of the followers most, each input of the
-same weight, as long as every input has followers.
+The samples of every input are compared with the best of that input: the *loss* of a sample is its time divided by that
+of the best, minus 1. The rules are one conjunction whose followers have a small loss on all inputs. A beam search adds
+the rules that lower the mean loss of the followers most, with equal weights of the inputs, as long as every input has
+followers.
 
-Inputs on which these rules do not hold (LOSS) make up a group with rules of its own. A group is named by a fact that
-its inputs have and the others do not: a parameter, the size of messages, the machine.
+Inputs on which these rules do not hold (LOSS) form a group with rules of its own. A group is named by a fact that its
+inputs have and the others do not: a parameter, the size of messages, the machine.
 
-**Left out.** All of this is done again without each input in turn; then the followers on that input are judged. What is
-said of it before its times are looked at (`Claim`) rests on its facts alone: the rules hold where
-- at least two inputs of the same kind (equal in what is no size: the machine, ranks, parameters up to 0) were tested,
-- rules that were learned without them hold on every one of these,
-- the noise of these does not hide a loss of LOSS, and
-- it lies no further outside of their sizes than one of them did when it was left out.
+**Leave-one-out.** All of this is repeated without each input in turn, and the followers on that input are judged. The
+prediction for it (`Claim`) is made from its facts alone, without its times: the rules hold if
+- at least two inputs of the same kind (equal machine, ranks, parameters up to 0; all facts but sizes) were tested,
+- rules learned without them hold on each of these,
+- their noise does not hide a loss of LOSS, and
+- its sizes are no further outside of theirs than those of one of them when it was left out.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 
 LOSS = 0.01  # median loss of the followers at which rules hold
 WORST = 0.03  # and its 95th percentile
-FEWEST_INPUTS = 2  # of a kind, tested, before anything is claimed of another
+FEWEST_INPUTS = 2  # tested inputs of a kind that a prediction for another one needs
 NOTHING = 0.0002
 FOLLOWERS = 8  # at least on each input, or 1 % of its samples
 SHARE = 0.01
 BEAM = 8
-GAIN = 0.001  # of the mean loss, for a rule more
-TOP = 0.02  # of the samples, or 5: the best of an input are the fastest of these
+GAIN = 0.001  # decrease of the mean loss that justifies another rule
+TOP = 0.02  # share of the samples, or 5: the fastest of an input
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """What was measured of one input. `facts`: by name, what is known of it and its machine; `noise` of one time."""
+    """The samples of one input. `facts`: by name, of the input and its machine; `noise`: of a single time."""
 
     name: str
     facts: tuple[tuple[str, Value], ...]
@@ -58,18 +58,18 @@ class Input:
 
     @property
     def floor(self) -> float:
-        """The noise of its samples' times; NaN: not known."""
+        """The noise of the times of its samples; NaN: unknown."""
         return noise_of(self.noise, median(s.measurements for s in self.samples))
 
     @property
     def best(self) -> float:
-        """The time of its best, in seconds: see `best_of`."""
+        """The value of its best: see `best_of`."""
         return best_of(self.samples)
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Of the `followers` of some rules on one input: the median and the 95th percentile (NaN without followers)."""
+    """The loss of the `followers` of some rules on one input: median and 95th percentile (NaN without followers)."""
 
     followers: int
     median: float
@@ -77,13 +77,13 @@ class Loss:
 
     @property
     def small(self) -> bool:
-        """Do the rules hold? Not without followers."""
+        """Whether the rules hold; False without followers."""
         return self.median <= LOSS and self.worst <= WORST
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What the inputs of a group have in common: `fact` = `value`, or at most, or more than it."""
+    """A condition that defines a group of inputs: `fact` equal to, at most, or more than `value`."""
 
     fact: str
     relation: str  # "=", "<=", ">"
@@ -102,9 +102,9 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Inputs with rules in common. `condition` is None where no fact tells them from the others.
+    """Inputs with common rules. `condition` is None if no fact distinguishes them from the others.
 
-    losses   of the rules' followers, on every input of the group
+    losses   of the followers of the rules, on every input of the group
     """
 
     inputs: tuple[str, ...]
@@ -115,7 +115,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What is said of an input before its times are looked at: do rules of the others hold? `reason` if not known."""
+    """The prediction for an input, made without its times: whether rules of the others hold; `reason` if not known."""
 
     holds: bool
     reason: str
@@ -123,7 +123,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """An input, and rules that were learned without it. `others`: the loss of all its implementations."""
+    """An input, and rules learned without it. `others`: the loss of all its implementations."""
 
     name: str
     claim: Claim
@@ -134,7 +134,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class AcrossRules:
-    """What was learned from several inputs. `alike`: those whose implementations do not differ; nothing is learned."""
+    """Rules of several inputs. `alike`: inputs whose implementations do not differ, which are not used."""
 
     inputs: tuple[Input, ...]
     alike: tuple[str, ...]
@@ -143,9 +143,9 @@ class AcrossRules:
 
 
 def across(inputs: Sequence[Input], alike: Iterable[str] = ()) -> AcrossRules:
-    """Rules of inputs with different names; of fewer than two that are not `alike` no rules."""
+    """Rules of inputs with distinct names. There are none if fewer than two are not `alike`."""
     if len({one.name for one in inputs}) < len(inputs):
-        raise ValueError("two inputs of one name")
+        raise ValueError("two inputs with the same name")
     flat = frozenset(alike)
     used = [one for one in inputs if one.name not in flat]
     if len(used) < 2:
@@ -163,7 +163,7 @@ def across(inputs: Sequence[Input], alike: Iterable[str] = ()) -> AcrossRules:
 
 
 def claim_of(given: Input, learned: AcrossRules) -> Claim:
-    """What the rules that were learned say of another input, from its facts."""
+    """The prediction of learned rules for another input, from its facts."""
     used = [one for one in learned.inputs if one.name not in learned.alike]
     table = _Table([*used, given])
     tested = {k: one.loss for k, one in enumerate(learned.left_out)}
@@ -174,7 +174,7 @@ def claim_of(given: Input, learned: AcrossRules) -> Claim:
 
 
 class _Table:
-    """All samples in one table. Answers are of every rule: each feature as it is, then negated."""
+    """All samples in one table, with the answers to every rule: each feature, then its negation."""
 
     def __init__(self, inputs: Sequence[Input]) -> None:
         import numpy as np
@@ -203,9 +203,9 @@ class _Table:
 
 
 def best_of(samples: Sequence[Sample]) -> float:
-    """The time of the best, in seconds: those that one half of their measurements chooses, judged by the other half.
+    """The value of the best: chosen by one half of the measurements, judged by the other half.
 
-    Where they were measured once, or only some again, the median of the fastest (which chance favours).
+    If samples were measured once, or only some of them again, the median of the fastest (with selection bias).
     """
     top = max(5, round(TOP * len(samples)))
     if not all(len(s.times) > 1 for s in samples):
@@ -250,7 +250,7 @@ def _conjunction(table: _Table, train: Sequence[int]) -> tuple[Rule, ...]:
 
 
 def _steps(loss: Floats | float) -> Floats:
-    """Losses that differ by next to nothing are equal: then the rule with the most followers counts."""
+    """Losses rounded, so that nearly equal ones are ties, which the number of followers decides."""
     import numpy as np
 
     out: Floats = np.floor(np.asarray(loss) / NOTHING)
@@ -270,7 +270,7 @@ def _losses(table: _Table, rules: Sequence[Rule], inputs: Iterable[int]) -> tupl
 
 
 def _groups(table: _Table, train: Sequence[int]) -> tuple[Group, ...]:
-    """The inputs in groups, each with rules that hold on it as far as rules can; the largest first."""
+    """The inputs in groups, each with rules that hold on it as far as possible; the largest first."""
     left, parts = list(train), []
     while left:
         mine = list(left)
@@ -294,7 +294,7 @@ def _groups(table: _Table, train: Sequence[int]) -> tuple[Group, ...]:
 
 
 def _most_in_common(table: _Table, inputs: Sequence[int]) -> list[int]:
-    """Of these inputs, which have no rules in common, the most on which rules of one of them hold."""
+    """Of these inputs without common rules, the largest set on which the rules of one of them hold."""
     found: list[int] = []
     for one in inputs:
         losses = _losses(table, _conjunction(table, [one]), inputs)
@@ -304,7 +304,7 @@ def _most_in_common(table: _Table, inputs: Sequence[int]) -> list[int]:
 
 
 def _condition(table: _Table, inside: Sequence[int], outside: Sequence[int]) -> Condition | None:
-    """A fact that all inside have and none outside: the first in their order; None where there is none."""
+    """The first fact that all inputs inside have and none outside; None if there is none."""
     if not outside:
         return None
     mine, others = [table.inputs[k] for k in inside], [table.inputs[k] for k in outside]
@@ -333,7 +333,7 @@ def _is_size(value: Value | None) -> bool:
 def _without(table: _Table, train: Sequence[int], given: int) -> tuple[Group, Loss]:
     """The group of the other inputs that the given one belongs to by its facts, and the loss on it.
 
-    The largest where none has it; what one input has in common with itself names no group.
+    The largest group if no condition matches; a group of one input has no condition.
     """
     groups = _groups(table, [k for k in train if k != given])
     named = [g for g in groups if len(g.inputs) > 1 and g.condition and g.condition.holds(table.inputs[given])]
@@ -342,7 +342,7 @@ def _without(table: _Table, train: Sequence[int], given: int) -> tuple[Group, Lo
 
 
 def _claim(table: _Table, given: int, tested: dict[int, Loss]) -> Claim:
-    """`tested`: the losses of inputs whose rules were learned without them (and without the given one)."""
+    """`tested`: the losses on inputs of rules learned without them (and without the given one)."""
     here = table.inputs[given]
     same = [k for k in tested if _kind(table.inputs[k]) == _kind(here)]
     if len(same) < FEWEST_INPUTS:
@@ -364,12 +364,12 @@ def _claim(table: _Table, given: int, tested: dict[int, Loss]) -> Claim:
 
 
 def _kind(given: Input) -> tuple[tuple[str, Value | None], ...]:
-    """What is no size."""
+    """All facts but sizes."""
     return tuple((name, None if _is_size(value) else value) for name, value in given.facts)
 
 
 def _outside(given: Input, others: Sequence[Input]) -> float:
-    """By which factor at most a size of the input is outside of the range of the others, as a logarithm; 0 inside."""
+    """The largest factor by which a size of the input is outside of the range of the others, as a logarithm, or 0."""
     furthest = 0.0
     for name, value in given.facts:
         sizes = [float(v) for one in others if _is_size(v := one.fact(name))]  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from dagc.store.results import shown
 
 
 def render_across(learned: AcrossRules, form: str = "text", objective: Objective = TIME) -> str:
-    """In one of FORMATS. Ends with a newline. Raises UsageError for another form."""
+    """The rules in one of FORMATS. Ends with a newline. Raises UsageError for another form."""
     return in_form(
         form,
         lambda: "\n".join(_lines(learned, objective)) + "\n",

@@ -1,25 +1,25 @@
-"""How likely classes are by chance: do implementations differ at all, and do those on the two sides of a boundary?
+"""Significance of classes: do implementations differ at all, and do those on the two sides of a boundary?
 
-Sorted noise has steps too, above all where it is skewed or comes in bursts. So classes are tested by what noise cannot
-know, in two ways:
+Sorted noise has steps too, above all if it is skewed or comes in bursts. Classes are therefore tested by relations that
+noise cannot have, in two ways:
 
-repeats    whoever is slow in the earlier half of its measurements is slow in the later half. Asked of the samples that
-           were measured twice or more, where other measurements lie between the halves.
-features   who is slow depends on some feature (an order, a stream, a choice): the largest absolute correlation of any.
+repeats    samples that are slow in the earlier half of their measurements are slow in the later half. Tested on samples
+           measured at least twice, with other measurements between the halves.
+features   slowness depends on some feature (an order, a stream, a choice): the largest absolute correlation of any.
 
-Both are compared with what they are where the times are dealt to other samples. As bursts hit measurements that follow
-one another, times are not shuffled but shifted in the order in which they were taken, the last coming first, and that
-in reverse too: a burst stays a burst. Fewer than 30 times are shuffled. Where the order is not known, they are both
-shuffled and shifted in the order of the traversals' texts (about that of the enumeration), and the larger probability
-counts, until it is known that they differ at all. Under the null hypothesis each shift is as likely as none, whatever
-the distribution of the noise.
+Both statistics are compared with their values after a permutation of the times. Bursts affect consecutive measurements,
+so times are not shuffled but rotated in the order in which they were taken, also in reverse: a burst stays a burst.
+Fewer than 30 times are shuffled. If the order is not known, they are both shuffled and rotated in the order of the
+texts of the traversals (about that of the enumeration), and the larger probability counts, until a difference is
+established. Under the null hypothesis each rotation is as likely as the original, whatever the distribution of the
+noise.
 
-Of the tests that can be made a class needs one; the probability is that of the best, times their number.
+A class needs to pass one of the tests that can be made; the probability is the smallest one times their number.
 
-First all samples are tested at once, and each boundary with the samples of the two classes that it separates (a few
-samples may be faster than thousands that are alike), together at 60 % of the level: 80 % of this for the former, 20 %
-divided by their number for the latter. If nothing passes, there is one class. Otherwise each boundary has to pass at
-the level; the least certain is dropped, until all that are left do.
+First, all samples are tested at once, and each boundary with the samples of the two classes that it separates (a few
+samples may be faster than thousands of equal ones), together at 60 % of the level: 80 % of this for the former, 20 %
+divided by their number for the latter. If nothing passes, there is one class. Otherwise each boundary must pass at the
+level; the least significant is dropped until all others pass.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ from dagc.learn.rules.types import Boundary, Classes, Sample
 if TYPE_CHECKING:
     from dagc.learn.rules.types import Bools, Floats, Ints
 
-LEVEL = 0.05  # probability of two or more classes where there is one
-ANY = 0.6  # of the level, for two or more classes at all: a reserve for what is not quite stationary, such as drift
-WHOLE = 0.8  # of that, for the test of all samples; the rest for those of the boundaries
-SHIFTS = 999  # at most
+LEVEL = 0.05  # probability of two or more classes if there is one
+ANY = 0.6  # share of the level for two or more classes at all: a reserve for noise that is not stationary (drift)
+WHOLE = 0.8  # share of that for the test of all samples; the rest is for the boundaries
+SHIFTS = 999  # maximal number
 FEWEST_REPEATED = 8  # samples with repeats
-FEWEST_SHIFTS = 30  # with fewer samples the shifts cannot reach the level: these are shuffled
-APART = 2  # the halves of a sample's measurements lie this share of the repeated samples (1 / APART) apart, or more
-ROWS = 250  # shifts at a time, for memory
+FEWEST_SHIFTS = 30  # fewer samples are shuffled: their shifts cannot reach the level
+APART = 2  # the halves of the measurements of a sample are at least 1 / APART of the repeated samples apart
+ROWS = 250  # shifts at a time, to limit memory
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the samples (ascending by time) say beyond their sorted times.
+    """Data of the samples (ascending by time) beyond their sorted times.
 
-    answers   samples x features
-    order     the samples in the order in which they were first measured, or that of their texts
-    in_time   it is the former
-    earlier   median of the earlier half of each sample's measurements, NaN where it was measured once
+    answers   shape (samples, features)
+    order     the samples in the order of their first measurements, or in that of their texts
+    in_time   whether it is the former
+    earlier   median of the earlier half of the measurements of each sample, NaN if it was measured once
     later     of the other half
-    repeated  the samples that have both, in the order in which the later half was taken; empty: too few, or too near
+    repeated  the samples that have both, in the order of the later halves; empty: too few, or too close together
     """
 
     answers: Bools
@@ -88,13 +88,13 @@ class Evidence:
         return Evidence(answers, order, in_time, earlier, later, repeated)
 
     def whole(self, times: Floats) -> float:
-        """The probability that chance alone makes the samples differ so much."""
+        """The probability of so large a difference of the samples by chance."""
         return _best([self._by_repeats(None, None), self._by_features(_ranks(times), None, False)])
 
     def between(self, times: Floats, first: int, boundary: int, end: int, differ: bool = False) -> float:
-        """The same of the samples from `first` to before `boundary` against those from there to before `end`.
+        """As `whole`, for samples `first` to before `boundary` against those from there to before `end`.
 
-        `differ`: it is known that not all samples are alike.
+        `differ`: whether a difference between any samples is established.
         """
         import numpy as np
 
@@ -105,9 +105,9 @@ class Evidence:
         return _best([self._by_repeats(inside, limit), self._by_features(upper, inside, differ)])
 
     def _by_repeats(self, inside: Bools | None, limit: float | None) -> float:
-        """By the later halves; samples are labelled by the earlier ones, with `limit` as faster and slower.
+        """The test by repeats: samples are labelled by their earlier halves (below `limit` or not).
 
-        NaN where too few samples have halves, or they are all alike.
+        NaN if too few samples have halves, or all labels are equal.
         """
         chosen = self.repeated if inside is None else self.repeated[inside[self.repeated]]
         if len(chosen) < FEWEST_REPEATED:
@@ -120,7 +120,7 @@ class Evidence:
         return _share(_shifted(values, True) @ label)
 
     def _by_features(self, values: Floats, inside: Bools | None, differ: bool) -> float:
-        """By the features of the samples, with `values` for each of them; NaN where there are none."""
+        """The test by features, with one of `values` for each sample; NaN without features."""
         chosen = self.order if inside is None else self.order[inside[self.order]]
         answers = self.answers[chosen].astype(float)
         spread = answers.std(axis=0)
@@ -133,7 +133,7 @@ class Evidence:
 
 
 def tested(classes: Classes, evidence: Evidence, level: float) -> Classes:
-    """Without the boundaries that chance explains, so that the probability of any where all are alike is `level`."""
+    """Drop boundaries that chance explains: the probability of any boundary between equal samples is `level`."""
     import numpy as np
 
     if not classes.boundaries:
@@ -168,7 +168,7 @@ def _judged(boundaries: Sequence[Boundary], classes: Classes, evidence: Evidence
 
 
 def _best(tests: Sequence[float]) -> float:
-    """The least probability of the tests that could be made, times their number; 1 where there is none."""
+    """The smallest probability of the tests that could be made, times their number; 1 without tests."""
     made = [p for p in tests if not math.isnan(p)]
     return min([1.0, *(len(made) * p for p in made)])
 
@@ -181,7 +181,7 @@ def _ranks(values: Floats) -> Floats:
 
 
 def _shifted(values: Floats, in_time: bool) -> Floats:
-    """Row 0: the values; then shifted, also reversed, in at most SHIFTS ways; or, not `in_time`, shuffled."""
+    """Row 0: the values; further rows: rotated, also in reverse, at most SHIFTS; without `in_time`, shuffled."""
     import numpy as np
 
     n, random = len(values), np.random.default_rng(0)
@@ -194,7 +194,7 @@ def _shifted(values: Floats, in_time: bool) -> Floats:
 
 
 def _largest(drawn: Floats, answers: Floats) -> Floats:
-    """Of each row of values: its largest absolute product with a column of the answers."""
+    """For each row of values, its largest absolute product with a column of the answers."""
     import numpy as np
 
     parts = [abs(drawn[k : k + ROWS] @ answers).max(axis=1) for k in range(0, len(drawn), ROWS)]
@@ -203,5 +203,5 @@ def _largest(drawn: Floats, answers: Floats) -> Floats:
 
 
 def _share(found: Floats) -> float:
-    """Of all that were found: how many are as large as the first."""
+    """The share of values that are at least as large as the first."""
     return float((found >= found[0] - abs(found[0]) * EQUAL).mean())

@@ -1,9 +1,9 @@
 """Implementations as vectors of features (Tenzing, section IV-B), and the names of entries that rules use.
 
 Ordering features for every pair of names, stream features for every pair of GPU ops, choices for every decision whose
-value differs. Absent is not "after": `a before b` is yes only where both are there, and `b before a` is a feature of
-its own. What says nothing is left out: features with one answer for all samples, orders that the edges of the program
-imply, and of features that split the samples alike (or exactly the other way) all but the first in canonical order:
+value differs. Absent is not "after": `a before b` is true only if both are present, and `b before a` is a separate
+feature. Uninformative features are omitted: features with one answer for all samples, orders implied by the edges of
+the program, and, of features that split the samples equally (or complementarily), all but the first in canonical order:
 choices, streams, then orders, ops before sync ops, in file order.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """All that is needed to name the entries of the traversals of one graph.
+    """Names the entries of the traversals of one graph.
 
     users      per op: ops that need its completion; empty for CPU ops
     """
@@ -47,7 +47,7 @@ class Naming:
         return Naming(graph, tuple(tuple(sorted(set(ops))) for ops in users))
 
     def positions(self, traversal: Traversal) -> dict[str, int]:
-        """Name -> position of the entry that bears it; names that no entry bears are left out."""
+        """Name -> position of the entry with this name; names without an entry are omitted."""
         ops, at, bound = self.graph.ops, [-1] * len(self.graph.ops), [-1] * len(self.graph.ops)
         records: dict[int, tuple[int, int]] = {}  # event -> its position, its stream
         syncs: list[tuple[int, int, int]] = []  # position, stream that waits (-1: the CPU), event; in issue order
@@ -81,7 +81,7 @@ class Naming:
         return places
 
     def always(self) -> frozenset[str]:
-        """Names that every traversal of the graph has."""
+        """Names that occur in every traversal of the graph."""
         names = {op.name for op in self.graph.ops}
         for u, users in enumerate(self.users):
             hosts = [v for v in users if not self.graph.ops[v].gpu]
@@ -91,7 +91,7 @@ class Naming:
         return frozenset(names)
 
     def may(self) -> frozenset[str]:
-        """Names that some traversal of the graph may have."""
+        """Names that may occur in a traversal of the graph."""
         ops = self.graph.ops
         names = {op.name for op in ops}
         for u, users in enumerate(self.users):
@@ -101,7 +101,7 @@ class Naming:
         return frozenset(names)
 
     def implied(self) -> frozenset[tuple[str, str]]:
-        """(a, b): wherever both are, the edges of the program put a before b."""
+        """(a, b): if both are present, the edges of the program order a before b."""
         ops = self.graph.ops
         after: dict[str, set[str]] = {}
 
@@ -128,12 +128,12 @@ class Naming:
                     add(sync, ops[v].name)
                     if len(needs[v]) == 1:
                         add(record, sync)
-        # Not through a wait: a traversal may have none where all users of u are on its stream.
+        # Not through a wait: a traversal may have none if all users of u are on its stream.
         return frozenset(_closure(after, {f"CSWE-after-{op.name}" for op in ops}))
 
 
 def _closure(after: dict[str, set[str]], ends: set[str]) -> set[tuple[str, str]]:
-    """All pairs (a, b) with a path from a to b that passes none of `ends` on its way. The graph has no cycle."""
+    """All pairs (a, b) with a path from a to b whose inner nodes are not in `ends`. The graph is acyclic."""
     reached: dict[str, set[str]] = {}
 
     def reach(name: str) -> set[str]:
@@ -148,17 +148,17 @@ def _closure(after: dict[str, set[str]], ends: set[str]) -> set[tuple[str, str]]
 
 # ---- implementations as vectors of features ----
 
-MOST_VALUES_PAIRED = 6  # of a decision: `transport = nccl or peer` is asked too
+MOST_VALUES_PAIRED = 6  # values of a decision up to which pairs are features, too: `transport = nccl or peer`
 
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What can be asked of samples of some graphs.
+    """The names that features of samples of some graphs can use.
 
     names     of entries, in canonical order: ops in file order, then sync ops
     ops       names of GPU ops, in file order
-    always    names that every implementation of every graph has
-    implied   (a, b): the edges of the program put a before b wherever both are, in every graph that has both
+    always    names that occur in every implementation of every graph
+    implied   (a, b): in every graph that has both, the edges of the program order a before b if both are present
     """
 
     names: tuple[str, ...]
@@ -168,12 +168,12 @@ class Vocabulary:
 
 
 class Samples:
-    """Samples as arrays: one row a sample.
+    """Samples as arrays, one row per sample.
 
-    positions   of every name's entry, -1 where it is absent
-    streams     of every GPU op, -1 where it is absent
-    always      per configuration: names that all of its implementations have
-    blocks      launch parameters that are asked about together (`blocks_of`)
+    positions   of the entry of every name, -1 if absent
+    streams     of every GPU op, -1 if absent
+    always      per configuration: names that occur in all of its implementations
+    blocks      launch parameters that form one feature (`blocks_of`)
     """
 
     def __init__(self, samples: Sequence[tuple[Graph, Configuration, Traversal]]) -> None:
@@ -230,7 +230,7 @@ class Samples:
         return table[:, columns[name]] if name in columns else np.full(len(self), -1, dtype=np.int64)
 
     def follow(self, rules: Iterable[Rule]) -> Bools:
-        """Which samples every rule holds for."""
+        """Whether all rules hold, for each sample."""
         import numpy as np
 
         out = np.ones(len(self), dtype=bool)
@@ -239,7 +239,7 @@ class Samples:
         return out
 
     def features(self) -> tuple[tuple[Feature, ...], Bools]:
-        """The features that tell these samples apart, in canonical order, and their answers (samples x features)."""
+        """The features that distinguish these samples, in canonical order, and their answers (samples x features)."""
         import numpy as np
 
         seen: set[bytes] = set()
@@ -248,7 +248,7 @@ class Samples:
         for feature, answers in self._all():
             if answers.all() or not answers.any():
                 continue
-            # A column and its complement split alike: the one in which the first sample says no stands for both.
+            # A column and its complement split equally: the one with False for the first sample represents both.
             key = np.packbits(answers ^ answers[0]).tobytes()
             if key not in seen:
                 seen.add(key)
@@ -266,7 +266,7 @@ class Samples:
             for kind in (FeatureKind.SAME,) if total else (FeatureKind.SAME, FeatureKind.DIFFERENT):
                 feature = Feature(kind, a, b, total)
                 yield feature, self.ask(feature)
-        # Pairs of ops first, then pairs with sync ops: so a rule names a sync op only where an op would not do.
+        # Pairs of ops before pairs with sync ops: a rule names a sync op only if no op serves.
         pairs = sorted(combinations(range(len(vocabulary.names)), 2), key=lambda p: (_rank(vocabulary, p), p))
         for i, j in pairs:
             a, b = vocabulary.names[i], vocabulary.names[j]
@@ -283,7 +283,7 @@ _SYNC = ("CER-after-", "CES-b4-", "CSWE-after-")
 
 
 def is_sync(name: str) -> bool:
-    """Is it the name of a sync op?"""
+    """Whether this is the name of a sync op."""
     return name.startswith(_SYNC)
 
 
@@ -292,7 +292,7 @@ def _rank(vocabulary: Vocabulary, pair: tuple[int, int]) -> int:
 
 
 def are_two(a: str, b: str) -> bool:
-    """Are these names never of one entry? Two sync ops of a kind may be."""
+    """Whether these names never share an entry. Two sync ops of a kind may."""
     return not (is_sync(a) and is_sync(b) and a.partition("-")[0] == b.partition("-")[0])
 
 
@@ -325,7 +325,7 @@ def _served(name: str) -> str:
     return next(name.removeprefix(prefix) for prefix in _SYNC if name.startswith(prefix))
 
 
-TIMES = " x "  # between the launch parameters that make a block, and between their values
+TIMES = " x "  # between the launch parameters of a block, and between their values
 
 
 def blocks_of(graphs: Iterable[Graph]) -> tuple[str, ...]:
@@ -343,7 +343,7 @@ def blocks_of(graphs: Iterable[Graph]) -> tuple[str, ...]:
 
 
 def value_of(configuration: Configuration, name: str) -> Value | None:
-    """The value of a decision, `32 x 8` of a block (`blocks_of`); None where it does not arise."""
+    """The value of a decision, `32 x 8` of a block (`blocks_of`); None if the configuration lacks it."""
     if TIMES not in name:
         return configuration.get(name)
     values = [configuration.get(part) for part in name.split(TIMES)]
@@ -352,9 +352,9 @@ def value_of(configuration: Configuration, name: str) -> Value | None:
 
 
 def _choices(configurations: Sequence[Configuration], blocks: Sequence[str] = ()) -> Iterable[Feature]:
-    """Questions about decisions whose values differ: the transport first, then what every configuration decides.
+    """Features of decisions whose values differ: the transport first, then decisions that every configuration has.
 
-    A block is asked about as one, unless it differs in one dimension only.
+    A block is one feature, unless it differs in one dimension only.
     """
     distinct = sorted(set(configurations), key=lambda c: c.text)
     decisions: dict[str, list[Value]] = {}
@@ -384,7 +384,7 @@ def _choices(configurations: Sequence[Configuration], blocks: Sequence[str] = ()
 
 
 def chosen(feature: Feature, configuration: Configuration) -> bool:
-    """Does a choice hold in a configuration? Not where the decision does not arise."""
+    """Whether a choice holds in a configuration; False if the configuration lacks the decision."""
     value = value_of(configuration, feature.a)
     if value is None:
         return False
@@ -397,9 +397,9 @@ def chosen(feature: Feature, configuration: Configuration) -> bool:
 
 
 class Implications:
-    """What follows from what, for the graphs and configurations of some samples.
+    """Implications between rules, for the graphs and configurations of some samples.
 
-    Complete for nothing, sound for everything: a rule is left out only where the rest proves it.
+    Sound but not complete: a rule is omitted only if the others prove it.
     """
 
     def __init__(self, samples: Samples) -> None:
@@ -411,10 +411,10 @@ class Implications:
         self.two_streams = samples.most_streams <= 2 and not (samples.streams > 1).any()
 
     def merge(self, path: Sequence[Rule]) -> tuple[Rule, ...]:
-        """The rules of a path without the implied ones. The earliest goes first: later ones are more special.
+        """The rules of a path without the implied ones. The earliest is dropped first: later ones are more specific.
 
-        What only the choices of the path make certain is said: `in different streams` instead of `not in the same
-        stream` where both ops are there, `transport = peer` instead of `is not` all others.
+        Rules are strengthened by the choices of the path: `in different streams` instead of `not in the same stream` if
+        both ops are present, `transport = peer` instead of `is not` for all other values.
         """
         present = self._present(path)
         rules = list(dict.fromkeys(_certain(rule, present) for rule in path))
@@ -425,7 +425,7 @@ class Implications:
         return self._join(rules)
 
     def _present(self, rules: Iterable[Rule]) -> frozenset[str]:
-        """Names that are there in every configuration that the rules leave."""
+        """Names that occur in every configuration that satisfies the rules."""
         left = [self.always[c] for c in self._left(rules)]
         return frozenset.intersection(*left) if left else frozenset()
 
@@ -434,7 +434,7 @@ class Implications:
         return [c for c in self.configurations if all(chosen(r.feature, c) == r.truth for r in choices)]
 
     def _join(self, rules: list[Rule]) -> tuple[Rule, ...]:
-        """Several rules about the values of one decision as one, in the place of the last."""
+        """Merge several rules about the values of one decision into one, at the position of the last."""
         for name in dict.fromkeys(r.feature.a for r in rules if r.feature.kind is FeatureKind.CHOICE):
             about = [r for r in rules if r.feature.kind is FeatureKind.CHOICE and r.feature.a == name]
             values = {value_of(c, name) for c in self._left(about)}
@@ -445,7 +445,7 @@ class Implications:
         return tuple(rules)
 
     def implies(self, rules: Iterable[Rule], wanted: Rule) -> bool:
-        """Does `wanted` hold wherever all `rules` hold?"""
+        """Whether `wanted` holds whenever all `rules` hold."""
         rules = list(rules)
         match wanted.feature.kind:
             case FeatureKind.BEFORE:
@@ -501,12 +501,12 @@ class Implications:
     # ---- choices ------------------------------------------------------------------------
 
     def _choice(self, rules: list[Rule], wanted: Rule) -> bool:
-        """By looking at all configurations: those that the other choices allow must all do."""
+        """By enumeration: all configurations that satisfy the other choices must satisfy it."""
         return all(chosen(wanted.feature, c) == wanted.truth for c in self._left(rules))
 
 
 def _certain(rule: Rule, present: frozenset[str]) -> Rule:
-    """A rule about names that are all there: no third answer."""
+    """A rule about names that are all present, for which features are two-valued."""
     feature = rule.feature
     if feature.total or not present.issuperset((feature.a, feature.b)):
         return rule
@@ -516,7 +516,7 @@ def _certain(rule: Rule, present: frozenset[str]) -> Rule:
 
 
 def _pair(rule: Rule) -> tuple[str, str] | None:
-    """(a, b) where a rule says that both are there and a is before b."""
+    """(a, b) if the rule implies that both are present and a is before b."""
     feature = rule.feature
     if rule.truth:
         return feature.a, feature.b
@@ -524,7 +524,7 @@ def _pair(rule: Rule) -> tuple[str, str] | None:
 
 
 def _differs(rule: Rule) -> int | None:
-    """1 where a rule says that two ops are on different streams, 0 on the same, None where one may be absent."""
+    """1 if the rule implies that two ops are on different streams, 0 on the same, None if one may be absent."""
     if not rule.truth and not rule.feature.total:
         return None
     return int((rule.feature.kind is FeatureKind.DIFFERENT) == rule.truth)

@@ -1,4 +1,4 @@
-"""How far rules can be trusted: their accuracy, their consistency, and estimates of what was not measured."""
+"""Validation of rules: their accuracy, their consistency, and estimates of times that were not measured."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 # How well rules from a part of a space classify all of it (Table V of the Tenzing paper).
 #
 # The classes of the part have ranges, from their fastest to their slowest sample. The tree classifies every
-# implementation of the whole space; accuracy is the share whose time lies in the range of the class that it is given.
+# implementation of the whole space; accuracy is the share whose time is in the range of the assigned class.
 #
-# Few wide classes make that easy. So beside it stand: the number of classes, their widths against the noise, and
-# `chance`, the accuracy of labels drawn at random, as many of each class; and `constant`, that of the same class for
-# all.
+# Few wide classes make that easy. The accuracy is therefore reported with the number of classes, their widths relative
+# to the noise, `chance` (the accuracy of random labels with the same class sizes), and `constant` (the accuracy of one
+# class for all).
 
 
 @dataclass(frozen=True, slots=True)
 class ClassAccuracy:
-    """One class. `given` implementations of the whole space were classified as it; `inside` of them lie in its range.
+    """One class. `given`: number of implementations of the whole space assigned to it; `inside`: of them in its range.
 
-    `width` is relative (see PerformanceClass.width), `widths` the same in noise floors (NaN: unknown).
+    `width` is relative (see PerformanceClass.width); `widths`: the same in noise floors (NaN: unknown).
     """
 
     number: int
@@ -45,13 +45,13 @@ class ClassAccuracy:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """Shares of the `implementations` of the whole space, from 0 to 1; `learned_from` so many that were measured.
+    """Shares of the `implementations` of the whole space, from 0 to 1, for rules from `learned_from` measured ones.
 
-    share        within the range of the class given (Table V)
-    chance       the same for random labels of the same sizes, on average
-    constant     the same for one class given to all, that with which it is highest
+    share        within the range of the assigned class (Table V)
+    chance       the mean of the same for random labels with the same class sizes
+    constant     the same for one class for all, the best one
     tolerant     within that range widened by the noise on both sides
-    by_boundary  on the right side of the boundaries of the class given: as if the ranges met there
+    by_boundary  between the boundaries of the assigned class: as if the ranges met there
     """
 
     implementations: int
@@ -65,7 +65,7 @@ class Accuracy:
 
 
 def accuracy(learned: LearnedRules, whole: Samples, values: Sequence[float]) -> Accuracy:
-    """`whole` are all implementations, `values` those measured of them. ValueError without any."""
+    """`whole`: all implementations; `values`: their measured values. Raises ValueError without any."""
     import numpy as np
 
     if not len(whole):
@@ -102,14 +102,14 @@ def accuracy(learned: LearnedRules, whole: Samples, values: Sequence[float]) -> 
 # ---- consistency ----
 # Rule sets against a full exploration (Tenzing, section V, Tables VI to VIII): consistent, over- or underconstrained.
 #
-# The paper compares texts. Texts differ where the implementations that they allow do not, so here the implementations
-# are compared. A rule set speaks for a class; *meant* are the classes of the full exploration whose median lies within
-# the boundaries of that class (or, where none does, the one that its median lies in). Of all implementations of the
-# full exploration, the set's *followers* are those that every rule of it holds for.
+# The paper compares texts. Different texts may allow the same implementations, so here the implementations are
+# compared. A rule set belongs to a class; its *meant* classes are those of the full exploration whose median is within
+# the boundaries of that class (or, if there is none, the one that contains its median). The *followers* of a rule set
+# are the implementations of the full exploration for which all its rules hold.
 #
-# consistent        99 % of the followers lie in the range of the meant classes, noise on both sides allowed for
-# overconstrained   consistent, and still so without some of the rules: those are extraneous, and harmless
-# underconstrained  too many followers lie elsewhere; missing are the rules of the canonical rule set (of the meant
+# consistent        99 % of the followers are in the range of the meant classes, widened by the noise on both sides
+# overconstrained   consistent, and still so without some of the rules, which are extraneous and harmless
+# underconstrained  too many followers are elsewhere; missing are the rules of the canonical rule set (of the meant
 #                   classes, with the most followers in common) that do not hold for all followers
 # empty             no implementation follows it
 
@@ -125,7 +125,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CheckedRuleSet:
-    """A rule set, judged. `share` of its `followers` lie in the meant classes of the full exploration."""
+    """The verdict on a rule set. `share` of its `followers` are in the meant classes of the full exploration."""
 
     rule_set: RuleSet
     verdict: Verdict
@@ -169,7 +169,7 @@ def _check(
         verdict, missing = Verdict.UNDERCONSTRAINED, _missing(here, meant, full, whole)
     else:
         remaining = list(rule_set.rules)
-        for rule in reversed(rule_set.rules):  # the last were added last: the most special
+        for rule in reversed(rule_set.rules):  # the last ones are the most specific
             rest = [r for r in remaining if r != rule]
             if inside[followers(rest)].mean() >= LEAST:
                 remaining = rest
@@ -179,7 +179,7 @@ def _check(
 
 
 def meant_classes(number: int, classes: Classes, full: Classes) -> tuple[int, ...]:
-    """The classes of a full exploration that class `number` of a part stands for, ascending; at least one."""
+    """The classes of a full exploration that correspond to class `number` of a part, ascending; at least one."""
     numbers = tuple(c.number for c in full.classes if classes.of(c.median) == number)
     return numbers or (full.of(classes.classes[number].median),)
 
@@ -196,43 +196,41 @@ def _missing(here: Bools, meant: Sequence[int], full: LearnedRules, whole: Sampl
 # ---- estimates ----
 # Times of implementations that were not measured, estimated from those that were.
 #
-# Rules that are learned from a few single measurements suffer from two things: outliers, which the tree takes for slow
-# implementations and separates, and gaps, where it must guess. A regression forest over the features of rules and the
-# simulated time (whose costs are fitted to the measurements) knows more of both than the tree does: it weighs many
-# neighbours of each implementation. So the tree may learn from its estimates.
+# Rules learned from few single measurements have two problems: outliers, which the tree separates as slow
+# implementations, and gaps between samples. A regression forest over the features of rules and the simulated time (with
+# costs fitted to the measurements) handles both better, since it averages over many neighbours of each implementation.
+# The tree may therefore learn from its estimates.
 #
-# A measurement that its neighbours contradict counts less: an observation whose residual is r standard deviations has
-# the weight (nu + 1) / (nu + r^2) of Student's t distribution, nu = 2, and the forest is grown again. Residuals are
-# those of trees that were not grown from the observation (out of bag). Their standard deviation is that of a
-# measurement, or 1.48 times the median absolute residual where that is more: where the forest knows little, nothing is
-# improbable.
+# A measurement that its neighbours contradict gets less weight: an observation with a residual of r standard deviations
+# has the weight (nu + 1) / (nu + r^2) of Student's t distribution, nu = 2, and the forest is grown again. Residuals are
+# out of bag: from trees that were not grown from the observation. Their standard deviation is that of a measurement, or
+# 1.48 times the median absolute residual if that is larger: if the forest is inaccurate, nothing is improbable.
 #
-# What was measured keeps its time, unless it is improbable: further than five such standard deviations from what is
-# expected of it. (Nearer than that, it is more often the forest that is wrong.) Then, as where nothing was measured,
-# the time is the expected one and `measurements` is 0. A median of three or more is never improbable: two outliers of
-# three are rarer than something that the forest does not know. Expected times are those of a last forest, without
-# bootstrap.
+# A measured sample keeps its time unless it is improbable: more than five such standard deviations from its expected
+# time. (Below that, the forest is more often wrong.) An improbable sample, like one that was not measured, has its
+# expected time, and `measurements` is 0. A median of three or more is never improbable: two outliers of three are rarer
+# than an error of the forest. Expected times are those of a last forest, without bootstrap.
 
 
-# (times of the measured samples, in seconds; their weights) -> simulated times of all samples, the measured ones first.
+# (times of the measured samples, in seconds; weights) -> simulated times of all samples, the measured ones first.
 Simulate: TypeAlias = Callable[["Floats", "Floats"], "Floats"]
 
-FEWEST = 10  # measured: with fewer, hardly anything can be said of the others
+FEWEST = 10  # measured samples: fewer are not enough for estimates
 TREES = 100
-LEAF = 2  # samples at least
-SHARE = 0.7  # of the features that are tried for each split
-ROUNDS = 2  # of weights, before the last forest
-DEGREES = 2  # of freedom of Student's t distribution
+LEAF = 2  # minimal samples of a leaf
+SHARE = 0.7  # share of the features tried for each split
+ROUNDS = 2  # of reweighting, before the last forest
+DEGREES = 2  # degrees of freedom of Student's t distribution
 IMPROBABLE = 5  # standard deviations
 
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """What `estimate` found.
+    """The result of `estimate`.
 
-    samples  all: measured ones with their times, those with estimated times with `measurements` 0
-    error    median of how far, relative, measured times are from what trees that have not seen them expect
-    spread   median of how far they are from the median of them all: the error without any knowledge
+    samples  all samples; those with estimated times have `measurements` 0
+    error    median relative out-of-bag error of measured times
+    spread   median relative deviation of measured times from their median: the error of a constant
     """
 
     samples: tuple[Sample, ...]
@@ -241,22 +239,22 @@ class Estimates:
 
     @property
     def weak(self) -> bool:
-        """Do they know little?"""
+        """Whether the estimates are hardly better than a constant."""
         return self.error > self.spread / 2
 
 
 def in_order(samples: Sequence[Sample]) -> list[Sample]:
-    """In an order that does not depend on times, nor on that in which they come."""
+    """Sorted in an order that depends neither on times nor on the given order."""
     return sorted(samples, key=lambda s: (s.configuration.text, traversal_text(s.traversal, s.graph)))
 
 
 def estimate(
     measured: Sequence[Sample], others: Sequence[Sample], simulate: Simulate, noise: float = math.nan
 ) -> Estimates:
-    """All of `measured`, then all of `others`, with times as described above; the times of `others` are not looked at.
+    """All of `measured`, then all of `others`, with times as described above; the times of `others` are ignored.
 
-    `noise` is the relative standard deviation of a single measurement (NaN: unknown). The same samples in the same
-    order give the same times (`in_order`). ValueError with fewer than FEWEST measured samples.
+    `noise`: relative standard deviation of a single measurement (NaN: unknown). Equal samples in equal order give equal
+    times (`in_order`). Raises ValueError with fewer than FEWEST measured samples.
     """
     import numpy as np
 
@@ -265,14 +263,14 @@ def estimate(
     everything = (*measured, *others)
     _, answers = Samples.of(everything).features()
     times = np.array([s.value for s in measured])
-    logs = np.log(times)  # residuals are relative then: transports differ by an order of magnitude
+    logs = np.log(times)  # for relative residuals: transports differ by an order of magnitude
     floor = np.array([noise_of(noise, s.measurements) for s in measured])
     known, weights = len(measured), np.ones(len(measured))
     for _ in range(ROUNDS):
         table = _table(answers, simulate(times, weights))
         forest = _forest(bootstrap=True).fit(table[:known], logs, sample_weight=weights)
         residuals = logs - forest.oob_prediction_
-        # Not known (NaN): what the residuals say.
+        # Unknown (NaN): from the residuals.
         deviation = np.fmax(floor, 1.4826 * np.median(abs(residuals)))
         weights = (DEGREES + 1) / (DEGREES + (residuals / deviation) ** 2)
     often = np.array([s.measurements >= FEWEST_OF_ONE for s in measured])
@@ -291,13 +289,13 @@ def _table(answers: Any, simulated: Floats) -> Floats:
     """The features of rules and the logarithm of the simulated time: samples x features."""
     import numpy as np
 
-    # scikit-learn takes values within 1e-7 of each other as equal, so not in seconds.
+    # Not in seconds: scikit-learn treats values within 1e-7 of each other as equal.
     table: Floats = np.column_stack([answers.astype(float), np.log(simulated)])
     return table
 
 
 def _forest(bootstrap: bool) -> Any:
-    """Extremely randomised trees: their splits are drawn at random, so their mean is smooth where they know little."""
+    """Extremely randomised trees: their splits are random, so their mean is smooth between distant samples."""
     from sklearn.ensemble import ExtraTreesRegressor
 
     return ExtraTreesRegressor(

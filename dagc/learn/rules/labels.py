@@ -1,28 +1,27 @@
-"""Performance classes from times (Tenzing, section IV-A), and which of their boundaries are more than noise.
+"""Performance classes from times (Tenzing, section IV-A), and the test of their boundaries against noise.
 
-The sorted times are convolved with a step of radius r = 0.5 % of their count (at least 1), peaks of the result are
-found by comparison with their neighbours, and those whose prominence exceeds the 98th percentile are boundaries.
+The sorted times are convolved with a step of radius r = 0.5 % of their count (at least 1). Peaks of the result are
+found by comparison with their neighbours; those whose prominence exceeds the 98th percentile are boundaries.
 
-The step function as printed (-1 for -r <= m <= 0, 1 for 0 < m < r) does not fit the printed sum (m from -r + 1 to r);
-here it is -1 for -r < m <= 0 and 1 for 0 < m <= r, r values each, so that equal times give zero. The result is divided
-by r: it is by how much the mean of the next r times exceeds that of the last r.
+The step function as printed (-1 for -r <= m <= 0, 1 for 0 < m < r) does not match the printed sum (m from -r + 1 to r).
+Here it is -1 for -r < m <= 0 and 1 for 0 < m <= r, r values each, so that equal times give zero. The result is divided
+by r: it is the mean of the next r times minus that of the last r.
 
-**The noise floor.** The steepest places of sorted times are not always steps: times that are noise around one value
-have steep ends too. So a boundary is drawn only if the classes on its two sides differ by more than the noise: the
-median of the one above over that of the one below, minus 1, must reach the relative standard deviation of the times
-used, `noise_of(noise, n)` for medians of n measurements. The boundary that misses it by most is dropped, its two
-classes are one, and again, until all that are left reach it. Two times that differ by one standard deviation of each
-change places in 24 % of repetitions, by less more often: such classes cannot be distinguished.
+**The noise floor.** The steepest places of sorted times are not always steps: noise around one value has steep ends
+too. A boundary is therefore drawn only if the classes on its two sides differ by more than the noise: the median of the
+class above divided by that of the class below, minus 1, must reach the relative standard deviation of the times used,
+`noise_of(noise, n)` for medians of n measurements. The boundary with the largest shortfall is dropped and its two
+classes are merged, until all others reach it. Two times that differ by one standard deviation of each change places in
+24 % of repetitions: such classes cannot be distinguished.
 
-**Outliers.** Of the classes that are left, the smallest that has no more samples than chance may put there is joined
-with the one beside it that it differs from least, and again (`dagc.learn.rules.labels`). With few times the percentile
-leaves one or two peaks, and where these were outliers only one class is left. Then the times without those outliers
-are cut again, if they were the fastest or slowest and more than three noise floors away; in the end they belong to the
-class next to them.
+**Outliers.** Of the remaining classes, the smallest that has no more samples than chance may put there is merged with
+its more similar neighbour, repeatedly. With few times the percentile selects one or two peaks, and if these were
+outliers only one class remains. Then the times without those outliers are classified again, if they were the fastest or
+slowest and more than three noise floors away; the outliers join the class next to them.
 
-**Several configurations.** Between transports times differ by far more than between orders; then only those differences
-are peaks, and the fastest class is everything that uses the right transport. So, beyond the paper, the fastest class is
-cut again in the same way, as long as it holds implementations of several configurations (`cut_again`).
+**Several configurations.** Times of different transports differ by far more than times of different orders; then only
+those differences are peaks, and the fastest class is everything with the right transport. Beyond the paper, the fastest
+class is therefore divided again in the same way while it has implementations of several configurations (`cut_again`).
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from dagc.learn.rules.types import Floats
 
 
-# ---- classes that are no more than chance ----
+# ---- classes that may be chance ----
 
 
 SURE = 0.99
@@ -56,10 +55,10 @@ FEWEST_OF_ONE = 3
 
 @dataclass(frozen=True, slots=True)
 class Outliers:
-    """How far measurements lie from the median of their implementation.
+    """Deviations of measurements from the median of their implementation.
 
-    deviations  relative, ascending; those of implementations with at least three measurements
-    noise       relative standard deviation of a single measurement: used where there are fewer than 100 deviations
+    deviations  relative, ascending; of implementations with at least three measurements
+    noise       relative standard deviation of a single measurement: used if there are fewer than 100 deviations
     """
 
     deviations: tuple[float, ...]
@@ -72,10 +71,10 @@ class Outliers:
         return cls(tuple(sorted(v / middle - 1 for values, middle in repeated for v in values)), noise)
 
     def shares(self, ratios: Floats) -> Floats:
-        """Of single measurements, how many are at least (where it is below 1: at most) `ratio` times their median.
+        """The share of single measurements that are at least (for a ratio below 1: at most) `ratio` times their median.
 
-        Counted with the rule of succession, (k + 1) / (n + 2): what was not seen among few may happen. Where there are
-        too few deviations: 6 % up to 1.5 times, 0.1 % beyond, or what normal noise gives where that is more.
+        By the rule of succession, (k + 1) / (n + 2), since an event not seen among few may occur. With too few
+        deviations: 6 % up to 1.5 times, 0.1 % beyond, or the share under normal noise if that is larger.
         """
         import numpy as np
         from scipy.special import ndtr
@@ -91,7 +90,7 @@ class Outliers:
         return np.maximum(assumed, ndtr(-abs(deviations) / self.noise)) if self.noise > 0 else assumed
 
     def shares_of_medians(self, ratios: Floats, measurements: int) -> Floats:
-        """The same of medians of so many measurements: at least half of each must lie there."""
+        """The same for medians of so many measurements: at least half of them must deviate."""
         import numpy as np
 
         p, n = self.shares(ratios), measurements
@@ -102,7 +101,7 @@ class Outliers:
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """How often each sample was measured, in the order of their times, and what is known of outliers."""
+    """The number of measurements of each sample, in the order of their times, and the outliers to expect."""
 
     measurements: tuple[int, ...]
     outliers: Outliers
@@ -113,9 +112,9 @@ class Repeats:
 
 
 def by_chance(times: Sequence[float], first: int, end: int, repeats: Repeats) -> int:
-    """How many samples chance may put into the class from the `first` to before the `end` of the ascending `times`.
+    """The number of samples that chance may put into the class from `first` to before `end` of the ascending `times`.
 
-    0 where the class has more than that: it stands. There are times outside of it.
+    0 if the class has more samples than that, and is kept. There are times outside of it.
     """
     import numpy as np
 
@@ -129,7 +128,7 @@ def by_chance(times: Sequence[float], first: int, end: int, repeats: Repeats) ->
         others = asked & ~inside
         if not others.any():
             others = ~inside
-        # As if the samples of the class were of the others, too.
+        # As if the samples of the class were outliers of the others.
         share = repeats.outliers.shares_of_medians(edge[others] / all_times[others], int(least)).mean()
         most = most_by_chance(float(share) * int(asked.sum()))
         if (asked & inside).sum() > most:
@@ -155,14 +154,14 @@ PERCENTILE = 98
 RADIUS = 0.005
 FEWEST_TO_CUT = 20
 OUTLYING = 3  # noise floors
-EQUAL = 1e-9  # prominences are differences of floating-point sums: so close, they are equal
-ROUNDING = 1e-12  # of the largest time: a smaller prominence is the rounding of those sums, and no peak
+EQUAL = 1e-9  # tolerance for equal prominences, which are differences of floating-point sums
+ROUNDING = 1e-12  # relative to the largest time: a smaller prominence is a rounding error of those sums
 
 
 def noise_of(noise: float, measurements: float) -> float:
-    """Relative standard deviation of a median of so many measurements, each with `noise`.
+    """Relative standard deviation of a median of `measurements` measurements, each with `noise`.
 
-    For normal noise sqrt(pi / 2n), an upper bound from 3 on; the median of 1 or 2 is their mean, with sqrt(1 / n).
+    For normal noise sqrt(pi / 2n) times it, an upper bound for n >= 3; the median of 1 or 2 is their mean: sqrt(1 / n).
     """
     return noise * math.sqrt((1 if measurements < 3 else math.pi / 2) / max(measurements, 1))
 
@@ -170,10 +169,10 @@ def noise_of(noise: float, measurements: float) -> float:
 def classify_times(
     times: Sequence[float], noise: float = math.nan, percentile: float = PERCENTILE, repeats: Repeats | None = None
 ) -> Classes:
-    """Cut times (any order, at least one) into classes.
+    """Divide times (in any order, at least one) into classes.
 
-    `noise` is that of these times, see `noise_of`; NaN keeps every boundary. `repeats` says which classes are
-    outliers; without it, or without noise, none is. ValueError without times.
+    `noise`: of these times, see `noise_of`; NaN keeps every boundary. `repeats`: decides which classes are outliers;
+    without it, or without noise, none is. Raises ValueError without times.
     """
     import numpy as np
 
@@ -199,7 +198,7 @@ def classify_times(
 
 
 def _without_outliers(lo: int, hi: int, count: int, dropped: Sequence[Boundary], noise: float) -> tuple[int, int]:
-    """Of the times from `lo` to `hi`, of `count`, those that are left without the outliers at both ends."""
+    """The range of the times `lo` to `hi`, of `count`, without the outliers at both ends."""
     for b in dropped:
         if b.chance and b.step > OUTLYING * noise:
             if b.position + 1 == b.samples:
@@ -210,7 +209,8 @@ def _without_outliers(lo: int, hi: int, count: int, dropped: Sequence[Boundary],
 
 
 def _with_dropped(classes: Classes, dropped: Iterable[Boundary]) -> Classes:
-    """Each once, ascending, without those that were drawn in the end; with their heights among all times."""
+    """The classes with these dropped boundaries: each once, ascending, without drawn ones, with heights among all
+    times."""
     drawn = {b.position for b in classes.boundaries}
     left = {b.position: _seen_in(classes, b) for b in dropped if b.position not in drawn}
     return replace(
@@ -223,9 +223,9 @@ def _with_dropped(classes: Classes, dropped: Iterable[Boundary]) -> Classes:
 def cut_again(
     classes: Classes, groups: Sequence[Hashable], percentile: float = PERCENTILE, repeats: Repeats | None = None
 ) -> Classes:
-    """Cut the fastest class again while it holds several `groups` (one for each time, ascending) and many times.
+    """Divide the fastest class again while it has several `groups` (one for each time, ascending) and many times.
 
-    A boundary found so has its height in the convolution of all times, and its prominence among those that were cut.
+    Such a boundary has its height in the convolution of all times, and its prominence among the divided times.
     """
     drawn, dropped, count = list(classes.boundaries), list(classes.dropped), classes.classes[0].count
     while count >= FEWEST_TO_CUT and len(set(groups[:count])) > 1:
@@ -242,7 +242,7 @@ def cut_again(
 
 
 def dropped_from(classes: Classes, boundaries: Sequence[Boundary]) -> Classes:
-    """Without these of its boundaries; the classes beside each are one."""
+    """The classes without these boundaries; the classes on both sides of each are merged."""
     gone = {b.position for b in boundaries}
     left = [b for b in classes.boundaries if b.position not in gone]
     joined = _classes(classes.times, left)
@@ -254,7 +254,7 @@ def dropped_from(classes: Classes, boundaries: Sequence[Boundary]) -> Classes:
 
 
 def with_estimates(classes: Classes, times: Sequence[float]) -> Classes:
-    """The same boundaries; classes of these times, some of which are estimated, and of those that drew them."""
+    """The same boundaries, with classes of these times (some estimated) and of those that gave the boundaries."""
     inside: list[list[float]] = [[] for _ in classes.classes]
     for time in times:
         inside[classes.of(time)].append(time)
@@ -269,7 +269,7 @@ def with_estimates(classes: Classes, times: Sequence[float]) -> Classes:
 
 
 def _seen_in(classes: Classes, boundary: Boundary) -> Boundary:
-    """With its height in the convolution of all times, where that reaches so far."""
+    """The boundary with its height in the convolution of all times, if that is defined there."""
     at = boundary.position - classes.radius + 1
     return replace(boundary, height=classes.convolution[at]) if 0 <= at < len(classes.convolution) else boundary
 
@@ -283,7 +283,7 @@ def _classes(times: tuple[float, ...], boundaries: Sequence[Boundary]) -> tuple[
 
 
 def _convolve(ordered: Floats, radius: int) -> Floats:
-    """Mean of the next `radius` times minus that of the last, after each position with so many on both sides."""
+    """Mean of the next `radius` times minus that of the last, at each position with that many times on both sides."""
     import numpy as np
 
     if len(ordered) < 2 * radius:
@@ -294,7 +294,7 @@ def _convolve(ordered: Floats, radius: int) -> Floats:
 
 
 def _boundaries(ordered: Floats, first: int, percentile: float) -> tuple[list[Boundary], float]:
-    """Where consecutive times, the first of them the `first`-th of all, rise; and the least prominence."""
+    """The boundaries of consecutive times (the first of them is number `first` of all), and the threshold."""
     radius = max(1, round(RADIUS * len(ordered)))
     convolution = _convolve(ordered, radius)
     peaks, threshold = _peaks(convolution, percentile, ROUNDING * float(ordered[-1]))
@@ -308,7 +308,7 @@ def _boundaries(ordered: Floats, first: int, percentile: float) -> tuple[list[Bo
 def _peaks(convolution: Floats, percentile: float, rounding: float) -> tuple[list[tuple[int, float]], float]:
     """(index, prominence) of the prominent peaks, ascending, and the prominence that they exceed.
 
-    None of them is at most `rounding`: evenly rising times have hundreds of such peaks, so that the percentile is one.
+    Peaks up to `rounding` are ignored: evenly rising times have hundreds of them, and the percentile would be one.
     """
     import numpy as np
     from scipy.signal import find_peaks, peak_prominences
@@ -319,8 +319,8 @@ def _peaks(convolution: Floats, percentile: float, rounding: float) -> tuple[lis
     prominences = peak_prominences(convolution, peaks)[0]
     threshold = float(np.percentile(prominences, percentile))
     prominent = [(int(i), float(p)) for i, p in zip(peaks, prominences, strict=True)]
-    # Of few peaks, or where several are the most prominent, the percentile is the largest prominence, and none is
-    # above it: those with that prominence are kept, and no others.
+    # With few peaks, or if several have the largest prominence, the percentile is the largest prominence and no peak
+    # exceeds it: then the peaks with that prominence are used.
     least = min(threshold, float(prominences.max()) * (1 - EQUAL))
     return [peak for peak in prominent if peak[1] > max(least, rounding)], threshold
 
@@ -338,7 +338,7 @@ def _above_noise(
             for b, (below, above) in zip(boundaries, pairwise(classes), strict=True)
         ]
         least = min(boundaries, key=lambda b: b.step, default=None)
-        if least is not None and not least.step < noise:  # NaN: the noise is not known
+        if least is not None and not least.step < noise:  # NaN: the noise is unknown
             least = None if repeats is None or math.isnan(noise) else _of_outliers(times, boundaries, classes, repeats)
         if least is None:
             return tuple(boundaries), tuple(sorted(dropped, key=lambda b: b.position))
@@ -349,7 +349,7 @@ def _above_noise(
 def _of_outliers(
     times: Sequence[float], boundaries: Sequence[Boundary], classes: Sequence[PerformanceClass], repeats: Repeats
 ) -> Boundary | None:
-    """The boundary to drop for the smallest class that is no more than chance, None where there is none such."""
+    """The boundary to drop for the smallest class that may be chance, None if there is none."""
     edges = [0, *(b.position + 1 for b in boundaries), len(times)]
     for c in sorted(classes, key=lambda c: c.count) if boundaries else ():
         chance = by_chance(times, edges[c.number], edges[c.number + 1], repeats)

@@ -1,4 +1,4 @@
-"""What was learned, as text, Markdown or JSON. Classes are numbered from 1 there, 1 being the fastest."""
+"""Learned rules as text, Markdown or JSON. There, classes are numbered from 1, the fastest."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ FORMATS = ("text", "md", "json")
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What is printed. `checked` and `accuracy` are there where a full exploration was given to compare with.
+    """The content of a report. `checked` and `accuracy` need a full exploration to compare with.
 
-    `sets` is how many rule sets of each class are shown (JSON has all). `estimates`: those that were learned from.
-    `best`: the implementation that `dagc best` takes. `advice`: what to do about a machine that is noisy.
+    `sets`: number of rule sets shown for each class (JSON has all). `estimates`: estimated times used for learning.
+    `best`: the implementation that `dagc best` takes. `advice`: on a noisy machine.
     """
 
     learned: LearnedRules
@@ -51,7 +51,7 @@ def render(findings: Findings, form: str = "text") -> str:
 def in_form(
     form: str, text: Callable[[], str], markdown: Callable[[], str], content: Callable[[], dict[str, Any]]
 ) -> str:
-    """What the writer of a form gives, `content` as JSON. Raises UsageError for what is none of FORMATS."""
+    """The output of the writer of a form, or `content` as JSON. Raises UsageError for a form not in FORMATS."""
     if form not in FORMATS:
         raise UsageError(f"there is no format `{form}`", f"one of: {', '.join(FORMATS)}")
     if form == "json":
@@ -60,14 +60,14 @@ def in_form(
 
 
 def cell(text: str) -> str:
-    """Names of ops and values of decisions as they are, in a table of Markdown."""
+    """Escape text for a cell of a Markdown table."""
     for mark in "\\`*_~|<":
         text = text.replace(mark, f"\\{mark}")
     return text
 
 
 def finite(value: float) -> float | None:
-    """A number of JSON; null where it is not known."""
+    """A JSON number; null if unknown."""
     return value if math.isfinite(value) else None
 
 
@@ -103,7 +103,7 @@ def _noise_lines(classes: Classes, objective: Objective) -> Iterable[str]:
 
 
 def _best_line(findings: Findings) -> Iterable[str]:
-    """The best by its class and rules: that it need not be the lowest time of class 1, `dagc best` explains."""
+    """The rule set of the best, which need not have the lowest time of class 1."""
     best, learned = findings.best, findings.learned
     if best is None:
         return
@@ -151,7 +151,7 @@ def _tree_line(learned: LearnedRules) -> str:
 
 
 def cross_validated(learned: LearnedRules) -> str:
-    """The accuracy on samples held out beside that of no knowledge; "" where there is one class."""
+    """The held-out accuracy with its baselines; "" if there is one class."""
     held = learned.held_out
     if held is None:
         return ""
@@ -162,7 +162,7 @@ def cross_validated(learned: LearnedRules) -> str:
 
 
 def by_chance(learned: LearnedRules) -> str:
-    """How likely so many classes are by chance; "" where there is nothing to say."""
+    """The probability of so many classes by chance; "" if it does not apply."""
     classes = learned.classes
     if math.isnan(classes.p):
         return "" if len(classes.classes) == 1 else "Whether chance alone draws these classes was not tested."
@@ -181,14 +181,14 @@ def _accuracy_line(a: Accuracy) -> str:
 
 
 def _insufficient(rule_set: RuleSet) -> str:
-    """ "" where the rules suffice."""
+    """A remark on insufficient rules, else ""."""
     if rule_set.sufficient:
         return ""
     return f"insufficient rules: {rule_set.wrong} of {rule_set.samples} belong to another class"
 
 
 def _about(findings: Findings) -> list[str]:
-    """What text and Markdown say below the classes, a sentence or two a line."""
+    """The lines below the classes in text and Markdown."""
     learned = findings.learned
     reason = why_no_rules(learned)
     return [
@@ -226,7 +226,7 @@ def _rule_lines(rule_set: RuleSet, checked: CheckedRuleSet | None) -> list[tuple
 
 
 def _by(findings: Findings) -> str:
-    """By what they are classes, where that is not the time."""
+    """The objective, if it is not the time."""
     return "" if findings.objective.is_time else f" by {findings.objective.text}"
 
 
@@ -305,7 +305,7 @@ def _markdown_row(rule_set: RuleSet, checked: CheckedRuleSet | None) -> str:
 
 
 def as_json(findings: Findings) -> dict[str, Any]:
-    """Everything, with times in seconds, or values of the objective; numbers that are not known are null."""
+    """Everything, with times in seconds, or values of the objective; unknown numbers are null."""
     learned, classes = findings.learned, findings.learned.classes
     return {
         "objective": findings.objective.text,

@@ -1,16 +1,16 @@
 """The decision tree (Tenzing, section IV-C): CART, its size by Algorithm 1, pruning by cross-validation; and its rules.
 
-The tree of Algorithm 1 is grown until it is right about the samples that it is grown from, and says nothing of how
-right it is about others. So the samples are dealt out to ten folds, each with its share of every class; a tree is grown
-from nine folds and judged by the tenth. A tree that is pruned at a cost of c per leaf is the subtree with the least
-error + c * leaves (Breiman, Friedman, Olshen, Stone: Classification and Regression Trees, 1984). Of the costs tried the
-largest is taken whose held-out error is within one standard error of the least: their rule of one standard error.
+The tree of Algorithm 1 is grown until it fits its training samples, which says nothing about other samples. The samples
+are therefore divided into ten stratified folds; a tree is grown from nine folds and tested on the tenth. A tree pruned
+at a cost of c per leaf is the subtree with the smallest error + c * leaves (Breiman, Friedman, Olshen, Stone:
+Classification and Regression Trees, 1984). Of the costs tried, the largest is used whose held-out error is within one
+standard error of the smallest: their one-standard-error rule.
 
-The error that is reported is not that by which the cost was chosen: the samples of each fold are judged with the cost
-that the other nine folds choose.
+The reported error is not the one by which the cost was chosen: the samples of each fold are tested with the cost chosen
+by the other nine folds (nested cross-validation).
 
-Errors weigh all classes equally and count what the caller names (`dagc.learn.rules.tree`: by more than the noise),
-as the tree's training error does.
+Errors weight all classes equally, as the training error does. The caller defines which assignments are errors
+(`learn`: those that differ by more than the noise).
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 # ---- CART with Gini impurity and balanced classes, its size by Algorithm 1 ----
 
-TRIES = 5  # larger sizes tried where one leaf more does not help
-CLOSE = 1e-9  # gains are sums of floating-point numbers: so close, they are equal
+TRIES = 5  # larger sizes tried if one more leaf does not help
+CLOSE = 1e-9  # tolerance for equal gains, which are sums of floating-point numbers
 
 
 @dataclass(slots=True)
 class _Leaf:
-    """A node under construction. `gain` is by how much its best split lowers the weighted impurity, 0: no split."""
+    """A node under construction. `gain`: decrease of the weighted impurity by its best split, 0: no split."""
 
     rows: Ints
     weights: Floats  # per class
@@ -52,8 +52,8 @@ class _Leaf:
 
     @property
     def number(self) -> int:
-        """The class with the largest weight; of equal ones (in a tree of one leaf all) that with the most samples, then
-        the fastest."""
+        """The class with the largest weight; ties (all classes, in a tree of one leaf) go to the class with the most
+        samples, then to the fastest."""
         import numpy as np
 
         return int(np.argmax(np.where(self.weights >= self.weights.max() - CLOSE, self.counts, -1)))
@@ -67,7 +67,7 @@ class Growth:
 
         self.table, self.labels, self.classes = table, labels, classes
         counts = np.bincount(labels, minlength=classes)
-        # Every class weighs the same in all, and all together 1.
+        # All classes have equal weight, with sum 1.
         weight = np.divide(1.0, counts * np.count_nonzero(counts), out=np.zeros(classes), where=counts > 0)
         self.weight: Floats = weight[labels]
         self.one_hot: Floats = np.eye(classes)[labels] * weight
@@ -82,7 +82,7 @@ class Growth:
             return leaf
         table = self.table[rows]
         yes: Floats = table.T.astype(float) @ self.one_hot[rows]  # features x classes
-        # Weighted Gini impurity of a node is W - sum(w^2) / W, so the gain is the growth of sum(w^2) / W.
+        # The weighted Gini impurity of a node is W - sum(w^2) / W, so the gain is the increase of sum(w^2) / W.
         after = _purity(yes) + _purity(leaf.weights - yes)
         splits = table.any(axis=0) & ~table.all(axis=0)
         gains = np.where(splits, after - (leaf.weights**2).sum() / leaf.weights.sum(), 0.0)
@@ -92,7 +92,7 @@ class Growth:
         return leaf
 
     def split(self) -> bool:
-        """Split the leaf with the largest gain; False where none has any."""
+        """Split the leaf with the largest gain; False if no leaf has a gain."""
         leaves = [node for node in self.nodes if node.children is None and node.gain > 0]
         if not leaves:
             return False
@@ -106,12 +106,12 @@ class Growth:
 
     @property
     def error(self) -> float:
-        """Share of the weight that is given another class."""
+        """Share of the weight that is assigned another class."""
         return float(sum(n.weights.sum() - n.weights.max() for n in self.nodes if n.children is None))
 
     @property
     def leaves(self) -> int:
-        """How many leaves the tree as it is has; nodes that were taken back do not count."""
+        """The number of leaves of the current tree, without removed nodes."""
         left, count = [0], 0
         while left:
             children = self.nodes[left.pop()].children
@@ -124,15 +124,15 @@ class Growth:
         return max(node.depth for node in self.nodes)
 
     def cut(self, size: int) -> None:
-        """Back to the first `size` nodes."""
+        """Remove all but the first `size` nodes."""
         del self.nodes[size:]
         for node in self.nodes:
             if node.children is not None and node.children[0] >= size:
                 node.children = None
 
     def prune(self, wrong: Bools, simplify: float) -> None:
-        """Take back splits that make no sample right (by `wrong`: samples x classes), or for each leaf that they add
-        less than `simplify`, a share of the weight."""
+        """Undo splits that correct no sample (by `wrong`: samples x classes), or, per leaf that they add, less than
+        `simplify`, a share of the weight."""
         errors, leaves = [0.0] * len(self.nodes), [1] * len(self.nodes)
         for i in range(len(self.nodes) - 1, -1, -1):  # children come after their parents
             node = self.nodes[i]
@@ -147,7 +147,7 @@ class Growth:
                 errors[i], leaves[i] = below, more
 
     def classify_rows(self, table: Bools) -> Ints:
-        """The class that the tree as it is gives to each row of another table with the same features."""
+        """The class that the current tree assigns to each row of another table with the same features."""
         import numpy as np
 
         at = np.zeros(len(table), dtype=np.int64)
@@ -158,7 +158,7 @@ class Growth:
         return np.array([node.number for node in self.nodes])[at]
 
     def tree(self, wrong: Bools, features: Sequence[Feature], search: Sequence[Tried]) -> Tree:
-        """The tree as it is."""
+        """The current tree."""
         import numpy as np
 
         kept = [0]
@@ -195,10 +195,10 @@ def train(
     table: Bools, labels: Ints, classes: int, features: Sequence[Feature], wrong: Bools | None = None,
     simplify: float = 0.0,
 ) -> Tree:  # fmt: skip
-    """Algorithm 1: the smallest tree whose error five more leaves do not lower.
+    """Algorithm 1: the smallest tree whose error is not lowered by five more leaves.
 
-    `wrong` (samples x classes, default: every other class): splits that make none of these right are taken back then,
-    and those that lower the error by less than `simplify` for each leaf.
+    `wrong` (samples x classes, default: every other class): splits that correct none of these are undone, and those
+    that lower the error by less than `simplify` per leaf.
     """
     growth, tried = grow(table, labels, classes)
     if wrong is not None or simplify:
@@ -207,7 +207,7 @@ def train(
 
 
 def others(labels: Ints, classes: int) -> Bools:
-    """samples x classes: is it another class than that of the sample?"""
+    """Whether a class is not that of the sample. Shape (samples, classes)."""
     import numpy as np
 
     out: Bools = labels[:, None] != np.arange(classes)
@@ -215,9 +215,9 @@ def others(labels: Ints, classes: int) -> Bools:
 
 
 def grow(table: Bools, labels: Ints, classes: int) -> tuple[Growth, list[Tried]]:
-    """The tree that Algorithm 1 ends with, not pruned, and what it tried.
+    """The tree of Algorithm 1, not pruned, and the sizes tried.
 
-    Starts with 2 leaves; while one of the next five sizes has a smaller error, it goes on from the first such.
+    Starts with 2 leaves; while one of the next five sizes has a smaller error, continues from the first of them.
     """
     growth = Growth(table, labels, classes)
     sizes = _grow(growth)
@@ -245,7 +245,7 @@ def _grow(growth: Growth) -> Iterator[tuple[Tried, int]]:
 
 
 def classify(tree: Tree, answers: dict[Feature, Bools], rows: int) -> Ints:
-    """The leaf (index of its node) that each of `rows` samples arrives at; `answers` has every feature of the tree."""
+    """The leaf (index of its node) of each of `rows` samples; `answers` has every feature of the tree."""
     import numpy as np
 
     at = np.zeros(rows, dtype=np.int64)
@@ -259,22 +259,22 @@ def classify(tree: Tree, answers: dict[Feature, Bools], rows: int) -> Ints:
 # ---- pruning by cross-validation ----
 
 FOLDS = 10
-SURE = 1.64  # standard errors: 95 % of a normal distribution lie below
+SURE = 1.64  # standard errors: one-sided 95 % of a normal distribution
 COSTS = (0.0, *(2.0**-k for k in range(12, 0, -1)))  # of a leaf, as shares of the weight of all samples
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """The error of trees on samples that they were not grown from.
+    """The error of trees on held-out samples.
 
-    cost        of a leaf, by all folds: a split is kept only where it lowers the error by more for each leaf it adds
-    error       held-out error of trees that are pruned so, from 0 to 1, all classes weighted equally
+    cost        per leaf, by all folds: a split is kept only if it lowers the error by more for each leaf it adds
+    error       held-out error of trees pruned at this cost, from 0 to 1, with all classes weighted equally
     deviation   its standard error
-    one_answer  the error of the same class for all samples
-    folds       how many there were
-    accuracy    share of the samples, each of the same weight, whose class such trees tell
-    constant    the same of one class for all, that with which it is highest
-    shuffled    the same of trees with as many leaves that are grown from shuffled labels
+    one_answer  the error of one class for all samples
+    folds       number of folds
+    accuracy    share of held-out samples, equally weighted, whose class is predicted correctly
+    constant    the same for one class for all, the best one
+    shuffled    the same for trees with as many leaves, grown from shuffled labels
     """
 
     cost: float
@@ -288,18 +288,18 @@ class HeldOut:
 
     @property
     def helps(self) -> bool:
-        """Is the tree better than one answer for all, with 95 % confidence?"""
+        """Whether the tree is better than one class for all, with 95 % confidence."""
         return self.error + SURE * self.deviation < self.one_answer
 
 
 def held_out(
     table: Bools, labels: Ints, wrong: Bools, judged: Bools, costs: Sequence[float] = COSTS, folds: int = FOLDS
 ) -> HeldOut | None:
-    """The cost of a leaf to prune with, and the error that this has on held-out samples.
+    """The cost per leaf for pruning, and its error on held-out samples.
 
-    `table` is samples x features, `wrong` samples x classes; `judged` says which samples count in the error (the times
-    of others are estimated). Samples must come in an order that has nothing to do with how they were measured; equal
-    input gives equal output. None where there are fewer than two samples to judge by, or only one class.
+    `table`: shape (samples, features); `wrong`: shape (samples, classes); `judged`: which samples count in the error
+    (the times of the others are estimated). The order of the samples must be unrelated to their measurements; equal
+    input gives equal output. None with fewer than two judged samples, or only one class.
     """
     import numpy as np
 
@@ -336,7 +336,7 @@ def held_out(
 
 
 def _shuffled(table: Bools, labels: Ints, wrong: Bools, judged: Bools, fold: Ints, leaves: Ints) -> float:
-    """The accuracy on samples held out of trees from shuffled labels, with so many leaves in each fold."""
+    """The held-out accuracy of trees from shuffled labels, with so many leaves in each fold."""
     import numpy as np
 
     missed = np.zeros(len(labels), dtype=bool)
@@ -351,7 +351,7 @@ def _shuffled(table: Bools, labels: Ints, wrong: Bools, judged: Bools, fold: Int
 
 
 def _choose(missed: Bools, labels: Ints) -> int:
-    """Which cost to take, by what was missed with each (costs x samples): the rule of one standard error."""
+    """The index of the cost by the one-standard-error rule. `missed`: errors, shape (costs, samples)."""
     import numpy as np
 
     errors, deviations = _errors(missed, labels)
@@ -360,9 +360,9 @@ def _choose(missed: Bools, labels: Ints) -> int:
 
 
 def _fold(labels: Ints, judged: Bools, folds: int) -> Ints:
-    """Samples of each class are dealt out in turn; the next class goes on where the last has ended.
+    """The fold of each sample. Samples of each class are assigned in turn, continuing after those of the last class.
 
-    Those that are judged come first, so that every fold has some.
+    Judged samples come first, so that every fold has some.
     """
     import numpy as np
 
@@ -372,7 +372,7 @@ def _fold(labels: Ints, judged: Bools, folds: int) -> Ints:
 
 
 def _errors(missed: Bools, labels: Ints) -> tuple[Floats, Floats]:
-    """Of each row (answers x samples): the mean over the classes of the share missed, and its standard error."""
+    """For each row of `missed`, the mean over the classes of the share of errors, and its standard error."""
     import numpy as np
 
     shares = np.array([missed[:, labels == k].mean(axis=1) for k in np.unique(labels)])
@@ -388,15 +388,15 @@ def _errors(missed: Bools, labels: Ints) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, slots=True)
 class LearnedRules:
-    """What was learned from some samples.
+    """Rules learned from samples.
 
-    samples     those, fastest first (ties by their texts)
-    labels      the class of each of them, from its time
-    features    all that tell them apart, in canonical order; the tree uses some of them
-    rule_sets   of the fastest class first; of a class, those with the most samples first
+    samples     fastest first (ties by their texts)
+    labels      the class of each sample, from its time
+    features    all features that distinguish samples, in canonical order; the tree uses some of them
+    rule_sets   of the fastest class first; in a class, those with the most samples first
     noise       relative standard deviation of a single measurement, NaN: unknown
-    held_out    how wrong such trees are about samples that they were not grown from; None: not asked, or one class
-    full_leaves leaves of the tree before it was pruned at the cost that `held_out` found
+    held_out    the held-out error of such trees; None: not requested, or one class
+    full_leaves leaves of the tree before pruning at the cost in `held_out`
     """
 
     samples: tuple[Sample, ...]
@@ -411,17 +411,17 @@ class LearnedRules:
 
     @property
     def measured(self) -> int:
-        """How many samples were measured; the times of the others are estimated."""
+        """The number of measured samples; the times of the others are estimated."""
         return sum(s.measurements > 0 for s in self.samples)
 
     def leaves(self, samples: Samples) -> list[int]:
-        """The leaf of the tree (index of its node) that each sample arrives at."""
+        """The leaf of the tree (index of its node) of each sample."""
         used = dict.fromkeys(node.feature for node in self.tree.nodes if node.feature is not None)
         answers = {feature: samples.ask(feature) for feature in used}
         return [int(leaf) for leaf in classify(self.tree, answers, len(samples))]
 
     def classify(self, *samples: Sample) -> list[int]:
-        """The class, from 0 for the fastest, that the tree gives to each sample. Their times are not looked at."""
+        """The class, from 0 for the fastest, that the tree assigns to each sample. Their times are ignored."""
         return [self.tree.nodes[leaf].number for leaf in self.leaves(Samples.of(samples))]
 
     def of_class(self, number: int) -> tuple[RuleSet, ...]:
@@ -445,21 +445,21 @@ def learn(
     judge: bool = True,
     level: float = LEVEL,
 ) -> LearnedRules:
-    """Rules that tell fast from slow samples, in any order. ValueError without samples.
+    """Learn rules that distinguish fast from slow samples (in any order). Raises ValueError without samples.
 
     `noise`: relative standard deviation of a single measurement; medians of several have less. Class boundaries below
-    the noise of the times are not drawn, and the tree does not separate what only the noise may have put on the two
-    sides of a boundary: a class is wrong for a sample only where its time is further than the noise from the range of
-    that class. NaN, not known: every boundary is drawn, and every other class is wrong.
-    `outliers`: how many to expect (None: assumed, not counted); classes that may be outliers are not drawn.
-    `all_classes`: every boundary is drawn, as in the paper. Else a fastest class of several configurations is cut
-    again.
-    `cost`: by how much each leaf must lower the error of the tree (0.002 is a readable tree). Default: by
-    cross-validation, and no rules where the tree is no better than one answer; with `all_classes` 0, as in the paper.
-    `judge` False: the error on held-out samples, which takes most of the time, is not computed; `cost` is 0 by default.
-    Estimated times (`measurements` 0) draw no boundaries, but the tree learns from them too.
-    `level`: the largest probability of two or more classes where all implementations are equally fast. Boundaries that
-    chance explains are not drawn (dagc.learn.rules.chance); 1: not tested, as with `all_classes`.
+    the noise of the times are not drawn, and the tree does not separate samples that only noise may have put on the two
+    sides of a boundary: a class is wrong for a sample only if its time is further than the noise from the range of that
+    class. NaN (unknown): every boundary is drawn, and every other class is wrong.
+    `outliers`: the outliers to expect (None: assumed); classes that may be outliers are not drawn.
+    `all_classes`: every boundary is drawn, as in the paper. Otherwise a fastest class with several configurations is
+    divided again.
+    `cost`: the decrease of the error that justifies a leaf (0.002 gives a readable tree). Default: by cross-validation,
+    and no rules if the tree is no better than one class for all; with `all_classes` 0, as in the paper.
+    `judge` False: the held-out error, which takes most of the time, is not computed; `cost` is 0 by default.
+    Estimated times (`measurements` 0) are used for the tree, but not for boundaries.
+    `level`: the probability of two or more classes if all implementations are equally fast. Boundaries that chance
+    explains are not drawn (dagc.learn.rules.chance); 1: not tested, as with `all_classes`.
     """
     import numpy as np
 
@@ -485,13 +485,13 @@ def learn(
 def classes_of(
     samples: Iterable[Sample], noise: float = math.nan, outliers: Outliers | None = None, level: float = LEVEL
 ) -> Classes:
-    """The classes that `learn` would find, without a tree. ValueError without samples."""
+    """The classes of `learn`, without a tree. Raises ValueError without samples."""
     return _drawn(samples, noise, False, PERCENTILE, outliers, level).classes
 
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """Samples, fastest first, those of them that were measured, all as a table, and the classes of the measured."""
+    """Samples, fastest first; the measured ones of them; all as a table; and the classes of the measured ones."""
 
     samples: tuple[Sample, ...]
     measured: tuple[Sample, ...]
@@ -536,14 +536,14 @@ def _sorted(samples: Iterable[Sample]) -> tuple[Sample, ...]:
 
 
 def _cost(held: HeldOut | None, costs: Sequence[float]) -> float:
-    """Of a leaf: infinite where, of several costs, none gives a tree that is better than one answer for all."""
+    """The cost per leaf: infinite if, of several costs, none gives a tree better than one class for all."""
     if held is None:
         return costs[0]
     return math.inf if len(costs) > 1 and not held.helps else held.cost
 
 
 def _labelled(chosen: Sequence[Sample], measured: Sequence[Sample], classes: Classes) -> tuple[Classes, Ints]:
-    """(the classes of all samples, the class of each); `measured` are those that have drawn the boundaries."""
+    """(the classes of all samples, the class of each); `measured`: the samples that gave the boundaries."""
     import numpy as np
 
     if len(measured) == len(chosen):
@@ -553,7 +553,7 @@ def _labelled(chosen: Sequence[Sample], measured: Sequence[Sample], classes: Cla
 
 
 def _wrong(labels: Ints, samples: Sequence[Sample], classes: Classes) -> Bools:
-    """samples x classes: is it wrong, by more than the noise, to give this class to this sample?"""
+    """Whether a class is wrong for a sample by more than the noise. Shape (samples, classes)."""
     import numpy as np
 
     other: Bools = labels[:, None] != np.arange(len(classes.classes))
@@ -573,7 +573,7 @@ def _rule_sets(tree: Tree, imply: Implications) -> tuple[RuleSet, ...]:
 
 
 def paths(tree: Tree) -> Sequence[tuple[int, tuple[Rule, ...]]]:
-    """(leaf, rules from the root to it) of every leaf, `yes` first."""
+    """(leaf, rules from the root) of every leaf, `yes` first."""
     out: list[tuple[int, tuple[Rule, ...]]] = []
     stack: list[tuple[int, tuple[Rule, ...]]] = [(0, ())]
     while stack:

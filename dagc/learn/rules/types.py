@@ -1,4 +1,4 @@
-"""What rules are made of: samples, performance classes, features, rules, the tree. Times are in seconds."""
+"""The types of rules: samples, performance classes, features, rules, the tree. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:  # NumPy takes a while to load
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """An implementation and its time: the median of `measurements` measurements, an estimate where that is 0.
+    """An implementation and its value: the median of `measurements` measurements, an estimate if that is 0.
 
-    times    the single measurements, in the order taken; empty where they are not known
-    orders   positions of these among all measurements of the exploration; empty where they are not known
+    times    the single measurements, in the order taken; empty if unknown
+    orders   positions of these among all measurements of the exploration; empty if unknown
     """
 
     graph: Graph
@@ -47,13 +47,13 @@ class Sample:
 class Boundary:
     """A peak of the convolution (Tenzing, section IV-A): the sorted times rise after the `position`-th of them, from 0.
 
-    value       halfway between the two times that it separates
-    height      value of the convolution there: how much larger the mean of the next r times is than that of the last r
+    value       midpoint of the two times that it separates
+    height      value of the convolution there: the mean of the next r times minus that of the last r
     prominence  of the peak, in seconds
-    step        median of the class above over median of the class below, minus 1: what is compared with the noise.
-                Of a drawn boundary between the classes as drawn, of a dropped one when it was dropped
-    samples     of the class beside it that may be chance, when it was dropped for that; else 0
-    chance      how many samples chance may have put into that class; else 0
+    step        median of the class above divided by that of the class below, minus 1, which is compared with the noise;
+                for a dropped boundary, at the time when it was dropped
+    samples     size of the class beside it, if it was dropped because that class may be chance; else 0
+    chance      number of samples that chance may put into that class; else 0
     """
 
     position: int
@@ -67,7 +67,7 @@ class Boundary:
 
     @property
     def why_dropped(self) -> str:
-        """What a dropped boundary missed: the reason that rules, tables and plots give."""
+        """Why a boundary was dropped, as printed in rules, tables and plots."""
         if self.chance:
             return (
                 f"a class beside it would have {counted(self.samples, 'implementation')}, and noise and outliers may "
@@ -83,7 +83,7 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True)
 class PerformanceClass:
-    """Implementations that are about equally fast. `number` is 0 for the fastest class; times as measured."""
+    """Implementations of about equal speed. `number` is 0 for the fastest class; times as measured."""
 
     number: int
     count: int
@@ -93,22 +93,22 @@ class PerformanceClass:
 
     @property
     def width(self) -> float:
-        """(slowest - fastest) / median: to compare with the noise floor."""
+        """(slowest - fastest) / median, for comparison with the noise floor."""
         return (self.slowest - self.fastest) / self.median
 
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """Sorted times cut into classes.
+    """Sorted times divided into classes.
 
-    times         all times that boundaries were drawn from, ascending: not those that are estimated
-    radius        of the step function that they are convolved with
+    times         all times used for boundaries, ascending; without estimated ones
+    radius        of the step function of the convolution
     convolution   its value after times[radius - 1], times[radius], ...: len(times) - 2 * radius + 1 values, in seconds
     threshold     prominence that a peak must exceed (98th percentile)
-    boundaries    drawn, ascending; one less than there are classes
+    boundaries    drawn, ascending; one fewer than the classes
     dropped       above the threshold too, but below the noise floor, or beside a class that may be chance
     noise         the floor: relative standard deviation of the times used (NaN: unknown, nothing was dropped for it)
-    p             probability that chance alone draws so many classes (dagc.learn.rules.chance); NaN: not tested
+    p             probability of so many classes by chance (dagc.learn.rules.chance); NaN: not tested
     """
 
     classes: tuple[PerformanceClass, ...]
@@ -130,13 +130,13 @@ class Classes:
 
 
 class FeatureKind(Enum):
-    """What a feature asks. Its a and b are names of entries (`pack`, `CER-after-pack`), or a decision and a value."""
+    """Kinds of features. a and b are names of entries (`pack`, `CER-after-pack`), or a decision and a value."""
 
     CHOICE = "choice"  # decision a has one of the values in b (separated by " or ")
     AT_MOST = "at most"  # decision a has a number of at most b
-    SAME = "same stream"  # GPU ops a and b are there and on one stream
-    DIFFERENT = "different streams"  # both are there, on different ones
-    BEFORE = "before"  # entries a and b are there and a comes first
+    SAME = "same stream"  # GPU ops a and b are present and on one stream
+    DIFFERENT = "different streams"  # both are present, on different streams
+    BEFORE = "before"  # entries a and b are present and a comes first
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -188,7 +188,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
-    """The rules on the path to one leaf, without those that the others and the program's edges imply.
+    """The rules on the path to one leaf, without those implied by the others and by the edges of the program.
 
     number    of the class: that with the largest share
     leaf      index of its node in the tree
@@ -208,13 +208,13 @@ class RuleSet:
 
     @property
     def sufficient(self) -> bool:
-        """Do these rules lead to their class? Otherwise: insufficient rules (Table VII)."""
+        """Whether these rules lead to their class; otherwise they are insufficient (Table VII)."""
         return not self.wrong
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A box of the tree. A leaf has no `feature`; else `yes` and `no` are the indices of its children."""
+    """A node of the tree. A leaf has no `feature`; otherwise `yes` and `no` are the indices of its children."""
 
     feature: Feature | None
     yes: int
@@ -224,7 +224,7 @@ class Node:
     counts: tuple[int, ...]
     shares: tuple[float, ...]
     number: int  # the class with the largest share
-    wrong: int  # samples of another class, by more than the noise where that is known
+    wrong: int  # samples of another class, by more than the noise if that is known
 
     @property
     def leaf(self) -> bool:
