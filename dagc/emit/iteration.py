@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 from dagc.base.errors import DagcError, counted
 from dagc.emit.kernels import Functions, implementation
@@ -110,6 +111,10 @@ _REDUCE = {
     "sum": "MPI_SUM", "prod": "MPI_PROD", "min": "MPI_MIN", "max": "MPI_MAX",
     "land": "MPI_LAND", "lor": "MPI_LOR", "band": "MPI_BAND", "bor": "MPI_BOR",
 }  # fmt: skip
+
+
+def is_alltoallv(op: object) -> TypeGuard[CollectiveOp]:
+    return isinstance(op, CollectiveOp) and op.collective is CollectiveKind.ALLTOALLV
 
 
 def alltoallv_ends(op: CollectiveOp) -> tuple[tuple[str, Region, str], tuple[str, Region, str]]:
@@ -270,7 +275,7 @@ class Steps:
             if isinstance(op, ExchangeOp):
                 for k in range(len(op.messages)):
                     tags[op.name, k] = len(tags)
-            elif isinstance(op, CollectiveOp) and op.collective is CollectiveKind.ALLTOALLV:
+            elif is_alltoallv(op):
                 tags[op.name, 0] = len(tags)
         return tags
 
@@ -312,7 +317,7 @@ class Steps:
         if isinstance(op.op, ExchangeOp):
             return Call(f"{group}.run", stream)
         assert isinstance(op.op, CollectiveOp)
-        if op.op.collective is CollectiveKind.ALLTOALLV:
+        if is_alltoallv(op.op):
             return Call(f"{group}.run", stream)
         regions = [a for a in op.op.args if isinstance(a, Region)]
         buffers = [layout.pointer(r) for r in regions]
@@ -325,15 +330,24 @@ class Steps:
         return Call(f"{group}.allreduce", f"{buffers[1]}, {buffers[0]}, {count}, {operator}, {stream}")
 
     def group_ends(self, op: GraphOp) -> tuple[Call, ...]:
-        """The calls that name the ends of an exchange's messages: `send` and `recv`, `sends` and `recvs`."""
+        """The ends of the messages of a group, which numbers its own."""
+        if isinstance(op.op, ExchangeOp):
+            return self.ends(op.op, range(len(op.op.messages)))
+        return self.everyones_ends(op.op, 0) if is_alltoallv(op.op) else ()
+
+    def everyones_ends(self, op: CollectiveOp, number: int) -> tuple[Call, ...]:
+        """As `ends`, of an alltoallv."""
+        out = []
+        for end, buffer, counts in alltoallv_ends(op):
+            base, start = f"{self.layout.array(buffer.array)}.data", self.layout.extent(buffer).start
+            out.append(Call(f"{end}s", f"{number}, {base}, {start}, {self.everyone(counts)}"))
+        return tuple(out)
+
+    def ends(self, exchange: ExchangeOp, numbers: Iterable[int]) -> tuple[Call, ...]:
+        """The calls that name the ends of an exchange's messages, which have these numbers: `send` and `recv`, `sends`
+        and `recvs`."""
         out: list[Call] = []
-        if isinstance(op.op, CollectiveOp) and op.op.collective is CollectiveKind.ALLTOALLV:
-            for end, buffer, numbers in alltoallv_ends(op.op):
-                base, start = f"{self.layout.array(buffer.array)}.data", self.layout.extent(buffer).start
-                out.append(Call(f"{end}s", f"0, {base}, {start}, {self.everyone(numbers)}"))
-        if not isinstance(op.op, ExchangeOp):
-            return tuple(out)
-        for k, message in enumerate(op.op.messages):
+        for k, message in zip(numbers, exchange.messages, strict=True):
             for send in (True, False):
                 region, peer, counts = message.end(send)
                 what = "send" if send else "recv"

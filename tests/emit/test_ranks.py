@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 
+from dagc import api
 from dagc.base.errors import ProgramError
 from dagc.base.source import Source
-from dagc.build.toolchain import find_cxx, find_mpi
+from dagc.build.builder import build
+from dagc.build.toolchain import find_cxx, find_mpi, require_mpi
 from dagc.emit import table_line
 from dagc.ir.plan import Plan, Target
 from dagc.ir.program import ExchangeOp, KernelOp
@@ -154,3 +157,25 @@ def test_counts_that_do_not_match_are_an_error_before_anything_runs(tmp_path: Pa
     with pytest.raises(ProgramError) as info:
         run_setup(program, tmp_path, 3, 1, tmp_path / "data")
     assert message in str(info.value)
+
+
+@can_run
+@pytest.mark.slow
+def test_alltoallv_in_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It compares the counts of all ranks when it is created."""
+    monkeypatch.setenv("DAGC_CXXFLAGS", "-O0 -Werror")
+    api.compile(ALLTOALLV, tmp_path / "out", target="host", form="library")
+    run_setup(graph(ALLTOALLV).program, ALLTOALLV.parent, 3, 1, tmp_path / "data")
+    folder = tmp_path / "out"
+    example = build(
+        [folder / "example/main.cpp"], tmp_path / "example", mpi=require_mpi(), libraries=("alltoallv",),
+        include=(folder / "include", folder / "src/include"),
+        flags=(f"-L{folder / 'lib'}", f"-Wl,-rpath,{folder / 'lib'}"),
+    )  # fmt: skip
+    done = launch([example, tmp_path / "data", "1"], 3, timeout=60)
+    assert done.stdout.startswith("alltoallv: right"), done.stderr
+    file = tmp_path / "data/rank-0001/to_all.npy"
+    np.save(file, np.load(file)[::-1].copy())
+    done = launch([example, tmp_path / "data", "1"], 3, timeout=60)
+    assert done.returncode != 0
+    assert "`all`" in done.stderr
