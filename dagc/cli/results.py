@@ -85,7 +85,7 @@ def _add_explore(parser: argparse.ArgumentParser) -> None:
     _objective(parser, "that of the resumed or replayed results file, else time")
     add(
         "--strategy", type=_strategy, metavar="NAME",
-        help="exhaustive, random, mcts, mcts-min or model (default: model up to 128 ops, else mcts-min);"
+        help="exhaustive, random, mcts, mcts-min or model (default: model up to 512 ops, else mcts-min);"
         " --strategy help lists them",
     )  # fmt: skip
     help = "number of measurements in the search (default: until 1%%; random, mcts: 200; exhaustive: all)"

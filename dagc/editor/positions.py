@@ -19,7 +19,7 @@ Position: TypeAlias = tuple[int, int]
 
 _UNITS: dict[str, Callable[[str], int]] = {
     "utf-8": lambda text: len(text.encode("utf-8", "surrogatepass")),
-    "utf-16": lambda text: len(text) + sum(c > "\uffff" for c in text),
+    "utf-16": lambda text: len(text.encode("utf-16-le", "surrogatepass")) // 2,
     "utf-32": len,
 }
 
@@ -39,7 +39,8 @@ class Lines:
         """Line and column of a character; the end of the text for what lies beyond it."""
         offset = min(max(offset, 0), len(self.text))
         line = bisect_right(self._starts, offset) - 1
-        return line, _UNITS[self.encoding](self.text[self._starts[line] : offset])
+        before = self.text[self._starts[line] : offset]
+        return line, len(before) if before.isascii() else _UNITS[self.encoding](before)
 
     def offset(self, line: int, column: int) -> int:
         """The character at a position: the end of the line for a column beyond it, of the text for a line beyond it.
@@ -50,9 +51,13 @@ class Lines:
             return 0 if line < 0 else len(self.text)
         start = self._starts[line]
         stop = self._starts[line + 1] if line + 1 < len(self._starts) else len(self.text)
+        while stop > start and self.text[stop - 1] in "\r\n":
+            stop -= 1
+        if self.text.isascii():
+            return min(start + max(column, 0), stop)
         count = _UNITS[self.encoding]
         at, units = start, 0
-        while at < stop and self.text[at] not in "\r\n":
+        while at < stop:
             units += count(self.text[at])
             if units > column:
                 break

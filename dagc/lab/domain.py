@@ -110,5 +110,9 @@ class Domain(Protocol[C]):
         """A model of the times of the candidates, with an empty pool."""
 
     @property
+    def sampled(self) -> int:
+        """The number of candidates that the model of a large space begins with."""
+
+    @property
     def has_surrogate(self) -> bool:
         """Whether evaluating the model is fast compared with a measurement."""

@@ -33,7 +33,8 @@ RESET = 0.3  # share of the others that differ in launch settings, where there a
 STEPPED = 0.5  # share of those whose new setting is one step of one tunable away
 DOUBTED = 0.4  # standard deviation, in natural logarithms, with which settings are drawn around what a model says
 AGAIN = 0.3  # probability that a neighbour has one change more
-MOST_OPS = 128  # limit for simulation: a sample of 1000 then takes some seconds, the features of pairs 50 MB
+MOST_OPS = 512  # limit for simulation: what a measurement adds to the model then takes as long as the measurement
+SAMPLED, FEW_OPS, LEAST_SAMPLED = 600, 128, 100  # candidates that a model begins with; fewer above so many ops
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +184,20 @@ class Orders:
 
     # ---- the model ----------------------------------------------------------------------
 
+    @cached_property
+    def _ops(self) -> int:
+        """How many ops there are in all configurations."""
+        return len({op.name for s in self.spaces for op in s.graph.ops})
+
+    @property
+    def sampled(self) -> int:
+        """Drawing a candidate takes a time that grows with the square of the number of ops."""
+        return max(LEAST_SAMPLED, int(SAMPLED * min(1.0, FEW_OPS / self._ops) ** 2))
+
     @property
     def has_surrogate(self) -> bool:
         """False for programs with so many ops that simulating a sample takes longer than measuring it."""
-        return len({op.name for s in self.spaces for op in s.graph.ops}) <= MOST_OPS
+        return self._ops <= MOST_OPS
 
     def surrogate(self) -> Model:
         from dagc.lab.model.estimate import Model, costs_of  # loads numpy, scipy

@@ -86,6 +86,10 @@ class LaunchSettings:
 
     has_surrogate = True
 
+    @property
+    def sampled(self) -> int:
+        return len(self.settings)
+
     def surrogate(self) -> SettingsModel:
         return SettingsModel(self.settings, self.prior)
 

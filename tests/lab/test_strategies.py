@@ -15,7 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagc.ir.traversal import Issue
+from dagc.lab import orders
 from dagc.lab.candidate import Candidate, ConfiguredSpace
+from dagc.lab.model.pool import Pool
 from dagc.lab.orders import Orders
 from dagc.lab.strategies.mcts import coverage
 from dagc.lab.strategies.mcts_min import closeness
@@ -189,12 +191,17 @@ def test_the_model_finds_the_fastest_soon() -> None:
     assert true(choice) <= 1.03 * fastest
 
 
-def test_the_default_is_the_model_where_a_sample_can_be_simulated() -> None:
+def test_the_default_is_the_model_where_a_sample_can_be_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     assert default(domain()) == "model"
     assert default(Orders([ConfiguredSpace(Configuration(()), Space(halo(6), limit=500))])) == "model"
     ops = [(f"op{i}", True) for i in range(140)]
     many = make_graph(ops, [(a, b) for (a, _), (b, _) in pairwise(ops)], streams=1)
-    assert default(Orders([ConfiguredSpace(Configuration(()), Space(many, limit=10))])) == "mcts-min"
+    large = Orders([ConfiguredSpace(Configuration(()), Space(many, limit=10))])
+    assert default(large) == "model"
+    assert large.sampled < domain().sampled == 600  # a candidate takes longer to draw
+    assert Pool(large.spaces).bits <= 4 + 2 * (128 * 127 // 2)  # not of all pairs of ops
+    monkeypatch.setattr(orders, "MOST_OPS", 100)
+    assert default(Orders(large.spaces)) == "mcts-min"
 
 
 def test_rollouts_meet_every_candidate_equally_often() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from dagc.ir.traversal import Issue
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 ROUNDS = 3  # simulated rounds of a loop: nothing precedes the first one
 TIMED_SPREAD = 0.15  # relative standard deviation of a cost that was timed alone: in a program it may differ
+MOST_PAIRS = 128 * 127 // 2  # of ops that are features: all of a program with up to 128 ops
 _ABSENT = 1 << 20  # position of an op that a candidate does not have
 _CONFIGURATION = 4  # bits that differ with the configuration
 
@@ -58,6 +60,8 @@ class Pool:
         on_gpu = {op.name for s in spaces for op in s.graph.ops if op.gpu}
         self._columns = [[names.index(op.name) for op in s.graph.ops] for s in spaces]
         self._pairs = [(i, j) for i in range(len(names)) for j in range(i + 1, len(names))]
+        if len(self._pairs) > MOST_PAIRS:  # the share of bits that differ is about the same for a sample of them
+            self._pairs = sorted(Random(0).sample(self._pairs, MOST_PAIRS))
         self._gpu_pairs = [(i, j) for i, j in self._pairs if names[i] in on_gpu and names[j] in on_gpu]
         self._ops = len(names)
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 WHOLE = 2500  # a space up to this size is simulated as a whole, of a larger one a sample
-SAMPLE = 600  # the first sample of a larger space
 RENEW = 6  # measurements between two local searches on the model
 ROUNDS, GROWTH = 2, 40  # rounds of a local search, and neighbours added in each
 DRAWN = 5  # neighbours whose launch settings are chosen by one draw from the model
@@ -133,7 +132,7 @@ class Strategy(Generic[C]):
 
     def _sample(self) -> Iterator[C]:
         """Half of it drawn by what is known beforehand."""
-        for number in range(SAMPLE):
+        for number in range(self.domain.sampled):
             yield self.domain.likely(self.random) if number % 2 else self.domain.sample(self.random)
 
     def _grow(self, model: Surrogate[C]) -> None:
