@@ -118,8 +118,8 @@ def test_kernels_alone_become_a_cubin(path: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(find_cmake() is None, reason="needs cmake")
 def test_the_directory_builds_without_dagc(tmp_path: Path) -> None:
-    """For a GPU, without a warning. tests/measure/test_compile.py builds and runs both programs for the host; `bench` is
-    the other compilation of the same loop of the file."""
+    """For a GPU, without a warning: `runner`, one of two programs of a loop in the file. tests/measure/test_compile.py
+    builds and runs both for the host."""
     cmake, nvcc, mpi = find_cmake(), find_nvcc(), require_mpi()
     assert cmake is not None
     assert nvcc is not None
