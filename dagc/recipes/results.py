@@ -442,13 +442,13 @@ def best(
 
 
 def judged(ranked: Sequence[Implementation], rank: int, results: Results) -> Estimate:
-    """Of the one with this rank; what is shrunk is the best only, the others have the median of their measurements."""
+    """The estimate for the implementation of this rank: shrunk for the best, for others the median of their values."""
     chosen, others = ranked[rank], [*ranked[:rank], *ranked[rank + 1 :]]
-    judged = [i.judged(results.reference) for i in (chosen, *others)]
+    series = [i.judged(results.reference) for i in (chosen, *others)]
     if rank == 0:
-        return best_estimate(judged, results.noise)
-    low, high = interval(judged[0])
-    return Estimate(median(judged[0]), low, high, len(judged[0]), ties(judged, results.noise))
+        return best_estimate(series, results.noise)
+    low, high = interval(series[0])
+    return Estimate(median(series[0]), low, high, len(series[0]), ties(series, results.noise))
 
 
 def _compile(

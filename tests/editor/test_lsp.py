@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -279,6 +280,24 @@ def test_completion_in_code(client: Client, spmv: Text) -> None:
     assert {"block", "row_ptr", "n"} <= spmv.labels("bl\n", 2)
 
 
+def test_the_header_of_what_is_called(client: Client, spmv: Text) -> None:
+    def shown(line: str) -> tuple[str, str]:
+        spmv.change(SPMV.read_text().replace("  edges explicit", f"{line}\n  edges explicit"))
+        found = spmv.ask("signatureHelp", "\n  edges explicit")
+        if found is None:
+            return "", ""
+        formals = [p["label"] for p in found["signatures"][0]["parameters"]]
+        return found["signatures"][0]["label"], formals[found["activeParameter"]]
+
+    label, first = shown("  z : gpu gather(")
+    assert (label, first) == ("gather(sent: out f32[n], x: in f32[*], index: in i32[n], n: i32)", "sent: out f32[n]")
+    assert shown("  z : gpu gather(x_send[0 .. max(1, 2)], ")[1] == "x: in f32[*]"
+    assert shown("  z : gpu spmv.warp_per_row(y_l, row_ptr_l")[1] == "row_ptr: in i32[n + 1]"
+    assert shown("  z : gpu gather(x_send, max(") == ("", "")
+    assert shown("  z : gpu gather(x_send)") == ("", "")
+    assert shown("  // gather(") == ("", "")
+
+
 def test_symbols(client: Client, spmv: Text) -> None:
     found = client.ask("textDocument/documentSymbol", {"textDocument": {"uri": spmv.uri}})
     top = {symbol["name"]: symbol for symbol in found}
@@ -310,6 +329,14 @@ def test_formatting_is_that_of_fmt(client: Client, tmp_path: Path, end: str) -> 
 
 
 # ---- start and end ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it(number: signal.Signals) -> None:
+    client = Client()
+    client.process.send_signal(number)
+    assert client.process.wait(timeout=60) == -number
+    assert client.left() == (-number, b"")
 
 
 def test_without_pygls_it_says_what_to_install(tmp_path: Path) -> None:
