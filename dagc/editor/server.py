@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import signal
 import sys
 import traceback
 from collections.abc import Iterable, Mapping
@@ -430,6 +431,8 @@ def server() -> Server:
 
 def serve() -> None:
     """Serve one client on standard input and output, until it ends."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)  # nothing to clean up; a handler would wait for the thread that reads
     stdout = sys.stdout.buffer
     sys.stdout = sys.stderr  # what anything prints is no message of the protocol
     server().start_io(stdout=stdout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -328,6 +329,14 @@ def test_formatting_is_that_of_fmt(client: Client, tmp_path: Path, end: str) -> 
 
 
 # ---- start and end ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it(number: signal.Signals) -> None:
+    client = Client()
+    client.process.send_signal(number)
+    assert client.process.wait(timeout=60) == -number
+    assert client.left() == (-number, b"")
 
 
 def test_without_pygls_it_says_what_to_install(tmp_path: Path) -> None:
