@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         format_source,
         load,
         load_graph,
+        load_library,
         load_space,
         run_setup,
         show,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Checked", "__version__", "check", "compile", "count", "format_source", "load", "load_graph",
-    "load_space", "run_setup", "show", "traversals",
+    "load_library", "load_space", "run_setup", "show", "traversals",
 ]  # fmt: skip
 
 

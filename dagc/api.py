@@ -9,6 +9,7 @@ from dagc.base.errors import DagcError
 from dagc.recipes.compile import compile
 from dagc.recipes.explain import ExplainOptions, explain
 from dagc.recipes.explore import explore
+from dagc.recipes.library import load_library
 from dagc.recipes.options import ExploreOptions, TuneOptions
 from dagc.recipes.program import (
     Checked,
@@ -28,6 +29,6 @@ from dagc.recipes.tune import tune
 
 __all__ = [
     "Checked", "DagcError", "ExplainOptions", "ExploreOptions", "TuneOptions", "best", "check", "compile", "count",
-    "explain", "explore", "export", "format_source", "load", "load_graph", "load_space", "merge", "read", "report",
-    "rules", "rules_across", "run_setup", "show", "traversals", "tune",
+    "explain", "explore", "export", "format_source", "load", "load_graph", "load_library", "load_space", "merge",
+    "read", "report", "rules", "rules_across", "run_setup", "show", "traversals", "tune",
 ]  # fmt: skip

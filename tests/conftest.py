@@ -91,8 +91,9 @@ def unoptimised() -> Iterator[None]:
     """What dagc builds for the host in the tests of a module is compiled with -O0, in half the time.
 
     For tests of what programs do, by `pytest.mark.usefixtures`. That emitted programs are right when they are
-    optimised, as users build them, is for tests/measure/test_traversals.py (every lowering of the SpMV, as runners),
-    tests/emit/test_bench.py (every kind of op), and one program of tests/measure/test_compile.py.
+    optimised, as users build them, is for tests/measure/test_traversals.py (the SpMV, as a runner),
+    tests/emit/test_bench.py (every kind of op), tests/emit/test_loops.py, and one program of
+    tests/measure/test_compile.py.
     """
     with pytest.MonkeyPatch.context() as patch:
         flags = [os.environ.get("DAGC_CXXFLAGS", ""), "-O0", *map(shlex.quote, precompiled_flags())]

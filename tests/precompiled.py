@@ -15,8 +15,9 @@ from dagc.build.builder import Build, cache_directory, command_line
 from dagc.build.toolchain import find_cxx, find_mpi
 from dagc.emit import runtime_headers
 
-# Headers of one transport each, and one that needs NCCL.
-NOT_IN_ALL = ("group_host.hpp", "group_nccl.hpp", "group_peer.hpp")
+# Headers of one transport each, one that needs NCCL, and one of libraries, whose failures are exceptions: their other
+# headers differ too, so they are built without this.
+NOT_IN_ALL = ("group_host.hpp", "group_nccl.hpp", "group_peer.hpp", "library.hpp")
 
 
 def precompiled_flags() -> tuple[str, ...]:

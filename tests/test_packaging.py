@@ -67,10 +67,10 @@ def test_the_installed_wheel_works_outside_the_checkout(wheel: Path, tmp_path: P
 
 
 def test_markers_and_extras_are_those_that_are_documented() -> None:
-    assert set(PROJECT["optional-dependencies"]) == {"cuda", "docs", "energy", "lsp", "mpi", "parquet", "test"}
+    assert set(PROJECT["optional-dependencies"]) == {"cuda", "docs", "energy", "lsp", "mpi", "parquet", "test", "wheel"}
     assert PROJECT["scripts"] == {"dagc": "dagc.cli.main:main"}
     text = (ROOT / "docs" / "how-to" / "install.md").read_text()
-    assert all(f"[{extra}]" in text for extra in ("cuda", "energy", "lsp", "mpi", "parquet", "test"))
+    assert all(f"[{extra}]" in text for extra in ("cuda", "energy", "lsp", "mpi", "parquet", "test", "wheel"))
 
 
 def test_the_version_has_a_place_in_the_changelog() -> None:

@@ -136,6 +136,13 @@ def defines_of(args: argparse.Namespace) -> dict[str, str]:
     return out
 
 
+def form(parser: argparse.ArgumentParser) -> None:
+    help = "a program of its own, a library for applications, or a Python package of one (default: program)"
+    parser.add_argument("--as", dest="form", choices=("program", "library", "wheel"), default="program", help=help)
+    help = "name of the library, and prefix of its functions (default: the program's name)"
+    parser.add_argument("--name", metavar="NAME", help=help)
+
+
 def quiet(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no notes, no progress display")
 

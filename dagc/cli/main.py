@@ -20,6 +20,7 @@ from dagc.cli.arguments import (
     device_pointers,
     duration,
     file,
+    form,
     included,
     natural,
     positive,
@@ -153,6 +154,8 @@ def _compile(args: argparse.Namespace) -> int:
         force=args.force,
         launch=args.launch,
         unroll=args.unroll,
+        form=args.form,
+        name=args.name,
         display=Display(quiet=args.quiet),
     )
     if done.result is not None or not args.run:  # of several ranks, the first reports
@@ -252,6 +255,7 @@ def _add_compile(compile_: argparse.ArgumentParser) -> None:
     space(compile_)
     unroll(compile_)
     prune(compile_)
+    form(compile_)
     add("--no-build", action="store_true", help="write only sources")
     add("--run", action="store_true", help="set up, check the results, time (runs the set-up's Python code)")
     ranks(compile_)

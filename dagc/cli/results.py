@@ -14,6 +14,7 @@ from dagc.cli.arguments import (
     device_pointers,
     duration,
     file,
+    form,
     include,
     natural,
     positive,
@@ -184,6 +185,7 @@ def _add_best(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("-o", dest="output", metavar="DIR", help="output directory (default: dagc-out/PROGRAM-best)")
     add("--rank", type=natural, default=0, metavar="K", help="use the K-th after the best (default: 0)")
+    form(parser)
     add("--no-build", action="store_true", help="write only sources")
     add("--plan", action="store_true", help="print the traversal and its choices, write nothing")
     add("--target", choices=("cuda", "host"), help="(default: that of the results file)")
@@ -197,7 +199,7 @@ def _best(args: argparse.Namespace) -> int:
     with _phase(args, f"{args.results}: reading" if args.plan else f"{args.results}: reading, compiling the best"):
         text = api.best(
             args.results, args.output, rank=args.rank, build=not args.no_build, only_print=args.plan,
-            target=args.target, force=args.force, objective=args.objective,
+            target=args.target, force=args.force, objective=args.objective, form=args.form, name=args.name,
         )  # fmt: skip
     print(text, end="")
     return 0

@@ -5,9 +5,10 @@ The parser says which tokens may follow; the words in front of the place say whi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from dagc.base.source import Source, Span
 from dagc.editor.names import Declaration, Index, Kind, Scope
 from dagc.ir.program import CollectiveKind
 from dagc.lang.evaluate import FUNCTIONS
@@ -23,6 +24,7 @@ _NEW_NAME = frozenset(
 _KINDS_OF_OP = frozenset(("gpu", "cpu", "any", "dag", "mpi"))
 _MODES = frozenset(("in", "out", "inout"))
 _STORAGE = frozenset((Kind.ARRAY, Kind.PART, Kind.FORMAL))
+_OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 _IN_CODE = frozenset((Kind.FORMAL, Kind.TUNE, Kind.PARAM, Kind.LET, Kind.LABEL, Kind.ARRAY))
 
 
@@ -152,16 +154,23 @@ def _expression(place: _Place) -> Iterator[Proposal]:
 
 def _tunables(place: _Place) -> Iterator[Proposal]:
     """`block = ` in a call, whose opening parenthesis is the innermost that is open."""
-    depth = 0
-    for k in range(len(place.tokens) - 1, 1, -1):
-        text = place.tokens[k].text
-        depth += (text == ")") - (text == "(")
+    called = _called(place.tokens)
+    for space in place.index.at_name(place.tokens[called[0]].text, place.scope) if called else ():
+        for scope in (space, *space.inner):
+            for found in scope.values.values():
+                yield from (_proposal(d) for d in found if d.kind is Kind.TUNE)
+
+
+def _called(tokens: Sequence[Token]) -> tuple[int, int] | None:
+    """The callee of the innermost call that is open at the end of the tokens, and the number of commas in it."""
+    depth = commas = 0
+    for k in range(len(tokens) - 1, 0, -1):
+        text = tokens[k].text
+        depth += (text in _CLOSING) - (text in _OPENING)
+        commas += text == "," and depth == 0
         if depth < 0:
-            for space in place.index.at_name(place.tokens[k - 1].text, place.scope):
-                for scope in (space, *space.inner):
-                    for found in scope.values.values():
-                        yield from (_proposal(d) for d in found if d.kind is Kind.TUNE)
-            return
+            return (k - 1, commas) if text == "(" and tokens[k - 1].kind is TokenKind.WORD else None
+    return None
 
 
 def _names(scope: Scope, kinds: frozenset[Kind]) -> Iterator[Proposal]:
@@ -181,3 +190,43 @@ def _distinct(proposals: Iterable[Proposal]) -> list[Proposal]:
     for proposal in proposals:
         out.setdefault(proposal.label, proposal)
     return list(out.values())
+
+
+# ---- the header of what is called -----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """`label` holds each of `formals`; `active` is the number of the one that is being written."""
+
+    label: str
+    formals: tuple[str, ...]
+    active: int
+
+
+def signature(text: str, offset: int, index: Index, scope: Scope, sources: Mapping[str, Source]) -> Signature | None:
+    """Of the kernel or named dag whose call is open at `offset`."""
+    tokens = scan(text[:offset])
+    if tokens and _inside(text, tokens[-1], offset, (*_CLOSED, *_CODE)):
+        return None
+    begin = _item_start(text, tokens)
+    words = [t for t in tokens if t.kind is not TokenKind.COMMENT and t.start >= begin]
+    called = _called(words)
+    if called is None:
+        return None
+    at, active = called
+    if at >= 2 and words[at - 1].text == ".":  # an implementation of a kernel
+        at -= 2
+    found = scope.find("callables", words[at].text)
+    if not found or at == 0 or words[at - 1].text not in _KINDS_OF_OP:
+        return None
+    formals = [
+        f"{name.name}: {' '.join(_after_colon(sources, formal.span).split())}"
+        for formal in found[0].node.formals
+        for name in formal.names
+    ]
+    return Signature(f"{found[0].name}({', '.join(formals)})", tuple(formals), active)
+
+
+def _after_colon(sources: Mapping[str, Source], span: Span) -> str:
+    return sources[span.file].text[span.start : span.end].partition(":")[2]

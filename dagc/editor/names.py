@@ -170,7 +170,6 @@ _BY_NODE = {
     ast.Let: Kind.LET, ast.Scalar: Kind.SCALAR, ast.Array: Kind.ARRAY, ast.Part: Kind.PART, ast.Tune: Kind.TUNE,
     ast.Param: Kind.PARAM, ast.Feature: Kind.FEATURE,
 }  # fmt: skip
-_OPS = (ast.Op, ast.Collective, ast.Exchange)
 _IN_CODE = frozenset((Kind.FORMAL, Kind.TUNE, Kind.PARAM, Kind.LET, Kind.LABEL, Kind.ARRAY))
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _NO_CODE = re.compile(r'//[^\n]*|/\*[\s\S]*?\*/|"(?:[^"\\\n]|\\.)*"|(?:\.|->)\s*[A-Za-z_]\w*')  # and members
@@ -283,55 +282,50 @@ class _Indexer:
         if isinstance(node, tuple):
             for item in node:
                 self.walk(item, scope)
-            return
-        if not is_dataclass(node) or isinstance(node, type):
-            return
-        match node:
-            case ast.Ref():
-                self._ref(node, scope.find("values", node.name), scope)
-            case ast.Kernel() | ast.SubDag():
-                self._callable(node, scope)
-            case ast.Impl() | ast.MainDag():
-                inner = scope.child(node.span)
-                self.declare(node.items, inner)
-                self._children(node, inner)
-            case ast.For():
-                self._for(node, scope)
-            case ast.Op():
-                self._op(node, scope)
-            case ast.Collective():
-                self._ref(node.name, (), scope)
-                self.walk(node.call.args, scope)
-            case ast.Exchange():
-                self._exchange(node, scope)
-            case ast.Message():
-                if node.name is not None:
-                    self._ref(node.name, (), scope)
-                self.walk((node.send, node.to, node.send_counts, node.recv, node.source, node.recv_counts), scope)
-            case ast.Edge():
-                for ref in (r for group in node.groups for r in group):
-                    self._ref(ref, scope.find("ops", ref.name), scope)
-            case ast.Select():
-                for name in node.names:
-                    self.use(self.word(name, node.span), scope.find("values", name))
-                self.walk(node.args, scope)
-            case ast.Setup():
-                self.files.append(FileUse(node.call.callee.span, node.file, node.call.callee.name))
-                self._string(node.span, node.file)
-                self._arguments(node.call, scope)
-            case ast.Verify():
-                self.files.append(FileUse(node.call.callee.span, "", node.call.callee.name))
-                self.walk(node.target, scope)
-                self._arguments(node.call, scope)
-                self.walk(node.rtol, scope)
-            case ast.Include():
-                self._string(node.span, node.file)
-            case ast.Code():
-                self._code(node, scope)
-            case ast.Call():
-                self._arguments(node, scope)
-            case _:
-                self._children(node, scope)
+        elif is_dataclass(node) and not isinstance(node, type):
+            getattr(self, _WALKS.get(type(node), "_children"))(node, scope)
+
+    def _value(self, ref: ast.Ref, scope: Scope) -> None:
+        self._ref(ref, scope.find("values", ref.name), scope)
+
+    def _block(self, node: ast.Impl | ast.MainDag, scope: Scope) -> None:
+        inner = scope.child(node.span)
+        self.declare(node.items, inner)
+        self._children(node, inner)
+
+    def _collective(self, node: ast.Collective, scope: Scope) -> None:
+        self._ref(node.name, (), scope)
+        self.walk(node.call.args, scope)
+
+    def _message(self, node: ast.Message, scope: Scope) -> None:
+        if node.name is not None:
+            self._ref(node.name, (), scope)
+        for each in fields(node):
+            if each.compare and each.name != "name":
+                self.walk(getattr(node, each.name), scope)
+
+    def _edge(self, node: ast.Edge, scope: Scope) -> None:
+        for ref in (r for group in node.groups for r in group):
+            self._ref(ref, scope.find("ops", ref.name), scope)
+
+    def _select(self, node: ast.Select, scope: Scope) -> None:
+        for name in node.names:
+            self.use(self.word(name, node.span), scope.find("values", name))
+        self.walk(node.args, scope)
+
+    def _setup(self, node: ast.Setup, scope: Scope) -> None:
+        self.files.append(FileUse(node.call.callee.span, node.file, node.call.callee.name))
+        self._string(node.span, node.file)
+        self._arguments(node.call, scope)
+
+    def _verify(self, node: ast.Verify, scope: Scope) -> None:
+        self.files.append(FileUse(node.call.callee.span, "", node.call.callee.name))
+        self.walk(node.target, scope)
+        self._arguments(node.call, scope)
+        self.walk(node.rtol, scope)
+
+    def _include(self, node: ast.Include, scope: Scope) -> None:
+        self._string(node.span, node.file)
 
     def _children(self, node: Any, scope: Scope) -> None:
         for each in fields(node):
@@ -421,3 +415,11 @@ class _Indexer:
                     meant = [d for d in scope.find("values", match.group()) if d.kind in _IN_CODE]
                     at = token.start + 3 + match.start()
                     self.use(Span(at, at + len(match.group()), node.span.file), meant)
+
+
+_WALKS = {  # nodes whose names are not all values, or that open a scope; of all others the children are walked
+    ast.Ref: "_value", ast.Kernel: "_callable", ast.SubDag: "_callable", ast.Impl: "_block", ast.MainDag: "_block",
+    ast.For: "_for", ast.Op: "_op", ast.Collective: "_collective", ast.Exchange: "_exchange", ast.Message: "_message",
+    ast.Edge: "_edge", ast.Select: "_select", ast.Setup: "_setup", ast.Verify: "_verify", ast.Include: "_include",
+    ast.Code: "_code", ast.Call: "_arguments",
+}  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import signal
 import sys
 import traceback
 from collections.abc import Iterable, Mapping
@@ -25,7 +26,7 @@ from dagc.base.errors import MOST_SHOWN, DagcError, Diagnostic, ProgramError, Se
 from dagc.base.resources import __version__
 from dagc.base.source import LARGEST, Source, Span, find_file, read_file
 from dagc.editor.analysis import Analysis, analysis_of
-from dagc.editor.complete import complete
+from dagc.editor.complete import complete, signature
 from dagc.editor.hover import Described, keyword
 from dagc.editor.names import Declaration, Index, Kind, index_of
 from dagc.editor.positions import Lines, Moves, edit_between, moves_between
@@ -34,6 +35,7 @@ from dagc.lang.fmt import format_source
 from dagc.lang.syntax import TokenKind, scan
 
 _WORD = re.compile("[A-Za-z0-9_]")
+_SUGGESTION = re.compile(r"\A[^`]*`(?P<wrong>\w+)`[\s\S]*did you mean `(?P<right>\w+)`\?")
 PAUSE = 0.2  # seconds without a change before a text is analysed
 _SEVERITY = {
     Severity.ERROR: lsp.DiagnosticSeverity.Error,
@@ -334,6 +336,19 @@ async def _completion(server: Server, params: lsp.CompletionParams) -> list[lsp.
     ]
 
 
+async def _signature(server: Server, params: lsp.SignatureHelpParams) -> lsp.SignatureHelp | None:
+    document = await server.analysed(params.text_document.uri)
+    if document is None or document.names is None:
+        return None
+    names, offset = document.names, server.offset(document, params.position)
+    scope = names.index.scope_at(document.path, document.moves().to_old(offset))
+    found = signature(document.text, offset, names.index, scope, names.sources)
+    if found is None:
+        return None
+    formals = [lsp.ParameterInformation(formal) for formal in found.formals]
+    return lsp.SignatureHelp([lsp.SignatureInformation(found.label, parameters=formals)], 0, found.active)
+
+
 async def _symbols(server: Server, params: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
     document = await server.analysed(params.text_document.uri)
     if document is None or document.names is None:
@@ -378,6 +393,26 @@ async def _formatting(server: Server, params: lsp.DocumentFormattingParams) -> l
     return [lsp.TextEdit(_range(server.lines(source.text), Span(start, end)), lines)]
 
 
+async def _fixes(server: Server, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
+    """For a name that is misspelt, the one that its diagnostic suggests."""
+    uri = params.text_document.uri
+    document = server.documents.get(uri)
+    if document is None:
+        return []
+    out = []
+    for diagnostic in params.context.diagnostics:
+        found = _SUGGESTION.search(diagnostic.message)
+        start = server.offset(document, diagnostic.range.start)
+        word = _word(document.text, start)
+        if found is None or word != found["wrong"] or not document.text.startswith(word, start):
+            continue
+        place = _range(server.lines(document.text), Span(start, start + len(word)))
+        edit = lsp.WorkspaceEdit(changes={uri: [lsp.TextEdit(place, found["right"])]})
+        title = f"Change to `{found['right']}`"
+        out.append(lsp.CodeAction(title, lsp.CodeActionKind.QuickFix, [diagnostic], is_preferred=True, edit=edit))
+    return out
+
+
 def server() -> Server:
     """A server with all its features; `start_io` runs it."""
     made = Server()
@@ -409,6 +444,8 @@ def server() -> Server:
     feature(lsp.TEXT_DOCUMENT_DEFINITION)(_definition)
     feature(lsp.TEXT_DOCUMENT_REFERENCES)(_references)
     feature(lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=[".", ":"]))(_completion)
+    feature(lsp.TEXT_DOCUMENT_SIGNATURE_HELP, lsp.SignatureHelpOptions(trigger_characters=["(", ","]))(_signature)
+    feature(lsp.TEXT_DOCUMENT_CODE_ACTION, lsp.CodeActionOptions([lsp.CodeActionKind.QuickFix]))(_fixes)
     feature(lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL)(_symbols)
     feature(lsp.TEXT_DOCUMENT_FORMATTING)(_formatting)
     return made
@@ -416,6 +453,8 @@ def server() -> Server:
 
 def serve() -> None:
     """Serve one client on standard input and output, until it ends."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)  # nothing to clean up; a handler would wait for the thread that reads
     stdout = sys.stdout.buffer
     sys.stdout = sys.stderr  # what anything prints is no message of the protocol
     server().start_io(stdout=stdout)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from dagc.base.errors import DagcError, counted
@@ -310,11 +310,14 @@ class Steps:
         return Call(f"{group}.allreduce", f"{buffers[1]}, {buffers[0]}, {count}, {operator}, {stream}")
 
     def group_ends(self, op: GraphOp) -> tuple[Call, ...]:
-        """The calls that name the ends of an exchange's messages: `send` and `recv`, `sends` and `recvs`."""
+        """The ends of the messages of a group, which numbers its own."""
+        return self.ends(op.op, range(len(op.op.messages))) if isinstance(op.op, ExchangeOp) else ()
+
+    def ends(self, exchange: ExchangeOp, numbers: Iterable[int]) -> tuple[Call, ...]:
+        """The calls that name the ends of an exchange's messages, which have these numbers: `send` and `recv`, `sends`
+        and `recvs`."""
         out: list[Call] = []
-        if not isinstance(op.op, ExchangeOp):
-            return ()
-        for k, message in enumerate(op.op.messages):
+        for k, message in zip(numbers, exchange.messages, strict=True):
             for send in (True, False):
                 region, peer, counts = message.end(send)
                 what = "send" if send else "recv"

@@ -44,6 +44,7 @@ class FunctionView:
     """`kernel` functions are launched, others called; `streamed` ones get the stream as their last argument."""
 
     name: str
+    linkage: str  # so that a kernel is found by its name
     signature: str
     comment: str
     constants: tuple[ConstantView, ...]
@@ -252,10 +253,11 @@ class Functions:
         is_kernel = code.lang is CodeLang.CUDA
         used = names_used(view.text)
         formals = self._formals(op, lambda name: _unused(name, used))
-        head = 'extern "C" __global__ void' if is_kernel else "inline void"
+        head = "__global__ void" if is_kernel else "inline void"
         axes = {n: a for n, _ in op.tunables if (a := self._axis(op, n))}
         return FunctionView(
             name=self.name(op),
+            linkage='extern "C" ' if is_kernel else "",
             signature=f"{head} {self.name(op)}({', '.join(f'{type_} {name}' for type_, name in formals)})",
             comment=self._comment(op),
             constants=(
@@ -332,6 +334,7 @@ class Functions:
         ]
         return FunctionView(
             name=self.feature_names[feature.name],
+            linkage="",
             signature=f"inline double {self.feature_names[feature.name]}({', '.join(formals)})",
             comment=feature.name,
             constants=(

@@ -256,6 +256,20 @@ def place(program: Program, node: object) -> str:
     return f"{source.path}:{line}:{column}: "
 
 
+def in_namespace(code: CodeView, namespace: str) -> str:
+    """The text for a namespace, which is closed around each `#include`. "" is the global namespace."""
+    if not namespace:
+        return code.text
+    out = []
+    for number, line in enumerate(code.text.split("\n"), code.line):
+        if re.match(r"\s*#\s*include\b", line):
+            here, after = (f"#line {n} {cxx_string(code.file)}" for n in (number, number + 1))
+            out += ["}", here, line, f"namespace {namespace} {{", after]
+        else:
+            out.append(line)
+    return "\n".join(out)
+
+
 # ---- templates ----
 
 
@@ -312,6 +326,7 @@ def environment() -> jinja2.Environment:
         py_string=repr,
         py_doc=py_doc,
         c_double=c_double,
+        in_namespace=in_namespace,
     )
     return env
 

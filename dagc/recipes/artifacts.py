@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dagc.base.errors import UsageError
 from dagc.base.files import output_directory
 from dagc.build.builder import build
 from dagc.build.toolchain import require_mpi, require_nccl
+from dagc.build.wheel import write_wheel
 from dagc.ir.plan import Plan, Target
 from dagc.recipes.compiled import Compiled
 from dagc.report.display import SILENT, Display
+from dagc.space.enqueue import without_host
 from dagc.space.loops import unroll
 from dagc.space.proof import Prover
 from dagc.space.prune import prune
@@ -24,12 +27,32 @@ if TYPE_CHECKING:
     from dagc.ir.traversal import Traversal
 
 
+@dataclass(frozen=True, slots=True)
+class Library:
+    """That a plan becomes a library of this name, for applications; with `wheel`, as a Python package, too."""
+
+    name: str
+    wheel: bool = False
+
+
+def library_of(form: str, program: str, name: str | None) -> Library | None:
+    """What `--as FORM --name NAME` asks for; None: a program of its own. Raises UsageError."""
+    if form == "program":
+        if name is not None:
+            raise UsageError("--name is the name of a library", "add --as library, or drop --name")
+        return None
+    from dagc.emit.library import library_name  # loads jinja2
+
+    return Library(library_name(program, name), form == "wheel")
+
+
 def compile_traversal(
     graph: Graph,
     traversal: Traversal,
     chosen: TargetChoice,
     directory: Path,
     *,
+    library: Library | None = None,
     prune_syncs: bool = False,
     build: bool = True,
     force: bool = False,
@@ -41,17 +64,24 @@ def compile_traversal(
 ) -> Compiled:
     """Compile one traversal of a graph into `directory`. Nothing is emitted unproved.
 
-    `open` tunables are settled when the program runs, by `chooser` where there is one; `features` are computed then.
+    `library`: as a library instead of a program. `open` tunables are settled when the program runs, by `chooser` where
+    there is one; `features` are computed then.
     `arrays` writes the data into the directory: before the compiler runs, which takes longer.
     """
     plan = proved_plan(graph, traversal, chosen, prune_syncs)  # -> Plan, proved
     plan = replace(plan, open=open, chooser=chooser, features=features)
-    files = write_sources(plan, directory, force)  # Plan -> source files
+    files = write_sources(plan, directory, force, library)  # Plan -> source files
     if arrays is not None:
         arrays(graph.program, directory)
     with display.phase("compiling"):
-        binary = build_artifact(directory, plan, "bench") if build else None  # source files -> binary
-    return Compiled(directory, plan, None, chosen.reason, files, binary, None, left_out(plan))
+        if library is None:
+            binary = build_artifact(directory, plan, "bench") if build else None  # source files -> binary
+        else:
+            binary = build_library(directory, plan, library) if build else None
+    name = library.name if library is not None else ""
+    return Compiled(
+        directory, plan, None, chosen.reason, files, binary, None, left_out(plan) if not name else "", library=name
+    )
 
 
 def proved_plan(graph: Graph, traversal: Traversal, chosen: TargetChoice, prune_syncs: bool) -> Plan:
@@ -71,17 +101,50 @@ def left_out(plan: Plan) -> str:
     return f"driver.py: {reason}" if reason else ""
 
 
-def write_sources(plan: Plan, directory: Path, force: bool) -> tuple[str, ...]:
-    from dagc.emit import emit, runtime_headers  # loads jinja2
-
-    files = emit(plan)
-    contents = {name: text.encode() for name, text in files.items()}
-    contents |= {f"include/{name}": header.read_bytes() for name, header in runtime_headers().items()}
+def write_sources(plan: Plan, directory: Path, force: bool, library: Library | None = None) -> tuple[str, ...]:
+    contents = _library_files(plan, library.name) if library is not None else _program_files(plan)
     with output_directory(directory, force=force) as scratch:
         for name, content in contents.items():
             (scratch / name).parent.mkdir(parents=True, exist_ok=True)
             (scratch / name).write_bytes(content)
-    return tuple(sorted(files))
+        if library is not None:
+            for folder in ("lib", "dist") if library.wheel else ("lib",):
+                (scratch / folder).mkdir()  # what is built later; an old one never stays beside new sources
+    return tuple(sorted(name for name in contents if not name.startswith(HEADERS)))
+
+
+HEADERS = ("include/dagc/", "src/include/")
+
+
+def _program_files(plan: Plan) -> dict[str, bytes]:
+    from dagc.emit import emit, runtime_headers  # loads jinja2
+
+    contents = {name: text.encode() for name, text in emit(plan).items()}
+    return contents | {f"include/{name}": header.read_bytes() for name, header in runtime_headers().items()}
+
+
+def _library_files(plan: Plan, name: str) -> dict[str, bytes]:
+    from dagc.emit.library import emit_library  # loads jinja2
+
+    enqueued = without_host(plan.graph, plan.traversal)
+    return {file: text.encode() for file, text in emit_library(plan, name, enqueued).items()}
+
+
+def build_library(directory: Path, plan: Plan, library: Library) -> Path:
+    """`lib/libNAME.so`, whose symbols are those of the C interface; or the wheel with it."""
+    from dagc.emit import linked, uses_nccl  # loads jinja2
+
+    cuda, others = plan.target is Target.CUDA, linked(plan)
+    hidden = ("-Xcompiler=-fvisibility=hidden",) if cuda else ("-fvisibility=hidden",)
+    nccl = require_nccl().flags() if cuda and uses_nccl(plan) else ()
+    names = (f"{library.name}.{'cu' if cuda else 'cpp'}", *others.sources)
+    built = build(
+        [directory / "src" / name for name in names], directory / f"lib/lib{library.name}.so", directory=directory,
+        include=("include", "src/include", *(f"src/{f}" for f in others.include)), libraries=others.libraries,
+        target=plan.target.value, arch=plan.arch, mpi=require_mpi(), shared=True, warnings_as_errors=False,
+        flags=(*hidden, *nccl),
+    )  # fmt: skip
+    return write_wheel(directory, library.name, built) if library.wheel else built
 
 
 def build_artifact(directory: Path, plan: Plan, what: str) -> Path:

@@ -14,7 +14,7 @@ from dagc.emit.layout import promises
 from dagc.ir.plan import plan_from_json, plan_inputs
 from dagc.ir.traversal import parse_traversal
 from dagc.measure.watchdog import LIMIT
-from dagc.recipes.artifacts import build_artifact, compile_traversal
+from dagc.recipes.artifacts import build_artifact, compile_traversal, library_of
 from dagc.recipes.compiled import Running
 from dagc.recipes.program import Defines, read, read_source
 from dagc.report.display import SILENT, Display
@@ -54,6 +54,8 @@ def compile(
     force: bool = False,
     launch: str = "fixed",
     unroll: bool = False,
+    form: str = "program",
+    name: str | None = None,
     display: Display = SILENT,
 ) -> Compiled:
     """Compile a `.dag` into `out` (default: `dagc-out/PROGRAM`), and with `run` set it up, check it and time it.
@@ -63,10 +65,13 @@ def compile(
     sync ops that prove nothing. `seconds` is the length of one measurement, `repeats` their number; an iteration that
     takes longer than `watchdog` seconds hangs. `launch` is "fixed" (the values of the program) or a tuned file: its
     choosers are compiled in, or choose among plans (docs/how-to/plans.md). `unroll`: IDs are those of traversals with
-    an order for every round of a loop. The set-up runs the user's Python code; nothing else here does, and it runs
-    before the compiler. `ranks`: by default 4, under mpiexec or srun their number.
+    an order for every round of a loop. `form` is "program", "library" (for applications; its name is `name`, by default
+    the program's) or "wheel" (a Python package with the library). The set-up runs the user's Python code; nothing else
+    here does, and it runs before the compiler. `ranks`: by default 4, under mpiexec or srun their number.
     """
     how = Running(ranks_or_default(ranks), seed, seconds, repeats, mpi_takes_device_pointers, watchdog, display)
+    if run and form != "program":
+        raise UsageError(f"--run runs a program of its own, not a {form}", "drop --run, or drop --as")
     rank = rank_among(how.ranks) if run else None
     chosen = choose_target(target, arch)
     tuned = _tuned(launch)
@@ -74,6 +79,11 @@ def compile(
         from dagc.recipes.plans import compile_plans, has_plans  # only with --launch
 
         if has_plans(tuned):
+            if form != "program":
+                raise UsageError(
+                    f"{launch} chooses among plans, which cannot be a {form} yet",
+                    "compile one of them: -D fixes decisions",
+                )
             plans = compile_plans(
                 path, out, tuned, chosen, defines=defines or {}, traversal=traversal, prune_syncs=prune_syncs,
                 build=build or run, force=force, arrays=how.arrays if run else None, display=display,
@@ -87,7 +97,8 @@ def compile(
         directory = Path(out) if out is not None else Path("dagc-out") / graph.program.name
         launched = _launched(graph.unrolled, tuned, chosen)
         compiled = compile_traversal(
-            graph, picked, chosen, directory, prune_syncs=prune_syncs, build=build or run, force=force,
+            graph, picked, chosen, directory, library=library_of(form, graph.program.name, name),
+            prune_syncs=prune_syncs, build=build or run, force=force,
             open=launched.open, chooser=launched.chooser, features=launched.features,
             arrays=how.arrays if run else None, display=display,
         )  # fmt: skip

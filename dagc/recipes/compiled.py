@@ -43,6 +43,7 @@ class Compiled:
     left_out: str = ""  # a file that was not written, and why: "driver.py: ..."
     launcher: Launcher | None = None
     far: tuple[str, ...] = ()  # warnings about sizes known when compiling
+    library: str = ""  # the name of the library that `binary` is, "" for a program
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -65,6 +66,10 @@ class Compiled:
             out.append(f"left out   {self.left_out}")
         if self.binary is not None:
             out.append(f"built      {self.binary}")
+        if self.library:
+            out.append(
+                f"use        {self.library}.h, {self.library}.hpp, fortran/, python/, CMakeLists.txt, {self.library}.pc"
+            )
         if self.result is not None:
             out += ["", *self.result.table()]
         return "\n".join(out) + "\n"

@@ -43,7 +43,7 @@ from dagc.learn.rules import (
     render_across,
 )
 from dagc.learn.rules import learn as learn_rules
-from dagc.recipes.artifacts import compile_traversal
+from dagc.recipes.artifacts import compile_traversal, library_of
 from dagc.recipes.explore import equal, fixed_lines, spread, unconfirmed
 from dagc.recipes.program import ProgramText
 from dagc.report.html import as_html
@@ -408,11 +408,14 @@ def best(
     target: str | None = None,
     force: bool = False,
     objective: str | None = None,
+    form: str = "program",
+    name: str | None = None,
 ) -> str:
     """Compile the fastest implementation of a results file into `out` (default: `dagc-out/PROGRAM-best`).
 
     `rank`: not the fastest, but the rank-th after it. `target`: default that of the file. What is compiled is the text
-    that the file keeps. Returns what to print. Raises UsageError where nothing was measured.
+    that the file keeps. `form`, `name`: as in `compile`. Returns what to print. Raises UsageError where nothing
+    was measured.
     """
     loaded = Loaded(path, objective)
     compared = loaded.results.objective
@@ -424,10 +427,10 @@ def best(
         )
     chosen = ranked[rank]
     found = judged(ranked, rank, loaded.results)
-    name = "best" if rank == 0 else f"number {rank}"
+    title = "best" if rank == 0 else f"number {rank}"
     interval_of = spread(found.low, found.high, found.measurements, compared, shrunk=found.shrunk)
     head = [
-        f"{name:10} {compared.named(found.value)} ({interval_of}){equal(found.ties)}",
+        f"{title:10} {compared.named(found.value)} ({interval_of}){equal(found.ties)}",
         *unconfirmed(len(chosen.measurements), wanted_repeats(loaded.results)),
         "choices    " + " ".join(f"{n}={shown(v)}" for n, v in chosen.configuration.decisions),
         f"traversal  {chosen.traversal}",
@@ -435,21 +438,28 @@ def best(
     ]
     if only_print:
         return "\n".join(head) + "\n"
-    return "\n".join(head) + "\n" + _compile(loaded, chosen, out, target, build, force)
+    return "\n".join(head) + "\n" + _compile(loaded, chosen, out, target, build, force, form, name)
 
 
 def judged(ranked: Sequence[Implementation], rank: int, results: Results) -> Estimate:
-    """Of the one with this rank; what is shrunk is the best only, the others have the median of their measurements."""
+    """The estimate for the implementation of this rank: shrunk for the best, for others the median of their values."""
     chosen, others = ranked[rank], [*ranked[:rank], *ranked[rank + 1 :]]
-    judged = [i.judged(results.reference) for i in (chosen, *others)]
+    series = [i.judged(results.reference) for i in (chosen, *others)]
     if rank == 0:
-        return best_estimate(judged, results.noise)
-    low, high = interval(judged[0])
-    return Estimate(median(judged[0]), low, high, len(judged[0]), ties(judged, results.noise))
+        return best_estimate(series, results.noise)
+    low, high = interval(series[0])
+    return Estimate(median(series[0]), low, high, len(series[0]), ties(series, results.noise))
 
 
 def _compile(
-    loaded: Loaded, chosen: Implementation, out: str | Path | None, target: str | None, build: bool, force: bool
+    loaded: Loaded,
+    chosen: Implementation,
+    out: str | Path | None,
+    target: str | None,
+    build: bool,
+    force: bool,
+    form: str,
+    name: str | None,
 ) -> str:
     machine = loaded.results.runs[-1].machine
     why = "as asked for" if target else "that of the results file"
@@ -457,7 +467,8 @@ def _compile(
     graph = loaded.graph(chosen.configuration)
     traversal = parse_traversal(chosen.traversal, graph, loaded.path)
     folder = Path(out) if out is not None else Path("dagc-out") / f"{loaded.results.program.name}-best"
-    return compile_traversal(graph, traversal, where, folder, build=build, force=force).render()
+    library = library_of(form, graph.program.name, name)
+    return compile_traversal(graph, traversal, where, folder, library=library, build=build, force=force).render()
 
 
 # ---- report, export, merge ------------------------------------------------------------------

@@ -22,12 +22,6 @@ if TYPE_CHECKING:
     from dagc.store.records import Records
 
 
-# ---- what tuned times depend on besides sizes and settings ----
-
-
-# ---- the tuned file ----
-
-
 def open_records(task: TuningTask, output: str | Path, options: TuneOptions, flush: int) -> Any:
     from datetime import UTC, datetime
 

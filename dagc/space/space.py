@@ -392,28 +392,20 @@ class Space:
 
     def first(self) -> Traversal:
         """The traversal with ID 0: ops in file order, on the first stream wherever possible."""
-        return self._follow(lambda offers: offers[0], [], self.moves.start())
+        return self._follow(lambda offers: offers[0])
 
     def last(self) -> Traversal:
         """The traversal that takes the last offer each time: ops in the order furthest from that of the file."""
-        return self._follow(lambda offers: offers[-1], [], self.moves.start())
+        return self._follow(lambda offers: offers[-1])
 
     def walk(self, random: Random) -> Traversal:
         """A traversal by a random walk: each offer equally likely. Not uniform, but needs no counts."""
-        return self._follow(random.choice, [], self.moves.start())
+        return self._follow(random.choice)
 
-    def walk_from(self, traversal: Traversal, random: Random) -> Traversal:
-        """A neighbour of a traversal of this space: its beginning up to a random place, then a random walk."""
+    def _follow(self, choose: Callable[[Sequence[Offer]], Offer]) -> Traversal:
+        """The traversal of these choices. Caches nothing: walks of large spaces hardly ever meet a state again."""
         entries: list[Entry] = []
         state = self.moves.start()
-        for entry in traversal.entries[: random.randrange(len(traversal.entries))]:
-            entries.append(entry)
-            state = self.moves.step(state, entry, self.moves.offers(state)[entry])
-        return self._follow(random.choice, entries, state)
-
-    def _follow(self, choose: Callable[[Sequence[Offer]], Offer], entries: list[Entry], state: State) -> Traversal:
-        """Complete `entries`, which lead to `state`. Builds only what it chooses and caches nothing: walks of large
-        spaces hardly ever meet a state again."""
         while not self.moves.finished(state):
             entry, askers = choose(tuple(self.moves.offers(state).items()))
             state = self.moves.step(state, entry, askers)

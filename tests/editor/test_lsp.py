@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -279,6 +280,24 @@ def test_completion_in_code(client: Client, spmv: Text) -> None:
     assert {"block", "row_ptr", "n"} <= spmv.labels("bl\n", 2)
 
 
+def test_the_header_of_what_is_called(client: Client, spmv: Text) -> None:
+    def shown(line: str) -> tuple[str, str]:
+        spmv.change(SPMV.read_text().replace("  edges explicit", f"{line}\n  edges explicit"))
+        found = spmv.ask("signatureHelp", "\n  edges explicit")
+        if found is None:
+            return "", ""
+        formals = [p["label"] for p in found["signatures"][0]["parameters"]]
+        return found["signatures"][0]["label"], formals[found["activeParameter"]]
+
+    label, first = shown("  z : gpu gather(")
+    assert (label, first) == ("gather(sent: out f32[n], x: in f32[*], index: in i32[n], n: i32)", "sent: out f32[n]")
+    assert shown("  z : gpu gather(x_send[0 .. max(1, 2)], ")[1] == "x: in f32[*]"
+    assert shown("  z : gpu spmv.warp_per_row(y_l, row_ptr_l")[1] == "row_ptr: in i32[n + 1]"
+    assert shown("  z : gpu gather(x_send, max(") == ("", "")
+    assert shown("  z : gpu gather(x_send)") == ("", "")
+    assert shown("  // gather(") == ("", "")
+
+
 def test_symbols(client: Client, spmv: Text) -> None:
     found = client.ask("textDocument/documentSymbol", {"textDocument": {"uri": spmv.uri}})
     top = {symbol["name"]: symbol for symbol in found}
@@ -309,7 +328,33 @@ def test_formatting_is_that_of_fmt(client: Client, tmp_path: Path, end: str) -> 
     assert client.ask("textDocument/formatting", options) == []
 
 
+def test_a_misspelt_name_is_fixed(client: Client, spmv: Text) -> None:
+    good = spmv.text
+    spmv.change(good.replace("gather(x_send, x_l", "gather(x_sned, x_l").replace("array y_l", "arary y_l"))
+    for right in ("array", "x_send"):  # the second is found once the text parses
+        (found,) = [d for d in spmv.diagnostics() if "did you mean" in d["message"]]
+        params = {"textDocument": {"uri": spmv.uri}, "range": found["range"], "context": {"diagnostics": [found]}}
+        (action,) = client.ask("textDocument/codeAction", params)
+        assert action["title"] == f"Change to `{right}`"
+        (edit,) = action["edit"]["changes"][spmv.uri]
+        assert edit["newText"] == right
+        wrong = spmv.at(edit["range"])
+        spmv.change(spmv.text.replace(f"{wrong} y_l", f"{right} y_l").replace(f"({wrong},", f"({right},"))
+    assert spmv.text == good
+    assert spmv.diagnostics() == []
+    found["message"] = "`other` is wrong\nhelp: did you mean `x_send`?"
+    assert client.ask("textDocument/codeAction", params) == []
+
+
 # ---- start and end ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it(number: signal.Signals) -> None:
+    client = Client()
+    client.process.send_signal(number)
+    assert client.process.wait(timeout=60) == -number
+    assert client.left() == (-number, b"")
 
 
 def test_without_pygls_it_says_what_to_install(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from dagc.build.toolchain import require_mpi
 from dagc.emit import emit, sources
 from dagc.ir.plan import Plan
 from tests.emit.build import write_headers
+from tests.precompiled import precompiled_flags
 
 # It goes by the name that it is started by.
 MAIN = """
@@ -70,6 +71,8 @@ def build_together(
 ) -> dict[str, Path]:
     """Builds the `program`s of several plans, for the host, and returns each by its name."""
     source = write_together(plans, directory, program)
+    if "-O0" in flags and not sanitize:
+        flags = (*flags, *precompiled_flags())
     defines = ("DAGC_RUNNER_MAIN",) if program == "runner" else ()
     out = directory / "together"
     built = build([source], out, mpi=require_mpi(), sanitize=sanitize, defines=defines, flags=flags)

@@ -24,6 +24,7 @@ from dagc.setup import run_setup
 from dagc.space import Space
 from dagc.space.proof import Prover
 from tests.emit.together import build_together
+from tests.precompiled import precompiled_flags
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 SPMV, HALO = SAMPLES / "spmv/spmv.dag", SAMPLES / "halo3d/halo3d.dag"
@@ -91,7 +92,8 @@ class Built:
     def library(self) -> Path:
         """The runner as a library, not optimised."""
         source, out = self.directory / "runner.cpp", self.directory / "librunner.so"
-        return build([source], out, mpi=require_mpi(), sanitize=self.sanitize, shared=True, flags=("-O0",))
+        flags = ("-O0", *(() if self.sanitize else precompiled_flags()))
+        return build([source], out, mpi=require_mpi(), sanitize=self.sanitize, shared=True, flags=flags)
 
     @cached_property
     def prover(self) -> Prover:

@@ -1,33 +1,15 @@
-// Arrays of an emitted program: memory, loading from files, poisoning, comparison with the reference.
-//
-//   dagc::Array<float> x;
-//   dagc::Store store("data/rank-0000");
-//   store.load(x, "x", "x.npy", {n}, dagc::Place::device, dagc::Role::in);      // checks type and shape
-//   store.make(y, "y", {n}, dagc::Place::device, dagc::Role::out);
-//   store.reset(0);                                    // carried arrays restored, results and scratch poisoned
-//   std::string wrong = store.compare(y, "y", "expected/y.npy", 0, y.size, {1e-5, false});
-//   std::vector<std::string> changed = store.changed();    // inputs and constants that are not as they were loaded
-//   std::vector<std::string> beyond = store.overrun();     // arrays that were written beyond their end
+// Arrays of an emitted program: where they are, what they are for, and their sizes. store.hpp and library.hpp provide
+// their memory.
 #pragma once
 
-#include <algorithm>
-#include <array>
+#include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <cstring>
-#include <functional>
 #include <limits>
-#include <map>
 #include <memory>
 #include <string>
-#include <type_traits>
-#include <utility>
 #include <vector>
 
 #include "dagc/check.hpp"
-#include "dagc/compare.hpp"
-#include "dagc/digest.hpp"
-#include "dagc/npy.hpp"
 #include "dagc/target.hpp"
 
 namespace dagc {
@@ -44,11 +26,6 @@ struct Array {
 
   std::size_t bytes() const { return static_cast<std::size_t>(size) * sizeof(T); }
 };
-
-// Guard bytes after each array: its first poison, with a number of the array in each element. Reading them
-// gives NaN, and writing them is detected, even if the value is copied from another array.
-inline constexpr std::size_t guard_bytes = 64;
-using Guard = std::array<unsigned char, guard_bytes>;
 
 // Bytes [begin, end) of an array.
 struct Range {
@@ -71,325 +48,34 @@ inline std::string shape_text(const std::vector<std::int64_t>& shape) {
   return out + (shape.size() == 1 ? ",)" : ")");
 }
 
-inline bool same_shape(const std::vector<std::int64_t>& found, const std::vector<std::int64_t>& declared) {
-  if (found.size() != declared.size()) return false;
-  for (std::size_t i = 0; i < found.size(); ++i)
-    if (declared[i] >= 0 && found[i] != declared[i]) return false;
-  return true;
-}
-
 }  // namespace detail
 
-// Owns the memory of all arrays of one rank. `directory` holds the rank's files.
-class Store {
- public:
-  Store() = default;
-  explicit Store(std::string directory) : directory_(std::move(directory)) {}
-  Store(const Store&) = delete;
-  Store& operator=(const Store&) = delete;
-  ~Store() { release(); }
-
-  void open(std::string directory) { directory_ = std::move(directory); }
-  std::string path(const std::string& file) const { return directory_ + "/" + file; }
-
-  // Loads a per-rank value.
-  template <class T>
-  T scalar(const char* file) const {
-    return load_scalar<T>(path(file));
+// Elements of an array of this shape. Fails for a negative dimension, and for more bytes than can be counted.
+inline std::int64_t elements_of(const std::vector<std::int64_t>& shape, std::size_t width, const char* name) {
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max() / 2;  // bytes
+  std::int64_t size = 1;
+  for (std::int64_t d : shape) {
+    if (d < 0) fail(exit_run_failed, std::string(name) + ": a dimension is negative: " + std::to_string(d));
+    if (d > 0 && size > most / static_cast<std::int64_t>(width) / d)
+      fail(exit_run_failed, std::string(name) + ": a size of " + detail::shape_text(shape) + " elements is too large");
+    size *= d;
   }
+  return size;
+}
 
-  // Loads an array of the set-up. A negative entry of `shape` matches every length.
-  template <class T>
-  void load(Array<T>& a, const char* name, const char* file, const std::vector<std::int64_t>& shape, Place place,
-            Role role) {
-    const NpyArray values = load_npy(path(file));
-    if (!detail::same_shape(values.shape(), shape))
-      fail(exit_run_failed, path(file) + ": " + name + " has shape " + values.header().shape_text() + ", declared as " +
-                                detail::shape_text(shape));
-    const T* first = values.as<T>();
-    a.size = values.elements();
-    Entry& e = add(a, name, values.shape(), place, role);
-    if (role == Role::inout) e.saved.assign(reinterpret_cast<const char*>(first), reinterpret_cast<const char*>(first) + e.bytes);
-    write(e, first);
-    if (!e.read_only()) return;
-    e.reload = [this, file = std::string(file)](Entry& to) { write(to, load_npy(path(file)).as<T>()); };
-    e.digest = digest_of(e);
-  }
+// Copies elements to the host. Of `any` arrays, those of the host's side.
+template <class T>
+void fetch(const Array<T>& a, std::int64_t start, std::int64_t count, void* to) {
+  const T* const from = a.mirror != nullptr ? a.mirror : a.data;
+  if (count != 0) DAGC_CUDA(cudaMemcpy(to, from + start, static_cast<std::size_t>(count) * sizeof(T), cudaMemcpyDefault));
+}
 
-  // Makes an array that the program computes.
-  template <class T>
-  void make(Array<T>& a, const char* name, const std::vector<std::int64_t>& shape, Place place, Role role) {
-    a.size = 1;
-    for (std::int64_t d : shape) {
-      if (d < 0) fail(exit_run_failed, std::string(name) + ": a dimension is negative: " + std::to_string(d));
-      constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max() / 2;  // bytes
-      if (d > 0 && a.size > most / static_cast<std::int64_t>(sizeof(T)) / d)
-        fail(exit_run_failed, std::string(name) + ": a size of " + detail::shape_text(shape) + " elements is too large");
-      a.size *= d;
-    }
-    poison(add(a, name, shape, place, role));
-  }
-
-  // Before a run: carried arrays get their first values back; results and scratch are filled with poison 0 or 1.
-  void reset(int poison_number = 0) {
-    poison_ = poison_number;
-    for (Entry& e : entries_) {
-      if (e.role == Role::inout) write(e, e.saved.data());
-      if (e.poisoned()) poison(e);
-    }
-    DAGC_CUDA(cudaDeviceSynchronize());
-  }
-
-  // Names of the inputs and constants whose bytes changed since they were loaded.
-  std::vector<std::string> changed() const {
-    std::vector<std::string> out;
-    for (const Entry& e : entries_)
-      if (e.read_only() && digest_of(e) != e.digest) out.push_back(e.name);
-    return out;
-  }
-
-  // Names of the arrays that were written beyond their end since the last call. Waits for the device.
-  std::vector<std::string> overrun() {
-    std::vector<std::string> out;
-    for (Entry& e : entries_) {
-      Guard now;
-      DAGC_CUDA(cudaMemcpy(now.data(), e.end(), guard_bytes, cudaMemcpyDefault));
-      if (now == guard_of(e)) continue;
-      out.push_back(e.name);
-      DAGC_CUDA(cudaMemcpy(e.end(), guard_of(e).data(), guard_bytes, cudaMemcpyDefault));
-    }
-    return out;
-  }
-
-  // Loads inputs and constants again from their files.
-  void reload() {
-    for (Entry& e : entries_)
-      if (e.read_only()) e.reload(e);
-    DAGC_CUDA(cudaDeviceSynchronize());
-  }
-
-  // For each array, a digest of all bytes but these. Waits for the device.
-  std::vector<std::uint64_t> digests_without(const std::vector<Range>& ranges) const {
-    std::vector<std::uint64_t> out;
-    for (const Entry& e : entries_) {
-      std::vector<std::pair<std::size_t, std::size_t>> holes;
-      for (const Range& r : ranges)
-        if (r.data == e.data) holes.push_back({r.begin, r.end});
-      std::sort(holes.begin(), holes.end());
-      holes.push_back({e.bytes, e.bytes});
-      std::uint64_t sum = 0;
-      std::size_t at = 0;
-      for (const auto& [begin, end] : holes) {
-        if (begin > at) {
-          sum += digest(e.data, at, begin, e.on_device());
-          if (e.place == Place::any) sum += 3 * digest(e.mirror, at, begin, false);
-        }
-        at = std::max(at, end);
-      }
-      out.push_back(sum);
-    }
-    return out;
-  }
-
-  const std::string& name(std::size_t array) const { return entries_[array].name; }
-  const void* data(std::size_t array) const { return entries_[array].data; }
-
-  // All bytes of an array, by its name.
-  std::vector<char> contents(const std::string& name) const {
-    const Entry& e = named(name);
-    std::vector<char> out(e.bytes);
-    if (e.bytes) DAGC_CUDA(cudaMemcpy(out.data(), e.data, e.bytes, cudaMemcpyDefault));
-    return out;
-  }
-
-  // Which elements differ from `contents`.
-  std::vector<bool> differ(const std::string& name, const std::vector<char>& before) const {
-    const std::vector<char> now = contents(name);
-    const std::size_t width = named(name).width;
-    std::vector<bool> out(now.size() / width);
-    for (std::size_t i = 0; i < out.size(); ++i)
-      out[i] = std::memcmp(&now[i * width], &before[i * width], width) != 0;
-    return out;
-  }
-
-  std::string element(const std::string& name, std::size_t at) const {
-    return element_text(static_cast<std::int64_t>(at), named(name).shape);
-  }
-
-  // From now on `compare` stores the elements instead of comparing them, or compares with the stored ones.
-  enum class Want { file, keep, kept };
-  void want(Want want) { want_ = want; }
-
-  // Elements [start, start + count) against a file; "" if they agree, else the difference. An element that was neither
-  // written after reset(0) nor after reset(1) is wrong for any tolerance.
-  template <class T>
-  std::string compare(const Array<T>& a, const char* name, const char* file, std::int64_t start, std::int64_t count,
-                      const Tolerance& tolerance) {
-    const NpyArray want = load_npy(path(file));
-    const T* first = want.as<T>();
-    if (want.elements() != count)
-      fail(exit_run_failed, path(file) + ": has shape " + want.header().shape_text() + ", expected " +
-                                std::to_string(count) + " elements of " + name);
-    std::vector<char> copy(static_cast<std::size_t>(count) * sizeof(T));
-    fetch(a, start, count, copy.data());
-    if (want_ == Want::keep) return kept_[file] = std::move(copy), "";
-    if (want_ == Want::kept && kept_.at(file) == copy) return "";  // also where both have a NaN
-    if (want_ == Want::kept) first = reinterpret_cast<const T*>(kept_.at(file).data());
-    Entry* e = find(a.data);
-    const T* got = reinterpret_cast<const T*>(copy.data());
-    std::string wrong = difference(got, first, count, tolerance, e ? e->shape : std::vector<std::int64_t>{}, start);
-    if (wrong.empty() && e && e->poisoned()) {
-      const std::int64_t at = unwritten(*e, got, start, count);
-      if (at >= 0) wrong = "element " + element_text(start + at, e->shape) + " is never written";
-    }
-    return wrong.empty() ? wrong : std::string(name) + " is wrong: " + wrong;
-  }
-
-  // Copy elements to the host.
-  template <class T>
-  void fetch(const Array<T>& a, std::int64_t start, std::int64_t count, void* to) const {
-    const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
-    if (bytes == 0) return;
-    const Entry* e = find(a.data);
-    if (e && e->place == Place::any)
-      std::memcpy(to, a.mirror + start, bytes);
-    else if (e && e->place == Place::device)
-      DAGC_CUDA(cudaMemcpy(to, a.data + start, bytes, cudaMemcpyDeviceToHost));
-    else
-      std::memcpy(to, a.data + start, bytes);
-  }
-
-  // The same, as the host may read them.
-  template <class T>
-  std::unique_ptr<T[]> elements(const Array<T>& a, std::int64_t start, std::int64_t count) const {
-    std::unique_ptr<T[]> out(new T[static_cast<std::size_t>(count)]);
-    fetch(a, start, count, out.get());
-    return out;
-  }
-
-  void release() {
-    for (Entry& e : entries_) {
-      if (e.mirror) cudaFreeHost(e.mirror);
-      if (e.place == Place::host) std::free(e.data);
-      if (e.place == Place::pinned) cudaFreeHost(e.data);
-      if (e.place == Place::device || e.place == Place::any) cudaFree(e.data);
-    }
-    entries_.clear();
-  }
-
- private:
-  struct Entry {
-    std::string name;
-    std::vector<std::int64_t> shape;
-    void* data;
-    void* mirror;
-    std::size_t bytes, width;  // of all, of an element
-    Place place;
-    Role role;
-    Poison poison;
-    std::vector<char> saved = {};               // first values of a carried array
-    std::function<void(Entry&)> reload = {};    // of an input or a constant
-    std::uint64_t digest = 0;                   // likewise, as it was loaded
-    std::vector<std::int64_t> unwritten = {};   // elements that held the other poison when they were compared
-
-    bool read_only() const { return role == Role::in || role == Role::constant; }
-    bool poisoned() const { return role == Role::out || role == Role::scratch; }
-    char* end() const { return static_cast<char*>(data) + bytes; }
-    bool on_device() const { return place == Place::device || place == Place::any; }
-  };
-
-  // The sides of an input: both of them where it is an `any` array that ops may move.
-  static std::uint64_t digest_of(const Entry& e) {
-    if (e.place == Place::any && e.role != Role::constant) return digest(e.mirror, 0, e.bytes, false);
-    return digest(e.data, 0, e.bytes, e.on_device());
-  }
-
-  // The first element that has this poison now, and had the other one at the last comparison; -1: none.
-  template <class T>
-  std::int64_t unwritten(Entry& e, const T* got, std::int64_t start, std::int64_t count) const {
-    std::vector<std::int64_t> left;
-    for (std::int64_t i = 0; i < count; ++i)
-      if (holds(got[i], e.poison.bytes[poison_])) left.push_back(start + i);
-    if (poison_ == 0) {
-      e.unwritten = std::move(left);
-      return -1;
-    }
-    for (std::int64_t i : left)
-      if (std::binary_search(e.unwritten.begin(), e.unwritten.end(), i)) return i - start;
-    return -1;
-  }
-
-  template <class T>
-  Entry& add(Array<T>& a, const char* name, const std::vector<std::int64_t>& shape, Place place, Role role) {
-    static_assert(std::is_arithmetic_v<T>, "elements are plain numbers");
-    const std::size_t room = a.bytes() + guard_bytes;
-    void* data = nullptr;
-    void* other = nullptr;
-    cudaError_t status = cudaSuccess;
-    if (place == Place::host) {
-      data = std::aligned_alloc(64, (room + 63) / 64 * 64);
-      if (!data) status = cudaErrorMemoryAllocation;
-    } else {
-      status = place == Place::pinned ? cudaMallocHost(&data, room) : cudaMalloc(&data, room);
-    }
-    if (status == cudaSuccess && place == Place::any) status = cudaMallocHost(&other, room);
-    if (status == cudaErrorMemoryAllocation)
-      fail(exit_run_failed, "out of memory: array " + std::string(name) + " takes " + std::to_string(room) + " bytes");
-    DAGC_CUDA(status);
-    a.data = static_cast<T*>(data);
-    a.mirror = static_cast<T*>(other);
-    entries_.push_back({name, shape, data, other, a.bytes(), sizeof(T), place, role, poison_of<T>()});
-    if (other) std::memset(other, entries_.back().poison.bytes[0], a.bytes());
-    DAGC_CUDA(cudaMemcpy(entries_.back().end(), guard_of(entries_.back()).data(), guard_bytes, cudaMemcpyDefault));
-    return entries_.back();
-  }
-
-  const Entry* find(const void* data) const {
-    for (const Entry& e : entries_)
-      if (e.data == data) return &e;
-    return nullptr;
-  }
-  const Entry& named(const std::string& name) const {
-    return *std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == name; });
-  }
-  Entry* find(const void* data) { return const_cast<Entry*>(std::as_const(*this).find(data)); }
-
-  // `any`: constants are on both sides, other arrays start on the host.
-  void write(Entry& e, const void* from) const {
-    if (e.bytes == 0) return;
-    if (e.place == Place::any) std::memcpy(e.mirror, from, e.bytes);
-    if (e.place == Place::any && e.role != Role::constant) {
-      DAGC_CUDA(cudaMemset(e.data, e.poison.bytes[poison_], e.bytes));
-    } else if (e.place == Place::device || e.place == Place::any) {
-      DAGC_CUDA(cudaMemcpy(e.data, from, e.bytes, cudaMemcpyHostToDevice));
-    } else {
-      std::memcpy(e.data, from, e.bytes);
-    }
-  }
-
-  void poison(Entry& e) const {
-    if (e.bytes == 0) return;
-    const int byte = e.poison.bytes[poison_];
-    if (e.mirror) std::memset(e.mirror, byte, e.bytes);
-    if (e.on_device())
-      DAGC_CUDA(cudaMemset(e.data, byte, e.bytes));
-    else
-      std::memset(e.data, byte, e.bytes);
-  }
-
-  Guard guard_of(const Entry& e) const {
-    Guard out;
-    out.fill(e.poison.bytes[0]);
-    for (std::size_t i = 0; i < guard_bytes; i += e.width)  // the lowest byte: NaN stays NaN
-      out[i] = static_cast<unsigned char>(e.poison.bytes[0] ^ (1 + static_cast<std::size_t>(&e - entries_.data()) % 100));
-    return out;
-  }
-
-  std::string directory_;
-  int poison_ = 0;
-  Want want_ = Want::file;
-  std::map<std::string, std::vector<char>> kept_;  // results of several runs, by the file of those of one run
-  std::vector<Entry> entries_;
-};
+// The same, as the host may read them.
+template <class T>
+std::unique_ptr<T[]> elements(const Array<T>& a, std::int64_t start, std::int64_t count) {
+  std::unique_ptr<T[]> out(new T[static_cast<std::size_t>(count)]);
+  fetch(a, start, count, out.get());
+  return out;
+}
 
 }  // namespace dagc

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "dagc/array.hpp"
+#include "dagc/store.hpp"
 
 namespace dagc {
 

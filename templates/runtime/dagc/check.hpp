@@ -2,7 +2,8 @@
 //
 //   DAGC_CUDA(cudaMalloc(&p, n));   DAGC_MPI(MPI_Wait(&r, MPI_STATUS_IGNORE));   dagc::fail(1, "y differs");
 //
-// Define DAGC_NO_MPI to use this header (and npy.hpp, options.hpp) in a program without MPI.
+// Define DAGC_LIBRARY to get an exception instead of the end of the program. Define DAGC_NO_MPI to use this header (and
+// npy.hpp, options.hpp) in a program without MPI.
 #pragma once
 
 #include <chrono>
@@ -32,6 +33,18 @@ inline bool mpi_running() {
 }
 #endif
 
+#ifdef DAGC_LIBRARY
+
+// In a library that an application links, a failure is an exception, which the functions of its C interface catch.
+struct Failure {
+  int code;
+  std::string text;
+};
+
+[[noreturn]] inline void fail(int exit_code, const std::string& message) { throw Failure{exit_code, message}; }
+
+#else
+
 // "dagc: rank R: message" on stderr ("dagc: message" outside MPI), then the end of all ranks with `exit_code`.
 // May be called from any thread; no destructors run, since the threads of the streams may still run.
 [[noreturn]] inline void fail(int exit_code, const std::string& message) {
@@ -52,6 +65,8 @@ inline bool mpi_running() {
   std::fflush(stderr);
   std::_Exit(exit_code);
 }
+
+#endif
 
 [[noreturn]] inline void call_failed(const char* file, int line, const char* call, const std::string& reason) {
   fail(exit_run_failed, std::string(file) + ":" + std::to_string(line) + ": " + call + " failed: " + reason);

@@ -65,9 +65,9 @@ inline void check_require(bool holds, const char* what) {
   if (!holds) fail(exit_bad_input, std::string(what) + " does not hold for these data");
 }
 
-// Warns, once for all ranks, if the sizes of a rank are more than `far` times outside of those that a choice was
-// measured at. `beyond`: how many times, on this rank. Called by all ranks.
-inline void warn_of_far_sizes(MPI_Comm comm, const char* op, double beyond, double far, const char* measured) {
+// On rank 0, the text of a warning if the sizes of a rank are more than `far` times outside of those that a choice was
+// measured at; else "". `beyond`: how many times, on this rank. Collective.
+inline std::string far_sizes(MPI_Comm comm, const char* op, double beyond, double far, const char* measured) {
   const double here[2] = {beyond, beyond > far ? 1.0 : 0.0};
   double most = 0, ranks_far = 0;
   int rank = 0, ranks = 1;
@@ -75,10 +75,12 @@ inline void warn_of_far_sizes(MPI_Comm comm, const char* op, double beyond, doub
   DAGC_MPI(MPI_Reduce(&here[1], &ranks_far, 1, MPI_DOUBLE, MPI_SUM, 0, comm));
   DAGC_MPI(MPI_Comm_rank(comm, &rank));
   DAGC_MPI(MPI_Comm_size(comm, &ranks));
-  if (rank == 0 && most > far)
-    std::fprintf(stderr,
-                 "warning: %s: sizes are up to %.3g times outside of the measured ones (%s) on %.0f of %d ranks: "
-                 "the choice may be slow\n", op, most, measured, ranks_far, ranks);
+  if (rank != 0 || most <= far) return "";
+  char text[256];
+  std::snprintf(text, sizeof text, "sizes are up to %.3g times outside of the measured ones", most);
+  char on[64];
+  std::snprintf(on, sizeof on, " on %.0f of %d ranks: the choice may be slow", ranks_far, ranks);
+  return std::string(op) + ": " + text + " (" + measured + ")" + on;
 }
 
 }  // namespace dagc

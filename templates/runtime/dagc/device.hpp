@@ -4,7 +4,6 @@
 #include <mpi.h>
 #include <sys/stat.h>
 
-#include <climits>
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -13,6 +12,7 @@
 #include "dagc/check.hpp"
 #include "dagc/message.hpp"
 #include "dagc/target.hpp"
+#include "dagc/vote.hpp"
 
 namespace dagc {
 
@@ -63,19 +63,6 @@ inline void require_device_pointers(bool vouched) {
   fail(exit_missing,
        "this program passes device pointers to MPI (transport mpi_cuda), but this MPI does not report that it accepts them; "
        "compile with --transport mpi_host, or give --mpi-takes-device-pointers if you know that it does");
-}
-
-// The text of the first rank that has one, as "rank R: text", on every rank; "" if none has.
-inline std::string first_wrong(const std::string& mine, int rank, MPI_Comm comm) {
-  int here = mine.empty() ? INT_MAX : rank, first = INT_MAX;
-  DAGC_MPI(MPI_Allreduce(&here, &first, 1, MPI_INT, MPI_MIN, comm));
-  if (first == INT_MAX) return "";
-  std::string text = mine;
-  int length = static_cast<int>(text.size());
-  DAGC_MPI(MPI_Bcast(&length, 1, MPI_INT, first, comm));
-  text.resize(static_cast<std::size_t>(length));
-  DAGC_MPI(MPI_Bcast(&text[0], length, MPI_CHAR, first, comm));
-  return "rank " + std::to_string(first) + ": " + text;
 }
 
 // The error if these inputs and constants have changed; "" if none has.

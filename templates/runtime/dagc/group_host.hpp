@@ -1,10 +1,12 @@
 // Host target: a group is a task of its stream that moves the data with MPI.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 
 #include "dagc/group.hpp"
+#include "dagc/vote.hpp"
 
 namespace dagc {
 
@@ -13,12 +15,14 @@ class HostGroup;
 class HostComm {
  public:
   void open(MPI_Comm comm, int /*groups*/) {
-    int level = 0;
-    DAGC_MPI(MPI_Query_thread(&level));
-    if (level < MPI_THREAD_MULTIPLE)
-      fail(exit_missing, "streams of the host target send by themselves, which needs MPI_THREAD_MULTIPLE, and this MPI was "
-                         "started without it");
     comm_ = comm;
+    together(comm, [] {
+      int level = 0;
+      DAGC_MPI(MPI_Query_thread(&level));
+      if (level < MPI_THREAD_MULTIPLE)
+        fail(exit_missing, "streams of the host target send by themselves, which needs MPI_THREAD_MULTIPLE, and this MPI "
+                           "was started without it");
+    });
   }
   MPI_Comm comm() const { return comm_; }
 
@@ -43,7 +47,18 @@ class HostGroup : public GroupEnds {
   }
 
   void run(cudaStream_t stream) {
-    DAGC_CUDA(cudaLaunchHostFunc(stream, [](void* self) { static_cast<HostGroup*>(self)->exchange(); }, this));
+    const auto task = [](void* self) {
+      HostGroup& group = *static_cast<HostGroup*>(self);
+      group.guarded([&] { group.exchange(); });
+    };
+    DAGC_CUDA(cudaLaunchHostFunc(stream, task, this));
+  }
+
+  // In a library: throws what failed on the stream's thread. After the stream has been waited for.
+  void check() const {
+#ifdef DAGC_LIBRARY
+    if (failed_.load(std::memory_order_relaxed)) throw failure_;
+#endif
   }
 
   template <class T>
@@ -67,12 +82,33 @@ class HostGroup : public GroupEnds {
   // The arguments are the same in every run, so one copy of them is enough.
   void enqueue_collective(cudaStream_t stream) {
     const auto task = [](void* self) {
-      static_cast<HostGroup*>(self)->collective_();
-      static_cast<HostGroup*>(self)->requests_.wait_all();
+      HostGroup& group = *static_cast<HostGroup*>(self);
+      group.guarded([&] {
+        group.collective_();
+        group.requests_.wait_all();
+      });
     };
     DAGC_CUDA(cudaLaunchHostFunc(stream, task, this));
   }
 
+  template <class Work>
+  void guarded(Work work) {
+#ifdef DAGC_LIBRARY
+    try {
+      work();
+    } catch (const Failure& failure) {
+      failure_ = failure;
+      failed_.store(true, std::memory_order_relaxed);
+    }
+#else
+    work();
+#endif
+  }
+
+#ifdef DAGC_LIBRARY
+  Failure failure_;
+  std::atomic<bool> failed_{false};
+#endif
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;
   Requests requests_;  // of the current run; used by the stream's thread

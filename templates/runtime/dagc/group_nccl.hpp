@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "dagc/group.hpp"
+#include "dagc/vote.hpp"
 
 #define DAGC_NCCL(call)                                                                       \
   do {                                                                                        \
@@ -45,9 +46,11 @@ class NcclComm {
     int devices = 0;
     DAGC_CUDA(cudaGetDeviceCount(&devices));
     const LocalRank local = local_rank(mpi);
-    if (local.ranks > devices)
-      fail(exit_missing, "transport nccl needs a GPU for each rank, and " + std::to_string(local.ranks) +
-                             " ranks of this host share " + std::to_string(devices) + "; choose another --transport");
+    together(mpi, [&] {
+      if (local.ranks > devices)
+        fail(exit_missing, "transport nccl needs a GPU for each rank, and " + std::to_string(local.ranks) +
+                               " ranks of this host share " + std::to_string(devices) + "; choose another --transport");
+    });
     ncclUniqueId id;
     if (rank == 0) DAGC_NCCL(ncclGetUniqueId(&id));
     DAGC_MPI(MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, mpi));

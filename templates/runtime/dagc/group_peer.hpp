@@ -24,7 +24,9 @@
 #include <utility>
 #include <vector>
 
+#include "dagc/allocation.hpp"
 #include "dagc/group.hpp"
+#include "dagc/vote.hpp"
 
 namespace dagc {
 
@@ -146,7 +148,7 @@ class PeerComm {
     int ranks = 1;
     DAGC_MPI(MPI_Comm_rank(comm, &rank_));
     DAGC_MPI(MPI_Comm_size(comm, &ranks));
-    if (local_rank(comm).ranks != ranks)
+    if (local_rank(comm).ranks != ranks)  // on some rank of any host, and so on all of one
       fail(exit_missing, "transport peer needs all ranks on one host; choose another --transport");
     int device = 0, devices = 1, processors = 1, blocks = 1;
     DAGC_CUDA(cudaGetDevice(&device));
@@ -176,37 +178,69 @@ class PeerGroup : public GroupEnds {
     if (flags_ == nullptr) return;
     cudaDeviceSynchronize();
     for (const auto& opened : opened_) cudaIpcCloseMemHandle(opened.second);
-    if (mpi_running()) MPI_Barrier(comm_);
+    if (connected_ && mpi_running()) MPI_Barrier(comm_);
     cudaFree(flags_);
     cudaFree(sends_device_);
     cudaFree(recvs_device_);
   }
 
-  // Collective: gives the senders the addresses to write to, and the receivers those of their ready flags.
+  // Collective: gives the senders the addresses to write to, and the receivers those of their ready flags. What fails
+  // on one rank fails on all of them.
   void connect(PeerComm& comm) {
     comm_ = comm.comm();
+    std::vector<Info> mine, theirs;
+    together(comm_, [&] { mine = describe_all(); });
+    theirs = exchange(mine);
+    together(comm_, [&] { make_table(comm, theirs); });
+    connected_ = true;
+  }
+
+  void run(cudaStream_t stream) {
+    if (blocks_ == 0) return;
+    peer_exchange<<<blocks_, peer_threads, 0, stream>>>(table_);
+    DAGC_CUDA(cudaPeekAtLastError());
+  }
+
+ private:
+  // Data that one end sends to the other.
+  struct Info {
+    cudaIpcMemHandle_t memory, flags;
+    std::uint64_t base, flags_base;  // addresses there, for a rank that sends to itself
+    std::int64_t offset, bytes, flag;
+  };
+
+  // Flags: ready and copied of each send, arrived of each receive, epoch, finished. They have their own allocation,
+  // since IPC shares whole allocations.
+  std::vector<Info> describe_all() {
     const std::size_t s = sends_.size(), r = recvs_.size();
-    // Flags: ready and copied of each send, arrived of each receive, epoch, finished. They have their own allocation,
-    // since IPC shares whole allocations.
     const std::size_t bytes = std::max<std::size_t>(2u << 20, (2 * s + r + 2) * sizeof(Flag));
     DAGC_CUDA(cudaMalloc(&flags_, bytes));
     DAGC_CUDA(cudaMemset(flags_, 0, bytes));
     DAGC_CUDA(cudaDeviceSynchronize());
+    std::vector<Info> mine;
+    for (std::size_t i = 0; i < s; ++i) mine.push_back(describe(sends_[i], i));
+    for (std::size_t i = 0; i < r; ++i) mine.push_back(describe(recvs_[i], 2 * s + i));
+    return mine;
+  }
 
-    std::vector<Info> mine(s + r), theirs(s + r);
-    std::vector<MPI_Request> requests;
-    for (std::size_t i = 0; i < s + r; ++i) {
-      const bool sending = i < s;
-      const MessageEnd& end = sending ? sends_[i] : recvs_[i - s];
-      mine[i] = describe(end, sending ? i : 2 * s + (i - s));
+  // Collective: what the other ends of the messages sent, in the order of `mine`.
+  std::vector<Info> exchange(const std::vector<Info>& mine) const {
+    std::vector<Info> theirs(mine.size());
+    std::vector<MPI_Request> requests(2 * mine.size());
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      const bool sending = i < sends_.size();
+      const MessageEnd& end = sending ? sends_[i] : recvs_[i - sends_.size()];
       // Data from senders has even tags, data from receivers odd ones.
       const int out = 2 * end.message + (sending ? 0 : 1), in = 2 * end.message + (sending ? 1 : 0);
-      requests.resize(requests.size() + 2);
-      DAGC_MPI(MPI_Irecv(&theirs[i], sizeof(Info), MPI_BYTE, end.peer, in, comm_, &requests[requests.size() - 2]));
-      DAGC_MPI(MPI_Isend(&mine[i], sizeof(Info), MPI_BYTE, end.peer, out, comm_, &requests.back()));
+      DAGC_MPI(MPI_Irecv(&theirs[i], sizeof(Info), MPI_BYTE, end.peer, in, comm_, &requests[2 * i]));
+      DAGC_MPI(MPI_Isend(&mine[i], sizeof(Info), MPI_BYTE, end.peer, out, comm_, &requests[2 * i + 1]));
     }
     DAGC_MPI(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE));
+    return theirs;
+  }
 
+  void make_table(const PeerComm& comm, const std::vector<Info>& theirs) {
+    const std::size_t s = sends_.size(), r = recvs_.size();
     std::vector<PeerSend> sends;
     std::vector<PeerRecv> recvs;
     unsigned int first = 0;
@@ -230,35 +264,25 @@ class PeerGroup : public GroupEnds {
     }
     table_ = {upload(sends, &sends_device_), upload(recvs, &recvs_device_), flags_ + 2 * s + r, flags_ + 2 * s + r + 1,
               static_cast<unsigned int>(s), static_cast<unsigned int>(r)};
-    DAGC_MPI(MPI_Barrier(comm_));
   }
-
-  void run(cudaStream_t stream) {
-    if (blocks_ == 0) return;
-    peer_exchange<<<blocks_, peer_threads, 0, stream>>>(table_);
-    DAGC_CUDA(cudaPeekAtLastError());
-  }
-
- private:
-  // Data that one end sends to the other.
-  struct Info {
-    cudaIpcMemHandle_t memory, flags;
-    std::uint64_t base, flags_base;  // addresses there, for a rank that sends to itself
-    std::int64_t offset, bytes, flag;
-  };
 
   // One block per 16 KiB, and no more than saturate a link.
   static unsigned int blocks_for(std::int64_t bytes) {
     return static_cast<unsigned int>(std::min<std::int64_t>(32, std::max<std::int64_t>(1, bytes >> 14)));
   }
 
+  // IPC shares whole allocations, and the array of an application may be a part of one.
   Info describe(const MessageEnd& end, std::size_t flag) const {
     Info info{};
-    DAGC_CUDA(cudaIpcGetMemHandle(&info.memory, end.base));
+    const char* const base = allocation_of(end.base).base;
+    if (const cudaError_t status = cudaIpcGetMemHandle(&info.memory, const_cast<char*>(base)); status != cudaSuccess)
+      fail(exit_bad_input, std::string("transport peer cannot share the memory of a message with other processes (") +
+                               cudaGetErrorString(status) + "); allocate the array by cudaMalloc, not from a pool or as "
+                               "managed or virtual memory, or choose another --transport");
     DAGC_CUDA(cudaIpcGetMemHandle(&info.flags, flags_));
-    info.base = reinterpret_cast<std::uint64_t>(end.base);
+    info.base = reinterpret_cast<std::uint64_t>(base);
     info.flags_base = reinterpret_cast<std::uint64_t>(flags_);
-    info.offset = end.offset;
+    info.offset = end.data() - base;
     info.bytes = end.bytes;
     info.flag = static_cast<std::int64_t>(flag);
     return info;
@@ -303,6 +327,7 @@ class PeerGroup : public GroupEnds {
   std::vector<std::pair<cudaIpcMemHandle_t, void*>> opened_;
   PeerTable table_{};
   unsigned int blocks_ = 0;
+  bool connected_ = false;  // on all ranks
 };
 
 }  // namespace dagc

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "dagc/array.hpp"
+#include "dagc/store.hpp"
 #include "dagc/check.hpp"
 #include "dagc/device.hpp"
 #include "dagc/target.hpp"

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "dagc/array.hpp"
+#include "dagc/store.hpp"
 #include "dagc/check.hpp"
 #include "dagc/target.hpp"
 

@@ -1,0 +1,140 @@
+"""What all emitted programs have in common: variables of the templates, and the runtime headers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from dagc.base.resources import resource
+from dagc.cuda.text import rewrite_for_host
+from dagc.emit.kernels import CODE, Functions
+from dagc.emit.layout import Layout
+from dagc.emit.program import ProgramView
+from dagc.emit.render import cxx_string, macro
+from dagc.ir.enums import Place, Role
+from dagc.ir.plan import Plan, Target, program_hash
+from dagc.ir.program import Action, CollectiveOp, ExchangeOp, Region, Transport
+from dagc.ir.traversal import traversal_text
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """What a program is built from besides its main source: further sources, folders of headers, libraries."""
+
+    sources: tuple[str, ...]
+    include: tuple[str, ...]
+    libraries: tuple[str, ...]
+
+
+def linked(plan: Plan) -> Linked:
+    """Names of files and folders are relative to the emitted program."""
+    functions = Functions(plan.graph, plan.target, plan.open, plan.features)
+    folders = [CODE if f == "." else f"{CODE}/{f}" for f in plan.program.folders]
+    if plan.program.files and plan.target is Target.HOST:
+        folders.append(f"{CODE}/{_ON_HOST}")
+    return Linked(tuple(u.source for u in functions.units), tuple(folders), functions.links)
+
+
+_ON_HOST = "_host"  # headers of CUDA, for files that include them
+_CUDA_HEADERS = ("cuda.h", "cuda_runtime.h", "cuda_runtime_api.h", "device_launch_parameters.h")
+
+
+def code_files(plan: Plan) -> dict[str, str]:
+    """The files of code, as they are; on the host target, what g++ cannot parse is rewritten, line by line."""
+    program, host = plan.program, plan.target is Target.HOST
+    out = {}
+    for file in program.files:
+        source = program.sources[file.path]
+        text = rewrite_for_host(source.text) if host else source.text
+        out[f"{CODE}/{file.name}"] = f"#line 1 {cxx_string(source.path)}\n{text}"
+    if out and host:
+        for name in _CUDA_HEADERS:
+            out[f"{CODE}/{_ON_HOST}/{name}"] = '#pragma once\n#include "dagc/target.hpp"\n'
+    return out
+
+
+def common_view(
+    plan: Plan, layout: Layout, functions: Functions, program: ProgramView, captured: bool
+) -> dict[str, object]:
+    """The variables common to several templates."""
+    host, transport, repeat = plan.target is Target.HOST, plan.graph.transport.value, plan.program.repeat
+    return {
+        "program": plan.program.name,
+        "path": plan.program.path,
+        "hash": program_hash(plan.program),
+        "traversal": _period(plan),
+        "launch": macro(f"{plan.target.value}/launch.j2", "launch"),
+        "entry": macro(f"{plan.target.value}/launch.j2", "entry"),
+        "runtime": '"dagc/target.hpp"' if host else "<cuda_runtime.h>",
+        "units": functions.units,
+        "folders": linked(plan).include,
+        "links": functions.links,
+        "step": macro("bench/step.j2", "step"),
+        "arch": plan.arch.removeprefix("sm_"),
+        "carried": any(a.role is Role.INOUT for a in plan.program.arrays),
+        "device_messages": _device_messages(plan),
+        "repeat": "" if repeat is None else layout.text(repeat),
+        "until": layout.until(),
+        "nccl": uses_nccl(plan),
+        "group_kind": transport.capitalize(),
+        "group_header": "group_host" if host else f"group_{transport}",
+        "view": program,
+        "captured": captured,
+        "threads": bool(program.groups) and host,  # whether streams call MPI
+        "namespace": "",
+    }
+
+
+def _period(plan: Plan) -> str:
+    """The traversal, of loops one period."""
+    graph, traversal = plan.period if plan.period is not None else (plan.graph, plan.traversal)
+    return traversal_text(traversal, graph)
+
+
+def uses_nccl(plan: Plan) -> bool:
+    """Whether the program must be linked with NCCL."""
+    grouped = any(op.action is Action.GROUP for op in plan.graph.ops)
+    return plan.target is Target.CUDA and plan.graph.transport is Transport.NCCL and grouped
+
+
+def runtime_headers() -> dict[str, Path]:
+    """Name under `include/` -> file, for every runtime header."""
+    root = resource("templates/runtime")
+    return {str(path.relative_to(root)): path for path in sorted(root.rglob("*.hpp"))}
+
+
+def _device_messages(plan: Plan) -> bool:
+    """Whether MPI gets device pointers."""
+    if plan.graph.transport is not Transport.MPI_CUDA:
+        return False
+    places = {a.name: a.place for a in plan.program.arrays}
+    regions: list[Region] = []
+    for op in plan.program.ops:
+        if isinstance(op, ExchangeOp):
+            regions += [r for m in op.messages for r in (m.send, m.recv)]
+        elif isinstance(op, CollectiveOp):
+            regions += [a for a in op.args if isinstance(a, Region)]
+    return any(places[r.array] in (Place.DEVICE, Place.ANY) for r in regions)
+
+
+_INCLUDE = re.compile(r'^\s*#\s*include\s*"(?:dagc/)?(\w+\.hpp)"', re.MULTILINE)
+
+
+def headers_for(texts: Iterable[str], target: Target) -> dict[str, Path]:
+    """Of `runtime_headers`, those that these texts include, and those that they include in turn. CUDA needs none of the
+    host's."""
+    all_ = {Path(name).name: (name, path) for name, path in runtime_headers().items()}
+    out: dict[str, Path] = {}
+    left = [name for text in texts for name in _INCLUDE.findall(text)]
+    while left:
+        found = all_.get(left.pop())
+        if found is None or found[0] in out:
+            continue
+        name, path = found
+        if target is Target.CUDA and Path(name).name.startswith("host_"):
+            continue
+        out[name] = path
+        left += _INCLUDE.findall(path.read_text(encoding="utf-8"))
+    return dict(sorted(out.items()))

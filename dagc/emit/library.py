@@ -1,0 +1,313 @@
+"""`emit_library`: a plan as a library with a C interface, for the application's own arrays and communicator."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from hashlib import sha256
+
+from dagc.base.errors import UsageError
+from dagc.base.resources import __version__, resource
+from dagc.cuda.words import KEYWORDS, is_global
+from dagc.emit.common import code_files, common_view, headers_for
+from dagc.emit.iteration import Call, IterationView, Steps, iteration_view
+from dagc.emit.kernels import Functions
+from dagc.emit.layout import Layout
+from dagc.emit.program import ArrayView, ProgramView, ValueView, program_view
+from dagc.emit.render import Names, cxx_string, expression, mangle, number_lines, render, tidy
+from dagc.ir.enums import ElementType, Place, Role
+from dagc.ir.plan import Plan, Target, plan_to_json
+from dagc.ir.program import Action, Array, ExchangeOp, Graph, Scalar
+from dagc.ir.sym import Sym, show
+from dagc.ir.traversal import Traversal, traversal_text
+
+# ---- names ----
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,30}")  # with what is added, a name of Fortran: at most 63 characters
+
+
+def library_name(program: str, name: str | None) -> str:
+    """The name of the library, and the prefix of its functions. Raises UsageError if it cannot be one."""
+    wanted = name if name is not None else mangle(program)
+    help = "give --name NAME: a letter, then at most 30 letters, digits and underscores"
+    if not _NAME.fullmatch(wanted) or wanted.endswith("_"):
+        raise UsageError(f"`{wanted}` cannot be the name of a library", help)
+    if wanted in KEYWORDS or wanted.lower() in ("dagc", "std", "mpi") or is_global(wanted):
+        raise UsageError(f"`{wanted}` is a name of C, C++, CUDA or dagc, so a library cannot have it", help)
+    return wanted
+
+
+# ---- what the application gives ----
+
+_C_TYPES = {
+    ElementType.I8: "int8_t", ElementType.I16: "int16_t", ElementType.I32: "int32_t", ElementType.I64: "int64_t",
+    ElementType.U8: "uint8_t", ElementType.U16: "uint16_t", ElementType.U32: "uint32_t", ElementType.U64: "uint64_t",
+    ElementType.F32: "float", ElementType.F64: "double", ElementType.BOOL: "bool",
+}  # fmt: skip
+# Fortran has no unsigned integers: the same bytes are signed there.
+_FORTRAN_TYPES = {
+    ElementType.I8: "integer(c_int8_t)", ElementType.I16: "integer(c_int16_t)", ElementType.I32: "integer(c_int32_t)",
+    ElementType.I64: "integer(c_int64_t)", ElementType.U8: "integer(c_int8_t)", ElementType.U16: "integer(c_int16_t)",
+    ElementType.U32: "integer(c_int32_t)", ElementType.U64: "integer(c_int64_t)", ElementType.F32: "real(c_float)",
+    ElementType.F64: "real(c_double)", ElementType.BOOL: "logical(c_bool)",
+}  # fmt: skip
+_CTYPES = {
+    ElementType.F32: "c_float", ElementType.F64: "c_double", ElementType.BOOL: "c_bool",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class SizeView:
+    """A value of the rank: its member in Program, and its name and types in the interface."""
+
+    member: str
+    name: str
+    fortran: str
+    c_type: str
+    file_type: str
+    file: str
+    fortran_type: str
+    ctypes_type: str
+    comment: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentView:
+    """An array of the application. `element` is the language's name of its type; `shape`, and `file` and `size`,
+    which are for the example, are C++ texts."""
+
+    member: str
+    name: str
+    fortran: str
+    element: str
+    c_type: str
+    label: str
+    shape: str
+    place: str
+    constant: bool
+    written: bool
+    file: str
+    size: str
+    comment: str
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedView:
+    """What the example compares with the reference."""
+
+    name: str
+    label: str
+    c_type: str
+    file: str
+    start: str
+    tolerance: str
+
+
+@dataclass(frozen=True, slots=True)
+class ElementView:
+    """A type of elements of the application's arrays."""
+
+    name: str
+    c_type: str
+    fortran_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageView:
+    """The calls that name the ends of the messages of an exchange, numbered over the whole program."""
+
+    names: tuple[str, ...]
+    ends: tuple[Call, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EnqueueView:
+    """The GPU ops of an iteration without the host's waits; None where it needs the host, for `reason`."""
+
+    iteration: IterationView | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryView:
+    name: str
+    space: str
+    interface: str
+    sizes: tuple[SizeView, ...]
+    arguments: tuple[ArgumentView, ...]
+    elements: tuple[ElementView, ...]
+    own: tuple[ArrayView, ...]  # memory of the library
+    sides: tuple[ArrayView, ...]  # arrays of the application on the host that have a side on the device
+    messages: MessageView
+    enqueue: EnqueueView
+    host_ops: bool
+    most: str  # of the iterations of a repetition that ends by itself
+    verified: tuple[VerifiedView, ...]
+
+
+def emit_library(plan: Plan, name: str, enqueued: Traversal | str) -> dict[str, str]:
+    """File name -> text of everything of a library, runtime headers included.
+
+    `enqueued`: the plan's traversal without host waits (`dagc.space.enqueue`), or why there is none.
+    Raises DagcError for what cannot be emitted yet.
+    """
+    functions = Functions(plan.graph, plan.target, plan.open, plan.features)
+    layout = Layout(plan.graph, plan.open, plan.features)
+    steps = Steps(layout, functions)
+    program = program_view(layout, steps, plan.chooser)
+    folded = plan.period[0] if plan.period is not None else None
+    iteration = iteration_view(plan.graph, plan.traversal, steps, plan.capture, folded)
+    view = _library_view(plan, name, layout, steps, program, _enqueue(plan.graph, enqueued, steps, folded))
+    common = {
+        **common_view(plan, layout, functions, program, bool(iteration.regions)),
+        "library": view,
+        "namespace": view.space,
+        "cuda": plan.target is Target.CUDA,
+        "version": __version__,
+    }
+    end = "cu" if plan.target is Target.CUDA else "cpp"
+    sources = {
+        f"src/{name}.{end}": tidy(render("library/library.cpp.j2", iteration=iteration, **common)),
+        "src/kernels.cu": number_lines(
+            render("bench/kernels.cu.j2", kernels=functions.view(), **common).rstrip() + "\n"
+        ),
+        "src/program.hpp": tidy(render("library/program.hpp.j2", **common)),
+        "src/iteration.hpp": tidy(render("bench/iteration.hpp.j2", iteration=iteration, **common)),
+    }
+    sources |= {
+        f"src/{u.source}": number_lines(tidy(render("bench/unit.cpp.j2", unit=u, **common))) for u in functions.units
+    }
+    sources |= {f"src/{file}": text for file, text in code_files(plan).items()}
+    if plan.chooser is not None:
+        sources["src/chooser.h"] = plan.chooser.source
+    example = tidy(render("library/example.cpp.j2", **common))
+    headers = {
+        f"src/include/{header}": path.read_text(encoding="utf-8")
+        for header, path in headers_for((*sources.values(), example), plan.target).items()
+    }
+    return {
+        **sources,
+        f"include/{name}.h": tidy(render("library/interface.h.j2", **common)),
+        f"include/{name}.hpp": tidy(render("library/interface.hpp.j2", **common)),
+        f"fortran/{name}.f90": tidy(render("library/interface.f90.j2", **common)),
+        f"python/{name}/__init__.py": tidy(render("library/interface.py.j2", **common), empty=2),
+        f"python/{name}/_arrays.py": resource("templates/library/arrays.py").read_text(encoding="utf-8"),
+        "example/main.cpp": example,
+        "CMakeLists.txt": tidy(render("library/CMakeLists.txt.j2", **common)),
+        f"cmake/{name}Config.cmake": tidy(render("library/config.cmake.j2", **common)),
+        f"{name}.pc": tidy(render("library/pkgconfig.pc.j2", **common)),
+        "plan.json": plan_to_json(plan),
+        "traversal.txt": traversal_text(plan.traversal, plan.graph) + "\n",
+        **headers,
+    }
+
+
+def _library_view(
+    plan: Plan, name: str, layout: Layout, steps: Steps, program: ProgramView, enqueue: EnqueueView
+) -> LibraryView:
+    arrays = {a.name: a for a in plan.program.arrays}
+    views = dict(zip(arrays, program.arrays, strict=True))
+    given = [n for n, a in arrays.items() if a.role is not None]
+    fortran = Names(())
+    sizes = tuple(_size(layout, s, v, fortran) for s, v in zip(plan.program.scalars, program.values, strict=True))
+    fortran = Names(())
+    arguments = tuple(_argument(layout, arrays[n], views[n], fortran) for n in given)
+    own = tuple(views[n] for n, a in arrays.items() if a.role is None)
+    elements = dict.fromkeys(arrays[n].type for n in given)
+    return LibraryView(
+        name=name,
+        space=f"{name}_library",
+        interface=_interface(name, sizes, arguments),
+        sizes=sizes,
+        arguments=arguments,
+        elements=tuple(ElementView(t.value, _C_TYPES[t], _FORTRAN_TYPES[t]) for t in elements),
+        own=(*own, *program.scratch, *program.staging),
+        sides=tuple(views[n] for n in given if arrays[n].place is Place.ANY),
+        messages=_messages(layout, steps),
+        enqueue=enqueue,
+        most=show(plan.program.repeat) if plan.program.repeat is not None else "",
+        verified=_verified(layout, program),
+        host_ops=any(not op.gpu and op.action is not Action.END for op in plan.graph.ops),
+    )
+
+
+def _size(layout: Layout, scalar: Scalar, view: ValueView, fortran: Names) -> SizeView:
+    member = layout.member[scalar.name]
+    kind, bits = scalar.type.value[0], scalar.type.value[1:]
+    ctypes_type = _CTYPES.get(scalar.type, f"c_{'int' if kind == 'i' else 'uint'}{bits}")
+    return SizeView(
+        member, member, _fortran(fortran, member), _C_TYPES[scalar.type], view.file_type, view.file,
+        _FORTRAN_TYPES[scalar.type], ctypes_type, f"{scalar.name} : {scalar.type.value}",
+    )  # fmt: skip
+
+
+def _argument(layout: Layout, array: Array, view: ArrayView, fortran: Names) -> ArgumentView:
+    member = layout.member[array.name]
+    dims = ", ".join("*" if d is None else show(d) for d in array.dims)
+    constant = array.role in (Role.CONST, Role.IN)
+    place = {Place.DEVICE: "", Place.PINNED: ", page-locked", Place.HOST: ", host", Place.ANY: ", host"}[array.place]
+    return ArgumentView(
+        member=member,
+        name=member,
+        fortran=_fortran(fortran, member),
+        element=array.type.value,
+        c_type=_C_TYPES[array.type],
+        label=cxx_string(array.name),
+        shape=view.shape,
+        place=array.place.value,
+        constant=constant,
+        written=not constant,
+        file=view.file,
+        size=" * ".join(f"({_in_example(layout, d)})" for d in array.dims if d is not None) or "1",
+        comment=f"{array.name} : {array.type.value}[{dims}]{place}, {array.role.value if array.role else ''}",
+    )
+
+
+def _fortran(names: Names, member: str) -> str:
+    """A component's name: Fortran knows no upper case, and no underscore at the start."""
+    name = member.lower()
+    return names.new((name if name[0].isalpha() else f"v{name}")[:60])
+
+
+def _in_example(layout: Layout, expr: Sym) -> str:
+    """A size of an array that the program fills, from the values of the rank."""
+    values = {s.name for s in layout.program.scalars}
+
+    def name(variable: str) -> str:
+        return f"static_cast<std::int64_t>(sizes.{layout.member[variable]})" if variable in values else variable
+
+    return expression(expr, name)
+
+
+def _verified(layout: Layout, view: ProgramView) -> tuple[VerifiedView, ...]:
+    """Those whose start is known to the example."""
+    out = []
+    for declared, v in zip(layout.program.verifies, view.verifies, strict=True):
+        if layout.arrays[declared.region.array].role is None or not v.start.isdecimal():
+            continue
+        array = layout.arrays[declared.region.array]
+        tolerance = f"dagc::Tolerance{v.tolerance}"
+        out.append(VerifiedView(layout.member[array.name], v.name, _C_TYPES[array.type], v.file, v.start, tolerance))
+    return tuple(out)
+
+
+def _interface(name: str, sizes: tuple[SizeView, ...], arguments: tuple[ArgumentView, ...]) -> str:
+    """A number of the interface: programs compiled with another header are refused."""
+    text = repr((2, name, [(s.name, s.c_type) for s in sizes], [(a.name, a.element, a.place) for a in arguments]))
+    return f"0x{sha256(text.encode()).hexdigest()[:15]}"
+
+
+def _messages(layout: Layout, steps: Steps) -> MessageView:
+    names: list[str] = []
+    ends: list[Call] = []
+    for op in layout.program.ops:
+        if isinstance(op, ExchangeOp):
+            ends += steps.ends(op, [steps.tag(op.name, k) for k in range(len(op.messages))])
+            names += [cxx_string(f"`{op.name}.{m.label}`" if m.label else f"`{op.name}`") for m in op.messages]
+    return MessageView(tuple(names), tuple(ends))
+
+
+def _enqueue(graph: Graph, enqueued: Traversal | str, steps: Steps, folded: Graph | None) -> EnqueueView:
+    if isinstance(enqueued, str):
+        return EnqueueView(None, enqueued)
+    return EnqueueView(iteration_view(graph, enqueued, steps, False, folded), "")

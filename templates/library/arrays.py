@@ -1,0 +1,150 @@
+"""Arrays of other packages as addresses: CUDA array interface, DLPack, NumPy's array interface, buffer protocol."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any, NamedTuple
+
+_KINDS = {"i": "int", "u": "unsigned int", "f": "float", "b": "bool"}
+_DLPACK_KINDS = {0: "i", 1: "u", 2: "f", 6: "b"}
+_DLPACK_HOST = {1, 3, 11}  # CPU, page-locked by CUDA, by ROCm
+_DLPACK_CUDA = {2, 13}  # CUDA, managed by CUDA
+_FORMATS = dict.fromkeys("bhilqn", "i") | dict.fromkeys("BHILQN", "u") | dict.fromkeys("efd", "f") | {"?": "b"}
+
+
+class Array(NamedTuple):
+    """`owner` keeps the memory alive."""
+
+    address: int
+    size: int
+    owner: object
+
+
+class _Found(NamedTuple):
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None  # bytes; None: contiguous
+    kind: str  # i, u, f or b
+    bytes: int  # of an element
+    read_only: bool
+    on_device: bool
+    owner: object
+
+
+def array(value: Any, name: str, element: str, *, on_device: bool, written: bool) -> Array:
+    """The memory of an array whose elements are `element` (`f32`, `i64`, `bool`).
+
+    Raises TypeError if `value` is no array, and ValueError if it is one of another type, on another side, not
+    contiguous, or must be written and cannot be.
+    """
+    found = _find(value, name, on_device)
+    wanted = ("b", 1) if element == "bool" else (element[0], int(element[1:]) // 8)
+    if (found.kind, found.bytes) != wanted:
+        raise ValueError(
+            f"{name}: its elements are {_KINDS.get(found.kind, found.kind)} of {found.bytes} bytes, not {element}"
+        )
+    if found.on_device != on_device:
+        sides = ("in host memory", "on the GPU")
+        raise ValueError(f"{name}: it is {sides[found.on_device]}, and must be {sides[on_device]}")
+    if written and found.read_only:
+        raise ValueError(f"{name}: it is read-only, and the program writes it")
+    if found.strides is not None and not _contiguous(found):
+        raise ValueError(f"{name}: it is not contiguous (C order)")
+    return Array(found.address, math.prod(found.shape), found.owner)
+
+
+def _find(value: Any, name: str, on_device: bool) -> _Found:
+    if hasattr(value, "__cuda_array_interface__"):
+        return _from_interface(value.__cuda_array_interface__, value, True)
+    if hasattr(value, "__array_interface__"):
+        return _from_interface(value.__array_interface__, value, False)
+    if hasattr(value, "__dlpack__"):
+        return _from_dlpack(value, name)
+    try:
+        view = memoryview(value)
+    except TypeError:
+        raise TypeError(
+            f"{name}: {type(value).__name__} is no array: no CUDA array interface, DLPack or buffer"
+        ) from None
+    return _from_buffer(view, name)
+
+
+def _contiguous(found: _Found) -> bool:
+    step = found.bytes
+    for length, stride in zip(reversed(found.shape), reversed(found.strides or ()), strict=True):
+        if length > 1 and stride != step:
+            return False
+        step *= length
+    return True
+
+
+def _from_interface(interface: dict[str, Any], owner: object, on_device: bool) -> _Found:
+    order, kind, size = interface["typestr"][0], interface["typestr"][1], int(interface["typestr"][2:])
+    if order == ">" and size > 1:
+        kind = "big-endian " + kind
+    address, read_only = interface["data"]
+    return _Found(
+        address or 0, tuple(interface["shape"]), interface.get("strides"), kind, size, read_only, on_device, owner
+    )
+
+
+class _Buffer(ctypes.Structure):
+    """Py_buffer"""
+
+    _fields_ = [
+        ("buf", ctypes.c_void_p),
+        ("obj", ctypes.py_object),
+        ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t),
+        ("readonly", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("format", ctypes.c_char_p),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("suboffsets", ctypes.c_void_p),
+        ("internal", ctypes.c_void_p),
+    ]
+
+
+def _from_buffer(view: memoryview, name: str) -> _Found:
+    buffer = _Buffer()
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(view), ctypes.byref(buffer), 0)
+    try:
+        address = buffer.buf or 0
+    finally:
+        ctypes.pythonapi.PyBuffer_Release(ctypes.byref(buffer))
+    letter = view.format.lstrip("@=<")
+    kind = _FORMATS.get(letter, view.format)
+    return _Found(address, view.shape or (), view.strides, kind, view.itemsize, view.readonly, False, view)
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+def _from_dlpack(value: Any, name: str) -> _Found:
+    capsule = value.__dlpack__()
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    tensor = _DLTensor.from_address(pointer(capsule, b"dltensor"))
+    if tensor.device_type not in _DLPACK_HOST | _DLPACK_CUDA:
+        raise ValueError(f"{name}: it is on a device of DLPack's type {tensor.device_type}, neither the host nor CUDA")
+    kind = _DLPACK_KINDS.get(tensor.code, f"of DLPack's type {tensor.code}") if tensor.lanes == 1 else "vectors"
+    size = tensor.bits // 8
+    shape = tuple(tensor.shape[: tensor.ndim])
+    strides = tuple(size * s for s in tensor.strides[: tensor.ndim]) if tensor.strides else None
+    address = (tensor.data or 0) + tensor.byte_offset
+    # The capsule frees the tensor when it is dropped, if nobody has taken it over.
+    return _Found(address, shape, strides, kind, size, False, tensor.device_type in _DLPACK_CUDA, (capsule, value))

@@ -1,0 +1,301 @@
+// What a library that an application links needs beside the program: memory of its own, checks of the application's
+// arrays, handles that outlive what they name, and the errors of the C interface.
+#pragma once
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dagc/allocation.hpp"
+#include "dagc/array.hpp"
+#include "dagc/check.hpp"
+#include "dagc/fault.hpp"
+#include "dagc/target.hpp"
+
+#ifndef DAGC_LIBRARY
+#error "define DAGC_LIBRARY, so that failures are exceptions"
+#endif
+
+namespace dagc {
+
+// ---- memory of the library ------------------------------------------------------------------------------------------
+
+// Of the application. `place`: 0 device, 1 page-locked, 2 host. Null functions: the CUDA runtime, and malloc.
+struct Allocator {
+  void* (*allocate)(void* context, std::size_t bytes, int place) = nullptr;
+  void (*release)(void* context, void* memory, std::size_t bytes, int place) = nullptr;
+  void* context = nullptr;
+};
+
+struct Bytes {
+  std::size_t of[3] = {0, 0, 0};  // by place
+};
+
+// Arrays that the application does not give: scratch, and staging buffers. Counted before they are allocated.
+class Workspace {
+ public:
+  Workspace() = default;
+  explicit Workspace(const Allocator& allocator) : allocator_(allocator) {}
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+  ~Workspace() {
+    for (const Block& block : blocks_)
+      if (block.memory != nullptr) release(block);
+  }
+
+  template <class T>
+  void add(Array<T>& a, const char* name, const std::vector<std::int64_t>& shape, Place place) {
+    a.size = elements_of(shape, sizeof(T), name);
+    push(a, name, index_of(place));
+  }
+  // The device's side of an array that the application has on the host.
+  template <class T>
+  void add_side(Array<T>& a, const char* name) {
+    push(a, name, 0);
+  }
+
+  Bytes bytes() const {
+    Bytes out;
+    for (const Block& block : blocks_) out.of[block.place] += block.bytes;
+    return out;
+  }
+
+  void allocate() {
+    for (Block& block : blocks_) {
+      if (block.bytes != 0) take(block);
+      block.set(block.array, block.memory);
+    }
+  }
+
+ private:
+  struct Block {
+    void* array;
+    void (*set)(void* array, void* memory);
+    const char* name;
+    std::size_t bytes;
+    int place;
+    void* memory;
+  };
+
+  template <class T>
+  void push(Array<T>& a, const char* name, int place) {
+    const auto set = [](void* array, void* memory) { static_cast<Array<T>*>(array)->data = static_cast<T*>(memory); };
+    blocks_.push_back({&a, set, name, rounded(a.bytes()), place, nullptr});
+  }
+
+  static int index_of(Place place) { return place == Place::host ? 2 : place == Place::pinned ? 1 : 0; }
+  static std::size_t rounded(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+  void take(Block& block) {
+    if (allocator_.allocate != nullptr) {
+      block.memory = allocator_.allocate(allocator_.context, block.bytes, block.place);
+    } else if (block.place == 2) {
+      block.memory = std::aligned_alloc(256, block.bytes);
+    } else {
+      const cudaError_t status =
+          block.place == 1 ? cudaMallocHost(&block.memory, block.bytes) : cudaMalloc(&block.memory, block.bytes);
+      if (status != cudaErrorMemoryAllocation) DAGC_CUDA(status);
+      if (status != cudaSuccess) static_cast<void>(cudaGetLastError());
+    }
+    if (block.memory == nullptr)
+      fail(exit_run_failed, std::string("out of memory: ") + block.name + " takes " + std::to_string(block.bytes) + " bytes");
+    if (reinterpret_cast<std::uintptr_t>(block.memory) % 64 != 0)
+      fail(exit_bad_input, "the allocator returned an address that is no multiple of 64");
+  }
+
+  void release(const Block& block) const {
+    if (allocator_.allocate != nullptr) {
+      if (allocator_.release != nullptr) allocator_.release(allocator_.context, block.memory, block.bytes, block.place);
+    } else if (block.place == 2) {
+      std::free(block.memory);
+    } else if (block.place == 1) {
+      cudaFreeHost(block.memory);
+    } else {
+      cudaFree(block.memory);
+    }
+  }
+
+  Allocator allocator_;
+  std::vector<Block> blocks_;
+};
+
+// ---- the application's arrays ---------------------------------------------------------------------------------------
+
+// Checks what can be known of them, and remembers their bytes to find those that overlap.
+class Arguments {
+ public:
+  // `shape` as declared; a negative entry matches every length. `written`: by an op or a message.
+  template <class T>
+  void bind(Array<T>& a, const char* name, const T* data, std::int64_t size, const std::vector<std::int64_t>& shape,
+            Place place, bool written) {
+    a.size = wanted(size, shape, sizeof(T), name);
+    if (size < 0) refuse(name, "has a negative size: " + std::to_string(size));
+    if (size < a.size)
+      refuse(name, "has " + std::to_string(size) + " elements, needs " + std::to_string(a.size) + ", " + detail::shape_text(shape));
+    T* const memory = const_cast<T*>(data);  // the program does not write what it declares as constant or input
+    (place == Place::any ? a.mirror : a.data) = memory;
+    if (a.size == 0) return;
+    if (data == nullptr) refuse(name, "is a null pointer");
+    if (reinterpret_cast<std::uintptr_t>(data) % alignof(T) != 0)
+      refuse(name, "is not aligned to " + std::to_string(alignof(T)) + " bytes");
+    check_place(name, data, a.bytes(), place);
+    ranges_.push_back({reinterpret_cast<const char*>(data), reinterpret_cast<const char*>(data) + a.bytes(), name, written});
+  }
+
+  // Elements of an array: those of its declared shape, or as many as there are where that is open.
+  static std::int64_t wanted(std::int64_t size, const std::vector<std::int64_t>& shape, std::size_t width, const char* name) {
+    const bool open = std::any_of(shape.begin(), shape.end(), [](std::int64_t d) { return d < 0; });
+    return open ? size : elements_of(shape, width, name);
+  }
+
+  void check_overlaps() {
+    std::sort(ranges_.begin(), ranges_.end(), [](const Bound& a, const Bound& b) { return a.begin < b.begin; });
+    for (std::size_t i = 0; i < ranges_.size(); ++i)
+      for (std::size_t k = i + 1; k < ranges_.size() && ranges_[k].begin < ranges_[i].end; ++k)
+        if (ranges_[i].written || ranges_[k].written)
+          refuse(ranges_[i].name, std::string("overlaps array `") + ranges_[k].name + "`");
+  }
+
+ private:
+  struct Bound {
+    const char *begin, *end, *name;
+    bool written;
+  };
+
+  [[noreturn]] static void refuse(const char* name, const std::string& what) {
+    fail(exit_bad_input, std::string("array `") + name + "` " + what);
+  }
+
+#ifdef __CUDACC__
+  static void check_place(const char* name, const void* data, std::size_t bytes, Place place) {
+    cudaPointerAttributes at{};
+    const cudaError_t status = cudaPointerGetAttributes(&at, data);
+    if (status != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());
+      refuse(name, std::string("is at an address that CUDA does not know: ") + cudaGetErrorString(status));
+    }
+    int device = 0;
+    DAGC_CUDA(cudaGetDevice(&device));
+    const bool on_device = at.type == cudaMemoryTypeDevice, managed = at.type == cudaMemoryTypeManaged;
+    if (place == Place::device && !on_device && !managed) refuse(name, "is in host memory, and must be on the GPU");
+    if (place == Place::device && on_device && at.device != device)
+      refuse(name, "is on GPU " + std::to_string(at.device) + ", and the current one is " + std::to_string(device));
+    if (place != Place::device && on_device) refuse(name, "is on the GPU, and must be in host memory");
+    if (place == Place::pinned && at.type == cudaMemoryTypeUnregistered)
+      refuse(name, "is not page-locked: allocate it by cudaMallocHost, or register it by cudaHostRegister");
+    if (!on_device) return;
+    const Allocation whole = allocation_of(data);
+    const char* const end = static_cast<const char*>(data) + bytes;
+    if (whole.bytes != 0 && end > whole.base + whole.bytes)
+      refuse(name, "needs " + std::to_string(bytes) + " bytes, and its allocation ends after " +
+                       std::to_string(whole.base + whole.bytes - static_cast<const char*>(data)));
+  }
+#else
+  static void check_place(const char*, const void*, std::size_t, Place) {}  // all memory is the host's
+#endif
+
+  std::vector<Bound> ranges_;
+};
+
+// `arguments` may be null: then only the size is taken.
+template <class T>
+void bind(Arguments* arguments, Array<T>& a, const char* name, const T* data, std::int64_t size,
+          const std::vector<std::int64_t>& shape, Place place, bool written) {
+  if (arguments != nullptr) return arguments->bind(a, name, data, size, shape, place, written);
+  a.size = Arguments::wanted(size, shape, sizeof(T), name);
+}
+
+// ---- handles --------------------------------------------------------------------------------------------------------
+
+// Instances by number. A number is never used twice, so that a handle that was destroyed is recognised.
+template <class Instance>
+class Handles {
+ public:
+  std::uint64_t add(std::unique_ptr<Instance> instance) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::size_t slot = 0;
+    while (slot < slots_.size() && slots_[slot].instance) ++slot;
+    if (slot > 0xffff) fail(exit_run_failed, "more than 65536 instances");
+    if (slot == slots_.size()) slots_.emplace_back();
+    slots_[slot].generation = ++generation_;
+    slots_[slot].instance = std::move(instance);
+    return generation_ << 16 | (slot & 0xffff);
+  }
+  // Null: there is no such handle, or it was destroyed.
+  Instance* find(std::uint64_t handle) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::size_t slot = handle & 0xffff;
+    return slot < slots_.size() && slots_[slot].generation == handle >> 16 ? slots_[slot].instance.get() : nullptr;
+  }
+  std::unique_ptr<Instance> take(std::uint64_t handle) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::size_t slot = handle & 0xffff;
+    if (slot >= slots_.size() || slots_[slot].generation != handle >> 16) return nullptr;
+    return std::move(slots_[slot].instance);
+  }
+
+ private:
+  struct Slot {
+    std::uint64_t generation = 0;
+    std::unique_ptr<Instance> instance;
+  };
+  std::mutex mutex_;
+  std::vector<Slot> slots_;
+  std::uint64_t generation_ = 0;
+};
+
+// ---- errors of the C interface --------------------------------------------------------------------------------------
+
+// Of the last call in this thread that failed.
+DAGC_PRIVATE inline thread_local std::string last_error;
+
+// Runs `work` and returns its error code: 0, or the code of what failed, with its text in `last_error`.
+template <class Work>
+int guarded(Work work) {
+  try {
+    work();
+    return exit_good;
+  } catch (const Failure& failure) {
+    const char* const op = op_under_way.load(std::memory_order_relaxed);
+    last_error = op != nullptr ? failure.text + " (in " + op + ")" : failure.text;
+    end_op();
+    return failure.code;
+  } catch (const std::exception& error) {
+    last_error = std::string("failed: ") + error.what();
+  } catch (...) {
+    last_error = "failed: an exception of an unknown type";
+  }
+  end_op();
+  return exit_run_failed;
+}
+
+// The GPU that an instance was created for is current while this lives.
+class OnDevice {
+ public:
+  explicit OnDevice(int device) {
+    DAGC_CUDA(cudaGetDevice(&before_));
+    if (before_ == device)
+      before_ = -1;
+    else
+      DAGC_CUDA(cudaSetDevice(device));
+  }
+  ~OnDevice() {
+    if (before_ >= 0) cudaSetDevice(before_);
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  int before_ = -1;
+};
+
+}  // namespace dagc

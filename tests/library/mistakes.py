@@ -1,0 +1,146 @@
+"""What an application may do wrong, on two ranks: a line of JSON for each case and rank. See test_mistakes.py."""
+
+import ctypes
+import json
+import sys
+import time
+from typing import ClassVar
+
+import numpy as np
+from mpi4py import MPI
+
+import dagc
+
+spmv = dagc.load_library(sys.argv[1])
+comm = MPI.COMM_WORLD
+me, other = comm.rank, 1 - comm.rank
+
+
+def i4(*values):
+    return np.array(values, "i4")
+
+
+def given(n=8, **changes):
+    """A diagonal of 2, and in the last row 1 for the first value of the other rank."""
+    remote = np.zeros(n + 1, "i4")
+    remote[n] = 1
+    values = {
+        "n": n, "n_send": 1, "n_recv": 1, "n_to": 1, "n_from": 1, "x_l": np.arange(n, dtype="f4"), "row_ptr_r": remote,
+        "row_ptr_l": np.arange(n + 1, dtype="i4"), "col_l": np.arange(n, dtype="i4"), "col_r": i4(0),
+        "val_l": np.full(n, 2, "f4"), "val_r": np.ones(1, "f4"), "send_index": i4(0), "send_ranks": i4(other),
+        "send_counts": i4(1), "recv_ranks": i4(other), "recv_counts": i4(1), "y": np.zeros(n, "f4"),
+    }  # fmt: skip
+    return {**values, **changes}
+
+
+def say(case, work):
+    start = time.monotonic()
+    try:
+        result, code = work(), 0
+    except spmv.Error as error:
+        result, code = str(error), error.code
+    text = json.dumps({"case": case, "rank": me, "code": code, "said": result, "seconds": time.monotonic() - start})
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def create(values):
+    with spmv.Instance(comm, **values) as instance:
+        instance.run()
+        return np.array_equal(values["y"], 2 * values["x_l"])  # the first value of the other rank is 0
+
+
+class Null:
+    """An array at address 0."""
+
+    __array_interface__: ClassVar = {"data": (0, False), "typestr": "<f4", "shape": (8,), "version": 3}
+
+
+def odd(n):
+    """Floats at an odd address."""
+    return np.frombuffer(bytearray(4 * n + 1), "u1")[1:].view("f4")
+
+
+whole = np.zeros(12, "f4")
+say("good", lambda: create(given()))
+say("small", lambda: create(given(val_l=np.zeros(8, "f4"), y=np.zeros(8 - me, "f4"))))
+say("null", lambda: create(given(y=Null())))
+say("misaligned", lambda: create(given(y=odd(8))))
+say("overlapping", lambda: create(given(x_l=whole[:8], y=whole[4:])))
+say("read twice", lambda: create(given(send_ranks=(s := i4(other)), recv_ranks=s)))
+say("counts", lambda: create(given(send_counts=i4(1 + me), n_send=1 + me, send_index=i4(*[0] * (1 + me)))))
+no_send = {"n_send": 0, "n_to": 0, "send_index": i4(), "send_ranks": i4(), "send_counts": i4()} if me else {}
+say("unexpected", lambda: create(given(**no_send)))
+say("no such rank", lambda: create(given(recv_ranks=i4(other if me else 7))))
+say("negative", lambda: create({**given(), "n": -1 if me else 8}))
+
+
+def allocating(fails):
+    """With memory of the application; the totals, by place."""
+    totals, kept = [0, 0, 0], {}
+
+    def allocate(_, size, place):
+        if fails:
+            return None
+        memory = ctypes.create_string_buffer(size + 256)
+        address = (ctypes.addressof(memory) + 255) // 256 * 256
+        kept[address] = memory
+        totals[place] += size
+        return address
+
+    def release(_, address, size, place):
+        del kept[address]
+        totals[place] -= size
+
+    void, size_t, place = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    functions = (
+        ctypes.CFUNCTYPE(void, void, size_t, place)(allocate),
+        ctypes.CFUNCTYPE(None, void, void, size_t, place)(release),
+    )  # fmt: skip
+    sizes, arrays, _arrays = spmv._given(given())
+    options = spmv._Options(None, *(ctypes.cast(f, void) for f in functions), None, 0)
+    handle = ctypes.c_uint64()
+    places = (ctypes.byref(sizes), ctypes.byref(arrays), ctypes.byref(options))
+    spmv._check(spmv._library.spmv_create_f(spmv._INTERFACE, ctypes.byref(handle), comm.py2f(), *places))
+    there = list(totals)
+    spmv._check(spmv._library.spmv_run(handle, 2))
+    spmv._check(spmv._library.spmv_destroy(handle))
+    return [there, list(spmv.scratch_bytes(comm, **given())), totals, len(kept)]
+
+
+say("allocator", lambda: allocating(False))
+say("no memory", lambda: allocating(me == 1))
+
+instance = spmv.Instance(comm, **given())
+say("negative n", lambda: instance.run(-1))
+say("none", lambda: instance.run(0))
+
+
+def rebound(n):
+    values = given(n)
+    instance.rebind(**values)
+    instance.run(40)
+    return float(values["y"][-1])
+
+
+say("rebound", lambda: rebound(5))
+say("rebind fails", lambda: instance.rebind(**given(y=np.zeros(3, "f4"))))
+say("without arrays", lambda: instance.run(1))
+say("rebound again", lambda: rebound(6))
+used = instance._handle
+instance.close()
+instance.close()
+say("destroyed", lambda: spmv._check(spmv._library.spmv_run(used, 1)))
+say("destroyed twice", lambda: spmv._check(spmv._library.spmv_destroy(used)))
+say("never created", lambda: spmv._check(spmv._library.spmv_run(12345, 1)))
+
+
+def other_header():
+    sizes, arrays, _ = spmv._given(given())
+    places = (ctypes.byref(sizes), ctypes.byref(arrays), None)
+    spmv._check(spmv._library.spmv_create_f(7, ctypes.byref(ctypes.c_uint64()), comm.py2f(), *places))
+
+
+say("other header", other_header)
+say("no communicator", lambda: spmv.Instance(MPI.COMM_NULL, **given()))
+say("handler", lambda: comm.Get_errhandler() == MPI.ERRORS_RETURN)

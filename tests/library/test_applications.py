@@ -1,0 +1,173 @@
+"""Applications that use libraries: in C++, Python and Fortran, by CMake and pkg-config, from a wheel, in threads."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dagc import api
+from dagc.base.errors import UsageError
+from dagc.build.builder import build
+from dagc.build.mpi import thread_sanitizer_environment
+from dagc.build.toolchain import find_cmake, require_cxx, require_mpi
+from tests.library.conftest import SAMPLES, Libraries, Start, needs_mpi
+
+pytestmark = needs_mpi
+HERE = Path(__file__).parent
+
+
+def _right(text: str, ranks: int) -> None:
+    assert sorted(re.findall(r"rank \d+: (?:right|wrong)", text)) == [f"rank {rank}: right" for rank in range(ranks)]
+
+
+def test_two_libraries_in_one_process(libraries: Libraries, start: Start, tmp_path: Path) -> None:
+    app = libraries.compile(SAMPLES / "apps/app.cpp", tmp_path / "app")
+    _right(start(app).check().stdout, 4)
+
+
+def test_from_python(libraries: Libraries, start: Start) -> None:
+    done = start(sys.executable, SAMPLES / "apps/app.py", libraries.spmv, libraries.heat, ranks=3).check()
+    _right(done.stdout, 3)
+
+
+def test_samples_are_short() -> None:
+    for name in ("app.cpp", "app.py"):
+        assert len((SAMPLES / "apps" / name).read_text(encoding="utf-8").splitlines()) <= 60
+
+
+def test_the_example_of_a_library(libraries: Libraries, start: Start, tmp_path: Path) -> None:
+    api.run_setup(SAMPLES / "spmv/spmv.dag", 3, tmp_path / "data", 7, {"rows": "600"})
+    source = libraries.spmv / "example/main.cpp"
+    app = libraries.compile(source, tmp_path / "example", f"-I{libraries.spmv / 'src/include'}")
+    said = start(app, tmp_path / "data", "2", ranks=3).check().stdout
+    assert said.startswith("spmv: right; create ")
+    # Other data than the reference's: the example notices.
+    api.run_setup(SAMPLES / "spmv/spmv.dag", 3, tmp_path / "other", 8, {"rows": "600"})
+    shutil.copy(tmp_path / "other/rank-0001/val_l.npy", tmp_path / "data/rank-0001/val_l.npy")
+    done = start(app, tmp_path / "data", "1", ranks=3)
+    assert done.returncode != 0
+    assert "rank 1: y is wrong" in done.stderr
+
+
+@pytest.mark.skipif(shutil.which("gfortran") is None, reason="gfortran is not installed")
+def test_from_fortran(libraries: Libraries, start: Start, tmp_path: Path) -> None:
+    mpi = require_mpi()
+    flags = ["-std=f2008", "-O0", "-Wall", "-Werror", f"-J{tmp_path}"]
+    # MPI from wheels has no Fortran functions, and an application has its own.
+    helper = tmp_path / "world.o"
+    compiler = [str(require_cxx().path), *mpi.compile_flags(), "-x", "c", str(HERE / "world.c")]
+    subprocess.run([*compiler, "-c", "-o", str(helper)], check=True)
+    words = ["gfortran", *flags, str(libraries.heat / "fortran/heat.f90"), str(HERE / "plate.f90"), str(helper)]
+    words += [f"-L{libraries.heat / 'lib'}", f"-Wl,-rpath,{libraries.heat / 'lib'}", "-lheat", *mpi.link_flags()]
+    subprocess.run([*words, "-o", str(tmp_path / "plate")], check=True)
+    _right(start(tmp_path / "plate", ranks=2).check().stdout, 2)
+
+
+@pytest.mark.skipif(find_cmake() is None, reason="CMake is not installed")
+def test_cmake_builds_a_library_in_a_project(libraries: Libraries, tmp_path: Path) -> None:
+    """One project with one library as a subfolder, built there, and the other found as dagc built it."""
+    mpi = require_mpi()
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.18)\nproject(app LANGUAGES C CXX)\n"
+        f"set(SPMV_NVTX OFF)\nadd_subdirectory({libraries.spmv} spmv EXCLUDE_FROM_ALL)\n"
+        f"find_package(heat REQUIRED PATHS {libraries.heat}/cmake NO_DEFAULT_PATH)\n"
+        f"add_executable(app {SAMPLES}/apps/app.cpp)\ntarget_link_libraries(app PRIVATE spmv::spmv heat::heat)\n"
+    )
+    assert mpi.mpiexec is not None
+    wrapper = mpi.mpiexec.parent / "mpicxx"
+    if not wrapper.exists():
+        pytest.skip(f"{mpi.describe()} has no mpicxx for CMake")
+    options = [f"-DMPI_CXX_COMPILER={wrapper}", "-DCMAKE_CXX_FLAGS=-O0", "-DCMAKE_BUILD_TYPE=Debug"]
+    built = tmp_path / "built"
+    subprocess.run(["cmake", "-S", tmp_path, "-B", built, *options], check=True, capture_output=True)
+    done = subprocess.run(["cmake", "--build", built, "--target", "app"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert (built / "spmv/libspmv.so").exists()
+    assert (built / "app").exists()
+
+
+@pytest.mark.skipif(shutil.which("pkg-config") is None, reason="pkg-config is not installed")
+def test_pkg_config(libraries: Libraries) -> None:
+    words = ["pkg-config", "--cflags", "--libs", "spmv", "heat"]
+    path = os.pathsep.join(str(folder) for folder in (libraries.spmv, libraries.heat))
+    done = subprocess.run(
+        words, env={**os.environ, "PKG_CONFIG_PATH": path}, capture_output=True, text=True, check=True
+    )
+    for folder in (libraries.spmv, libraries.heat):
+        assert f"-I{folder}/include" in done.stdout
+        assert f"-L{folder}/lib -l{folder.name}" in done.stdout.replace(f" -Wl,-rpath,{folder}/lib", "")
+
+
+def test_only_the_interface_is_visible(libraries: Libraries) -> None:
+    out = subprocess.run(
+        ["nm", "-D", "--defined-only", libraries.spmv / "lib/libspmv.so"], capture_output=True, text=True
+    )
+    names = {line.split()[2] for line in out.stdout.splitlines() if line.split()[1] == "T"}
+    wanted = "create_for create_f run enqueue rebind destroy error warnings scratch_bytes scratch_bytes_f"
+    assert names == {f"spmv_{name}" for name in wanted.split()}
+
+
+def test_a_wheel(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Installed elsewhere, without dagc on the path; from the file of an exploration, too, it is the same step."""
+    monkeypatch.setenv("DAGC_CXXFLAGS", "-O0 -Werror")
+    done = api.compile(
+        SAMPLES / "heat/heat.dag", tmp_path / "heat", target="host", form="wheel", name="plates",
+        defines={"transport": "mpi_host"},
+    )  # fmt: skip
+    assert done.binary is not None
+    assert done.binary.name.startswith("plates-")
+    site = tmp_path / "site"
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "-t", site, done.binary], check=True)
+    script = "import plates, sys; print(sorted(plates.ARRAYS), 'dagc' in sys.modules)"
+    said = start(sys.executable, "-c", script, ranks=1, PYTHONPATH=str(site)).check().stdout
+    assert said == "['result', 'u_0', 'u_1'] False\n"
+
+
+def test_an_instance_in_each_thread(start: Start, tmp_path: Path, libraries: Libraries) -> None:
+    """Two threads and their instances, under ThreadSanitizer."""
+    mpi = require_mpi()
+    built = []
+    for folder in (libraries.spmv, libraries.heat):
+        copy = tmp_path / folder.name
+        shutil.copytree(folder, copy)
+        build(
+            [copy / f"src/{folder.name}.cpp"], copy / f"lib/lib{folder.name}.so", directory=copy,
+            include=("include", "src/include"), mpi=mpi, shared=True, sanitize="thread", flags=("-fvisibility=hidden",),
+        )  # fmt: skip
+        built.append(copy)
+    headers = f"-I{libraries.spmv / 'src/include'}"
+    app = Libraries(*built).compile(HERE / "threads.cpp", tmp_path / "threads", "-fsanitize=thread", "-g1", headers)
+    done = start(app, ranks=2, **thread_sanitizer_environment(mpi))
+    assert "ThreadSanitizer" not in done.stderr, done.stderr[:4000]
+    _right(done.check().stdout, 2)
+
+
+def test_a_repetition_that_ends_by_itself(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAGC_CXXFLAGS", "-O0 -Werror")
+    api.compile(
+        HERE.parent / "emit/data/newton.dag", tmp_path / "newton", target="host", form="library",
+    )  # fmt: skip
+    script = (
+        "import dagc, sys, numpy as np; from mpi4py import MPI; rank = MPI.COMM_WORLD.rank\n"
+        "a, residual = np.arange(1.0, 101) * (1 + rank), np.ones(1); x = a.copy()\n"
+        "newton = dagc.load_library(sys.argv[1])\n"
+        "values = dict(tolerance=1e-9, odd=-1, a=a, x=x, residual=residual)\n"
+        "with newton.Instance(MPI.COMM_WORLD, **values) as instance: runs = instance.solve()\n"
+        "good = np.allclose(x * x, a) and residual[0] < 1e-9 and 3 < runs < 30\n"
+        'print(f\'rank {rank}: {"right" if good else "wrong"}\')'
+    )
+    _right(start(sys.executable, "-c", script, tmp_path / "newton", ranks=2).check().stdout, 2)
+
+
+def test_a_folder_without_a_library(tmp_path: Path, libraries: Libraries) -> None:
+    with pytest.raises(UsageError, match="has no library in it"):
+        api.load_library(tmp_path)
+    shutil.copytree(libraries.heat / "python", tmp_path / "python")
+    with pytest.raises(UsageError, match=r"libheat\.so is missing"):
+        api.load_library(tmp_path)

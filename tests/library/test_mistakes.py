@@ -1,0 +1,125 @@
+"""Mistakes of applications: error values with a text on every rank, never the end of the process, never a hang."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagc import api
+from dagc.base.errors import UsageError
+from tests.library.conftest import SAMPLES, Libraries
+
+HERE = Path(__file__).parent
+BAD, MISSING = 2, 3
+
+# Case -> the code, and what the text holds; of the cases that succeed, what they give.
+WANTED: dict[str, tuple[int, Any]] = {
+    "good": (0, True),
+    "small": (BAD, "rank 1: array `y` has 7 elements, needs 8, (8,)"),
+    "null": (BAD, "rank 0: array `y` is a null pointer"),
+    "misaligned": (BAD, "rank 0: array `y` is not aligned to 4 bytes"),
+    "overlapping": (BAD, "overlaps array `"),
+    "read twice": (0, True),
+    "counts": (BAD, "message `x`: rank 1 sends 8 bytes to rank 0, which expects 4"),
+    "unexpected": (BAD, "message `x`: rank 0 expects it from rank 1, which does not send it"),
+    "no such rank": (BAD, "rank 7 does not exist, there are 2"),
+    "negative": (BAD, "rank 1: "),
+    "no memory": (5, "rank 1: out of memory: "),
+    "negative n": (BAD, "a negative number of iterations: -1"),
+    "none": (0, None),
+    "rebound": (0, 8.0),
+    "rebind fails": (BAD, "array `y` has 3 elements, needs 8"),
+    "without arrays": (BAD, "the instance has no arrays, since spmv_rebind failed"),
+    "rebound again": (0, 10.0),
+    "destroyed": (BAD, "this handle names no instance"),
+    "destroyed twice": (BAD, "this handle names no instance"),
+    "never created": (BAD, "this handle names no instance"),
+    "other header": (BAD, "compiled with another version of spmv.h"),
+    "no communicator": (BAD, "the communicator is MPI_COMM_NULL"),
+}
+
+
+@pytest.fixture(scope="module")
+def said(libraries: Libraries) -> dict[str, list[dict[str, Any]]]:
+    """Per case, what each of two ranks said."""
+    from dagc.measure.launch import launch
+
+    environment = {"MPI4PY_RC_THREAD_LEVEL": "multiple", "PYTHONPATH": str(SAMPLES.parent)}
+    words = [sys.executable, str(HERE / "mistakes.py"), str(libraries.spmv)]
+    out: dict[str, list[dict[str, Any]]] = {}
+    for line in launch(words, 2, env=environment, timeout=60).check().stdout.replace("}{", "}\n{").split("\n"):
+        if line.strip():
+            record = json.loads(line)
+            out.setdefault(record["case"], []).append(record)
+    return out
+
+
+@pytest.mark.parametrize("case", WANTED)
+@pytest.mark.mpi
+def test_the_same_error_on_every_rank(said: dict[str, list[dict[str, Any]]], case: str) -> None:
+    code, text = WANTED[case]
+    assert len(said[case]) == 2
+    for record in said[case]:
+        assert record["code"] == code, record
+        if code:
+            assert text in record["said"]
+        else:
+            assert record["said"] == text
+        assert record["seconds"] < 20
+
+
+@pytest.mark.mpi
+def test_memory_of_the_application(said: dict[str, list[dict[str, Any]]]) -> None:
+    for record in said["allocator"]:
+        there, asked, left, kept = record["said"]
+        assert there == asked
+        assert sum(there) > 0
+        assert left == [0, 0, 0]
+        assert kept == 0
+
+
+@pytest.mark.mpi
+def test_the_error_handler_of_the_caller_stays(said: dict[str, list[dict[str, Any]]]) -> None:
+    assert all(record["said"] is True for record in said["handler"])  # mpi4py's: MPI_ERRORS_RETURN
+
+
+@pytest.mark.parametrize(
+    ("level", "code", "text"), [("single", MISSING, "needs MPI_THREAD_MULTIPLE"), ("", BAD, "MPI is not running")]
+)
+@pytest.mark.mpi
+def test_mpi_as_it_was_started(libraries: Libraries, level: str, code: int, text: str, tmp_path: Path) -> None:
+    from dagc.measure.launch import launch
+
+    script = (HERE / "mistakes.py").read_text(encoding="utf-8").split("whole = ")[0]
+    script = script.replace("1 - comm.rank", "0")
+    if not level:
+        script = script.replace(
+            "from mpi4py import MPI", "import mpi4py\nmpi4py.rc.initialize = False\nfrom mpi4py import MPI"
+        )
+        script = script.replace("me, other = comm.rank, 0", "me, other, comm = 0, 0, 1")
+    (tmp_path / "script.py").write_text(script + 'say("level", lambda: create(given()))\n', encoding="utf-8")
+    environment = {"MPI4PY_RC_THREAD_LEVEL": level or "single", "PYTHONPATH": str(SAMPLES.parent)}
+    words = [sys.executable, str(tmp_path / "script.py"), str(libraries.spmv)]
+    record = json.loads(launch(words, 1, env=environment, timeout=60).check().stdout)
+    assert record["code"] == code
+    assert text in record["said"]
+
+
+@pytest.mark.parametrize("name", ["std", "9lives", "with space", "printf", "a" * 40, "class", "é", "end_"])
+def test_names_of_libraries(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as error:
+        api.compile(SAMPLES / "spmv/spmv.dag", tmp_path / "out", target="host", build=False, form="library", name=name)
+    assert "--name" in str(error.value.help)
+    assert not (tmp_path / "out").exists()
+
+
+def test_options_that_contradict(tmp_path: Path) -> None:
+    spmv = SAMPLES / "spmv/spmv.dag"
+    with pytest.raises(UsageError, match="--run runs a program of its own"):
+        api.compile(spmv, tmp_path / "out", target="host", form="library", run=True)
+    with pytest.raises(UsageError, match="--name is the name of a library"):
+        api.compile(spmv, tmp_path / "out", target="host", build=False, name="mine")
