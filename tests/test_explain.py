@@ -8,15 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from dagc import load_graph
 from dagc.base.errors import UsageError
 from dagc.cli.main import main
-from dagc.recipes.explain import ExplainOptions, explain
+from dagc.recipes.explain import ExplainOptions, explain, one_change
 from dagc.recipes.explore import explore
 from dagc.recipes.options import ExploreOptions
 from dagc.store.records import load
+from dagc.store.results import Configuration
 from tests.data.h200 import h200_file
 from tests.imports import ROOT
-from tests.measure.conftest import SMALL, SPMV, can_run
+from tests.measure.conftest import SAMPLES, SMALL, SPMV, can_run
 
 
 @pytest.fixture(scope="module")
@@ -136,3 +138,20 @@ def test_without_rules_nothing_is_compiled_and_the_reason_is_given(tmp_path: Pat
     assert code == 0
     assert "there is nothing to break. Only one class, so there are no rules: from fastest to slowest is 0.0 %" in text
     assert not list(tmp_path.glob("*-build"))
+
+
+def test_edits_change_the_block_of_one_op() -> None:
+    """What others had, in the place of the best's; what was measured is in the domain anyway."""
+    program = load_graph(SAMPLES / "heat/heat.dag", {"transport": "mpi_cuda"}).program
+    names = ("first.bx", "first.by", "inner.bx", "inner.by", "last.bx", "last.by", "transport")
+
+    def configuration(*values: object) -> Configuration:
+        return Configuration(tuple(zip(names, (*values, "mpi_cuda"), strict=True)))
+
+    best = configuration(32, 1, 64, 2, 32, 1)
+    measured = [best, configuration(64, 2, 128, 4, 32, 1), configuration(64, 2, 64, 2, 32, 1)]
+    changed = one_change(best, measured, program)
+    assert changed == (configuration(32, 1, 128, 4, 32, 1),)
+    others = [configuration(32, 1, bx, 1, 32, 1) for bx in range(1, 200)]
+    assert one_change(best, others, program) == ()
+    assert len(one_change(best, [configuration(bx, 1, bx, 2, bx, 1) for bx in range(1, 200)], program)) == 24

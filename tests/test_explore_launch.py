@@ -112,6 +112,10 @@ def test_settings_are_searched_together_with_the_orders(tmp_path: Path, capsys: 
     assert len(list((tmp_path / "r-build").glob("0*"))) == 2  # one for each staging
     assert done.configuration is not None
     assert done.configuration.text in done.render()
+    assert results.searched == done.summary.space
+    for wrong in ("12x", "", 12, None, "9" * 5000):
+        run_of_others = replace(results.runs[0], options={"space": wrong})
+        assert replace(results, runs=(run_of_others,)).searched is None
 
     # `best` has the settings, `--resume` goes on with the same search, and a replay has them too.
     assert main(["best", str(file), "--plan"]) == 0

@@ -35,6 +35,7 @@ from dagc.lang.fmt import format_source
 from dagc.lang.syntax import TokenKind, scan
 
 _WORD = re.compile("[A-Za-z0-9_]")
+_SUGGESTION = re.compile(r"\A[^`]*`(?P<wrong>\w+)`[\s\S]*did you mean `(?P<right>\w+)`\?")
 PAUSE = 0.2  # seconds without a change before a text is analysed
 _SEVERITY = {
     Severity.ERROR: lsp.DiagnosticSeverity.Error,
@@ -392,6 +393,26 @@ async def _formatting(server: Server, params: lsp.DocumentFormattingParams) -> l
     return [lsp.TextEdit(_range(server.lines(source.text), Span(start, end)), lines)]
 
 
+async def _fixes(server: Server, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
+    """For a name that is misspelt, the one that its diagnostic suggests."""
+    uri = params.text_document.uri
+    document = server.documents.get(uri)
+    if document is None:
+        return []
+    out = []
+    for diagnostic in params.context.diagnostics:
+        found = _SUGGESTION.search(diagnostic.message)
+        start = server.offset(document, diagnostic.range.start)
+        word = _word(document.text, start)
+        if found is None or word != found["wrong"] or not document.text.startswith(word, start):
+            continue
+        place = _range(server.lines(document.text), Span(start, start + len(word)))
+        edit = lsp.WorkspaceEdit(changes={uri: [lsp.TextEdit(place, found["right"])]})
+        title = f"Change to `{found['right']}`"
+        out.append(lsp.CodeAction(title, lsp.CodeActionKind.QuickFix, [diagnostic], is_preferred=True, edit=edit))
+    return out
+
+
 def server() -> Server:
     """A server with all its features; `start_io` runs it."""
     made = Server()
@@ -424,6 +445,7 @@ def server() -> Server:
     feature(lsp.TEXT_DOCUMENT_REFERENCES)(_references)
     feature(lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=[".", ":"]))(_completion)
     feature(lsp.TEXT_DOCUMENT_SIGNATURE_HELP, lsp.SignatureHelpOptions(trigger_characters=["(", ","]))(_signature)
+    feature(lsp.TEXT_DOCUMENT_CODE_ACTION, lsp.CodeActionOptions([lsp.CodeActionKind.QuickFix]))(_fixes)
     feature(lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL)(_symbols)
     feature(lsp.TEXT_DOCUMENT_FORMATTING)(_formatting)
     return made

@@ -6,6 +6,7 @@ import collections
 import math
 import os
 import shlex
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -18,6 +19,7 @@ from dagc.base.resources import __version__
 from dagc.base.statistics import interval
 from dagc.build.mpi import joined
 from dagc.build.target import choose_target
+from dagc.ir.program import KernelOp
 from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate
 from dagc.lab.configurations import Configured
@@ -33,10 +35,11 @@ from dagc.recipes.results import Loaded, judged, learn
 from dagc.recipes.runs import build_runners, clear_incomplete, require_device_pointers, revision
 from dagc.report.display import Display
 from dagc.setup import check_arrays, run_setup
-from dagc.store.results import Run, ranking
+from dagc.store.results import Configuration, Run, ranking
 
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
+    from dagc.ir.program import Program
     from dagc.learn.explain import Asked, Explanation
     from dagc.learn.rules import LearnedRules
     from dagc.measure.link import Link
@@ -88,6 +91,25 @@ def explain(path: str | Path, options: ExplainOptions, form: str = "text") -> tu
     return render(explanation, form), 130 if interrupted else 0
 
 
+MOST_CHANGED = 24  # configurations that were not measured, as edits of launch settings
+
+
+def one_change(best: Configuration, measured: Collection[Configuration], program: Program) -> tuple[Configuration, ...]:
+    """The configurations with the best's choices but for the launch settings of one op, which others had; those that
+    were measured are not among them.
+
+    With settings searched beside orders, hardly any two implementations differ in one op only.
+    """
+    out: dict[Configuration, None] = {}
+    for op in program.ops:
+        names = {f"{op.base}.{name}" for name, _ in op.tunables} if isinstance(op, KernelOp) else set()
+        for other in measured if names else ():
+            settings = {n: v for n, v in other.decisions if n in names}
+            if settings.keys() == names & {n for n, _ in best.decisions}:
+                out[Configuration(tuple(sorted({**dict(best.decisions), **settings}.items())))] = None
+    return tuple(c for c in out if c != best and c not in measured)[:MOST_CHANGED]
+
+
 class _Subject:
     """The fastest implementation of a results file, as a candidate among the configurations of the file."""
 
@@ -99,7 +121,9 @@ class _Subject:
             raise UsageError(f"{loaded.path} has no measurements", "run `dagc explore` first, or go on with --resume")
         # A configuration that does not build or run has no measurements.
         measured = sorted({i.configuration for i in loaded.results.measured()})
-        self.domain: Orders = domain_of((c, loaded.graph(c)) for c in measured)
+        best = self.ranked[0].configuration
+        changed = one_change(best, measured, loaded.structure(best).program)
+        self.domain: Orders = domain_of((c, loaded.graph(c)) for c in (*measured, *changed))
         self.best = self.candidate(self.ranked[0])
         self.learned: LearnedRules = learn(loaded)
 

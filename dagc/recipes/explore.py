@@ -293,7 +293,9 @@ def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOpt
     )  # fmt: skip
     facts = machine.facts(ready.chosen.target.value, ready.chosen.arch)
     folded = ready.domain.folded
-    run = run_record(facts, options, text.path, setup_digest(text.path, program, options), ready.fixed, folded)
+    run = run_record(
+        facts, options, text.path, setup_digest(text.path, program, options), ready.fixed, folded, ready.domain.size()
+    )
     with Records.open(
         output, program_record(program), run, resume=options.resume, other_machine=options.other_machine
     ) as records:

@@ -40,7 +40,7 @@ from dagc.setup import check_arrays, run_setup
 from dagc.space import Space
 from dagc.space.loops import unroll
 from dagc.space.proof import Prover
-from dagc.store.results import FOLDED, Configuration, Run, shown
+from dagc.store.results import FOLDED, SPACE, Configuration, Run, shown
 from dagc.store.results import Program as Kept
 from dagc.store.settings import OF_SEARCH, OPTION, fixed_to_json
 
@@ -297,11 +297,13 @@ def run_record(
     setup: str = "",
     fixed: Sequence[Fixed] = (),
     folded: bool = False,
+    space: int | None = None,
 ) -> Run:
     """`setup`: digest of the set-up file; `fixed`: the choices that are not searched; `folded`: whether traversals are
-    those of one round of each loop. `options.strategy` must be set."""
+    those of one round of each loop; `space`: how many implementations are searched. `options.strategy` must be set."""
     assert options.strategy is not None
     more = {OPTION: fixed_to_json(fixed), **({"setup": setup} if setup else {}), **({FOLDED: True} if folded else {})}
+    more |= {SPACE: str(space)} if space is not None else {}
     return Run(
         started=datetime.now(UTC).isoformat(timespec="seconds"), machine=machine, ranks=options.ranks,
         seed=options.seed, strategy=options.strategy, seconds=options.seconds, revision=revision(path.parent),

@@ -194,7 +194,7 @@ def summary_tiles(
     found = best_estimate([p.judged for p in ranked(points)], results.noise)
     measured = sum(len(p.times) for p in points)
     space = domain_of((g.configuration, graphs[g.configuration]) for g in groups if g.configuration in graphs)
-    size = space.size()
+    size = space.size() if results.searched is None else results.searched
     of = f"of more than {si.about(space.more_than())}" if size is None else f"of {si.count(size)}"
     reference = "" if math.isnan(results.reference) else "drift divided out"
     return [

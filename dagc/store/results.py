@@ -201,6 +201,7 @@ class Run:
     options: dict[str, Any] = field(default_factory=dict, compare=False, hash=False)
 
 
+SPACE = "space"  # option of a run: the number of implementations that it searched, in decimal digits
 FOLDED = "folded"  # option of a run: true if its traversals describe one round of each loop
 
 
@@ -225,6 +226,12 @@ class Results:
     def folded(self) -> bool:
         """Whether its traversals describe one round of each loop (`dagc.space.loops`), not every round."""
         return any(run.options.get(FOLDED) is True for run in self.runs)
+
+    @property
+    def searched(self) -> int | None:
+        """The size of the largest space that a run searched; None if no run has stored it."""
+        stored = (run.options.get(SPACE) for run in self.runs)
+        return max((int(n) for n in stored if isinstance(n, str) and n.isdecimal() and len(n) < 1000), default=None)
 
     def check_folded(self, folded: bool, name: str) -> None:
         """Raises UsageError if new traversals would be of another kind than its own."""

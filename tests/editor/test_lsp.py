@@ -328,6 +328,24 @@ def test_formatting_is_that_of_fmt(client: Client, tmp_path: Path, end: str) -> 
     assert client.ask("textDocument/formatting", options) == []
 
 
+def test_a_misspelt_name_is_fixed(client: Client, spmv: Text) -> None:
+    good = spmv.text
+    spmv.change(good.replace("gather(x_send, x_l", "gather(x_sned, x_l").replace("array y_l", "arary y_l"))
+    for right in ("array", "x_send"):  # the second is found once the text parses
+        (found,) = [d for d in spmv.diagnostics() if "did you mean" in d["message"]]
+        params = {"textDocument": {"uri": spmv.uri}, "range": found["range"], "context": {"diagnostics": [found]}}
+        (action,) = client.ask("textDocument/codeAction", params)
+        assert action["title"] == f"Change to `{right}`"
+        (edit,) = action["edit"]["changes"][spmv.uri]
+        assert edit["newText"] == right
+        wrong = spmv.at(edit["range"])
+        spmv.change(spmv.text.replace(f"{wrong} y_l", f"{right} y_l").replace(f"({wrong},", f"({right},"))
+    assert spmv.text == good
+    assert spmv.diagnostics() == []
+    found["message"] = "`other` is wrong\nhelp: did you mean `x_send`?"
+    assert client.ask("textDocument/codeAction", params) == []
+
+
 # ---- start and end ----------------------------------------------------------------------------------
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from dagc import load_graph
 from dagc.ir.program import Graph
 from dagc.learn.rules import Feature, FeatureKind, Rule, Sample, Samples
+from dagc.learn.rules.features import Implications
 from dagc.space import Space
 from dagc.store.results import Configuration
 from tests.examples import examples
 from tests.graphs import make_graph, spmv
+from tests.measure.conftest import SAMPLES
 from tests.rules.samples import NONE, graphs, samples_of
 
 
@@ -130,3 +135,26 @@ def test_names_that_no_sample_has() -> None:
     table = Samples([(g := make_graph([("a", True)], []), NONE, Space(g).first())])
     assert not table.ask(Feature(FeatureKind.BEFORE, "a", "nowhere", total=False)).any()
     assert np.array_equal(table.follow([]), [True])
+
+
+def _with_block(bx: int, by: int, last: int) -> Configuration:
+    return Configuration((("inner.bx", bx), ("inner.by", by), ("last.bx", 32), ("last.by", last)))
+
+
+def test_a_block_is_asked_about_as_one() -> None:
+    """Both dimensions of `inner` differ, one of `last`. What was chosen by other searches answers no."""
+    graph = load_graph(SAMPLES / "heat" / "heat.dag", {"transport": "mpi_cuda", "steps": 1})
+    first = Space(graph).first()
+    blocks = [_with_block(bx, by, last) for bx, by, last in ((32, 1, 1), (32, 2, 1), (64, 1, 2), (64, 2, 1))]
+    table = Samples([(graph, configuration, first) for configuration in (*blocks, Configuration(()))])
+    assert set(table.blocks) == {"inner.bx x inner.by", "first.bx x first.by", "last.bx x last.by"}
+    features = dict(zip(table.features()[0], table.features()[1].T, strict=True))
+    block = Feature(FeatureKind.CHOICE, "inner.bx x inner.by", "64 x 2", total=False)
+    assert block.text() == "inner.bx x inner.by = 64 x 2"
+    assert list(table.ask(block)) == [False, False, False, True, False]
+    assert block in features
+    assert not any(f.a == "last.bx x last.by" for f in features)
+    # Rules about one block are merged as those about any choice.
+    rules = [Rule(replace(block, b=value), False) for value in ("32 x 1", "32 x 2", "64 x 1")]
+    (one,) = Implications(table).merge([*rules, Rule(replace(block, b="64 x 2"), True)])
+    assert one.text == "inner.bx x inner.by = 64 x 2"

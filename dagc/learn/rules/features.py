@@ -362,7 +362,7 @@ def _choices(configurations: Sequence[Configuration], blocks: Sequence[str] = ()
         for name, value in configuration.decisions:
             decisions.setdefault(name, []).append(value)
         for name in blocks:
-            several = [part for part in name.split(TIMES) if len({c.get(part) for c in distinct}) > 1]
+            several = [part for part in name.split(TIMES) if len({c.get(part) for c in distinct} - {None}) > 1]
             block = value_of(configuration, name) if len(several) > 1 else None
             if block is not None:
                 decisions.setdefault(name, []).append(block)
