@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 from dagc.base.errors import DagcError, counted
 from dagc.emit.kernels import Functions, implementation
@@ -110,6 +111,16 @@ _REDUCE = {
     "sum": "MPI_SUM", "prod": "MPI_PROD", "min": "MPI_MIN", "max": "MPI_MAX",
     "land": "MPI_LAND", "lor": "MPI_LOR", "band": "MPI_BAND", "bor": "MPI_BOR",
 }  # fmt: skip
+
+
+def is_alltoallv(op: object) -> TypeGuard[CollectiveOp]:
+    return isinstance(op, CollectiveOp) and op.collective is CollectiveKind.ALLTOALLV
+
+
+def alltoallv_ends(op: CollectiveOp) -> tuple[tuple[str, Region, str], tuple[str, Region, str]]:
+    """(send or recv, buffer, array of counts) of both ends."""
+    dst, src, send_counts, recv_counts = (a for a in op.args if isinstance(a, Region))
+    return ("send", src, send_counts.array), ("recv", dst, recv_counts.array)
 
 
 def _count(elements: str) -> str:
@@ -264,6 +275,8 @@ class Steps:
             if isinstance(op, ExchangeOp):
                 for k in range(len(op.messages)):
                     tags[op.name, k] = len(tags)
+            elif is_alltoallv(op):
+                tags[op.name, 0] = len(tags)
         return tags
 
     def tag(self, exchange: str, message: int) -> int:
@@ -294,11 +307,18 @@ class Steps:
         r, c = self.layout.array(ranks), self.layout.array(counts)
         return f"{{{r}.data, {c}.data, {r}.size}}"
 
+    def everyone(self, counts: str) -> str:
+        """The text of a dagc::Peers: all ranks in order."""
+        c = self.layout.array(counts)
+        return f"{{nullptr, {c}.data, {c}.size}}"
+
     def _group(self, op: GraphOp, stream: str) -> Call:
         group, layout = self.layout.group(op), self.layout
         if isinstance(op.op, ExchangeOp):
             return Call(f"{group}.run", stream)
         assert isinstance(op.op, CollectiveOp)
+        if is_alltoallv(op.op):
+            return Call(f"{group}.run", stream)
         regions = [a for a in op.op.args if isinstance(a, Region)]
         buffers = [layout.pointer(r) for r in regions]
         count = layout.extent(regions[0]).count
@@ -311,7 +331,17 @@ class Steps:
 
     def group_ends(self, op: GraphOp) -> tuple[Call, ...]:
         """The ends of the messages of a group, which numbers its own."""
-        return self.ends(op.op, range(len(op.op.messages))) if isinstance(op.op, ExchangeOp) else ()
+        if isinstance(op.op, ExchangeOp):
+            return self.ends(op.op, range(len(op.op.messages)))
+        return self.everyones_ends(op.op, 0) if is_alltoallv(op.op) else ()
+
+    def everyones_ends(self, op: CollectiveOp, number: int) -> tuple[Call, ...]:
+        """As `ends`, of an alltoallv."""
+        out = []
+        for end, buffer, counts in alltoallv_ends(op):
+            base, start = f"{self.layout.array(buffer.array)}.data", self.layout.extent(buffer).start
+            out.append(Call(f"{end}s", f"{number}, {base}, {start}, {self.everyone(counts)}"))
+        return tuple(out)
 
     def ends(self, exchange: ExchangeOp, numbers: Iterable[int]) -> tuple[Call, ...]:
         """The calls that name the ends of an exchange's messages, which have these numbers: `send` and `recv`, `sends`
@@ -352,8 +382,10 @@ class Steps:
                 args = f"{requests}, {buffers[0]}, {count}, static_cast<int>({layout.text(root)}), p.rank, p.comm"
                 return Call("dagc::post_bcast", args)
             case CollectiveKind.ALLTOALLV:
-                help = "use an exchange with counts"
-                raise DagcError(f"op `{collective.name}`: alltoallv is not supported yet", help)
+                to, source = (self.everyone(counts) for _, _, counts in alltoallv_ends(collective))
+                tag = self.tag(collective.name, 0)
+                args = f"{requests}, {buffers[0]}, {source}, {buffers[1]}, {to}, p.rank, {tag}, p.comm"
+                return Call("dagc::post_alltoallv", args)
 
 
 # ---- entries of a traversal ----

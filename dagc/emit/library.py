@@ -10,7 +10,7 @@ from dagc.base.errors import UsageError
 from dagc.base.resources import __version__, resource
 from dagc.cuda.words import KEYWORDS, is_global
 from dagc.emit.common import code_files, common_view, headers_for
-from dagc.emit.iteration import Call, IterationView, Steps, iteration_view
+from dagc.emit.iteration import Call, IterationView, Steps, is_alltoallv, iteration_view
 from dagc.emit.kernels import Functions
 from dagc.emit.layout import Layout
 from dagc.emit.program import ArrayView, ProgramView, ValueView, program_view
@@ -304,6 +304,9 @@ def _messages(layout: Layout, steps: Steps) -> MessageView:
         if isinstance(op, ExchangeOp):
             ends += steps.ends(op, [steps.tag(op.name, k) for k in range(len(op.messages))])
             names += [cxx_string(f"`{op.name}.{m.label}`" if m.label else f"`{op.name}`") for m in op.messages]
+        elif is_alltoallv(op):
+            ends += steps.everyones_ends(op, steps.tag(op.name, 0))
+            names.append(cxx_string(f"`{op.name}`"))
     return MessageView(tuple(names), tuple(ends))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dagc.base.errors import DagcError
-from dagc.emit.iteration import Call, Steps
+from dagc.emit.iteration import Call, Steps, alltoallv_ends
 from dagc.emit.kernels import Functions, implementation
 from dagc.emit.layout import Layout, product, value_type
 from dagc.emit.render import Names, cxx_string, cxx_type, cxx_value, expression, mangle, render, tidy
@@ -15,6 +15,8 @@ from dagc.ir.enums import Place, Role
 from dagc.ir.plan import FAR, Choice, Chooser, CodeFeature
 from dagc.ir.program import (
     Array,
+    CollectiveKind,
+    CollectiveOp,
     CopyOp,
     ExchangeOp,
     KernelOp,
@@ -260,6 +262,8 @@ def _checks(layout: Layout, steps: Steps) -> Iterator[Call]:
             yield from _under(layout, op.when, same)
         elif isinstance(op, ExchangeOp):
             yield from _messages(layout, steps, op)
+        elif op.collective is CollectiveKind.ALLTOALLV:
+            yield from _under(layout, op.when, _alltoallv(layout, steps, op))
 
 
 def _under(layout: Layout, when: Sym | None, checks: Iterable[Call]) -> Iterator[Call]:
@@ -359,6 +363,14 @@ def _messages(layout: Layout, steps: Steps, op: ExchangeOp) -> Iterator[Call]:
                 yield Call("dagc::check_peers", f"{peers}, {count}, p.ranks, {what}")
             elif not isinstance(peer, Const):
                 yield Call("dagc::check_peer", f"{layout.text(peer)}, p.ranks, {what}")
+
+
+def _alltoallv(layout: Layout, steps: Steps, op: CollectiveOp) -> Iterator[Call]:
+    """A count for each rank, all of which fill the buffer."""
+    for what, region, counts in alltoallv_ends(op):
+        label = cxx_string(f"{op.name}, {what} counts")
+        yield Call("dagc::check_size", f"{layout.array(counts)}.size, p.ranks, {label}")
+        yield Call("dagc::check_peers", f"{steps.everyone(counts)}, {layout.extent(region).count}, p.ranks, {label}")
 
 
 # ---- choice among plans ----

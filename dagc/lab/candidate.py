@@ -1,4 +1,4 @@
-"""One implementation of a program: a traversal of one of the searched spaces, and launch settings."""
+"""One implementation of a program: a traversal of one of the searched spaces, with launch settings."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from dagc.store.results import Configuration
 class LaunchSite:
     """The launch settings of an op (or of all ops of one base name) that a search may choose.
 
-    settings   the legal ones, each once, that of the program first
-    prior      what each is expected to take, in microseconds: as a model says, of an assumed machine; empty: unknown
-    doubts     standard deviation of each of these, in natural logarithms, where single launches were timed; else empty
+    settings   legal settings, each once, that of the program first
+    prior      expected time of each in microseconds, by a model of an assumed machine; empty: unknown
+    doubts     standard deviation of each of these, in natural logarithms, if single launches were timed; else empty
     """
 
     op: str
@@ -28,7 +28,7 @@ class LaunchSite:
     doubts: tuple[float, ...] = ()
 
     def decisions(self, number: int) -> dict[str, Value]:
-        """One of the settings, as decisions of the program: `{"inner.bx": 64}`."""
+        """A setting as decisions of the program: `{"inner.bx": 64}`."""
         return {f"{self.op}.{name}": value for name, value in self.settings[number]}
 
     @property
@@ -37,16 +37,16 @@ class LaunchSite:
         return tuple(f"{self.op}.{name}" for name, _ in self.settings[0])
 
     def number(self, decisions: Mapping[str, Value]) -> int | None:
-        """The number of the setting in which all its decisions have these values; None if there is none."""
+        """The number of the setting with these values of its decisions; None if there is none."""
         wanted = tuple(decisions.get(name) for name in self.names)
         return next((i for i, s in enumerate(self.settings) if tuple(v for _, v in s) == wanted), None)
 
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredSpace:
-    """A configuration, its traversals, and the launch settings that the search may choose beside them.
+    """A configuration, its traversals, and the launch settings that the search may choose.
 
-    The configuration has the program's own settings at the `sites`.
+    At the `sites`, the configuration has the settings of the program.
     """
 
     configuration: Configuration
@@ -59,12 +59,12 @@ class ConfiguredSpace:
 
     @property
     def combinations(self) -> int:
-        """How many combinations of launch settings there are."""
+        """The number of combinations of launch settings."""
         return math.prod(len(site.settings) for site in self.sites)
 
     @property
     def usual(self) -> tuple[int, ...]:
-        """The program's own launch settings, as `Candidate.settings`."""
+        """The launch settings of the program, as `Candidate.settings`."""
         return (0,) * len(self.sites)
 
 

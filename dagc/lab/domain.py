@@ -44,14 +44,14 @@ class Surrogate(Protocol[C]):
         """Add a measurement of a candidate in the pool."""
 
     def fail(self, candidate: C) -> None:
-        """A candidate of the pool cannot be measured."""
+        """Record that a candidate of the pool cannot be measured."""
 
     def estimate(self) -> tuple[Array, Array]:
         """Expected time of each row, and its standard deviation."""
 
     def improved(self, candidates: Sequence[C], random: Random) -> list[C]:
-        """The candidates, with the choices whose effects the model knows one by one (launch settings) as a draw from
-        what it expects makes them fastest. Empty if it knows none."""
+        """The candidates with the launch settings that are fastest in a draw from the posterior of the model. Empty if
+        the model has no such choices."""
 
     def doubt(self, unmeasured: Numbers, measured: Numbers, share: float) -> float:
         """Probability that a row of `unmeasured` is faster than the best of `measured` by more than this share."""
@@ -80,7 +80,7 @@ class Domain(Protocol[C]):
         """A random candidate: uniform if the candidates can be counted, else by `walk`."""
 
     def likely(self, random: Random) -> C:
-        """A random candidate, drawn by what is known before anything is measured; without that as `sample`."""
+        """A random candidate drawn from the prior knowledge of launch settings; without any, as `sample`."""
 
     def near(self, candidate: C, random: Random) -> C:
         """A random neighbour of this candidate."""
@@ -111,7 +111,7 @@ class Domain(Protocol[C]):
 
     @property
     def sampled(self) -> int:
-        """The number of candidates that the model of a large space begins with."""
+        """The initial number of candidates in the model of a large space."""
 
     @property
     def has_surrogate(self) -> bool:

@@ -162,8 +162,8 @@ class LiveMachine:
     def alone(
         self, index: int, site: LaunchSite, repeats: int, timing: Timing, rtol: float
     ) -> Callable[[int], Outcome]:
-        """Times single launches of an op of a space under one of its settings, by its number, from the data that it
-        finds in its program. `repeats`: runs of the program in which the references were made."""
+        """Time single launches of an op of a space under one of its settings (by number), on the data that it reads in
+        its program. `repeats`: number of runs of the program that produced the references."""
         first, graph = self.domain.first(index), self.domain.spaces[index].graph.unrolled
         rows = tuple(self._loadables[index].rows(first.traversal, False))
         issued = tuple(a for kind, a, _ in rows if kind == Opcode.ISSUE and graph.ops[a].name != "end")
@@ -197,7 +197,7 @@ class LiveMachine:
         return [list(row) for row in self._loadables[candidate.space].rows(candidate.traversal, capture)]
 
     def _settings(self, candidate: Candidate) -> list[tuple[str, int]]:
-        """The values of the launch parameters that its library leaves open."""
+        """The values of the open launch parameters of its library."""
         sites = self.domain.spaces[candidate.space].sites
         chosen = zip(sites, candidate.settings, strict=True)
         return [(f"{site.op}.{name}", value) for site, number in chosen for name, value in site.settings[number]]

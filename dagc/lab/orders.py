@@ -31,15 +31,15 @@ COUNTING_WORK = 500_000
 RECONFIGURED = 0.2  # share of neighbours that differ in the configuration
 RESET = 0.3  # share of the others that differ in launch settings, where there are any
 STEPPED = 0.5  # share of those whose new setting is one step of one tunable away
-DOUBTED = 0.4  # standard deviation, in natural logarithms, with which settings are drawn around what a model says
-AGAIN = 0.3  # probability that a neighbour has one change more
-MOST_OPS = 512  # limit for simulation: what a measurement adds to the model then takes as long as the measurement
-SAMPLED, FEW_OPS, LEAST_SAMPLED = 600, 128, 100  # candidates that a model begins with; fewer above so many ops
+DOUBTED = 0.4  # standard deviation, in natural logarithms, for drawing settings around the prediction of a model
+AGAIN = 0.3  # probability of another change of a neighbour
+MOST_OPS = 512  # limit for simulation: updating the model then takes as long as a measurement
+SAMPLED, FEW_OPS, LEAST_SAMPLED = 600, 128, 100  # initial candidates of a model; fewer with more than FEW_OPS ops
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The choice of a launch setting: the numbers of the site and of its setting."""
+    """The choice of a launch setting: number of the site and of its setting."""
 
     site: int
     number: int
@@ -51,8 +51,11 @@ Decision: TypeAlias = int | Setting | Entry
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A state of the decision process. `space` is an index of the domain's, None before the configuration is chosen;
-    `settings` are those of the first sites, `state` is None until all are chosen."""
+    """A state of the decision process.
+
+    `space`: index of a space, None before the configuration is chosen. `settings`: of the first sites. `state`: None
+    until all settings are chosen.
+    """
 
     space: int | None
     state: State | None

@@ -5,7 +5,7 @@ mpi_host  through pinned memory on the host. A region of a device array that a m
           its own.
 mpi_cuda  device pointers; no copies.
 nccl      one exchange, or collective, is one grouped GPU op on a stream.
-peer      one exchange is one GPU op that writes into the other GPUs' memory. It has no collectives.
+peer      one exchange is one GPU op that writes into the other GPUs' memory. Of collectives it has alltoallv only.
 
 Messages of host arrays use MPI under every transport.
 """
@@ -244,7 +244,7 @@ class _Lowering:
         return places == {True}
 
     def _group(self, op: ExchangeOp | CollectiveOp) -> None:
-        if isinstance(op, CollectiveOp):
+        if isinstance(op, CollectiveOp) and op.collective is not CollectiveKind.ALLTOALLV:
             if self.transport is Transport.PEER:
                 self._refuse(op, "is a collective, which `peer` cannot move", "choose -D transport=nccl or mpi_cuda")
             elif not self._nccl_has(op):

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any
 from dagc.base.errors import Diagnostic, counted
 from dagc.base.source import Span
 from dagc.ir.enums import ElementType, Role
-from dagc.ir.program import Array, ExchangeOp, Message, Program, Region, Scalar, conditional_regions
+from dagc.ir.program import (
+    Array,
+    CollectiveKind,
+    CollectiveOp,
+    ExchangeOp,
+    Message,
+    Program,
+    Region,
+    Scalar,
+    conditional_regions,
+)
 from dagc.ir.sym import Number, Sym, UnboundName, Var, evaluate, free, show
 
 if TYPE_CHECKING:
@@ -228,6 +238,15 @@ class Matching:
             if isinstance(op, ExchangeOp):
                 for message in op.messages:
                     yield f"{op.name}.{message.label}" if message.label else op.name, message
+            elif isinstance(op, CollectiveOp) and op.collective is CollectiveKind.ALLTOALLV:
+                dst, src, send_counts, recv_counts = (a for a in op.args if isinstance(a, Region))
+                everyone = ""  # all ranks in order
+                yield (
+                    op.name,
+                    Message(
+                        "", src, everyone, send_counts.array, dst, everyone, recv_counts.array, op.when, span=op.span
+                    ),
+                )
 
     def _ends(
         self,
@@ -242,9 +261,16 @@ class Matching:
         region, peers, counts = message.end(send)
         whole = _elements(region, shapes, env)
         if isinstance(peers, str):
-            if counts is None or peers not in data or counts not in data:
+            if counts is None or (peers and peers not in data) or counts not in data:
                 return  # written by the program: not known here
-            pairs = [(int(p), int(c)) for p, c in zip(data[peers], data[counts], strict=False)]
+            if not peers and len(data[counts]) != self.ranks:
+                have = counted(len(data[counts]), "count")
+                self._add(
+                    f"rank {env['rank']} has {have} in `{counts}` for {name}, not one for each of {self.ranks} ranks"
+                )
+                return
+            ranks = data[peers] if peers else range(self.ranks)
+            pairs = [(int(p), int(c)) for p, c in zip(ranks, data[counts], strict=False)]
         elif whole is not None:
             pairs = [(int(_number(peers, env)), whole)]
         else:

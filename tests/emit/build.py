@@ -19,6 +19,7 @@ HALO = ROOT / "samples/halo3d/halo3d.dag"
 SINK = Path(__file__).parent / "data/sink.dag"
 RANKS = Path(__file__).parent / "data/ranks.dag"
 COLUMNS = Path(__file__).parent / "data/columns.dag"
+ALLTOALLV = Path(__file__).parent / "data/alltoallv.dag"
 
 
 def graph(path: Path, **defines: str) -> Graph:

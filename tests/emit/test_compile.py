@@ -13,7 +13,7 @@ from dagc.build.builder import build
 from dagc.build.toolchain import find_cmake, find_cxx, find_mpi, find_nccl, find_nvcc, require_mpi, require_nccl
 from dagc.emit import emit, why_no_driver
 from dagc.ir.plan import Target
-from tests.emit.build import COLUMNS, HALO, RANKS, ROOT, SINK, SPMV, plan, write
+from tests.emit.build import ALLTOALLV, COLUMNS, HALO, RANKS, ROOT, SINK, SPMV, plan, write
 from tests.emit.together import write_together
 
 GROUPS = ROOT / "tests/measure/data/groups.dag"
@@ -25,12 +25,13 @@ CASES += [(path, {"transport": t, "capture": "true"}) for path in (SPMV, HALO) f
 CASES += [
     (RANKS, {"transport": "mpi_cuda"}),
     (COLUMNS, {"transport": "mpi_cuda"}),
+    (ALLTOALLV, {"transport": "mpi_cuda"}),
     (RANKS, {"transport": "nccl", "capture": "true"}),
 ]
 CASES += [(GROUPS, {"transport": "nccl"}), (ROOT / "samples/polybench/gemm.dag", {})]
 # The others are compiled without a warning, and run, in tests/measure/test_compile.py, tests/emit/test_bench.py and
-# tests/emit/test_rank_ops.py.
-ON_HOST = [(path, choice) for path, choice in CASES if path not in (SPMV, HALO, SINK, RANKS, COLUMNS)]
+# tests/emit/test_ranks.py.
+ON_HOST = [(path, choice) for path, choice in CASES if path not in (SPMV, HALO, SINK, RANKS, COLUMNS, ALLTOALLV)]
 ON_HOST += [(SINK, LOWERINGS[1]), *((path, {"transport": "nccl", "capture": "true"}) for path in (SPMV, HALO))]
 
 needs_mpi = pytest.mark.skipif(find_mpi() is None, reason="needs an MPI")

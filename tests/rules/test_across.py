@@ -64,7 +64,7 @@ def test_a_rule_of_all_inputs_holds_on_those_left_out_and_is_said_to() -> None:
     assert all(one.others.worst > 0.15 for one in learned.left_out)
     text = render_across(learned)
     assert "on all inputs (rows=1000, rows=3000, rows=9000, rows=27000):\n       yl before post_send\n" in text
-    assert "rules hold on 4 of 4" in text
+    assert "hold on 4 of 4 inputs" in text
     assert claim_of(_input("new", _yl_first, rows=5000), learned).holds
     assert claim_of(_input("new", _yl_first, rows=60000), learned).holds
     assert "further outside" in claim_of(_input("new", _yl_first, rows=900_000), learned).reason
@@ -101,17 +101,17 @@ def test_a_claim_that_was_wrong_is_printed() -> None:
     """Nothing that is known of the odd input beforehand tells it from the others."""
     learned = across([*_sizes(_yl_first, 1000, 3000, 9000), _input("odd", _yl_last, rows=2000)])
     assert next(one for one in learned.left_out if one.name == "odd").claim.holds
-    assert "and 1 time wrongly." in render_across(learned)
+    assert ", 1 time wrongly." in render_across(learned)
 
 
 def test_noise_that_hides_a_loss_is_said_to() -> None:
     noisy = [_input(f"rows={rows}", _yl_first, 0.05, rows=rows) for rows in (1000, 3000, 9000)]
     learned = across(noisy)
     assert not any(one.claim.holds for one in learned.left_out)
-    assert "this is said of none of them" in render_across(learned)
+    assert "this is predicted for none of them" in render_across(learned)
     unknown = across([replace(one, noise=math.nan) for one in _sizes(_yl_first, 1000, 3000, 9000)])
     assert all("may hide a loss" in one.claim.reason for one in unknown.left_out)
-    assert "noise not known" in render_across(unknown)
+    assert "noise unknown" in render_across(unknown)
 
 
 def test_inputs_whose_orders_are_alike_teach_nothing() -> None:
@@ -120,7 +120,7 @@ def test_inputs_whose_orders_are_alike_teach_nothing() -> None:
     assert learned.groups == learned.left_out == ()
     text = render_across(learned)
     assert "No rules: fewer than two inputs have implementations that differ." in text
-    assert "Not learned from: rows=3000." in text
+    assert "Not used: rows=3000." in text
     assert json.loads(render_across(learned, "json"))["groups"] == []
     with pytest.raises(ValueError, match="the same name"):
         across([inputs[0], inputs[0]])

@@ -183,6 +183,12 @@ def test_orders_and_streams_are_all_those_of_the_unrolled_space_that_repeat(dag:
     assert {s for s in brute if repeats(s)} == {skeleton(unroll(folded, t)[1]) for t in Space(folded)}
 
 
+def test_iterations_that_differ_do_not_count_as_rounds() -> None:
+    """With `mpi_host` the first or the last step differs (docs/explanation/space.md)."""
+    folded = {(t, n): sample(JACOBI, transport=t, steps=n)[1] for t in ("mpi_host", "nccl") for n in (2, 3, 4)}
+    assert {key for key, graph in folded.items() if graph.folding} == {("mpi_host", 4), ("nccl", 3), ("nccl", 4)}
+
+
 def test_twenty_steps_are_counted_as_one() -> None:
     counts = {}
     for steps in (3, 20):

@@ -59,9 +59,19 @@ DIMS = _tuples(st.one_of(EXPRS, st.just(ast.Every())), 1, 2)
 
 # ---- items --------------------------------------------------------------------------------
 
+QUALIFIED = st.lists(NAMES, min_size=1, max_size=3).map("::".join)
+COMPARISONS = [op for op in ast.BinaryOp if op.value in ("==", "!=", "<", "<=", ">", ">=")]
+UNTILS = st.builds(ast.Until, REFS) | st.builds(ast.Until, REFS, st.sampled_from(COMPARISONS), REFS)
 CODE = st.one_of(
     st.builds(ast.Code, st.sampled_from(CodeLang), text=CODES),
-    st.builds(ast.Code, st.sampled_from(CodeLang), function=NAMES, file=STRINGS),
+    st.builds(
+        ast.Code,
+        st.sampled_from(CodeLang),
+        function=QUALIFIED,
+        file=STRINGS,
+        arguments=_tuples(REFS, 0, 2),
+    ),
+    st.builds(ast.Code, st.sampled_from(CodeLang), file=STRINGS),
 )
 LET = st.builds(ast.Let, DECL_NAMES, EXPRS)
 TUNE = st.builds(ast.Tune, DECL_NAMES, RANGES)
@@ -134,7 +144,7 @@ def _around(inner: st.SearchStrategy[ast.Item]) -> st.SearchStrategy[ast.Item]:
         st.builds(ast.Exchange, REFS, block),
         st.builds(ast.SubDag, NAMES, _tuples(FORMAL), block),
         st.builds(ast.MainDag, block),
-        st.builds(ast.MainDag, block, EXPRS, st.none() | REFS),
+        st.builds(ast.MainDag, block, EXPRS, st.none() | UNTILS),
     )
 
 

@@ -36,7 +36,7 @@ SPEEDS = (1.0, 2.0, 4.0)  # of the CPU: factors of the prior costs of a call
 SCALES, STEPS, SCALED_BY = (0.05, 1000.0), 3, 8  # of the work: range of factors, Newton steps, measurements used
 LEARNED_FROM = 200  # measurements from elsewhere: half of them the fastest
 SCALED_UP_TO = 13  # measurements; then the prior costs stay
-SUSPECTED = 10.0  # levels that a candidate with a suspected launch setting is expected to take more
+SUSPECTED = 10.0  # levels added to the expected time of a candidate with a suspected launch setting
 MOST = 400  # observations held by the process: the cost of one more grows with their number
 FASTEST = 250  # of them, the fastest; the others are drawn evenly from the rest
 
@@ -115,7 +115,7 @@ class Model:
         self._estimate = None
 
     def fail(self, candidate: Candidate) -> None:
-        """A candidate cannot be measured: each of its launch settings is suspected until one with it can."""
+        """Suspect each launch setting of a failed candidate, until a candidate with it can be measured."""
         self.pool.suspect(candidate)
         self._estimate = None
 
@@ -199,8 +199,8 @@ class Model:
         return paths * (self.pool.spread(self._centre) / self._level), self._expected(simulated, paths)
 
     def _expected(self, simulated: Array, paths: Array) -> Array:
-        """What the process takes times to deviate from: those of the prior costs along the paths; with launch settings
-        those of the fitted costs, which may be far from their prior, and of which times are no linear function."""
+        """The reference of the process: times of the prior costs along the paths; with launch settings, times of the
+        fitted costs, which may be far from their prior and on which times do not depend linearly."""
         return simulated if self.pool.has_settings else np.asarray(paths @ self._prior)
 
     def _due(self) -> bool:
@@ -223,13 +223,13 @@ class Model:
             self._precision_root = self._root_of_precision(rows)
 
     def _root_of_precision(self, rows: Numbers) -> Array:
-        """Root of the inverse covariance of the fitted costs, where these are what explains the measurements."""
+        """Root of the inverse covariance of the fitted costs."""
         deviation = math.hypot(2 * NOISE, self._process.signal) * self._level
         table = self.pool.paths(self._costs, rows)[1] / deviation
         return np.asarray(np.linalg.cholesky(table.T @ table + np.diag(self.pool.spread(self._centre) ** -2.0)))
 
     def improved(self, candidates: Sequence[Candidate], random: Random) -> list[Candidate]:
-        """The candidates with the launch settings that are fastest for a draw of the costs; empty without settings."""
+        """The candidates with the launch settings that are fastest in a draw of the costs; empty without settings."""
         if not self.pool.has_settings:
             return []
         drawn = np.array([random.gauss(0, 1) for _ in self._costs])

@@ -1,8 +1,8 @@
-"""What an op takes under each of its launch settings: a level, times what a model says, times what the model misses.
+"""The time of an op under each of its launch settings: a level, times the prediction of a model, times its error.
 
-The level is a cost of the simulation like any other. The logarithm of what is missed is a Gaussian process over the
-settings, alike for those that are a few steps of their tunables apart; it is written as independent numbers
-(`Factor.root`), so that the fit and the process over candidates (`dagc.lab.model.process`) treat them as more costs.
+The level is a cost of the simulation like any other. The logarithm of the error is a Gaussian process over the
+settings, correlated for settings that are a few steps of their tunables apart. It is expressed by independent normal
+numbers (`Factor.root`), which the fit and the process over candidates (`dagc.lab.model.process`) treat as more costs.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[np.float64]]
 
-PARTS = 40  # independent numbers, at most, that stand for what is missed of one op
-FAILED = 4.0  # times the slowest: what a setting is expected to take that cannot be launched
-MOST = 4.0  # of the logarithm of what is missed
+PARTS = 40  # maximal number of independent numbers for the error of one op
+FAILED = 4.0  # expected time of a setting that cannot be launched, relative to the slowest one
+MOST = 4.0  # limit on the logarithm of the error
 
 
 @dataclass(frozen=True, slots=True)
 class Factor:
     """The settings of one op.
 
-    level    number of the cost that is its level: the time under the first setting
-    first    where the independent numbers begin in the vector of all parameters
-    ratios   shape (settings,): what the model says of each, relative to the first
-    root     shape (settings, parts): times independent normal numbers, the logarithm of what is missed
+    level    index of the cost that is its level: the time under the first setting
+    first    index of the first independent number in the vector of all parameters
+    ratios   shape (settings,): prediction of the model for each, relative to the first
+    root     shape (settings, parts): multiplied by the independent normal numbers, the logarithm of the error
     """
 
     level: int
@@ -45,7 +45,7 @@ class Factor:
         return slice(self.first, self.first + self.root.shape[1])
 
     def relative(self, parameters: Array) -> Array:
-        """What each setting takes, over the level."""
+        """The time of each setting, relative to the level."""
         import numpy as np
 
         return np.asarray(self.ratios * np.exp(np.clip(self.root @ parameters[self.parts], -MOST, MOST)))
@@ -63,7 +63,7 @@ class Factor:
         values, vectors = np.linalg.eigh(alike)
         largest = np.argsort(-values, kind="stable")[:PARTS]
         root = vectors[:, largest] * np.sqrt(np.maximum(values[largest], 0.0))
-        # The signs of eigenvectors are the library's choice.
+        # The signs of eigenvectors differ between libraries.
         root = root * np.where(root[np.abs(root).argmax(axis=0), np.arange(root.shape[1])] < 0, -1.0, 1.0)
         deviation = np.array(site.doubts) if site.doubts else np.full(len(known), MISSED if site.prior else UNKNOWN)
         return cls(level, first, site.settings, known / known[0], np.round(deviation[:, None] * root, 9))

@@ -1,4 +1,4 @@
-"""The candidates that the model knows, their features, and the simulation of them."""
+"""The candidates of the model, their features, and their simulation."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 ROUNDS = 3  # simulated rounds of a loop: nothing precedes the first one
-TIMED_SPREAD = 0.15  # relative standard deviation of a cost that was timed alone: in a program it may differ
-MOST_PAIRS = 128 * 127 // 2  # of ops that are features: all of a program with up to 128 ops
+TIMED_SPREAD = 0.15  # relative standard deviation in a program of a cost that was timed alone
+MOST_PAIRS = 128 * 127 // 2  # pairs of ops that are features: all pairs in a program with up to 128 ops
 _ABSENT = 1 << 20  # position of an op that a candidate does not have
 _CONFIGURATION = 4  # bits that differ with the configuration
 
@@ -32,8 +32,8 @@ _CONFIGURATION = 4  # bits that differ with the configuration
 class Pool:
     """Candidates in rows, each with its program for the simulation.
 
-    Parameters of the simulation are the costs (`Costs.prior`), then what the models of launch settings miss
-    (`Factor.root`): independent normal numbers.
+    Parameters of the simulation are the costs (`Costs.prior`), then the independent normal numbers of the errors of the
+    models of launch settings (`Factor.root`).
     """
 
     def __init__(self, spaces: Sequence[ConfiguredSpace]) -> None:
@@ -85,7 +85,7 @@ class Pool:
 
     @property
     def prior(self) -> Array:
-        """Of each parameter, before anything is measured; in microseconds, or 0 for what is missed."""
+        """The prior mean of each parameter: microseconds for costs, 0 for errors of models."""
         import numpy as np
 
         size = self._factors[-1].parts.stop if self._factors else len(self.costs.prior)
@@ -102,14 +102,14 @@ class Pool:
 
     @property
     def heavy(self) -> Bools | None:
-        """Which parameters may be far from their prior: with launch settings the costs, since how an op depends on its
-        settings would otherwise be bent to explain a level that is wrong. None: none of them."""
+        """Which parameters may be far from their prior: the costs if there are launch settings, since a wrong level
+        would otherwise distort the dependence of an op on its settings. None: none of them."""
         import numpy as np
 
         return np.arange(len(self.prior)) < len(self.costs.prior) if self.has_settings else None
 
     def above(self, parameters: Array, prior: Array) -> Array:
-        """The parameters with all costs above 0."""
+        """The parameters with all costs clipped above 0."""
         import numpy as np
 
         costs = np.arange(len(prior)) < len(self.costs.prior)
@@ -117,24 +117,24 @@ class Pool:
 
     @property
     def timed(self) -> Bools:
-        """Which parameters were measured alone."""
+        """Which parameters were timed alone."""
         import numpy as np
 
         return np.isin(np.arange(len(self.prior)), list(self.costs.timed))
 
     def work(self) -> list[bool]:
-        """Which parameters grow with the size of the problem."""
+        """Which parameters grow with the problem size."""
         return self.costs.work() + [False] * (len(self.prior) - len(self.costs.prior))
 
     def times(self, parameters: Array, rows: Any = slice(None)) -> Array:
-        """What each row takes under these parameters, in microseconds."""
+        """The time of each row under these parameters, in microseconds."""
         own = self._own(parameters, self._choice[rows])
         return self.batch.times(parameters[: len(self.costs.prior)], rows, own)
 
     def paths(self, parameters: Array, rows: Numbers) -> tuple[Array, Array]:
-        """The same, and its derivatives by the parameters: shapes (rows,), (rows, parameters).
+        """The times of rows and their derivatives by the parameters: shapes (rows,), (rows, parameters).
 
-        Without launch settings the product of the second with the parameters is the first.
+        Without launch settings, the product of the second with the parameters is the first.
         """
         import numpy as np
 
@@ -150,7 +150,7 @@ class Pool:
         return times, table
 
     def _own(self, parameters: Array, choice: Numbers) -> dict[int, Array]:
-        """What the ops with launch settings take in each row, by the number of the cost."""
+        """The times of the ops with launch settings in each row, by the index of the cost."""
         import numpy as np
 
         out: dict[int, Array] = {}
@@ -161,16 +161,16 @@ class Pool:
         return out
 
     def suspect(self, candidate: Candidate) -> None:
-        """A candidate failed, perhaps for one of its launch settings; those with which another did not are cleared."""
+        """Suspect the launch settings of a failed candidate, except those with which another one did not fail."""
         self._suspects.update(zip(self._factor_of[candidate.space], candidate.settings, strict=True))
 
     def clear(self, candidate: Candidate) -> None:
-        """None of the launch settings of a candidate is to blame for a failure."""
+        """Clear the launch settings of a candidate that did not fail."""
         self._cleared.update(zip(self._factor_of[candidate.space], candidate.settings, strict=True))
 
     @property
     def suspected(self) -> Array:
-        """Per row: how many of its launch settings only failed so far."""
+        """Per row, the number of its suspected launch settings."""
         import numpy as np
 
         out = np.zeros(len(self))
@@ -243,7 +243,7 @@ class Pool:
         return np.concatenate(parts, axis=1).astype(np.float32)
 
     def _reached(self, candidates: Sequence[Candidate]) -> Any:
-        """Which launch parameters are at least how large: shape (candidates, steps)."""
+        """Whether each launch parameter is at least each of its values: shape (candidates, steps)."""
         import numpy as np
 
         out = np.zeros((len(candidates), len(self._steps)), dtype=bool)

@@ -29,12 +29,12 @@ def render_across(learned: AcrossRules, form: str = "text", objective: Objective
 
 def _loss(loss: Loss) -> str:
     if not loss.followers:
-        return "no measured implementation follows them"
+        return "no measured implementation follows the rules"
     return f"{percent(loss.median)} ({percent(loss.worst)}) of {loss.followers}"
 
 
 def _too_much(loss: Loss) -> str:
-    return "" if loss.small else ", too much: they do not hold here"
+    return "" if loss.small else ", too large: the rules do not hold here"
 
 
 def _verdict(one: LeftOut) -> str:
@@ -44,7 +44,7 @@ def _verdict(one: LeftOut) -> str:
 
 
 def _claim(one: LeftOut) -> str:
-    return "would hold" if one.claim.holds else f"not known: {one.claim.reason}"
+    return "holds" if one.claim.holds else f"unknown: {one.claim.reason}"
 
 
 def _where(group: Group, several: bool) -> str:
@@ -52,13 +52,13 @@ def _where(group: Group, several: bool) -> str:
     if not several:
         return f"on all inputs ({named})"
     if group.condition is None:
-        return f"on {named} (told from the others by no parameter, size or machine)"
+        return f"on {named} (no parameter, size or machine distinguishes it)"
     tested = "" if len(group.inputs) > 1 else "; one input, so this condition is not tested"
     return f"where {group.condition.text} ({named}{tested})"
 
 
 def _noise(given: Input) -> str:
-    return "not known" if math.isnan(given.floor) else percent(given.floor)
+    return "unknown" if math.isnan(given.floor) else percent(given.floor)
 
 
 def _common(learned: AcrossRules) -> list[tuple[str, Value]]:
@@ -70,8 +70,8 @@ def _common(learned: AcrossRules) -> list[tuple[str, Value]]:
 def _reasons(learned: AcrossRules) -> Iterable[str]:
     if learned.alike:
         yield (
-            f"Not learned from: {', '.join(learned.alike)}. The differences between the implementations are no larger"
-            " there than by chance."
+            f"Not used: {', '.join(learned.alike)}. The differences between the implementations there are no larger"
+            " than by chance."
         )
     if not learned.groups:
         yield "No rules: fewer than two inputs have implementations that differ."
@@ -81,16 +81,16 @@ def _about(learned: AcrossRules) -> Iterable[str]:
     held = sum(one.loss.small for one in learned.left_out)
     count = len(learned.left_out)
     yield (
-        f"Learned without each input in turn, rules hold on {held} of {count}: the loss of those that follow them is at"
-        f" most {100 * LOSS:.0f} % (median) and {100 * WORST:.0f} % (95th percentile)."
+        f"Rules learned without the input hold on {held} of {count} inputs: the loss of their followers is at most"
+        f" {100 * LOSS:.0f} % (median) and {100 * WORST:.0f} % (95th percentile)."
     )
     wrong = sum(one.claim.holds and not one.loss.small for one in learned.left_out)
     claimed = sum(one.claim.holds for one in learned.left_out)
     if claimed:
         wrongly = f"{counted(wrong, 'time')} wrongly"
-        yield f"Before its times are looked at, this is said of {claimed} of {count}, and {wrongly}."
+        yield f"Without its times, this is predicted for {claimed} of {count}, {wrongly}."
     else:
-        yield "Before its times are looked at, this is said of none of them."
+        yield "Without its times, this is predicted for none of them."
 
 
 # ---- text -----------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ def _lines(learned: AcrossRules, objective: Objective) -> Iterable[str]:
             f"  {one.name:{width}}  {counted(len(one.samples), 'implementation')}, best {objective.scaled(one.best)},"
             f" noise {_noise(one)}{'; ' if facts else ''}{facts}"
         )
-    yield "  of all: " + " ".join(f"{name}={shown(value)}" for name, value in common)
+    yield "  common: " + " ".join(f"{name}={shown(value)}" for name, value in common)
     yield from _reasons(learned)
     for group in learned.groups:
         yield from ("", f"{_where(group, len(learned.groups) > 1)}:")
@@ -116,11 +116,11 @@ def _lines(learned: AcrossRules, objective: Objective) -> Iterable[str]:
         for name, loss in zip(group.inputs, group.losses, strict=True):
             yield f"       [{name}: loss {_loss(loss)}{_too_much(loss)}]"
     if learned.left_out:
-        yield from ("", "Each input left out: what is said of it before, and the loss of rules learned without it,")
-        yield "median (95th percentile), beside that of all its implementations"
+        yield from ("", "Leave-one-out: the loss of rules learned without the input, median (95th percentile), that of")
+        yield "all its implementations, and the prediction without its times"
         for out in learned.left_out:
             losses = f"{_loss(out.loss)}, all: {_loss(out.others)}"
-            yield f"  {out.name:{width}}  {losses}  {_verdict(out)}; before: {_claim(out)}"
+            yield f"  {out.name:{width}}  {losses}  {_verdict(out)}; predicted: {_claim(out)}"
         yield from _about(learned)
 
 
@@ -143,8 +143,8 @@ def _markdown(learned: AcrossRules, objective: Objective) -> Iterable[str]:
         for name, loss in zip(group.inputs, group.losses, strict=True):
             yield f"| {cell(name)} | {_loss(loss)}{_too_much(loss)} |"
     if learned.left_out:
-        yield from ("", "### Each input left out", "")
-        yield from ("| input | said before | loss of the followers | loss of all | |", "|---|---|---|---|---|")
+        yield from ("", "### Leave-one-out", "")
+        yield from ("| input | prediction | loss of the followers | loss of all | |", "|---|---|---|---|---|")
         for out in learned.left_out:
             losses = f"{_loss(out.loss)} | {_loss(out.others)}"
             yield f"| {cell(out.name)} | {cell(_claim(out))} | {losses} | {_verdict(out)} |"

@@ -55,7 +55,7 @@ inline void check_peer(std::int64_t peer, int ranks, const char* what) {
 
 inline void check_peers(const Peers& peers, std::int64_t buffer, int ranks, const char* what) {
   for (std::int64_t i = 0; i < peers.n; ++i) {
-    check_peer(peers.ranks[i], ranks, what);
+    check_peer(peers.rank(i), ranks, what);
     if (peers.counts[i] < 0) fail(exit_run_failed, std::string(what) + ": a count is negative: " + std::to_string(peers.counts[i]));
   }
   check_size(buffer, peers.total(), what);

@@ -32,11 +32,11 @@ class Matching {
   }
   template <class T>
   void sends(int message, const T* base, std::int64_t start, const Peers& peers) {
-    for (std::int64_t i = 0; i < peers.n; ++i) send(message, base, start, peers.counts[i], peers.ranks[i]);
+    for (std::int64_t i = 0; i < peers.n; ++i) send(message, base, start, peers.counts[i], peers.rank(i));
   }
   template <class T>
   void recvs(int message, const T* base, std::int64_t start, const Peers& peers) {
-    for (std::int64_t i = 0; i < peers.n; ++i) recv(message, base, start, peers.counts[i], peers.ranks[i]);
+    for (std::int64_t i = 0; i < peers.n; ++i) recv(message, base, start, peers.counts[i], peers.rank(i));
   }
 
   // Collective. Fails on all ranks if messages of any two of them do not match.

@@ -118,17 +118,20 @@ MPI_Datatype mpi_type() {
   }
 }
 
-// The counts form of a message: `n` peers, with `counts[i]` elements for or from `ranks[i]`, one after the other.
+// The counts form of a message: `n` peers, with `counts[i]` elements for or from `ranks[i]`, one after the other. Without
+// `ranks` (null), from rank 0 on: an alltoallv.
 struct Peers {
   const std::int32_t* ranks;
   const std::int32_t* counts;
   std::int64_t n;
 
+  int rank(std::int64_t i) const { return ranks ? ranks[i] : static_cast<int>(i); }
+
   // Elements of all of them together; the least size of the buffer.
   std::int64_t total() const {
     std::int64_t sum = 0;
     for (std::int64_t i = 0; i < n; ++i)
-      if (ranks[i] >= 0) sum += counts[i];
+      if (rank(i) >= 0) sum += counts[i];
     return sum;
   }
 };
@@ -215,9 +218,13 @@ class Requests {
 
   std::size_t size() const { return requests_.size(); }
 
+  // Numbers that MPI reads until the wait.
+  std::vector<std::int32_t>& numbers() { return numbers_; }
+
  private:
   std::vector<MPI_Request> requests_;
   tsan::InFlight in_flight_;
+  std::vector<std::int32_t> numbers_;
   SelfCopies* self_ = nullptr;
   bool copied_ = false;
 };
@@ -271,8 +278,8 @@ template <class T>
 void post_sends(Requests& requests, const T* data, const Peers& to, int tag, MPI_Comm comm) {
   std::int64_t offset = 0;
   for (std::int64_t i = 0; i < to.n; ++i) {
-    post_send(requests, data + offset, to.counts[i], to.ranks[i], tag, comm);
-    if (to.ranks[i] >= 0) offset += to.counts[i];
+    post_send(requests, data + offset, to.counts[i], to.rank(i), tag, comm);
+    if (to.rank(i) >= 0) offset += to.counts[i];
   }
 }
 
@@ -280,8 +287,8 @@ template <class T>
 void post_recvs(Requests& requests, T* data, const Peers& from, int tag, MPI_Comm comm) {
   std::int64_t offset = 0;
   for (std::int64_t i = 0; i < from.n; ++i) {
-    post_recv(requests, data + offset, from.counts[i], from.ranks[i], tag, comm);
-    if (from.ranks[i] >= 0) offset += from.counts[i];
+    post_recv(requests, data + offset, from.counts[i], from.rank(i), tag, comm);
+    if (from.rank(i) >= 0) offset += from.counts[i];
   }
 }
 
@@ -310,14 +317,34 @@ void post_bcast(Requests& requests, T* data, std::int64_t count, int root, int r
   DAGC_MPI(MPI_Ibcast(data, int_count(count), mpi_type<T>(), root, comm, request));
 }
 
-// `send_bytes` and `recv_bytes` are the lengths of the buffers; counts and displacements in elements, one per rank.
+// Elements from all ranks and to all ranks, in the order of the ranks. `tag`: of the part for this rank itself, where it is
+// copied beside MPI.
 template <class T>
-void post_alltoallv(Requests& requests, T* dst, const std::int32_t* recv_counts, const std::int32_t* recv_displacements,
-                    std::size_t recv_bytes, const T* src, const std::int32_t* send_counts,
-                    const std::int32_t* send_displacements, std::size_t send_bytes, MPI_Comm comm) {
-  MPI_Request* request = requests.add(src, send_bytes, dst, recv_bytes);
-  DAGC_MPI(MPI_Ialltoallv(src, send_counts, send_displacements, mpi_type<T>(), dst, recv_counts, recv_displacements,
-                          mpi_type<T>(), comm, request));
+void post_alltoallv(Requests& requests, T* dst, const Peers& from, const T* src, const Peers& to, int rank, int tag,
+                    MPI_Comm comm) {
+  const std::size_t n = static_cast<std::size_t>(to.n), mine = static_cast<std::size_t>(rank);
+  const auto bytes = [](std::int64_t count) { return static_cast<std::size_t>(count) * sizeof(T); };
+  std::vector<std::int32_t>& numbers = requests.numbers();
+  numbers.assign(4 * n, 0);
+  std::int32_t* const counts[2] = {&numbers[0], &numbers[2 * n]};
+  std::int32_t* const places[2] = {&numbers[n], &numbers[3 * n]};
+  int end = 0;
+  for (const Peers* side : {&to, &from}) {
+    std::int64_t place = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      counts[end][i] = side->counts[i];
+      places[end][i] = int_count(place);
+      place += side->counts[i];
+    }
+    ++end;
+  }
+  if (SelfCopies* self = requests.copies(rank)) {
+    self->send(src + places[0][mine], bytes(counts[0][mine]), tag);
+    self->receive(dst + places[1][mine], bytes(counts[1][mine]), tag);
+    counts[0][mine] = counts[1][mine] = 0;
+  }
+  MPI_Request* request = requests.add(src, bytes(to.total()), dst, bytes(from.total()));
+  DAGC_MPI(MPI_Ialltoallv(src, counts[0], places[0], mpi_type<T>(), dst, counts[1], places[1], mpi_type<T>(), comm, request));
 }
 
 // What all ranks say of a condition; the run fails if they differ. `what`: the condition, for the message.

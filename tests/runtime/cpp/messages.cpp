@@ -93,8 +93,8 @@ void collectives() {
   std::iota(places.begin(), places.end(), 0);
   std::vector<std::int64_t> out(places.begin(), places.end()), in(out.size());
   for (auto& o : out) o += 100 * rank;
-  dagc::post_alltoallv(requests, in.data(), counts.data(), places.data(), in.size() * 8, out.data(), counts.data(),
-                       places.data(), out.size() * 8, comm);
+  const dagc::Peers everyone{nullptr, counts.data(), ranks};
+  dagc::post_alltoallv(requests, in.data(), everyone, out.data(), everyone, rank, 0, comm);
   dagc::wait_all(requests);
   for (int p = 0; p < ranks; ++p) expect(in[static_cast<std::size_t>(p)] == 100 * p + rank, "alltoallv");
   dagc::post_barrier(requests, comm);

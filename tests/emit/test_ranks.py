@@ -1,15 +1,18 @@
-"""Ops that only some ranks run: `if` on a per-rank value; messages of slices that are not contiguous."""
+"""What ranks do differently: ops that only some run, messages of slices that are not contiguous, alltoallv."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 
+from dagc import api
 from dagc.base.errors import ProgramError
 from dagc.base.source import Source
-from dagc.build.toolchain import find_cxx, find_mpi
+from dagc.build.builder import build
+from dagc.build.toolchain import find_cxx, find_mpi, require_mpi
 from dagc.emit import table_line
 from dagc.ir.plan import Plan, Target
 from dagc.ir.program import ExchangeOp, KernelOp
@@ -19,7 +22,7 @@ from dagc.lang.lower import lower, parse_with_includes
 from dagc.measure.launch import launch
 from dagc.setup import run_setup
 from dagc.space import Space
-from tests.emit.build import COLUMNS, RANKS, graph, graph_of, plan
+from tests.emit.build import ALLTOALLV, COLUMNS, RANKS, graph, graph_of, plan
 from tests.emit.together import build_together
 
 mpi = find_mpi()
@@ -27,7 +30,7 @@ pytestmark = pytest.mark.mpi
 can_run = pytest.mark.skipif(
     mpi is None or mpi.mpiexec is None or find_cxx() is None, reason="needs an MPI and a C++ compiler"
 )
-PROGRAMS = (RANKS, COLUMNS)
+PROGRAMS = (RANKS, COLUMNS, ALLTOALLV)
 LOWERINGS = {
     "mpi_host": {},
     "staging": {"staging": "ops"},
@@ -133,3 +136,46 @@ def test_columns_apart_need_no_order() -> None:
     )
     edges = {(closer.ops[u].name, closer.ops[v].name) for u, v in closer.completion}
     assert ("halo.west.unpack", "halo.east.unpack") in edges
+
+
+# ---- alltoallv --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("counts = counts + (rank == 1)", "rank 0 sends 2 elements to rank 1 in all, which expects 3 elements"),
+        ("counts = counts[: 3 - rank]", "rank 1 has 2 counts in `to_all` for all, not one for each of 3 ranks"),
+    ],
+)
+def test_counts_that_do_not_match_are_an_error_before_anything_runs(tmp_path: Path, line: str, message: str) -> None:
+    text = ALLTOALLV.read_text().replace("i32[ranks]", "i32[*]").split("verify")[0]
+    setup = (ALLTOALLV.parent / "alltoallv.py").read_text().replace("    n = int", f"    {line}\n    n = int", 1)
+    (tmp_path / "alltoallv.dag").write_text(text)
+    (tmp_path / "alltoallv.py").write_text(setup)
+    program = lower(parse_with_includes(Source(str(tmp_path / "alltoallv.dag"), text)))
+    with pytest.raises(ProgramError) as info:
+        run_setup(program, tmp_path, 3, 1, tmp_path / "data")
+    assert message in str(info.value)
+
+
+@can_run
+@pytest.mark.slow
+def test_alltoallv_in_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It compares the counts of all ranks when it is created."""
+    monkeypatch.setenv("DAGC_CXXFLAGS", "-O0 -Werror")
+    api.compile(ALLTOALLV, tmp_path / "out", target="host", form="library")
+    run_setup(graph(ALLTOALLV).program, ALLTOALLV.parent, 3, 1, tmp_path / "data")
+    folder = tmp_path / "out"
+    example = build(
+        [folder / "example/main.cpp"], tmp_path / "example", mpi=require_mpi(), libraries=("alltoallv",),
+        include=(folder / "include", folder / "src/include"),
+        flags=(f"-L{folder / 'lib'}", f"-Wl,-rpath,{folder / 'lib'}"),
+    )  # fmt: skip
+    done = launch([example, tmp_path / "data", "1"], 3, timeout=60)
+    assert done.stdout.startswith("alltoallv: right"), done.stderr
+    file = tmp_path / "data/rank-0001/to_all.npy"
+    np.save(file, np.load(file)[::-1].copy())
+    done = launch([example, tmp_path / "data", "1"], 3, timeout=60)
+    assert done.returncode != 0
+    assert "`all`" in done.stderr
