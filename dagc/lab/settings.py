@@ -24,7 +24,7 @@ MISSED = 0.25  # standard deviation of the error of a performance model, in natu
 UNKNOWN = 0.8  # the same without a model
 SCALE = 5.0  # standard deviation of the common scale of all times, which no model predicts
 NOISE = 0.02  # relative standard deviation of a measured time
-IN_PLACE = 0.08  # the same, of what an op takes in its program beside what it takes alone
+IN_PLACE = 0.03  # the same, of what an op takes in its program beside what it takes alone
 LENGTH = 0.3  # correlation length of the error, as a share of the steps of the tunables
 
 

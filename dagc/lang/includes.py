@@ -247,7 +247,18 @@ class _Reader:
                     self._add(name, path, written, source or Source(str(path), ""), span)
                     found = True
                     break
+            else:
+                kept = self._kept(written)
+                if kept is not None:  # found with -I when the text was kept
+                    self._add(posixpath.normpath(f"{_FOUND}/{written}"), kept, written, source or Source("", ""), span)
+                    found = True
         return found
+
+    def _kept(self, written: str) -> Path | None:
+        """The only one of the kept texts whose path ends so."""
+        parts = Path(written).parts
+        paths = [p for p in map(Path, self.texts or ()) if p.parts[-len(parts) :] == parts]
+        return paths[0] if len(paths) == 1 else None
 
     def _places(self, beside: Path, folder: str, quoted: bool) -> Iterator[tuple[Path, str]]:
         """Folders in which a compiler looks for a header, with their names."""

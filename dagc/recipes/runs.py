@@ -96,7 +96,10 @@ def configured(text: ProgramText, options: ExploreOptions, gpus: bool) -> tuple[
     return program, list(found), notes
 
 
-LIBRARIES = 32  # that decisions which nobody named may lead to: each is compiled before the search
+# Programs that decisions which nobody named may lead to: each is compiled before the search, which must not take longer
+# than the search itself.
+MOST_PROGRAMS = 32
+PROGRAMS_A_CORE = 4
 
 
 def with_automatic(
@@ -105,20 +108,22 @@ def with_automatic(
     """The decisions to search, with those that a search opens by itself, and a note on the others.
 
     These are the variants of kernels, staging, and choices that change no edge and cannot be made at run time, in this
-    order, as long as at most LIBRARIES are to be compiled. `closed`: names that the user has fixed or opened.
+    order, as long as no more programs are to be compiled than MOST_PROGRAMS, and PROGRAMS_A_CORE on each core.
+    `closed`: names that the user has fixed or opened.
     """
     out = dict(values)
     left: list[str] = []
+    most = min(MOST_PROGRAMS, PROGRAMS_A_CORE * compilers())
     for names in _automatic(program, closed):
         more = {d.name: d.values for d in program.decisions if d.name in names}
         compiled = {n: v for n, v in (out | more).items() if n != "capture"}
-        if len(combinations(compiled)) > LIBRARIES:
+        if len(combinations(compiled)) > most:
             left += more
         else:
             out |= more
     order = {d.name: i for i, d in enumerate(program.decisions)}
     sorted_ = sorted(out, key=lambda n: order.get(n, len(order)))
-    notes = [f"not searched, since more than {LIBRARIES} programs would be compiled: {', '.join(left)} (--open)"]
+    notes = [f"not searched, since more than {most} programs would be compiled: {', '.join(left)} (--open)"]
     return {n: out[n] for n in sorted_}, notes if left else []
 
 

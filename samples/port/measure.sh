@@ -46,7 +46,7 @@ $dagc explore "$here/overlap.dag" "${common[@]}" --transport "${transports// /,}
   -o "$work/overlap.db" >"$work/explore.txt"
 $dagc best "$work/overlap.db" --force --quiet -o "$work/best" >"$work/best.txt"
 data=$work/overlap-${transports%% *}/data-$ranks
-$mpiexec -n "$ranks" "$work/best/bench" --data "$data" --json "$work/best.json"
+$mpiexec -n "$ranks" "$work/best/bench" --data "$data" --json "$work/best.json" >"$work/best-run.txt"
 row "overlap.dag, the best of the search" "$(${PYTHON:-python3} -c "import json, statistics
 print(statistics.median(json.load(open('$work/best.json'))['time']['seconds']) * 1e6 / $steps)")"
 cat "$work/best.txt"

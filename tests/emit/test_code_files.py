@@ -145,6 +145,10 @@ def test_a_header_of_a_folder_given_with_i(copied: Path, monkeypatch: pytest.Mon
     found = program_of(copied)
     assert "_I/grid.cuh" in [f.name for f in found.files]
     assert "_I" in found.folders
+    monkeypatch.delenv("DAGC_INCLUDE")  # a plan has the texts, wherever they were found
+    again = program_of(copied, {path: source.text for path, source in found.sources.items()})
+    assert (again.files, set(again.folders)) == (found.files, set(found.folders))
+    monkeypatch.setenv("DAGC_INCLUDE", str(copied.parent.parent / "inc"))
     heat = copied.parent / "heat.cu"
     heat.write_text(heat.read_text().replace('"grid.cuh"', '"../inc/grid.cuh"'))
     names = [f.name for f in program_of(copied).files]
