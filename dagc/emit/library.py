@@ -227,7 +227,8 @@ def _library_view(
     given = [n for n, a in arrays.items() if a.role is not None]
     names = _interface_names(layout)
     fortran = Names(())
-    sizes = tuple(_size(layout, s, v, names, fortran) for s, v in zip(plan.program.scalars, program.values, strict=True))
+    values = zip(plan.program.scalars, program.values, strict=True)
+    sizes = tuple(_size(layout, scalar, view, names, fortran) for scalar, view in values)
     fortran = Names(())
     arguments = tuple(_argument(layout, arrays[n], views[n], names, fortran) for n in given)
     own = tuple(views[n] for n, a in arrays.items() if a.role is None)
@@ -259,9 +260,7 @@ def _size(layout: Layout, scalar: Scalar, view: ValueView, names: dict[str, str]
     )  # fmt: skip
 
 
-def _argument(
-    layout: Layout, array: Array, view: ArrayView, names: dict[str, str], fortran: Names
-) -> ArgumentView:
+def _argument(layout: Layout, array: Array, view: ArrayView, names: dict[str, str], fortran: Names) -> ArgumentView:
     name = names[array.name]
     dims = ", ".join("*" if d is None else show(d) for d in array.dims)
     constant = array.role in (Role.CONST, Role.IN)

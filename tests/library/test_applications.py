@@ -13,6 +13,7 @@ import pytest
 
 from dagc import api
 from dagc.base.errors import UsageError
+from dagc.base.resources import resource
 from dagc.build.builder import build
 from dagc.build.mpi import thread_sanitizer_environment
 from dagc.build.toolchain import find_cmake, require_cxx, require_mpi
@@ -102,6 +103,20 @@ def test_pkg_config(libraries: Libraries) -> None:
     for folder in (libraries.spmv, libraries.heat):
         assert f"-I{folder}/include" in done.stdout
         assert f"-L{folder}/lib -l{folder.name}" in done.stdout.replace(f" -Wl,-rpath,{folder}/lib", "")
+
+
+@pytest.mark.skipif(not Path("/usr/local/cuda/include/nvtx3").exists(), reason="the headers of NVTX are not installed")
+def test_ranges_for_profilers(tmp_path: Path) -> None:
+    """With DAGC_NVTX each op is a range, which ends where the next begins. The header calls what a profiler injects."""
+    ops, profiler = tmp_path / "ops", tmp_path / "profiler.so"
+    words = [str(require_cxx().path), "-std=c++17", "-O0", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+    words += [f"-I{resource('templates/runtime')}", "-isystem", "/usr/local/cuda/include"]
+    words.append(str(HERE / "ranges.cpp"))
+    subprocess.run([*words, "-o", str(ops), "-ldl"], check=True)
+    subprocess.run([*words, "-DPROFILER", "-shared", "-fPIC", "-o", str(profiler)], check=True)
+    environment = {**os.environ, "NVTX_INJECTION64_PATH": str(profiler)}
+    done = subprocess.run([ops], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["push:a", "pop", "push:b", "pop"]
 
 
 def test_only_the_interface_is_visible(libraries: Libraries) -> None:
