@@ -182,21 +182,7 @@ def emit_library(plan: Plan, name: str, enqueued: Traversal | str) -> dict[str, 
         "cuda": plan.target is Target.CUDA,
         "version": __version__,
     }
-    end = "cu" if plan.target is Target.CUDA else "cpp"
-    sources = {
-        f"src/{name}.{end}": tidy(render("library/library.cpp.j2", iteration=iteration, **common)),
-        "src/kernels.cu": number_lines(
-            render("bench/kernels.cu.j2", kernels=functions.view(), **common).rstrip() + "\n"
-        ),
-        "src/program.hpp": tidy(render("library/program.hpp.j2", **common)),
-        "src/iteration.hpp": tidy(render("bench/iteration.hpp.j2", iteration=iteration, **common)),
-    }
-    sources |= {
-        f"src/{u.source}": number_lines(tidy(render("bench/unit.cpp.j2", unit=u, **common))) for u in functions.units
-    }
-    sources |= {f"src/{file}": text for file, text in code_files(plan).items()}
-    if plan.chooser is not None:
-        sources["src/chooser.h"] = plan.chooser.source
+    sources = _sources(plan, name, functions, iteration, common)
     example = tidy(render("library/example.cpp.j2", **common))
     headers = {
         f"src/include/{header}": path.read_text(encoding="utf-8")
@@ -217,6 +203,23 @@ def emit_library(plan: Plan, name: str, enqueued: Traversal | str) -> dict[str, 
         "traversal.txt": traversal_text(plan.traversal, plan.graph) + "\n",
         **headers,
     }
+
+
+def _sources(
+    plan: Plan, name: str, functions: Functions, iteration: IterationView, common: dict[str, object]
+) -> dict[str, str]:
+    end = "cu" if plan.target is Target.CUDA else "cpp"
+    out = {
+        f"{name}.{end}": tidy(render("library/library.cpp.j2", iteration=iteration, **common)),
+        "kernels.cu": number_lines(render("bench/kernels.cu.j2", kernels=functions.view(), **common).rstrip() + "\n"),
+        "program.hpp": tidy(render("library/program.hpp.j2", **common)),
+        "iteration.hpp": tidy(render("bench/iteration.hpp.j2", iteration=iteration, **common)),
+    }
+    out |= {u.source: number_lines(tidy(render("bench/unit.cpp.j2", unit=u, **common))) for u in functions.units}
+    out |= code_files(plan)
+    if plan.chooser is not None:
+        out["chooser.h"] = plan.chooser.source
+    return {f"src/{file}": text for file, text in out.items()}
 
 
 def _library_view(

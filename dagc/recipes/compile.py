@@ -75,20 +75,14 @@ def compile(
     rank = rank_among(how.ranks) if run else None
     chosen = choose_target(target, arch)
     tuned = _tuned(launch)
-    if tuned is not None:
-        from dagc.recipes.plans import compile_plans, has_plans  # only with --launch
+    if tuned is not None and _chooses_plans(tuned, form):
+        from dagc.recipes.plans import compile_plans  # only with --launch
 
-        if has_plans(tuned):
-            if form != "program":
-                raise UsageError(
-                    f"{launch} chooses among plans, which cannot be a {form} yet",
-                    "compile one of them: -D fixes decisions",
-                )
-            plans = compile_plans(
-                path, out, tuned, chosen, defines=defines or {}, traversal=traversal, prune_syncs=prune_syncs,
-                build=build or run, force=force, arrays=how.arrays if run else None, display=display,
-            )  # fmt: skip
-            return plans.run(how) if run else plans.compiled
+        plans = compile_plans(
+            path, out, tuned, chosen, defines=defines or {}, traversal=traversal, prune_syncs=prune_syncs,
+            build=build or run, force=force, arrays=how.arrays if run else None, display=display,
+        )  # fmt: skip
+        return plans.run(how) if run else plans.compiled
 
     def compile_here() -> Compiled:
         folded = read(path, defines, folds=not unroll).graph()  # text -> AST -> Program -> Graph
@@ -135,6 +129,17 @@ def _tuned(launch: str) -> Tuned | None:
     from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
 
     return load_tuned(launch)
+
+
+def _chooses_plans(tuned: Tuned, form: str) -> bool:
+    from dagc.recipes.plans import has_plans  # only with --launch
+
+    if not has_plans(tuned):
+        return False
+    if form != "program":
+        message = f"{tuned.path} chooses among plans, which cannot be a {form} yet"
+        raise UsageError(message, "compile one of them: -D fixes decisions")
+    return True
 
 
 def _launched(graph: Graph, tuned: Tuned | None, chosen: TargetChoice) -> Launched:

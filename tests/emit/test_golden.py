@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from dagc.emit import emit
+from dagc.emit.library import emit_library
 from dagc.ir.plan import Target
+from dagc.space.enqueue import without_host
 from tests.conftest import Compare
 from tests.emit.build import HALO, SPMV, plan
 
@@ -37,3 +39,13 @@ def test_lowerings_of_the_spmv(lowering: str, golden: Compare) -> None:
     choice = {"staging": {"staging": "ops"}, "mpi_cuda": {"transport": "mpi_cuda"}}[lowering]
     files = emit(plan(SPMV, Target.CUDA, **choice))
     golden(GOLDEN / f"spmv-cuda-{lowering}" / "iteration.hpp.golden", files["iteration.hpp"])
+
+
+@pytest.mark.parametrize("transport", ["mpi_host", "peer"])
+def test_a_library_of_the_spmv(transport: str, golden: Compare) -> None:
+    """One that needs the host in each iteration, and one that does not."""
+    made = plan(SPMV, Target.CUDA, transport=transport)
+    files = emit_library(made, "spmv", without_host(made.graph, made.traversal))
+    of_interface = ["include/spmv.hpp", "fortran/spmv.f90", "python/spmv/__init__.py", "CMakeLists.txt"]
+    for name in ["include/spmv.h", "src/spmv.cu", "src/program.hpp", *(of_interface if transport == "peer" else ())]:
+        golden(GOLDEN / f"spmv-library-{transport}" / f"{name.replace('/', '_')}.golden", files[name])
