@@ -275,7 +275,7 @@ def _argument(layout: Layout, array: Array, view: ArrayView, names: dict[str, st
         element=array.type.value,
         c_type=_C_TYPES[array.type],
         label=cxx_string(array.name),
-        shape=view.shape,
+        shape="{" + ", ".join("dagc::open_length" if d is None else layout.text(d) for d in array.dims) + "}",
         place=array.place.value,
         constant=constant,
         written=not constant,

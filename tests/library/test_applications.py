@@ -221,6 +221,10 @@ def test_names_that_languages_keep(start: Start, tmp_path: Path, monkeypatch: py
         "arrays = {name: np.ones(6, types[kind]) for name, (kind, *_) in names.ARRAYS.items()}\n"
         "with names.Instance(MPI.COMM_WORLD, **sizes, **arrays) as instance: instance.run(20)\n"
         "good = (arrays['all'] == [4, 4, 4, 1, 1, 1]).all()\n"
+        "sizes['n'] = -1\n"
+        "try: names.Instance(MPI.COMM_WORLD, **sizes, **arrays)\n"
+        "except names.Error as error: good = good and error.code == 2 and 'is negative: -1' in str(error)\n"
+        "else: good = False\n"
         'print(f\'rank 0: {"right" if good else "wrong"}\')'
     )
     _right(start(sys.executable, "-c", script, folder, ranks=1).check().stdout, 1)

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -130,10 +131,13 @@ class Workspace {
 
 // ---- the application's arrays ---------------------------------------------------------------------------------------
 
+// A dimension `*`. A negative size is a mistake.
+inline constexpr std::int64_t open_length = std::numeric_limits<std::int64_t>::min();
+
 // Checks what can be known of them, and remembers their bytes to find those that overlap.
 class Arguments {
  public:
-  // `shape` as declared; a negative entry matches every length. `written`: by an op or a message.
+  // `shape` as declared. `written`: by an op or a message.
   template <class T>
   void bind(Array<T>& a, const char* name, const T* data, std::int64_t size, const std::vector<std::int64_t>& shape,
             Place place, bool written) {
@@ -153,7 +157,7 @@ class Arguments {
 
   // Elements of an array: those of its declared shape, or as many as there are where that is open.
   static std::int64_t wanted(std::int64_t size, const std::vector<std::int64_t>& shape, std::size_t width, const char* name) {
-    const bool open = std::any_of(shape.begin(), shape.end(), [](std::int64_t d) { return d < 0; });
+    const bool open = std::find(shape.begin(), shape.end(), open_length) != shape.end();
     return open ? size : elements_of(shape, width, name);
   }
 
