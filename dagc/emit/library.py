@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 from dataclasses import dataclass
 from hashlib import sha256
@@ -32,9 +33,25 @@ def library_name(program: str, name: str | None) -> str:
     help = "give --name NAME: a letter, then at most 30 letters, digits and underscores"
     if not _NAME.fullmatch(wanted) or wanted.endswith("_"):
         raise UsageError(f"`{wanted}` cannot be the name of a library", help)
-    if wanted in KEYWORDS or wanted.lower() in ("dagc", "std", "mpi") or is_global(wanted):
-        raise UsageError(f"`{wanted}` is a name of C, C++, CUDA or dagc, so a library cannot have it", help)
+    if wanted in KEYWORDS | _KEYWORDS or wanted.lower() in ("dagc", "std", "mpi") or is_global(wanted):
+        raise UsageError(f"`{wanted}` is a name of C, C++, CUDA, Python or dagc, so a library cannot have it", help)
     return wanted
+
+
+# Of C and Python, beside those of C++.
+_KEYWORDS = frozenset(("restrict", *keyword.kwlist))
+# Types of the C interface, which a member would redeclare, and the parameters of Python's `Instance`.
+_INTERFACE_NAMES = frozenset(
+    """int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t size_t
+    self comm stream mpi_takes_device_pointers""".split()
+)
+
+
+def _interface_names(layout: Layout) -> dict[str, str]:
+    """Of the values and arrays: in C and C++ members of two structures, in Python arguments of one function."""
+    names = Names(_KEYWORDS | _INTERFACE_NAMES)
+    given = (s.name for s in layout.program.scalars), (a.name for a in layout.program.arrays if a.role is not None)
+    return {name: names.new(name) for group in given for name in group}
 
 
 # ---- what the application gives ----
@@ -211,10 +228,12 @@ def _library_view(
     arrays = {a.name: a for a in plan.program.arrays}
     views = dict(zip(arrays, program.arrays, strict=True))
     given = [n for n, a in arrays.items() if a.role is not None]
+    names = _interface_names(layout)
     fortran = Names(())
-    sizes = tuple(_size(layout, s, v, fortran) for s, v in zip(plan.program.scalars, program.values, strict=True))
+    values = zip(plan.program.scalars, program.values, strict=True)
+    sizes = tuple(_size(layout, scalar, view, names, fortran) for scalar, view in values)
     fortran = Names(())
-    arguments = tuple(_argument(layout, arrays[n], views[n], fortran) for n in given)
+    arguments = tuple(_argument(layout, arrays[n], views[n], names, fortran) for n in given)
     own = tuple(views[n] for n, a in arrays.items() if a.role is None)
     elements = dict.fromkeys(arrays[n].type for n in given)
     return LibraryView(
@@ -229,30 +248,30 @@ def _library_view(
         messages=_messages(layout, steps),
         enqueue=enqueue,
         most=show(plan.program.repeat) if plan.program.repeat is not None else "",
-        verified=_verified(layout, program),
+        verified=_verified(layout, program, names),
         host_ops=any(not op.gpu and op.action is not Action.END for op in plan.graph.ops),
     )
 
 
-def _size(layout: Layout, scalar: Scalar, view: ValueView, fortran: Names) -> SizeView:
-    member = layout.member[scalar.name]
+def _size(layout: Layout, scalar: Scalar, view: ValueView, names: dict[str, str], fortran: Names) -> SizeView:
+    name = names[scalar.name]
     kind, bits = scalar.type.value[0], scalar.type.value[1:]
     ctypes_type = _CTYPES.get(scalar.type, f"c_{'int' if kind == 'i' else 'uint'}{bits}")
     return SizeView(
-        member, member, _fortran(fortran, member), _C_TYPES[scalar.type], view.file_type, view.file,
+        layout.member[scalar.name], name, _fortran(fortran, name), _C_TYPES[scalar.type], view.file_type, view.file,
         _FORTRAN_TYPES[scalar.type], ctypes_type, f"{scalar.name} : {scalar.type.value}",
     )  # fmt: skip
 
 
-def _argument(layout: Layout, array: Array, view: ArrayView, fortran: Names) -> ArgumentView:
-    member = layout.member[array.name]
+def _argument(layout: Layout, array: Array, view: ArrayView, names: dict[str, str], fortran: Names) -> ArgumentView:
+    name = names[array.name]
     dims = ", ".join("*" if d is None else show(d) for d in array.dims)
     constant = array.role in (Role.CONST, Role.IN)
     place = {Place.DEVICE: "", Place.PINNED: ", page-locked", Place.HOST: ", host", Place.ANY: ", host"}[array.place]
     return ArgumentView(
-        member=member,
-        name=member,
-        fortran=_fortran(fortran, member),
+        member=layout.member[array.name],
+        name=name,
+        fortran=_fortran(fortran, name),
         element=array.type.value,
         c_type=_C_TYPES[array.type],
         label=cxx_string(array.name),
@@ -261,7 +280,7 @@ def _argument(layout: Layout, array: Array, view: ArrayView, fortran: Names) -> 
         constant=constant,
         written=not constant,
         file=view.file,
-        size=" * ".join(f"({_in_example(layout, d)})" for d in array.dims if d is not None) or "1",
+        size=" * ".join(f"({_in_example(names, d)})" for d in array.dims if d is not None) or "1",
         comment=f"{array.name} : {array.type.value}[{dims}]{place}, {array.role.value if array.role else ''}",
     )
 
@@ -272,17 +291,16 @@ def _fortran(names: Names, member: str) -> str:
     return names.new((name if name[0].isalpha() else f"v{name}")[:60])
 
 
-def _in_example(layout: Layout, expr: Sym) -> str:
+def _in_example(names: dict[str, str], expr: Sym) -> str:
     """A size of an array that the program fills, from the values of the rank."""
-    values = {s.name for s in layout.program.scalars}
 
     def name(variable: str) -> str:
-        return f"static_cast<std::int64_t>(sizes.{layout.member[variable]})" if variable in values else variable
+        return f"static_cast<std::int64_t>(sizes.{names[variable]})" if variable in names else variable
 
     return expression(expr, name)
 
 
-def _verified(layout: Layout, view: ProgramView) -> tuple[VerifiedView, ...]:
+def _verified(layout: Layout, view: ProgramView, names: dict[str, str]) -> tuple[VerifiedView, ...]:
     """Those whose start is known to the example."""
     out = []
     for declared, v in zip(layout.program.verifies, view.verifies, strict=True):
@@ -290,7 +308,7 @@ def _verified(layout: Layout, view: ProgramView) -> tuple[VerifiedView, ...]:
             continue
         array = layout.arrays[declared.region.array]
         tolerance = f"dagc::Tolerance{v.tolerance}"
-        out.append(VerifiedView(layout.member[array.name], v.name, _C_TYPES[array.type], v.file, v.start, tolerance))
+        out.append(VerifiedView(names[array.name], v.name, _C_TYPES[array.type], v.file, v.start, tolerance))
     return tuple(out)
 
 

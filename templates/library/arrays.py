@@ -1,4 +1,5 @@
-"""Arrays of other packages as addresses: CUDA array interface, DLPack, NumPy's array interface, buffer protocol."""
+"""Arrays of other packages as addresses: CUDA array interface, DLPack, NumPy's array interface, buffer protocol.
+Values as those of C."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ _KINDS = {"i": "int", "u": "unsigned int", "f": "float", "b": "bool"}
 _DLPACK_KINDS = {0: "i", 1: "u", 2: "f", 6: "b"}
 _DLPACK_HOST = {1, 3, 11}  # CPU, page-locked by CUDA, by ROCm
 _DLPACK_CUDA = {2, 13}  # CUDA, managed by CUDA
+_DLPACK_READ_ONLY = 1
 _FORMATS = dict.fromkeys("bhilqn", "i") | dict.fromkeys("BHILQN", "u") | dict.fromkeys("efd", "f") | {"?": "b"}
+_python = ctypes.PyDLL(None)  # with types of its own: those of ctypes.pythonapi belong to everyone
 
 
 class Array(NamedTuple):
@@ -54,11 +57,27 @@ def array(value: Any, name: str, element: str, *, on_device: bool, written: bool
     return Array(found.address, math.prod(found.shape), found.owner)
 
 
+def scalar(value: Any, name: str, kind: Any) -> Any:
+    """A value as the ctypes type `kind`. Floating-point numbers are rounded.
+
+    Raises TypeError if it is not of that kind, and OverflowError if the type cannot represent it.
+    """
+    try:
+        out = kind(value)
+        same = out.value == value or kind in (ctypes.c_float, ctypes.c_double)
+        lost = kind is ctypes.c_float and math.isinf(out.value) and not math.isinf(value)
+    except (TypeError, ValueError, OverflowError):
+        raise TypeError(f"{name}: {value!r} is no value of type {kind.__name__[2:]}") from None
+    if not same or lost:
+        raise OverflowError(f"{name}: {value} is not in the range of its type")
+    return out
+
+
 def _find(value: Any, name: str, on_device: bool) -> _Found:
     if hasattr(value, "__cuda_array_interface__"):
-        return _from_interface(value.__cuda_array_interface__, value, True)
+        return _from_interface(value.__cuda_array_interface__, name, value, True)
     if hasattr(value, "__array_interface__"):
-        return _from_interface(value.__array_interface__, value, False)
+        return _from_interface(value.__array_interface__, name, value, False)
     if hasattr(value, "__dlpack__"):
         return _from_dlpack(value, name)
     try:
@@ -71,6 +90,8 @@ def _find(value: Any, name: str, on_device: bool) -> _Found:
 
 
 def _contiguous(found: _Found) -> bool:
+    if 0 in found.shape:
+        return True
     step = found.bytes
     for length, stride in zip(reversed(found.shape), reversed(found.strides or ()), strict=True):
         if length > 1 and stride != step:
@@ -79,14 +100,16 @@ def _contiguous(found: _Found) -> bool:
     return True
 
 
-def _from_interface(interface: dict[str, Any], owner: object, on_device: bool) -> _Found:
+def _from_interface(interface: dict[str, Any], name: str, owner: object, on_device: bool) -> _Found:
+    if interface.get("mask") is not None:
+        raise ValueError(f"{name}: it has a mask")
     order, kind, size = interface["typestr"][0], interface["typestr"][1], int(interface["typestr"][2:])
     if order == ">" and size > 1:
         kind = "big-endian " + kind
     address, read_only = interface["data"]
-    return _Found(
-        address or 0, tuple(interface["shape"]), interface.get("strides"), kind, size, read_only, on_device, owner
-    )
+    read_only = read_only or "__ref" in interface  # NumPy's scalars give a copy, which the interface holds
+    shape, strides = tuple(interface["shape"]), interface.get("strides")
+    return _Found(address or 0, shape, strides, kind, size, read_only, on_device, (owner, interface))
 
 
 class _Buffer(ctypes.Structure):
@@ -108,12 +131,14 @@ class _Buffer(ctypes.Structure):
 
 
 def _from_buffer(view: memoryview, name: str) -> _Found:
+    if not view.c_contiguous:
+        raise ValueError(f"{name}: it is not contiguous (C order)")
     buffer = _Buffer()
-    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(view), ctypes.byref(buffer), 0)
+    _python.PyObject_GetBuffer(ctypes.py_object(view), ctypes.byref(buffer), 0)
     try:
         address = buffer.buf or 0
     finally:
-        ctypes.pythonapi.PyBuffer_Release(ctypes.byref(buffer))
+        _python.PyBuffer_Release(ctypes.byref(buffer))
     letter = view.format.lstrip("@=<")
     kind = _FORMATS.get(letter, view.format)
     return _Found(address, view.shape or (), view.strides, kind, view.itemsize, view.readonly, False, view)
@@ -134,17 +159,45 @@ class _DLTensor(ctypes.Structure):
     ]
 
 
-def _from_dlpack(value: Any, name: str) -> _Found:
-    capsule = value.__dlpack__()
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+class _Versioned(ctypes.Structure):
+    """DLManagedTensorVersioned, since DLPack 1.0"""
+
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _DLTensor),
+    ]
+
+
+def _tensor(value: Any) -> tuple[_DLTensor, bool, object]:
+    """The tensor, whether it is read-only, and the capsule that owns it: it frees the tensor when it is dropped, if
+    nobody has taken it over."""
+    try:
+        capsule = value.__dlpack__(max_version=(1, 0))
+    except TypeError:  # older than DLPack 1.0: cannot tell that it is read-only
+        capsule = value.__dlpack__()
+    pointer = _python.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    tensor = _DLTensor.from_address(pointer(capsule, b"dltensor"))
-    if tensor.device_type not in _DLPACK_HOST | _DLPACK_CUDA:
+    if '"dltensor_versioned"' in repr(capsule):
+        versioned = _Versioned.from_address(pointer(capsule, b"dltensor_versioned"))
+        return versioned.tensor, bool(versioned.flags & _DLPACK_READ_ONLY), capsule
+    return _DLTensor.from_address(pointer(capsule, b"dltensor")), False, capsule
+
+
+def _from_dlpack(value: Any, name: str) -> _Found:
+    try:
+        tensor, read_only, capsule = _tensor(value)
+    except BufferError as error:
+        raise ValueError(f"{name}: {error}") from None
+    on_device = tensor.device_type in _DLPACK_CUDA
+    if not on_device and tensor.device_type not in _DLPACK_HOST:
         raise ValueError(f"{name}: it is on a device of DLPack's type {tensor.device_type}, neither the host nor CUDA")
     kind = _DLPACK_KINDS.get(tensor.code, f"of DLPack's type {tensor.code}") if tensor.lanes == 1 else "vectors"
     size = tensor.bits // 8
     shape = tuple(tensor.shape[: tensor.ndim])
     strides = tuple(size * s for s in tensor.strides[: tensor.ndim]) if tensor.strides else None
     address = (tensor.data or 0) + tensor.byte_offset
-    # The capsule frees the tensor when it is dropped, if nobody has taken it over.
-    return _Found(address, shape, strides, kind, size, False, tensor.device_type in _DLPACK_CUDA, (capsule, value))
+    return _Found(address, shape, strides, kind, size, read_only, on_device, (capsule, value))

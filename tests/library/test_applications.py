@@ -13,6 +13,7 @@ import pytest
 
 from dagc import api
 from dagc.base.errors import UsageError
+from dagc.base.resources import resource
 from dagc.build.builder import build
 from dagc.build.mpi import thread_sanitizer_environment
 from dagc.build.toolchain import find_cmake, require_cxx, require_mpi
@@ -104,12 +105,26 @@ def test_pkg_config(libraries: Libraries) -> None:
         assert f"-L{folder}/lib -l{folder.name}" in done.stdout.replace(f" -Wl,-rpath,{folder}/lib", "")
 
 
+@pytest.mark.skipif(not Path("/usr/local/cuda/include/nvtx3").exists(), reason="the headers of NVTX are not installed")
+def test_ranges_for_profilers(tmp_path: Path) -> None:
+    """With DAGC_NVTX each op is a range, which ends where the next begins. The header calls what a profiler injects."""
+    ops, profiler = tmp_path / "ops", tmp_path / "profiler.so"
+    words = [str(require_cxx().path), "-std=c++17", "-O0", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+    words += [f"-I{resource('templates/runtime')}", "-isystem", "/usr/local/cuda/include"]
+    words.append(str(HERE / "ranges.cpp"))
+    subprocess.run([*words, "-o", str(ops), "-ldl"], check=True)
+    subprocess.run([*words, "-DPROFILER", "-shared", "-fPIC", "-o", str(profiler)], check=True)
+    environment = {**os.environ, "NVTX_INJECTION64_PATH": str(profiler)}
+    done = subprocess.run([ops], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["push:a", "pop", "push:b", "pop"]
+
+
 def test_only_the_interface_is_visible(libraries: Libraries) -> None:
     out = subprocess.run(
         ["nm", "-D", "--defined-only", libraries.spmv / "lib/libspmv.so"], capture_output=True, text=True
     )
     names = {line.split()[2] for line in out.stdout.splitlines() if line.split()[1] == "T"}
-    wanted = "create_for create_f run enqueue rebind destroy error warnings scratch_bytes scratch_bytes_f"
+    wanted = "create_for create_f run enqueue rebind destroy refuse error warnings scratch_bytes scratch_bytes_f"
     assert names == {f"spmv_{name}" for name in wanted.split()}
 
 
@@ -163,6 +178,33 @@ def test_a_repetition_that_ends_by_itself(start: Start, tmp_path: Path, monkeypa
         'print(f\'rank {rank}: {"right" if good else "wrong"}\')'
     )
     _right(start(sys.executable, "-c", script, tmp_path / "newton", ranks=2).check().stdout, 2)
+
+
+def test_names_that_languages_keep(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interfaces in C, C++, Fortran and Python of a program of such names, of all types, without a message."""
+    monkeypatch.setenv("DAGC_CXXFLAGS", "-O0 -Wall -Wextra -Werror")
+    folder, mpi = tmp_path / "names", require_mpi()
+    api.compile(HERE / "data/names.dag", folder, target="host", form="library")
+    strict = ["-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", *mpi.compile_flags()]
+    strict += [f"-I{folder / 'include'}", f"-I{folder / 'src/include'}"]
+    header, example = folder / "include/Names.h", folder / "example/main.cpp"
+    commands = [["-std=c99", "-x", "c", str(header)], ["-std=c++17", str(example)]]
+    for command in commands:
+        subprocess.run([str(require_cxx().path), *strict, *command], check=True)
+    if shutil.which("gfortran") is not None:
+        words = ["gfortran", "-std=f2003", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", f"-J{tmp_path}"]
+        subprocess.run([*words, str(folder / "fortran/Names.f90")], check=True)
+    script = (
+        "import dagc, sys, numpy as np; from mpi4py import MPI\n"
+        "types = {'bool': '?', 'f32': 'f4', 'f64': 'f8', 'u8': 'u1', 'u32': 'u4'}\n"
+        "names = dagc.load_library(sys.argv[1])\n"
+        "sizes = {**dict.fromkeys(names.SIZES, 1), 'n': 3, 'half': 0.1, '_x': 0.1}\n"
+        "arrays = {name: np.ones(6, types[kind]) for name, (kind, *_) in names.ARRAYS.items()}\n"
+        "with names.Instance(MPI.COMM_WORLD, **sizes, **arrays) as instance: instance.run(20)\n"
+        "good = (arrays['all'] == [4, 4, 4, 1, 1, 1]).all()\n"
+        'print(f\'rank 0: {"right" if good else "wrong"}\')'
+    )
+    _right(start(sys.executable, "-c", script, folder, ranks=1).check().stdout, 1)
 
 
 def test_a_folder_without_a_library(tmp_path: Path, libraries: Libraries) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from dagc import api
 from dagc.base.errors import UsageError
-from tests.library.conftest import SAMPLES, Libraries
+from tests.library.conftest import SAMPLES, Libraries, Start
 
 HERE = Path(__file__).parent
 BAD, MISSING = 2, 3
@@ -109,7 +109,46 @@ def test_mpi_as_it_was_started(libraries: Libraries, level: str, code: int, text
     assert text in record["said"]
 
 
-@pytest.mark.parametrize("name", ["std", "9lives", "with space", "printf", "a" * 40, "class", "é", "end_"])
+@pytest.mark.mpi
+def test_around_the_end_of_mpi(libraries: Libraries, start: Start) -> None:
+    """In Python, what is wrong with the arguments of one rank fails on all; after MPI has ended, calls fail, and
+    instances that were forgotten do no harm."""
+    script = """
+import os, sys
+import numpy as np
+from mpi4py import MPI
+import dagc
+heat, comm = dagc.load_library(sys.argv[1]), MPI.COMM_WORLD
+def create(**changes):
+    given = dict(n=8, m=4, up=-1, down=-1, u_0=np.zeros((6, 8)), u_1=np.zeros((6, 8)), result=np.zeros((4, 8)))
+    return heat.Instance(comm, **{**given, **(changes if comm.rank == 1 else {})}), given
+def said(call):
+    try:
+        call()
+    except Exception as error:
+        os.write(1, f"{comm.rank} {type(error).__name__} {error}\\n".encode())  # whole
+said(lambda: create(result=np.zeros((4, 8), 'f4')))
+instance, given = create()
+said(lambda: instance.rebind(**{k: v for k, v in given.items() if k != 'n' or comm.rank == 0}))
+said(lambda: instance.run())
+instance.rebind(**given)
+instance.run(2)
+forgotten, _ = create()
+MPI.Finalize()
+comm = type('Ended', (), {'rank': 0})
+said(lambda: instance.run())
+instance.close()
+"""
+    lines = start(sys.executable, "-c", script, libraries.heat, ranks=2).check().stdout.splitlines()
+    ended = "0 Error MPI is not running: call MPI_Init first, and destroy before MPI_Finalize"
+    unbound = "Error the instance has no arrays, since heat_rebind failed"
+    wrong = "result: its elements are float of 4 bytes, not f64"
+    wanted = [f"0 Error rank 1: {wrong}", f"1 ValueError {wrong}"]
+    wanted += ["0 Error rank 1: missing: n", "1 TypeError missing: n"]
+    assert sorted(lines) == sorted([*wanted, f"0 {unbound}", f"1 {unbound}", ended, ended])
+
+
+@pytest.mark.parametrize("name", ["std", "9lives", "with space", "printf", "a" * 40, "class", "é", "end_", "lambda"])
 def test_names_of_libraries(name: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as error:
         api.compile(SAMPLES / "spmv/spmv.dag", tmp_path / "out", target="host", build=False, form="library", name=name)

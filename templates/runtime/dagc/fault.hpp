@@ -14,6 +14,9 @@
 
 #include <sys/mman.h>
 #include <unistd.h>
+#ifdef DAGC_NVTX
+#include <nvtx3/nvToolsExt.h>  // headers alone: it loads the library of the profiler that runs the process
+#endif
 
 // Private to each library: a process may load several, whose handlers are chained.
 #define DAGC_PRIVATE __attribute__((visibility("hidden")))
@@ -42,7 +45,13 @@ DAGC_PRIVATE inline bool faults_named = false;
 // A signal handler, and another thread (watchdog.hpp), may read it.
 DAGC_PRIVATE inline thread_local std::atomic<const char*> op_under_way{nullptr};
 
-inline void begin_op(const char* text) { op_under_way.store(text, std::memory_order_relaxed); }
+inline void begin_op(const char* text) {
+#ifdef DAGC_NVTX  // each is a range, which ends where the next begins
+  if (op_under_way.load(std::memory_order_relaxed) != nullptr) nvtxRangePop();
+  if (text != nullptr) nvtxRangePushA(text);
+#endif
+  op_under_way.store(text, std::memory_order_relaxed);
+}
 inline void end_op() { begin_op(nullptr); }
 
 // A stack for the handlers of this thread, unless it has one: its own may be what overflowed. Kept until the process

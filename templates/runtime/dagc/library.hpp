@@ -214,6 +214,14 @@ void bind(Arguments* arguments, Array<T>& a, const char* name, const T* data, st
   a.size = Arguments::wanted(size, shape, sizeof(T), name);
 }
 
+// Why the arguments of the next call of this thread are null pointers, where the caller has found a mistake itself.
+DAGC_PRIVATE inline thread_local std::string refused;
+
+[[noreturn]] inline void refuse_arguments() {
+  const std::string why = std::exchange(refused, "");
+  fail(exit_bad_input, why.empty() ? "sizes or arrays are a null pointer" : why);
+}
+
 // ---- handles --------------------------------------------------------------------------------------------------------
 
 // Instances by number. A number is never used twice, so that a handle that was destroyed is recognised.
