@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,7 +44,12 @@ def library_of(form: str, program: str, name: str | None) -> Library | None:
         return None
     from dagc.emit.library import library_name  # loads jinja2
 
-    return Library(library_name(program, name), form == "wheel")
+    library = Library(library_name(program, name), form == "wheel")
+    if library.wheel and library.name in sys.stdlib_module_names:
+        raise UsageError(
+            f"Python has a module `{library.name}` of its own, which hides the wheel's", "give --name NAME"
+        )
+    return library
 
 
 def compile_traversal(

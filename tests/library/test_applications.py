@@ -93,6 +93,25 @@ def test_cmake_builds_a_library_in_a_project(libraries: Libraries, tmp_path: Pat
     assert (built / "app").exists()
 
 
+@pytest.mark.skipif(find_cmake() is None, reason="CMake is not installed")
+def test_cmake_in_a_project_without_cxx(libraries: Libraries, tmp_path: Path) -> None:
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.18)\nproject(app LANGUAGES C)\n"
+        f"find_package(heat REQUIRED PATHS {libraries.heat}/cmake NO_DEFAULT_PATH)\n"
+        "add_executable(app main.c)\ntarget_link_libraries(app PRIVATE heat::heat)\n"
+    )
+    (tmp_path / "main.c").write_text('#include "heat.h"\nint main(void) { return heat_run(0, 1) == HEAT_GOOD; }\n')
+    mpi, built = require_mpi(), tmp_path / "built"
+    assert mpi.mpiexec is not None
+    wrapper = mpi.mpiexec.parent / "mpicc"
+    if not wrapper.exists():
+        pytest.skip(f"{mpi.describe()} has no mpicc for CMake")
+    words = ["cmake", "-S", tmp_path, "-B", built, f"-DMPI_C_COMPILER={wrapper}"]
+    for command in (words, ["cmake", "--build", built]):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
 @pytest.mark.skipif(shutil.which("pkg-config") is None, reason="pkg-config is not installed")
 def test_pkg_config(libraries: Libraries) -> None:
     words = ["pkg-config", "--cflags", "--libs", "spmv", "heat"]

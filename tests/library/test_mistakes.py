@@ -162,3 +162,6 @@ def test_options_that_contradict(tmp_path: Path) -> None:
         api.compile(spmv, tmp_path / "out", target="host", form="library", run=True)
     with pytest.raises(UsageError, match="--name is the name of a library"):
         api.compile(spmv, tmp_path / "out", target="host", build=False, name="mine")
+    with pytest.raises(UsageError, match="Python has a module `json` of its own"):
+        api.compile(spmv, tmp_path / "out", target="host", form="wheel", name="json")
+    assert not (tmp_path / "out").exists()

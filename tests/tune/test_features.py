@@ -160,6 +160,42 @@ def test_the_program_computes_its_features_and_chooses_as_python_does(tuned: Pat
     assert set(said) == {32, 64, 128}, "all answers of the tree came out"
 
 
+def test_a_library_chooses_for_the_arrays_of_its_caller(tuned: Path) -> None:
+    """At create, and again at rebind, which creates the program anew."""
+    from dagc.build.toolchain import require_cxx, require_mpi
+
+    (chooser,) = choosers_of(api.load_graph(tuned / "sums.dag"), load_tuned(tuned / "t.db"))
+    assert isinstance(chooser, Chooser)
+    folder = tuned / "library"
+    api.compile(tuned / "sums.dag", folder, target="host", launch=str(tuned / "t.db"), form="library", build=False)
+    main = folder / "src/main.cpp"
+    main.write_text(
+        '#define DAGC_LIBRARY 1\n#include "sums.h"\n#include "dagc/capture.hpp"\n#include "iteration.hpp"\n'
+        "int main(int argc, char** argv) {\n  MPI_Init(&argc, &argv);\n"
+        "  for (int mean : {1, 10, 30, 60}) for (int most : {60, 70, 500}) {\n"
+        "    std::vector<int> ptr(101);\n"
+        "    for (int i = 0; i < 100; ++i) ptr[i + 1] = ptr[i] + (i == 7 ? most : mean);\n"
+        "    std::vector<float> val(ptr[100]), y(100);\n"
+        "    sums_sizes sizes{100, ptr[100]};\n"
+        "    sums_arrays arrays{{ptr.data(), 101}, {val.data(), ptr[100]}, {y.data(), 100}};\n"
+        "    sums_library::Program p;\n    p.create(MPI_COMM_WORLD, &sizes, &arrays, false, 1, 1);\n"
+        '    std::printf("%d %d %d\\n", ptr[100], most, static_cast<int>(p.rows_bx));\n  }\n  MPI_Finalize();\n}\n'
+    )
+    mpi = require_mpi()
+    words = [str(require_cxx().path), "-std=c++17", "-O0", "-pthread", f"-I{folder}/include", f"-I{folder}/src/include"]
+    words += [*mpi.compile_flags(), str(main), "-o", str(folder / "ask"), *mpi.link_flags()]
+    subprocess.run(words, check=True)
+    out = subprocess.run([folder / "ask"], check=True, capture_output=True, text=True).stdout.splitlines()
+    said = []
+    for line in out:
+        nnz, longest, bx = (int(word) for word in line.split())
+        values = {"n": 100, "nnz": nnz, "feature.rows.longest": float(longest)}
+        assert dict(chooser.settings[chooser.choose(values)])["bx"] == bx
+        said.append(bx)
+    assert len(said) == 12
+    assert len(set(said)) > 1
+
+
 def expected(data: Path) -> tuple[float, dict[str, float]]:
     """What NumPy says of the arrays: the longest row; and what the chooser is to be given."""
     import numpy as np
