@@ -74,6 +74,8 @@ def compile_traversal(
     there is one; `features` are computed then.
     `arrays` writes the data into the directory: before the compiler runs, which takes longer.
     """
+    if library is not None and library.wheel and not build:
+        raise UsageError("a wheel holds the library that is built", "drop --no-build, or write --as library")
     plan = proved_plan(graph, traversal, chosen, prune_syncs)  # -> Plan, proved
     plan = replace(plan, open=open, chooser=chooser, features=features)
     files = write_sources(plan, directory, force, library)  # Plan -> source files

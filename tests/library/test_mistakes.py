@@ -164,4 +164,6 @@ def test_options_that_contradict(tmp_path: Path) -> None:
         api.compile(spmv, tmp_path / "out", target="host", build=False, name="mine")
     with pytest.raises(UsageError, match="Python has a module `json` of its own"):
         api.compile(spmv, tmp_path / "out", target="host", form="wheel", name="json")
+    with pytest.raises(UsageError, match="a wheel holds the library that is built"):
+        api.compile(spmv, tmp_path / "out", target="host", form="wheel", build=False)
     assert not (tmp_path / "out").exists()
