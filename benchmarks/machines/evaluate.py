@@ -17,7 +17,7 @@ import math
 import os
 import time
 import tracemalloc
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -66,6 +66,16 @@ class Climb:
         if outcome.value < self.time:
             self.fastest, self.time, self.since = candidate, outcome.value, 0
 
+    def least(self, truth: Callable[[Candidate], float], evaluations: int) -> float:
+        """The smallest exact time among so many candidates."""
+        best = math.inf
+        for _ in range(evaluations):
+            candidate = self.propose()
+            found = truth(candidate)
+            self.observe(candidate, Outcome(found))
+            best = min(best, found)
+        return best
+
 
 def strategy_of(name: str, domain: Orders, seed: int) -> Any:
     if name == "climb":
@@ -84,13 +94,7 @@ def truth(job: tuple[int, int]) -> tuple[int, float]:
     machine = drawn(seed)
     if _enumerated(machine):
         return seed, min(machine.truth(c) for c in machine.domain)
-    climb, best = Climb(machine.domain, restart), math.inf
-    for _ in range(EVALUATIONS // RESTARTS):
-        candidate = climb.propose()
-        found = machine.truth(candidate)
-        climb.observe(candidate, Outcome(found))
-        best = min(best, found)
-    return seed, best
+    return seed, Climb(machine.domain, restart).least(machine.truth, EVALUATIONS // RESTARTS)
 
 
 def _enumerated(machine: Drawn) -> bool:

@@ -30,7 +30,10 @@ class Linked:
 
 def linked(plan: Plan) -> Linked:
     """Names of files and folders are relative to the emitted program."""
-    functions = Functions(plan.graph, plan.target, plan.open, plan.features)
+    return _linked(plan, Functions(plan.graph, plan.target, plan.open, plan.features))
+
+
+def _linked(plan: Plan, functions: Functions) -> Linked:
     folders = [CODE if f == "." else f"{CODE}/{f}" for f in plan.program.folders]
     if plan.program.files and plan.target is Target.HOST:
         folders.append(f"{CODE}/{_ON_HOST}")
@@ -60,6 +63,7 @@ def common_view(
 ) -> dict[str, object]:
     """The variables common to several templates."""
     host, transport, repeat = plan.target is Target.HOST, plan.graph.transport.value, plan.program.repeat
+    others = _linked(plan, functions)
     return {
         "program": plan.program.name,
         "path": plan.program.path,
@@ -69,8 +73,8 @@ def common_view(
         "entry": macro(f"{plan.target.value}/launch.j2", "entry"),
         "runtime": '"dagc/target.hpp"' if host else "<cuda_runtime.h>",
         "units": functions.units,
-        "folders": linked(plan).include,
-        "links": functions.links,
+        "folders": others.include,
+        "links": others.libraries,
         "step": macro("bench/step.j2", "step"),
         "arch": plan.arch.removeprefix("sm_"),
         "carried": any(a.role is Role.INOUT for a in plan.program.arrays),

@@ -390,19 +390,9 @@ def loadables_of(
     The first is run once while the others are compiled, and wrong results are reported at once. Raises BuildFailed if
     none is left.
     """
-    from dagc.emit import rows  # loads jinja2
 
     def loadable(configured: ConfiguredSpace, library: Path) -> Loadable:
-        prover = Prover(configured.graph) if configured.graph.folding is not None else None
-
-        @lru_cache(maxsize=16)  # a candidate is measured several times in a row
-        def unrolled(traversal: Traversal, capture: bool) -> list[tuple[int, int, int]]:
-            if prover is not None:
-                prover.prove(traversal)  # what orders rounds is not of the space
-            return rows(unroll(configured.graph, traversal)[1], capture)
-
-        capture = configured.configuration.get("capture") is True
-        return Loadable(Library(library, data, options.mpi_takes_device_pointers), unrolled, capture)
+        return _loadable(configured, Library(library, data, options.mpi_takes_device_pointers))
 
     def check_first(library: Path) -> None:
         alone = Orders(domain.spaces[:1])
@@ -427,6 +417,20 @@ def loadables_of(
     usable = [configured for configured in domain.spaces if configured.configuration in built]
     loadables = [loadable(configured, built[configured.configuration]) for configured in usable]
     return (Orders(usable) if excluded else domain), loadables, excluded
+
+
+def _loadable(configured: ConfiguredSpace, library: Library) -> Loadable:
+    from dagc.emit import rows  # loads jinja2
+
+    prover = Prover(configured.graph) if configured.graph.folding is not None else None
+
+    @lru_cache(maxsize=16)  # a candidate is measured several times in a row
+    def unrolled(traversal: Traversal, capture: bool) -> list[tuple[int, int, int]]:
+        if prover is not None:
+            prover.prove(traversal)  # what orders rounds is not of the space
+        return rows(unroll(configured.graph, traversal)[1], capture)
+
+    return Loadable(library, unrolled, configured.configuration.get("capture") is True)
 
 
 _ARRAYS = re.compile(r"rank-\d{4,}|setup\.json|\.dagc-new-.*")
