@@ -168,8 +168,8 @@ def emit_library(plan: Plan, name: str, enqueued: Traversal | str) -> dict[str, 
     `enqueued`: the plan's traversal without host waits (`dagc.space.enqueue`), or why there is none.
     Raises DagcError for what cannot be emitted yet.
     """
-    functions = Functions(plan.graph, plan.target, plan.open, plan.features)
-    layout = Layout(plan.graph, plan.open, plan.features)
+    functions = Functions(plan.graph, plan.target, plan.open, plan.computed)
+    layout = Layout(plan.graph, plan.open, plan.computed)
     steps = Steps(layout, functions)
     program = program_view(layout, steps, plan.chooser)
     folded = plan.period[0] if plan.period is not None else None

@@ -118,8 +118,9 @@ def computed_features(ready: Prepared, names: Sequence[str]) -> None:
             if "error" in answer:
                 ready.notes.append(f"{point.text or 'as given'}: no features: {answer['error']}")
                 continue
-            ready.at[point] = replace(at, computed=dict(zip(names, map(float, answer["values"]), strict=True)))
-            slowest = {n: max(slowest[n], s) for n, s in zip(names, answer["seconds"], strict=True)}
+            # Those asked for come first, then those that the program itself needs.
+            ready.at[point] = replace(at, computed=dict(zip(names, map(float, answer["values"]), strict=False)))
+            slowest = {n: max(slowest[n], s) for n, s in zip(names, answer["seconds"], strict=False)}
             service.close(library)
     ready.notes += [
         f"{name.removeprefix(MEASURED)} takes up to {in_units(s)} to compute" for name, s in slowest.items() if s
