@@ -89,6 +89,7 @@ class Layout:
         self.member = {s.name: names.new(s.name) for s in self.program.scalars}
         self.member |= {a.name: names.new(a.name) for a in self.program.arrays}
         self.features = {f.name: names.new(f"feature_{i}") for i, f in enumerate(features)}
+        self.reals = frozenset((*self.features, *(s.name for s in self.program.scalars if is_float(s.type))))
         self._value_names = {s.name for s in self.program.scalars}
         self.tunable_member = {name: names.new(name) for name in self.open}
         self._requests = {
@@ -119,7 +120,12 @@ class Layout:
         raise DagcError(f"`{name}` is not known when the program starts, so no code can be written for it yet")
 
     def text(self, expr: Sym) -> str:
-        return expression(expr, self.variable)
+        return expression(expr, self.variable, self.reals)
+
+    def size(self, dim: Sym, what: str) -> str:
+        """C++ text of a dimension; one that is computed from real numbers must be whole. `what`: a C++ string."""
+        text = self.text(dim)
+        return text if free(dim).isdisjoint(self.reals) else f"dagc::whole({text}, {what})"
 
     # ---- arrays ---------------------------------------------------------------------------
 

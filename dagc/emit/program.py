@@ -198,9 +198,7 @@ def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -
             TunableView(layout.tunable_member[name], cxx_string(name), cxx_value(t.default), f"tunable {name}")
             for name, t in layout.open.items()
         ),
-        features=tuple(
-            _feature(layout, steps.functions, one, one.name in chosen) for one in steps.functions.features
-        ),
+        features=tuple(_feature(layout, steps.functions, one, one.name in chosen) for one in steps.functions.features),
         choices=tuple(_choice(layout, choice) for choice in (chooser.choices if chooser else ())),
     )
 
@@ -238,8 +236,8 @@ def _file(name: str) -> str:
     return cxx_string(f"{mangle(name)}.npy")
 
 
-def _shape(layout: Layout, dims: tuple[Sym | None, ...]) -> str:
-    return "{" + ", ".join("-1" if d is None else layout.text(d) for d in dims) + "}"
+def _shape(layout: Layout, dims: tuple[Sym | None, ...], name: str) -> str:
+    return "{" + ", ".join("-1" if d is None else layout.size(d, name) for d in dims) + "}"
 
 
 def _array(layout: Layout, array: Array) -> ArrayView:
@@ -254,7 +252,7 @@ def _array(layout: Layout, array: Array) -> ArrayView:
         type=cxx_type(array.type),
         name=cxx_string(array.name),
         file=_file(array.name) if loaded else "",
-        shape=_shape(layout, array.dims),
+        shape=_shape(layout, array.dims, cxx_string(array.name)),
         place=array.place.value,
         role=ROLES[array.role],
         comment=f"{what}{place}{role}",
@@ -270,14 +268,12 @@ def _scratch(layout: Layout) -> Iterator[ArrayView]:
 
 def _scratch_array(layout: Layout, s: OpScratch) -> ArrayView:
     name = cxx_string(s.label)
-    texts = [layout.text(d) for d in s.dims]
-    whole = [f"dagc::whole({text}, {name})" if _measured(text) else text for text in texts]
     return ArrayView(
         member=s.member,
         type=cxx_type(s.type),
         name=name,
         file="",
-        shape="{" + ", ".join(whole) + "}",
+        shape=_shape(layout, s.dims, name),
         place=s.place.value,
         role="prepared" if s.prepared else "scratch",
         comment=f"of {s.label}",

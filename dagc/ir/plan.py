@@ -146,7 +146,8 @@ def _choices(program: Program, op: KernelOp) -> tuple[tuple[str, Decision], ...]
 def _opens(impl: Impl, name: str, decision: Decision) -> bool:
     whole = all(isinstance(v, int) for v in decision.values)  # bool is one
     sizes = any(name in free(d) for s in impl.scratch for d in s.dims if d is not None)
-    converted = impl.prepare is not None and name in (names_read(impl.prepare.text or "") | argument_names(impl.prepare))
+    prepare = impl.prepare
+    converted = prepare is not None and name in names_read(prepare.text or "") | argument_names(prepare)
     return impl.launch is not None and len(decision.values) > 1 and whole and not sizes and not converted
 
 

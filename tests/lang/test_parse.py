@@ -84,7 +84,7 @@ ITEMS = {
         (),
         (ast.Impl(OpKind.GPU, None, (ast.Link(("a", "b")), ast.Launch((Literal(1), N), (A,), B))),),
     ),
-    "kernel k() { gpu { prepare cpp a from \"f.cpp\" } }": ast.Kernel(
+    'kernel k() { gpu { prepare cpp a from "f.cpp" } }': ast.Kernel(
         "k",
         (),
         (ast.Impl(OpKind.GPU, None, (ast.Prepare(ast.Code(CodeLang.CPP, function="a", file="f.cpp")),)),),

@@ -16,8 +16,16 @@ def matrices(rank, size, seed, rows):
     ptr, col, val = _matrix(rng, n, 5)
     wide_ptr, wide_col, wide_val = _matrix(rng, n, 40)
     return {
-        "n": n, "nnz": len(col), "wide_nnz": len(wide_col), "x": rng.random(n, dtype=np.float32),
-        "row_ptr": ptr, "col": col, "val": val, "wide_ptr": wide_ptr, "wide_col": wide_col, "wide_val": wide_val,
+        "n": n,
+        "nnz": len(col),
+        "wide_nnz": len(wide_col),
+        "x": rng.random(n, dtype=np.float32),
+        "row_ptr": ptr,
+        "col": col,
+        "val": val,
+        "wide_ptr": wide_ptr,
+        "wide_col": wide_col,
+        "wide_val": wide_val,
     }
 
 
