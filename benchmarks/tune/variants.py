@@ -2,9 +2,9 @@
 
     python -m benchmarks.tune.variants TABLE.csv... [--methods tree,forest] [--curve METHOD] [--seeds 20]
 
-A table is as `benchmarks.tune.variant_tables` writes it. Families are dealt to five folds; what is chosen at the inputs of
-a fold was trained on the others. `--curve`: labelled inputs against percent of exhaustive, by strategy; every third input is
-kept for judging.
+A table is as `benchmarks.tune.variant_tables` writes it. Families are dealt to five folds; what is chosen at the inputs
+of a fold was trained on the others. `--curve`: labelled inputs against percent of exhaustive, by strategy; every third
+input is kept for judging.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def read_table(path: Path) -> Table:
         if r["seconds"]:
             times[r["input"]][variants.index(r["variant"])] = float(r["seconds"])
     return Table(
-        path.stem, tuple(first), tuple(r["family"] for r in first.values()), tuple(float(r["size"]) for r in first.values()),
-        features, tuple(tuple(float(r[n]) for n in features) for r in first.values()), variants, tuple(times.values()),
+        path.stem, tuple(first), tuple(r["family"] for r in first.values()),
+        tuple(float(r["size"]) for r in first.values()), features, tuple(tuple(float(r[n]) for n in features) for r in first.values()), variants, tuple(times.values()),
     )  # fmt: skip
 
 
 def folds(table: Table, count: int = 5) -> list[list[int]]:
-    """Whole families, the large ones first to the smallest fold; inputs of a family with more than its share are spread."""
+    """Whole families, the largest first, to the smallest fold; a family of more than a fold is spread."""
     out: list[list[int]] = [[] for _ in range(count)]
     by_family: dict[str, list[int]] = {}
     for i, family in enumerate(table.families):
@@ -88,9 +88,7 @@ def percent(value: float) -> str:
 
 def compare(table: Table, methods: Sequence[str]) -> None:
     print(f"\n{table.name}: {len(table.inputs)} inputs, {len(table.variants)} variants, families held out")
-    print(
-        "| method | % of exhaustive | where decisive | accuracy | balanced | geometric regret | worst | under 70 % | s |"
-    )
+    print("| method | % of exhaustive | where decisive | accuracy | balanced | regret | worst | under 70 % | s |")
     print("|---|---|---|---|---|---|---|---|---|")
     for method in methods:
         start = time.perf_counter()

@@ -147,7 +147,7 @@ def judge(
     reason = list(reasons) or [""] * len(names)
     solved = [i for i, at in enumerate(times) if any(math.isfinite(t) for t in at.values())]
     rows = list(zip(names, times, chosen, noise, reason, list(sizes) or [math.nan] * len(names), strict=True))
-    kept = [(_case(*rows[i][:5], default), rows[i][1], rows[i][5]) for i in solved]
+    kept = [(_case(rows[i][:5], default), rows[i][1], rows[i][5]) for i in solved]
     answers = sorted({answer for at in times for answer in at})
 
     def figures(part: Iterable[tuple[Case, Times, float]]) -> Figures:
@@ -177,7 +177,8 @@ def pays_after(feature_seconds: float, default_seconds: float, chosen_seconds: f
     return max(1.0, math.ceil(feature_seconds / gain)) if gain > 0 else math.inf
 
 
-def _case(name: str, at: Times, chosen: int, noise: float, reason: str, default: int) -> Case:
+def _case(row: tuple[str, Times, int, float, str], default: int) -> Case:
+    name, at, chosen, noise, reason = row
     taken = _taken(at, chosen, default)
     best = min(at, key=lambda answer: (at[answer], answer))
     return Case(name, chosen, taken, best, at.get(taken, math.inf), at[best], noise, reason)
