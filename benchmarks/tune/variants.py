@@ -49,10 +49,10 @@ def read_table(path: Path) -> Table:
     for r in rows:
         if r["seconds"]:
             times[r["input"]][variants.index(r["variant"])] = float(r["seconds"])
-    return Table(
-        path.stem, tuple(first), tuple(r["family"] for r in first.values()),
-        tuple(float(r["size"]) for r in first.values()), features, tuple(tuple(float(r[n]) for n in features) for r in first.values()), variants, tuple(times.values()),
-    )  # fmt: skip
+    inputs = list(first.values())
+    vectors = tuple(tuple(float(r[n]) for n in features) for r in inputs)
+    families, sizes = tuple(r["family"] for r in inputs), tuple(float(r["size"]) for r in inputs)
+    return Table(path.stem, tuple(first), families, sizes, features, vectors, variants, tuple(times.values()))
 
 
 def folds(table: Table, count: int = 5) -> list[list[int]]:
