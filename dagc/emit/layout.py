@@ -284,9 +284,9 @@ class Layout:
         for name, expr in kernel.lets:
             env[name] = substitute(expr, env)
         for feature in kernel.features:
+            measured = Var(feature_variable(op, feature.name))
             value = feature.value
-            code = isinstance(value, CodeText)
-            env[feature.name] = Var(feature_variable(op, feature.name)) if code else substitute(value, env)
+            env[feature.name] = measured if isinstance(value, CodeText) else substitute(value, env)
         for name, expr in (*kernel.lets, *impl.lets):  # those of features, too
             env[name] = substitute(expr, env)
         return env

@@ -407,7 +407,7 @@ def _check_impls(
         help = "add `gpu {...}` or `cpu {...}`"
         report.error("missing-implementation", f"kernel `{kernel.name}` has no implementation", kernel.name_span, help)
     seen: dict[tuple[Device, str], ir.Impl] = {}
-    run_time = {f.name for f in (*formals, *features)} | {"hw.memory"}
+    run_time = {*(f.name for f in formals), *(f.name for f in features), "hw.memory"}
     for impl in impls:
         _check_prepare(report, impl, formals)
         key = (impl.device, impl.name)

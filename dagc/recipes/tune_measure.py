@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from dagc.base.errors import DagcError, RunFailed
-from dagc.choice.feature import MEASURED
 from dagc.choice.legal import unit_in
 from dagc.choice.types import Cell
 from dagc.ir.enums import Opcode
+from dagc.ir.plan import MEASURED
 from dagc.lab.engine import Options, PriorResult, explore
 from dagc.lab.launches import Launches, SizedProgram, Timing, verify
 from dagc.lab.settings import LaunchSettings
