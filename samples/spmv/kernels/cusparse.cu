@@ -38,8 +38,8 @@ State& state_of(const void* scratch) {
 
 const float kOne = 1, kZero = 0;
 
-void prepare(float* y, const int* row_ptr, const int* col, const float* val, const float* x, int n, int cols, int nnz,
-             unsigned char* buffer, long long room, cusparseSpMVAlg_t algorithm, cudaStream_t stream) {
+void prepare(const int* row_ptr, const int* col, const float* val, int n, int cols, int nnz, unsigned char* buffer,
+             cusparseSpMVAlg_t algorithm, cudaStream_t stream) {
   State& s = state_of(buffer);
   if (s.handle == nullptr) CHECK(cusparseCreate(&s.handle));
   CHECK(cusparseSetStream(s.handle, stream));
@@ -51,13 +51,15 @@ void prepare(float* y, const int* row_ptr, const int* col, const float* val, con
   }
   CHECK(cusparseCreateCsr(&s.matrix, n, cols, nnz, const_cast<int*>(row_ptr), const_cast<int*>(col), const_cast<float*>(val),
                           CUSPARSE_INDEX_32I, CUSPARSE_INDEX_32I, CUSPARSE_INDEX_BASE_ZERO, CUDA_R_32F));
-  CHECK(cusparseCreateDnVec(&s.x, cols, const_cast<float*>(x), CUDA_R_32F));
-  CHECK(cusparseCreateDnVec(&s.y, n, y, CUDA_R_32F));
+  // The vectors are named with each product; here, any address will do.
+  CHECK(cusparseCreateDnVec(&s.x, cols, buffer, CUDA_R_32F));
+  CHECK(cusparseCreateDnVec(&s.y, n, buffer, CUDA_R_32F));
   std::size_t bytes = 0;
   CHECK(cusparseSpMV_bufferSize(s.handle, CUSPARSE_OPERATION_NON_TRANSPOSE, &kOne, s.matrix, s.x, &kZero, s.y, CUDA_R_32F,
                                 algorithm, &bytes));
   s.buffer = buffer;
-  if (bytes > std::size_t(room) && cudaMalloc(&s.buffer, bytes) != cudaSuccess) {
+  // The scratch suffices for CUDA 12 and 13; another version may want more.
+  if (bytes > 65536 + 2 * (std::size_t(n) + nnz) && cudaMalloc(&s.buffer, bytes) != cudaSuccess) {
     std::fprintf(stderr, "%s:%d: cuSPARSE: no memory for a buffer of %zu bytes\n", __FILE__, __LINE__, bytes);
     std::abort();
   }
@@ -74,21 +76,19 @@ void multiply(float* y, const float* x, unsigned char* buffer, cusparseSpMVAlg_t
                      s.buffer));
 }
 
-long long room_of(int n, int nnz) { return 65536 + 2 * ((long long)n + nnz); }
-
 }  // namespace
 
-void cusparse1_prepare(float* y, const int* row_ptr, const int* col, const float* val, const float* x, int n, int cols,
-                       int nnz, unsigned char* buffer, cudaStream_t stream) {
-  prepare(y, row_ptr, col, val, x, n, cols, nnz, buffer, room_of(n, nnz), CUSPARSE_SPMV_CSR_ALG1, stream);
+void cusparse1_prepare(float*, const int* row_ptr, const int* col, const float* val, const float*, int n, int cols, int nnz,
+                       unsigned char* buffer, cudaStream_t stream) {
+  prepare(row_ptr, col, val, n, cols, nnz, buffer, CUSPARSE_SPMV_CSR_ALG1, stream);
 }
 void cusparse1_multiply(float* y, const int*, const int*, const float*, const float* x, int, int, int, unsigned char* buffer,
                         cudaStream_t stream) {
   multiply(y, x, buffer, CUSPARSE_SPMV_CSR_ALG1, stream);
 }
-void cusparse2_prepare(float* y, const int* row_ptr, const int* col, const float* val, const float* x, int n, int cols,
-                       int nnz, unsigned char* buffer, cudaStream_t stream) {
-  prepare(y, row_ptr, col, val, x, n, cols, nnz, buffer, room_of(n, nnz), CUSPARSE_SPMV_CSR_ALG2, stream);
+void cusparse2_prepare(float*, const int* row_ptr, const int* col, const float* val, const float*, int n, int cols, int nnz,
+                       unsigned char* buffer, cudaStream_t stream) {
+  prepare(row_ptr, col, val, n, cols, nnz, buffer, CUSPARSE_SPMV_CSR_ALG2, stream);
 }
 void cusparse2_multiply(float* y, const int*, const int*, const float*, const float* x, int, int, int, unsigned char* buffer,
                         cudaStream_t stream) {
