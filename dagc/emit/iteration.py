@@ -13,6 +13,7 @@ from dagc.emit.render import cxx_string, cxx_value
 from dagc.emit.rolling import Block, Rolled, rolled
 from dagc.emit.table import Begin, End, plain, with_capture_regions
 from dagc.ir.enums import CodeLang, Place
+from dagc.ir.plan import VARIANT, variant_number
 from dagc.ir.program import (
     Action,
     CollectiveKind,
@@ -50,16 +51,27 @@ class KernelLaunch:
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """A call that needs no check of its own. `when`: C++ text of a condition for checks, "" for none."""
+
+    function: str
+    args: str
+    kind: str = "call"
+    when: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
-    """`condition` is C++ text."""
+    """`condition` is C++ text; `comment` names the variant, if that is chosen."""
 
     condition: str
-    launch: KernelLaunch
+    launch: KernelLaunch | Call
+    comment: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ConditionalLaunch:
-    """One of several launches, selected by values set when the program runs."""
+    """One of several launches, or calls of variants in host code, selected by values set when the program runs."""
 
     cases: tuple[Case, ...]
     kind: str = "choice"
@@ -75,16 +87,6 @@ class Copy:
     direction: str
     stream: str
     kind: str = "copy"
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A call that needs no check of its own. `when`: C++ text of a condition for checks, "" for none."""
-
-    function: str
-    args: str
-    kind: str = "call"
-    when: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +171,19 @@ class Steps:
         return work if when is None else Guarded(self.layout.text(when), (work,))
 
     def _kernel(self, op: KernelOp, stream: str) -> KernelLaunch | ConditionalLaunch | Call:
+        settled = self.functions.settled(op)
+        if len(settled) == 1:
+            return self._work(settled[0], stream)
+        several = len({one.variant for one in settled}) > 1
+        cases = (Case(self._settled(one), self._work(one, stream), one.variant if several else "") for one in settled)
+        return ConditionalLaunch(tuple(cases))
+
+    def _work(self, op: KernelOp, stream: str) -> KernelLaunch | Call:
+        """What one implementation does, under one choice of the tunables that are constants of it."""
         _, impl = implementation(self.layout.program, op)
         args = [self._arg(a, op.device) for a in op.args]
-        args += [f"p.{s.member}.data" for s in self.layout.scratch[op.name]]
-        settled = self.functions.settled(op)
-        function = self.functions.call(settled[0])
+        args += [f"p.{s.member}.data" for s in self.layout.scratch(op)]
+        function = self.functions.call(op)
         if impl.code is None or impl.code.lang is CodeLang.CPP:
             if op.device is Device.GPU:
                 args.append(stream)
@@ -184,20 +194,15 @@ class Steps:
         env = self.layout.formals(op)
         grid, block = (", ".join(self._size(e, env) for e in sizes) for sizes in (impl.launch.grid, impl.launch.block))
         shared = self._size(impl.launch.shared, env) if impl.launch.shared is not None else "0"
-        rest = (grid, block, shared, stream, ", ".join(args), cxx_string(op.name), self.functions.is_entry(op))
-        if len(settled) == 1:
-            return KernelLaunch(function, *rest)
-        return ConditionalLaunch(
-            tuple(Case(self._settled(op, one), KernelLaunch(self.functions.call(one), *rest)) for one in settled)
-        )
+        entry = self.functions.is_entry(op)
+        return KernelLaunch(function, grid, block, shared, stream, ", ".join(args), cxx_string(op.name), entry)
 
-    def _settled(self, op: KernelOp, one: KernelOp) -> str:
-        """Whether the open tunables are as in `one`."""
-        differ = [(n, v) for n, v in one.tunables if f"{op.base}.{n}" in self.layout.open and not self._axis(op, n)]
-        return " && ".join(f"{self.layout.variable(f'{op.base}.{n}')} == {cxx_value(v)}" for n, v in differ)
-
-    def _axis(self, op: KernelOp, name: str) -> str:
-        return self.layout.open[f"{op.base}.{name}"].axis
+    def _settled(self, one: KernelOp) -> str:
+        """Whether the variant and the open tunables are as in `one`."""
+        layout = self.layout
+        values = [(VARIANT, str(variant_number(layout.program, one)))] if layout.opened.variants(one) else []
+        values += [(n, cxx_value(v)) for n, v in one.tunables if (t := layout.opened.get(one, n)) and not t.axis]
+        return " && ".join(f"{layout.variable(f'{one.base}.{n}')} == {value}" for n, value in values)
 
     def _size(self, expr: Sym, env: dict[str, Sym]) -> str:
         return self.layout.text(substitute(expr, env))
@@ -489,13 +494,13 @@ def table_ops(graph: Graph, steps: Steps) -> tuple[TableOpView, ...]:
     """One view per op, in the order of the graph."""
     out = []
     for op in graph.ops:
-        work = steps.of(op, "stream")
+        work, shown = steps.of(op, "stream"), steps.functions.shown(op)
         out.append(
             TableOpView(
                 name=op.name,
-                text=titled(op),
+                text=titled(shown),
                 gpu="true" if op.gpu else "false",
-                comment=describe(op),
+                comment=describe(shown),
                 steps=work,
                 uses_stream=op.gpu,
                 uses_program=bool(work),
@@ -515,7 +520,7 @@ class _Written:
         self._recorded = self._what_events_mean()
 
     def _op(self, number: int) -> GraphOp:
-        op = self.graph.ops[number]
+        op = self.steps.functions.shown(self.graph.ops[number])
         return replace(op, name=self.names[number]) if number in self.names else op
 
     def _what_events_mean(self) -> list[tuple[int, str]]:
@@ -566,11 +571,15 @@ class _Written:
 def _called(step: Step, name: str) -> Step:
     """A launch under this name of its op."""
     if isinstance(step, KernelLaunch):
-        return replace(step, op=cxx_string(name))
+        return _called_work(step, name)
     if isinstance(step, ConditionalLaunch):
-        cases = (Case(c.condition, replace(c.launch, op=cxx_string(name))) for c in step.cases)
+        cases = (replace(c, launch=_called_work(c.launch, name)) for c in step.cases)
         return ConditionalLaunch(tuple(cases))
     return step
+
+
+def _called_work(work: KernelLaunch | Call, name: str) -> KernelLaunch | Call:
+    return replace(work, op=cxx_string(name)) if isinstance(work, KernelLaunch) else work
 
 
 def titled(op: GraphOp) -> str:

@@ -15,7 +15,7 @@ from dagc.base.errors import DagcError
 from dagc.emit.kernels import implementation
 from dagc.emit.render import Names, cxx_type, expression, is_float, mangle
 from dagc.ir.enums import ElementType, Mode, Place
-from dagc.ir.plan import CodeFeature, OpenTunable
+from dagc.ir.plan import CodeFeature, Opened, OpenTunable
 from dagc.ir.program import Action, Array, CollectiveOp, Device, ExchangeOp, Graph, GraphOp, KernelOp, Region, Scalar
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, difference, show, substitute
 
@@ -64,21 +64,24 @@ class Layout:
         """`open` tunables are members too, since the program sets them when it runs, and computes `features` then."""
         self.graph, self.program = graph, graph.program
         self.features = {f.name: f"feature_{i}" for i, f in enumerate(features)}
-        self.open = {t.decision: t for t in open}
+        self.opened = Opened(open)
         names = Names(_MEMBERS)
         self.arrays = {a.name: a for a in self.program.arrays}
         self.member = {s.name: names.new(s.name) for s in self.program.scalars}
         self.member |= {a.name: names.new(a.name) for a in self.program.arrays}
         self._value_names = {s.name for s in self.program.scalars}
-        self.tunable_member = {name: names.new(name) for name in self.open}
+        self.tunable_member = {name: names.new(name) for name in dict.fromkeys(t.decision for t in self.opened.every)}
         self._requests = {
             op.name: names.new(f"{mangle(op.name)}_requests")
             for op in graph.ops
             if op.action in (Action.WAIT_SEND, Action.WAIT_RECV, Action.WAIT_COLLECTIVE)
         }
         self._groups = {op.name: names.new(f"{mangle(op.name)}_group") for op in graph.ops if op.action is Action.GROUP}
-        self.scratch: dict[str, tuple[OpScratch, ...]] = {
-            op.name: tuple(self._scratch(op, names)) for op in self.program.ops if isinstance(op, KernelOp)
+        self._scratch = {
+            (one.name, one.variant): tuple(self._scratch_of(one, names))
+            for op in self.program.ops
+            if isinstance(op, KernelOp)
+            for one in self.opened.ops(self.program, op)
         }
         self.staging = {buffer.region: buffer for buffer in self._staging(names)}
 
@@ -231,7 +234,11 @@ class Layout:
             member = names.new(f"{mangle(array)}_staging{suffix}")
             yield StagingBuffer(member, self.arrays[array].type, region, f"{region.text}: staging buffer")
 
-    def _scratch(self, op: KernelOp, names: Names) -> Iterable[OpScratch]:
+    def scratch(self, op: KernelOp) -> tuple[OpScratch, ...]:
+        """The scratch of the op's implementation."""
+        return self._scratch[op.name, op.variant]
+
+    def _scratch_of(self, op: KernelOp, names: Names) -> Iterable[OpScratch]:
         kernel, impl = implementation(self.program, op)
         env = self.formals(op)
         for scratch in impl.scratch:
@@ -247,8 +254,8 @@ class Layout:
         kernel, impl = implementation(self.program, op)
         env: dict[str, Sym] = {d.name: Const(d.chosen) for d in self.program.decisions}
         for n, v in op.tunables:
-            decision = f"{op.base}.{n}"
-            env[n] = Var(decision) if decision in self.open else Const(v)
+            opened = self.opened.get(op, n)
+            env[n] = Var(opened.decision) if opened is not None else Const(v)
         for formal, arg in zip(kernel.formals, op.args, strict=True):
             if not isinstance(arg, Region):
                 env[formal.name] = arg
@@ -332,7 +339,7 @@ def writes(layout: Layout, op: GraphOp) -> tuple[WriteView, ...]:
     views = [_write(layout, a.region) for a in op.op.accesses if a.mode is not Mode.IN]
     views += [_write(layout, staged.region) for staged in op.copy_in]
     views += [_whole(f"p.{layout.staging[staged.region].member}") for staged in op.copy_out]
-    views += [_whole(f"p.{s.member}") for s in layout.scratch.get(op.op.name, ())]
+    views += [_whole(f"p.{s.member}") for one in layout.opened.ops(layout.program, op.op) for s in layout.scratch(one)]
     return tuple(dict.fromkeys(views))
 
 

@@ -12,7 +12,7 @@ from dagc.emit.layout import Layout, product, value_type
 from dagc.emit.render import Names, cxx_string, cxx_type, cxx_value, expression, mangle, render, tidy
 from dagc.ir import sym
 from dagc.ir.enums import Place, Role
-from dagc.ir.plan import FAR, Choice, Chooser, CodeFeature
+from dagc.ir.plan import FAR, VARIANT, Choice, Chooser, CodeFeature, variant_number, variants_of
 from dagc.ir.program import (
     Array,
     CollectiveKind,
@@ -81,12 +81,14 @@ class VerifyView:
 
 @dataclass(frozen=True, slots=True)
 class TunableView:
-    """A launch parameter set when the program runs; `name` is a C++ string."""
+    """A launch parameter, or a variant, set when the program runs; `name` is a C++ string. `below`: what its value is
+    less than, 0 where that is not limited."""
 
     member: str
     name: str
     default: str
     comment: str
+    below: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +147,30 @@ def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -
         groups=tuple(GroupView(member, steps.group_ends(op), op.name) for member, op in layout.group_members()),
         checks=checks,
         verifies=tuple(_verifies(layout)),
-        tunables=tuple(
-            TunableView(layout.tunable_member[name], cxx_string(name), cxx_value(t.default), f"tunable {name}")
-            for name, t in layout.open.items()
-        ),
+        tunables=tuple(_tunables(layout)),
         features=tuple(_feature(layout, steps.functions, one) for one in steps.functions.features),
         choices=tuple(_choice(layout, choice) for choice in (chooser.choices if chooser else ())),
     )
+
+
+def _tunables(layout: Layout) -> Iterator[TunableView]:
+    """Each decision once, also where several variants have a tunable of its name."""
+    ops = {op.base: op for op in layout.program.ops if isinstance(op, KernelOp)}
+    seen = {}
+    for t in layout.opened.every:
+        own = ops[t.op].variant == t.variant  # its default is the program's
+        if t.decision not in seen or own:
+            seen[t.decision] = t
+    for name, t in seen.items():
+        member, label = layout.tunable_member[name], cxx_string(name)
+        if t.name != VARIANT:
+            yield TunableView(member, label, cxx_value(t.default), f"tunable {name}")
+            continue
+        every = variants_of(layout.program, ops[t.op])
+        numbers = ", ".join(f"{variant_number(layout.program, one)}: {one.variant}" for one in every)
+        most = variant_number(layout.program, every[-1]) + 1
+        default = str(variant_number(layout.program, ops[t.op]))
+        yield TunableView(member, label, default, f"{name}, {numbers}", most)
 
 
 def _feature(layout: Layout, functions: Functions, feature: CodeFeature) -> FeatureView:
@@ -207,7 +226,9 @@ def _array(layout: Layout, array: Array) -> ArrayView:
 
 def _scratch(layout: Layout) -> Iterator[ArrayView]:
     for op in layout.program.ops:
-        for s in layout.scratch.get(op.name, ()):
+        if not isinstance(op, KernelOp):
+            continue
+        for s in (s for one in layout.opened.ops(layout.program, op) for s in layout.scratch(one)):
             yield ArrayView(
                 member=s.member,
                 type=cxx_type(s.type),
