@@ -1,7 +1,7 @@
 """Set-up and reference of solvers.dag: linear systems, their preconditioners, and what a selector looks at.
 
-A system is a text: a call such as `poisson(side = 40)` (SYSTEMS has the names), or the path of a Matrix Market file of a real,
-square matrix; `file(path = ...)` as in ../spmv/matrices.py. The right-hand side is A times a random vector.
+A system is a text: a call such as `poisson(side = 40)` (SYSTEMS has the names), or the path of a Matrix Market file of
+a real, square matrix; `file(path = ...)` as in ../spmv/matrices.py. The right-hand side is A times a random vector.
 """
 
 from __future__ import annotations
@@ -142,8 +142,8 @@ def inverse_diagonal(A: Any) -> Floats:
 
 
 def inverse_blocks(A: Any) -> Floats:
-    """Inverses of the blocks of BLOCK x BLOCK on the diagonal, shape (ceil(n / BLOCK), BLOCK, BLOCK). A singular one is replaced
-    by its inverse diagonal."""
+    """Inverses of the blocks of BLOCK x BLOCK on the diagonal, shape (ceil(n / BLOCK), BLOCK, BLOCK). A singular one
+    is replaced by its inverse diagonal."""
     n = A.shape[0]
     count = -(-n // BLOCK)
     row = np.repeat(np.arange(n), np.diff(A.indptr))
@@ -160,9 +160,9 @@ def inverse_blocks(A: Any) -> Floats:
 
 
 def approximate_inverse(A: Any) -> Any:
-    """M with the pattern of A (of each column, the PATTERN entries of the largest magnitude and the diagonal) that minimises
-    |A M - I| in the Frobenius norm: SPAI with a fixed pattern (Grote and Huckle 1997), by the normal equations. Made symmetric
-    where A is, for conjugate gradients."""
+    """M with the pattern of A (of each column, the PATTERN entries of the largest magnitude and the diagonal) that
+    minimises |A M - I| in the Frobenius norm: SPAI with a fixed pattern (Grote and Huckle 1997), by the normal
+    equations. Made symmetric where A is, for conjugate gradients."""
     n = A.shape[0]
     C = sparse.csc_array(A)
     J = _largest(C, n)  # n x PATTERN, padded by -1
@@ -237,8 +237,8 @@ def diffusion(side: int, dims: int = 2, stretch: float = 1.0, jump: float = 0.0,
 
 
 def convection(side: int, dims: int = 2, peclet: float = 1.0, shift: float = 0.0, seed: int = 1) -> Any:
-    """-div grad u + w grad u by upwind differences, with a wind that turns: not symmetric; `peclet` is of a cell. A shift takes
-    this multiple of the diagonal away: indefinite."""
+    """-div grad u + w grad u by upwind differences, with a wind that turns: not symmetric; `peclet` is of a cell. A
+    shift takes this multiple of the diagonal away: indefinite."""
     _check(side, dims)
     n = side**dims
     base = sparse.csr_array(diffusion(side, dims, seed=seed))

@@ -1,9 +1,10 @@
 """Sparse matrices for the samples: Matrix Market files, and generated families, named by a text.
 
-A text is the path of a file (`.mtx`, `.mtx.gz`, `.mtx.xz`), or a call such as `band(rows = 10_000, half = 50, per_row = 7)`;
-GENERATORS has their names. `file(path = "matrices/a.mtx")` is a file below the folder that the environment variable
-DAGC_MATRICES names. Matrices are scipy.sparse.csr_array of float32 with 32-bit indices, columns ascending in each row and none
-twice, values in [-1, 1) from `seed`. Generators do whole arrays at a time: 10^8 non-zeros take some seconds.
+A text is the path of a file (`.mtx`, `.mtx.gz`, `.mtx.xz`), or a call such as `band(rows = 10_000, half = 50, per_row
+= 7)`; GENERATORS has their names. `file(path = "matrices/a.mtx")` is a file below the folder that the environment
+variable DAGC_MATRICES names. Matrices are scipy.sparse.csr_array of float32 with 32-bit indices, columns ascending in
+each row and none twice, values in [-1, 1) from `seed`. Generators do whole arrays at a time: 10^8 non-zeros take some
+seconds.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ from dagc.inputs import call
 
 FOLDER = "DAGC_MATRICES"
 MOST = 2**31 - 2**13  # non-zeros and rows together: kernels count both in 32 bits
-LINE, HEADER_LINES = 1024, 1000  # bytes of a line of a Matrix Market file (the format's limit); lines before the entries
+LINE, HEADER_LINES = (
+    1024,
+    1000,
+)  # bytes of a line of a Matrix Market file (the format's limit); lines before the entries
 
 CHUNK = 1 << 20  # entries made at a time: a few arrays of this size stay in the cache
 Ints = NDArray[np.int64]
@@ -43,8 +47,8 @@ def matrix(text: str, folder: Path = Path()) -> Any:
 
 
 def stencil(points: int, side: int, shuffled: bool = False, seed: int = 1) -> Any:
-    """A grid of side x side (5 or 9 points) or side^3 (7 or 27 points) nodes, each beside its neighbours; with `shuffled`, the
-    nodes are numbered at random."""
+    """A grid of side x side (5 or 9 points) or side^3 (7 or 27 points) nodes, each beside its neighbours; with
+    `shuffled`, the nodes are numbered at random."""
     if points not in (5, 7, 9, 27) or side < 1:
         raise ValueError(f"stencil of {points} points on a side of {side}: 5, 7, 9 or 27 points, a positive side")
     dims = 2 if points in (5, 9) else 3
@@ -81,6 +85,7 @@ def dense_band(rows: int, half: int, seed: int = 1) -> Any:
 def band(rows: int, half: int, per_row: int, seed: int = 1) -> Any:
     """`per_row` entries at random within |i - j| <= half."""
     _positive(rows=rows, per_row=per_row, half=half)
+    _fits(rows, rows * per_row)
     i = np.arange(rows)
     left = np.maximum(i - half, 0)
     width = np.minimum(i + half, rows - 1) + 1 - left
@@ -88,9 +93,11 @@ def band(rows: int, half: int, per_row: int, seed: int = 1) -> Any:
 
 
 def uniform(rows: int, per_row: float, cols: int = 0, seed: int = 1) -> Any:
-    """Entries anywhere; the rows' lengths are Poisson distributed around `per_row`. More columns than rows, or fewer: wide, tall."""
+    """Entries anywhere; the rows' lengths are Poisson distributed around `per_row`. More columns than rows, or fewer:
+    wide, tall."""
     cols = cols or rows
     _positive(rows=rows, per_row=per_row, cols=cols)
+    _fits(rows, int(rows * per_row))
     lengths = np.minimum(np.random.default_rng(seed).poisson(per_row, rows), cols)
     return _spread(lengths, np.zeros(rows, np.int64), np.full(rows, cols), cols, seed)
 
@@ -99,6 +106,7 @@ def regular(rows: int, per_row: int, cols: int = 0, seed: int = 1) -> Any:
     """As `uniform`, all rows equally long."""
     cols = cols or rows
     _positive(rows=rows, per_row=per_row, cols=cols)
+    _fits(rows, int(rows * per_row))
     lengths = np.full(rows, min(per_row, cols))
     return _spread(lengths, np.zeros(rows, np.int64), np.full(rows, cols), cols, seed)
 
@@ -113,7 +121,8 @@ def blocks(rows: int, size: int, seed: int = 1) -> Any:
 
 
 def fem(side: int, dof: int = 3, points: int = 27, seed: int = 1) -> Any:
-    """A grid of side^3 (or side^2) nodes with `dof` unknowns each: every pair of neighbours is a dense block of dof x dof."""
+    """A grid of side^3 (or side^2) nodes with `dof` unknowns each: every pair of neighbours is a dense block of dof x
+    dof."""
     _positive(dof=dof)
     nodes = stencil(points, side, seed=seed)
     _fits(nodes.shape[0] * dof, nodes.nnz * dof * dof)
@@ -127,8 +136,8 @@ def fem(side: int, dof: int = 3, points: int = 27, seed: int = 1) -> Any:
 
 
 def zipf(rows: int, mean: float, exponent: float = 2.0, skew: float = 2.0, seed: int = 1) -> Any:
-    """Lengths of rows from a Pareto distribution (P(length > l) ~ l^(1 - exponent)) scaled to `mean`, popular columns first
-    (x^skew of a uniform x), rows in random order: web pages, followers."""
+    """Lengths of rows from a Pareto distribution (P(length > l) ~ l^(1 - exponent)) scaled to `mean`, popular columns
+    first (x^skew of a uniform x), rows in random order: web pages, followers."""
     _positive(rows=rows, mean=mean, skew=skew)
     if exponent <= 1:
         raise ValueError(f"exponent {exponent}: must be greater than 1")
@@ -141,8 +150,8 @@ def zipf(rows: int, mean: float, exponent: float = 2.0, skew: float = 2.0, seed:
 
 
 def rmat(scale: int, edges: int = 8, seed: int = 1, a: float = 0.57, b: float = 0.19, c: float = 0.19) -> Any:
-    """R-MAT (Chakrabarti, Zhan and Faloutsos, SDM 2004): 2^scale rows, `edges` a row before equal ones are joined. The default
-    probabilities are those of Graph 500."""
+    """R-MAT (Chakrabarti, Zhan and Faloutsos, SDM 2004): 2^scale rows, `edges` a row before equal ones are joined. The
+    default probabilities are those of Graph 500."""
     if not 1 <= scale <= 28 or min(a, b, c) < 0 or a + b + c > 1:
         raise ValueError(f"scale {scale}, a {a}, b {b}, c {c}: 1 to 28, and probabilities with a sum of at most 1")
     rows, count = 1 << scale, edges << scale
@@ -239,8 +248,8 @@ def file(path: str) -> Any:
 
 GENERATORS: dict[str, Callable[..., Any]] = {
     f.__name__: f
-    for f in (stencil, dense_band, band, uniform, regular, blocks, fem, zipf, rmat, arrow, long_rows, circuit, staircase,
-              sparse_rows, two_lengths, dense, file)
+    for f in (stencil, dense_band, band, uniform, regular, blocks, fem, zipf, rmat, arrow, long_rows, circuit,
+              staircase, sparse_rows, two_lengths, dense, file)
 }  # fmt: skip
 
 
@@ -248,20 +257,12 @@ GENERATORS: dict[str, Callable[..., Any]] = {
 
 
 def read(path: str) -> Any:
-    """The matrix of a Matrix Market file. Patterns get values as generators give them, symmetric ones are expanded, entries of
-    one place are added. Raises ValueError, naming the file and the reason, for one that is corrupt, complex, empty, or has
-    values that are no finite float32."""
-    try:
-        with opened(path) as text:
-            field = check(path, text)
-        if field == "complex":
-            raise ValueError(f"{path} is complex; the kernels are for real matrices")
-        with opened(path) as text:
-            out = parsed(text)
-    except (OSError, EOFError, OverflowError, lzma.LZMAError, zlib.error) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from None
-    except ValueError as error:
-        raise ValueError(str(error) if str(error).startswith(path) else f"{path}: {error}") from None
+    """The matrix of a Matrix Market file. Patterns get values as generators give them, symmetric ones are expanded,
+    entries of one place are added. Raises ValueError, naming the file and the reason, for one that is corrupt,
+    complex, empty, or has values that are no finite float32."""
+    field, out = parsed(path)
+    if field == "complex":
+        raise ValueError(f"{path} is complex; the kernels are for real matrices")
     if out.nnz == 0:
         raise ValueError(f"{path} has no entries")
     with np.errstate(over="ignore"):
@@ -271,18 +272,26 @@ def read(path: str) -> Any:
     return out
 
 
-def parsed(text: BinaryIO) -> Any:
-    """The matrix of a Matrix Market text, by scipy.io: CSR, expanded, without duplicates, 32-bit indices."""
+def parsed(path: str, shape: tuple[int, int] | None = None) -> tuple[str, Any]:
+    """The field of a Matrix Market file, and its matrix as scipy.io reads it: CSR, expanded, without duplicates, 32-bit
+    indices. Raises ValueError."""
     from scipy.io import mmread
 
-    with warnings.catch_warnings():
-        # Newer SciPy announces that it will return a sparse array: what is used here, both kinds have.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        out = sparse.csr_array(mmread(text).tocsr())
+    try:
+        with opened(path) as text:
+            field = check(path, text, shape)
+        with opened(path) as text, warnings.catch_warnings():
+            # Newer SciPy announces that it will return a sparse array: what is used here, both kinds have.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            out = sparse.csr_array(mmread(text).tocsr())
+    except (OSError, EOFError, OverflowError, lzma.LZMAError, zlib.error) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
+    except ValueError as error:
+        raise ValueError(str(error) if str(error).startswith(path) else f"{path}: {error}") from None
     out.sum_duplicates()
     _fits(out.shape[0], out.nnz)
     out.indptr, out.indices = out.indptr.astype(np.int32), out.indices.astype(np.int32)
-    return out
+    return field, out
 
 
 @contextmanager
@@ -302,9 +311,9 @@ def opened(path: str) -> Iterator[BinaryIO]:
 
 
 def check(path: str, file: BinaryIO, shape: tuple[int, int] | None = None) -> str:
-    """The field of the header: `real`, `integer`, `pattern`, `complex`. Raises ValueError unless the matrix has this shape, and
-    the file is as long as its header says, before memory is taken for what it says: a small compressed file may hold a very
-    large one."""
+    """The field of the header: `real`, `integer`, `pattern`, `complex`. Raises ValueError unless the matrix has this
+    shape, and the file is as long as its header says, before memory is taken for what it says: a small compressed file
+    may hold a very large one."""
     lines = (file.readline(LINE) for _ in range(HEADER_LINES))
     header = next(lines).decode("ascii", "replace").lower().split()
     if header[:3] != ["%%matrixmarket", "matrix", "coordinate"] or len(header) < 4:
@@ -366,8 +375,8 @@ def _ranges(first: Ints, lengths: Ints) -> Ints:
 
 
 def _spread(lengths: Ints, left: Ints, width: Ints, cols: int, seed: int, skew: float = 1) -> Any:
-    """Row i: lengths[i] columns, one at random in each of as many equal shares of left[i] .. left[i] + width[i] (so that they
-    ascend without a sort); with a skew, of the width to this power. Equal neighbours are joined."""
+    """Row i: lengths[i] columns, one at random in each of as many equal shares of left[i] .. left[i] + width[i] (so
+    that they ascend without a sort); with a skew, of the width to this power. Equal neighbours are joined."""
     ends = np.cumsum(lengths)
     _fits(lengths.size, int(ends[-1]))
     random = np.random.default_rng([seed, 3])
@@ -406,7 +415,9 @@ def _joined(key: Ints) -> Ints:
 
 def _sorted(rows: Any, to: Ints) -> Any:
     """The matrix with its columns renumbered, ascending in each row."""
-    out = sparse.csr_array((rows.data, to[rows.indices].astype(np.int32), rows.indptr.astype(np.int32)), shape=rows.shape)
+    out = sparse.csr_array(
+        (rows.data, to[rows.indices].astype(np.int32), rows.indptr.astype(np.int32)), shape=rows.shape
+    )
     out.has_sorted_indices = False
     out.sort_indices()
     return out
