@@ -100,7 +100,7 @@ def measure(
     cells. Raises RunFailed where the program does not run at the size of the checks, or at none.
     """
     with Service(WorkerLink(ready.task.ranks)) as service:
-        run = _Run(ready, service, timing, keep, known, None if seconds is None else clock() + seconds, clock)
+        run = Measuring(ready, service, timing, keep, known, None if seconds is None else clock() + seconds, clock)
         wrong = run.check(check or {})
         run.time(wanted, wrong)
         run.verify(later or {})
@@ -126,7 +126,9 @@ def computed_features(ready: Prepared, names: Sequence[str]) -> None:
     ]
 
 
-class _Run:
+class Measuring:
+    """Checks and timings of a task at the points that are ready, in the order in which they are asked for."""
+
     def __init__(
         self,
         ready: Prepared,
@@ -210,17 +212,22 @@ class _Run:
         points = list(by_point)
         order.shuffle(points)
         for number, point in enumerate(points):
-            graph = self.task.graph_at(point)
-            # In the order of the program, which goes on from op to op.
-            items = sorted(by_point[point], key=lambda item: unit_in(graph, self.units[item.op]).index)
-            failure = next(filter(None, (self._time_unit(item, wrong) for item in items)), "")
+            failure = self.time_at(point, by_point[point], wrong)
             if failure and number == len(points) - 1 and not self.timed:
-                raise _not_here(point, f"the program does not run: {failure}")
+                raise _not_here(point, failure)
             if failure:
-                self.keep(Lost(point, f"the program does not run: {failure}"))
-            self.service.close(self.program(point).library)
+                self.keep(Lost(point, failure))
             if self.over():
                 return
+
+    def time_at(self, point: Point, wanted: Sequence[Wanted], wrong: set[tuple[str, Settings]]) -> str:
+        """Time what is wanted at one point, and free its arrays. "" or why the program does not run there."""
+        graph = self.task.graph_at(point)
+        # In the order of the program, which goes on from op to op.
+        items = sorted(wanted, key=lambda item: unit_in(graph, self.units[item.op]).index)
+        failure = next(filter(None, (self._time_unit(item, wrong) for item in items)), "")
+        self.service.close(self.program(point).library)
+        return f"the program does not run: {failure}" if failure else ""
 
     def program(self, point: Point) -> SizedProgram:
         if point not in self.programs:

@@ -481,15 +481,20 @@ def only(at: AtPoint, settings: Mapping[str, tuple[Settings, ...]]) -> AtPoint:
 
 def at_point(task: TuningTask, point: Point, folder: Path) -> AtPoint:
     """Write the data of one size (the references only where results are checked), and read its scalars."""
-    graph, data = task.graph_at(point), task.data
-    program = graph.program
+    data = task.data
     if data is None:
         program = task.text.program(dict(point.params))
         data = folder / f"data-{_digest(point)}"
         run_setup(program, task.text.path.parent, task.ranks, task.seed, data, references=point == task.check_at)
-    scalars = read_scalars(program, data, task.ranks)
+    return read_point(task, point, data)
+
+
+def read_point(task: TuningTask, point: Point, data: Path) -> AtPoint:
+    """The program at one size, whose arrays lie in `data`."""
+    graph = task.graph_at(point)
+    scalars = read_scalars(graph.program, data, task.ranks)
     return AtPoint(
-        point, data, {**scalars, "rank": 0, "ranks": task.ranks}, repeats_of(program, scalars),
+        point, data, {**scalars, "rank": 0, "ranks": task.ranks}, repeats_of(graph.program, scalars),
         {
             u.op: tuple(s for s in task.settings[u.op] if fits(graph, unit_in(graph, u), s, scalars))
             for u in task.units
