@@ -112,18 +112,30 @@ def computed_features(ready: Prepared, names: Sequence[str]) -> None:
     slowest = dict.fromkeys(names, 0.0)
     with Service(WorkerLink(ready.task.ranks)) as service:
         for point, at in ready.at.items():
-            library = sized_program(ready, point).library
-            ask = partial(service.ask, library, do="features", limit=FEATURE_LIMIT)
-            answer = service.insist("features", ask)
-            if "error" in answer:
-                ready.notes.append(f"{point.text or 'as given'}: no features: {answer['error']}")
-                continue
-            ready.at[point] = replace(at, computed=dict(zip(names, map(float, answer["values"]), strict=True)))
-            slowest = {n: max(slowest[n], s) for n, s in zip(names, answer["seconds"], strict=True)}
-            service.close(library)
+            values, seconds = features_at(service, ready, point, names)
+            ready.at[point] = replace(at, computed=values)
+            slowest = {n: max(slowest[n], seconds.get(n, 0.0)) for n in names}
+            service.close(sized_program(ready, point).library)
     ready.notes += [
         f"{name.removeprefix(MEASURED)} takes up to {in_units(s)} to compute" for name, s in slowest.items() if s
     ]
+
+
+def features_at(
+    service: Service, ready: Prepared, point: Point, names: Sequence[str]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """(values, seconds) of the code features of the program at a point, by name. Nothing where they cannot be computed,
+    which is a note."""
+    if not names:
+        return {}, {}
+    library = sized_program(ready, point).library
+    ask = partial(service.ask, library, do="features", limit=FEATURE_LIMIT)
+    answer = service.insist(("features", point), ask)
+    if "error" in answer:
+        ready.notes.append(f"{point.text or 'as given'}: no features: {answer['error']}")
+        return {}, {}
+    values, seconds = (dict(zip(names, map(float, answer[what]), strict=True)) for what in ("values", "seconds"))
+    return values, seconds
 
 
 class Measuring:

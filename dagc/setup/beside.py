@@ -105,6 +105,11 @@ class Beside(Generic[K]):
         """Bytes on disk of an input that was written."""
         return self._bytes.get(one, 0)
 
+    @property
+    def roomy(self) -> bool:
+        """Whether what lies on disk may stay there while more is written."""
+        return len(self._running) < self._ahead and sum(self._bytes.values()) <= self._most // 2
+
     def _start(self) -> None:
         """Begin with the next ones while there is room for as much as the largest so far."""
         while self._next and len(self._running) < self._ahead:

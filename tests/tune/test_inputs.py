@@ -1,0 +1,136 @@
+"""`dagc tune --inputs` on the host target: inputs one after the other, measured, learned from, evaluated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dagc import api
+from dagc.choice.types import Point
+from dagc.cli.main import main
+from dagc.recipes import tune as tune_recipe
+from dagc.recipes.options import TuneOptions
+from dagc.store.tuned import load_tuned
+
+pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
+
+# The kernel is slow where `mode` is not what the input asks for. Mode 2 is wrong at inputs of 77 elements, crashes at
+# those of 78, and is not allowed at those of 79. The set-up refuses what has no elements.
+TEXT = '''program modes
+param file : str = "train/a.txt" over files("train/*.txt")
+setup "modes.py" load(file)
+scalar n, k : i32
+array want : i32[n] const
+array y : f32[n] out
+kernel fill(y: out f32[n], want: in i32[n], n: i32, k: i32) {
+  tune bx in {32}
+  tune mode in {0, 1, 2}
+  require mode != 2 || n != 79
+  feature wanted cost n = cpp """ return n > 1 ? want[1] : want[0]; """
+  select mode with knn(wanted, n)
+  gpu {
+    launch grid(ceil(n / bx)) block(bx)
+    cuda """
+      int i = blockIdx.x * bx + threadIdx.x;
+      if (i >= n) return;
+      if (mode == 2 && n == 78) __builtin_trap();
+      float sum = 0;
+      for (int j = 0; j < (mode == want[i] ? 1 : 2000); ++j) sum += 1e-30f * j;
+      y[i] = i + (mode == 2 && n == 77 && i == 3 ? 5 : 0) + (sum > 1 ? 1 : 0);
+    """
+  }
+}
+dag { fill : gpu fill(y, want, n, k) }
+verify y ~ reference() rtol 0
+'''
+SETUP = """from pathlib import Path
+import numpy as np
+from dagc.inputs import call
+
+HERE = Path(__file__).parent
+
+def made(mode, n=64):
+    return np.full(n, mode, np.int32)
+
+def load(rank, size, seed, file):
+    want = call(file, {"made": made}, lambda path: np.loadtxt(HERE / path, dtype=np.int32, ndmin=1))
+    if not len(want):
+        raise ValueError(f"{file} has no elements")
+    return {"n": len(want), "k": int(want[0]), "want": want}
+
+def reference(data, **_):
+    return {"y": np.arange(data["n"], dtype=np.float32)}
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("modes")
+    (folder / "modes.py").write_text(SETUP)
+    (folder / "modes.dag").write_text(TEXT)
+    (folder / "train").mkdir()
+    for name, mode, n in (("a", 0, 40), ("b", 1, 50), ("c", 2, 60), ("d", 1, 70)):
+        (folder / "train" / f"{name}.txt").write_text(f"{mode}\n" * n)
+    return folder / "modes.dag"
+
+
+HOST = TuneOptions(target="host", cell=0.01)
+
+
+@pytest.fixture(scope="module")
+def trained(program: Path) -> Path:
+    """Trained on the program's own files and on calls."""
+    path = program.parent / "trained.db"
+    calls = tuple(f"made(mode = {m}, n = {n})" for m in range(3) for n in (45, 64, 80))
+    inputs = (f"{program.parent}/train/*.txt", *calls, "made(mode = 0, n = 0)", "made(mode = 2, n = 77)",
+              "made(mode = 2, n = 78)", "made(mode = 2, n = 79)")  # fmt: skip
+    options = TuneOptions(target="host", cell=0.01, inputs=inputs, check_at="train/b.txt")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(program.parent)
+        done = tune_recipe.tune(program, path, options)
+    failed = "\n".join(done.failures)
+    assert "made(mode = 0, n = 0): skipped: " in failed
+    assert "made(mode = 0, n = 0) has no elements" in failed
+    assert "fill mode=2 at made(mode = 2, n = 77): element 3 is 8, expected 3" in failed, "by the input's name"
+    assert "fill mode=2 at made(mode = 2, n = 78): run failed" in failed
+    assert len(done.failures) == 3
+    return path
+
+
+def test_inputs_are_kept_with_what_is_known_of_them(trained: Path) -> None:
+    tuned = load_tuned(trained)
+    assert {c.point.text for c in tuned.cells} >= {"train/a.txt", "made(mode = 1, n = 64)"}
+    facts = {one.point: one for one in tuned.facts.inputs}
+    one = facts[Point((("file", "made(mode = 1, n = 64)"),))]
+    assert (one.features["fill"], one.elements, one.test) == ({"wanted": 1.0, "n": 64.0}, 64, False)
+    assert one.seconds["feature.fill.wanted"] > 0
+    assert len([c for c in tuned.cells if c.point.text == "made(mode = 2, n = 79)"]) == 2, "one is not allowed there"
+
+
+def test_the_choice_follows_the_feature(trained: Path, program: Path, tmp_path: Path) -> None:
+    for mode in (0, 1, 2):
+        compiled = api.compile(
+            program, tmp_path / str(mode), target="host", defines={"file": f"made(mode = {mode}, n = 51)"},
+            launch=str(trained), run=True, ranks=1, repeats=2,
+        )  # fmt: skip
+        assert compiled.result is not None
+
+
+def test_evaluation(trained: Path, program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "t.db").write_bytes(trained.read_bytes())
+    lists = [f"made(mode = {m}, n = {n})" for m in range(3) for n in (47, 66)] + ["made(mode = 1, n = 64)"]
+    (tmp_path / "test.txt").write_text("\n".join(lists))
+    arguments = ["tune", str(program), "--evaluate", "--inputs", f"@{tmp_path / 'test.txt'}", "--target", "host"]
+    assert main([*arguments, "-o", str(tmp_path / "t.db"), "--cell", "0.01", "-q"]) == 0
+    text = capsys.readouterr().out
+    assert "6 test inputs" in text
+    assert "made(mode = 1, n = 64): skipped: the file was trained on it" in text
+    assert "% of exhaustive" in text
+    assert "best single variant" in text
+    tuned = load_tuned(tmp_path / "t.db")
+    assert len(tuned.facts.tests) == 6
+    again = tune_recipe.tune(
+        program, tmp_path / "t.db", TuneOptions(target="host", cell=0.01, resume=True, inputs=("train/a.txt",))
+    )
+    assert not any(line.point in tuned.facts.tests for line in again.lines), "nothing is learned from test inputs"
