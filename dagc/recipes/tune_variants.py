@@ -7,11 +7,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError, counted
-from dagc.choice.feature import MEASURED
+from dagc.choice.feature import MEASURED, offered
 from dagc.choice.inputs import has_inputs
+from dagc.choice.legal import op_of
+from dagc.choice.selector import FEWEST
 from dagc.choice.types import PROGRAM, settings_text
 from dagc.recipes.tune_choosers import (
     Asked,
@@ -72,7 +75,10 @@ def tune_inputs(
     wrong = sorted({a.method for a in asked.values()} - {*LEARNED, "exhaustive"})
     if wrong:
         raise UsageError(f"method {wrong[0]} does not learn from inputs", f"use --method {', '.join(LEARNED)}")
-    task = replace(task, features={op: a.data for op, a in asked.items() if a.method in LEARNED})
+    task = replace(
+        task, features={op: a.data for op, a in asked.items() if a.method in LEARNED}, earlier=(),
+        points=tuple(p for p in task.points if p not in task.earlier),  # the file has what is known of these
+    )  # fmt: skip
     began = time.monotonic()
     with opened(task, output, options, order_of(task), progress, MANY if options.incremental else AHEAD) as inputs:
         inputs.check()
@@ -118,7 +124,7 @@ def _incremental(inputs: Inputs, asked: Mapping[str, Asked], options: TuneOption
             labelled.add(points[chosen])
         else:
             points.pop(chosen)
-        if options.accuracy is not None:
+        if options.accuracy is not None and len(labelled) > max(FEWEST, *map(len, inputs.task.settings.values())):
             reached = _accuracy(inputs, asked, options, labelled)
             if reached >= options.accuracy:
                 break
@@ -192,6 +198,9 @@ def _learned(
     ready = replace(inputs.ready, task=task, at={p: inputs.ready.at[p] for p in task.points})
     hardware, more = hardware_at_hand(task, options.gpu)
     training = replace(measured, cells=cells)
+    if options.select_features:
+        asked, chosen = _subsets(inputs, task, asked, options)
+        notes = [*notes, *chosen]
     fit, chosen_from = choosable(task, measured.checks, cells)
     known = ChooserInputs(ready, asked, NOT_COUNTED, hardware, {})
     final, learned = final_choosers(known, fit, training, options.seed)
@@ -206,6 +215,42 @@ def _learned(
         lines, grade(task, len(cells), NOT_COUNTED, asked), methods(asked), len(cells), tuple(measured.failures),
         tuple(notes), Path(output) if output is not None else None, measured.seconds, measured.busy,
     )  # fmt: skip
+
+
+def _subsets(
+    inputs: Inputs, task: TuningTask, asked: Mapping[str, Asked], options: TuneOptions
+) -> tuple[dict[str, Asked], list[str]]:
+    """The features of each op that its selector needs, and what was dropped."""
+    from dagc.choice.subset import select_features  # loads msgspec
+
+    out, notes = dict(asked), []
+    for unit in task.units:
+        names = asked[unit.op].data or features_of(inputs.ready, unit, task.points)
+        rows = {p: vector(inputs, unit.op, names, p) for p in task.points if times_at(inputs, unit.op, p)}
+        rows = {p: row for p, row in rows.items() if all(map(math.isfinite, row))}
+        times = [times_at(inputs, unit.op, p) for p in rows]
+        finite = [i for i, at in enumerate(times) if any(map(math.isfinite, at.values()))]
+        vectors = list(rows.values())
+        found = select_features(
+            asked[unit.op].method, names, [vectors[i] for i in finite], [times[i] for i in finite],
+            feature_costs(inputs, task, unit), options.seed, noise(inputs, unit.op),
+        )  # fmt: skip
+        out[unit.op] = replace(asked[unit.op], data=found.names)
+        dropped = [n for n in names if n not in found.names]
+        loss = f"{found.loss:.3f} times the best by cross-validation, {found.all_loss:.3f} by all {len(names)}"
+        kept = f"chosen by {', '.join(found.names)} ({loss})" if dropped else "no feature was dropped"
+        notes.append(f"{unit.op}: {kept}")
+    return out, notes
+
+
+def feature_costs(inputs: Inputs, task: TuningTask, unit: Unit) -> dict[str, float]:
+    """Median seconds to compute each feature of an op, by name; expressions of scalars cost nothing."""
+    known = offered(task.program, op_of(task.graph, unit))
+    seconds = [facts.seconds for facts in inputs.known.inputs.values() if facts.seconds]
+    return {
+        name: sum(median(at.get(code.name, 0.0) for at in seconds) for code in feature.code) if seconds else 0.0
+        for name, feature in known.items()
+    }
 
 
 def costs(inputs: Inputs, task: TuningTask) -> list[str]:

@@ -122,7 +122,7 @@ def test_evaluation(trained: Path, program: Path, tmp_path: Path, capsys: pytest
     lists = [f"made(mode = {m}, n = {n})" for m in range(3) for n in (47, 66)] + ["made(mode = 1, n = 64)"]
     (tmp_path / "test.txt").write_text("\n".join(lists))
     arguments = ["tune", str(program), "--evaluate", "--inputs", f"@{tmp_path / 'test.txt'}", "--target", "host"]
-    assert main([*arguments, "-o", str(tmp_path / "t.db"), "--cell", "0.01", "-q"]) == 0
+    assert main([*arguments, "-o", str(tmp_path / "t.db"), "--cell", "0.01"]) == 0
     text = capsys.readouterr().out
     assert "6 test inputs" in text
     assert "made(mode = 1, n = 64): skipped: the file was trained on it" in text
@@ -134,3 +134,58 @@ def test_evaluation(trained: Path, program: Path, tmp_path: Path, capsys: pytest
         program, tmp_path / "t.db", TuneOptions(target="host", cell=0.01, resume=True, inputs=("train/a.txt",))
     )
     assert not any(line.point in tuned.facts.tests for line in again.lines), "nothing is learned from test inputs"
+
+
+def test_incremental(program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    calls = ",".join(f"made(mode = {m}, n = {n})" for m in (0, 1) for n in range(30, 60, 4))
+    arguments = ["tune", str(program), "--inputs", calls, "--incremental", "--target", "host", "--cell", "0.01"]
+    arguments += ["--select-features", "--next", "cost"]
+    assert main([*arguments, "--iterations", "6", "-o", str(tmp_path / "t.db")]) == 0
+    text = capsys.readouterr().out
+    assert "incremental: 6 inputs labelled of 16, chosen by cost" in text
+    assert "fill: chosen by " in text or "fill: no feature was dropped" in text
+    tuned = load_tuned(tmp_path / "t.db")
+    assert len(tuned.facts.inputs) == 16, "features of all inputs"
+    assert len({c.point for c in tuned.cells}) == 6
+    assert tuned.kernel_choosers["fill"].selector is not None
+    assert main([*arguments, "--accuracy", "0.5", "--resume", "-o", str(tmp_path / "t.db")]) == 0
+    assert "labelled of 16, chosen by cost; accuracy " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "help"),
+    [
+        ({"inputs": ("made(mode = 0, n = 0)",)}, "where results are compared with the reference", "--check-at"),
+        ({"inputs": ("nothing/*",)}, "no such file", "current folder"),
+        ({"method": "volume", "variants": True}, "method volume does not learn from inputs", "knn"),
+    ],
+)
+def test_what_cannot_be_tuned(
+    program: Path, tmp_path: Path, options: dict[str, object], message: str, help: str
+) -> None:
+    with pytest.raises(UsageError) as error:
+        tune_recipe.tune(program, tmp_path / "t.db", TuneOptions(target="host", **options))  # type: ignore[arg-type]
+    assert message in error.value.message
+    assert help in (error.value.help or "")
+    assert not (tmp_path / "t.db").exists(), "a file without measurements would only block the next run"
+
+
+def test_what_cannot_be_evaluated(trained: Path, program: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.db").write_bytes(trained.read_bytes())
+    with pytest.raises(UsageError, match="every input was trained on"):
+        tune_recipe.evaluate(program, tmp_path / "t.db", TuneOptions(target="host", inputs=("made(mode = 1, n = 64)",)))
+
+
+def test_a_feature_that_is_not_finite(trained: Path, program: Path, tmp_path: Path) -> None:
+    """The input is reported; the program takes the default there."""
+    text = program.read_text().replace("return n > 1 ? want[1] : want[0]", "return n == 60 ? 0.0 / 0 : want[0]")
+    path = program.parent / "nan.dag"
+    path.write_text(text.replace("program modes", "program nans"))
+    calls = ("made(mode = 0, n = 60)", "made(mode = 0, n = 40)", "made(mode = 1, n = 40)", "made(mode = 1, n = 50)")
+    done = tune_recipe.tune(path, tmp_path / "t.db", TuneOptions(target="host", cell=0.01, inputs=calls))
+    tuned = load_tuned(tmp_path / "t.db")
+    features = {one.point.text: one.features["fill"] for one in tuned.facts.inputs}
+    assert features["made(mode = 0, n = 60)"] == {"n": 60.0}
+    assert tuned.kernel_choosers["fill"].selector is not None, "the other three are learned from"
+    (line,) = [line for line in done.lines if line.point.text == "made(mode = 0, n = 60)"]
+    assert line.chosen == line.default
