@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dagc import api
+from dagc.base.errors import UsageError
 from dagc.choice.types import Point
 from dagc.cli.main import main
 from dagc.recipes import tune as tune_recipe
@@ -131,7 +132,9 @@ def test_evaluation(trained: Path, program: Path, tmp_path: Path, capsys: pytest
     tuned = load_tuned(tmp_path / "t.db")
     assert len(tuned.facts.tests) == 6
     again = tune_recipe.tune(
-        program, tmp_path / "t.db", TuneOptions(target="host", cell=0.01, resume=True, inputs=("train/a.txt",))
+        program,
+        tmp_path / "t.db",
+        TuneOptions(target="host", cell=0.01, resume=True, inputs=(f"{program.parent}/train/a.txt",)),
     )
     assert not any(line.point in tuned.facts.tests for line in again.lines), "nothing is learned from test inputs"
 
