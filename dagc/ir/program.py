@@ -174,6 +174,7 @@ class Impl(Spanned):
     requires: tuple[Sym, ...]
     lets: tuple[tuple[str, Sym], ...]
     links: tuple[str, ...]
+    prepare: CodeText | None = None  # host code that fills the scratch once
 
 
 @dataclass(frozen=True, slots=True)

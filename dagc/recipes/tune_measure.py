@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from dagc.base.errors import DagcError, RunFailed
-from dagc.choice.feature import MEASURED
 from dagc.choice.legal import unit_in
 from dagc.choice.types import Cell
 from dagc.ir.enums import Opcode
+from dagc.ir.plan import MEASURED
 from dagc.lab.engine import Options, PriorResult, explore
 from dagc.lab.launches import Launches, SizedProgram, Timing, verify
 from dagc.lab.settings import LaunchSettings
@@ -134,7 +134,8 @@ def features_at(
     if "error" in answer:
         ready.notes.append(f"{point.text or 'as given'}: no features: {answer['error']}")
         return {}, {}
-    values, seconds = (dict(zip(names, map(float, answer[what]), strict=True)) for what in ("values", "seconds"))
+    # Those asked for come first, then those that the program itself needs.
+    values, seconds = (dict(zip(names, map(float, answer[what]), strict=False)) for what in ("values", "seconds"))
     return values, seconds
 
 
