@@ -229,7 +229,7 @@ class Inputs:
         self.ready.at[point] = at
         if before is None:
             values, seconds = features_at(self.service, self.ready, point, self.codes)
-            at = replace(at, computed=values)
+            at = replace(at, computed=dict.fromkeys(self.codes, math.nan) | values)
         else:
             at, seconds = replace(at, computed=self._computed(before)), dict(before.seconds)
         at = self._fitting(at)
@@ -238,7 +238,7 @@ class Inputs:
         return at
 
     def _computed(self, facts: InputFacts) -> dict[str, float]:
-        return {name: float(facts.values[name]) for name in self.codes if name in facts.values}
+        return {name: float(facts.values.get(name, math.nan)) for name in self.codes}
 
     def _fitting(self, at: AtPoint) -> AtPoint:
         return replace(at, fits=fitting(self.task, at))

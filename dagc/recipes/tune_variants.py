@@ -11,11 +11,12 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError, counted
-from dagc.choice.feature import MEASURED, offered
+from dagc.choice.feature import offered
 from dagc.choice.inputs import has_inputs
 from dagc.choice.legal import op_of
 from dagc.choice.selector import FEWEST
 from dagc.choice.types import PROGRAM, settings_text
+from dagc.ir.plan import MEASURED
 from dagc.recipes.tune_choosers import (
     Asked,
     ChooserInputs,
