@@ -201,7 +201,7 @@ class Functions:
     def links(self) -> tuple[str, ...]:
         """The libraries of the implementations that the graph uses, by name."""
         used = (implementation(self.program, op)[1].links for op in self._ops.values())
-        return tuple(dict.fromkeys(name for names in used for name in names))
+        return tuple(dict.fromkeys(name for names in used for name in names if name != "cudart"))  # nvcc links it
 
     def _prepared_by_file(self, op: KernelOp) -> bool:
         prepare = implementation(self.program, op)[1].prepare

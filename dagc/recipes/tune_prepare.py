@@ -197,7 +197,8 @@ class TuningTask:
     reference. `ranks` run the program together. `data`: arrays of its one size that are there already, with references.
     `device_pointers`: the user vouches that this MPI takes them. `graphs` are those of sizes at which the program is
     another one than at its defaults, since parameters in it are constants: `constants` names these. `features`:
-    what the `select` of each op asks for. `earlier`: those of the points at which nothing more is measured.
+    what the `select` of each op asks for. `earlier`: those of the points at which nothing more is measured. `without`:
+    what the target leaves out, and why.
     """
 
     text: ProgramText
@@ -215,6 +216,7 @@ class TuningTask:
     constants: tuple[str, ...] = ()
     features: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     earlier: tuple[Point, ...] = ()
+    without: tuple[str, ...] = ()
 
     @property
     def program(self) -> Program:
@@ -282,6 +284,7 @@ def tuning_task(
     Raises ProgramError and UsageError.
     """
     chosen = choose_target(target, arch)
+    text, without = text.on(chosen.target)
     graph = text.graph()
     tuned_units = units(graph, kernels)
     points = points_of(graph.program, sizes, inputs)
@@ -295,6 +298,7 @@ def tuning_task(
     return TuningTask(
         text, chosen, graph, tuned_units, (*points, *before), settings, check, seed, ranks, graphs=graphs,
         earlier=before, constants=tuple(sorted({n for p in points for n, _ in p.params})) if graphs else (),
+        without=without,
     )  # fmt: skip
 
 
@@ -427,9 +431,8 @@ def prepare(task: TuningTask, folder: Path, jobs: int | None = None) -> Prepared
         libraries, here, failures = build_programs(here, folder, pool.map)
     if failures:
         at = [only(a, here.settings) for a in at]
-    out = Prepared(
-        here, libraries[here.check_at], {a.point: a for a in at}, [*notes, *_compiled_apart(here)], failures, libraries
-    )  # fmt: skip
+    notes = [*(f"without {what}" for what in task.without), *notes, *_compiled_apart(here)]
+    out = Prepared(here, libraries[here.check_at], {a.point: a for a in at}, notes, failures, libraries)
     for a in at:
         for unit in here.units:
             if not a.fits[unit.op]:
