@@ -61,11 +61,11 @@ def floyd_warshall_reference(data: Data, **_: Any) -> Data:
 
 def pathfinder(rank: int, size: int, seed: int, NI: int) -> Data:
     rng = np.random.default_rng(seed)
-    return {"ni": NI, "wall": rng.integers(0, 10, (8, NI), np.int32), "cost": rng.integers(0, 10, NI, np.int32)}
+    return {"ni": NI, "wall": rng.integers(0, 10, (8, NI), np.int32), "above": rng.integers(0, 10, NI, np.int32)}
 
 
 def pathfinder_reference(data: Data, **_: Any) -> Data:
-    cost = data["cost"].astype(np.int64)
+    cost = data["above"].astype(np.int64)
     for row in data["wall"]:
         p = np.pad(cost, 1, constant_values=1 << 30)
         cost = row + np.minimum(np.minimum(p[:-2], p[1:-1]), p[2:])
