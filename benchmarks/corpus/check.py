@@ -35,7 +35,7 @@ class Checked:
     failures: tuple[str, ...]
 
 
-def prepared(entry: Entry, folder: Path, *, target: str, seed: int, settings: int) -> tune_prepare.Prepared:
+def prepared(entry: Entry, folder: Path, *, target: str = "host", seed: int = 0) -> tune_prepare.Prepared:
     """The library with all settings that are checked, and the data of the small size. Raises DagcError."""
     task = tune_prepare.tuning_task(
         api.read(entry.path), sizes=entry.check, check_at=entry.check, target=target, seed=seed
@@ -82,9 +82,7 @@ def check_all(
     """By key. Programs are compiled side by side and run one after another."""
     out: dict[str, Checked] = {}
     with ThreadPoolExecutor(max_workers=jobs) as pool:
-        work = {
-            e.key: pool.submit(prepared, e, folder, target=target, seed=seed, settings=settings) for e in chosen
-        }
+        work = {e.key: pool.submit(prepared, e, folder, target=target, seed=seed) for e in chosen}
         for key, ready in work.items():
             try:
                 out[key] = check(ready.result(), settings=settings)

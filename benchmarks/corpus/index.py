@@ -26,10 +26,11 @@ class Entry:
     name: str
     split: str
     check: str
+    root: Path = ROOT
 
     @property
     def path(self) -> Path:
-        return ROOT / self.family / f"{self.name}.dag"
+        return self.root / self.family / f"{self.name}.dag"
 
     @property
     def key(self) -> str:
@@ -51,6 +52,4 @@ def entries(*splits: str, only: Iterable[str] = ()) -> tuple[Entry, ...]:
     unknown = wanted - {e.family for e in every} - {e.key for e in every}
     if unknown:
         raise KeyError(f"no family and no kernel of the corpus: {', '.join(sorted(unknown))}")
-    return tuple(
-        e for e in every if (not splits or e.split in splits) and (not wanted or {e.family, e.key} & wanted)
-    )
+    return tuple(e for e in every if (not splits or e.split in splits) and (not wanted or {e.family, e.key} & wanted))

@@ -1,4 +1,4 @@
-"""Set-ups and references of dynamic programming. Of a long table, one step is computed; the ones before it are given."""
+"""Set-ups and references of dynamic programming. Of a table, one step is computed; the ones before it are given."""
 
 from __future__ import annotations
 

@@ -77,7 +77,8 @@ def scatter_hashed_reference(data: Data, **_: Any) -> Data:
 
 
 def block_cyclic(rank: int, size: int, seed: int, NI: int, NJ: int) -> Data:
-    assert NI % 32 == 0 and NJ % 32 == 0
+    assert NI % 32 == 0
+    assert NJ % 32 == 0
     return _matrix(seed, NI, NJ)
 
 

@@ -61,7 +61,11 @@ def ell_reference(data: Data, **_: Any) -> Data:
 
 
 def spmm(rank: int, size: int, seed: int, N: int, NNZ: int, NJ: int) -> Data:
-    return {**csr_thread(rank, size, seed, N, NNZ), "nj": NJ, "x": np.random.default_rng(seed).random((N, NJ), np.float32)}
+    return {
+        **csr_thread(rank, size, seed, N, NNZ),
+        "nj": NJ,
+        "x": np.random.default_rng(seed).random((N, NJ), np.float32),
+    }
 
 
 def spmm_reference(data: Data, **_: Any) -> Data:

@@ -74,9 +74,7 @@ def box_radius3_reference(data: Data, **_: Any) -> Data:
     (x,) = _double(data, "x")
     ni, nj = x.shape
     padded, ones = np.pad(x, 3), np.pad(np.ones_like(x), 3)
-    total, count = (
-        sum(a[p : p + ni, q : q + nj] for p in range(7) for q in range(7)) for a in (padded, ones)
-    )
+    total, count = (sum(a[p : p + ni, q : q + nj] for p in range(7) for q in range(7)) for a in (padded, ones))
     return _single(y=total / count)
 
 
