@@ -135,10 +135,16 @@ def why_no_driver(plan: Plan) -> str:
             _, impl = implementation(plan.program, op)
             if impl.code is None or impl.code.lang is CodeLang.CPP:
                 return f"op `{op.name}` is host code"
+            if impl.prepare is not None:
+                return f"host code prepares op `{op.name}`"
         if isinstance(op, CopyOp) and (op.dst.columns is not None or op.src.columns is not None):
             return f"op `{op.name}` copies a slice that is not contiguous"
         if isinstance(op, CollectiveOp) and op.collective is CollectiveKind.ALLTOALLV:
             return f"op `{op.name}` is an alltoallv"
+    if any(name.startswith("hw.") for a in plan.program.arrays for d in a.dims if d is not None for name in free(d)):
+        return "sizes of arrays depend on the hardware"
+    if plan.computed:
+        return "sizes or conditions depend on features, which only the C++ program computes"
     if any(a.place is Place.ANY for a in plan.program.arrays):
         return "it has arrays `on any`"
     return ""
@@ -215,8 +221,8 @@ class _Driver:
 
     def _scratch(self) -> list[PyArray]:
         out = []
-        for op in self.plan.program.ops:
-            for s in self.layout.scratch.get(op.name, ()):
+        for op in (op for op in self.plan.program.ops if isinstance(op, KernelOp)):
+            for s in self.layout.scratch(op):
                 dims = "".join(f"{self._text(d, 'self')}, " for d in s.dims).rstrip()
                 out.append(
                     PyArray(
@@ -282,7 +288,7 @@ class _Driver:
     def _kernel(self, op: KernelOp, stream: str) -> list[str]:
         kernel, impl = implementation(self.plan.program, op)
         name = self.functions.name(op)
-        scratch = self.layout.scratch[op.name]
+        scratch = self.layout.scratch(op)
         letters = "".join(_LETTERS[f.type] if f.mode is None else "P" for f in kernel.formals) + "P" * len(scratch)
         self.kernels.setdefault(name, f"launch_{name} = dagc.function(module, {name!r}, {letters!r})")
         assert impl.launch is not None

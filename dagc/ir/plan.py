@@ -9,15 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
 from dagc.base.errors import UsageError
-from dagc.cuda.text import constant_names
+from dagc.cuda.text import constant_names, names_read
 from dagc.ir.enums import ElementType
-from dagc.ir.program import CodeText, Decision, Graph, Impl, Kernel, KernelOp, Program, Value
+from dagc.ir.program import CodeText, Decision, Feature, Graph, Impl, Kernel, KernelOp, Program, Value
 from dagc.ir.sym import Const, Sym, Var, free, substitute
 from dagc.ir.traversal import Traversal, parse_traversal, traversal_text
 
@@ -33,20 +33,53 @@ AXES = ("x", "y", "z")
 FAR = 4
 
 
+VARIANT = "variant"  # the name of the choice among implementations; no tunable is called like this
+
+
 @dataclass(frozen=True, slots=True)
 class OpenTunable:
-    """`op` is the base name of the ops that share it; `axis` the dimension of the block that it sets, "" if none."""
+    """`op` is the base name of the ops that share it; `axis` the dimension of the block that it sets, "" if none.
+
+    The variant of an op is one too, with the names of implementations as values. Where it is open, `variant` is the
+    implementation that a tunable belongs to; else "".
+    """
 
     op: str
     name: str
     default: Value
     values: tuple[Value, ...]
     axis: str
+    variant: str = ""
 
     @property
     def decision(self) -> str:
         """Its name for -D: `gemm.bx`."""
         return f"{self.op}.{self.name}"
+
+
+class Opened:
+    """What is open in a program, by op."""
+
+    def __init__(self, open: Iterable[OpenTunable] = ()) -> None:
+        self.every = tuple(open)
+        self._of = {(t.op, t.variant, t.name): t for t in self.every}
+
+    def variants(self, op: KernelOp) -> tuple[str, ...]:
+        """The implementations among which is chosen, none where the variant is not open."""
+        found = self._of.get((op.base, "", VARIANT))
+        return tuple(map(str, found.values)) if found is not None else ()
+
+    def get(self, op: KernelOp, name: str) -> OpenTunable | None:
+        """A tunable of the op under its variant, None where it is not open."""
+        return self._of.get((op.base, op.variant if self.variants(op) else "", name))
+
+    def ops(self, program: Program, op: KernelOp) -> tuple[KernelOp, ...]:
+        """The op with each variant that is open; the op alone where none is."""
+        variants = self.variants(op)
+        return tuple(one for one in variants_of(program, op) if one.variant in variants) if variants else (op,)
+
+
+MEASURED = "feature."  # what the program computes in C++ has this before its name, in expressions and in values
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,23 +129,17 @@ def kernel_of(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:
 
 
 def open_tunables(program: Program, ops: Iterable[str]) -> tuple[OpenTunable, ...]:
-    """The tunables of the named ops (base names), in the program's order, except those that `stays_fixed` names.
+    """The tunables of the named ops (base names), in the program's order, except those that `stays_fixed` names. The
+    variants of the ops are those of the program.
 
     Raises UsageError for an op that has none.
     """
     wanted = dict.fromkeys(ops)
-    declared = {d.name: d for d in program.decisions}
     out: dict[str, OpenTunable] = {}
     for op in program.ops:
-        if not isinstance(op, KernelOp) or op.base not in wanted:
-            continue
-        kernel, impl = kernel_of(program, op)
-        for name, value in op.tunables:
-            decision = declared.get(f"{op.base}.{name}")
-            if decision is None or not _opens(impl, name, decision):
-                continue
-            tunable = OpenTunable(op.base, name, value, decision.values, _axis(kernel, impl, name))
-            out.setdefault(tunable.decision, tunable)
+        if isinstance(op, KernelOp) and op.base in wanted:
+            for tunable in _open_of(program, op):
+                out.setdefault(tunable.decision, tunable)
     for base in wanted:
         if not any(t.op == base for t in out.values()):
             message = f"op `{base}` has nothing to tune: no `tune` of a CUDA kernel leaves two whole numbers"
@@ -120,21 +147,57 @@ def open_tunables(program: Program, ops: Iterable[str]) -> tuple[OpenTunable, ..
     return tuple(out.values())
 
 
+def open_variants(program: Program, op: KernelOp) -> tuple[OpenTunable, ...]:
+    """The variant of an op where a `select` of its kernel leaves it open, and for each implementation those of its
+    tunables that the same `select` names; none where it leaves no variant open."""
+    kernel = next(k for k in program.kernels if k.name == op.kernel)
+    names = next((s.names for s in kernel.selects if VARIANT in s.names), ())
+    if not op.others or not names:
+        return ()
+    variants = variants_of(program, op)
+    out = [OpenTunable(op.base, VARIANT, op.variant, tuple(v.variant for v in variants), "")]
+    for one in variants:
+        out += [replace(t, variant=one.variant) for t in _open_of(program, one) if t.name in names]
+    return tuple(out)
+
+
+def variants_of(program: Program, op: KernelOp) -> tuple[KernelOp, ...]:
+    """The op with each of its implementations, in the order of the text."""
+    every = (op, *(replace(op, variant=other.variant, tunables=other.tunables) for other in op.others))
+    return tuple(sorted(every, key=lambda one: variant_number(program, one)))
+
+
+def variant_number(program: Program, op: KernelOp) -> int:
+    """The place of the op's implementation among those of its kernel for the device, in the order of the text: its
+    number in the emitted program."""
+    kernel = next(k for k in program.kernels if k.name == op.kernel)
+    return [impl.name for impl in kernel.impls if impl.device is op.device].index(op.variant)
+
+
+def _open_of(program: Program, op: KernelOp) -> Iterator[OpenTunable]:
+    """The tunables that can stay open under the op's variant."""
+    kernel, impl = kernel_of(program, op)
+    for name, decision in _choices(program, op):
+        if _opens(impl, name, decision):
+            yield OpenTunable(op.base, name, dict(op.tunables)[name], decision.values, _axis(kernel, impl, name))
+
+
 def is_open(program: Program, op: KernelOp) -> bool:
     """Whether `open_tunables` returns any for this op."""
-    _, impl = kernel_of(program, op)
-    return any(_opens(impl, name, d) for name, d in _choices(program, op))
+    return any(True for _ in _open_of(program, op))
 
 
 def stays_fixed(program: Program, op: KernelOp) -> tuple[str, ...]:
     """Tunables of an op that have several values and cannot stay open: values that are not whole numbers (choosers
-    return integers), those of host code that starts its own kernels, and sizes of scratch arrays."""
+    return integers), those of host code that starts its own kernels, sizes of scratch arrays, and what `prepare`
+    reads."""
     _, impl = kernel_of(program, op)
     return tuple(n for n, d in _choices(program, op) if len(d.values) > 1 and not _opens(impl, n, d))
 
 
 def _choices(program: Program, op: KernelOp) -> tuple[tuple[str, Decision], ...]:
-    declared = {d.name: d for d in program.decisions}
+    of_variant = next((other.choices for other in op.others if other.variant == op.variant), program.decisions)
+    declared = {d.name: d for d in of_variant}
     choices = ((name, declared.get(f"{op.base}.{name}")) for name, _ in op.tunables)
     return tuple((name, decision) for name, decision in choices if decision is not None)
 
@@ -142,7 +205,49 @@ def _choices(program: Program, op: KernelOp) -> tuple[tuple[str, Decision], ...]
 def _opens(impl: Impl, name: str, decision: Decision) -> bool:
     whole = all(isinstance(v, int) for v in decision.values)  # bool is one
     sizes = any(name in free(d) for s in impl.scratch for d in s.dims if d is not None)
-    return impl.launch is not None and len(decision.values) > 1 and whole and not sizes
+    prepare = impl.prepare
+    converted = prepare is not None and name in names_read(prepare.text or "") | argument_names(prepare)
+    return impl.launch is not None and len(decision.values) > 1 and whole and not sizes and not converted
+
+
+def named_features(kernel: Kernel, impl: Impl, code: CodeText) -> tuple[Feature, ...]:
+    """The features that a text of an implementation names, also by `let`s: further parameters of its function, in this
+    order."""
+    if code.text is None or not kernel.features:
+        return ()
+    read = set(names_read(code.text))
+    for name, value in reversed((*kernel.lets, *impl.lets)):
+        read |= free(value) if name in read else set()
+    return tuple(f for f in kernel.features if f.name in read)
+
+
+def needed_features(program: Program, op: KernelOp) -> tuple[CodeFeature, ...]:
+    """The features in C++ that the implementation of an op needs: its code, launch, sizes of scratch, `require`s."""
+    kernel, impl = kernel_of(program, op)
+    values: dict[str, Sym | CodeText] = dict((*kernel.lets, *impl.lets))
+    values |= {f.name: f.value for f in kernel.features}
+    sizes = (d for s in impl.scratch for d in s.dims if d is not None)
+    launch = (*impl.launch.grid, impl.launch.shared or Const(0)) if impl.launch is not None else ()
+    left = [name for expr in (*sizes, *launch, *kernel.requires, *impl.requires) for name in free(expr)]
+    for code in (impl.code, impl.prepare):
+        left += [f.name for f in named_features(kernel, impl, code)] if code is not None else []
+    seen: set[str] = set()
+    while left:
+        name = left.pop()
+        value = values.get(name)
+        if name not in seen and value is not None and not isinstance(value, CodeText):
+            left += free(value)
+        seen.add(name)
+    return tuple(
+        CodeFeature(feature_variable(op, f.name), op, f.value)
+        for f in kernel.features
+        if f.name in seen and isinstance(f.value, CodeText)
+    )
+
+
+def feature_variable(op: KernelOp, feature: str) -> str:
+    """The name of a code feature's value for one op: `feature.spmv.longest`."""
+    return f"{MEASURED}{op.name}.{feature}"
 
 
 def argument_names(code: CodeText) -> frozenset[str]:
@@ -209,6 +314,14 @@ class Plan:
     @property
     def program(self) -> Program:
         return self.graph.program
+
+    @property
+    def computed(self) -> tuple[CodeFeature, ...]:
+        """`features`, and then those that the sizes of scratch and `require`s depend on."""
+        program, opened = self.program, Opened(self.open)
+        ops = (one for op in program.ops if isinstance(op, KernelOp) for one in opened.ops(program, op))
+        needed = (one for op in ops for one in needed_features(program, op))
+        return tuple({one.name: one for one in (*self.features, *needed)}.values())
 
     @property
     def capture(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from dagc.base.resources import names_in
 
@@ -59,14 +59,18 @@ class ExploreOptions:
 class TuneOptions:
     """Options of `dagc tune`.
 
-    `method`: one of METHODS; "": that of the program's own `select`, else `volume`. `top`: how many of the model's best
-    are measured at each size (0: none). `gpu`: a descriptor's name or file (None: by the architecture). `budget`: cells
-    at most; `seconds`: time for measuring.
+    `method`: one of METHODS; "": that of the program's own `select`, else `volume`. `inputs`: lists of inputs
+    (`dagc.choice.inputs`). `top`: how many of the model's best are measured at each size (0: none). `gpu`: a
+    descriptor's name or file (None: by the architecture). `budget`: cells at most; `seconds`: time for measuring.
+
+    Of inputs: `variants`: tune sites whose `select` names the variant, and nothing else. `incremental`: label those
+    inputs that teach most (by `next`), until `iterations` are labelled or `accuracy` is reached.
     """
 
     kernels: tuple[str, ...] = ()
     method: str = ""
     sizes: str = ""
+    inputs: tuple[str, ...] = ()
     check_at: str = ""
     top: int = 5
     budget: int | None = None
@@ -81,6 +85,12 @@ class TuneOptions:
     resume: bool = False
     other_machine: bool = False
     ranks: int = 1
+    variants: bool = False
+    incremental: bool = False
+    iterations: int | None = None
+    accuracy: float | None = None
+    next: Literal["bvsb", "cost", "random"] = "bvsb"
+    select_features: bool = False
 
 
 Progress: TypeAlias = Callable[[int, int, str], None]

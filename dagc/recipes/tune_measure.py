@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from dagc.base.errors import DagcError, RunFailed
-from dagc.choice.feature import MEASURED
-from dagc.choice.legal import unit_in
+from dagc.choice.legal import op_of, op_under, unit_in
 from dagc.choice.types import Cell
 from dagc.ir.enums import Opcode
+from dagc.ir.plan import MEASURED, VARIANT, variant_number
 from dagc.lab.engine import Options, PriorResult, explore
-from dagc.lab.launches import Launches, SizedProgram, Timing, verify
+from dagc.lab.launches import Launches, SizedProgram, Timing, Values, verify
 from dagc.lab.settings import LaunchSettings
 from dagc.lab.strategy import find
 from dagc.measure.link import WorkerLink
@@ -29,6 +29,7 @@ from dagc.space import Space
 
 if TYPE_CHECKING:
     from dagc.choice.types import Point, Settings, Unit
+    from dagc.ir.program import Graph
     from dagc.ir.sym import Number
     from dagc.store.results import Outcome
 
@@ -100,7 +101,7 @@ def measure(
     cells. Raises RunFailed where the program does not run at the size of the checks, or at none.
     """
     with Service(WorkerLink(ready.task.ranks)) as service:
-        run = _Run(ready, service, timing, keep, known, None if seconds is None else clock() + seconds, clock)
+        run = Measuring(ready, service, timing, keep, known, None if seconds is None else clock() + seconds, clock)
         wrong = run.check(check or {})
         run.time(wanted, wrong)
         run.verify(later or {})
@@ -112,21 +113,36 @@ def computed_features(ready: Prepared, names: Sequence[str]) -> None:
     slowest = dict.fromkeys(names, 0.0)
     with Service(WorkerLink(ready.task.ranks)) as service:
         for point, at in ready.at.items():
-            library = sized_program(ready, point).library
-            ask = partial(service.ask, library, do="features", limit=FEATURE_LIMIT)
-            answer = service.insist("features", ask)
-            if "error" in answer:
-                ready.notes.append(f"{point.text or 'as given'}: no features: {answer['error']}")
-                continue
-            ready.at[point] = replace(at, computed=dict(zip(names, map(float, answer["values"]), strict=True)))
-            slowest = {n: max(slowest[n], s) for n, s in zip(names, answer["seconds"], strict=True)}
-            service.close(library)
+            values, seconds = features_at(service, ready, point, names)
+            ready.at[point] = replace(at, computed=values)
+            slowest = {n: max(slowest[n], seconds.get(n, 0.0)) for n in names}
+            service.close(sized_program(ready, point).library)
     ready.notes += [
         f"{name.removeprefix(MEASURED)} takes up to {in_units(s)} to compute" for name, s in slowest.items() if s
     ]
 
 
-class _Run:
+def features_at(
+    service: Service, ready: Prepared, point: Point, names: Sequence[str]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """(values, seconds) of the code features of the program at a point, by name. Nothing where they cannot be computed,
+    which is a note."""
+    if not names:
+        return {}, {}
+    library = sized_program(ready, point).library
+    ask = partial(service.ask, library, do="features", limit=FEATURE_LIMIT)
+    answer = service.insist(("features", point), ask)
+    if "error" in answer:
+        ready.notes.append(f"{point.text or 'as given'}: no features: {answer['error']}")
+        return {}, {}
+    # Those asked for come first, then those that the program itself needs.
+    values, seconds = (dict(zip(names, map(float, answer[what]), strict=False)) for what in ("values", "seconds"))
+    return values, seconds
+
+
+class Measuring:
+    """Checks and timings of a task at the points that are ready, in the order in which they are asked for."""
+
     def __init__(
         self,
         ready: Prepared,
@@ -153,7 +169,10 @@ class _Run:
 
     def values(self) -> list[tuple[str, int]]:
         """Every open launch parameter."""
-        return [pair for op, unit in self.units.items() for pair in decisions(unit, self.base[op])]
+        return [pair for op, unit in self.units.items() for pair in self.decisions(unit, self.base[op])]
+
+    def decisions(self, unit: Unit, settings: Settings) -> Values:
+        return decisions(self.task.graph, unit, settings)
 
     # ---- whole programs, against the references -------------------------------------------
 
@@ -195,7 +214,8 @@ class _Run:
                     return
                 began = time.perf_counter()
                 try:
-                    failure = verify(self.service, self.program(point), self.values(), decisions(self.units[op], one))
+                    values = self.decisions(self.units[op], one)
+                    failure = verify(self.service, self.program(point), self.values(), values)
                 except RunFailed as error:
                     raise _not_here(point, error.message) from None
                 yield CheckedSettings(op, one, failure, time.perf_counter() - began)
@@ -210,17 +230,22 @@ class _Run:
         points = list(by_point)
         order.shuffle(points)
         for number, point in enumerate(points):
-            graph = self.task.graph_at(point)
-            # In the order of the program, which goes on from op to op.
-            items = sorted(by_point[point], key=lambda item: unit_in(graph, self.units[item.op]).index)
-            failure = next(filter(None, (self._time_unit(item, wrong) for item in items)), "")
+            failure = self.time_at(point, by_point[point], wrong)
             if failure and number == len(points) - 1 and not self.timed:
-                raise _not_here(point, f"the program does not run: {failure}")
+                raise _not_here(point, failure)
             if failure:
-                self.keep(Lost(point, f"the program does not run: {failure}"))
-            self.service.close(self.program(point).library)
+                self.keep(Lost(point, failure))
             if self.over():
                 return
+
+    def time_at(self, point: Point, wanted: Sequence[Wanted], wrong: set[tuple[str, Settings]]) -> str:
+        """Time what is wanted at one point, and free its arrays. "" or why the program does not run there."""
+        graph = self.task.graph_at(point)
+        # In the order of the program, which goes on from op to op.
+        items = sorted(wanted, key=lambda item: unit_in(graph, self.units[item.op]).index)
+        failure = next(filter(None, (self._time_unit(item, wrong) for item in items)), "")
+        self.service.close(self.program(point).library)
+        return f"the program does not run: {failure}" if failure else ""
 
     def program(self, point: Point) -> SizedProgram:
         if point not in self.programs:
@@ -235,7 +260,7 @@ class _Run:
             return ""
         machine = Launches(
             self.service, self.program(item.point), unit_in(self.task.graph_at(item.point), unit).index,
-            self.values(), lambda settings: decisions(unit, settings), timing=self.timing, rtol=RESULTS_AGREE,
+            self.values(), lambda settings: self.decisions(unit, settings), timing=self.timing, rtol=RESULTS_AGREE,
         )  # fmt: skip
         failure = machine.place()
         if failure:
@@ -301,9 +326,11 @@ class CellStore:
         self._keep(Cell(self._op, self._point, settings, times, failure, time.perf_counter() - self._began))
 
 
-def decisions(unit: Unit, settings: Settings) -> tuple[tuple[str, int], ...]:
-    """Settings of a unit, named as the program names its open launch parameters."""
-    return tuple((f"{unit.op}.{name}", value) for name, value in settings)
+def decisions(graph: Graph, unit: Unit, settings: Settings) -> Values:
+    """Settings of a unit as the program's runner takes them: named as there, the variant by its number."""
+    program, op = graph.program, op_of(graph, unit_in(graph, unit))
+    number = variant_number(program, op_under(program, op, settings))
+    return tuple((f"{unit.op}.{name}", number if name == VARIANT else int(value)) for name, value in settings)
 
 
 def sized_program(ready: Prepared, point: Point) -> SizedProgram:
@@ -380,7 +407,7 @@ def _counted(ready: Prepared, wanted: Sequence[Wanted]) -> Iterator[Sample]:
     """All at the end: the profiler writes when what it watches has ended."""
     task = ready.task
     units = {u.op: u for u in task.units}
-    base = [pair for u in task.units for pair in decisions(u, u.default)]
+    base = [pair for u in task.units for pair in decisions(task.graph, u, u.default)]
     keys: list[Wanted] = []
     failures: list[str] = []
     with profiled() as profiler:
@@ -391,7 +418,7 @@ def _counted(ready: Prepared, wanted: Sequence[Wanted]) -> Iterator[Sample]:
                     unit = units[item.op]
                     launches = Launches(
                         service, program, unit_in(task.graph_at(point), unit).index, base,
-                        partial(decisions, unit), timing=Timing(), rtol=0.0,
+                        partial(decisions, task.graph, unit), timing=Timing(), rtol=0.0,
                     )  # fmt: skip
                     for settings in item.settings:
                         if settings in ready.at[point].fits[item.op]:

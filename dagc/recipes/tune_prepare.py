@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +15,13 @@ from dagc.build.mpi import cores
 from dagc.build.target import choose_target
 from dagc.build.toolchain import find_nvcc, kernel_resources
 from dagc.choice.feature import offered
+from dagc.choice.inputs import bytes_of, has_inputs, is_input, parse_input, parse_inputs
 from dagc.choice.legal import fits, legal_settings, op_of, unit_in, units
 from dagc.choice.sizes import parse_size, parse_sizes
 from dagc.choice.types import Point
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.emit.kernels import Functions
+from dagc.ir.plan import VARIANT
 from dagc.ir.sym import evaluate
 from dagc.passes import build_graph
 from dagc.recipes.artifacts import build_artifact, compile_traversal
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
     from dagc.choice.types import Settings, Unit
     from dagc.ir.plan import CodeFeature, OpenTunable
-    from dagc.ir.program import Graph, Program
+    from dagc.ir.program import Graph, Program, Value
     from dagc.ir.sym import Number
     from dagc.recipes.compiled import Compiled
 
@@ -136,43 +140,52 @@ def build_what_compiles(task: TuningTask, folder: Path) -> tuple[Path, TuningTas
 
 
 def _without_what_fails(task: TuningTask, folder: Path, error: BuildFailed) -> tuple[TuningTask, list[str]]:
-    """Each value beside the default, the other constants at theirs. Raises `error` where that finds no culprit."""
+    """Each value beside the default, the other constants at theirs; of a variant's tunables those of the variants that
+    compile. Raises `error` where that finds no culprit."""
     failures: list[str] = []
     units = task.units
     for u, unit in enumerate(task.units):
-        for t, tunable in enumerate(unit.tunables):
+        for tunable in unit.tunables:  # the variant is the first
+            if tunable.variant and tunable.variant not in units[u].variants:
+                continue
             good = []
             for value in tunable.values if not tunable.axis else ():
-                one = tuple(_at_default(x) for x in task.units)
-                one = _with_values(one, u, t, tuple(dict.fromkeys((tunable.default, value))))
+                one = tuple(_at_default(x, tunable) for x in task.units)
+                one = _with_values(one, u, tunable, tuple(dict.fromkeys((tunable.default, value))))
                 try:
-                    build(replace(task, units=one), folder / f"{unit.op}-{tunable.name}-{value}")
+                    build(replace(task, units=one), folder / f"{unit.op}-{tunable.variant}-{tunable.name}-{value}")
                     good.append(value)
                 except BuildFailed as refused:
                     if value == tunable.default:
                         raise error from None
-                    failures.append(f"{unit.op} {tunable.name}={value}: does not compile: {_reason(refused)}")
+                    what = f"{tunable.variant} {tunable.name}".strip()
+                    failures.append(f"{unit.op} {what}={value}: does not compile: {_reason(refused)}")
             if not tunable.axis and len(good) < len(tunable.values):
-                units = _with_values(units, u, t, tuple(good))
+                units = _with_values(units, u, tunable, tuple(good))
     if not failures:
         raise error
-    settings = {
-        x.op: tuple(
-            s for s in task.settings[x.op] if all(v in y.values for y, (_, v) in zip(x.tunables, s, strict=True))
-        )
-        for x in units
-    }
+    settings = {x.op: tuple(s for s in task.settings[x.op] if s in set(x.every)) for x in units}
     return replace(task, units=units, settings=settings), failures
 
 
-def _at_default(unit: Unit) -> Unit:
-    return replace(unit, tunables=tuple(t if t.axis else replace(t, values=(t.default,)) for t in unit.tunables))
+def _at_default(unit: Unit, beside: OpenTunable) -> Unit:
+    """The unit with the defaults of what is a constant of its kernel; of the variants the one that `beside` is of."""
+
+    def values(t: OpenTunable) -> tuple[Value, ...]:
+        if t.axis:
+            return t.values
+        also = (beside.variant,) if (t.op, t.name) == (beside.op, VARIANT) and beside.variant else ()
+        return tuple(dict.fromkeys((t.default, *also)))
+
+    return replace(unit, tunables=tuple(replace(t, values=values(t)) for t in unit.tunables))
 
 
-def _with_values(units: tuple[Unit, ...], unit: int, tunable: int, values: tuple[Any, ...]) -> tuple[Unit, ...]:
-    changed = list(units[unit].tunables)
-    changed[tunable] = replace(changed[tunable], values=values)
-    return (*units[:unit], replace(units[unit], tunables=tuple(changed)), *units[unit + 1 :])
+def _with_values(
+    units: tuple[Unit, ...], unit: int, tunable: OpenTunable, values: tuple[Value, ...]
+) -> tuple[Unit, ...]:
+    key = tunable.variant, tunable.name
+    changed = tuple(replace(t, values=values) if (t.variant, t.name) == key else t for t in units[unit].tunables)
+    return (*units[:unit], replace(units[unit], tunables=changed), *units[unit + 1 :])
 
 
 def _reason(error: BuildFailed) -> str:
@@ -194,7 +207,8 @@ class TuningTask:
     reference. `ranks` run the program together. `data`: arrays of its one size that are there already, with references.
     `device_pointers`: the user vouches that this MPI takes them. `graphs` are those of sizes at which the program is
     another one than at its defaults, since parameters in it are constants: `constants` names these. `features`:
-    what the `select` of each op asks for. `earlier`: those of the points at which nothing more is measured.
+    what the `select` of each op asks for. `earlier`: those of the points at which nothing more is measured. `without`:
+    what the target leaves out, and why.
     """
 
     text: ProgramText
@@ -212,6 +226,7 @@ class TuningTask:
     constants: tuple[str, ...] = ()
     features: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     earlier: tuple[Point, ...] = ()
+    without: tuple[str, ...] = ()
 
     @property
     def program(self) -> Program:
@@ -264,6 +279,7 @@ def tuning_task(
     *,
     kernels: Iterable[str] = (),
     sizes: str = "",
+    inputs: Sequence[str] = (),
     check_at: str = "",
     target: str | None = None,
     arch: str | None = None,
@@ -271,16 +287,18 @@ def tuning_task(
     ranks: int = 1,
     earlier: Iterable[Point] = (),
 ) -> TuningTask:
-    """What is to be tuned. `sizes` and `check_at` are texts of `dagc.choice.sizes`; without: the values after `over`.
+    """What is to be tuned. `sizes` and `check_at` are texts of `dagc.choice.sizes`, `inputs` of `dagc.choice.inputs`;
+    without: the values after `over`.
     `earlier`: sizes of a file that is resumed; those at which the program is the same count for the choosers too.
 
     Raises ProgramError and UsageError.
     """
     chosen = choose_target(target, arch)
+    text, without = text.on(chosen.target)
     graph = text.graph()
-    tuned_units = units(graph, kernels)
-    points = points_of(graph.program, sizes)
-    check = parse_size(check_at, graph.program, "--check-at") if check_at else min(points, key=_volume)
+    tuned_units = units(graph, kernels, variants=True)
+    points = points_of(graph.program, sizes, inputs)
+    check = _check_point(graph.program, points, check_at)
     graphs = _graphs(text, graph, tuple(dict.fromkeys((check, *points))))
     before = tuple(p for p in dict.fromkeys(earlier) if p not in points and _same_at(text, graph, p))
     settings: dict[str, tuple[Settings, ...]] = {}
@@ -290,6 +308,7 @@ def tuning_task(
     return TuningTask(
         text, chosen, graph, tuned_units, (*points, *before), settings, check, seed, ranks, graphs=graphs,
         earlier=before, constants=tuple(sorted({n for p in points for n, _ in p.params})) if graphs else (),
+        without=without,
     )  # fmt: skip
 
 
@@ -375,23 +394,38 @@ def _legal(graph: Graph, units: Iterable[Unit]) -> dict[str, tuple[Settings, ...
 
 
 def _volume(point: Point) -> tuple[float, str]:
-    product = 1.0
-    for _, value in point.params:
-        product *= value
-    return product, point.text
+    return math.prod(map(float, point.sizes.values())), point.text
 
 
-def points_of(program: Program, sizes: str) -> tuple[Point, ...]:
-    """Those of the text; without one, the values after `over`, first with first and so on; else the defaults."""
-    if sizes:
-        return parse_sizes(sizes, program)
-    trained = {p.name: p.over for p in program.params if p.over and all(type(v) is int for v in p.over)}
+def points_of(program: Program, sizes: str, inputs: Sequence[str] = ()) -> tuple[Point, ...]:
+    """Those of the texts; without one, the values after `over`, first with first and so on, and the files of `over
+    files`; else the defaults. Inputs are combined with all sizes."""
+    of_sizes = parse_sizes(sizes, program) if sizes else _sizes_over(program)
+    if not inputs and not has_inputs(program):
+        return of_sizes
+    given = parse_inputs(inputs, program)
+    return tuple(Point.of({**dict(one.params), **dict(size.params)}) for one in given for size in of_sizes)
+
+
+def _sizes_over(program: Program) -> tuple[Point, ...]:
+    trained = {p.name: p.over for p in program.params if p.over and all(type(v) in (int, str) for v in p.over)}
     if not trained:
         return (Point(()),)
     longest = max(len(v) for v in trained.values())
-    return tuple(
-        dict.fromkeys(Point.of({n: int(v[min(i, len(v) - 1)]) for n, v in trained.items()}) for i in range(longest))
-    )
+    values = ({n: v[min(i, len(v) - 1)] for n, v in trained.items()} for i in range(longest))
+    return tuple(dict.fromkeys(Point.of({n: v for n, v in at.items() if isinstance(v, int | str)}) for at in values))
+
+
+def _check_point(program: Program, points: Sequence[Point], text: str) -> Point:
+    """Where results are compared with the reference: the named point, else the smallest size, or the smallest file
+    among the inputs (the first of them where all are calls)."""
+    if text and any(map(is_input, points)):
+        return parse_input(text, program, "--check-at")
+    if text:
+        return parse_size(text, program, "--check-at")
+    if any(map(is_input, points)):
+        return min(points, key=lambda point: bytes_of(point, program))
+    return min(points, key=_volume)
 
 
 # ---- made ready -----------------------------------------------------------------------------
@@ -407,9 +441,8 @@ def prepare(task: TuningTask, folder: Path, jobs: int | None = None) -> Prepared
         libraries, here, failures = build_programs(here, folder, pool.map)
     if failures:
         at = [only(a, here.settings) for a in at]
-    out = Prepared(
-        here, libraries[here.check_at], {a.point: a for a in at}, [*notes, *_compiled_apart(here)], failures, libraries
-    )  # fmt: skip
+    notes = [*(f"without {what}" for what in task.without), *notes, *_compiled_apart(here)]
+    out = Prepared(here, libraries[here.check_at], {a.point: a for a in at}, notes, failures, libraries)
     for a in at:
         for unit in here.units:
             if not a.fits[unit.op]:
@@ -461,21 +494,37 @@ def only(at: AtPoint, settings: Mapping[str, tuple[Settings, ...]]) -> AtPoint:
 
 def at_point(task: TuningTask, point: Point, folder: Path) -> AtPoint:
     """Write the data of one size (the references only where results are checked), and read its scalars."""
-    graph, data = task.graph_at(point), task.data
-    program = graph.program
+    data = task.data
     if data is None:
         program = task.text.program(dict(point.params))
-        data = folder / ("data-" + "-".join(f"{n}{v}" for n, v in point.params))
+        data = folder / f"data-{_digest(point)}"
         run_setup(program, task.text.path.parent, task.ranks, task.seed, data, references=point == task.check_at)
+    return read_point(task, point, data)
+
+
+def read_point(task: TuningTask, point: Point, data: Path) -> AtPoint:
+    """The program at one size, whose arrays lie in `data`."""
+    program = task.graph_at(point).program
     scalars = read_scalars(program, data, task.ranks)
-    return AtPoint(
-        point, data, {**scalars, "rank": 0, "ranks": task.ranks}, repeats_of(program, scalars),
-        {
-            u.op: tuple(s for s in task.settings[u.op] if fits(graph, unit_in(graph, u), s, scalars))
-            for u in task.units
-        },
-        {name: value for name, value in point.params if name in task.constants},
+    at = AtPoint(
+        point, data, {**scalars, "rank": 0, "ranks": task.ranks}, repeats_of(program, scalars), {},
+        {name: value for name, value in point.sizes.items() if name in task.constants},
     )  # fmt: skip
+    return replace(at, fits=fitting(task, at))
+
+
+def fitting(task: TuningTask, at: AtPoint) -> dict[str, tuple[Settings, ...]]:
+    """The settings of each unit that may be launched at a point: by its scalars and computed features."""
+    graph = task.graph_at(at.point)
+    values = {**at.scalars, **at.computed}
+    return {
+        u.op: tuple(s for s in task.settings[u.op] if fits(graph, unit_in(graph, u), s, values)) for u in task.units
+    }
+
+
+def _digest(point: Point) -> str:
+    """A name for a folder: values may be paths."""
+    return blake2b(repr(point.params).encode(), digest_size=8).hexdigest()
 
 
 def repeats_of(program: Program, scalars: Mapping[str, Number]) -> int:

@@ -89,6 +89,7 @@ def program_task(text: ProgramText, options: TuneOptions) -> ProgramTask:
     Raises ProgramError and UsageError.
     """
     chosen = choose_target(options.target, options.arch)
+    text, _ = text.on(chosen.target)
     plain = _single(options.defines)
     plain_text = text.with_defines(plain)
     program = plain_text.program()
@@ -101,7 +102,7 @@ def program_task(text: ProgramText, options: TuneOptions) -> ProgramTask:
     values = _values(program, select, several)
     settings = _legal(plain_text.program, values)
     default = tuple((n, program.decision(n)) for n in select.names)
-    points = points_of(program, options.sizes)
+    points = points_of(program, options.sizes, options.inputs)
     fixed = {n: v for n, v in plain.items() if n not in select.names}
     for point in points:
         _same_at(program, plain_text.program(dict(point.params)), point)

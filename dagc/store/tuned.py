@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -19,8 +19,9 @@ from dagc.base.errors import UsageError
 from dagc.choice.methods import from_json
 from dagc.choice.nodes import Name as FeatureName
 from dagc.choice.selector import Selector
-from dagc.choice.types import PROGRAM, Cell, Point, Settings
+from dagc.choice.types import PROGRAM, Cell, Point, Settings, variant_of
 from dagc.cuda.ptx import Instructions, Resources
+from dagc.ir.plan import VARIANT
 from dagc.perf.counted import Fitted, HeldOut
 from dagc.perf.hardware import Hardware, hardware_of
 from dagc.store.read import (
@@ -48,7 +49,11 @@ Share = Annotated[float, Meta(ge=0, le=1e300)]
 Power = Annotated[int, Meta(ge=0, le=64)]
 KernelMethod = Annotated[str, Meta(pattern=r"\A[a-z-]{1,40}\Z")]
 Sizes = dict[Name, Size]
-Choices = Annotated[tuple[Sizes, ...], Meta(min_length=1, max_length=100_000)]
+Input = Annotated[str, Meta(pattern=r"\A[^\x00-\x1f\x7f\x80-\x9f]*\Z", max_length=10_000)]  # a path or a call
+Params = dict[Name, Size | Input]  # of a point
+Choices = Annotated[tuple[dict[Name, Size | Name], ...], Meta(min_length=1, max_length=100_000)]
+
+PointData = tuple[tuple[tuple[Name, Size | Input], ...], tuple[Feature, ...]]  # parameters, features
 
 
 class FixedChoices(TypedDict):
@@ -59,16 +64,44 @@ class FixedChoices(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
+class InputFacts:
+    """What is known of an input (or a size) besides its cells.
+
+    `test`: it was measured to evaluate, and nothing is learned from it. `values`: per-rank scalars and computed
+    features of rank 0 by name. `features`: of each op, by name; those that are not finite are missing. `seconds`: to
+    compute each code feature. `elements`: of its largest array. `conversions`: seconds of `prepare` by op and variant.
+    """
+
+    params: dict[Name, Size | Input]
+    test: bool = False
+    values: dict[Name, bool | Size | Real] = field(default_factory=dict)
+    features: dict[Name, dict[FeatureName, Real]] = field(default_factory=dict)
+    seconds: dict[Name, Share] = field(default_factory=dict)
+    elements: Natural = 0
+    conversions: dict[Name, dict[Name, Share]] = field(default_factory=dict)
+
+    @property
+    def point(self) -> Point:
+        return Point.of(self.params)
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """Facts of a tuned file. `kernels` and `program`: choices that must not differ if kernels, or whole programs, were
-    tuned. `program_data`: parameters of a size, and the features of the selector there."""
+    tuned. `program_data`: parameters of a size, and the features of the selector there. `inputs`: of the inputs."""
 
     target: Literal["", "host", "cuda"] = ""
     arch: Annotated[str, Meta(pattern=r"\A[a-z0-9_]{0,40}\Z")] = ""
     gpu: Line | None = None
     kernels: FixedChoices | None = None
     program: FixedChoices | None = None
-    program_data: tuple[tuple[tuple[tuple[Name, Size], ...], tuple[Feature, ...]], ...] = ()
+    program_data: tuple[PointData, ...] = ()
+    inputs: tuple[InputFacts, ...] = ()
+
+    @property
+    def tests(self) -> frozenset[Point]:
+        """The points that nothing is learned from."""
+        return frozenset(one.point for one in self.inputs if one.test)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +120,15 @@ class KernelChooser:
     hardware: Hardware
     resources: Resources
     fits: dict[str, Fitted]
-    settings: tuple[tuple[tuple[str, int], ...], ...]
+    settings: tuple[Settings, ...]
     data: tuple[str, ...]
     anchors: tuple[AnchorRow, ...]
     selector: Selector | None
+
+    @property
+    def variants(self) -> bool:
+        """Whether it chooses the variant, too."""
+        return bool(variant_of(self.settings[0]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +196,7 @@ def tuned_in(connection: sqlite3.Connection, path: Path) -> Tuned:
     )
     cells, flushes = [], []
     for key, op, point, choices, failure, flush in rows_as(rows, _Candidate):
-        cells.append(Cell(op, Point.of(decoded(point, Sizes)), _settings(choices), tuple(times[key]), failure))
+        cells.append(Cell(op, Point.of(decoded(point, Params)), _settings(choices), tuple(times[key]), failure))
         flushes.append(flush)
     checks = connection.execute(
         "SELECT domain, choices, failure FROM checked JOIN assignment ON id = assignment ORDER BY domain, choices"
@@ -242,9 +280,12 @@ def _kernel_chooser(text: str) -> KernelChooser:
     row: _KernelRow = decoded(text, _KernelRow)
     _unique(row.data, "data")
     names = list(row.settings[0])
+    variants = VARIANT in names
     for setting in row.settings:
-        if list(setting) != names or not names:
+        if not names or list(setting)[:1] != names[:1] or (not variants and list(setting) != names):
             raise ValueError("settings with different names")
+        if any(isinstance(value, str) != (name == VARIANT) for name, value in setting.items()):
+            raise ValueError("a setting that is not a number, or a variant that is one")
     for anchor in row.anchors:
         if len(anchor.data) != len(row.data) or anchor.chosen >= len(row.settings):
             raise ValueError("an anchor with other sizes, or with a setting that does not exist")
@@ -277,8 +318,14 @@ def _facts(rows: dict[str, str]) -> Facts:
         decoded(rows.get("gpu", "null"), Line | None),
         decoded(rows.get("kernels", "null"), FixedChoices | None),
         decoded(rows.get("program", "null"), FixedChoices | None),
-        decoded(rows.get("program data", "[]"), tuple[tuple[tuple[tuple[Name, Size], ...], tuple[Feature, ...]], ...]),
+        decoded(rows.get("program data", "[]"), tuple[PointData, ...]),
+        decoded(rows.get("inputs", "[]"), tuple[InputFacts, ...]),
     )
+
+
+def input_to_json(facts: InputFacts) -> dict[str, Any]:
+    """As the tuned file keeps it; what is empty is left out."""
+    return {name: value for name, value in asdict(facts).items() if value or name == "params"}
 
 
 def _selector(raw: msgspec.Raw, choices: int) -> Selector | None:
