@@ -1,4 +1,4 @@
-"""samples/spmv/kernels: every variant against SciPy on all families of matrices, on the host target; nvcc compiles them."""
+"""samples/spmv/kernels: every variant against SciPy on the host target, for all families of matrices; with nvcc."""
 
 from __future__ import annotations
 
