@@ -74,6 +74,7 @@ class Executor:
             "measure": self._measure,
             "trace": self._trace,
             "features": self._features,
+            "preparations": self._preparations,
             "verify": self._verify,
             "place": self._place,
             "launch": self._launch,
@@ -216,6 +217,12 @@ class Executor:
         with self._watchdog.watch(command["limit"], lambda: "a feature"):
             values, seconds = opened.runner.features()
             return dict(zip(("values", "seconds"), self._comm.bcast((values, seconds)), strict=True))
+
+    def _preparations(self, command: Command) -> Answer:
+        mine = self._opened(command).runner.preparations()
+        every = self._comm.allgather({(op, variant): seconds for op, variant, seconds in mine})
+        names = dict.fromkeys(name for of_rank in every for name in of_rank)
+        return {"preparations": [(*name, max(r.get(name, 0.0) for r in every)) for name in names]}
 
     # ---- open launch parameters ---------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import ctypes
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -151,6 +152,23 @@ class Runner:
         values, seconds = (ctypes.c_double * count)(), (ctypes.c_double * count)()
         function(values, seconds, ctypes.c_int64(count))
         return list(values), list(seconds)
+
+    def preparations(self) -> list[tuple[str, str, float]]:
+        """(op, variant, seconds) of each `prepare` that has run since the arrays were read."""
+        function = getattr(self._library, "dagc_runner_preparation", None)
+        if function is None:
+            return []
+        function.restype = ctypes.c_char_p
+        out: list[tuple[str, str, float]] = []
+        seconds = ctypes.c_double(0)
+        for which in count():
+            name = function(ctypes.c_int64(which), ctypes.byref(seconds))
+            if name is None:
+                return out
+            op, _, variant = name.decode().partition(" ")
+            if seconds.value > 0:
+                out.append((op, variant, seconds.value))
+        raise AssertionError
 
     def position(self) -> int:
         """The current row, -1 if there is none. Callable from another thread, also while a call hangs."""
