@@ -10,6 +10,7 @@ A command is a JSON-compatible dict; `do` names it, `limit` is its time limit in
                                                         -> wrong, or seconds, iterations, metrics by name
     trace    key rows [settings]                        -> spans: rank, position, begin, end, gpu_begin, gpu_end
     features key                                        -> values and seconds of rank 0
+    preparations key                                    -> seconds by "OP VARIANT", of the slowest rank
 
 `settings` and `base` give open launch parameters as (decision, value); those that are not given stay as they are. For
 libraries with open launch parameters:
@@ -219,10 +220,8 @@ class Executor:
             return dict(zip(("values", "seconds"), self._comm.bcast((values, seconds)), strict=True))
 
     def _preparations(self, command: Command) -> Answer:
-        mine = self._opened(command).runner.preparations()
-        every = self._comm.allgather({(op, variant): seconds for op, variant, seconds in mine})
-        names = dict.fromkeys(name for of_rank in every for name in of_rank)
-        return {"preparations": [(*name, max(r.get(name, 0.0) for r in every)) for name in names]}
+        every = self._comm.allgather(self._opened(command).runner.preparations())
+        return {"seconds": {name: max(of_rank[name] for of_rank in every) for name in every[0]}}
 
     # ---- open launch parameters ---------------------------------------------------------------
 

@@ -9,7 +9,6 @@ import ctypes
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -153,22 +152,19 @@ class Runner:
         function(values, seconds, ctypes.c_int64(count))
         return list(values), list(seconds)
 
-    def preparations(self) -> list[tuple[str, str, float]]:
-        """(op, variant, seconds) of each `prepare` that has run since the arrays were read."""
-        function = getattr(self._library, "dagc_runner_preparation", None)
-        if function is None:
-            return []
-        function.restype = ctypes.c_char_p
-        out: list[tuple[str, str, float]] = []
-        seconds = ctypes.c_double(0)
-        for which in count():
-            name = function(ctypes.c_int64(which), ctypes.byref(seconds))
-            if name is None:
-                return out
-            op, _, variant = name.decode().partition(" ")
-            if seconds.value > 0:
-                out.append((op, variant, seconds.value))
-        raise AssertionError
+    def preparations(self) -> dict[str, float]:
+        """Seconds that `prepare` of each implementation took on this rank, with the allocation of its scratch, by
+        "OP VARIANT"; 0 where it has not been chosen. Empty if the library has none."""
+        count = getattr(self._library, "dagc_runner_preparations", None)
+        if count is None:
+            return {}
+        count.restype, found = ctypes.c_int64, self._library.dagc_runner_preparation
+        found.restype = ctypes.c_char_p
+        out, seconds = {}, ctypes.c_double()
+        for which in range(count()):
+            name = found(ctypes.c_int64(which), ctypes.byref(seconds))
+            out[name.decode()] = seconds.value
+        return out
 
     def position(self) -> int:
         """The current row, -1 if there is none. Callable from another thread, also while a call hangs."""

@@ -256,8 +256,10 @@ class Measuring:
         """Seconds of `prepare` of each op and variant since the arrays of a point were read."""
         answer = self.service.ask(self.program(point).library, do="preparations", limit=FEATURE_LIMIT)
         out: dict[str, dict[str, float]] = {}
-        for op, variant, seconds in answer.get("preparations", ()):
-            out.setdefault(op, {})[variant] = seconds
+        for name, seconds in answer.get("seconds", {}).items():
+            op, _, variant = name.partition(" ")
+            if seconds > 0:
+                out.setdefault(op, {})[variant] = float(seconds)
         return out
 
     def program(self, point: Point) -> SizedProgram:
