@@ -34,6 +34,7 @@ MAY_IMPORT: dict[str, str] = {
     "editor": "ir lang passes report",
     "recipes": "ir lang passes space setup emit build cuda perf choice store measure lab learn report editor",
     "api": "recipes",
+    "inputs": "",  # for set-ups
     "cli": "build choice measure report doctor recipes",
     "__main__": "cli",
     "": "api",  # the package itself, lazily

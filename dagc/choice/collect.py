@@ -7,8 +7,9 @@ lanes along x as often as the next, since memory instructions depend on that mos
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -26,13 +27,13 @@ def sizes_to_count(points: Sequence[Point], seed: int, n: int = SIZES) -> tuple[
     one below 2 stays."""
     values: dict[str, list[int]] = {}
     for point in points:
-        for name, value in point.params:
+        for name, value in point.sizes.items():
             values.setdefault(name, []).append(value)
     ranges = {k: (min(v), max(v)) for k, v in values.items()}
     ranges = {k: (max(1, a // 2), 2 * b) if a == b and a > 1 else (a, b) for k, (a, b) in ranges.items()}
     if not ranges:
         return tuple(points)
-    largest = max(_product(p.params) for p in points)
+    largest = max(_product(p.sizes) for p in points)
     names = list(ranges)
 
     def keep(rows: np.ndarray) -> np.ndarray:
@@ -47,11 +48,8 @@ def sizes_to_count(points: Sequence[Point], seed: int, n: int = SIZES) -> tuple[
     return tuple(points)
 
 
-def _product(params: Sequence[tuple[str, int]]) -> float:
-    product = 1.0
-    for _, value in params:
-        product *= value
-    return product
+def _product(sizes: Mapping[str, int]) -> float:
+    return math.prod(map(float, sizes.values()))
 
 
 def settings_to_count(

@@ -64,7 +64,7 @@ def _shown(value: float) -> str:
 
 def far_parameters(program: Program, cells: Iterable[Cell]) -> tuple[str, ...]:
     """Warnings of the program's parameters that lie far outside of the sizes at which the cells were timed."""
-    extent = Extent.of(dict(cell.point.params) for cell in cells if cell.times)
+    extent = Extent.of(cell.point.sizes for cell in cells if cell.times)
     sizes = {p.name: p.value for p in program.params if isinstance(p.value, int) and not isinstance(p.value, bool)}
     found = extent.warning(sizes)
     return (found,) if found else ()

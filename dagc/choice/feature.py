@@ -15,12 +15,10 @@ from functools import cached_property
 from dagc.base.errors import UsageError
 from dagc.base.resources import names_in
 from dagc.choice.selector import MOST_FEATURES
-from dagc.ir.plan import CodeFeature
+from dagc.ir.plan import MEASURED, CodeFeature
 from dagc.ir.program import Feature as Declared
 from dagc.ir.program import Kernel, KernelOp, Program, Region
 from dagc.ir.sym import RULES, Apply, Const, Fn, Number, Sym, Var, evaluate, free, show, substitute
-
-MEASURED = "feature."  # what the program computes in C++ has this before its name, in expressions and in values
 
 
 @dataclass(frozen=True, slots=True)

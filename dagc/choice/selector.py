@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -138,6 +138,10 @@ class Selector:
     def ask(self, x: Sequence[float]) -> Answer:
         """The choice for a vector of features, all of which are finite."""
         raise NotImplementedError
+
+    def votes(self, x: Sequence[float]) -> Mapping[int, float]:
+        """The share of the evidence for each choice; at least that of `ask`."""
+        return dict([self.ask(x)])
 
     def view(self) -> dict[str, Any]:
         """What the template `choice/METHOD.h.j2` takes."""

@@ -80,12 +80,13 @@ def merged(
 ) -> Training:
     """Points of equal sizes as one: the mean of each choice's time over the best, over the choices that all have.
 
-    Points differ in more than the sizes a selector is given where the program asks for fewer.
+    Points differ in more than the sizes a selector is given where the program asks for fewer. A time that is infinite
+    (the constraint of a variant fails) is as if it were missing; a point without times is dropped.
     """
     groups: dict[tuple[float, ...], list[Times]] = {}
     noise: dict[tuple[float, ...], list[Interval]] = {}
-    for row, at, seen in zip(sizes, times, intervals, strict=True):
-        if at:
+    for row, all_times, seen in zip(sizes, times, intervals, strict=True):
+        if at := {label: seconds for label, seconds in all_times.items() if math.isfinite(seconds)}:
             groups.setdefault(tuple(row), []).append(at)
             noise.setdefault(tuple(row), []).extend(seen)
     return Training(tuple(groups), tuple(_mean(group) for group in groups.values()), tuple(map(tuple, noise.values())))

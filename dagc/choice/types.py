@@ -43,17 +43,25 @@ class Unit:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Point:
-    """One size of the program: values of its parameters, sorted by name."""
+    """One size or one input of the program: values of its parameters, sorted by name. Text values are inputs: paths of
+    files, calls of generators (`dagc.choice.inputs`)."""
 
-    params: tuple[tuple[str, int], ...]
+    params: tuple[tuple[str, int | str], ...]
 
     @property
     def text(self) -> str:
-        """`NI=512 NJ=512`."""
+        """`NI=512 NJ=512`; an input alone is its text, such as `train/cant.mtx`."""
+        if len(self.params) == 1 and isinstance(self.params[0][1], str):
+            return self.params[0][1]
         return " ".join(f"{n}={v}" for n, v in self.params)
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The whole numbers among the values."""
+        return {n: v for n, v in self.params if not isinstance(v, str)}
+
     @classmethod
-    def of(cls, params: Mapping[str, int]) -> Point:
+    def of(cls, params: Mapping[str, int | str]) -> Point:
         return cls(tuple(sorted(params.items())))
 
 

@@ -28,7 +28,12 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
     add("--method", type=_method, default="", metavar="NAME", help=help)
     help = "sizes such as NI=NJ=512,1000 NK=64; separate several by `;` (default: the values after `over`)"
     add("--sizes", default="", metavar="SPEC", help=help)
-    help = "size at which results are compared with the reference (default: the smallest)"
+    help = (
+        'inputs: globs ("train/*.mtx"), lists (@train.txt), calls ("rmat(scale = 16)"), separated by commas; may be'
+        " repeated (default: the files of `over files`)"
+    )
+    add("--inputs", action="append", default=[], metavar="LIST", help=help)
+    help = "size or input at which results are compared with the reference (default: the smallest)"
     add("--check-at", default="", metavar="SPEC", help=help)
     help = "measure the first N of the model's ranking at each size; 0: none (default: 5)"
     add("--top", type=natural, default=5, metavar="N", help=help)
@@ -88,7 +93,8 @@ def run_tune(args: argparse.Namespace) -> int:
         return 0
     _alone()
     options = TuneOptions(
-        kernels=tuple(args.kernels), method=args.method, sizes=args.sizes, check_at=args.check_at, top=args.top,
+        kernels=tuple(args.kernels), method=args.method, sizes=args.sizes, inputs=tuple(args.inputs),
+        check_at=args.check_at, top=args.top,
         budget=args.budget, seconds=args.time, gpu=args.gpu, target=args.target, arch=args.arch,
         defines=defines_of(args), seed=args.seed, flush=not args.warm, cell=args.cell, resume=args.resume,
         other_machine=args.other_machine,

@@ -85,6 +85,15 @@ def identifiers(node: Node) -> Iterator[str]:
         yield from identifiers(child)
 
 
+def names_read(text: str) -> frozenset[str]:
+    """The names that a function's body uses and does not declare, without members; none where it does not parse."""
+    try:
+        body = body_of(text)
+    except NotUnderstood:
+        return frozenset()
+    return frozenset(identifiers(body)) - frozenset(_declared(body))
+
+
 # ---- constants ------------------------------------------------------------------------------
 
 # Everything below one of these nodes must be a constant expression.

@@ -27,8 +27,8 @@ def sources(target: Target) -> tuple[str, str]:
 
 def emit(plan: Plan) -> dict[str, str]:
     """File name -> text of everything except the runtime headers. Raises DagcError for what cannot be emitted yet."""
-    functions = Functions(plan.graph, plan.target, plan.open, plan.features)  # kernel functions and their names
-    layout = Layout(plan.graph, plan.open, plan.features)  # C++ names of all data
+    functions = Functions(plan.graph, plan.target, plan.open, plan.computed)  # kernel functions and their names
+    layout = Layout(plan.graph, plan.open, plan.computed)  # C++ names of all data
     steps = Steps(layout, functions)  # the steps of each op
     program = program_view(layout, steps, plan.chooser)
     folded = plan.period[0] if plan.period is not None else None

@@ -30,7 +30,7 @@ class Linked:
 
 def linked(plan: Plan) -> Linked:
     """Names of files and folders are relative to the emitted program."""
-    return _linked(plan, Functions(plan.graph, plan.target, plan.open, plan.features))
+    return _linked(plan, Functions(plan.graph, plan.target, plan.open, plan.computed))
 
 
 def _linked(plan: Plan, functions: Functions) -> Linked:

@@ -135,10 +135,16 @@ def why_no_driver(plan: Plan) -> str:
             _, impl = implementation(plan.program, op)
             if impl.code is None or impl.code.lang is CodeLang.CPP:
                 return f"op `{op.name}` is host code"
+            if impl.prepare is not None:
+                return f"host code prepares op `{op.name}`"
         if isinstance(op, CopyOp) and (op.dst.columns is not None or op.src.columns is not None):
             return f"op `{op.name}` copies a slice that is not contiguous"
         if isinstance(op, CollectiveOp) and op.collective is CollectiveKind.ALLTOALLV:
             return f"op `{op.name}` is an alltoallv"
+    if any(name.startswith("hw.") for a in plan.program.arrays for d in a.dims if d is not None for name in free(d)):
+        return "sizes of arrays depend on the hardware"
+    if plan.computed:
+        return "sizes or conditions depend on features, which only the C++ program computes"
     if any(a.place is Place.ANY for a in plan.program.arrays):
         return "it has arrays `on any`"
     return ""

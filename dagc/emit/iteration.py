@@ -12,9 +12,11 @@ from dagc.emit.layout import Layout, WriteView, writes
 from dagc.emit.render import cxx_string, cxx_value
 from dagc.emit.rolling import Block, Rolled, rolled
 from dagc.emit.table import Begin, End, plain, with_capture_regions
-from dagc.ir.enums import CodeLang, Place
+from dagc.ir.enums import CodeLang, Place, Role
+from dagc.ir.plan import named_features
 from dagc.ir.program import (
     Action,
+    CodeText,
     CollectiveKind,
     CollectiveOp,
     CopyOp,
@@ -172,6 +174,7 @@ class Steps:
         _, impl = implementation(self.layout.program, op)
         args = [self._arg(a, op.device) for a in op.args]
         args += [f"p.{s.member}.data" for s in self.layout.scratch[op.name]]
+        args += self._features(op, impl.code)
         settled = self.functions.settled(op)
         function = self.functions.call(settled[0])
         if impl.code is None or impl.code.lang is CodeLang.CPP:
@@ -190,6 +193,28 @@ class Steps:
         return ConditionalLaunch(
             tuple(Case(self._settled(op, one), KernelLaunch(self.functions.call(one), *rest)) for one in settled)
         )
+
+    def _features(self, op: KernelOp, code: CodeText | None) -> list[str]:
+        """The values of the features that the code of the op's implementation names."""
+        kernel, impl = implementation(self.layout.program, op)
+        env = self.layout.formals(op)
+        named = named_features(kernel, impl, code) if code is not None else ()
+        return [f"static_cast<double>({self.layout.text(env[f.name])})" for f in named]
+
+    def preparation(self, op: KernelOp, stream: str) -> tuple[Step, ...]:
+        """What fills the scratch of the op's implementation, from arrays that nothing changes; it gets null pointers
+        for all others."""
+        constant = {a.name for a in self.layout.program.arrays if a.role is Role.CONST}
+        kept = (not isinstance(a, Region) or a.array in constant for a in op.args)
+        args = [self._arg(a, op.device) if keep else "nullptr" for a, keep in zip(op.args, kept, strict=True)]
+        args += [f"p.{s.member}.data" for s in self.layout.scratch[op.name]]
+        args += self._features(op, implementation(self.layout.program, op)[1].prepare)
+        call = Call(self.functions.prepare(op), ", ".join(args))
+        if op.device is not Device.GPU:
+            return (call,)
+        call = replace(call, args=f"{call.args}, {stream}")
+        launched = Call("DAGC_LAUNCHED", cxx_string(f"prepare of {op.name}"))
+        return (call, launched, CudaCall("cudaStreamSynchronize", stream))
 
     def _settled(self, op: KernelOp, one: KernelOp) -> str:
         """Whether the open tunables are as in `one`."""
@@ -575,8 +600,11 @@ def _called(step: Step, name: str) -> Step:
 
 def titled(op: GraphOp) -> str:
     """The name of an op in messages of the running program: "op `spmv` (kernel `csr.warp`)"."""
-    kernel = f" (kernel `{_kernel(op.op)}`)" if op.action is Action.KERNEL and isinstance(op.op, KernelOp) else ""
-    return f"op `{op.name}`{kernel}"
+    return titled_kernel(op.op) if op.action is Action.KERNEL and isinstance(op.op, KernelOp) else f"op `{op.name}`"
+
+
+def titled_kernel(op: KernelOp) -> str:
+    return f"op `{op.name}` (kernel `{_kernel(op)}`)"
 
 
 def _kernel(op: KernelOp) -> str:

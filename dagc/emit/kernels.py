@@ -25,8 +25,8 @@ from dagc.emit.render import (
     names_used,
     place,
 )
-from dagc.ir.enums import CodeLang, ElementType, Mode
-from dagc.ir.plan import CodeFeature, OpenTunable, Target, argument_names, may_be_settled
+from dagc.ir.enums import CodeLang, ElementType, Mode, Role
+from dagc.ir.plan import CodeFeature, OpenTunable, Target, argument_names, may_be_settled, named_features
 from dagc.ir.program import CodeText, Device, Formal, Graph, Impl, Kernel, KernelOp, Program, Region, Value
 from dagc.ir.sym import Const, Sym, free, substitute
 
@@ -111,13 +111,17 @@ class Functions:
         self.features = tuple(features)
         self._open = {(t.op, t.name): t for t in open}
         self._ops: dict[Key, KernelOp] = {}
+        self._prepares: dict[Key, KernelOp] = {}
         for op in graph.ops:
             if isinstance(op.op, KernelOp):
                 for one in self.settled(op.op):
                     self._ops.setdefault(self._key(one), one)
+                    if (prepare := implementation(self.program, one)[1].prepare) is not None:
+                        self._prepares.setdefault(self._key(one, prepare), one)
         self._names = self._name_all()
         names = Names({*(c.name for c in self._constants[0]), *_OURS, *self._names.values()}, library=True)
         self.feature_names = {f.name: names.new(mangle(f.name)) for f in self.features}
+        self._prepare_names = {k: names.new(f"prepare_{self.name(op)}") for k, op in self._prepares.items()}
 
     def name(self, op: KernelOp) -> str:
         return self._names[self._key(op)]
@@ -147,6 +151,13 @@ class Functions:
         """The function as emitted code calls it."""
         return f"{ENTRIES}::{self.name(op)}" if self.is_entry(op) else self.name(op)
 
+    def prepare(self, op: KernelOp) -> str:
+        """The function that fills the scratch of the op's implementation, as emitted code calls it."""
+        prepare = implementation(self.program, op)[1].prepare
+        assert prepare is not None
+        name = self._prepare_names[self._key(op, prepare)]
+        return name if prepare.file is None else f"{ENTRIES}::{name}"
+
     def is_entry(self, op: KernelOp) -> bool:
         """Whether it is a function of a file of code."""
         code = implementation(self.program, op)[1].code
@@ -154,6 +165,7 @@ class Functions:
 
     def view(self) -> KernelsView:
         functions = tuple(self._function(op) for op in self._ops.values() if not self.is_entry(op))
+        functions += tuple(self._prepare(k, op) for k, op in self._prepares.items() if not self._prepared_by_file(op))
         functions += tuple(self._feature(f) for f in self.features)
         code = tuple(self._code(c) for c in self.program.code if c.file is None)
         return KernelsView(self._constants[0], code, functions, tuple(e for u in self.units for e in u.entries))
@@ -165,7 +177,12 @@ class Functions:
         for op in self._ops.values():
             _, impl = implementation(self.program, op)
             if impl.code is not None and impl.code.file is not None:
-                entries.setdefault(impl.code.file, []).append(self._entry(op, impl.code))
+                entries.setdefault(impl.code.file, []).append(self._entry(op, impl.code, self.name(op)))
+        for key, op in self._prepares.items():
+            _, impl = implementation(self.program, op)
+            if impl.prepare is not None and impl.prepare.file is not None:
+                name = self._prepare_names[key]
+                entries.setdefault(impl.prepare.file, []).append(self._entry(op, impl.prepare, name))
         names = Names(("bench", "runner", "kernels"))
         units = []
         for file, those in entries.items():
@@ -186,12 +203,17 @@ class Functions:
         used = (implementation(self.program, op)[1].links for op in self._ops.values())
         return tuple(dict.fromkeys(name for names in used for name in names))
 
-    def _key(self, op: KernelOp) -> Key:
+    def _prepared_by_file(self, op: KernelOp) -> bool:
+        prepare = implementation(self.program, op)[1].prepare
+        return prepare is not None and prepare.file is not None
+
+    def _key(self, op: KernelOp, prepare: CodeText | None = None) -> Key:
         """Ops share a function if kernel, implementation and the tunables that its code uses are equal."""
         kernel, impl = implementation(self.program, op)
-        text = impl.code.text if impl.code is not None else None
+        code = prepare or impl.code
+        text = code.text if code is not None else None
         tunables = tuple((n, v) for n, v in op.tunables if not self._axis(op, n))
-        seen = set(names_used(text or "")) | (argument_names(impl.code) if impl.code is not None else set())
+        seen = set(names_used(text or "")) | (argument_names(code) if code is not None else set())
         seen |= {n for _, e in (*kernel.lets, *impl.lets) for n in free(e)}
         return op.kernel, f"{op.device.value} {op.variant}", tuple((n, v) for n, v in tunables if n in seen)
 
@@ -203,9 +225,9 @@ class Functions:
         used = of_all
         for op in self._ops.values():
             kernel, impl = implementation(self.program, op)
-            if impl.code is not None and impl.code.text is not None:
-                own = {f.name for f in kernel.formals} | {n for n, _ in op.tunables}
-                used |= names_used(impl.code.text) - own
+            own = {f.name for f in kernel.formals} | {n for n, _ in op.tunables}
+            for code in (impl.code, impl.prepare):
+                used |= names_used(code.text) - own if code is not None and code.text is not None else frozenset()
         for feature in self.features:
             used |= names_used(feature.code.text or "") - {f.name for f in self._kernel(feature).formals}
         constants = file_constants(self.program, used)
@@ -248,18 +270,27 @@ class Functions:
 
     def _function(self, op: KernelOp) -> FunctionView:
         kernel, impl = implementation(self.program, op)
-        code = self._code_of(impl, kernel)
+        return self._written(op, self._code_of(impl, kernel), self.name(op), self._comment(op))
+
+    def _prepare(self, key: Key, op: KernelOp) -> FunctionView:
+        prepare = implementation(self.program, op)[1].prepare
+        assert prepare is not None
+        return self._written(op, prepare, self._prepare_names[key], f"prepare of {self._comment(op)}")
+
+    def _written(self, op: KernelOp, code: CodeText, function: str, comment: str) -> FunctionView:
+        """The function of a text of the program."""
+        kernel, impl = implementation(self.program, op)
         view = self._code(code)
         is_kernel = code.lang is CodeLang.CUDA
         used = names_used(view.text)
-        formals = self._formals(op, lambda name: _unused(name, used))
+        formals = self._formals(op, code, lambda name: _unused(name, used))
         head = "__global__ void" if is_kernel else "inline void"
         axes = {n: a for n, _ in op.tunables if (a := self._axis(op, n))}
         return FunctionView(
-            name=self.name(op),
+            name=function,
             linkage='extern "C" ' if is_kernel else "",
-            signature=f"{head} {self.name(op)}({', '.join(f'{type_} {name}' for type_, name in formals)})",
-            comment=self._comment(op),
+            signature=f"{head} {function}({', '.join(f'{type_} {name}' for type_, name in formals)})",
+            comment=comment,
             constants=(
                 *(c for c in self._constants[1] if not used.isdisjoint(c.labels or (c.name,))),
                 *local_constants(op.tunables, (*kernel.lets, *impl.lets), used, axes=axes),
@@ -277,12 +308,14 @@ class Functions:
             raise DagcError(f"{place(self.program, impl)}a cpu implementation needs `cpp` code")
         return impl.code
 
-    def _formals(self, op: KernelOp, unused: Callable[[str], str]) -> list[tuple[str, str]]:
-        """Type and name of each parameter: the kernel's formals, scratch, and the stream of host code on the GPU."""
+    def _formals(self, op: KernelOp, code: CodeText, unused: Callable[[str], str]) -> list[tuple[str, str]]:
+        """Type and name of each parameter: the kernel's formals, scratch, features that the text names, and the stream
+        of host code on the GPU."""
         kernel, impl = implementation(self.program, op)
         out = [(unused(f.name) + formal_type(f), f.name) for f in kernel.formals]
         out += [(f"{unused(s.name)}{cxx_type(s.type)}*", s.name) for s in impl.scratch]
-        if impl.device is Device.GPU and impl.code is not None and impl.code.lang is CodeLang.CPP:
+        out += [("const double", f.name) for f in named_features(kernel, impl, code)]
+        if impl.device is Device.GPU and code.lang is CodeLang.CPP:
             out.append((f"{unused('stream')}cudaStream_t", "stream"))
         return out
 
@@ -292,10 +325,9 @@ class Functions:
         tunables = ", ".join(f"{n} = {v}" for n, v in op.tunables if not self._axis(op, n))
         return f"{what}({tunables})" if tunables else what
 
-    def _entry(self, op: KernelOp, code: CodeText) -> EntryView:
-        kernel, impl = implementation(self.program, op)
-        is_kernel = self._code_of(impl, kernel).lang is CodeLang.CUDA
-        formals = self._formals(op, lambda name: "")
+    def _entry(self, op: KernelOp, code: CodeText, function: str) -> EntryView:
+        is_kernel = code.lang is CodeLang.CUDA
+        formals = self._formals(op, code, lambda name: "")
         launch = ["dim3 grid", "dim3 block", "std::size_t shared", "cudaStream_t stream"] if is_kernel else []
         # A formal may have the name of a parameter of the launch.
         numbered = [(f"{type_} a{n}", f"a{n}") for n, (type_, _) in enumerate(formals)]
@@ -303,7 +335,7 @@ class Functions:
         arguments = ", ".join(_template_argument(a, env) for a in code.arguments)
         source = self.program.sources.get(code.span.file)
         return EntryView(
-            name=self.name(op),
+            name=function,
             parameters=", ".join((*launch, *(text for text, _ in numbered))),
             call=f"::{code.function}" + (f"<{arguments}>" if arguments else ""),
             arguments=", ".join(name for _, name in numbered),
@@ -322,7 +354,16 @@ class Functions:
         """The formals that its code names, and what the op gives for them."""
         used = names_used(feature.code.text or "")
         pairs = zip(self._kernel(feature).formals, feature.op.args, strict=True)
-        return tuple((formal, argument) for formal, argument in pairs if formal.name in used)
+        found = tuple((formal, argument) for formal, argument in pairs if formal.name in used)
+        given = {a.name for a in self.program.arrays if a.role in (Role.CONST, Role.IN)}
+        for _, argument in found:
+            if isinstance(argument, Region) and argument.array not in given:
+                raise UsageError(
+                    f"{place(self.program, feature.code)}a feature of op `{feature.op.name}` reads `{argument.array}`,"
+                    " which the set-up does not give",
+                    "read `const` and `in` arrays: features are computed before the dag runs",
+                )
+        return found
 
     def _feature(self, feature: CodeFeature) -> FunctionView:
         """A function of the arguments that it names, in order; arrays are copies on the host."""

@@ -15,9 +15,21 @@ from dagc.base.errors import DagcError
 from dagc.emit.kernels import implementation
 from dagc.emit.render import Names, cxx_type, expression, is_float, mangle
 from dagc.ir.enums import ElementType, Mode, Place
-from dagc.ir.plan import CodeFeature, OpenTunable
-from dagc.ir.program import Action, Array, CollectiveOp, Device, ExchangeOp, Graph, GraphOp, KernelOp, Region, Scalar
-from dagc.ir.sym import Apply, Const, Fn, Sym, Var, difference, show, substitute
+from dagc.ir.plan import MEASURED, CodeFeature, OpenTunable, feature_variable
+from dagc.ir.program import (
+    Action,
+    Array,
+    CodeText,
+    CollectiveOp,
+    Device,
+    ExchangeOp,
+    Graph,
+    GraphOp,
+    KernelOp,
+    Region,
+    Scalar,
+)
+from dagc.ir.sym import Apply, Const, Fn, Sym, Var, difference, free, show, substitute
 
 # Members that Program always has, in C++ and in Python (whose keywords are not names there).
 _MEMBERS = (
@@ -25,7 +37,8 @@ _MEMBERS = (
     *"connect graph group_comm folder scalar make compare peers peer".split(),
     *keyword.kwlist,
 )
-HARDWARE = "max_threads_per_block shared_per_block warp_size multiprocessors".split()
+# Names of the language, and of members of dagc::Hardware.
+HARDWARE = "max_threads_per_block shared_per_block warp_size sms memory".split()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +58,13 @@ class OpScratch:
     dims: tuple[Sym, ...]
     place: Place
     label: str
+    prepared: bool  # filled once, and kept between runs
+    measured: bool  # its size depends on features
+
+    @property
+    def late(self) -> bool:
+        """Whether it is allocated after the features are known."""
+        return self.prepared or self.measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +83,13 @@ class Layout:
     def __init__(self, graph: Graph, open: Iterable[OpenTunable] = (), features: Iterable[CodeFeature] = ()) -> None:
         """`open` tunables are members too, since the program sets them when it runs, and computes `features` then."""
         self.graph, self.program = graph, graph.program
-        self.features = {f.name: f"feature_{i}" for i, f in enumerate(features)}
         self.open = {t.decision: t for t in open}
         names = Names(_MEMBERS)
         self.arrays = {a.name: a for a in self.program.arrays}
         self.member = {s.name: names.new(s.name) for s in self.program.scalars}
         self.member |= {a.name: names.new(a.name) for a in self.program.arrays}
+        self.features = {f.name: names.new(f"feature_{i}") for i, f in enumerate(features)}
+        self.reals = frozenset((*self.features, *(s.name for s in self.program.scalars if is_float(s.type))))
         self._value_names = {s.name for s in self.program.scalars}
         self.tunable_member = {name: names.new(name) for name in self.open}
         self._requests = {
@@ -93,13 +114,18 @@ class Layout:
         if name in self.tunable_member:
             return f"p.{self.tunable_member[name]}"
         if name in self.features:
-            return self.features[name]
+            return f"p.{self.features[name]}"
         if name.startswith("hw.") and name[3:] in HARDWARE:
             return f"p.hardware.{name[3:]}"
         raise DagcError(f"`{name}` is not known when the program starts, so no code can be written for it yet")
 
     def text(self, expr: Sym) -> str:
-        return expression(expr, self.variable)
+        return expression(expr, self.variable, self.reals)
+
+    def size(self, dim: Sym, what: str) -> str:
+        """C++ text of a dimension; one that is computed from real numbers must be whole. `what`: a C++ string."""
+        text = self.text(dim)
+        return text if free(dim).isdisjoint(self.reals) else f"dagc::whole({text}, {what})"
 
     # ---- arrays ---------------------------------------------------------------------------
 
@@ -234,13 +260,16 @@ class Layout:
     def _scratch(self, op: KernelOp, names: Names) -> Iterable[OpScratch]:
         kernel, impl = implementation(self.program, op)
         env = self.formals(op)
+        variant = f" of variant `{impl.name}`" if impl.prepare is not None and impl.name != "default" else ""
         for scratch in impl.scratch:
             dims = tuple(substitute(d, env) for d in scratch.dims if d is not None)
             if len(dims) != len(scratch.dims):
                 raise DagcError(f"scratch array `{scratch.name}` of kernel `{kernel.name}` needs a size, not `*`")
             place = Place.DEVICE if op.device is Device.GPU else Place.HOST
             member = names.new(f"{mangle(op.name)}_{scratch.name}")
-            yield OpScratch(member, scratch.type, dims, place, f"{op.name}: {scratch.name}")
+            measured = any(name.startswith(MEASURED) for d in dims for name in free(d))
+            label = f"{op.name}: {scratch.name}{variant}"
+            yield OpScratch(member, scratch.type, dims, place, label, impl.prepare is not None, measured)
 
     def formals(self, op: KernelOp) -> dict[str, Sym]:
         """Values of the names in a kernel's expressions for one op: arguments, tunables, `let`s, decisions."""
@@ -252,7 +281,13 @@ class Layout:
         for formal, arg in zip(kernel.formals, op.args, strict=True):
             if not isinstance(arg, Region):
                 env[formal.name] = arg
-        for name, expr in (*kernel.lets, *impl.lets):
+        for name, expr in kernel.lets:
+            env[name] = substitute(expr, env)
+        for feature in kernel.features:
+            measured = Var(feature_variable(op, feature.name))
+            value = feature.value
+            env[feature.name] = measured if isinstance(value, CodeText) else substitute(value, env)
+        for name, expr in (*kernel.lets, *impl.lets):  # those of features, too
             env[name] = substitute(expr, env)
         return env
 

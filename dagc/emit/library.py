@@ -168,8 +168,8 @@ def emit_library(plan: Plan, name: str, enqueued: Traversal | str) -> dict[str, 
     `enqueued`: the plan's traversal without host waits (`dagc.space.enqueue`), or why there is none.
     Raises DagcError for what cannot be emitted yet.
     """
-    functions = Functions(plan.graph, plan.target, plan.open, plan.features)
-    layout = Layout(plan.graph, plan.open, plan.features)
+    functions = Functions(plan.graph, plan.target, plan.open, plan.computed)
+    layout = Layout(plan.graph, plan.open, plan.computed)
     steps = Steps(layout, functions)
     program = program_view(layout, steps, plan.chooser)
     folded = plan.period[0] if plan.period is not None else None
@@ -266,7 +266,7 @@ def _size(layout: Layout, scalar: Scalar, view: ValueView, names: dict[str, str]
 def _argument(layout: Layout, array: Array, view: ArrayView, names: dict[str, str], fortran: Names) -> ArgumentView:
     name = names[array.name]
     dims = ", ".join("*" if d is None else show(d) for d in array.dims)
-    constant = array.role in (Role.CONST, Role.IN)
+    constant, label = array.role in (Role.CONST, Role.IN), cxx_string(array.name)
     place = {Place.DEVICE: "", Place.PINNED: ", page-locked", Place.HOST: ", host", Place.ANY: ", host"}[array.place]
     return ArgumentView(
         member=layout.member[array.name],
@@ -274,8 +274,8 @@ def _argument(layout: Layout, array: Array, view: ArrayView, names: dict[str, st
         fortran=_fortran(fortran, name),
         element=array.type.value,
         c_type=_C_TYPES[array.type],
-        label=cxx_string(array.name),
-        shape="{" + ", ".join("dagc::open_length" if d is None else layout.text(d) for d in array.dims) + "}",
+        label=label,
+        shape="{" + ", ".join("dagc::open_length" if d is None else layout.size(d, label) for d in array.dims) + "}",
         place=array.place.value,
         constant=constant,
         written=not constant,

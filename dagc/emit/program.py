@@ -6,18 +6,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dagc.base.errors import DagcError
-from dagc.emit.iteration import Call, Steps, alltoallv_ends
+from dagc.emit.iteration import Call, Step, Steps, alltoallv_ends, titled_kernel
 from dagc.emit.kernels import Functions, implementation
-from dagc.emit.layout import Layout, product, value_type
+from dagc.emit.layout import Layout, OpScratch, product, value_type
 from dagc.emit.render import Names, cxx_string, cxx_type, cxx_value, expression, mangle, render, tidy
 from dagc.ir import sym
 from dagc.ir.enums import Place, Role
-from dagc.ir.plan import FAR, Choice, Chooser, CodeFeature
+from dagc.ir.plan import FAR, Choice, Chooser, CodeFeature, feature_variable, needed_features
 from dagc.ir.program import (
     Array,
     CollectiveKind,
     CollectiveOp,
     CopyOp,
+    Device,
     ExchangeOp,
     KernelOp,
     Program,
@@ -91,11 +92,29 @@ class TunableView:
 
 @dataclass(frozen=True, slots=True)
 class FeatureView:
-    """A number that is computed from the arrays: its variable, the arrays that are copied for it, and the call."""
+    """A number that is computed from the arrays: its member, the arrays that are copied for it, and the call."""
 
     variable: str
     copies: tuple[tuple[str, str], ...]  # variable, arguments of Store::elements
     call: Call
+    wanted: bool  # by the program itself: for a choice, a size or a `require`
+
+
+@dataclass(frozen=True, slots=True)
+class PreparationView:
+    """What the implementation of an op needs before the first run, once the features are known: scratch, and the steps
+    that fill it. `when`: C++ text of the condition under which a rank runs the op, "" for always."""
+
+    title: str
+    when: str
+    arrays: tuple[ArrayView, ...]
+    steps: tuple[Step, ...]
+    streamed: bool
+
+    @property
+    def sized(self) -> tuple[ArrayView, ...]:
+        """The arrays whose sizes need no feature."""
+        return tuple(a for a in self.arrays if not _measured(a.shape))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,41 +139,76 @@ class ProgramView:
     requests: tuple[RequestView, ...]
     groups: tuple[GroupView, ...]
     checks: tuple[Call, ...]
+    measured_checks: tuple[Call, ...]  # those of features
+    preparations: tuple[PreparationView, ...]
     verifies: tuple[VerifyView, ...]
     tunables: tuple[TunableView, ...]
     features: tuple[FeatureView, ...]
     choices: tuple[ChoiceView, ...]
+
+    @property
+    def computes(self) -> bool:
+        """Whether the program itself needs features."""
+        return any(f.wanted for f in self.features)
+
+    @property
+    def unsized(self) -> bool:
+        """Whether there is scratch whose size depends on features."""
+        return any(len(p.sized) < len(p.arrays) for p in self.preparations)
+
+    @property
+    def starts(self) -> bool:
+        """Whether anything is left to do once the arrays are there."""
+        return bool(self.computes or self.measured_checks or self.choices or self.preparations)
+
+    @property
+    def first_streams(self) -> str:
+        """How many streams there are when the arrays are: those of the iteration, and one to prepare on."""
+        return "std::max<std::size_t>(streams, 1)" if any(p.streamed for p in self.preparations) else "streams"
 
 
 def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -> ProgramView:
     """Raises DagcError if an array's size cannot be known."""
     program = layout.program
     checks = tuple(dict.fromkeys(_checks(layout, steps)))
+    arrays, scratch = tuple(_array(layout, a) for a in program.arrays), tuple(_scratch(layout))
+    preparations = tuple(_preparations(layout, steps))
+    shapes = (a.shape for a in (*arrays, *scratch, *(a for p in preparations for a in p.arrays)))
+    chosen = {name for c in (chooser.choices if chooser else ()) for f in c.features for name in sym.free(f)}
+    kernel_ops = (op for op in program.ops if isinstance(op, KernelOp))
+    chosen |= {f.name for op in kernel_ops for f in needed_features(program, op)}
     return ProgramView(
-        hardware=any("p.hardware." in c.args for c in checks),
+        hardware=any("p.hardware." in text for text in (*(c.args for c in checks), *shapes)),
         values=tuple(
             ValueView(
                 layout.member[s.name], value_type(s), cxx_type(s.type), _file(s.name), f"{s.name} : {s.type.value}"
             )
             for s in program.scalars
         ),
-        arrays=tuple(_array(layout, a) for a in program.arrays),
-        scratch=tuple(_scratch(layout)),
+        arrays=arrays,
+        scratch=scratch,
         staging=tuple(_staging(layout)),
         requests=tuple(RequestView(member, op) for member, op in layout.request_members()),
         groups=tuple(GroupView(member, steps.group_ends(op), op.name) for member, op in layout.group_members()),
-        checks=checks,
+        checks=tuple(c for c in checks if not _measured(c.args)),
+        measured_checks=tuple(c for c in checks if _measured(c.args)),
+        preparations=preparations,
         verifies=tuple(_verifies(layout)),
         tunables=tuple(
             TunableView(layout.tunable_member[name], cxx_string(name), cxx_value(t.default), f"tunable {name}")
             for name, t in layout.open.items()
         ),
-        features=tuple(_feature(layout, steps.functions, one) for one in steps.functions.features),
+        features=tuple(_feature(layout, steps.functions, one, one.name in chosen) for one in steps.functions.features),
         choices=tuple(_choice(layout, choice) for choice in (chooser.choices if chooser else ())),
     )
 
 
-def _feature(layout: Layout, functions: Functions, feature: CodeFeature) -> FeatureView:
+def _measured(text: str) -> bool:
+    """Whether C++ text depends on features."""
+    return "p.feature_" in text
+
+
+def _feature(layout: Layout, functions: Functions, feature: CodeFeature, wanted: bool) -> FeatureView:
     copies, arguments = [], []
     for formal, argument in functions.feature_arguments(feature):
         if isinstance(argument, Region):
@@ -164,7 +218,7 @@ def _feature(layout: Layout, functions: Functions, feature: CodeFeature) -> Feat
         else:
             arguments.append(f"static_cast<{cxx_type(formal.type)}>({layout.text(argument)})")
     call = Call(functions.feature_names[feature.name], ", ".join(arguments))
-    return FeatureView(layout.features[feature.name], tuple(copies), call)
+    return FeatureView(layout.features[feature.name], tuple(copies), call, wanted)
 
 
 def _choice(layout: Layout, choice: Choice) -> ChoiceView:
@@ -182,8 +236,8 @@ def _file(name: str) -> str:
     return cxx_string(f"{mangle(name)}.npy")
 
 
-def _shape(layout: Layout, dims: tuple[Sym | None, ...]) -> str:
-    return "{" + ", ".join("-1" if d is None else layout.text(d) for d in dims) + "}"
+def _shape(layout: Layout, dims: tuple[Sym | None, ...], name: str) -> str:
+    return "{" + ", ".join("-1" if d is None else layout.size(d, name) for d in dims) + "}"
 
 
 def _array(layout: Layout, array: Array) -> ArrayView:
@@ -198,7 +252,7 @@ def _array(layout: Layout, array: Array) -> ArrayView:
         type=cxx_type(array.type),
         name=cxx_string(array.name),
         file=_file(array.name) if loaded else "",
-        shape=_shape(layout, array.dims),
+        shape=_shape(layout, array.dims, cxx_string(array.name)),
         place=array.place.value,
         role=ROLES[array.role],
         comment=f"{what}{place}{role}",
@@ -208,16 +262,38 @@ def _array(layout: Layout, array: Array) -> ArrayView:
 def _scratch(layout: Layout) -> Iterator[ArrayView]:
     for op in layout.program.ops:
         for s in layout.scratch.get(op.name, ()):
-            yield ArrayView(
-                member=s.member,
-                type=cxx_type(s.type),
-                name=cxx_string(s.label),
-                file="",
-                shape=_shape(layout, s.dims),
-                place=s.place.value,
-                role="scratch",
-                comment=f"of {s.label}",
-            )
+            if not s.late:
+                yield _scratch_array(layout, s)
+
+
+def _scratch_array(layout: Layout, s: OpScratch) -> ArrayView:
+    name = cxx_string(s.label)
+    return ArrayView(
+        member=s.member,
+        type=cxx_type(s.type),
+        name=name,
+        file="",
+        shape=_shape(layout, s.dims, name),
+        place=s.place.value,
+        role="prepared" if s.prepared else "scratch",
+        comment=f"of {s.label}",
+    )
+
+
+def _preparations(layout: Layout, steps: Steps) -> Iterator[PreparationView]:
+    for op in layout.program.ops:
+        late = [s for s in layout.scratch.get(op.name, ()) if s.late]
+        if not isinstance(op, KernelOp) or not late:
+            continue
+        prepare = implementation(layout.program, op)[1].prepare
+        work = steps.preparation(op, "p.stream[0]") if prepare is not None else ()
+        yield PreparationView(
+            title=cxx_string(f"prepare of {titled_kernel(op)}"),
+            when="" if op.when is None else layout.text(op.when),
+            arrays=tuple(_scratch_array(layout, s) for s in late),
+            steps=work,
+            streamed=op.device is Device.GPU and bool(work),
+        )
 
 
 def _staging(layout: Layout) -> Iterator[ArrayView]:
@@ -272,10 +348,12 @@ def _under(layout: Layout, when: Sym | None, checks: Iterable[Call]) -> Iterator
         yield check if when is None else replace(check, when=layout.text(when))
 
 
-def _require(layout: Layout, condition: Sym, what: str) -> Iterator[Call]:
+def _require(layout: Layout, condition: Sym, what: str, hidden: str = "") -> Iterator[Call]:
+    """`hidden`: the head of names of features, which the text of the program does not have."""
     if condition == Const(True):
         return
     text = f"{what} {show(condition)}"
+    text = text.replace(hidden, "") if hidden else text
     try:
         yield Call("dagc::check_require", f"{layout.text(condition)}, {cxx_string(text)}")
     except DagcError as error:
@@ -323,7 +401,7 @@ def _arguments(layout: Layout, op: KernelOp) -> Iterator[Call]:
     kernel, impl = implementation(layout.program, op)
     env = layout.formals(op)
     for condition in (*kernel.requires, *impl.requires):
-        yield from _require(layout, substitute(condition, env), f"op {op.name}: require")
+        yield from _require(layout, substitute(condition, env), f"op {op.name}: require", feature_variable(op, ""))
     for formal, arg in zip(kernel.formals, op.args, strict=True):
         if not isinstance(arg, Region) or formal.dims is None or (arg.part is not None and arg.start is None):
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -74,9 +74,9 @@ def value_type(value: Value) -> str:
     return "double" if isinstance(value, float) else "const char*"
 
 
-def expression(expr: Sym, name: Callable[[str], str]) -> str:
+def expression(expr: Sym, name: Callable[[str], str], reals: Collection[str] = ()) -> str:
     """C++ text of an expression whose integer variables are 64 bits wide, so that literals need no type."""
-    text = sym.to_c(expr, name)
+    text = sym.to_c(expr, name, reals)
     if re.fullmatch(r"std::int64_t\{-\d+\}", text):
         return text[13:-1]
     return re.sub(r"std::int64_t\{(-\d+)\}", r"(\1)", re.sub(r"std::int64_t\{(\d+)\}", r"\1", text))

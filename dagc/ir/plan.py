@@ -15,9 +15,9 @@ from enum import Enum
 from typing import Any
 
 from dagc.base.errors import UsageError
-from dagc.cuda.text import constant_names
+from dagc.cuda.text import constant_names, names_read
 from dagc.ir.enums import ElementType
-from dagc.ir.program import CodeText, Decision, Graph, Impl, Kernel, KernelOp, Program, Value
+from dagc.ir.program import CodeText, Decision, Feature, Graph, Impl, Kernel, KernelOp, Program, Value
 from dagc.ir.sym import Const, Sym, Var, free, substitute
 from dagc.ir.traversal import Traversal, parse_traversal, traversal_text
 
@@ -47,6 +47,9 @@ class OpenTunable:
     def decision(self) -> str:
         """Its name for -D: `gemm.bx`."""
         return f"{self.op}.{self.name}"
+
+
+MEASURED = "feature."  # what the program computes in C++ has this before its name, in expressions and in values
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,8 @@ def is_open(program: Program, op: KernelOp) -> bool:
 
 def stays_fixed(program: Program, op: KernelOp) -> tuple[str, ...]:
     """Tunables of an op that have several values and cannot stay open: values that are not whole numbers (choosers
-    return integers), those of host code that starts its own kernels, and sizes of scratch arrays."""
+    return integers), those of host code that starts its own kernels, sizes of scratch arrays, and what `prepare`
+    reads."""
     _, impl = kernel_of(program, op)
     return tuple(n for n, d in _choices(program, op) if len(d.values) > 1 and not _opens(impl, n, d))
 
@@ -142,7 +146,49 @@ def _choices(program: Program, op: KernelOp) -> tuple[tuple[str, Decision], ...]
 def _opens(impl: Impl, name: str, decision: Decision) -> bool:
     whole = all(isinstance(v, int) for v in decision.values)  # bool is one
     sizes = any(name in free(d) for s in impl.scratch for d in s.dims if d is not None)
-    return impl.launch is not None and len(decision.values) > 1 and whole and not sizes
+    prepare = impl.prepare
+    converted = prepare is not None and name in names_read(prepare.text or "") | argument_names(prepare)
+    return impl.launch is not None and len(decision.values) > 1 and whole and not sizes and not converted
+
+
+def named_features(kernel: Kernel, impl: Impl, code: CodeText) -> tuple[Feature, ...]:
+    """The features that a text of an implementation names, also by `let`s: further parameters of its function, in this
+    order."""
+    if code.text is None or not kernel.features:
+        return ()
+    read = set(names_read(code.text))
+    for name, value in reversed((*kernel.lets, *impl.lets)):
+        read |= free(value) if name in read else set()
+    return tuple(f for f in kernel.features if f.name in read)
+
+
+def needed_features(program: Program, op: KernelOp) -> tuple[CodeFeature, ...]:
+    """The features in C++ that the implementation of an op needs: its code, launch, sizes of scratch, `require`s."""
+    kernel, impl = kernel_of(program, op)
+    values: dict[str, Sym | CodeText] = dict((*kernel.lets, *impl.lets))
+    values |= {f.name: f.value for f in kernel.features}
+    sizes = (d for s in impl.scratch for d in s.dims if d is not None)
+    launch = (*impl.launch.grid, impl.launch.shared or Const(0)) if impl.launch is not None else ()
+    left = [name for expr in (*sizes, *launch, *kernel.requires, *impl.requires) for name in free(expr)]
+    for code in (impl.code, impl.prepare):
+        left += [f.name for f in named_features(kernel, impl, code)] if code is not None else []
+    seen: set[str] = set()
+    while left:
+        name = left.pop()
+        value = values.get(name)
+        if name not in seen and value is not None and not isinstance(value, CodeText):
+            left += free(value)
+        seen.add(name)
+    return tuple(
+        CodeFeature(feature_variable(op, f.name), op, f.value)
+        for f in kernel.features
+        if f.name in seen and isinstance(f.value, CodeText)
+    )
+
+
+def feature_variable(op: KernelOp, feature: str) -> str:
+    """The name of a code feature's value for one op: `feature.spmv.longest`."""
+    return f"{MEASURED}{op.name}.{feature}"
 
 
 def argument_names(code: CodeText) -> frozenset[str]:
@@ -209,6 +255,13 @@ class Plan:
     @property
     def program(self) -> Program:
         return self.graph.program
+
+    @property
+    def computed(self) -> tuple[CodeFeature, ...]:
+        """`features`, and then those that the sizes of scratch and `require`s depend on."""
+        ops = (op for op in self.program.ops if isinstance(op, KernelOp))
+        needed = (one for op in ops for one in needed_features(self.program, op))
+        return tuple({one.name: one for one in (*self.features, *needed)}.values())
 
     @property
     def capture(self) -> bool:

@@ -29,12 +29,14 @@ Value: TypeAlias = int | float | bool | str
 
 @dataclass(frozen=True, slots=True)
 class Param(Spanned):
-    """A compile-time value of the program. `over` holds the values after `over`: the sizes to tune for."""
+    """A compile-time value of the program. `over` holds the values after `over`: the sizes to tune for. `files`: the
+    pattern of `over files(PATTERN)`, relative to the program's folder; "" without."""
 
     name: str
     value: Value | ElementType
     type: str  # as declared: i64, f64, bool, str, type
     over: tuple[Value, ...] = ()
+    files: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +174,7 @@ class Impl(Spanned):
     requires: tuple[Sym, ...]
     lets: tuple[tuple[str, Sym], ...]
     links: tuple[str, ...]
+    prepare: CodeText | None = None  # host code that fills the scratch once
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
@@ -251,48 +251,63 @@ def _times(a: Sym, b: Sym) -> Sym:
     return a if b == Const(1) else apply(Fn.MUL, a, b)
 
 
-def to_c(expr: Sym, name: Callable[[str], str] = str, _outer: int = 0) -> str:
-    """C++ text over std::int64_t and double; `name` maps variables to C++ names.
+def to_c(expr: Sym, name: Callable[[str], str] = str, reals: Collection[str] = (), _outer: int = 0) -> str:
+    """C++ text over std::int64_t and double; `name` maps variables to C++ names, `reals` are those that are doubles.
 
-    `ceil(a / b)` becomes `dagc::ceil_div(a, b)`, `floor(a / b)` `dagc::floor_div(a, b)`, `a % b`
-    `dagc::floor_mod(a, b)` (templates/runtime).
+    Of integers, `ceil(a / b)` becomes `dagc::ceil_div(a, b)`, `floor(a / b)` `dagc::floor_div(a, b)`, `a % b`
+    `dagc::floor_mod(a, b)` (templates/runtime). What depends on a real variable is a double.
     """
     if isinstance(expr, Const):
-        if isinstance(expr.value, bool):
-            return "true" if expr.value else "false"
-        if isinstance(expr.value, Fraction):
-            return f"({expr.value.numerator}.0 / {expr.value.denominator}.0)"
-        if isinstance(expr.value, int) and not -(2**31) < expr.value < 2**31:
-            return f"std::int64_t{{{expr.value}}}"
-        if isinstance(expr.value, str):
-            return '"' + expr.value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-        return repr(expr.value)
+        return _constant_to_c(expr)
     if isinstance(expr, Var):
         return name(expr.name)
+
+    def c(e: Sym, outer: int = 0) -> str:
+        return to_c(e, name, reals, outer)
+
     fn, args = expr.fn, expr.args
+    real = bool(reals) and not free(expr).isdisjoint(reals)
     if fn in (Fn.FLOOR, Fn.CEIL):
         numerator, denominator = fraction(args[0])
+        if real:
+            return f"std::{fn.value}({c(args[0])})"
         if denominator == Const(1):
-            return to_c(numerator, name, _outer)
-        return f"dagc::{fn.value}_div({to_c(numerator, name)}, {to_c(denominator, name)})"
+            return c(numerator, _outer)
+        return f"dagc::{fn.value}_div({c(numerator)}, {c(denominator)})"
     if fn in _CALLS:
-        cast = "std::int64_t" if fn in (Fn.MIN, Fn.MAX) else ""
-        inner = ", ".join(f"{cast}({to_c(a, name)})" if cast else to_c(a, name) for a in args)
+        cast = ("double" if real else "std::int64_t") if fn in (Fn.MIN, Fn.MAX) else ""
+        inner = ", ".join(f"{cast}({c(a)})" if cast else c(a) for a in args)
         return f"{_CALLS[fn]}({inner})"
     if fn is Fn.NEG:
-        inner = to_c(args[0], name, 9)
+        inner = c(args[0], 9)
         return f"-({inner})" if inner.startswith("-") else f"-{inner}"
     if fn is Fn.MOD:  # C's % rounds to zero
-        return f"dagc::floor_mod({to_c(args[0], name)}, {to_c(args[1], name)})"
+        left, right = c(args[0]), c(args[1])
+        if real:
+            return f"({left} - {c(args[1], 9)} * std::floor(double({left}) / double({right})))"
+        return f"dagc::floor_mod({left}, {right})"
     if fn is Fn.NOT:
-        return f"!{to_c(args[0], name, 9)}"
+        return f"!{c(args[0], 9)}"
     if fn is Fn.COND:
-        return "(" + f"{to_c(args[0], name, 1)} ? {to_c(args[1], name, 1)} : {to_c(args[2], name, 1)}" + ")"
+        return "(" + f"{c(args[0], 1)} ? {c(args[1], 1)} : {c(args[2], 1)}" + ")"
     if fn is Fn.DIV:
-        return f"(double({to_c(args[0], name)}) / double({to_c(args[1], name)}))"
+        return f"(double({c(args[0])}) / double({c(args[1])}))"
     level = _PRECEDENCE[fn]
-    text = f"{to_c(args[0], name, level)} {fn.value} {to_c(args[1], name, level + 1)}"
+    text = f"{c(args[0], level)} {fn.value} {c(args[1], level + 1)}"
     return f"({text})" if level < _outer else text
+
+
+def _constant_to_c(expr: Const) -> str:
+    value = expr.value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Fraction):
+        return f"({value.numerator}.0 / {value.denominator}.0)"
+    if isinstance(value, int) and not -(2**31) < value < 2**31:
+        return f"std::int64_t{{{value}}}"
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return repr(value)
 
 
 # ---- text in the language ----

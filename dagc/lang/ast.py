@@ -232,6 +232,13 @@ class Launch(Spanned):
 
 
 @dataclass(frozen=True, slots=True)
+class Prepare(Spanned):
+    """Host code that fills the scratch of its implementation once, before the first run."""
+
+    code: Code
+
+
+@dataclass(frozen=True, slots=True)
 class Impl(Spanned):
     device: OpKind  # GPU or CPU
     name: str | None
@@ -365,7 +372,7 @@ class Include(Spanned):
 
 Item: TypeAlias = (
     Param | Let | EnumDecl | Scalar | Array | Part | Tune | Require | Feature | Select | Code
-    | Kernel | Impl | Link | Launch | MainDag | SubDag | Op | Collective | Exchange | Message
+    | Kernel | Impl | Link | Launch | Prepare | MainDag | SubDag | Op | Collective | Exchange | Message
     | Edge | EdgesExplicit | For | If | Setup | Verify | Include
 )  # fmt: skip
 

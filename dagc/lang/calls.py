@@ -8,9 +8,10 @@ from typing import NoReturn
 
 from dagc.base.errors import counted
 from dagc.base.source import Span
+from dagc.cuda.text import names_read
 from dagc.ir import program as ir
 from dagc.ir import sym
-from dagc.ir.enums import Mode, OpKind, Place
+from dagc.ir.enums import Mode, OpKind, Place, Role
 from dagc.ir.program import Device
 from dagc.ir.sym import Const, Sym, show
 from dagc.lang import ast
@@ -58,6 +59,8 @@ def kernel_op(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -
     chosen = _tunables(frame, item, kernel, impl, pins, qualified)
     args = _arguments(frame, kernel, positional, device, chosen)
     accesses = _accesses(out, frame, name, args)
+    fixed = item.call.callee.trailers
+    _check_prepared(frame, args, [i for i in kernel.impls if i is impl or (i.device is device and not fixed)])
     stream = pinned_stream(frame, item, device)
     return ir.KernelOp(
         name,
@@ -344,6 +347,21 @@ def check_place(frame: Frame, actual: Storage, device: Device, span: Span) -> No
     message = f"a {device.value} op cannot access `{actual.label}`, which is on the {unreachable.value}"
     help = f"declare it `on {other}`, or copy it with `gpu copy`"
     frame.ctx.report.error("place-mismatch", message, span, help, ((actual.array.span, "declared here"),))
+
+
+def _check_prepared(frame: Frame, args: tuple[Argument | Sym, ...], impls: list[ir.Impl]) -> None:
+    """`prepare` of the implementations that the op may use reads arrays that nothing changes."""
+    for impl in impls:
+        if impl.prepare is None or impl.prepare.text is None:
+            continue
+        read = names_read(impl.prepare.text)
+        for argument in _arrays(list(args)):
+            array = argument.storage.array
+            if argument.formal.name in read and argument.formal.mode is Mode.IN and array.role is not Role.CONST:
+                message = f"`prepare` of `{impl.name}` reads `{array.name}`, which may change after it has run"
+                help = f"declare `{array.name}` `const`, or call another variant"
+                related = ((impl.prepare.span, f"it uses `{argument.formal.name}` here"),)
+                frame.ctx.report.error("bad-prepare", message, argument.span, help, related)
 
 
 def _accesses(out: GraphOut, frame: Frame, name: str, args: tuple[Argument | Sym, ...]) -> tuple[ir.Access, ...]:

@@ -327,8 +327,9 @@ class Declarer:
             parsed = self._param_value(item)
         value: Value = TypeValue(parsed) if isinstance(parsed, ElementType) else Const(parsed)
         self._enter(What.PARAM, name, value)
-        over = self._over(item, item.over) if item.over is not None else ()
-        self.out.params.append(ir.Param(item.name, parsed, item.type, over, span=item.span))
+        files = self._files(item, item.over) if item.over is not None else ""
+        over = self._over(item, item.over) if item.over is not None and not files else ()
+        self.out.params.append(ir.Param(item.name, parsed, item.type, over, files, span=item.span))
 
     def _param_value(self, item: ast.Param) -> ir.Value | ElementType:
         if item.type == "type":
@@ -356,16 +357,20 @@ class Declarer:
         assert not isinstance(number, Fraction)
         return number
 
+    def _files(self, item: ast.Param, over: ast.Expr | ast.Range) -> str:
+        """The pattern of `over files(PATTERN)`; "" for other values. No file is looked for here."""
+        if not isinstance(over, ast.Call) or over.callee.name != "files" or over.callee.trailers:
+            return ""
+        pattern = over.args[0].value if len(over.args) == 1 and isinstance(over.args[0], ast.Literal) else None
+        if not isinstance(pattern, str) or not pattern or not pattern.isprintable() or item.type != "str":
+            help = 'write `over files("folder/*.mtx")` on a param of type str'
+            self.ev.ctx.report.fail("type-mismatch", "`files` takes one pattern, and gives strings", over.span, help)
+        return str(pattern)
+
     def _over(self, item: ast.Param, over: ast.Expr | ast.Range) -> tuple[ir.Value, ...]:
-        """The values to tune for; `files(...)` gives none yet."""
-        ctx = self.ev.ctx
+        """The values to tune for."""
         values: list[ir.Value] = []
-        if isinstance(over, ast.Call) and over.callee.name == "files" and not over.callee.trailers:
-            if len(over.args) != 1 or not isinstance(over.args[0], ast.Literal) or item.type != "str":
-                help = 'write `over files("folder/*.mtx")` on a param of type str'
-                ctx.report.fail("type-mismatch", "`files` takes one pattern, and gives strings", over.span, help)
-            ctx.not_used_yet("`over files`", over.span, "the default is used")
-        elif item.type != "type":
+        if item.type != "type":
             wanted = {"str": (ScalarKind.STR,), "bool": (ScalarKind.BOOL,), "f32": _NUMBERS, "f64": _NUMBERS}
             for value in self.ev.items(over, "the values after `over`", structural=False):
                 scalar = self.ev.scalar(value, over.span, wanted.get(item.type, (ScalarKind.INT,)))

@@ -55,6 +55,8 @@ def _codes(item: object) -> Iterator[ast.Code]:
     """All code in an item of the program."""
     if isinstance(item, ast.Code):
         yield item
+    elif isinstance(item, ast.Prepare):
+        yield item.code
     elif isinstance(item, ast.Feature):
         yield from _codes(item.value)
     elif isinstance(item, ast.Kernel | ast.Impl | ast.For):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from dagc.cuda.text import names_read
 from dagc.ir import program as ir
 from dagc.ir.enums import CodeLang, ElementType, Mode, OpKind
 from dagc.ir.program import Device
@@ -64,7 +65,7 @@ def lower_kernel(ctx: Context, kernel: ast.Kernel) -> ir.Kernel:
                 selected.append(item)
             elif not _common(ev, parts, item):
                 wrong_place(ctx.report, item, "in a kernel")
-    _check_impls(ctx.report, kernel, impls, formals)
+    _check_impls(ctx.report, kernel, impls, formals, features)
     names = {t.name for t in parts.tunables} | {t.name for i in impls for t in i.tunables} | {"variant", "device"}
     chosen = selects(((item, ev) for item in selected), kernel.name, names)
     return ir.Kernel(
@@ -88,7 +89,7 @@ def wrong_place(report: Report, item: ast.Item, place: str) -> None:
 _BELONGS: dict[type, str] = {
     ast.Op: "a dag", ast.Collective: "a dag", ast.Exchange: "a dag", ast.Edge: "a dag",
     ast.EdgesExplicit: "the main dag", ast.Message: "an exchange", ast.Launch: "an implementation `gpu {...}`",
-    ast.Link: "an implementation", ast.Impl: "a kernel",
+    ast.Link: "an implementation", ast.Prepare: "an implementation", ast.Impl: "a kernel",
 }  # fmt: skip
 
 
@@ -208,6 +209,7 @@ def _impl(ctx: Context, kernel: Scope, item: ast.Impl) -> ir.Impl:
     launches: list[ir.Launch] = []
     codes: list[ir.CodeText] = []
     links: list[str] = []
+    prepares: list[ir.CodeText] = []
     for child in item.items:
         with ctx.report.guard():
             if isinstance(child, ast.Array):
@@ -218,6 +220,9 @@ def _impl(ctx: Context, kernel: Scope, item: ast.Impl) -> ir.Impl:
             elif isinstance(child, ast.Code):
                 _refuse_second(ctx.report, codes, child, "code")
                 codes.append(code_text(ev, child))
+            elif isinstance(child, ast.Prepare):
+                _refuse_second(ctx.report, prepares, child, "`prepare`")
+                prepares.append(_prepare(ev, child))
             elif isinstance(child, ast.Link):
                 links += _libraries(ctx.report, child)
             elif not _common(ev, parts, child):
@@ -235,6 +240,7 @@ def _impl(ctx: Context, kernel: Scope, item: ast.Impl) -> ir.Impl:
         tuple(parts.requires),
         tuple(parts.lets),
         tuple(links),
+        prepares[0] if prepares else None,
         span=item.span,
     )
 
@@ -251,12 +257,35 @@ def _scratch(ev: Evaluator, item: ast.Array) -> list[ir.Scratch]:
         help = f"drop `{word}`: scratch lives where the implementation runs"
         ev.ctx.report.error("wrong-place-of-item", "scratch of an implementation has no place or role", item.span, help)
     type_ = element_type(ev.ctx, ev.scope, item.type, item.span)
-    dims = tuple(dimension(ev, d) for d in item.dims)
+    dims = tuple(_scratch_dimension(ev, d) for d in item.dims)
     if None in dims:
         ev.ctx.report.fail("bad-size", "scratch needs a size", item.span, "write an expression instead of `*`")
     for name in item.names:
         _declare(ev, What.ARRAY, name, None)
     return [ir.Scratch(name.name, type_, dims, span=name.span) for name in item.names]
+
+
+def _scratch_dimension(ev: Evaluator, dim: ast.Expr | ast.Every) -> Sym | None:
+    """A dimension that may use features of the kernel: real numbers, which the program checks to be whole."""
+    if isinstance(dim, ast.Every):
+        return None
+    size = ev.settled(dim, (ScalarKind.INT, ScalarKind.REAL))
+    entries = (ev.scope.find(name) for name in free(size))
+    if any(entry is not None and entry[0].what is What.FEATURE for entry in entries):
+        return size
+    return dimension(ev, dim)
+
+
+def _prepare(ev: Evaluator, item: ast.Prepare) -> ir.CodeText:
+    """May raise Skip."""
+    report, code = ev.ctx.report, item.code
+    if code.lang is not CodeLang.CPP:
+        help = "write `prepare cpp`, and launch kernels that code outside of kernels defines"
+        report.fail("wrong-code-language", "`prepare` is host code", code.span, help)
+    if code.file is not None and code.function is None:
+        help = "name a function: `prepare cpp FUNCTION from ...`"
+        report.fail("wrong-place-of-item", "a whole file cannot be a `prepare`", code.span, help)
+    return code_text(ev, code)
 
 
 def _launch(ev: Evaluator, item: ast.Launch, parts: _Parts) -> ir.Launch:
@@ -367,13 +396,20 @@ def _check_impl(
         )
 
 
-def _check_impls(report: Report, kernel: ast.Kernel, impls: list[ir.Impl], formals: tuple[ir.Formal, ...]) -> None:
+def _check_impls(
+    report: Report,
+    kernel: ast.Kernel,
+    impls: list[ir.Impl],
+    formals: tuple[ir.Formal, ...],
+    features: Sequence[ir.Feature],
+) -> None:
     if not any(isinstance(i, ast.Impl) for i in kernel.items):
         help = "add `gpu {...}` or `cpu {...}`"
         report.error("missing-implementation", f"kernel `{kernel.name}` has no implementation", kernel.name_span, help)
     seen: dict[tuple[Device, str], ir.Impl] = {}
-    run_time = {f.name for f in formals}
+    run_time = {*(f.name for f in formals), *(f.name for f in features), "hw.memory"}
     for impl in impls:
+        _check_prepare(report, impl, formals)
         key = (impl.device, impl.name)
         if key in seen:
             word = "unnamed" if impl.name == "default" else f"called `{impl.name}`"
@@ -383,6 +419,22 @@ def _check_impls(report: Report, kernel: ast.Kernel, impls: list[ir.Impl], forma
         if not any(d is impl.device for d, _ in seen):
             _check_default(report, impl, run_time)
         seen[key] = impl
+
+
+def _check_prepare(report: Report, impl: ir.Impl, formals: tuple[ir.Formal, ...]) -> None:
+    """It comes before the first run, so it reads what no run changes, and writes the implementation's own scratch."""
+    if impl.prepare is None:
+        return
+    if not impl.scratch:
+        help = "declare what it fills: `array NAME : TYPE[SIZE]` in this implementation"
+        report.error("bad-prepare", "this `prepare` has no scratch to fill", impl.prepare.span, help)
+    read = names_read(impl.prepare.text) if impl.prepare.text is not None else frozenset()
+    for formal in formals:
+        if formal.mode in (Mode.OUT, Mode.INOUT) and formal.name in read:
+            message = f"`prepare` uses `{formal.name}`, which the kernel writes"
+            help = "read `const` arrays, and write scratch of this implementation"
+            related = ((formal.span, "declared here"),)
+            report.error("bad-prepare", message, impl.prepare.span, help, related)
 
 
 def _check_default(report: Report, impl: ir.Impl, run_time: set[str]) -> None:

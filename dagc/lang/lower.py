@@ -531,7 +531,8 @@ class Lowering:
         if report.failed:
             return  # what an op in error would have used is unknown
         check_unused(self.ctx, self.collected.kernels, self.declared, out)
-        codes = [*self.collected.codes, *(i.code for k in out.kernels.values() for i in k.impls if i.code)]
+        impls = [i for k in out.kernels.values() for i in k.impls]
+        codes = [*self.collected.codes, *(c for i in impls for c in (i.code, i.prepare) if c)]
         features = [f for k in out.kernels.values() for f in k.features] + self.collected.features
         codes += [f.value for f in features if isinstance(f.value, ir.CodeText)]
         check_unused_values(self.ctx, self.declared, codes)

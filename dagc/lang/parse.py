@@ -159,9 +159,9 @@ def _word(kind: Callable[[str], Any]) -> _Rule:
 
 _NODES: dict[str, Callable[..., Any]] = {  # nodes whose fields are the children, in order
     "let": ast.Let, "scalar": ast.Scalar, "array": ast.Array, "part": ast.Part, "unknown": ast.Every, "tune": ast.Tune,
-    "require": ast.Require, "launch": ast.Launch, "op": ast.Op, "collective": ast.Collective,
-    "exchange": ast.Exchange, "message": ast.Message, "edges": ast.EdgesExplicit, "range": ast.Range,
-    "cond": ast.Conditional, "list": ast.ListExpr, "every": ast.Every,
+    "require": ast.Require, "launch": ast.Launch, "prepare": ast.Prepare, "op": ast.Op,
+    "collective": ast.Collective, "exchange": ast.Exchange, "message": ast.Message, "edges": ast.EdgesExplicit,
+    "range": ast.Range, "cond": ast.Conditional, "list": ast.ListExpr, "every": ast.Every,
 }  # fmt: skip
 _WORDS: dict[str, Callable[[str], Any]] = {
     "type": str, "place": Place, "role": Role, "mode": Mode, "device": OpKind, "lang": CodeLang, "kind": OpKind,
@@ -228,7 +228,7 @@ _RULES: dict[str, _Rule] = {
 
 _MOST_ERRORS = 20
 MOST_WORDS = 250_000  # parsed in seconds; the ops of the largest program take fewer
-TOP_ITEMS = FORMS.keys() - {"program", "gpu", "cpu", "link", "launch", "cuda", "cpp", "send", "edges"}
+TOP_ITEMS = FORMS.keys() - {"program", "gpu", "cpu", "link", "launch", "prepare", "cuda", "cpp", "send", "edges"}
 
 
 @uncollected()

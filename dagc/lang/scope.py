@@ -440,7 +440,7 @@ MAX_STREAMS = 64
 HARDWARE = frozenset(
     (
         "max_threads_per_block", "shared_per_block", "warp_size", "sms", "max_threads_per_sm", "max_blocks_per_sm",
-        "shared_per_sm", "registers_per_block", "registers_per_sm", "l2_bytes", "memory_bytes", "memory_bandwidth",
+        "shared_per_sm", "registers_per_block", "registers_per_sm", "l2_bytes", "memory", "memory_bandwidth",
         "clock_khz", "compute_capability",
     )
 )  # fmt: skip

@@ -42,7 +42,7 @@ class Token:
 
 
 # The words that cannot be names: all keywords of grammar/dag.lark but those in FREE (a test compares them).
-FREE = frozenset(("device", "host", "pinned", "grid", "block", "shared", "explicit", "equal"))
+FREE = frozenset(("device", "host", "pinned", "grid", "block", "shared", "prepare", "explicit", "equal"))
 _RESERVED = (
     "program param over let enum scalar array on const in out inout part of tune require feature cost select with "
     "kernel gpu cpu any mpi dag link launch cuda cpp from repeat until exchange stream send recv to counts before "
@@ -109,6 +109,7 @@ FORMS = {
     "cpu": "cpu [NAME] {...}",
     "link": 'link "LIBRARY", ...',
     "launch": "launch grid(BLOCKS, ...) block(THREADS, ...) [shared(BYTES)]",
+    "prepare": 'prepare cpp """CODE""" or prepare cpp FUNCTION from "FILE"',
     "cuda": 'cuda """CODE""" or cuda FUNCTION from "FILE" or cuda from "FILE"',
     "cpp": 'cpp """CODE""" or cpp FUNCTION from "FILE" or cpp from "FILE"',
     "dag": "dag [repeat TIMES [until ARRAY [< VALUE]]] {...} or dag NAME(FORMAL, ...) {...}",
@@ -126,6 +127,7 @@ OPERATION = "NAME : gpu KERNEL(ARGUMENT, ...) (or cpu, any, dag, mpi), or A -> B
 PLACES = {
     "program": "at the top of the file",
     "launch": "inside an implementation, `gpu {...}`",
+    "prepare": "inside an implementation, `gpu {...}` or `cpu {...}`",
     "link": "inside an implementation, `gpu {...}` or `cpu {...}`",
     "gpu": "inside a kernel",
     "cpu": "inside a kernel",

@@ -157,6 +157,23 @@ def sizes_of(program: Program, op: KernelOp) -> dict[sp.Symbol, sp.Expr]:
     return out
 
 
+def covered(grid: sp.Expr, block: sp.Expr) -> sp.Expr:
+    """Threads with work of `grid` blocks of `block` threads each.
+
+    `ceil(E / block)` blocks have a thread for each of E, and the threads beyond leave. In any other grid (a block for
+    each row, a fixed number of blocks whose threads loop) all threads of all blocks have work.
+    """
+    if block == 1:
+        return grid
+    if isinstance(grid, (sp.ceiling, sp.floor)):
+        elements = sp.expand(grid.args[0] * block)
+        if isinstance(grid, sp.floor):  # (E + block - 1) / block in integers
+            elements = sp.expand(elements - block + 1)
+        if not elements.free_symbols & block.free_symbols:
+            return grid.func(elements)
+    return grid * block
+
+
 class Geometry:
     """Geometry for one op. `place` writes the assignments and sets the attributes that depend on the block."""
 
@@ -167,29 +184,24 @@ class Geometry:
         self.kernel, self.impl = kernel_of(program, op)
         self.sizes = sizes_of(program, op)
         self.bx, self.by = symbol("blockDim_x"), symbol("blockDim_y")
-        self.extent, self.grid = self._grid(program, op)
+        self.block, self.grid = self._launch(op)
+        # Threads with work in each dimension; blocks of one thread: the grid.
+        self.extent = self.grid if one_thread else [covered(*s) for s in zip(self.grid, self.block, strict=True)]
 
-    def _grid(self, program: Program, op: KernelOp) -> tuple[list[sp.Expr], list[sp.Expr]]:
-        """Threads with work in each dimension (the grid for blocks of one thread), and blocks."""
+    def _launch(self, op: KernelOp) -> tuple[list[sp.Expr], list[sp.Expr]]:
+        """Block and grid, three dimensions each; 1 where a size cannot be read."""
         assert self.impl.launch is not None
-        axes = dict(zip((s.name for s in self.impl.launch.block if isinstance(s, Var)), ("x", "y", "z"), strict=False))
-        for position, size in enumerate(self.impl.launch.block):
-            if isinstance(size, Var):
-                axes[size.name] = "xyz"[position]
-        extent, grid = [], []
-        names = {n: symbol(f"blockDim_{a}") for n, a in axes.items()}
-        for expr in self.impl.launch.grid:
-            ones = to_sympy(substitute(expr, {n: Const(1) for n, _ in op.tunables}))
-            full = to_sympy(expr)
-            extent.append(sp.Integer(1) if ones is None else ones.subs(self.sizes))
-            free = {symbol(n): s for n, s in names.items()} | {
-                symbol(n): sp.sympify(v) for n, v in op.tunables if n not in names
-            }
-            grid.append(sp.Integer(1) if full is None else full.subs(free).subs(self.sizes))
-        while len(extent) < 3:
-            extent.append(sp.Integer(1))
-            grid.append(sp.Integer(1))
-        return extent, grid
+        names = dict(zip(self.impl.launch.block, AXES, strict=False))
+        values = {
+            symbol(n): symbol(f"blockDim_{names[Var(n)]}") if Var(n) in names else sp.sympify(v) for n, v in op.tunables
+        }
+
+        def of(sizes: Sequence[Sym]) -> list[sp.Expr]:
+            read = [to_sympy(size) for size in sizes]
+            known = [sp.Integer(1) if one is None else one.subs(values).subs(self.sizes) for one in read]
+            return known + [sp.Integer(1)] * (3 - len(known))
+
+        return of(self.impl.launch.block), of(self.impl.launch.grid)
 
     def place(self) -> None:
         """Assign everything, in a computable order."""
@@ -336,7 +348,13 @@ class Dimension:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """An access with its strides: per threadIdx.x, .y, per plane of blocks (blockIdx.z), and per iteration."""
+    """An access with its strides: per threadIdx.x, .y, per plane of blocks (blockIdx.z), and per iteration.
+
+    `blocks`: per blockIdx.x, .y where that is not the stride of a thread times the size of the block; None where it is,
+    so that the threads of the grid along this dimension are one row. `rows`: how often the iterations of loops repeat
+    the row of a block along x, each time beginning where it ended (`for (j = threadIdx.x; j < n; j += blockDim.x)`:
+    n / blockDim.x). `apart`: stride and trips of the other loops.
+    """
 
     access: Access
     x: sp.Expr
@@ -345,6 +363,9 @@ class Placed:
     loops: tuple[tuple[sp.Expr, sp.Expr], ...]  # stride, trips
     offset: sp.Expr
     times: sp.Expr  # executions by a thread
+    blocks: tuple[sp.Expr | None, sp.Expr | None] = (None, None)
+    rows: sp.Expr = sp.Integer(1)
+    apart: tuple[tuple[sp.Expr, sp.Expr], ...] = ()
 
 
 class Traffic:
@@ -355,41 +376,61 @@ class Traffic:
         self.geometry, self.accesses = geometry, accesses
         self.b, self.sizes, self.extent = geometry.b, geometry.sizes, geometry.extent
         self.lx, self.ly = geometry.lx, geometry.ly
+        self._shape = {symbol(f"blockDim_{a}"): n for a, n in zip("xyz", geometry.block, strict=True)}
+        self._shape |= {symbol(f"gridDim_{a}"): n for a, n in zip("xyz", geometry.grid, strict=True)}
         # Rare accesses (weight 0) move a negligible amount.
         self.placed = [self._placed(a) for a in accesses.accesses if not a.shared and a.weight > 0]
 
     def _placed(self, access: Access) -> Placed:
-        t = {a: symbol(f"threadIdx_{a}") for a in "xyz"}
-        g = {a: symbol(f"blockIdx_{a}") for a in "xyz"}
-        times, loops = sp.Float(access.weight), []
-        address = access.address.subs(self.sizes)
-        for loop in access.loops:
-            trips = self._average(loop.trips.subs(self.sizes))
-            loops.append((sp.expand(address).coeff(loop.counter, 1) * loop.step, trips))
-            times = times * trips
+        t, g = ([symbol(f"{index}_{a}") for a in "xyz"] for index in ("threadIdx", "blockIdx"))
+        times = sp.Float(access.weight)
+        trips = [self._average(loop.trips.subs(self.sizes)) for loop in access.loops]
+        for number in trips:
+            times = times * number
         if not access.known:
             wide = symbol("blockDim_x") * 0 + 33
             return Placed(access, wide, wide, sp.Integer(0), (), sp.Integer(0), times)
+        address = self._in_iterations(access)
+        loops = tuple((address.coeff(loop.counter, 1), n) for loop, n in zip(access.loops, trips, strict=True))
+        rest = address.subs(dict.fromkeys((*t, *g, *(lo.counter for lo in access.loops)), 0))
+        x, y = (address.coeff(index, 1) for index in t[:2])
+        apart = [address.coeff(index, 1) for index in g[:2]]
+        whole = [sp.expand(one * size) for one, size in zip((x, y), self.geometry.block, strict=False)]
+        blocks = tuple(None if own == row else own for own, row in zip(apart, whole, strict=True))
+        continues = [stride == whole[0] != 0 for stride, _ in loops]
+        rows = self._rows_of([lo for lo, row in zip(access.loops, continues, strict=True) if row])
+        others = tuple(one for one, row in zip(loops, continues, strict=True) if not row)
+        return Placed(access, x, y, address.coeff(g[2], 1), loops, rest, times, blocks, rows, others)  # type: ignore[arg-type]
+
+    def _rows_of(self, loops: Sequence[Loop]) -> sp.Expr:
+        """How many blocks long the row is that the iterations of these loops continue."""
+        rows: sp.Expr = sp.Integer(1)
+        for loop in loops:
+            trips = loop.trips.args[0] if isinstance(loop.trips, sp.ceiling) else loop.trips
+            rows = rows * self._of_first_thread(trips.subs(self._shape).subs(self.sizes))
+        return rows
+
+    def _in_iterations(self, access: Access) -> sp.Expr:
+        """The address, expanded, with the number of the iteration in place of each counter: a loop that a thread begins
+        at its own index strides with the threads."""
+        address = access.address
+        for loop in reversed(access.loops):
+            address = address.subs(loop.counter, loop.first + loop.step * loop.counter)
+        address = address.subs(self._shape).subs(self.sizes)
         # Loaded values that are the same for all threads shift addresses, which hardly matters.
-        address = sp.expand(address.subs({s: 0 for s in address.free_symbols if s.name.startswith("uniform_")}))
-        rest = address.subs(dict.fromkeys((*t.values(), *g.values(), *(lo.counter for lo in access.loops)), 0))
-        return Placed(
-            access,
-            address.coeff(t["x"], 1),
-            address.coeff(t["y"], 1),
-            address.coeff(g["z"], 1),
-            tuple(loops),
-            rest,
-            times,
-        )
+        return sp.expand(address.subs({s: 0 for s in address.free_symbols if s.name.startswith("uniform_")}))
 
     def _average(self, trips: sp.Expr) -> sp.Expr:
         """Iterations of the thread in the middle of the grid."""
-        zero = {symbol(f"threadIdx_{a}"): 0 for a in "xyz"}
-        middle = {symbol(f"blockIdx_{a}"): self.extent[i] / (2 * symbol(f"blockDim_{a}")) for i, a in enumerate("xyz")}
-        average = sp.simplify(trips.subs(zero).subs(middle)) if trips.free_symbols & set(middle) else trips.subs(zero)
+        average = self._of_first_thread(trips.subs(self._shape))
         trips = sp.Float(average) if average.is_Integer else sp.Float(1) * average
         return self.b.let("trips", trips, "", "iterations of a loop, in the middle of the grid")
+
+    def _of_first_thread(self, trips: sp.Expr) -> sp.Expr:
+        """Of the block in the middle of the grid."""
+        trips = trips.subs({symbol(f"threadIdx_{a}"): 0 for a in "xyz"})
+        middle = {symbol(f"blockIdx_{a}"): self.extent[i] / (2 * symbol(f"blockDim_{a}")) for i, a in enumerate("xyz")}
+        return sp.simplify(trips.subs(middle)) if trips.free_symbols & set(middle) else trips
 
     def _gcd(self, stride: sp.Expr, most: int) -> sp.Expr:
         """The greatest common divisor of a stride and a power of two, by comparisons, so that it stays rational."""
@@ -497,12 +538,11 @@ class Traffic:
         """How many consecutive loops load what a cluster touches."""
         return len({tuple(loop.place for loop in p.access.loops) for p in members if not p.access.store})
 
-    def unique(
-        self, members: list[Placed], nx: sp.Expr, ny: sp.Expr, nz: sp.Expr, bytes_: bool, size: int = SECTOR
-    ) -> sp.Expr:
-        """Pieces of `size` bytes (or bytes, in whole pieces) that the accesses of a cluster touch over `nx` x `ny`
-        threads and `nz` planes."""
+    def unique(self, members: list[Placed], threads: tuple[sp.Expr, sp.Expr] | None, *, size: int = SECTOR) -> sp.Expr:
+        """Pieces of `size` bytes that the accesses of a cluster touch in a block of `threads` (x, y); without `threads`
+        the bytes, in whole pieces, in the grid."""
         p, element = members[0], members[0].access.size
+        (nx, ny), nz, apart = self._of_grid(p) if threads is None else (threads, sp.Integer(1), [])
         rows = [sp.expand(m.offset).coeff(p.y, 1) if p.y != 0 and self._wide(p.y) else sp.Integer(0) for m in members]
         more_rows = max(rows) - min(rows) if all(r.is_Integer for r in rows) else sp.Integer(0)
         rests = [
@@ -514,10 +554,10 @@ class Traffic:
         small = [r for r in rests if r.is_Integer]
         more_x = (max(small) - min(small)) if small and p.x != 0 and abs(p.x) == 1 else sp.Integer(0)
         dimensions = [
-            Dimension(p.x, nx + more_x, self._wide(p.x)) if p.x != 0 else None,
+            Dimension(p.x, nx * p.rows + more_x, self._wide(p.x)) if p.x != 0 else None,
             Dimension(p.y, ny + more_rows, self._wide(p.y)) if p.y != 0 else None,
             Dimension(p.z, nz, self._wide(p.z)) if p.z != 0 and nz != 1 else None,
-            *(Dimension(stride, trips, self._wide(stride)) if stride != 0 else None for stride, trips in p.loops),
+            *(Dimension(stride, n, self._wide(stride)) if stride != 0 else None for stride, n in (*apart, *p.apart)),
         ]
         known = [d for d in dimensions if d is not None]
         run, many, ragged = sp.sympify(element), sp.Float(1), []
@@ -530,13 +570,22 @@ class Traffic:
         for d in (d for d in known if d.wide):
             many = many * d.count
             ragged.append(d.stride)
-        if bytes_:
+        if threads is None:
             return sp.Float(1) * many * sp.Max(size, run)
         edge: sp.Expr = sp.Float(0)
         if ragged and run != element:
             aligned = self._gcd(ragged[0], size // element)
             edge = sp.Piecewise((sp.Float(0.5), aligned * element < size), (sp.Float(0), True))
         return sp.Float(1) * many * sp.Max(sp.Float(1), sp.Float(1) * run / size + edge)
+
+    def _of_grid(self, p: Placed) -> tuple[list[sp.Expr], sp.Expr, list[tuple[sp.Expr, sp.Expr]]]:
+        """Threads of a row along x and y, planes, and the stride and the number of blocks that continue no row."""
+        g, threads, apart = self.geometry, [], []
+        for own, whole, block, blocks in zip(p.blocks, self.extent, g.block, g.grid, strict=False):
+            threads.append(whole if own is None else sp.Min(block, whole))
+            if own is not None:
+                apart.append((own, blocks))
+        return threads, self.extent[2], apart
 
     # ---- the sum ------------------------------------------------------------------------------
     def instructions(self, counted: Instructions | None) -> sp.Expr:

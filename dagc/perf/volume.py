@@ -164,10 +164,9 @@ def _volumes(g: Geometry, t: Traffic, one_thread: bool) -> tuple[sp.Expr, sp.Exp
     one = sp.Integer(1)
     nx, ny = (one, one) if one_thread else (sp.Min(g.bx, g.extent[0]), sp.Min(g.by, g.extent[1]))
     clusters = t.clusters(t.placed)
-    sectors = _total(t.unique(m, nx, ny, one, False) for m in clusters)
+    sectors = _total(t.unique(m, (nx, ny)) for m in clusters)
     unique = _read_again(g, t, clusters, g.b.let("block_sectors", sectors, "", "unique ones of a block"), nx, ny)
-    x, y, z = (one, one, one) if one_thread else g.extent
-    moved = _total(t.unique(m, x, y, z, True) for m in clusters)
+    moved = _total(t.unique(m, None) for m in clusters)
     return unique, g.b.let("memory_bytes", moved, "bytes", "unique ones of the grid")
 
 
@@ -183,13 +182,12 @@ def _read_again(
     again = [m for m in clusters if t.visits(m) > 1]
     if not again:
         return unique
-    one = sp.Integer(1)
-    touched = _total(t.unique(m, nx, ny, one, False, LINE) for m in clusters if t.visits(m))
+    touched = _total(t.unique(m, (nx, ny), size=LINE) for m in clusters if t.visits(m))
     loaded = sp.Min(g.resident, g.busiest) * LINE * touched
     held = g.b.let("held_bytes", loaded, "bytes", "that the resident blocks load")
     share = sp.Min(1, sp.Max(sp.Float(0), held / symbol("l1_bytes") - SPILL))
     spilled = g.b.let("spilled", share, "", "share that is read again")
-    more = _total((t.visits(m) - 1) * t.unique(m, nx, ny, one, False) for m in again)
+    more = _total((t.visits(m) - 1) * t.unique(m, (nx, ny)) for m in again)
     return g.b.let("all_sectors", unique + spilled * more, "", "that a block brings in, those of later loops too")
 
 

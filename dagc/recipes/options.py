@@ -59,14 +59,15 @@ class ExploreOptions:
 class TuneOptions:
     """Options of `dagc tune`.
 
-    `method`: one of METHODS; "": that of the program's own `select`, else `volume`. `top`: how many of the model's best
-    are measured at each size (0: none). `gpu`: a descriptor's name or file (None: by the architecture). `budget`: cells
-    at most; `seconds`: time for measuring.
+    `method`: one of METHODS; "": that of the program's own `select`, else `volume`. `inputs`: lists of inputs
+    (`dagc.choice.inputs`). `top`: how many of the model's best are measured at each size (0: none). `gpu`: a
+    descriptor's name or file (None: by the architecture). `budget`: cells at most; `seconds`: time for measuring.
     """
 
     kernels: tuple[str, ...] = ()
     method: str = ""
     sizes: str = ""
+    inputs: tuple[str, ...] = ()
     check_at: str = ""
     top: int = 5
     budget: int | None = None

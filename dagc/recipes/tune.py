@@ -85,7 +85,7 @@ def tune(
     # Before anything is compiled or measured for it.
     fresh = output is None or is_fresh(Path(output), options.resume)
     task = tuning_task(
-        text, kernels=options.kernels, sizes=options.sizes, check_at=options.check_at,
+        text, kernels=options.kernels, sizes=options.sizes, inputs=options.inputs, check_at=options.check_at,
         target=options.target, arch=options.arch or named_arch(options.gpu), seed=options.seed, ranks=options.ranks,
         earlier=() if fresh or output is None else _sizes_in(output),
     )  # fmt: skip

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from dagc.base.errors import DagcError, RunFailed
-from dagc.choice.feature import MEASURED
 from dagc.choice.legal import unit_in
 from dagc.choice.types import Cell
 from dagc.ir.enums import Opcode
+from dagc.ir.plan import MEASURED
 from dagc.lab.engine import Options, PriorResult, explore
 from dagc.lab.launches import Launches, SizedProgram, Timing, verify
 from dagc.lab.settings import LaunchSettings
@@ -118,8 +118,9 @@ def computed_features(ready: Prepared, names: Sequence[str]) -> None:
             if "error" in answer:
                 ready.notes.append(f"{point.text or 'as given'}: no features: {answer['error']}")
                 continue
-            ready.at[point] = replace(at, computed=dict(zip(names, map(float, answer["values"]), strict=True)))
-            slowest = {n: max(slowest[n], s) for n, s in zip(names, answer["seconds"], strict=True)}
+            # Those asked for come first, then those that the program itself needs.
+            ready.at[point] = replace(at, computed=dict(zip(names, map(float, answer["values"]), strict=False)))
+            slowest = {n: max(slowest[n], s) for n, s in zip(names, answer["seconds"], strict=False)}
             service.close(library)
     ready.notes += [
         f"{name.removeprefix(MEASURED)} takes up to {in_units(s)} to compute" for name, s in slowest.items() if s

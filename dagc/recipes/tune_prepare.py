@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ from dagc.build.mpi import cores
 from dagc.build.target import choose_target
 from dagc.build.toolchain import find_nvcc, kernel_resources
 from dagc.choice.feature import offered
+from dagc.choice.inputs import bytes_of, has_inputs, is_input, parse_input, parse_inputs
 from dagc.choice.legal import fits, legal_settings, op_of, unit_in, units
 from dagc.choice.sizes import parse_size, parse_sizes
 from dagc.choice.types import Point
@@ -264,6 +267,7 @@ def tuning_task(
     *,
     kernels: Iterable[str] = (),
     sizes: str = "",
+    inputs: Sequence[str] = (),
     check_at: str = "",
     target: str | None = None,
     arch: str | None = None,
@@ -271,7 +275,8 @@ def tuning_task(
     ranks: int = 1,
     earlier: Iterable[Point] = (),
 ) -> TuningTask:
-    """What is to be tuned. `sizes` and `check_at` are texts of `dagc.choice.sizes`; without: the values after `over`.
+    """What is to be tuned. `sizes` and `check_at` are texts of `dagc.choice.sizes`, `inputs` of `dagc.choice.inputs`;
+    without: the values after `over`.
     `earlier`: sizes of a file that is resumed; those at which the program is the same count for the choosers too.
 
     Raises ProgramError and UsageError.
@@ -279,8 +284,8 @@ def tuning_task(
     chosen = choose_target(target, arch)
     graph = text.graph()
     tuned_units = units(graph, kernels)
-    points = points_of(graph.program, sizes)
-    check = parse_size(check_at, graph.program, "--check-at") if check_at else min(points, key=_volume)
+    points = points_of(graph.program, sizes, inputs)
+    check = _check_point(graph.program, points, check_at)
     graphs = _graphs(text, graph, tuple(dict.fromkeys((check, *points))))
     before = tuple(p for p in dict.fromkeys(earlier) if p not in points and _same_at(text, graph, p))
     settings: dict[str, tuple[Settings, ...]] = {}
@@ -375,23 +380,38 @@ def _legal(graph: Graph, units: Iterable[Unit]) -> dict[str, tuple[Settings, ...
 
 
 def _volume(point: Point) -> tuple[float, str]:
-    product = 1.0
-    for _, value in point.params:
-        product *= value
-    return product, point.text
+    return math.prod(map(float, point.sizes.values())), point.text
 
 
-def points_of(program: Program, sizes: str) -> tuple[Point, ...]:
-    """Those of the text; without one, the values after `over`, first with first and so on; else the defaults."""
-    if sizes:
-        return parse_sizes(sizes, program)
-    trained = {p.name: p.over for p in program.params if p.over and all(type(v) is int for v in p.over)}
+def points_of(program: Program, sizes: str, inputs: Sequence[str] = ()) -> tuple[Point, ...]:
+    """Those of the texts; without one, the values after `over`, first with first and so on, and the files of `over
+    files`; else the defaults. Inputs are combined with all sizes."""
+    of_sizes = parse_sizes(sizes, program) if sizes else _sizes_over(program)
+    if not inputs and not has_inputs(program):
+        return of_sizes
+    given = parse_inputs(inputs, program)
+    return tuple(Point.of({**dict(one.params), **dict(size.params)}) for one in given for size in of_sizes)
+
+
+def _sizes_over(program: Program) -> tuple[Point, ...]:
+    trained = {p.name: p.over for p in program.params if p.over and all(type(v) in (int, str) for v in p.over)}
     if not trained:
         return (Point(()),)
     longest = max(len(v) for v in trained.values())
-    return tuple(
-        dict.fromkeys(Point.of({n: int(v[min(i, len(v) - 1)]) for n, v in trained.items()}) for i in range(longest))
-    )
+    values = ({n: v[min(i, len(v) - 1)] for n, v in trained.items()} for i in range(longest))
+    return tuple(dict.fromkeys(Point.of({n: v for n, v in at.items() if isinstance(v, int | str)}) for at in values))
+
+
+def _check_point(program: Program, points: Sequence[Point], text: str) -> Point:
+    """Where results are compared with the reference: the named point, else the smallest size, or the smallest file
+    among the inputs (the first of them where all are calls)."""
+    if text and any(map(is_input, points)):
+        return parse_input(text, program, "--check-at")
+    if text:
+        return parse_size(text, program, "--check-at")
+    if any(map(is_input, points)):
+        return min(points, key=lambda point: bytes_of(point, program))
+    return min(points, key=_volume)
 
 
 # ---- made ready -----------------------------------------------------------------------------
@@ -465,7 +485,7 @@ def at_point(task: TuningTask, point: Point, folder: Path) -> AtPoint:
     program = graph.program
     if data is None:
         program = task.text.program(dict(point.params))
-        data = folder / ("data-" + "-".join(f"{n}{v}" for n, v in point.params))
+        data = folder / f"data-{_digest(point)}"
         run_setup(program, task.text.path.parent, task.ranks, task.seed, data, references=point == task.check_at)
     scalars = read_scalars(program, data, task.ranks)
     return AtPoint(
@@ -474,8 +494,13 @@ def at_point(task: TuningTask, point: Point, folder: Path) -> AtPoint:
             u.op: tuple(s for s in task.settings[u.op] if fits(graph, unit_in(graph, u), s, scalars))
             for u in task.units
         },
-        {name: value for name, value in point.params if name in task.constants},
+        {name: value for name, value in point.sizes.items() if name in task.constants},
     )  # fmt: skip
+
+
+def _digest(point: Point) -> str:
+    """A name for a folder: values may be paths."""
+    return blake2b(repr(point.params).encode(), digest_size=8).hexdigest()
 
 
 def repeats_of(program: Program, scalars: Mapping[str, Number]) -> int:

@@ -101,7 +101,7 @@ def program_task(text: ProgramText, options: TuneOptions) -> ProgramTask:
     values = _values(program, select, several)
     settings = _legal(plain_text.program, values)
     default = tuple((n, program.decision(n)) for n in select.names)
-    points = points_of(program, options.sizes)
+    points = points_of(program, options.sizes, options.inputs)
     fixed = {n: v for n, v in plain.items() if n not in select.names}
     for point in points:
         _same_at(program, plain_text.program(dict(point.params)), point)

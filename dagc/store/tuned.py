@@ -48,7 +48,11 @@ Share = Annotated[float, Meta(ge=0, le=1e300)]
 Power = Annotated[int, Meta(ge=0, le=64)]
 KernelMethod = Annotated[str, Meta(pattern=r"\A[a-z-]{1,40}\Z")]
 Sizes = dict[Name, Size]
+Input = Annotated[str, Meta(pattern=r"\A[^\x00-\x1f\x7f\x80-\x9f]*\Z", max_length=10_000)]  # a path or a call
+Params = dict[Name, Size | Input]  # of a point
 Choices = Annotated[tuple[Sizes, ...], Meta(min_length=1, max_length=100_000)]
+
+PointData = tuple[tuple[tuple[Name, Size | Input], ...], tuple[Feature, ...]]  # parameters, features
 
 
 class FixedChoices(TypedDict):
@@ -68,7 +72,7 @@ class Facts:
     gpu: Line | None = None
     kernels: FixedChoices | None = None
     program: FixedChoices | None = None
-    program_data: tuple[tuple[tuple[tuple[Name, Size], ...], tuple[Feature, ...]], ...] = ()
+    program_data: tuple[PointData, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +162,7 @@ def tuned_in(connection: sqlite3.Connection, path: Path) -> Tuned:
     )
     cells, flushes = [], []
     for key, op, point, choices, failure, flush in rows_as(rows, _Candidate):
-        cells.append(Cell(op, Point.of(decoded(point, Sizes)), _settings(choices), tuple(times[key]), failure))
+        cells.append(Cell(op, Point.of(decoded(point, Params)), _settings(choices), tuple(times[key]), failure))
         flushes.append(flush)
     checks = connection.execute(
         "SELECT domain, choices, failure FROM checked JOIN assignment ON id = assignment ORDER BY domain, choices"
@@ -277,7 +281,10 @@ def _facts(rows: dict[str, str]) -> Facts:
         decoded(rows.get("gpu", "null"), Line | None),
         decoded(rows.get("kernels", "null"), FixedChoices | None),
         decoded(rows.get("program", "null"), FixedChoices | None),
-        decoded(rows.get("program data", "[]"), tuple[tuple[tuple[tuple[Name, Size], ...], tuple[Feature, ...]], ...]),
+        decoded(
+            rows.get("program data", "[]"),
+            tuple[PointData, ...],
+        ),
     )
 
 

@@ -31,6 +31,7 @@ CONTEXTS = {
     "grid": "launch grid(1)",
     "block": "launch grid(1) block (2)",
     "shared": "launch shared(4)",
+    "prepare": "prepare cpp",
     "explicit": "edges explicit",
     "equal": "rtol 0 nan equal",
 }

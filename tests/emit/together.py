@@ -71,7 +71,7 @@ def build_together(
 ) -> dict[str, Path]:
     """Builds the `program`s of several plans, for the host, and returns each by its name."""
     source = write_together(plans, directory, program)
-    if "-O0" in flags and not sanitize:
+    if "-O0" in flags and not sanitize and not any(flag.startswith("-fsanitize") for flag in flags):
         flags = (*flags, *precompiled_flags())
     defines = ("DAGC_RUNNER_MAIN",) if program == "runner" else ()
     out = directory / "together"

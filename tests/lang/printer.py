@@ -244,6 +244,7 @@ _ITEMS: dict[type, Callable[[Any, int], str]] = {
     ast.Impl: _impl,
     ast.Link: lambda i, indent: "link " + ", ".join(f'"{name}"' for name in i.libraries),
     ast.Launch: _launch,
+    ast.Prepare: lambda i, indent: f"prepare {_code(i.code, indent)}",
     ast.MainDag: _main,
     ast.SubDag: _sub_dag,
     ast.Op: _op,

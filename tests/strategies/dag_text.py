@@ -94,12 +94,13 @@ FORMAL = st.builds(
     st.none() | DIMS,
 )
 LAUNCH = st.builds(ast.Launch, _tuples(EXPRS, 1), _tuples(EXPRS, 1), st.none() | EXPRS)
+PREPARE = st.builds(ast.Prepare, CODE)
 LINK = st.builds(ast.Link, _tuples(STRINGS, 1))
 IMPL = st.builds(
     ast.Impl,
     st.sampled_from([OpKind.GPU, OpKind.CPU]),
     st.none() | NAMES,
-    _tuples(st.one_of(LET, TUNE, REQUIRE, ARRAY, LINK, LAUNCH, CODE)),
+    _tuples(st.one_of(LET, TUNE, REQUIRE, ARRAY, LINK, LAUNCH, PREPARE, CODE)),
 )
 KERNEL = st.builds(
     ast.Kernel,

@@ -38,9 +38,14 @@ class Forest(Selector):
 
     def ask(self, x: Sequence[float]) -> Answer:
         """The label that most trees give, the lowest of equally many; as sure as the share of the trees."""
-        votes = Counter(nodes.find_leaf(root, x).label for root in self.roots)
+        votes = self.votes(x)
         label = min(votes, key=lambda one: (-votes[one], one))
-        return Answer(label, votes[label] / len(self.roots))
+        return Answer(label, votes[label])
+
+    def votes(self, x: Sequence[float]) -> dict[int, float]:
+        """As `Selector.votes`."""
+        votes = Counter(nodes.find_leaf(root, x).label for root in self.roots)
+        return {label: n / len(self.roots) for label, n in votes.items()}
 
     def view(self) -> dict[str, Any]:
         """As `Selector.view`. Equal trees are one function with so many votes."""

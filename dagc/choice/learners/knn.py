@@ -46,6 +46,17 @@ class Knn(Selector):
 
         Of points equally far, the one that stands first counts as nearer.
         """
+        weights, total = self._weights(x)
+        label = min(weights, key=lambda one: (-weights[one], one))
+        return Answer(label, weights[label] / total)
+
+    def votes(self, x: Sequence[float]) -> dict[int, float]:
+        """As `Selector.votes`."""
+        weights, total = self._weights(x)
+        return {label: weight / total for label, weight in weights.items()}
+
+    def _weights(self, x: Sequence[float]) -> tuple[dict[int, float], float]:
+        """Of each label among the k nearest points, and their sum."""
         here = [scale.coordinate(v) for scale, v in zip(self.scales, x, strict=True)]
         rows = _coordinates(self.points, self.scales)
         apart = [sum((a - b) ** 2 for a, b in zip(row, here, strict=True)) for row in rows]
@@ -53,12 +64,11 @@ class Knn(Selector):
         total = 0.0
         for i in sorted(range(len(apart)), key=lambda i: apart[i])[: self.k]:
             if self.weights == "distance" and apart[i] == 0:
-                return Answer(self.labels[i], 1.0)
+                return {self.labels[i]: 1.0}, 1.0
             weight = 1 / math.sqrt(apart[i]) if self.weights == "distance" else 1.0
             votes[self.labels[i]] = votes.get(self.labels[i], 0.0) + weight
             total += weight
-        label = min(votes, key=lambda one: (-votes[one], one))
-        return Answer(label, votes[label] / total)
+        return votes, total
 
     def view(self) -> dict[str, Any]:
         """As `Selector.view`."""

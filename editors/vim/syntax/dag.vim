@@ -16,6 +16,7 @@ syntax keyword dagBoolean true false
 syntax keyword dagType i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 bool str type
 syntax match dagFunction "\<\%(floor\|ceil\|min\|max\|abs\|log2\|sqrt\|sizeof\|copy\|allreduce\|bcast\|alltoallv\|barrier\)\ze\s*("
 syntax match dagStatement "\<\%(grid\|block\|shared\)\ze\s*("
+syntax match dagStatement "\<prepare\ze\s\+cpp\>"
 syntax match dagStatement "\%(\<edges\s\+\)\@<=explicit\>"
 syntax match dagStatement "\%(\<nan\s\+\)\@<=equal\>"
 syntax match dagStorage "\%(\<on\s\+\)\@<=\%(device\|host\|pinned\)\>"

@@ -16,7 +16,8 @@ namespace dagc {
 
 // `any` arrays have two sides: `data` on the device, `mirror` on the host.
 enum class Place { device, pinned, host, any };
-enum class Role { constant, in, inout, out, scratch };
+// `prepared`: scratch that is filled once, before the first run.
+enum class Role { constant, in, inout, out, scratch, prepared };
 
 template <class T>
 struct Array {

@@ -1,6 +1,9 @@
 // Checks of a program's data before its first run: sizes that depend on the data, slices, `require`s.
 #pragma once
 
+#include <unistd.h>
+
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -16,7 +19,8 @@ struct Hardware {
   std::int64_t max_threads_per_block = 1024;
   std::int64_t shared_per_block = 48 * 1024;
   std::int64_t warp_size = 32;
-  std::int64_t multiprocessors = 1;
+  std::int64_t sms = 1;
+  std::int64_t memory = 0;  // bytes, of all ranks that use it; on the host target, of the machine
 };
 
 inline Hardware query_hardware() {
@@ -31,9 +35,27 @@ inline Hardware query_hardware() {
   out.max_threads_per_block = ask(cudaDevAttrMaxThreadsPerBlock);
   out.shared_per_block = ask(cudaDevAttrMaxSharedMemoryPerBlock);
   out.warp_size = ask(cudaDevAttrWarpSize);
-  out.multiprocessors = ask(cudaDevAttrMultiProcessorCount);
+  out.sms = ask(cudaDevAttrMultiProcessorCount);
+  std::size_t left = 0, whole = 0;
+  DAGC_CUDA(cudaMemGetInfo(&left, &whole));
+  out.memory = static_cast<std::int64_t>(whole);
+#else
+  out.memory = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
 #endif
   return out;
+}
+
+// A size that was computed from features, which are real numbers.
+inline std::int64_t whole(double size, const char* what) {
+  const auto wrong = [&](const char* why) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.17g", size);
+    fail(exit_run_failed, std::string(what) + ": " + why + text);
+  };
+  if (!std::isfinite(size)) wrong("a dimension is not a number: ");
+  if (size != std::floor(size)) wrong("a dimension is not whole (write `floor` or `ceil`): ");
+  if (std::abs(size) > 4e18) wrong("a dimension is too large: ");
+  return static_cast<std::int64_t>(size);
 }
 
 inline void check_size(std::int64_t has, std::int64_t wants, const char* what) {

@@ -70,9 +70,10 @@ class Workspace {
     return out;
   }
 
+  // Of what was added since the last time.
   void allocate() {
     for (Block& block : blocks_) {
-      if (block.bytes != 0) take(block);
+      if (block.bytes != 0 && block.memory == nullptr) take(block);
       block.set(block.array, block.memory);
     }
   }

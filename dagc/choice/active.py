@@ -1,0 +1,204 @@
+"""Which input to measure next, so that a selector of few labelled inputs chooses well (incremental tuning).
+
+Features of all inputs are known; measuring all answers at an input labels it. Strategies:
+
+  bvsb    Best-vs-Second-Best (Joshi et al. 2009; Nitro): where the two most likely answers are closest
+  cost    where the answer taken now is expected to lose most, by an ensemble of regressors of the times
+  random  any, with equal chances
+
+The first inputs of `bvsb` and `cost` are those farthest apart, until every answer is best at one of them, or there are
+as many as answers: which answer is best where is not known before it is measured.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dagc.choice.judge import Times, judge
+from dagc.choice.selector import FEWEST, Selector, coordinates, scales_of
+from dagc.choice.train import Interval, merged, train
+
+Strategy = Literal["bvsb", "cost", "random"]
+STRATEGIES: tuple[Strategy, ...] = ("bvsb", "cost", "random")
+Vectors = Sequence[Sequence[float]]
+
+
+def next_input(
+    names: Sequence[str],
+    vectors: Vectors,
+    labelled: Mapping[int, Times],
+    method: str,
+    seed: int = 0,
+    strategy: Strategy = "bvsb",
+    tolerance: float = 0.0,
+) -> int | None:
+    """The number of the input to measure next; None where none is left that would teach anything.
+
+    `vectors`: the features `names` of each input. `labelled`: what was measured so far, by number of the input. An
+    input with a feature that is not finite, or with the features of a labelled one, is never proposed. The same
+    arguments give the same input. Raises UsageError for an unknown method.
+    """
+    begins = strategy == "random" or _begins(labelled)
+    selector = None if begins else trained(names, vectors, labelled, method, seed, tolerance)
+    return _next(vectors, labelled, selector, seed, strategy)
+
+
+def _next(
+    vectors: Vectors, labelled: Mapping[int, Times], selector: Selector | None, seed: int, strategy: Strategy
+) -> int | None:
+    """As `next_input`; `selector`: trained on what is labelled."""
+    seen = {tuple(vectors[i]) for i in labelled}
+    finite = [i for i, v in enumerate(vectors) if all(map(math.isfinite, v))]
+    pool = [i for i in finite if i not in labelled and tuple(vectors[i]) not in seen]
+    if not pool:
+        return None
+    random.Random(f"{seed} {len(labelled)}").shuffle(pool)
+    if strategy == "random":
+        return pool[0]
+    apart = _distances(vectors, [i for i in finite if i in labelled], pool)
+    if selector is None or _begins(labelled):
+        return max(pool, key=lambda i: apart[i])
+    if strategy == "bvsb":
+        score = _margins(selector, vectors, pool)
+    else:
+        score = _losses(selector, vectors, labelled, pool, seed)
+    return min(pool, key=lambda i: (score[i], -apart[i]))
+
+
+def trained(
+    names: Sequence[str], vectors: Vectors, labelled: Mapping[int, Times], method: str, seed: int, tolerance: float
+) -> Selector | None:
+    """The selector of what is labelled so far; None while that is too little."""
+    usable = [i for i in labelled if all(map(math.isfinite, vectors[i]))]
+    noise: Interval = (1 - tolerance / 2, 1.0, 1 + tolerance / 2)
+    known = merged([vectors[i] for i in usable], [labelled[i] for i in usable], [[noise]] * len(usable))
+    return train(method, names, known, seed) if len(known.sizes) >= FEWEST else None
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """`percent[seed][k]`: share of exhaustive at the test inputs with `first + k` labelled inputs. `full`: with all."""
+
+    strategy: str
+    first: int
+    percent: tuple[tuple[float, ...], ...]
+    full: float
+
+    @property
+    def mean(self) -> tuple[float, ...]:
+        """Over the seeds."""
+        return tuple(sum(column) / len(column) for column in zip(*self.percent, strict=True))
+
+    def reaches(self, share: float) -> int | None:
+        """Labelled inputs from which on the mean stays at this share of that of full training, or above."""
+        low = [k for k, value in enumerate(self.mean) if value < share * self.full]
+        count = low[-1] + 1 if low else 0
+        return self.first + count if count < len(self.mean) else None
+
+
+def curve(
+    names: Sequence[str],
+    vectors: Vectors,
+    times: Sequence[Times],
+    method: str,
+    strategy: Strategy = "bvsb",
+    *,
+    test: tuple[Vectors, Sequence[Times]] | None = None,
+    seeds: Sequence[int] = range(20),
+    steps: int = 50,
+    default: int = 0,
+    tolerance: float = 0.0,
+) -> Curve:
+    """Replays incremental tuning on a full table of measurements: `times` of all answers at all inputs.
+
+    Judges after each of so many labelled inputs (at most all) at the `test` inputs, or at all of the table's. Raises
+    UsageError as `next_input`.
+    """
+    asked, truth = test if test is not None else (vectors, times)
+
+    def percent(selector: Selector | None) -> float:
+        return judge([""] * len(asked), truth, [_choose(selector, x, default) for x in asked], default).all.percent
+
+    def replay(seed: int) -> tuple[float, ...]:
+        labelled: dict[int, Times] = {}
+        out: list[float] = []
+        selector = None
+        while len(labelled) < steps:
+            number = _next(vectors, labelled, selector, seed, strategy)
+            if number is None:
+                break
+            labelled[number] = times[number]
+            if len(labelled) >= FEWEST:
+                selector = trained(names, vectors, labelled, method, seed, tolerance)
+                out.append(percent(selector))
+        return tuple(out)
+
+    full = percent(trained(names, vectors, dict(enumerate(times)), method, 0, tolerance))
+    return Curve(strategy, FEWEST, tuple(map(replay, seeds)), full)
+
+
+def _choose(selector: Selector | None, x: Sequence[float], default: int) -> int:
+    return selector.choose(x) if selector is not None and all(map(math.isfinite, x)) else default
+
+
+def _begins(labelled: Mapping[int, Times]) -> bool:
+    """Are inputs far apart still to be measured? Then an answer is best nowhere yet, and there are fewer inputs than
+    answers."""
+    answers = {answer for at in labelled.values() for answer, seconds in at.items() if math.isfinite(seconds)}
+    best = {min(at, key=lambda a: at[a]) for at in labelled.values() if any(map(math.isfinite, at.values()))}
+    return len(labelled) < max(FEWEST, len(answers) if len(best) < len(answers) else 0)
+
+
+def _distances(vectors: Vectors, labelled: Sequence[int], pool: Sequence[int]) -> dict[int, float]:
+    """How far each input of the pool is from the nearest labelled one; equally far where none is labelled."""
+    import numpy as np
+
+    used = [*pool, *labelled]
+    at = coordinates([vectors[i] for i in used], scales_of([vectors[i] for i in used]))
+    width = np.ptp(at, axis=0)
+    at = at / np.where(width > 0, width, 1)
+    near = np.full(len(pool), np.inf)
+    for row in at[len(pool) :]:
+        near = np.minimum(near, ((at[: len(pool)] - row) ** 2).sum(axis=1))
+    return {i: float(d) for i, d in zip(pool, near, strict=True)}
+
+
+def _margins(selector: Selector, vectors: Vectors, pool: Sequence[int]) -> dict[int, float]:
+    """How much more evidence there is for the best answer than for the second best."""
+    out = {}
+    for i in pool:
+        first, second, *_ = sorted((*selector.votes(vectors[i]).values(), 0.0, 0.0), reverse=True)
+        out[i] = first - second
+    return out
+
+
+def _losses(
+    selector: Selector, vectors: Vectors, labelled: Mapping[int, Times], pool: Sequence[int], seed: int
+) -> dict[int, float]:
+    """Minus the expected loss of the answer that is taken now, as a share of exhaustive: the mean over the trees of a
+    forest, each of which predicts the times of all answers from a sample of the labelled inputs."""
+    import numpy as np
+    from sklearn.ensemble import ExtraTreesRegressor
+
+    usable = [
+        i for i in labelled if all(map(math.isfinite, vectors[i])) and any(map(math.isfinite, labelled[i].values()))
+    ]
+    answers = sorted({a for i in usable for a in labelled[i]})
+    shares = np.array([[_share(labelled[i], a) for a in answers] for i in usable])
+    scales = scales_of([vectors[i] for i in usable])
+    model = ExtraTreesRegressor(50, bootstrap=True, random_state=seed).fit(
+        coordinates([vectors[i] for i in usable], scales), shares
+    )
+    here: Any = coordinates([vectors[i] for i in pool], scales)
+    said = np.array([tree.predict(here).reshape(len(pool), len(answers)) for tree in model.estimators_])
+    taken = [answers.index(selector.choose(vectors[i])) for i in pool]
+    lost = (said.max(axis=2) - said[:, np.arange(len(pool)), taken]).mean(axis=0)
+    return {i: -float(v) for i, v in zip(pool, lost, strict=True)}
+
+
+def _share(at: Times, answer: int) -> float:
+    return min(at.values()) / at.get(answer, math.inf)

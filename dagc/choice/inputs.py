@@ -1,0 +1,181 @@
+"""`--inputs`: which inputs of a program are meant. Each is a point with a text value.
+
+"train/*.mtx"                         files; relative to the current folder
+@train.txt                            one input a line, `#` comments; relative to the folder of the list
+"rmat(scale = 16, edges = 8)"         a call, which the set-up interprets (`dagc.inputs.call`)
+matrix=...                            for the parameter `matrix`
+
+Several are separated by commas. In a point, a path is relative to the program's folder where it lies below it, else
+absolute: the set-up finds it either way as `folder / path`.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from dagc.base.errors import UsageError
+from dagc.base.inputs import is_call, parse_call
+from dagc.choice.types import Point
+from dagc.ir.program import Param, Program
+
+MOST = 100_000  # inputs of a list
+_NAMED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_COMMENT = re.compile(r"(^|\s)#.*")
+
+
+def parse_inputs(lists: Sequence[str], program: Program, option: str = "--inputs") -> tuple[Point, ...]:
+    """The points of the lists, in their order, each once; without lists, those of the program's `over files`.
+
+    Raises UsageError, naming the option and the entry, for a file that does not exist, a list that cannot be read, and
+    where the parameter is not known.
+    """
+    folder = Path(program.path).parent
+    if not lists:
+        parameter = input_parameter(program, "", option)
+        found = _files(parameter.files, folder, folder, f'over files("{parameter.files}")')
+        return tuple(_points(parameter, found, "over files"))
+    out: dict[Point, None] = {}
+    for text in lists:
+        match = _NAMED.fullmatch(text)
+        named = match is not None and any(p.name == match[1] for p in program.params)
+        name, rest = (match[1], match[2]) if match is not None and named else ("", text)
+        each = (one for entry in _entries(rest) for one in _inputs(entry, folder, option))
+        out |= dict.fromkeys(_points(input_parameter(program, name, option), each, option))
+    if not out:
+        raise UsageError(f"{option} names no input", 'write a glob ("train/*.mtx"), @LIST or a call')
+    return tuple(out)
+
+
+def parse_input(text: str, program: Program, option: str) -> Point:
+    """The one point of a text. Raises UsageError, also for several."""
+    points = parse_inputs([text], program, option)
+    if len(points) > 1:
+        raise UsageError(f"{option} {text}: {len(points)} inputs", "name one")
+    return points[0]
+
+
+def input_parameter(program: Program, name: str, option: str = "--inputs") -> Param:
+    """The parameter that an input sets: the named one, else the one with `over files`. Raises UsageError."""
+    text = [p for p in program.params if p.type == "str"]
+    found = [p for p in text if p.name == name] if name else [p for p in text if p.files]
+    if len(found) == 1:
+        return found[0]
+    if name:
+        names = ", ".join(p.name for p in text) or 'none: declare `param input : str = "..." over files("*.mtx")`'
+        raise UsageError(f"{option}: `{name}` is no parameter of type str", f"one of: {names}")
+    if found:
+        names = " and ".join(f"`{p.name}`" for p in found)
+        raise UsageError(f"{option}: {names} have `over files`", f"name the one that is meant: {found[0].name}=LIST")
+    raise UsageError(
+        f"{option}: no parameter of {program.name} has `over files`",
+        'write `param input : str = "..." over files("folder/*.mtx")`'
+        + (f", or name one: {text[0].name}=LIST" if text else ""),
+    )
+
+
+def has_inputs(program: Program) -> bool:
+    """Whether a parameter is set by inputs."""
+    return any(p.files for p in program.params)
+
+
+def is_input(point: Point) -> bool:
+    """Whether a point is an input rather than a size."""
+    return any(isinstance(value, str) for _, value in point.params)
+
+
+def bytes_of(point: Point, program: Program) -> float:
+    """The size of an input's file; infinite for calls, which are not files."""
+    folder, total = Path(program.path).parent, 0.0
+    for _, value in point.params:
+        if isinstance(value, str):
+            try:
+                total += float("inf") if is_call(value) else (folder / value).stat().st_size
+            except OSError:
+                return float("inf")
+    return total
+
+
+def _points(parameter: Param, inputs: Iterable[str], option: str) -> list[Point]:
+    out = [Point(((parameter.name, one),)) for one in inputs]
+    if len(out) > MOST:
+        raise UsageError(f"{option}: {len(out)} inputs, more than {MOST}", "name fewer")
+    return out
+
+
+def _entries(text: str) -> Iterator[str]:
+    """The parts between commas that are outside of brackets and quotes."""
+    part, depth, quote = "", 0, ""
+    for c in text:
+        if quote:
+            quote = "" if c == quote else quote
+        elif c in "\"'":
+            quote = c
+        elif c in "([":
+            depth += 1
+        elif c in ")]":
+            depth -= 1
+        if c == "," and depth <= 0 and not quote:
+            yield part.strip()
+            part = ""
+        else:
+            part += c
+    yield part.strip()
+
+
+def _inputs(entry: str, folder: Path, option: str) -> Iterator[str]:
+    """The inputs of an entry of the command line."""
+    if entry.startswith("@"):
+        yield from _listed(Path(entry[1:]), folder, option)
+    elif entry:
+        yield from _one(entry, Path(), folder, f"{option}: `{entry}`")
+
+
+def _listed(path: Path, folder: Path, option: str) -> Iterator[str]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        why = (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8"
+        raise UsageError(f"{option}: the list {path} cannot be read: {why}", "write one input a line") from None
+    for number, line in enumerate(lines, 1):
+        text = _COMMENT.sub("", line).strip()
+        if text:
+            yield from _one(text, path.parent, folder, f"{path}:{number}: `{text}`")
+
+
+def _one(text: str, base: Path, folder: Path, where: str) -> Iterator[str]:
+    """The inputs of a call, a path or a glob relative to `base`."""
+    if not text.isprintable():
+        raise UsageError(f"{where}: has characters that cannot be printed", "rename the file")
+    if is_call(text):
+        try:
+            parse_call(text)
+        except ValueError as error:
+            raise UsageError(f"{where}: {error}", "write NAME(KEY = VALUE, ...)") from None
+        yield text
+    else:
+        yield from _files(text, base, folder, where)
+
+
+def _files(pattern: str, base: Path, folder: Path, where: str) -> list[str]:
+    """The files of a path or a glob, sorted, as the program's folder has them."""
+    whole = os.path.join(base, pattern)
+    found = [whole] if os.path.isfile(whole) else sorted(filter(os.path.isfile, glob.glob(whole, recursive=True)))
+    if not found:
+        raise UsageError(f"{where}: no such file", "look at the path: it is relative to " + _place(base, folder))
+    return [_relative(Path(f), folder) for f in found]
+
+
+def _place(base: Path, folder: Path) -> str:
+    if base == folder:
+        return "the program's folder"
+    return "the current folder" if base == Path() else f"the folder of the list, {base}"
+
+
+def _relative(path: Path, folder: Path) -> str:
+    here, top = os.path.abspath(path), os.path.abspath(folder)
+    inside = here.startswith(top + os.sep)
+    return os.path.relpath(here, top) if inside else here

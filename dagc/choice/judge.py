@@ -1,0 +1,248 @@
+"""How well choices do on a full table of measurements: percent of exhaustive, accuracy, regret, beside other ways.
+
+A table has the seconds of every answer at every input. An infinite time is an answer whose constraint fails there: a
+program that asks for it takes the default. An answer without a time failed (a crash, a wrong result, no convergence):
+choosing it gains 0 % of exhaustive. Inputs at which no answer has a finite time are unsolved and judge nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from dagc.base.errors import counted
+
+Times = Mapping[int, float]  # number of an answer -> seconds
+BANDS = (1e5, 1e6)  # sizes at which a new band begins
+POOR = 0.7  # of exhaustive: the goal has no input below
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One input. `taken` runs where `chosen` was asked for: the default where the constraint of `chosen` fails."""
+
+    name: str
+    chosen: int
+    taken: int
+    best: int
+    seconds: float  # of `taken`; infinite where it failed
+    best_seconds: float
+    tolerance: float
+    reason: str = ""
+
+    @property
+    def ratio(self) -> float:
+        """t_taken / t_best, 1 or more."""
+        return self.seconds / self.best_seconds
+
+    @property
+    def right(self) -> bool:
+        """Within the noise of the best."""
+        return self.ratio <= 1 + self.tolerance
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Of some of the inputs. Shares are in [0, 1], NaN where there is nothing to take them of.
+
+    `percent`: mean of t_best / t_taken, as Nitro (Muralidharan et al. 2014, section V) has it. `balanced`: mean over
+    the best answers of the share of their inputs that were right. `regret`: mean of t_taken / t_best - 1; `geometric`:
+    geometric mean of t_taken / t_best; `lost`: the same over the wrong ones only, 1 without any. `poor`: inputs below
+    70 % of exhaustive. `singles`: always one answer, the best first (in hindsight); `random`: the expectation over
+    answers that are equally likely.
+    """
+
+    inputs: int
+    percent: float
+    accuracy: float
+    balanced: float
+    regret: float
+    geometric: float
+    lost: float
+    poor: int
+    singles: tuple[tuple[int, float], ...]
+    default: float
+    random: float
+
+    @property
+    def single(self) -> tuple[int, float]:
+        """The best single answer, and its share of exhaustive."""
+        return self.singles[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """`decisive`: inputs whose best and second best differ by more than the noise. `bands`: by size, the label first.
+
+    `cases`: the costliest choice first. `reasons`: how often each was given. `refused`: inputs at which the constraint
+    of what was chosen failed.
+    """
+
+    cases: tuple[Case, ...]
+    all: Figures
+    decisive: Figures
+    bands: tuple[tuple[str, Figures], ...]
+    reasons: Mapping[str, int]
+    refused: int
+    unsolved: tuple[str, ...]
+
+    @property
+    def wrong(self) -> tuple[Case, ...]:
+        """Not within the noise of the best, the costliest first."""
+        return tuple(case for case in self.cases if not case.right)
+
+    def share(self, reason: str) -> float:
+        """Of the inputs, those with this reason: `unsure`."""
+        return self.reasons.get(reason, 0) / len(self.cases) if self.cases else math.nan
+
+    def lines(self, text: Callable[[int], str] = str, worst: int = 5) -> tuple[str, ...]:
+        """A table as text, and so many of the costliest mistakes by name. `text`: of an answer."""
+        parts = [("all", self.all), ("best beyond the noise", self.decisive), *self.bands]
+        width = max(len(name) for name, _ in parts)
+        head = ("inputs", "% of exhaustive", "accuracy", "balanced", "mean regret", "single", "default", "random")
+        out = [f"{'':{width}}  " + "  ".join(head)]
+        for name, f in parts:
+            row = (str(f.inputs), *map(_percent, (f.percent, f.accuracy, f.balanced, f.regret)))
+            row += tuple(map(_percent, (f.singles[0][1] if f.singles else math.nan, f.default, f.random)))
+            out.append(f"{name:{width}}  " + "  ".join(f"{v:>{len(h)}}" for v, h in zip(row, head, strict=True)))
+        if self.all.singles:
+            out.append(f"best single variant, in hindsight: {text(self.all.single[0])}")
+        if self.reasons:
+            out.append("answers: " + ", ".join(f"{n} {reason}" for reason, n in self.reasons.items()))
+        if self.refused:
+            out.append(f"constraint failed for what was chosen, default taken: {counted(self.refused, 'input')}")
+        if self.wrong:
+            out.append(f"{counted(len(self.wrong), 'wrong choice')}: {self.all.lost:.3f} times the best on average")
+        for case in self.wrong[:worst]:
+            out.append(f"  {case.name}: {text(case.taken)} {case.ratio:.2f} times {text(case.best)}")
+        if self.unsolved:
+            out.append(
+                f"no variant works at {counted(len(self.unsolved), 'input')}: {', '.join(self.unsolved[:worst])}"
+            )
+        return tuple(out)
+
+
+def judge(
+    names: Sequence[str],
+    times: Sequence[Times],
+    chosen: Sequence[int],
+    default: int = 0,
+    tolerance: float | Sequence[float] = 0.0,
+    *,
+    sizes: Sequence[float] = (),
+    bands: Sequence[float] = BANDS,
+    reasons: Sequence[str] = (),
+) -> Judged:
+    """Judge the answers `chosen` at the inputs `names`, whose full measurements are `times` (seconds).
+
+    `tolerance`: the noise of a comparison, relative, of all inputs or of each. `sizes`: one number an input, by which
+    bands are formed (`bands`: the lower ends of all but the first). `reasons`: why each answer was given (`chosen`,
+    `unsure`). Raises ValueError where the lengths differ.
+    """
+    noise = list(tolerance) if isinstance(tolerance, Sequence) else [tolerance] * len(names)
+    reason = list(reasons) or [""] * len(names)
+    solved = [i for i, at in enumerate(times) if any(math.isfinite(t) for t in at.values())]
+    rows = list(zip(names, times, chosen, noise, reason, list(sizes) or [math.nan] * len(names), strict=True))
+    kept = [(_case(rows[i][:5], default), rows[i][1], rows[i][5]) for i in solved]
+    answers = sorted({answer for at in times for answer in at})
+
+    def figures(part: Iterable[tuple[Case, Times, float]]) -> Figures:
+        return _figures([(case, at) for case, at, _ in part], answers, default)
+
+    return Judged(
+        tuple(sorted((case for case, _, _ in kept), key=lambda c: -c.ratio)),
+        figures(kept),
+        figures(k for k in kept if _decisive(k[1], k[0].tolerance)),
+        tuple((name, figures(part)) for name, part in _banded(kept, bands) if part) if sizes else (),
+        dict(Counter(case.reason for case, _, _ in kept if case.reason)),
+        sum(case.chosen != case.taken for case, _, _ in kept),
+        tuple(names[i] for i in range(len(names)) if i not in set(solved)),
+    )
+
+
+def best_single(times: Sequence[Times], default: int = 0) -> int:
+    """The one answer with the highest mean share of exhaustive over these inputs; the lowest of equal ones."""
+    answers = sorted({answer for at in times for answer in at})
+    solved = [at for at in times if any(math.isfinite(t) for t in at.values())]
+    return min(answers, key=lambda a: (-_mean([_share(at, a, default) for at in solved]), a))
+
+
+def pays_after(feature_seconds: float, default_seconds: float, chosen_seconds: float) -> float:
+    """Calls after which what was spent on features (or a conversion) is won back; infinite where it never is."""
+    gain = default_seconds - chosen_seconds
+    return max(1.0, math.ceil(feature_seconds / gain)) if gain > 0 else math.inf
+
+
+def _case(row: tuple[str, Times, int, float, str], default: int) -> Case:
+    name, at, chosen, noise, reason = row
+    taken = _taken(at, chosen, default)
+    best = min(at, key=lambda answer: (at[answer], answer))
+    return Case(name, chosen, taken, best, at.get(taken, math.inf), at[best], noise, reason)
+
+
+def _taken(at: Times, answer: int, default: int) -> int:
+    """What runs: the default where the constraint of the answer fails."""
+    return default if at.get(answer) == math.inf else answer
+
+
+def _share(at: Times, answer: int, default: int) -> float:
+    """t_best / t: 0 where what runs failed."""
+    return min(at.values()) / at.get(_taken(at, answer, default), math.inf)
+
+
+def _decisive(at: Times, tolerance: float) -> bool:
+    ordered = sorted(at.values())
+    return len(ordered) > 1 and ordered[1] > (1 + tolerance) * ordered[0]
+
+
+def _figures(part: Sequence[tuple[Case, Times]], answers: Sequence[int], default: int) -> Figures:
+    cases = [case for case, _ in part]
+    of_best: dict[int, list[bool]] = {}
+    for case in cases:
+        of_best.setdefault(case.best, []).append(case.right)
+    singles = [(a, _mean([_share(at, a, default) for _, at in part])) for a in answers] if part else []
+    ratios = [case.ratio for case in cases]
+    return Figures(
+        len(cases),
+        _mean([1 / r for r in ratios]),
+        _mean([case.right for case in cases]),
+        _mean([_mean(right) for right in of_best.values()]),
+        _mean([r - 1 for r in ratios]),
+        _geometric(ratios),
+        _geometric([case.ratio for case in cases if not case.right] or [1.0]) if cases else math.nan,
+        sum(1 / r < POOR for r in ratios),
+        tuple(sorted(singles, key=lambda single: (-single[1], single[0]))),
+        _mean([_share(at, default, default) for _, at in part]),
+        _mean([share for _, share in singles]),
+    )
+
+
+def _banded(
+    kept: Sequence[tuple[Case, Times, float]], bands: Sequence[float]
+) -> list[tuple[str, list[tuple[Case, Times, float]]]]:
+    """The inputs of each band, with its label: `under 1e+05`, `1e+05 to 1e+06`, `1e+06 or more`."""
+    ends = [-math.inf, *bands, math.inf]
+    out = []
+    for low, high in pairwise(ends):
+        label = f"under {high:g}" if low == -math.inf else f"{low:g} or more" if high == math.inf else ""
+        part = [k for k in kept if low <= k[2] < high]
+        out.append((label or f"{low:g} to {high:g}", part))
+    return out
+
+
+def _mean(values: Sequence[float]) -> float:
+    return statistics.fmean(values) if values else math.nan
+
+
+def _geometric(ratios: Sequence[float]) -> float:
+    if not ratios:
+        return math.nan
+    return math.exp(_mean([math.log(r) for r in ratios])) if math.inf not in ratios else math.inf
+
+
+def _percent(share: float) -> str:
+    return "-" if math.isnan(share) else "inf" if share == math.inf else f"{100 * share:.2f} %"

@@ -1,0 +1,13 @@
+"""For set-ups: what an input of `dagc tune --inputs` stands for.
+
+from dagc.inputs import call
+
+def load(rank, size, seed, matrix):
+    A = call(matrix, {"rmat": rmat}, read=lambda path: mmread(HERE / path))
+"""
+
+from __future__ import annotations
+
+from dagc.base.inputs import call, is_call
+
+__all__ = ["call", "is_call"]

@@ -1,0 +1,102 @@
+"""Judging choices: figures computed by hand, and the bounds between them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dagc.choice.judge import best_single, judge, pays_after
+from tests.examples import examples
+
+INF = math.inf
+NAMES = ["a", "b", "c", "d"]
+TIMES = [{0: 1.0, 1: 2.0, 2: 4.0}, {0: 2.0, 1: 1.0, 2: 1.01}, {0: 4.0, 1: INF, 2: 1.0}, {0: 1.0, 1: 1.005, 2: INF}]
+
+
+def test_figures_by_hand() -> None:
+    found = judge(NAMES, TIMES, [0, 2, 0, 1], tolerance=0.02)
+    assert found.all.inputs == 4
+    assert found.all.percent == pytest.approx((1 + 1 / 1.01 + 1 / 4 + 1 / 1.005) / 4)
+    assert found.all.accuracy == 3 / 4, "a tie within the noise is no error"
+    assert found.all.balanced == pytest.approx((1 + 1 + 0) / 3), "0 is best twice, 1 and 2 once"
+    assert found.all.regret == pytest.approx((0 + 0.01 + 3 + 0.005) / 4)
+    assert found.all.geometric == pytest.approx((1.01 * 4 * 1.005) ** (1 / 4))
+    assert found.all.lost == pytest.approx(4), "over the wrong one"
+    assert found.all.poor == 1
+    assert [case.name for case in found.cases] == ["c", "b", "d", "a"]
+    assert [case.name for case in found.wrong] == ["c"]
+
+
+def test_where_a_constraint_fails_the_default_runs() -> None:
+    found = judge(NAMES, TIMES, [1, 1, 1, 2], tolerance=0.02)
+    assert found.refused == 2
+    assert {case.name: case.taken for case in found.cases} == {"a": 1, "b": 1, "c": 0, "d": 0}
+    assert found.all.percent == pytest.approx((1 / 2 + 1 + 1 / 4 + 1) / 4)
+    assert found.all.default == pytest.approx((1 + 1 / 2 + 1 / 4 + 1) / 4)
+    always = [(1 + 0.5 + 0.25 + 1) / 4, (0.5 + 1 + 0.25 + 1 / 1.005) / 4, (0.25 + 1 / 1.01 + 1 + 1) / 4]
+    assert dict(found.all.singles) == pytest.approx(dict(enumerate(always)))
+    assert found.all.single[0] == best_single(TIMES) == 2
+    assert found.all.random == pytest.approx(sum(always) / 3)
+
+
+def test_a_failure_gains_nothing_and_an_unsolved_input_judges_nothing() -> None:
+    times = [{0: 2.0, 2: 1.0}, {0: INF, 1: INF}, {}]
+    found = judge(["solved", "constrained", "crashed"], times, [1, 0, 0])
+    assert found.unsolved == ("constrained", "crashed")
+    assert (found.all.inputs, found.all.percent, found.all.regret, found.all.geometric) == (1, 0, INF, INF)
+    assert "no variant works at 2 inputs: constrained, crashed" in found.lines()
+
+
+def test_decisive_inputs_bands_and_reasons() -> None:
+    found = judge(
+        NAMES, TIMES, [0, 2, 0, 1], tolerance=[0.02, 0.02, 0.02, 0.001], sizes=[10, 1e5, 5e5, 1e7],
+        reasons=["chosen", "unsure", "unsure", "chosen"],
+    )  # fmt: skip
+    assert found.decisive.inputs == 3, "all but b, by the noise of each"
+    assert [(label, f.inputs) for label, f in found.bands] == [
+        ("under 100000", 1), ("100000 to 1e+06", 2), ("1e+06 or more", 1),
+    ]  # fmt: skip
+    assert found.bands[1][1].percent == pytest.approx((1 / 1.01 + 1 / 4) / 2)
+    assert (found.share("unsure"), found.share("outside")) == (0.5, 0)
+    lines = found.lines(lambda answer: "xyz"[answer], worst=1)
+    assert "2 wrong choices: 2.005 times the best on average" in lines
+    assert "  c: x 4.00 times z" in lines
+    assert not any(line.startswith("  d") for line in lines)
+
+
+def test_nothing_to_judge() -> None:
+    found = judge([], [], [])
+    assert found.all.inputs == 0
+    assert math.isnan(found.all.percent)
+    assert found.lines()
+    with pytest.raises(ValueError, match="zip"):
+        judge(["a"], [{0: 1.0}], [])
+
+
+def test_calls_that_pay_for_features() -> None:
+    assert pays_after(100, 20, 10) == 10
+    assert pays_after(1, 20, 10) == 1
+    assert pays_after(1, 10, 10) == INF
+
+
+SECONDS = st.one_of(st.floats(1e-6, 1e3), st.just(INF))
+TABLE = st.lists(
+    st.tuples(st.floats(1e-6, 1e3), SECONDS, SECONDS).map(lambda row: dict(enumerate(row))), min_size=1, max_size=8
+)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(TABLE, st.data())
+def test_bounds(times: list[dict[int, float]], data: st.DataObject) -> None:
+    names = [str(i) for i in range(len(times))]
+    best = [min(at, key=lambda a: at[a]) for at in times]
+    assert judge(names, times, best).all.percent == 1
+    chosen = data.draw(st.lists(st.integers(0, 2), min_size=len(times), max_size=len(times)))
+    figures = judge(names, times, chosen).all
+    assert 0 < figures.percent <= 1
+    assert figures.single[1] >= max(figures.default, figures.random) - 1e-12
+    for answer, share in figures.singles:
+        assert judge(names, times, [answer] * len(times)).all.percent == pytest.approx(share)

@@ -1,0 +1,140 @@
+"""`prepare`: host code that fills the scratch of an implementation once, before the first run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dagc.base.source import Source
+from dagc.build.mpi import thread_sanitizer_environment
+from dagc.build.toolchain import find_cxx, find_mpi, require_mpi
+from dagc.ir.plan import Plan, Target
+from dagc.lang.lower import lower, parse_with_includes
+from dagc.measure.launch import Finished, launch
+from dagc.passes import build_graph
+from dagc.setup import run_setup
+from dagc.space import Space
+from tests.emit.build import graph, plan
+from tests.emit.together import build_together
+
+HERE = Path(__file__).parent / "data"
+PREPARED = HERE / "prepared.dag"
+ELL = {"first.variant": "ell", "second.variant": "ell"}
+
+mpi = find_mpi()
+can_run = [
+    pytest.mark.mpi,
+    pytest.mark.skipif(mpi is None or mpi.mpiexec is None or find_cxx() is None, reason="needs an MPI and a compiler"),
+]
+
+# Whatever `wanted` is becomes the size of the scratch, on the device and for host code.
+SIZES = """
+program sizes
+setup "sizes.py" given()
+scalar wanted : f64
+array x : f64[1] const
+array y : f64[1] out
+array z : f64[1] on host out
+kernel fill(y: out f64[1], x: in f64[1], wanted: f64) {
+  feature size = wanted
+  feature first cost 1 = cpp \"\"\" return x[0]; \"\"\"
+  gpu {
+    array room : f64[size]
+    prepare cpp \"\"\" cudaMemcpyAsync(room, x, sizeof(double), cudaMemcpyDefault, stream); \"\"\"
+    launch grid(1) block(1)
+    cuda \"\"\" y[0] = room[0] + first; \"\"\"
+  }
+}
+kernel keep(z: out f64[1], wanted: f64) {
+  cpu {
+    array room : f64[ceil(wanted)]
+    prepare cpp \"\"\" room[0] = 7; \"\"\"
+    cpp \"\"\" z[0] = room[0] * (wanted > 0); \"\"\"
+  }
+}
+dag {
+  fill : gpu fill(y, x, wanted)
+  keep : cpu keep(z, wanted)
+}
+verify y ~ results() rtol 0
+verify z ~ results() rtol 0
+"""
+GIVEN = """
+import numpy as np
+def given(rank, size, seed):
+    return {"wanted": 3.0, "x": np.full(1, 5.0)}
+def results(data, **_):
+    return {"y": np.full(1, 10.0), "z": np.full(1, 7.0)}
+"""
+
+
+@pytest.fixture(scope="module")
+def sizes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sizes")
+    (folder / "sizes.dag").write_text(SIZES)
+    (folder / "sizes.py").write_text(GIVEN)
+    return folder / "sizes.dag"
+
+
+def _first(path: Path) -> Plan:
+    made = build_graph(lower(parse_with_includes(Source(str(path), path.read_text()))))
+    return Plan(made, next(iter(Space(made))), Target.HOST)
+
+
+@pytest.fixture(scope="module")
+def programs(sizes: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Under AddressSanitizer: what fills scratch stays within it."""
+    plans = {
+        "both": plan(PREPARED, Target.HOST, **ELL),
+        "one": plan(PREPARED, Target.HOST, **{"second.variant": "ell"}),
+        "sizes": _first(sizes),
+    }
+    flags = ("-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    return build_together(plans, tmp_path_factory.mktemp("programs"), flags=flags)
+
+
+def _run(program: Path, data: Path, ranks: int = 1, **environment: str) -> Finished:
+    env = {"ASAN_OPTIONS": "detect_leaks=0", **environment}
+    return launch([program, "--data", data, "--check-only"], ranks, env=env, timeout=120)
+
+
+def test_thread_sanitizer_is_silent(tmp_path: Path) -> None:
+    """What `prepare` launches is done before the first run, on whatever stream that is."""
+    program = build_together({"both": plan(PREPARED, Target.HOST, **ELL)}, tmp_path / "p", sanitize="thread")["both"]
+    run_setup(graph(PREPARED).program, HERE, 2, 1, tmp_path / "data")
+    done = _run(program, tmp_path / "data", 2, **thread_sanitizer_environment(require_mpi()))
+    assert "ThreadSanitizer" not in done.stderr, done.stderr[:4000]
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["both", "one"])
+def test_each_op_gets_the_layout_that_was_prepared_for_it(programs: dict[str, Path], name: str, tmp_path: Path) -> None:
+    """Two ops of one kernel with different matrices, and different variants: results agree after each poison, so what
+    was prepared outlives `reset`."""
+    run_setup(graph(PREPARED).program, HERE, 2, 1, tmp_path)
+    done = _run(programs[name], tmp_path, 2)
+    assert done.returncode == 0, done.stderr
+    assert "y agrees with the reference" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("wanted", "code", "text"),
+    [
+        (1.0, 0, ""),
+        (2.5, 5, "fill: room: a dimension is not whole (write `floor` or `ceil`): 2.5"),
+        (-2.0, 5, "a dimension is negative: -2"),
+        (1e18, 5, "fill: room: a size of (1000000000000000000,) elements is too large"),
+        (float("nan"), 5, "fill: room: a dimension is not a number: nan"),
+    ],
+    ids=str,
+)
+def test_a_size_from_features_is_checked(
+    programs: dict[str, Path], sizes: Path, wanted: float, code: int, text: str, tmp_path: Path
+) -> None:
+    run_setup(_first(sizes).program, sizes.parent, 1, 1, tmp_path)
+    np.save(next(tmp_path.rglob("wanted.npy")), wanted)
+    done = _run(programs["sizes"], tmp_path)
+    assert text in done.stderr
+    assert done.returncode == code, done.stderr
