@@ -1,12 +1,11 @@
 """Set-up and reference of the breadth-first search: generated graphs and Matrix Market files, named by a text.
 
-An input is a path of a Matrix Market file (through `scipy.io`; an entry in row u and column v is an edge from u to v) or
+An input is a path of a Matrix Market file (through `scipy.io`; entry (u, v) is an edge from u to v) or
 a call of one of `FAMILIES`, such as "rmat(scale = 20, degree = 16, seed = 3)".
 """
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,12 +17,14 @@ import scipy.sparse.csgraph
 import scipy.spatial
 from numpy.typing import NDArray
 
+from dagc.inputs import call
+
 Ints = NDArray[np.int32]
 HERE = Path(__file__).parent
 
 
 class Edges(NamedTuple):
-    """Edges first[i] -> last[i] of a graph of n vertices; `symmetric`: the reverse of each is there too, or is to be added
+    """Edges first[i] -> last[i] of n vertices. `symmetric`: the reverse of each is there too, or is to be added
     (`mirror`)."""
 
     n: int
@@ -39,7 +40,7 @@ def graph(rank: int, size: int, seed: int, input: str, source: int, runs: int) -
     `source` -1: random vertices that have an edge, as far as there are any. Raises ValueError for an unknown input, a
     matrix that is not square, and a source that is no vertex.
     """
-    edges = _call(input) if "(" in input else _read(input)
+    edges = call(input, FAMILIES, _read)
     row_ptr, col = _rows(edges)
     if source >= edges.n:
         raise ValueError(f"source {source}: {input} has {edges.n} vertices")
@@ -51,7 +52,8 @@ def graph(rank: int, size: int, seed: int, input: str, source: int, runs: int) -
         starts = np.flatnonzero(np.diff(row_ptr)) if col.size else np.arange(edges.n)
         sources[:] = np.random.default_rng(seed).choice(starts, runs)
     return {
-        "n": edges.n, "m": col.size, "symmetric": int(edges.symmetric), "row_ptr": row_ptr, "col": col, "sources": sources
+        "n": edges.n, "m": col.size, "symmetric": int(edges.symmetric),
+        "row_ptr": row_ptr, "col": col, "sources": sources,
     }  # fmt: skip
 
 
@@ -80,10 +82,10 @@ def scipy_levels(data: dict[str, Any], **_: Any) -> dict[str, Ints]:
 
 
 def rmat(
-    scale: int, degree: int, seed: int, a: float = 0.57, b: float = 0.19, c: float = 0.19, directed: bool = False
+    scale: int, degree: int, seed: int = 0, a: float = 0.57, b: float = 0.19, c: float = 0.19, directed: bool = False
 ) -> Edges:
-    """R-MAT (Chakrabarti, Zhan and Faloutsos 2004), as in Graph500: 2 ** scale vertices in random order, of `degree` edges
-    each on average, self loops and repeated edges among them."""
+    """R-MAT (Chakrabarti, Zhan and Faloutsos 2004), as in Graph500: 2 ** scale vertices in random order, of `degree`
+    edges each on average, self loops and repeated edges among them."""
     rng = np.random.default_rng(seed)
     n, m = 1 << scale, (1 << scale) * degree // (1 if directed else 2)
     first, last = np.zeros(m, np.int32), np.zeros(m, np.int32)
@@ -110,8 +112,8 @@ def grid(rows: int, columns: int, seed: int = 0, depth: int = 1, kept: float = 1
     return Edges(n, first, last)
 
 
-def roads(rows: int, columns: int, seed: int, kept: float = 0.65, bends: int = 3) -> Edges:
-    """Like a map of roads: the crossings of a grid, of whose roads a share is there, each with `bends` vertices on it."""
+def roads(rows: int, columns: int, seed: int = 0, kept: float = 0.65, bends: int = 3) -> Edges:
+    """Like a map: the crossings of a grid, of whose roads a share is there, each with `bends` vertices on it."""
     crossings = grid(rows, columns, seed, 1, kept)
     number = crossings.first.size
     between = crossings.n + np.arange(number * bends, dtype=np.int32).reshape(number, bends)
@@ -119,9 +121,9 @@ def roads(rows: int, columns: int, seed: int, kept: float = 0.65, bends: int = 3
     return Edges(crossings.n + number * bends, way[:, :-1].ravel(), way[:, 1:].ravel())
 
 
-def geometric(n: int, degree: float, seed: int) -> Edges:
-    """Points in a square, with edges between those closer than a radius that gives `degree` edges on average. Numbered by
-    strips of the square."""
+def geometric(n: int, degree: float, seed: int = 0) -> Edges:
+    """Points in a square, with edges between those closer than a radius that gives `degree` edges on average. They are
+    numbered by strips of the square."""
     points = np.random.default_rng(seed).random((n, 2))
     strips = max(1, int(np.sqrt(n / 16)))
     points = points[np.lexsort((points[:, 0], (points[:, 1] * strips).astype(np.int32)))]
@@ -130,20 +132,20 @@ def geometric(n: int, degree: float, seed: int) -> Edges:
     return Edges(n, pairs[:, 0], pairs[:, 1])
 
 
-def regular(n: int, degree: int, seed: int) -> Edges:
+def regular(n: int, degree: int, seed: int = 0) -> Edges:
     """`degree` / 2 random cycles through all vertices: every vertex has `degree` edges, and no two are far apart."""
     rng = np.random.default_rng(seed)
     ways = [rng.permutation(n).astype(np.int32) for _ in range(degree // 2)]
     return Edges(n, np.concatenate(ways), np.concatenate([np.roll(way, 1) for way in ways]))
 
 
-def uniform(n: int, degree: int, seed: int) -> Edges:
+def uniform(n: int, degree: int, seed: int = 0) -> Edges:
     """Erdos-Renyi: edges between uniformly random vertices."""
     first, last = np.random.default_rng(seed).integers(0, n, (2, n * degree // 2), np.int32)
     return Edges(n, first, last)
 
 
-def powerlaw(n: int, degree: int, seed: int, exponent: float = 2.2) -> Edges:
+def powerlaw(n: int, degree: int, seed: int = 0, exponent: float = 2.2) -> Edges:
     """Chung-Lu: the expected number of edges of the k-th vertex is in proportion to k ** (-1 / (exponent - 1))."""
     rng = np.random.default_rng(seed)
     upto = np.cumsum(np.arange(1, n + 1, dtype=np.float64) ** (-1 / (exponent - 1)))
@@ -152,7 +154,7 @@ def powerlaw(n: int, degree: int, seed: int, exponent: float = 2.2) -> Edges:
     return Edges(n, names[ends[0]], names[ends[1]])
 
 
-def smallworld(n: int, degree: int, seed: int, rewired: float = 0.05) -> Edges:
+def smallworld(n: int, degree: int, seed: int = 0, rewired: float = 0.05) -> Edges:
     """Watts and Strogatz: a ring with edges to the next `degree` / 2 vertices, of which a share leads anywhere."""
     rng = np.random.default_rng(seed)
     first = np.tile(np.arange(n, dtype=np.int32), degree // 2)
@@ -225,23 +227,9 @@ def _rows(edges: Edges) -> tuple[Ints, Ints]:
     return rows.indptr.astype(np.int32), rows.data
 
 
-def _call(text: str) -> Edges:
-    """What a call of one of `FAMILIES` makes; its arguments are literals by name. Never runs code of the text."""
-    try:
-        call = ast.parse(text.strip(), mode="eval").body
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
-            raise ValueError("write NAME(ARGUMENT = VALUE, ...)")
-        if call.func.id not in FAMILIES:
-            raise ValueError(f"no such family; there are {', '.join(FAMILIES)}")
-        arguments = {str(a.arg): ast.literal_eval(a.value) for a in call.keywords}
-        return FAMILIES[call.func.id](**{"seed": 0, **arguments})
-    except (SyntaxError, TypeError, ValueError) as error:
-        raise ValueError(f"input {text!r}: {error}") from None
-
-
 def _read(path: str) -> Edges:
-    """The edges of a Matrix Market file. Looked for beside this program too."""
-    file = Path(path) if Path(path).exists() else HERE / path
+    """The edges of a Matrix Market file. A relative path begins at this folder."""
+    file = HERE / path
     rows, columns, _, _, _, symmetry = scipy.io.mminfo(file)
     if rows != columns:
         raise ValueError(f"{path}: a graph has as many rows as columns, this matrix has {rows} and {columns}")

@@ -6,13 +6,15 @@ An input is a path of a file (`.npy` with values; any other image through Pillow
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dagc.inputs import call
 
 Values = NDArray[np.unsignedinteger[Any]]
 HERE = Path(__file__).parent
@@ -23,7 +25,7 @@ def values(rank: int, size: int, seed: int, input: str, bins: int, bytes: int) -
 
     Raises ValueError for an unknown input and for values that have no bin.
     """
-    made = _call(input, bins) if "(" in input else _read(input)
+    made = call(input, {name: partial(family, bins=bins) for name, family in FAMILIES.items()}, _read)
     if made.size and int(made.max()) >= bins:
         raise ValueError(f"{input}: it has the value {made.max()}, and there are {bins} bins: -D bins={made.max() + 1}")
     if bins > 256**bytes:
@@ -39,18 +41,18 @@ def bincount(data: dict[str, Any], *, bins: int = 256, **_: Any) -> dict[str, ND
 # ---- families ---------------------------------------------------------------------------------------------------
 
 
-def uniform(n: int, seed: int, bins: int) -> Values:
+def uniform(n: int, bins: int, seed: int = 0) -> Values:
     """Every bin is equally likely."""
     return np.random.default_rng(seed).integers(0, bins, n, dtype=_small(bins))
 
 
-def normal(n: int, seed: int, bins: int, deviation: float = 20, mean: float = 0.5) -> Values:
+def normal(n: int, bins: int, seed: int = 0, deviation: float = 20, mean: float = 0.5) -> Values:
     """Rounded normal values about `mean` * bins, cut off at the ends."""
     drawn = np.random.default_rng(seed).standard_normal(n, np.float32) * np.float32(deviation) + mean * bins
     return np.clip(drawn, 0, bins - 1).astype(_small(bins))
 
 
-def zipf(n: int, seed: int, bins: int, exponent: float = 1.2) -> Values:
+def zipf(n: int, bins: int, seed: int = 0, exponent: float = 1.2) -> Values:
     """The k-th most frequent value has a share in proportion to k ** -exponent; which value that is is random."""
     rng = np.random.default_rng(seed)
     upto = np.cumsum(np.arange(1, bins + 1) ** -float(exponent))
@@ -58,36 +60,36 @@ def zipf(n: int, seed: int, bins: int, exponent: float = 1.2) -> Values:
     return rng.permutation(bins).astype(_small(bins))[place]
 
 
-def constant(n: int, seed: int, bins: int) -> Values:
+def constant(n: int, bins: int, seed: int = 0) -> Values:
     """One value."""
     return np.full(n, np.random.default_rng(seed).integers(bins), _small(bins))
 
 
-def two(n: int, seed: int, bins: int, share: float = 0.5) -> Values:
+def two(n: int, bins: int, seed: int = 0, share: float = 0.5) -> Values:
     """Two values in random order, the first with this share."""
     rng = np.random.default_rng(seed)
     pair = rng.choice(bins, 2, replace=bins < 2).astype(_small(bins))
     return pair[(rng.random(n, np.float32) >= share).astype(np.int8)]
 
 
-def ascending(n: int, seed: int, bins: int) -> Values:
+def ascending(n: int, bins: int, seed: int = 0) -> Values:
     """Uniform values in sorted order."""
-    return np.sort(uniform(n, seed, bins))
+    return np.sort(uniform(n, bins, seed))
 
 
-def blocks(n: int, seed: int, bins: int, length: int = 64) -> Values:
+def blocks(n: int, bins: int, seed: int = 0, length: int = 64) -> Values:
     """Runs of `length` equal values."""
-    return np.repeat(uniform(-(-n // length), seed, bins), length)[:n]
+    return np.repeat(uniform(-(-n // length), bins, seed), length)[:n]
 
 
-def walk(n: int, seed: int, bins: int, step: int = 2) -> Values:
+def walk(n: int, bins: int, seed: int = 0, step: int = 2) -> Values:
     """Smooth: each value differs from the one before by at most `step` (reflected at the ends), as in a photograph."""
     steps = np.random.default_rng(seed).integers(-step, step + 1, n, dtype=np.int8)
     place = np.abs(np.cumsum(steps, dtype=np.int64) + bins // 2) % (2 * bins)
     return np.minimum(place, 2 * bins - 1 - place).astype(_small(bins))
 
 
-def tiled(n: int, seed: int, bins: int, image: str) -> Values:
+def tiled(n: int, image: str, bins: int, seed: int = 0) -> Values:
     """The pixels of an image file, again and again."""
     return np.resize(_read(image), n)
 
@@ -101,23 +103,9 @@ def _small(bins: int) -> type[np.unsignedinteger[Any]]:
     return np.uint8 if bins <= 256 else np.uint16
 
 
-def _call(text: str, bins: int) -> Values:
-    """What a call of one of `FAMILIES` makes; its arguments are literals by name. Never runs code of the text."""
-    try:
-        call = ast.parse(text.strip(), mode="eval").body
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
-            raise ValueError("write NAME(ARGUMENT = VALUE, ...)")
-        if call.func.id not in FAMILIES:
-            raise ValueError(f"no such family; there are {', '.join(FAMILIES)}")
-        arguments = {str(a.arg): ast.literal_eval(a.value) for a in call.keywords}
-        return FAMILIES[call.func.id](bins=bins, **{"seed": 0, **arguments})
-    except (SyntaxError, TypeError, ValueError) as error:
-        raise ValueError(f"input {text!r}: {error}") from None
-
-
 def _read(path: str) -> Values:
-    """Values of a file: an array of NumPy, or an image as grey. Looked for beside this program too."""
-    file = Path(path) if Path(path).exists() else HERE / path
+    """Values of a file: an array of NumPy, or an image as grey. A relative path begins at this folder."""
+    file = HERE / path
     if file.suffix == ".npy":
         return np.load(file, allow_pickle=False).ravel()
     try:

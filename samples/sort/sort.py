@@ -1,18 +1,19 @@
 """Set-up and reference of the sort: generated keys and arrays of files, named by a text.
 
 An input is a path of an `.npy` file with 32- or 64-bit floating-point numbers, or a call of one of `FAMILIES`, such as
-"normal(n = 1_000_000, bits = 64, seed = 3)". All take n, bits and seed.
+"normal(n = 1_000_000, bits = 64, seed = 3)". All take n, bits (32) and seed (0).
 """
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dagc.inputs import call
 
 Keys = NDArray[np.floating[Any]]
 HERE = Path(__file__).parent
@@ -24,7 +25,7 @@ def keys(rank: int, size: int, seed: int, input: str) -> dict[str, Any]:
 
     Raises ValueError for an unknown input and for too many keys.
     """
-    made = _call(input) if "(" in input else _read(input)
+    made = call(input, FAMILIES, _read)
     if made.size > MOST:
         raise ValueError(f"{input}: {made.size} keys; at most {MOST} can be sorted")
     bits = 8 * made.itemsize
@@ -48,32 +49,32 @@ def _sorted(keys: Keys) -> Keys:
 # ---- families ---------------------------------------------------------------------------------------------------
 
 
-def uniform(n: int, bits: int, seed: int) -> Keys:
+def uniform(n: int, bits: int = 32, seed: int = 0) -> Keys:
     """In [0, 1)."""
     return np.random.default_rng(seed).random(n, _type(bits))
 
 
-def normal(n: int, bits: int, seed: int) -> Keys:
+def normal(n: int, bits: int = 32, seed: int = 0) -> Keys:
     """Standard normal."""
     return np.random.default_rng(seed).standard_normal(n, _type(bits))
 
 
-def exponential(n: int, bits: int, seed: int) -> Keys:
+def exponential(n: int, bits: int = 32, seed: int = 0) -> Keys:
     """Standard exponential."""
     return np.random.default_rng(seed).standard_exponential(n, _type(bits))
 
 
-def ascending(n: int, bits: int, seed: int) -> Keys:
+def ascending(n: int, bits: int = 32, seed: int = 0) -> Keys:
     """Uniform, sorted."""
     return np.sort(uniform(n, bits, seed))
 
 
-def reversed(n: int, bits: int, seed: int) -> Keys:
+def reversed(n: int, bits: int = 32, seed: int = 0) -> Keys:
     """Uniform, sorted downwards."""
     return np.ascontiguousarray(ascending(n, bits, seed)[::-1])
 
 
-def swapped(n: int, bits: int, seed: int, share: float = 0.25) -> Keys:
+def swapped(n: int, bits: int = 32, seed: int = 0, share: float = 0.25) -> Keys:
     """Sorted, then a share of the keys changes places at random."""
     rng = np.random.default_rng(seed)
     made = ascending(n, bits, seed)
@@ -82,13 +83,13 @@ def swapped(n: int, bits: int, seed: int, share: float = 0.25) -> Keys:
     return made
 
 
-def jittered(n: int, bits: int, seed: int, distance: int = 100) -> Keys:
+def jittered(n: int, bits: int = 32, seed: int = 0, distance: int = 100) -> Keys:
     """Nearly sorted: no key is further than about `distance` places from where it belongs."""
     moved = np.arange(n) + np.random.default_rng(seed).random(n) * distance
     return ascending(n, bits, seed)[np.argsort(moved)]
 
 
-def runs(n: int, bits: int, seed: int, number: int = 8) -> Keys:
+def runs(n: int, bits: int = 32, seed: int = 0, number: int = 8) -> Keys:
     """`number` sorted sequences, one after another."""
     made = uniform(n, bits, seed)
     for part in np.array_split(made, number):
@@ -96,19 +97,19 @@ def runs(n: int, bits: int, seed: int, number: int = 8) -> Keys:
     return made
 
 
-def appended(n: int, bits: int, seed: int, share: float = 0.01) -> Keys:
+def appended(n: int, bits: int = 32, seed: int = 0, share: float = 0.01) -> Keys:
     """Sorted, but for the last keys."""
     made = uniform(n, bits, seed)
     made[: n - int(share * n)].sort()
     return made
 
 
-def equal(n: int, bits: int, seed: int, different: int = 16) -> Keys:
+def equal(n: int, bits: int = 32, seed: int = 0, different: int = 16) -> Keys:
     """Few different keys, whole numbers, in random order."""
     return np.random.default_rng(seed).integers(0, different, n).astype(_type(bits))
 
 
-def signed_zeros(n: int, bits: int, seed: int) -> Keys:
+def signed_zeros(n: int, bits: int = 32, seed: int = 0) -> Keys:
     """0 and -0, infinities, NaN of both signs, numbers too small to be normal, and others, in random order."""
     tiny = np.finfo(_type(bits)).smallest_subnormal
     special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan, tiny, -tiny, 1, -1, 2.5, -1e30], _type(bits))
@@ -129,23 +130,9 @@ def _type(bits: int) -> type[np.float32 | np.float64]:
     return np.float32 if bits == 32 else np.float64
 
 
-def _call(text: str) -> Keys:
-    """What a call of one of `FAMILIES` makes; its arguments are literals by name. Never runs code of the text."""
-    try:
-        call = ast.parse(text.strip(), mode="eval").body
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
-            raise ValueError("write NAME(ARGUMENT = VALUE, ...)")
-        if call.func.id not in FAMILIES:
-            raise ValueError(f"no such family; there are {', '.join(FAMILIES)}")
-        arguments = {str(a.arg): ast.literal_eval(a.value) for a in call.keywords}
-        return FAMILIES[call.func.id](**{"bits": 32, "seed": 0, **arguments})
-    except (SyntaxError, TypeError, ValueError) as error:
-        raise ValueError(f"input {text!r}: {error}") from None
-
-
 def _read(path: str) -> Keys:
-    """The keys of a file. Looked for beside this program too."""
-    file = Path(path) if Path(path).exists() else HERE / path
+    """The keys of a file. A relative path begins at this folder."""
+    file = HERE / path
     made = np.load(file, allow_pickle=False).ravel()
     if made.dtype not in (np.float32, np.float64):
         raise ValueError(f"{path}: its numbers are {made.dtype}; keys are float32 or float64")
