@@ -32,7 +32,7 @@ from dagc.choice.site import Site, SiteKind
 from dagc.choice.types import Settings, Unit
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.cuda.text import NotUnderstood
-from dagc.ir.plan import Choice
+from dagc.ir.plan import VARIANT, Choice
 from dagc.ir.plan import Chooser as Emitted
 from dagc.ir.program import Graph, Program
 from dagc.ir.sym import Number
@@ -75,7 +75,7 @@ def chooser_c(chooser: Chooser, margin: float) -> str:
     return render(
         "choice/chooser.h.j2", what=site.name, name=name, n=n, function=site.function, table=site.table,
         features=data, functions=functions, margin=repr(1 + margin), padded=padded_count(n), **calls, **batch,
-        answers=[[v for _, v in answer] for answer in site.answers] if launch else [],
+        answers=[site.row(i) for i in range(n)] if launch else [],
         columns=[{"name": c, "type": _column_type(c), "values": [_number(v) for v in vs]} for c, vs in chooser.columns],
         measured=chooser.anchors,
         data=[{"name": _identifier(d), "index": data.index(d)} for d in whole],
@@ -340,9 +340,12 @@ def unit_chooser(
     method = "volume" if method in names_in("lab/strategies") else method
     op, program = op_of(graph, unit), graph.program
     features = offered(program, op)
-    columns = _columns(graph, unit, settings)
+    columns = {} if unit.variants else _columns(graph, unit, settings)
     try:
-        programs = _programs(graph, unit, hardware, method, resources, calibration, fits)
+        programs = (
+            _Programs(None, None, "") if unit.variants  # models are of one kernel each
+            else _programs(graph, unit, hardware, method, resources, calibration, fits)
+        )  # fmt: skip
     except RecursionError:
         programs = _Programs(None, None, "no model: its text is nested too deeply to be read")
     learned = set(selector.data if selector is not None else ())
@@ -358,11 +361,22 @@ def unit_chooser(
     placed = _placed(anchors, names, settings)
     launchable = programs.launchable
     return Chooser(
-        Site(SiteKind.LAUNCH, unit.op, tuple(settings)), tuple(features[n] for n in names),
+        _site(graph, unit, settings), tuple(features[n] for n in names),
         tuple((n, tuple(v)) for n, v in columns.items() if n in used), programs.model,
         launchable if launchable is not None and launchable.parameters else None, placed, selector,
         Extent.of(dict(zip(names, anchor.data, strict=True)) for anchor in placed), programs.note,
     )  # fmt: skip
+
+
+def _site(graph: Graph, unit: Unit, settings: Sequence[Settings]) -> Site:
+    program, op = graph.program, op_of(graph, unit)
+    if not unit.variants:
+        return Site(SiteKind.LAUNCH, unit.op, tuple(settings))
+    kernel = next(k for k in program.kernels if k.name == op.kernel)
+    defaults = {t.name: int(t.default) for t in reversed(unit.tunables) if t.name != VARIANT}
+    defaults |= {t.name: int(t.default) for t in unit.tunables_of(op.variant)}
+    variants = tuple(impl.name for impl in kernel.impls if impl.device is op.device)
+    return Site(SiteKind.LAUNCH, unit.op, tuple(settings), variants, tuple(defaults.items()))
 
 
 def _without(names: set[str], anchors: Sequence[tuple[Mapping[str, float], Settings]]) -> str:

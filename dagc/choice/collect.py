@@ -59,7 +59,7 @@ def settings_to_count(
     axis = next((t.name for t in unit.tunables if t.axis == "x"), None)
     groups: dict[int, list[Settings]] = {}
     for s in settings:
-        groups.setdefault(min(WARP, dict(s)[axis]) if axis else 0, []).append(s)
+        groups.setdefault(min(WARP, int(dict(s)[axis])) if axis else 0, []).append(s)
     for group in groups.values():
         draw.shuffle(group)
     out: list[Settings] = []

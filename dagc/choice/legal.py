@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from itertools import product
 
 from dagc.base.errors import UsageError
-from dagc.choice.types import Settings, Unit
+from dagc.choice.types import Settings, Unit, variant_of
 from dagc.ir import sym
-from dagc.ir.plan import is_open, kernel_of, open_tunables
+from dagc.ir.plan import VARIANT, is_open, kernel_of, open_tunables, open_variants, variants_of
 from dagc.ir.program import Graph, Impl, KernelOp, Program, Region
 from dagc.ir.sym import Const, Number, Sym, substitute
 
@@ -18,23 +17,29 @@ BLOCK_LIMITS = (1024, 1024, 64)
 SHARED_LIMIT = 48 << 10  # bytes of a block, of a kernel that does not ask for more; the emitted launches do not
 
 
-def units(graph: Graph, wanted: Iterable[str] = ()) -> tuple[Unit, ...]:
-    """All ops with open tunables; with `wanted` those whose op or kernel is named. Raises UsageError (no such one)."""
+def units(graph: Graph, wanted: Iterable[str] = (), variants: bool = False) -> tuple[Unit, ...]:
+    """All ops with open tunables; with `wanted` those whose op or kernel is named. `variants`: where a `select` names
+    the variant of an op, it is open with what the same `select` names besides, and nothing else of the op.
+
+    Raises UsageError (no such one).
+    """
     names = list(wanted)
     by_op: dict[str, Unit] = {}
     for index, op in enumerate(graph.ops):
-        if not isinstance(op.op, KernelOp) or not op.gpu or not op.op.tunables or op.op.base in by_op:
-            continue
-        if not is_open(graph.program, op.op) and not {op.op.base, op.op.kernel} & set(names):
+        if not isinstance(op.op, KernelOp) or op.op.base in by_op:
             continue
         if names and op.op.base not in names and op.op.kernel not in names:
             continue
-        tunables = open_tunables(graph.program, [op.op.base])
-        by_op[op.op.base] = Unit(op.op.base, op.op.kernel, index, tunables)
+        unit = _unit(graph, index, op.op, variants)
+        if unit is not None:
+            by_op[op.op.base] = unit
+        elif op.gpu and op.op.tunables and names:
+            open_tunables(graph.program, [op.op.base])  # raises
     known = {u.op for u in by_op.values()} | {u.kernel for u in by_op.values()}
     if not by_op or any(name not in known for name in names):
         bad = next((name for name in names if name not in known), "")
-        have = [o.op.base for o in graph.ops if isinstance(o.op, KernelOp) and is_open(graph.program, o.op)]
+        ops = ((i, o.op) for i, o in enumerate(graph.ops) if isinstance(o.op, KernelOp))
+        have = [op.base for i, op in ops if _unit(graph, i, op, variants) is not None]
         raise UsageError(
             f"no op or kernel `{bad}` has anything to tune"
             if bad
@@ -46,10 +51,27 @@ def units(graph: Graph, wanted: Iterable[str] = ()) -> tuple[Unit, ...]:
     return tuple(by_op.values())
 
 
+def unit_of(graph: Graph, op: str, variants: bool) -> Unit:
+    """What is open of the op of this base name. Raises UsageError where nothing is."""
+    return units(graph, (op,), variants)[0]
+
+
+def _unit(graph: Graph, index: int, op: KernelOp, variants: bool) -> Unit | None:
+    """What is open of an op; None if nothing is."""
+    found = open_variants(graph.program, op) if variants else ()
+    if not found and graph.ops[index].gpu and is_open(graph.program, op):
+        found = open_tunables(graph.program, [op.base])
+    return Unit(op.base, op.kernel, index, found) if found else None
+
+
 def unit_in(graph: Graph, unit: Unit) -> Unit:
     """The same unit in a graph of the same program at another size. Raises UsageError where there is no such op."""
     for index, op in enumerate(graph.ops):
-        if isinstance(op.op, KernelOp) and op.gpu and op.op.base == unit.op and is_open(graph.program, op.op):
+        if (
+            isinstance(op.op, KernelOp)
+            and op.op.base == unit.op
+            and _unit(graph, index, op.op, bool(unit.variants)) is not None
+        ):
             return replace(unit, index=index)
     raise UsageError(f"there is no op `{unit.op}` to tune", "leave this size out")
 
@@ -60,12 +82,19 @@ def op_of(graph: Graph, unit: Unit) -> KernelOp:
     return op
 
 
+def op_under(program: Program, op: KernelOp, settings: Settings) -> KernelOp:
+    """The op with the variant of a setting, where it has one."""
+    variant = variant_of(settings)
+    return next(one for one in variants_of(program, op) if one.variant == variant) if variant else op
+
+
 def bindings(program: Program, op: KernelOp, settings: Settings) -> dict[str, Sym]:
-    """What names in the kernel's expressions stand for under the settings: sizes stay per-rank scalars."""
+    """What names in the kernel's expressions stand for under the settings: sizes stay per-rank scalars. `op`: with the
+    variant of the settings."""
     kernel, impl = kernel_of(program, op)
     env: dict[str, Sym] = {d.name: Const(d.chosen) for d in program.decisions}
     env |= {n: Const(v) for n, v in op.tunables}
-    env |= {n: Const(v) for n, v in settings}
+    env |= {n: Const(v) for n, v in settings if n != VARIANT}
     for formal, arg in zip(kernel.formals, op.args, strict=True):
         if not isinstance(arg, Region):
             env[formal.name] = arg
@@ -81,15 +110,14 @@ def legal_settings(graph: Graph, unit: Unit, hardware: Mapping[str, int]) -> tup
     a `require` on them is left to `fits`.
     """
     program, op = graph.program, op_of(graph, unit)
-    kernel, impl = kernel_of(program, op)
-    names = [t.name for t in unit.tunables]
     hw: dict[str, Sym] = {f"hw.{n}": Const(v) for n, v in hardware.items()}
     out = []
-    for values in product(*(t.values for t in unit.tunables)):
-        settings = tuple((n, int(v)) for n, v in zip(names, values, strict=True))
-        env = bindings(program, op, settings)
+    for settings in unit.every:
+        one = op_under(program, op, settings)
+        kernel, impl = kernel_of(program, one)
+        env = bindings(program, one, settings)
         allowed = all(_may_hold(substitute(substitute(c, env), hw)) for c in (*kernel.requires, *impl.requires))
-        if allowed and _block_fits(program, impl, op, settings, hardware):
+        if allowed and _block_fits(program, impl, one, settings, hardware):
             out.append(settings)
     return tuple(sorted(out, key=lambda s: s != unit.default))
 
@@ -132,8 +160,8 @@ def _three(sizes: list[int]) -> tuple[int, int, int]:
 
 
 def grid_of(graph: Graph, unit: Unit, settings: Settings, scalars: Mapping[str, Number]) -> tuple[int, int, int]:
-    """The grid in blocks, for the values of the rank's scalars."""
-    program, op = graph.program, op_of(graph, unit)
+    """The grid in blocks, for the values of the rank's scalars, of a variant that is launched."""
+    program, op = graph.program, op_under(graph.program, op_of(graph, unit), settings)
     _, impl = kernel_of(program, op)
     assert impl.launch is not None
     env = bindings(program, op, settings)
@@ -143,7 +171,7 @@ def grid_of(graph: Graph, unit: Unit, settings: Settings, scalars: Mapping[str, 
 
 def fits(graph: Graph, unit: Unit, settings: Settings, scalars: Mapping[str, Number]) -> bool:
     """Can it be launched at these sizes? An empty grid launches nothing and is none to time."""
-    program, op = graph.program, op_of(graph, unit)
+    program, op = graph.program, op_under(graph.program, op_of(graph, unit), settings)
     kernel, impl = kernel_of(program, op)
     env = bindings(program, op, settings)
     for condition in (*kernel.requires, *impl.requires):
@@ -152,5 +180,7 @@ def fits(graph: Graph, unit: Unit, settings: Settings, scalars: Mapping[str, Num
                 return False
         except sym.UnboundName:
             continue  # hardware: `legal_settings` has seen to it
+    if impl.launch is None:
+        return True
     grid = grid_of(graph, unit, settings, scalars)
     return all(0 < g <= limit for g, limit in zip(grid, GRID_LIMITS, strict=True))

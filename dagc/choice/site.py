@@ -7,10 +7,11 @@ from enum import Enum
 from typing import Any
 
 from dagc.choice.types import PROGRAM, settings_text
+from dagc.ir.plan import VARIANT
 
 
 class SiteKind(Enum):
-    """What is chosen: the launch parameters of an op, or one of several compiled programs (plans)."""
+    """What is chosen: the variant and launch parameters of an op, or one of several compiled programs (plans)."""
 
     LAUNCH = "launch"
     PLAN = "plan"
@@ -20,17 +21,27 @@ class SiteKind(Enum):
 class Site:
     """`answers` are the choices by number: values of the open decisions by name. answers[0] is the default.
 
-    `name`: the op's; PROGRAM for plans.
+    `name`: the op's; PROGRAM for plans. `variants`: all implementations of the op by number, where that is open.
+    `defaults`: the values of open decisions that some variants lack.
     """
 
     kind: SiteKind
     name: str
     answers: tuple[tuple[tuple[str, Any], ...], ...]
+    variants: tuple[str, ...] = ()
+    defaults: tuple[tuple[str, int], ...] = ()
 
     @property
     def decisions(self) -> tuple[str, ...]:
         """Names of what is open: `bx`, `by`."""
-        return tuple(name for name, _ in self.answers[0])
+        return tuple(dict.fromkeys(name for answer in self.answers for name, _ in answer))
+
+    def row(self, answer: int) -> tuple[Any, ...]:
+        """What an answer sets: a value for each of `decisions`, the variant as its number."""
+        values = dict(self.defaults) | dict(self.answers[answer])
+        if self.variants:
+            values[VARIANT] = self.variants.index(values[VARIANT])
+        return tuple(values[name] for name in self.decisions)
 
     @property
     def identifier(self) -> str:

@@ -6,23 +6,27 @@ Times are in seconds.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 from statistics import median
 from typing import TypeAlias
 
 from dagc.base.statistics import interval
-from dagc.ir.plan import OpenTunable
+from dagc.ir.plan import VARIANT, OpenTunable
+from dagc.ir.program import Value
 
 PROGRAM = "program"  # in place of an op's name: a word of the language, so that no op is called like this
 
-# Values of a unit's tunables by name, in the order of the program.
-Settings: TypeAlias = tuple[tuple[str, int], ...]
+# Values of a unit's tunables by name, in the order of the program. Where the variant is open, it is the first; the
+# others are then those of the variant.
+Settings: TypeAlias = tuple[tuple[str, int | str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """An op (or all ops of one base name) whose launch parameters are tuned. `index` is its first place in the graph.
+    """An op (or all ops of one base name) whose launch parameters, or variant, are tuned. `index` is its first place in
+    the graph.
 
     `dimensions` is the number of block dimensions that its tunables set: 1 for one-dimensional kernels.
     """
@@ -33,12 +37,52 @@ class Unit:
     tunables: tuple[OpenTunable, ...]
 
     @property
+    def variants(self) -> tuple[str, ...]:
+        """The implementations among which is chosen, in the order of the text; none where the variant is not open."""
+        return next((tuple(map(str, t.values)) for t in self.tunables if t.name == VARIANT), ())
+
+    def tunables_of(self, variant: str) -> tuple[OpenTunable, ...]:
+        """The tunables that are open under a variant; "": where the variant is not."""
+        return tuple(t for t in self.tunables if t.variant == variant and t.name != VARIANT)
+
+    @property
     def default(self) -> Settings:
-        return tuple((t.name, int(t.default)) for t in self.tunables)
+        own = next((str(t.default) for t in self.tunables if t.name == VARIANT), "")
+        return self._settings(own, [t.default for t in self.tunables_of(own)])
+
+    @property
+    def every(self) -> Iterator[Settings]:
+        """All combinations, legal or not."""
+        for variant in self.variants or ("",):
+            for values in product(*(t.values for t in self.tunables_of(variant))):
+                yield self._settings(variant, values)
+
+    def _settings(self, variant: str, values: Sequence[Value]) -> Settings:
+        named = zip(self.tunables_of(variant), values, strict=True)
+        head = ((VARIANT, variant),) if variant else ()
+        return (*head, *((t.name, int(value)) for t, value in named))
+
+    def restricted(self, settings: Collection[Settings]) -> Unit:
+        """The unit with those values alone that occur in some settings."""
+        kept: dict[tuple[str, str], set[int | str]] = {}
+        for setting in settings:
+            variant = variant_of(setting)
+            for name, value in setting:
+                kept.setdefault(("" if name == VARIANT else variant, name), set()).add(value)
+        out = []
+        for t in self.tunables:
+            values = tuple(v for v in t.values if v in kept.get((t.variant, t.name), ()))
+            out += [replace(t, values=values)] if values else []
+        return replace(self, tunables=tuple(out))
 
     @property
     def dimensions(self) -> int:
         return sum(bool(t.axis) for t in self.tunables)
+
+
+def variant_of(settings: Settings) -> str:
+    """The variant of a setting, "" where it is not open."""
+    return next((str(value) for name, value in settings if name == VARIANT), "")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -92,7 +136,11 @@ class Cell:
 
 
 def settings_text(settings: Settings) -> str:
-    """`32 x 8` for a block, `bx=32 by=8 tile=16` with more than a block."""
+    """`32 x 8` for a block, `bx=32 by=8 tile=16` with more than a block; after the variant where that is open: `ell`,
+    `csr lanes=8`."""
+    variant = variant_of(settings)
+    if variant:
+        return " ".join((variant, settings_text(settings[1:]))).strip()
     names = [n for n, _ in settings]
     if names in (["bx"], ["bx", "by"], ["bx", "by", "bz"]):
         return " x ".join(str(v) for _, v in settings) if len(names) > 1 else f"{settings[0][1]}"

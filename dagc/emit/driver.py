@@ -221,8 +221,8 @@ class _Driver:
 
     def _scratch(self) -> list[PyArray]:
         out = []
-        for op in self.plan.program.ops:
-            for s in self.layout.scratch.get(op.name, ()):
+        for op in (op for op in self.plan.program.ops if isinstance(op, KernelOp)):
+            for s in self.layout.scratch(op):
                 dims = "".join(f"{self._text(d, 'self')}, " for d in s.dims).rstrip()
                 out.append(
                     PyArray(
@@ -288,7 +288,7 @@ class _Driver:
     def _kernel(self, op: KernelOp, stream: str) -> list[str]:
         kernel, impl = implementation(self.plan.program, op)
         name = self.functions.name(op)
-        scratch = self.layout.scratch[op.name]
+        scratch = self.layout.scratch(op)
         letters = "".join(_LETTERS[f.type] if f.mode is None else "P" for f in kernel.formals) + "P" * len(scratch)
         self.kernels.setdefault(name, f"launch_{name} = dagc.function(module, {name!r}, {letters!r})")
         assert impl.launch is not None

@@ -52,16 +52,27 @@ class KernelLaunch:
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """A call that needs no check of its own. `when`: C++ text of a condition for checks, "" for none."""
+
+    function: str
+    args: str
+    kind: str = "call"
+    when: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
-    """`condition` is C++ text."""
+    """`condition` is C++ text; `comment` names the variant, if that is chosen."""
 
     condition: str
-    launch: KernelLaunch
+    launch: KernelLaunch | Call
+    comment: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ConditionalLaunch:
-    """One of several launches, selected by values set when the program runs."""
+    """One of several launches, or calls of variants in host code, selected by values set when the program runs."""
 
     cases: tuple[Case, ...]
     kind: str = "choice"
@@ -77,16 +88,6 @@ class Copy:
     direction: str
     stream: str
     kind: str = "copy"
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A call that needs no check of its own. `when`: C++ text of a condition for checks, "" for none."""
-
-    function: str
-    args: str
-    kind: str = "call"
-    when: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,12 +172,20 @@ class Steps:
         return work if when is None else Guarded(self.layout.text(when), (work,))
 
     def _kernel(self, op: KernelOp, stream: str) -> KernelLaunch | ConditionalLaunch | Call:
+        settled = self.functions.settled(op)
+        if len(settled) == 1:
+            return self._work(settled[0], stream)
+        several = len({one.variant for one in settled}) > 1
+        cases = (Case(self._settled(one), self._work(one, stream), one.variant if several else "") for one in settled)
+        return ConditionalLaunch(tuple(cases))
+
+    def _work(self, op: KernelOp, stream: str) -> KernelLaunch | Call:
+        """What one implementation does, under one choice of the tunables that are constants of it."""
         _, impl = implementation(self.layout.program, op)
         args = [self._arg(a, op.device) for a in op.args]
-        args += [f"p.{s.member}.data" for s in self.layout.scratch[op.name]]
+        args += [f"p.{s.member}.data" for s in self.layout.scratch(op)]
         args += self._features(op, impl.code)
-        settled = self.functions.settled(op)
-        function = self.functions.call(settled[0])
+        function = self.functions.call(op)
         if impl.code is None or impl.code.lang is CodeLang.CPP:
             if op.device is Device.GPU:
                 args.append(stream)
@@ -187,12 +196,8 @@ class Steps:
         env = self.layout.formals(op)
         grid, block = (", ".join(self._size(e, env) for e in sizes) for sizes in (impl.launch.grid, impl.launch.block))
         shared = self._size(impl.launch.shared, env) if impl.launch.shared is not None else "0"
-        rest = (grid, block, shared, stream, ", ".join(args), cxx_string(op.name), self.functions.is_entry(op))
-        if len(settled) == 1:
-            return KernelLaunch(function, *rest)
-        return ConditionalLaunch(
-            tuple(Case(self._settled(op, one), KernelLaunch(self.functions.call(one), *rest)) for one in settled)
-        )
+        entry = self.functions.is_entry(op)
+        return KernelLaunch(function, grid, block, shared, stream, ", ".join(args), cxx_string(op.name), entry)
 
     def _features(self, op: KernelOp, code: CodeText | None) -> list[str]:
         """The values of the features that the code of the op's implementation names."""
@@ -207,7 +212,7 @@ class Steps:
         constant = {a.name for a in self.layout.program.arrays if a.role is Role.CONST}
         kept = (not isinstance(a, Region) or a.array in constant for a in op.args)
         args = [self._arg(a, op.device) if keep else "nullptr" for a, keep in zip(op.args, kept, strict=True)]
-        args += [f"p.{s.member}.data" for s in self.layout.scratch[op.name]]
+        args += [f"p.{s.member}.data" for s in self.layout.scratch(op)]
         args += self._features(op, implementation(self.layout.program, op)[1].prepare)
         call = Call(self.functions.prepare(op), ", ".join(args))
         if op.device is not Device.GPU:
@@ -216,13 +221,13 @@ class Steps:
         launched = Call("DAGC_LAUNCHED", cxx_string(f"prepare of {op.name}"))
         return (call, launched, CudaCall("cudaStreamSynchronize", stream))
 
-    def _settled(self, op: KernelOp, one: KernelOp) -> str:
-        """Whether the open tunables are as in `one`."""
-        differ = [(n, v) for n, v in one.tunables if f"{op.base}.{n}" in self.layout.open and not self._axis(op, n)]
-        return " && ".join(f"{self.layout.variable(f'{op.base}.{n}')} == {cxx_value(v)}" for n, v in differ)
-
-    def _axis(self, op: KernelOp, name: str) -> str:
-        return self.layout.open[f"{op.base}.{name}"].axis
+    def _settled(self, one: KernelOp) -> str:
+        """Whether the variant and the open tunables are as in `one`."""
+        layout = self.layout
+        conditions = [layout.variant_is(one)] if layout.opened.variants(one) else []
+        open_ones = ((t, v) for n, v in one.tunables if (t := layout.opened.get(one, n)) is not None and not t.axis)
+        conditions += [f"{layout.variable(t.decision)} == {cxx_value(v)}" for t, v in open_ones]
+        return " && ".join(conditions)
 
     def _size(self, expr: Sym, env: dict[str, Sym]) -> str:
         return self.layout.text(substitute(expr, env))
@@ -514,13 +519,13 @@ def table_ops(graph: Graph, steps: Steps) -> tuple[TableOpView, ...]:
     """One view per op, in the order of the graph."""
     out = []
     for op in graph.ops:
-        work = steps.of(op, "stream")
+        work, shown = steps.of(op, "stream"), steps.functions.shown(op)
         out.append(
             TableOpView(
                 name=op.name,
-                text=titled(op),
+                text=titled(shown),
                 gpu="true" if op.gpu else "false",
-                comment=describe(op),
+                comment=describe(shown),
                 steps=work,
                 uses_stream=op.gpu,
                 uses_program=bool(work),
@@ -540,7 +545,7 @@ class _Written:
         self._recorded = self._what_events_mean()
 
     def _op(self, number: int) -> GraphOp:
-        op = self.graph.ops[number]
+        op = self.steps.functions.shown(self.graph.ops[number])
         return replace(op, name=self.names[number]) if number in self.names else op
 
     def _what_events_mean(self) -> list[tuple[int, str]]:
@@ -591,11 +596,15 @@ class _Written:
 def _called(step: Step, name: str) -> Step:
     """A launch under this name of its op."""
     if isinstance(step, KernelLaunch):
-        return replace(step, op=cxx_string(name))
+        return _called_work(step, name)
     if isinstance(step, ConditionalLaunch):
-        cases = (Case(c.condition, replace(c.launch, op=cxx_string(name))) for c in step.cases)
+        cases = (replace(c, launch=_called_work(c.launch, name)) for c in step.cases)
         return ConditionalLaunch(tuple(cases))
     return step
+
+
+def _called_work(work: KernelLaunch | Call, name: str) -> KernelLaunch | Call:
+    return replace(work, op=cxx_string(name)) if isinstance(work, KernelLaunch) else work
 
 
 def titled(op: GraphOp) -> str:

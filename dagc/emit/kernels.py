@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -26,8 +26,16 @@ from dagc.emit.render import (
     place,
 )
 from dagc.ir.enums import CodeLang, ElementType, Mode, Role
-from dagc.ir.plan import CodeFeature, OpenTunable, Target, argument_names, may_be_settled, named_features
-from dagc.ir.program import CodeText, Device, Formal, Graph, Impl, Kernel, KernelOp, Program, Region, Value
+from dagc.ir.plan import (
+    CodeFeature,
+    Opened,
+    OpenTunable,
+    Target,
+    argument_names,
+    may_be_settled,
+    named_features,
+)
+from dagc.ir.program import CodeText, Device, Formal, Graph, GraphOp, Impl, Kernel, KernelOp, Program, Region, Value
 from dagc.ir.sym import Const, Sym, free, substitute
 
 # Names that emitted files define themselves; a kernel of that name is renamed.
@@ -109,7 +117,7 @@ class Functions:
         """`open` tunables are set when the program runs. `features` are functions on the host."""
         self.program, self.target = graph.program, target
         self.features = tuple(features)
-        self._open = {(t.op, t.name): t for t in open}
+        self.opened = Opened(open)
         self._ops: dict[Key, KernelOp] = {}
         self._prepares: dict[Key, KernelOp] = {}
         for op in graph.ops:
@@ -127,25 +135,30 @@ class Functions:
         return self._names[self._key(op)]
 
     def settled(self, op: KernelOp) -> tuple[KernelOp, ...]:
-        """The op with each combination of the open tunables that are constants of its kernel, as far as its `require`s
-        allow; the op alone if there are none."""
-        open_values = [self._open.get((op.base, name)) for name, _ in op.tunables]
+        """The op with each variant that is open, and with each combination of the open tunables that are constants of
+        its kernel, as far as its `require`s allow; the op alone if there are none."""
+        return tuple(one for variant in self.opened.ops(self.program, op) for one in self._settled(variant))
+
+    def _settled(self, op: KernelOp) -> Iterator[KernelOp]:
+        open_values = [self.opened.get(op, name) for name, _ in op.tunables]
         constants = [t for t in open_values if t is not None and not t.axis]
-        if not constants:
-            return (op,)
         axes = {t.name for t in open_values if t is not None and t.axis}
-        out = []
         for values in product(*(t.values for t in constants)):
             chosen = {t.name: v for t, v in zip(constants, values, strict=True)}
             one = replace(op, tunables=tuple((n, chosen.get(n, v)) for n, v in op.tunables))
-            if may_be_settled(self.program, one, axes):
-                out.append(one)
-        return tuple(out)
+            if not constants or may_be_settled(self.program, one, axes):
+                yield one
 
     def _axis(self, op: KernelOp, tunable: str) -> str:
         """The dimension of the block that an open tunable is read from, "" if it is a constant."""
-        opened = self._open.get((op.base, tunable))
+        opened = self.opened.get(op, tunable)
         return opened.axis if opened is not None else ""
+
+    def shown(self, op: GraphOp) -> GraphOp:
+        """The op for comments and messages, which name its variant unless that is open."""
+        if not isinstance(op.op, KernelOp) or not self.opened.variants(op.op):
+            return op
+        return replace(op, op=replace(op.op, variant="default"))
 
     def call(self, op: KernelOp) -> str:
         """The function as emitted code calls it."""
@@ -201,7 +214,7 @@ class Functions:
     def links(self) -> tuple[str, ...]:
         """The libraries of the implementations that the graph uses, by name."""
         used = (implementation(self.program, op)[1].links for op in self._ops.values())
-        return tuple(dict.fromkeys(name for names in used for name in names))
+        return tuple(dict.fromkeys(name for names in used for name in names if name != "cudart"))  # nvcc links it
 
     def _prepared_by_file(self, op: KernelOp) -> bool:
         prepare = implementation(self.program, op)[1].prepare

@@ -15,7 +15,7 @@ from dagc.base.errors import DagcError
 from dagc.emit.kernels import implementation
 from dagc.emit.render import Names, cxx_type, expression, is_float, mangle
 from dagc.ir.enums import ElementType, Mode, Place
-from dagc.ir.plan import MEASURED, CodeFeature, OpenTunable, feature_variable
+from dagc.ir.plan import MEASURED, VARIANT, CodeFeature, Opened, OpenTunable, feature_variable, variant_number
 from dagc.ir.program import (
     Action,
     Array,
@@ -59,12 +59,7 @@ class OpScratch:
     place: Place
     label: str
     prepared: bool  # filled once, and kept between runs
-    measured: bool  # its size depends on features
-
-    @property
-    def late(self) -> bool:
-        """Whether it is allocated after the features are known."""
-        return self.prepared or self.measured
+    late: bool  # allocated after the features are known and the variant is chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +78,7 @@ class Layout:
     def __init__(self, graph: Graph, open: Iterable[OpenTunable] = (), features: Iterable[CodeFeature] = ()) -> None:
         """`open` tunables are members too, since the program sets them when it runs, and computes `features` then."""
         self.graph, self.program = graph, graph.program
-        self.open = {t.decision: t for t in open}
+        self.opened = Opened(open)
         names = Names(_MEMBERS)
         self.arrays = {a.name: a for a in self.program.arrays}
         self.member = {s.name: names.new(s.name) for s in self.program.scalars}
@@ -91,15 +86,18 @@ class Layout:
         self.features = {f.name: names.new(f"feature_{i}") for i, f in enumerate(features)}
         self.reals = frozenset((*self.features, *(s.name for s in self.program.scalars if is_float(s.type))))
         self._value_names = {s.name for s in self.program.scalars}
-        self.tunable_member = {name: names.new(name) for name in self.open}
+        self.tunable_member = {name: names.new(name) for name in dict.fromkeys(t.decision for t in self.opened.every)}
         self._requests = {
             op.name: names.new(f"{mangle(op.name)}_requests")
             for op in graph.ops
             if op.action in (Action.WAIT_SEND, Action.WAIT_RECV, Action.WAIT_COLLECTIVE)
         }
         self._groups = {op.name: names.new(f"{mangle(op.name)}_group") for op in graph.ops if op.action is Action.GROUP}
-        self.scratch: dict[str, tuple[OpScratch, ...]] = {
-            op.name: tuple(self._scratch(op, names)) for op in self.program.ops if isinstance(op, KernelOp)
+        self._scratch = {
+            (one.name, one.variant): tuple(self._scratch_of(one, names))
+            for op in self.program.ops
+            if isinstance(op, KernelOp)
+            for one in self.opened.ops(self.program, op)
         }
         self.staging = {buffer.region: buffer for buffer in self._staging(names)}
 
@@ -118,6 +116,10 @@ class Layout:
         if name.startswith("hw.") and name[3:] in HARDWARE:
             return f"p.hardware.{name[3:]}"
         raise DagcError(f"`{name}` is not known when the program starts, so no code can be written for it yet")
+
+    def variant_is(self, op: KernelOp) -> str:
+        """C++ text: whether the op's variant is chosen, where it is open."""
+        return f"{self.variable(f'{op.base}.{VARIANT}')} == {variant_number(self.program, op)}"
 
     def text(self, expr: Sym) -> str:
         return expression(expr, self.variable, self.reals)
@@ -257,10 +259,15 @@ class Layout:
             member = names.new(f"{mangle(array)}_staging{suffix}")
             yield StagingBuffer(member, self.arrays[array].type, region, f"{region.text}: staging buffer")
 
-    def _scratch(self, op: KernelOp, names: Names) -> Iterable[OpScratch]:
+    def scratch(self, op: KernelOp) -> tuple[OpScratch, ...]:
+        """The scratch of the op's implementation."""
+        return self._scratch[op.name, op.variant]
+
+    def _scratch_of(self, op: KernelOp, names: Names) -> Iterable[OpScratch]:
         kernel, impl = implementation(self.program, op)
         env = self.formals(op)
-        variant = f" of variant `{impl.name}`" if impl.prepare is not None and impl.name != "default" else ""
+        several = impl.prepare is not None or self.opened.variants(op)
+        variant = f" of variant `{impl.name}`" if several and impl.name != "default" else ""
         for scratch in impl.scratch:
             dims = tuple(substitute(d, env) for d in scratch.dims if d is not None)
             if len(dims) != len(scratch.dims):
@@ -268,16 +275,17 @@ class Layout:
             place = Place.DEVICE if op.device is Device.GPU else Place.HOST
             member = names.new(f"{mangle(op.name)}_{scratch.name}")
             measured = any(name.startswith(MEASURED) for d in dims for name in free(d))
-            label = f"{op.name}: {scratch.name}{variant}"
-            yield OpScratch(member, scratch.type, dims, place, label, impl.prepare is not None, measured)
+            label, prepared = f"{op.name}: {scratch.name}{variant}", impl.prepare is not None
+            late = prepared or measured or bool(self.opened.variants(op))
+            yield OpScratch(member, scratch.type, dims, place, label, prepared, late)
 
     def formals(self, op: KernelOp) -> dict[str, Sym]:
         """Values of the names in a kernel's expressions for one op: arguments, tunables, `let`s, decisions."""
         kernel, impl = implementation(self.program, op)
         env: dict[str, Sym] = {d.name: Const(d.chosen) for d in self.program.decisions}
         for n, v in op.tunables:
-            decision = f"{op.base}.{n}"
-            env[n] = Var(decision) if decision in self.open else Const(v)
+            opened = self.opened.get(op, n)
+            env[n] = Var(opened.decision) if opened is not None else Const(v)
         for formal, arg in zip(kernel.formals, op.args, strict=True):
             if not isinstance(arg, Region):
                 env[formal.name] = arg
@@ -367,7 +375,7 @@ def writes(layout: Layout, op: GraphOp) -> tuple[WriteView, ...]:
     views = [_write(layout, a.region) for a in op.op.accesses if a.mode is not Mode.IN]
     views += [_write(layout, staged.region) for staged in op.copy_in]
     views += [_whole(f"p.{layout.staging[staged.region].member}") for staged in op.copy_out]
-    views += [_whole(f"p.{s.member}") for s in layout.scratch.get(op.op.name, ())]
+    views += [_whole(f"p.{s.member}") for one in layout.opened.ops(layout.program, op.op) for s in layout.scratch(one)]
     return tuple(dict.fromkeys(views))
 
 

@@ -12,7 +12,17 @@ from dagc.emit.layout import Layout, OpScratch, product, value_type
 from dagc.emit.render import Names, cxx_string, cxx_type, cxx_value, expression, mangle, render, tidy
 from dagc.ir import sym
 from dagc.ir.enums import Place, Role
-from dagc.ir.plan import FAR, Choice, Chooser, CodeFeature, feature_variable, needed_features
+from dagc.ir.plan import (
+    FAR,
+    VARIANT,
+    Choice,
+    Chooser,
+    CodeFeature,
+    feature_variable,
+    needed_features,
+    variant_number,
+    variants_of,
+)
 from dagc.ir.program import (
     Array,
     CollectiveKind,
@@ -82,12 +92,14 @@ class VerifyView:
 
 @dataclass(frozen=True, slots=True)
 class TunableView:
-    """A launch parameter set when the program runs; `name` is a C++ string."""
+    """A launch parameter, or a variant, set when the program runs; `name` is a C++ string. `below`: what its value is
+    less than, 0 where that is not limited."""
 
     member: str
     name: str
     default: str
     comment: str
+    below: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +187,7 @@ def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -
     preparations = tuple(_preparations(layout, steps))
     shapes = (a.shape for a in (*arrays, *scratch, *(a for p in preparations for a in p.arrays)))
     chosen = {name for c in (chooser.choices if chooser else ()) for f in c.features for name in sym.free(f)}
-    kernel_ops = (op for op in program.ops if isinstance(op, KernelOp))
-    chosen |= {f.name for op in kernel_ops for f in needed_features(program, op)}
+    chosen |= {f.name for op in _kernels(layout) for f in needed_features(program, op)}
     return ProgramView(
         hardware=any("p.hardware." in text for text in (*(c.args for c in checks), *shapes)),
         values=tuple(
@@ -194,13 +205,30 @@ def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -
         measured_checks=tuple(c for c in checks if _measured(c.args)),
         preparations=preparations,
         verifies=tuple(_verifies(layout)),
-        tunables=tuple(
-            TunableView(layout.tunable_member[name], cxx_string(name), cxx_value(t.default), f"tunable {name}")
-            for name, t in layout.open.items()
-        ),
+        tunables=tuple(_tunables(layout)),
         features=tuple(_feature(layout, steps.functions, one, one.name in chosen) for one in steps.functions.features),
         choices=tuple(_choice(layout, choice) for choice in (chooser.choices if chooser else ())),
     )
+
+
+def _tunables(layout: Layout) -> Iterator[TunableView]:
+    """Each decision once, also where several variants have a tunable of its name."""
+    ops = {op.base: op for op in layout.program.ops if isinstance(op, KernelOp)}
+    seen = {}
+    for t in layout.opened.every:
+        own = ops[t.op].variant == t.variant  # its default is the program's
+        if t.decision not in seen or own:
+            seen[t.decision] = t
+    for name, t in seen.items():
+        member, label = layout.tunable_member[name], cxx_string(name)
+        if t.name != VARIANT:
+            yield TunableView(member, label, cxx_value(t.default), f"tunable {name}")
+            continue
+        every = variants_of(layout.program, ops[t.op])
+        numbers = ", ".join(f"{variant_number(layout.program, one)}: {one.variant}" for one in every)
+        most = variant_number(layout.program, every[-1]) + 1
+        default = str(variant_number(layout.program, ops[t.op]))
+        yield TunableView(member, label, default, f"{name}, {numbers}", most)
 
 
 def _measured(text: str) -> bool:
@@ -260,10 +288,15 @@ def _array(layout: Layout, array: Array) -> ArrayView:
 
 
 def _scratch(layout: Layout) -> Iterator[ArrayView]:
+    for op in _kernels(layout):
+        yield from (_scratch_array(layout, s) for s in layout.scratch(op) if not s.late)
+
+
+def _kernels(layout: Layout) -> Iterator[KernelOp]:
+    """Every kernel op with each of its variants that are open."""
     for op in layout.program.ops:
-        for s in layout.scratch.get(op.name, ()):
-            if not s.late:
-                yield _scratch_array(layout, s)
+        if isinstance(op, KernelOp):
+            yield from layout.opened.ops(layout.program, op)
 
 
 def _scratch_array(layout: Layout, s: OpScratch) -> ArrayView:
@@ -281,15 +314,17 @@ def _scratch_array(layout: Layout, s: OpScratch) -> ArrayView:
 
 
 def _preparations(layout: Layout, steps: Steps) -> Iterator[PreparationView]:
-    for op in layout.program.ops:
-        late = [s for s in layout.scratch.get(op.name, ()) if s.late]
-        if not isinstance(op, KernelOp) or not late:
+    for op in _kernels(layout):
+        late = [s for s in layout.scratch(op) if s.late]
+        if not late:
             continue
         prepare = implementation(layout.program, op)[1].prepare
         work = steps.preparation(op, "p.stream[0]") if prepare is not None else ()
+        conditions = [layout.variant_is(op)] if layout.opened.variants(op) else []
+        conditions += [f"({layout.text(op.when)})"] if op.when is not None else []
         yield PreparationView(
             title=cxx_string(f"prepare of {titled_kernel(op)}"),
-            when="" if op.when is None else layout.text(op.when),
+            when=" && ".join(conditions),
             arrays=tuple(_scratch_array(layout, s) for s in late),
             steps=work,
             streamed=op.device is Device.GPU and bool(work),

@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -33,20 +33,50 @@ AXES = ("x", "y", "z")
 FAR = 4
 
 
+VARIANT = "variant"  # the name of the choice among implementations; no tunable is called like this
+
+
 @dataclass(frozen=True, slots=True)
 class OpenTunable:
-    """`op` is the base name of the ops that share it; `axis` the dimension of the block that it sets, "" if none."""
+    """`op` is the base name of the ops that share it; `axis` the dimension of the block that it sets, "" if none.
+
+    The variant of an op is one too, with the names of implementations as values. Where it is open, `variant` is the
+    implementation that a tunable belongs to; else "".
+    """
 
     op: str
     name: str
     default: Value
     values: tuple[Value, ...]
     axis: str
+    variant: str = ""
 
     @property
     def decision(self) -> str:
         """Its name for -D: `gemm.bx`."""
         return f"{self.op}.{self.name}"
+
+
+class Opened:
+    """What is open in a program, by op."""
+
+    def __init__(self, open: Iterable[OpenTunable] = ()) -> None:
+        self.every = tuple(open)
+        self._of = {(t.op, t.variant, t.name): t for t in self.every}
+
+    def variants(self, op: KernelOp) -> tuple[str, ...]:
+        """The implementations among which is chosen, none where the variant is not open."""
+        found = self._of.get((op.base, "", VARIANT))
+        return tuple(map(str, found.values)) if found is not None else ()
+
+    def get(self, op: KernelOp, name: str) -> OpenTunable | None:
+        """A tunable of the op under its variant, None where it is not open."""
+        return self._of.get((op.base, op.variant if self.variants(op) else "", name))
+
+    def ops(self, program: Program, op: KernelOp) -> tuple[KernelOp, ...]:
+        """The op with each variant that is open; the op alone where none is."""
+        variants = self.variants(op)
+        return tuple(one for one in variants_of(program, op) if one.variant in variants) if variants else (op,)
 
 
 MEASURED = "feature."  # what the program computes in C++ has this before its name, in expressions and in values
@@ -99,23 +129,17 @@ def kernel_of(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:
 
 
 def open_tunables(program: Program, ops: Iterable[str]) -> tuple[OpenTunable, ...]:
-    """The tunables of the named ops (base names), in the program's order, except those that `stays_fixed` names.
+    """The tunables of the named ops (base names), in the program's order, except those that `stays_fixed` names. The
+    variants of the ops are those of the program.
 
     Raises UsageError for an op that has none.
     """
     wanted = dict.fromkeys(ops)
-    declared = {d.name: d for d in program.decisions}
     out: dict[str, OpenTunable] = {}
     for op in program.ops:
-        if not isinstance(op, KernelOp) or op.base not in wanted:
-            continue
-        kernel, impl = kernel_of(program, op)
-        for name, value in op.tunables:
-            decision = declared.get(f"{op.base}.{name}")
-            if decision is None or not _opens(impl, name, decision):
-                continue
-            tunable = OpenTunable(op.base, name, value, decision.values, _axis(kernel, impl, name))
-            out.setdefault(tunable.decision, tunable)
+        if isinstance(op, KernelOp) and op.base in wanted:
+            for tunable in _open_of(program, op):
+                out.setdefault(tunable.decision, tunable)
     for base in wanted:
         if not any(t.op == base for t in out.values()):
             message = f"op `{base}` has nothing to tune: no `tune` of a CUDA kernel leaves two whole numbers"
@@ -123,10 +147,44 @@ def open_tunables(program: Program, ops: Iterable[str]) -> tuple[OpenTunable, ..
     return tuple(out.values())
 
 
+def open_variants(program: Program, op: KernelOp) -> tuple[OpenTunable, ...]:
+    """The variant of an op where a `select` of its kernel leaves it open, and for each implementation those of its
+    tunables that the same `select` names; none where it leaves no variant open."""
+    kernel = next(k for k in program.kernels if k.name == op.kernel)
+    names = next((s.names for s in kernel.selects if VARIANT in s.names), ())
+    if not op.others or not names:
+        return ()
+    variants = variants_of(program, op)
+    out = [OpenTunable(op.base, VARIANT, op.variant, tuple(v.variant for v in variants), "")]
+    for one in variants:
+        out += [replace(t, variant=one.variant) for t in _open_of(program, one) if t.name in names]
+    return tuple(out)
+
+
+def variants_of(program: Program, op: KernelOp) -> tuple[KernelOp, ...]:
+    """The op with each of its implementations, in the order of the text."""
+    every = (op, *(replace(op, variant=other.variant, tunables=other.tunables) for other in op.others))
+    return tuple(sorted(every, key=lambda one: variant_number(program, one)))
+
+
+def variant_number(program: Program, op: KernelOp) -> int:
+    """The place of the op's implementation among those of its kernel for the device, in the order of the text: its
+    number in the emitted program."""
+    kernel = next(k for k in program.kernels if k.name == op.kernel)
+    return [impl.name for impl in kernel.impls if impl.device is op.device].index(op.variant)
+
+
+def _open_of(program: Program, op: KernelOp) -> Iterator[OpenTunable]:
+    """The tunables that can stay open under the op's variant."""
+    kernel, impl = kernel_of(program, op)
+    for name, decision in _choices(program, op):
+        if _opens(impl, name, decision):
+            yield OpenTunable(op.base, name, dict(op.tunables)[name], decision.values, _axis(kernel, impl, name))
+
+
 def is_open(program: Program, op: KernelOp) -> bool:
     """Whether `open_tunables` returns any for this op."""
-    _, impl = kernel_of(program, op)
-    return any(_opens(impl, name, d) for name, d in _choices(program, op))
+    return any(True for _ in _open_of(program, op))
 
 
 def stays_fixed(program: Program, op: KernelOp) -> tuple[str, ...]:
@@ -138,7 +196,8 @@ def stays_fixed(program: Program, op: KernelOp) -> tuple[str, ...]:
 
 
 def _choices(program: Program, op: KernelOp) -> tuple[tuple[str, Decision], ...]:
-    declared = {d.name: d for d in program.decisions}
+    of_variant = next((other.choices for other in op.others if other.variant == op.variant), program.decisions)
+    declared = {d.name: d for d in of_variant}
     choices = ((name, declared.get(f"{op.base}.{name}")) for name, _ in op.tunables)
     return tuple((name, decision) for name, decision in choices if decision is not None)
 
@@ -259,8 +318,9 @@ class Plan:
     @property
     def computed(self) -> tuple[CodeFeature, ...]:
         """`features`, and then those that the sizes of scratch and `require`s depend on."""
-        ops = (op for op in self.program.ops if isinstance(op, KernelOp))
-        needed = (one for op in ops for one in needed_features(self.program, op))
+        program, opened = self.program, Opened(self.open)
+        ops = (one for op in program.ops if isinstance(op, KernelOp) for one in opened.ops(program, op))
+        needed = (one for op in ops for one in needed_features(program, op))
         return tuple({one.name: one for one in (*self.features, *needed)}.values())
 
     @property

@@ -231,8 +231,22 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherVariant:
+    """An implementation that an op may have instead of its own: the values of its tunables, and the decisions on them
+    (none on a tunable that the call pins)."""
+
+    variant: str
+    tunables: tuple[tuple[str, Value], ...]
+    choices: tuple[Decision, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class KernelOp(Spanned):
-    """`args` are in the order of the kernel's formals: a Region for an array formal, a Sym for a by-value one."""
+    """`args` are in the order of the kernel's formals: a Region for an array formal, a Sym for a by-value one.
+
+    `others`: the further implementations among which a `select variant` of the kernel chooses; none where there is no
+    such `select`, or the text or -D names the variant.
+    """
 
     name: str  # display name, indices resolved: `pack[x,lo]`
     base: str  # name without indices: decisions are per base name
@@ -244,6 +258,7 @@ class KernelOp(Spanned):
     accesses: tuple[Access, ...]
     stream: int | None = None  # pinned stream
     when: Sym | None = None
+    others: tuple[OtherVariant, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

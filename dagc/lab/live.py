@@ -171,7 +171,7 @@ class LiveMachine:
         program = SizedProgram(self._loadables[index].library, rows, issued, repeats)
 
         def named(settings: Settings) -> Values:
-            return [(f"{site.op}.{name}", value) for name, value in settings]
+            return [(f"{site.op}.{name}", int(value)) for name, value in settings]
 
         launches = Launches(self._service, program, op, self._settings(first), named, timing=timing, rtol=rtol)
         return lambda number: launches.measure(site.settings[number])
@@ -200,7 +200,7 @@ class LiveMachine:
         """The values of the open launch parameters of its library."""
         sites = self.domain.spaces[candidate.space].sites
         chosen = zip(sites, candidate.settings, strict=True)
-        return [(f"{site.op}.{name}", value) for site, number in chosen for name, value in site.settings[number]]
+        return [(f"{site.op}.{name}", int(value)) for site, number in chosen for name, value in site.settings[number]]
 
     def _limit(self, index: int) -> float:
         return max(self._watchdog, 100 * self._last.get(index, 0.0), 100 * self._seconds)

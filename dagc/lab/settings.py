@@ -10,6 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from dagc.choice.types import Settings
+from dagc.ir.plan import VARIANT
 from dagc.lab.candidate import LaunchSite
 from dagc.lab.strategies.model import Strategy
 from dagc.store.results import Outcome
@@ -32,8 +33,8 @@ class LaunchSettings:
     """Legal settings as a decision process, tunable by tunable. A candidate is one setting."""
 
     def __init__(self, settings: Sequence[Settings], prior: Sequence[float] = ()) -> None:
-        """`settings` have the same tunables in the same order, each setting once. `prior`: times predicted by a model,
-        in any unit; empty without a model."""
+        """`settings` have the same tunables in the same order (those of a variant), each setting once. `prior`: times
+        predicted by a model, in any unit; empty without a model."""
         self.settings, self.prior = tuple(settings), tuple(prior)
 
     def size(self) -> int:
@@ -53,7 +54,7 @@ class LaunchSettings:
 
     def near(self, candidate: Settings, random: Random) -> Settings:
         """A setting that differs in as few tunables as possible."""
-        differs = {s: sum(a != b for a, b in zip(s, candidate, strict=True)) for s in self.settings if s != candidate}
+        differs = {s: len({*s} ^ {*candidate}) for s in self.settings if s != candidate}
         least = min(differs.values(), default=0)
         return random.choice([s for s, d in differs.items() if d == least] or [candidate])
 
@@ -191,9 +192,16 @@ def timed_alone(site: LaunchSite, measure: Callable[[int], Outcome], number: int
 
 
 def steps(settings: Sequence[Settings]) -> Any:
-    """Whether each setting is at least each value of a tunable but the smallest. Shape (settings, steps)."""
+    """Whether each setting is at least each value of a tunable but the smallest, and whether it is of each variant.
+    Shape (settings, steps)."""
     import numpy as np
 
-    values = [sorted({s[i][1] for s in settings}) for i in range(len(settings[0]))] if settings else []
-    columns = [[s[i][1] >= value for s in settings] for i, of in enumerate(values) for value in of[1:]]
+    rows = [dict(s) for s in settings]
+    columns: list[list[bool]] = []
+    for name in dict.fromkeys(name for row in rows for name in row):
+        of: list[Any] = [row.get(name, -math.inf) for row in rows]  # a tunable that a variant lacks
+        if name == VARIANT:  # without an order
+            columns += [[v == value for v in of] for value in dict.fromkeys(of)]
+        else:
+            columns += [[v >= value for v in of] for value in sorted(set(of))[1:]]
     return np.array(columns, dtype=np.float32).reshape(-1, len(settings)).T

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn
 
-from dagc.base.errors import counted
+from dagc.base.errors import UsageError, counted
 from dagc.base.source import Span
 from dagc.cuda.text import names_read
 from dagc.ir import program as ir
@@ -57,6 +58,7 @@ def kernel_op(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -
     qualified = f"{base}.{device.value}" if item.kind is OpKind.ANY else base
     impl = _variant(frame, item, kernel, device, qualified)
     chosen = _tunables(frame, item, kernel, impl, pins, qualified)
+    others = () if item.kind is OpKind.ANY else tuple(_others(frame, kernel, impl, pins, base))
     args = _arguments(frame, kernel, positional, device, chosen)
     accesses = _accesses(out, frame, name, args)
     fixed = item.call.callee.trailers
@@ -73,6 +75,7 @@ def kernel_op(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -
         accesses,
         stream,
         frame.condition,
+        others,
         span=item.span,
     )
 
@@ -156,12 +159,50 @@ def _tunables(
         else:
             candidates.append(_open(ctx, f"{base}.{tunable.name}", tunable))
     names = tuple(t.name for t in tunables)
-    values = _first_legal(ctx, item, kernel, impl, names, candidates)
+    values = _first_legal(ctx, kernel, impl, names, candidates)
+    if values is None:
+        _no_legal(ctx, item, kernel, impl, names, candidates)
     for tunable in tunables:
         name = f"{base}.{tunable.name}"
         if tunable.name not in pins and name not in ctx.choices:
             ctx.choose(name, tunable.values, tunable.span, default=values[tunable.name])
     return values
+
+
+def _others(
+    frame: Frame, kernel: ir.Kernel, own: ir.Impl, pins: Mapping[str, ast.Named], base: str
+) -> Iterator[ir.OtherVariant]:
+    """The other implementations that a `select` may choose when the program runs, with the first legal values of their
+    tunables. One for which -D, pins and `require`s leave no value is not among them."""
+    choice = frame.ctx.choices.get(f"{base}.variant")
+    if choice is None or choice.fixed or not any("variant" in s.names for s in kernel.selects):
+        return
+    for impl in kernel.impls:
+        if impl.device is own.device and impl is not own:
+            with suppress(UsageError):  # -D of a value that only others have
+                other = _other(frame, kernel, impl, pins, base)
+                if other is not None:
+                    yield other
+
+
+def _other(
+    frame: Frame, kernel: ir.Kernel, impl: ir.Impl, pins: Mapping[str, ast.Named], base: str
+) -> ir.OtherVariant | None:
+    ctx, tunables = frame.ctx, (*kernel.tunables, *impl.tunables)
+    names = {t.name: f"{base}.{t.name}" for t in tunables}
+    candidates = [
+        (_pinned(frame, t, pins[t.name]),) if t.name in pins else _open(ctx, names[t.name], t) for t in tunables
+    ]
+    values = _first_legal(ctx, kernel, impl, tuple(names), candidates)
+    if values is None:
+        return None
+    ctx.defined |= set(names.values()) & set(ctx.defines)
+    choices = (
+        ir.Decision(names[t.name], of, values[t.name], False, span=t.span)
+        for t, of in zip(tunables, candidates, strict=True)
+        if t.name not in pins
+    )
+    return ir.OtherVariant(impl.name, tuple(values.items()), tuple(choices))
 
 
 def _open(ctx: Context, name: str, tunable: ir.Tunable) -> tuple[ir.Value, ...]:
@@ -183,29 +224,34 @@ def _pinned(frame: Frame, tunable: ir.Tunable, pin: ast.Named) -> ir.Value:
 
 def _first_legal(
     ctx: Context,
-    item: ast.Op,
     kernel: ir.Kernel,
     impl: ir.Impl,
     names: tuple[str, ...],
     candidates: list[tuple[ir.Value, ...]],
-) -> dict[str, ir.Value]:
-    """The first combination that violates no `require` and gives blocks that a GPU accepts."""
+) -> dict[str, ir.Value] | None:
+    """The first combination that violates no `require` and gives blocks that a GPU accepts, None if there is none."""
     key = (kernel.name, impl.name, tuple(candidates))
     if key not in ctx.legal:
         requires = [condition(c, _holds) for c in (*kernel.requires, *impl.requires) if _decidable(c, names)]
         of = dict(zip(names, candidates, strict=True))
         legal = ctx.trials.first(of, [*requires, *_block_fits(impl)])
         if legal is None:
-            _no_legal(ctx, item, kernel, impl, of, requires)
+            return None
         ctx.legal[key] = legal
     return ctx.legal[key]
 
 
 def _no_legal(
-    ctx: Context, item: ast.Op, kernel: ir.Kernel, impl: ir.Impl, of: Mapping[str, tuple[ir.Value, ...]],
-    requires: list[Condition],
-) -> NoReturn:  # fmt: skip
+    ctx: Context,
+    item: ast.Op,
+    kernel: ir.Kernel,
+    impl: ir.Impl,
+    names: tuple[str, ...],
+    candidates: list[tuple[ir.Value, ...]],
+) -> NoReturn:
     """Report which choices have no legal combination, and the reason."""
+    of = dict(zip(names, candidates, strict=True))
+    requires = [condition(c, _holds) for c in (*kernel.requires, *impl.requires) if _decidable(c, names)]
     cut = ctx.trials.cut
     blocks = not cut and ctx.trials.first(of, requires) is not None
     every = [f"`{show(c)}`" for c in (*kernel.requires, *impl.requires) if _decidable(c, tuple(of))]

@@ -617,4 +617,4 @@ def select(ev: Evaluator, item: ast.Select, owner: str, names: set[str]) -> ir.S
 def _used(item: ast.Select, owner: str) -> bool:
     if owner == "":
         return item.method in _IN_PROGRAM
-    return owner != "dag" and item.method in _IN_KERNEL and not {"variant", "device"} & set(item.names)
+    return owner != "dag" and item.method in _IN_KERNEL and "device" not in item.names

@@ -88,7 +88,7 @@ def compile_traversal(
             binary = build_library(directory, plan, library) if build else None
     name = library.name if library is not None else ""
     return Compiled(
-        directory, plan, None, chosen.reason, files, binary, None, left_out(plan) if not name else "", library=name
+        directory, plan, None, chosen.reason, files, binary, None, left_out(plan) if not name else (), library=name
     )
 
 
@@ -101,12 +101,12 @@ def proved_plan(graph: Graph, traversal: Traversal, chosen: TargetChoice, prune_
     return Plan(*unroll(graph, kept), chosen.target, chosen.arch, period=period)
 
 
-def left_out(plan: Plan) -> str:
+def left_out(plan: Plan) -> tuple[str, ...]:
     """What could not be written for a target, and why."""
     from dagc.emit import why_no_driver  # loads jinja2
 
     reason = why_no_driver(plan) if plan.target is Target.CUDA else ""
-    return f"driver.py: {reason}" if reason else ""
+    return (f"driver.py: {reason}",) if reason else ()
 
 
 def write_sources(plan: Plan, directory: Path, force: bool, library: Library | None = None) -> tuple[str, ...]:

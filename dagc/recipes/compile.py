@@ -85,7 +85,8 @@ def compile(
         return plans.run(how) if run else plans.compiled
 
     def compile_here() -> Compiled:
-        folded = read(path, defines, folds=not unroll).graph()  # text -> AST -> Program -> Graph
+        text, without = read(path, defines, folds=not unroll).on(chosen.target)  # text -> AST
+        folded = text.graph()  # -> Program -> Graph
         with display.phase("finding the traversal"):
             graph, picked, number = wanted_traversal(folded, traversal)  # Graph -> Traversal
         directory = Path(out) if out is not None else Path("dagc-out") / graph.program.name
@@ -96,7 +97,7 @@ def compile(
             open=launched.open, chooser=launched.chooser, features=launched.features,
             arrays=how.arrays if run else None, display=display,
         )  # fmt: skip
-        return replace(compiled, number=number)
+        return replace(compiled, number=number, left_out=(*without, *compiled.left_out))
 
     if rank is not None:
         return _run_as_rank(compile_here, how)

@@ -40,7 +40,7 @@ class Compiled:
     files: tuple[str, ...]
     binary: Path | None
     result: BenchResult | None
-    left_out: str = ""  # a file that was not written, and why: "driver.py: ..."
+    left_out: tuple[str, ...] = ()  # implementations and files that are not there, and why: "driver.py: ..."
     launcher: Launcher | None = None
     far: tuple[str, ...] = ()  # warnings about sizes known when compiling
     library: str = ""  # the name of the library that `binary` is, "" for a program
@@ -62,8 +62,7 @@ class Compiled:
             *self._what(),
             f"wrote      {self.directory}/: {', '.join(self.files)}",
         ]
-        if self.left_out:
-            out.append(f"left out   {self.left_out}")
+        out += [f"left out   {what}" for what in self.left_out]
         if self.binary is not None:
             out.append(f"built      {self.binary}")
         if self.library:

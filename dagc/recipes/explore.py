@@ -248,6 +248,7 @@ def _ready(text: ProgramText, out: str | Path | None, options: ExploreOptions, l
     from dagc.store.records import check_resumable, is_fresh  # loads msgspec, sqlite3
 
     chosen = choose_target(options.target, options.arch)
+    text, missing = text.on(chosen.target)
     program = text.program()
     output = Path(out) if out is not None else Path("dagc-out") / f"{program.name}.db"
     fresh = is_fresh(output, options.resume)
@@ -255,6 +256,7 @@ def _ready(text: ProgramText, out: str | Path | None, options: ExploreOptions, l
     earlier = None if fresh else check_resumable(output, program_record(program), options.ranks)
     options = with_defaults(options, earlier)
     program, configurations, notes = configured(text, options, chosen.target is Target.CUDA)
+    notes += [f"without {what}" for what in missing]
     if earlier is not None:
         earlier.check_folded(is_folded(configurations), str(output))
     elif options.resume:

@@ -86,7 +86,7 @@ def compile_plans(
                 "plans cannot be compiled by a rank of a running program", "start dagc alone: -n RANKS starts the ranks"
             )
         )
-    text = read(path, defines)
+    text, without = read(path, defines).on(chosen.target)
     program = text.program()
     check_tuned(tuned, program, chosen.gpu_arch)
     stored = _program_chooser(tuned, program)
@@ -107,7 +107,16 @@ def compile_plans(
     binary = _build(plans, directory, display) if build else None
     far = far_parameters(program, (cell for cell in tuned.cells if cell.op == PROGRAM))
     compiled = Compiled(
-        directory, first, None, chosen.reason, files, binary, None, left_out(first), Launcher(labels, why), far
+        directory,
+        first,
+        None,
+        chosen.reason,
+        files,
+        binary,
+        None,
+        (*without, *left_out(first)),
+        Launcher(labels, why),
+        far,
     )
     return Chosen(compiled, chooser, labels)
 

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 from dagc.base.errors import Diagnostic, Severity, UsageError, rendered
 from dagc.base.source import Source
 from dagc.editor.analysis import analysis_of
+from dagc.ir.plan import Target
 from dagc.ir.traversal import traversal_text
 from dagc.lang.lower import Parsed, lower, parse_with_includes
+from dagc.lang.targets import without_cuda
 from dagc.passes import build_graph
 from dagc.passes.loops import fold
 from dagc.report.display import SILENT, Display
@@ -47,6 +49,13 @@ class ProgramText:
     def with_defines(self, defines: Mapping[str, Any]) -> ProgramText:
         """The same text with other values for -D."""
         return replace(self, defines=dict(defines))
+
+    def on(self, target: Target) -> tuple[ProgramText, tuple[str, ...]]:
+        """The text as the target has it, and a note for each implementation that it leaves out."""
+        if target is Target.CUDA:
+            return self, ()
+        parsed, notes = without_cuda(self.parsed)
+        return replace(self, parsed=parsed), notes
 
     def program(self, choices: Mapping[str, Any] | None = None) -> Program:
         """With `choices` in addition to -D. Raises ProgramError with all findings."""

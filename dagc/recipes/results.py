@@ -18,6 +18,7 @@ from dagc.base.resources import __version__
 from dagc.base.source import Source
 from dagc.base.statistics import interval
 from dagc.build.target import choose_target
+from dagc.ir.plan import Target
 from dagc.ir.program import ExchangeOp
 from dagc.ir.sym import Const
 from dagc.ir.traversal import parse_traversal
@@ -123,7 +124,9 @@ class Loaded:
         texts = dict(program.sources)
         source = Source(program.path, texts[program.path])
         parsed = parse_with_includes(source, texts)
-        return ProgramText(Path(program.path), parsed, dict(program.params), self.results.folded)
+        text = ProgramText(Path(program.path), parsed, dict(program.params), self.results.folded)
+        host = any(run.machine.target == Target.HOST.value for run in self.results.runs)
+        return text.on(Target.HOST)[0] if host else text
 
     @cached_property
     def _structural(self) -> frozenset[str]:

@@ -148,7 +148,7 @@ def tune_task(
 
 
 def _fixed(task: TuningTask) -> list[str]:
-    ops = {u.op: op_of(task.graph, u) for u in task.units}
+    ops = {u.op: op_of(task.graph, u) for u in task.units if not u.variants}  # whose `select` says what is open
     return [
         f"{name}: {tunable} = {dict(op.tunables)[tunable]} stays, since it cannot stay open until the program runs"
         for name, op in ops.items()
@@ -179,7 +179,7 @@ def _wanted(
                 ranked = [chooser.settings[i] for i in chooser.ranked(at.values)]
                 few = ranked[: worth_measuring(top, len(fits))]
                 fits = tuple(dict.fromkeys(s for s in (*few, unit.default) if s in fits))
-            elif asked[unit.op].method in strategies:
+            elif asked[unit.op].method in strategies and not unit.variants:
                 budget = min(len(fits), options.top + 1, max(0, left))  # as many as of a ranking, and the default
                 left -= budget
                 if budget:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError
 from dagc.choice.feature import asked_features, offered, values_of
-from dagc.choice.legal import bindings, op_of, unit_in
+from dagc.choice.legal import bindings, op_of, op_under, unit_in
 from dagc.choice.selector import FEWEST
+from dagc.choice.types import variant_of
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.ir import sym
 from dagc.ir.enums import ElementType
-from dagc.ir.plan import kernel_of
+from dagc.ir.plan import VARIANT, kernel_of
 from dagc.ir.program import Region
 from dagc.recipes.tune_prepare import Prepared, TuningTask, only
 from dagc.recipes.tune_results import Measurements, best_cell
@@ -50,11 +51,15 @@ class LearnedSelector:
     left_out: Mapping[Point, float] = field(default_factory=dict)
 
 
+EVERY = "exhaustive"
+
+
 def asked_of(task: TuningTask, method: str, runs: bool) -> dict[str, Asked]:
     """The method of each unit: `method`, or where it is "" that of the kernel's `select`, else `volume`.
 
-    `rational` in a program is answered by the model of data volumes. Raises UsageError where a method was given that
-    measures and nothing can run; one that only the program asks for is replaced by the model.
+    `rational` in a program is answered by the model of data volumes. A model ranks settings of one kernel, so where the
+    variant is open all are measured instead. Raises UsageError where a method was given that measures and nothing can
+    run; one that only the program asks for is replaced by the model, without which the default stays.
     """
     from dagc.choice.models import MODELS  # loads numpy, sympy
 
@@ -62,6 +67,8 @@ def asked_of(task: TuningTask, method: str, runs: bool) -> dict[str, Asked]:
     for unit in task.units:
         wanted, data = select_of(task.graph, unit)
         chosen, note = method or wanted, ""
+        if unit.variants and chosen in MODELS and runs:
+            chosen, note = EVERY, f"no model compares variants: all are measured, as with --method {EVERY}"
         if chosen not in MODELS and not runs:
             if method:
                 raise UsageError(
@@ -79,7 +86,7 @@ def select_of(graph: Graph, unit: Unit) -> tuple[str, tuple[str, ...]]:
 
     program = graph.program
     kernel = next(k for k in program.kernels if k.name == unit.kernel)
-    tunables = {t.name for t in unit.tunables}
+    tunables = {VARIANT} if unit.variants else {t.name for t in unit.tunables}
     for item in kernel.selects:
         if not tunables & set(item.names) or item.method not in ("rational", *LEARNED):
             continue
@@ -173,14 +180,16 @@ def _measured(ready: Prepared, unit: Unit, cells: Mapping[Any, Cell]) -> dict[Po
 
 
 def _features(ready: Prepared, unit: Unit, points: Sequence[Point]) -> tuple[str, ...]:
-    """The whole scalars that the kernel's arguments and grid depend on, and the parameters that are constants of the
+    """The whole scalars that the kernel's arguments and grids depend on, and the parameters that are constants of the
     program; those that differ between the sizes."""
     program, op = ready.task.program, op_of(ready.task.graph, unit)
-    _, impl = kernel_of(program, op)
-    env = bindings(program, op, unit.default)
-    grid = impl.launch.grid if impl.launch is not None else ()
     used = {n for argument in op.args if not isinstance(argument, Region) for n in sym.free(argument)}
-    used |= {n for size in grid for n in sym.free(sym.substitute(size, env))}
+    for settings in {variant_of(s): s for s in ready.task.settings[unit.op]}.values():
+        one = op_under(program, op, settings)
+        _, impl = kernel_of(program, one)
+        env = bindings(program, one, settings)
+        grid = impl.launch.grid if impl.launch is not None else ()
+        used |= {n for size in grid for n in sym.free(sym.substitute(size, env))}
 
     def differs(name: str) -> bool:
         values = {ready.at[p].values.get(name) for p in points}

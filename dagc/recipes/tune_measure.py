@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from dagc.base.errors import DagcError, RunFailed
-from dagc.choice.legal import unit_in
+from dagc.choice.legal import op_of, op_under, unit_in
 from dagc.choice.types import Cell
 from dagc.ir.enums import Opcode
-from dagc.ir.plan import MEASURED
+from dagc.ir.plan import MEASURED, VARIANT, variant_number
 from dagc.lab.engine import Options, PriorResult, explore
-from dagc.lab.launches import Launches, SizedProgram, Timing, verify
+from dagc.lab.launches import Launches, SizedProgram, Timing, Values, verify
 from dagc.lab.settings import LaunchSettings
 from dagc.lab.strategy import find
 from dagc.measure.link import WorkerLink
@@ -29,6 +29,7 @@ from dagc.space import Space
 
 if TYPE_CHECKING:
     from dagc.choice.types import Point, Settings, Unit
+    from dagc.ir.program import Graph
     from dagc.ir.sym import Number
     from dagc.store.results import Outcome
 
@@ -154,7 +155,10 @@ class _Run:
 
     def values(self) -> list[tuple[str, int]]:
         """Every open launch parameter."""
-        return [pair for op, unit in self.units.items() for pair in decisions(unit, self.base[op])]
+        return [pair for op, unit in self.units.items() for pair in self.decisions(unit, self.base[op])]
+
+    def decisions(self, unit: Unit, settings: Settings) -> Values:
+        return decisions(self.task.graph, unit, settings)
 
     # ---- whole programs, against the references -------------------------------------------
 
@@ -196,7 +200,8 @@ class _Run:
                     return
                 began = time.perf_counter()
                 try:
-                    failure = verify(self.service, self.program(point), self.values(), decisions(self.units[op], one))
+                    values = self.decisions(self.units[op], one)
+                    failure = verify(self.service, self.program(point), self.values(), values)
                 except RunFailed as error:
                     raise _not_here(point, error.message) from None
                 yield CheckedSettings(op, one, failure, time.perf_counter() - began)
@@ -236,7 +241,7 @@ class _Run:
             return ""
         machine = Launches(
             self.service, self.program(item.point), unit_in(self.task.graph_at(item.point), unit).index,
-            self.values(), lambda settings: decisions(unit, settings), timing=self.timing, rtol=RESULTS_AGREE,
+            self.values(), lambda settings: self.decisions(unit, settings), timing=self.timing, rtol=RESULTS_AGREE,
         )  # fmt: skip
         failure = machine.place()
         if failure:
@@ -302,9 +307,11 @@ class CellStore:
         self._keep(Cell(self._op, self._point, settings, times, failure, time.perf_counter() - self._began))
 
 
-def decisions(unit: Unit, settings: Settings) -> tuple[tuple[str, int], ...]:
-    """Settings of a unit, named as the program names its open launch parameters."""
-    return tuple((f"{unit.op}.{name}", value) for name, value in settings)
+def decisions(graph: Graph, unit: Unit, settings: Settings) -> Values:
+    """Settings of a unit as the program's runner takes them: named as there, the variant by its number."""
+    program, op = graph.program, op_of(graph, unit_in(graph, unit))
+    number = variant_number(program, op_under(program, op, settings))
+    return tuple((f"{unit.op}.{name}", number if name == VARIANT else int(value)) for name, value in settings)
 
 
 def sized_program(ready: Prepared, point: Point) -> SizedProgram:
@@ -381,7 +388,7 @@ def _counted(ready: Prepared, wanted: Sequence[Wanted]) -> Iterator[Sample]:
     """All at the end: the profiler writes when what it watches has ended."""
     task = ready.task
     units = {u.op: u for u in task.units}
-    base = [pair for u in task.units for pair in decisions(u, u.default)]
+    base = [pair for u in task.units for pair in decisions(task.graph, u, u.default)]
     keys: list[Wanted] = []
     failures: list[str] = []
     with profiled() as profiler:
@@ -392,7 +399,7 @@ def _counted(ready: Prepared, wanted: Sequence[Wanted]) -> Iterator[Sample]:
                     unit = units[item.op]
                     launches = Launches(
                         service, program, unit_in(task.graph_at(point), unit).index, base,
-                        partial(decisions, unit), timing=Timing(), rtol=0.0,
+                        partial(decisions, task.graph, unit), timing=Timing(), rtol=0.0,
                     )  # fmt: skip
                     for settings in item.settings:
                         if settings in ready.at[point].fits[item.op]:

@@ -21,6 +21,7 @@ from dagc.choice.sizes import parse_size, parse_sizes
 from dagc.choice.types import Point
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.emit.kernels import Functions
+from dagc.ir.plan import VARIANT
 from dagc.ir.sym import evaluate
 from dagc.passes import build_graph
 from dagc.recipes.artifacts import build_artifact, compile_traversal
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
     from dagc.choice.types import Settings, Unit
     from dagc.ir.plan import CodeFeature, OpenTunable
-    from dagc.ir.program import Graph, Program
+    from dagc.ir.program import Graph, Program, Value
     from dagc.ir.sym import Number
     from dagc.recipes.compiled import Compiled
 
@@ -139,43 +140,52 @@ def build_what_compiles(task: TuningTask, folder: Path) -> tuple[Path, TuningTas
 
 
 def _without_what_fails(task: TuningTask, folder: Path, error: BuildFailed) -> tuple[TuningTask, list[str]]:
-    """Each value beside the default, the other constants at theirs. Raises `error` where that finds no culprit."""
+    """Each value beside the default, the other constants at theirs; of a variant's tunables those of the variants that
+    compile. Raises `error` where that finds no culprit."""
     failures: list[str] = []
     units = task.units
     for u, unit in enumerate(task.units):
-        for t, tunable in enumerate(unit.tunables):
+        for tunable in unit.tunables:  # the variant is the first
+            if tunable.variant and tunable.variant not in units[u].variants:
+                continue
             good = []
             for value in tunable.values if not tunable.axis else ():
-                one = tuple(_at_default(x) for x in task.units)
-                one = _with_values(one, u, t, tuple(dict.fromkeys((tunable.default, value))))
+                one = tuple(_at_default(x, tunable) for x in task.units)
+                one = _with_values(one, u, tunable, tuple(dict.fromkeys((tunable.default, value))))
                 try:
-                    build(replace(task, units=one), folder / f"{unit.op}-{tunable.name}-{value}")
+                    build(replace(task, units=one), folder / f"{unit.op}-{tunable.variant}-{tunable.name}-{value}")
                     good.append(value)
                 except BuildFailed as refused:
                     if value == tunable.default:
                         raise error from None
-                    failures.append(f"{unit.op} {tunable.name}={value}: does not compile: {_reason(refused)}")
+                    what = f"{tunable.variant} {tunable.name}".strip()
+                    failures.append(f"{unit.op} {what}={value}: does not compile: {_reason(refused)}")
             if not tunable.axis and len(good) < len(tunable.values):
-                units = _with_values(units, u, t, tuple(good))
+                units = _with_values(units, u, tunable, tuple(good))
     if not failures:
         raise error
-    settings = {
-        x.op: tuple(
-            s for s in task.settings[x.op] if all(v in y.values for y, (_, v) in zip(x.tunables, s, strict=True))
-        )
-        for x in units
-    }
+    settings = {x.op: tuple(s for s in task.settings[x.op] if s in set(x.every)) for x in units}
     return replace(task, units=units, settings=settings), failures
 
 
-def _at_default(unit: Unit) -> Unit:
-    return replace(unit, tunables=tuple(t if t.axis else replace(t, values=(t.default,)) for t in unit.tunables))
+def _at_default(unit: Unit, beside: OpenTunable) -> Unit:
+    """The unit with the defaults of what is a constant of its kernel; of the variants the one that `beside` is of."""
+
+    def values(t: OpenTunable) -> tuple[Value, ...]:
+        if t.axis:
+            return t.values
+        also = (beside.variant,) if (t.op, t.name) == (beside.op, VARIANT) and beside.variant else ()
+        return tuple(dict.fromkeys((t.default, *also)))
+
+    return replace(unit, tunables=tuple(replace(t, values=values(t)) for t in unit.tunables))
 
 
-def _with_values(units: tuple[Unit, ...], unit: int, tunable: int, values: tuple[Any, ...]) -> tuple[Unit, ...]:
-    changed = list(units[unit].tunables)
-    changed[tunable] = replace(changed[tunable], values=values)
-    return (*units[:unit], replace(units[unit], tunables=tuple(changed)), *units[unit + 1 :])
+def _with_values(
+    units: tuple[Unit, ...], unit: int, tunable: OpenTunable, values: tuple[Value, ...]
+) -> tuple[Unit, ...]:
+    key = tunable.variant, tunable.name
+    changed = tuple(replace(t, values=values) if (t.variant, t.name) == key else t for t in units[unit].tunables)
+    return (*units[:unit], replace(units[unit], tunables=changed), *units[unit + 1 :])
 
 
 def _reason(error: BuildFailed) -> str:
@@ -197,7 +207,8 @@ class TuningTask:
     reference. `ranks` run the program together. `data`: arrays of its one size that are there already, with references.
     `device_pointers`: the user vouches that this MPI takes them. `graphs` are those of sizes at which the program is
     another one than at its defaults, since parameters in it are constants: `constants` names these. `features`:
-    what the `select` of each op asks for. `earlier`: those of the points at which nothing more is measured.
+    what the `select` of each op asks for. `earlier`: those of the points at which nothing more is measured. `without`:
+    what the target leaves out, and why.
     """
 
     text: ProgramText
@@ -215,6 +226,7 @@ class TuningTask:
     constants: tuple[str, ...] = ()
     features: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     earlier: tuple[Point, ...] = ()
+    without: tuple[str, ...] = ()
 
     @property
     def program(self) -> Program:
@@ -282,8 +294,9 @@ def tuning_task(
     Raises ProgramError and UsageError.
     """
     chosen = choose_target(target, arch)
+    text, without = text.on(chosen.target)
     graph = text.graph()
-    tuned_units = units(graph, kernels)
+    tuned_units = units(graph, kernels, variants=True)
     points = points_of(graph.program, sizes, inputs)
     check = _check_point(graph.program, points, check_at)
     graphs = _graphs(text, graph, tuple(dict.fromkeys((check, *points))))
@@ -295,6 +308,7 @@ def tuning_task(
     return TuningTask(
         text, chosen, graph, tuned_units, (*points, *before), settings, check, seed, ranks, graphs=graphs,
         earlier=before, constants=tuple(sorted({n for p in points for n, _ in p.params})) if graphs else (),
+        without=without,
     )  # fmt: skip
 
 
@@ -427,9 +441,8 @@ def prepare(task: TuningTask, folder: Path, jobs: int | None = None) -> Prepared
         libraries, here, failures = build_programs(here, folder, pool.map)
     if failures:
         at = [only(a, here.settings) for a in at]
-    out = Prepared(
-        here, libraries[here.check_at], {a.point: a for a in at}, [*notes, *_compiled_apart(here)], failures, libraries
-    )  # fmt: skip
+    notes = [*(f"without {what}" for what in task.without), *notes, *_compiled_apart(here)]
+    out = Prepared(here, libraries[here.check_at], {a.point: a for a in at}, notes, failures, libraries)
     for a in at:
         for unit in here.units:
             if not a.fits[unit.op]:

@@ -89,6 +89,7 @@ def program_task(text: ProgramText, options: TuneOptions) -> ProgramTask:
     Raises ProgramError and UsageError.
     """
     chosen = choose_target(options.target, options.arch)
+    text, _ = text.on(chosen.target)
     plain = _single(options.defines)
     plain_text = text.with_defines(plain)
     program = plain_text.program()

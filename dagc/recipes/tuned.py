@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,9 +11,9 @@ from dagc.base.errors import UsageError
 from dagc.build import target
 from dagc.choice.extent import far_parameters
 from dagc.choice.feature import offered
-from dagc.choice.legal import legal_settings, op_of, units
+from dagc.choice.legal import legal_settings, op_of, unit_of, units
 from dagc.choice.types import settings_text
-from dagc.ir.plan import is_open, open_tunables
+from dagc.ir.plan import VARIANT, is_open, open_variants
 from dagc.ir.program import KernelOp
 from dagc.perf.hardware import load_hardware
 from dagc.recipes.options import METHODS
@@ -36,20 +36,28 @@ def choosers_of(graph: Graph, tuned: Tuned, arch: str | None = None) -> tuple[An
     check_tuned(tuned, graph.program, arch)
     check_compiled(tuned.path, tuned, graph.program)
     stored = tuned.kernel_choosers
-    ops = tuple(stored)
-    if not ops:
+    if not stored:
         raise UsageError(
             f"{tuned.path}: chooses among whole programs, not launch settings of kernels",
             "use it with `dagc compile --launch`; tune kernels with `dagc tune --kernel`",
         )
-    _check_open(graph, ops, tuned.path)
-    return tuple(_chooser_of(graph, unit, stored[unit.op], tuned.path) for unit in units(graph, ops))
+    _check_open(graph, stored, tuned.path)
+    every = sorted((unit_of(graph, op, chooser.variants) for op, chooser in stored.items()), key=lambda u: u.index)
+    return tuple(_chooser_of(graph, unit, stored[unit.op], tuned.path) for unit in every)
 
 
-def _check_open(graph: Graph, ops: tuple[str, ...], path: str | Path) -> None:
-    found = {o.op.base for o in graph.ops if isinstance(o.op, KernelOp) and is_open(graph.program, o.op)}
-    for op in ops:
-        if op not in found:
+def _check_open(graph: Graph, stored: Mapping[str, KernelChooser], path: str | Path) -> None:
+    """Raises UsageError for an op of which nothing is open, or not its variant, which the file chooses."""
+    ops = [o.op for o in graph.ops if isinstance(o.op, KernelOp)]
+    found = {op.base for op in ops if is_open(graph.program, op)}
+    variants = {op.base for op in ops if open_variants(graph.program, op)}
+    for op, chooser in stored.items():
+        if chooser.variants and op not in variants:
+            raise UsageError(
+                f"{path}: chooses the variant of op `{op}`, which is not open",
+                f"drop -D {op}.{VARIANT}=..., or compile without --launch",
+            )
+        if not chooser.variants and op not in found:
             raise UsageError(
                 f"{path}: chooses for op `{op}`, of which nothing is open", f"drop -D {op}.NAME=..., or tune again"
             )
@@ -62,9 +70,9 @@ def _chooser_of(graph: Graph, unit: Unit, stored: KernelChooser, path: str | Pat
     if stored.method not in METHODS:
         raise UsageError(f"{path}: made by a newer dagc (method {stored.method})", "update dagc, or tune again")
     _check_names(graph, unit, stored, path)
-    values = {t.name: t.values for t in unit.tunables}
+    legal = set(unit.every)
     for setting in stored.settings:
-        if [n for n, _ in setting] != list(values) or any(v not in values[n] for n, v in setting):
+        if setting not in legal:
             raise UsageError(
                 f"{path}: `{unit.op}` was tuned with {settings_text(setting)}, which is not among its choices",
                 f"drop -D {unit.op}.NAME=..., or tune again into another file",
@@ -145,10 +153,8 @@ def launch_of(graph: Graph, tuned: Tuned, arch: str | None) -> Launched:
 
     choosers = choosers_of(graph, tuned, arch)
     # Only what a chooser may answer is compiled: a value that did not compile when it was tuned is none of it.
-    answers = {(c.op, name): {dict(s)[name] for s in c.settings} for c in choosers for name, _ in c.settings[0]}
     opened = tuple(
-        replace(t, values=tuple(v for v in t.values if v in answers[t.op, t.name]))
-        for t in open_tunables(graph.program, [c.op for c in choosers])
+        t for c in choosers for t in unit_of(graph, c.op, bool(c.site.variants)).restricted(c.settings).tunables
     )
     cells = [cell for cell in tuned.cells if any(cell.op == c.op for c in choosers)]
     features = dict.fromkeys(code for c in choosers for feature in c.features for code in feature.code)

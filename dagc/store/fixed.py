@@ -78,7 +78,7 @@ def check_compiled(path: str | Path, tuned: Tuned, program: Program) -> None:
     types = {p.name for p in program.params if isinstance(p.value, ElementType)}
     whole = tuned.program_chooser
     chosen = {*SEARCHED, *(whole.names if whole is not None else ())}
-    variants = {f"{op}.variant" for op in tuned.choosers}
+    variants = {f"{op}.variant" for op, chooser in tuned.kernel_choosers.items() if not chooser.variants}
 
     def seen(fixed: Mapping[str, Any]) -> dict[str, Any]:
         return {

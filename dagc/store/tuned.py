@@ -19,8 +19,9 @@ from dagc.base.errors import UsageError
 from dagc.choice.methods import from_json
 from dagc.choice.nodes import Name as FeatureName
 from dagc.choice.selector import Selector
-from dagc.choice.types import PROGRAM, Cell, Point, Settings
+from dagc.choice.types import PROGRAM, Cell, Point, Settings, variant_of
 from dagc.cuda.ptx import Instructions, Resources
+from dagc.ir.plan import VARIANT
 from dagc.perf.counted import Fitted, HeldOut
 from dagc.perf.hardware import Hardware, hardware_of
 from dagc.store.read import (
@@ -50,7 +51,7 @@ KernelMethod = Annotated[str, Meta(pattern=r"\A[a-z-]{1,40}\Z")]
 Sizes = dict[Name, Size]
 Input = Annotated[str, Meta(pattern=r"\A[^\x00-\x1f\x7f\x80-\x9f]*\Z", max_length=10_000)]  # a path or a call
 Params = dict[Name, Size | Input]  # of a point
-Choices = Annotated[tuple[Sizes, ...], Meta(min_length=1, max_length=100_000)]
+Choices = Annotated[tuple[dict[Name, Size | Name], ...], Meta(min_length=1, max_length=100_000)]
 
 PointData = tuple[tuple[tuple[Name, Size | Input], ...], tuple[Feature, ...]]  # parameters, features
 
@@ -91,10 +92,15 @@ class KernelChooser:
     hardware: Hardware
     resources: Resources
     fits: dict[str, Fitted]
-    settings: tuple[tuple[tuple[str, int], ...], ...]
+    settings: tuple[Settings, ...]
     data: tuple[str, ...]
     anchors: tuple[AnchorRow, ...]
     selector: Selector | None
+
+    @property
+    def variants(self) -> bool:
+        """Whether it chooses the variant, too."""
+        return bool(variant_of(self.settings[0]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,9 +252,12 @@ def _kernel_chooser(text: str) -> KernelChooser:
     row: _KernelRow = decoded(text, _KernelRow)
     _unique(row.data, "data")
     names = list(row.settings[0])
+    variants = VARIANT in names
     for setting in row.settings:
-        if list(setting) != names or not names:
+        if not names or list(setting)[:1] != names[:1] or (not variants and list(setting) != names):
             raise ValueError("settings with different names")
+        if any(isinstance(value, str) != (name == VARIANT) for name, value in setting.items()):
+            raise ValueError("a setting that is not a number, or a variant that is one")
     for anchor in row.anchors:
         if len(anchor.data) != len(row.data) or anchor.chosen >= len(row.settings):
             raise ValueError("an anchor with other sizes, or with a setting that does not exist")

@@ -106,7 +106,7 @@ def test_the_program_says_which_method_and_by_what(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("select", "noted"),
     [("bx with rational(size)", False), ("bx with forest(size)", False), ("bx with svm(size)", True),
-     ("variant with tree(size)", True)],
+     ("device with tree(size)", True), ("variant with tree(size)", False)],
 )  # fmt: skip
 def test_a_note_where_nothing_acts_on_it(select: str, noted: bool, tmp_path: Path) -> None:
     found = api.check(written(tmp_path, f"select {select}")).diagnostics

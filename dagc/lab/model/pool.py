@@ -55,7 +55,9 @@ class Pool:
         self._suspects: set[tuple[int, int]] = set()  # factor, setting: of candidates that failed
         self._cleared: set[tuple[int, int]] = set()  # of candidates that did not
         self._choice: Numbers = np.zeros((0, len(self._factors)), dtype=np.int64)  # row, factor: setting; -1: not in it
-        self._steps = sorted({(site.op, n, v) for s in spaces for site in s.sites for o in site.settings for n, v in o})
+        self._steps = sorted(
+            {(site.op, n, int(v)) for s in spaces for site in s.sites for o in site.settings for n, v in o}
+        )
         names = sorted({op.name for s in spaces for op in s.graph.ops})
         on_gpu = {op.name for s in spaces for op in s.graph.ops if op.gpu}
         self._columns = [[names.index(op.name) for op in s.graph.ops] for s in spaces]
@@ -250,7 +252,7 @@ class Pool:
         for row, candidate in enumerate(candidates):
             sites = self.spaces[candidate.space].sites
             chosen = {
-                (site.op, name): value
+                (site.op, name): int(value)
                 for site, number in zip(sites, candidate.settings, strict=True)
                 for name, value in site.settings[number]
             }

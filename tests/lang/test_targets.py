@@ -1,0 +1,71 @@
+"""Implementations that need the CUDA toolkit do not exist on the host target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dagc import api
+from dagc.base.errors import ProgramError, UsageError
+from dagc.base.source import Source
+from dagc.emit import linked
+from dagc.ir.plan import Plan, Target
+from dagc.lang.lower import lower, parse_with_includes
+from dagc.lang.targets import without_cuda
+from dagc.passes import build_graph
+from dagc.space import Space
+
+TEXT = """
+program libraries
+array x : f32[4] in
+array y : f32[4] out
+kernel copy4(y: out f32[4], x: in f32[4]) {
+  gpu plain {
+    launch grid(1) block(4)
+    cuda \"\"\" y[threadIdx.x] = x[threadIdx.x]; \"\"\"
+  }
+  gpu cublas { link "cublas"  cpp \"\"\" copy_by_cublas(y, x, stream); \"\"\" }
+  gpu cub { link "cudart", "m"  cpp \"\"\" copy_by_cub(y, x, stream); \"\"\" }
+  cpu { link "openblas"  cpp \"\"\" cblas_scopy(4, x, 1, y, 1); \"\"\" }
+}
+dag { one : gpu copy4(y, x) }
+"""
+
+
+def test_they_are_no_choices_there() -> None:
+    parsed = parse_with_includes(Source("test.dag", TEXT))
+    here, notes = without_cuda(parsed)
+    assert [d.values for d in lower(parsed).decisions if d.name == "one.variant"] == [("plain", "cublas", "cub")]
+    assert not any(d.name == "one.variant" for d in lower(here).decisions)
+    assert notes == (
+        "copy4.cublas: links cublas, which the host target does not have",
+        "copy4.cub: links cudart, which the host target does not have",
+    )
+    assert [i.name for k in lower(here).kernels for i in k.impls] == ["plain", "default"]
+
+
+def test_the_runtime_is_linked_already() -> None:
+    graph = build_graph(lower(parse_with_includes(Source("test.dag", TEXT)), {"one.variant": "cub"}))
+    assert linked(Plan(graph, next(iter(Space(graph))), Target.CUDA)).libraries == ("m",)
+
+
+def test_compile_names_what_it_leaves_out(tmp_path: Path) -> None:
+    (tmp_path / "p.dag").write_text(TEXT)
+    done = api.compile(tmp_path / "p.dag", tmp_path / "out", target="host", build=False)
+    assert "left out   copy4.cublas: links cublas" in done.render()
+    assert not api.compile(tmp_path / "p.dag", tmp_path / "cuda", target="cuda", build=False).left_out[:-1]
+    with pytest.raises(UsageError, match="one.variant"):
+        api.compile(tmp_path / "p.dag", tmp_path / "out", defines={"one.variant": "cublas"}, target="host", build=False)
+
+
+def test_a_kernel_with_nothing_else_is_an_error() -> None:
+    text = TEXT.replace("gpu plain {", 'gpu plain { link "cusparse"')
+    with pytest.raises(ProgramError, match="without CUDA, kernel `copy4` has no gpu implementation"):
+        without_cuda(parse_with_includes(Source("test.dag", text)))
+    unused = (
+        text.replace("gpu copy4", "cpu copy4")
+        .replace("x : f32[4]", "x : f32[4] on host")
+        .replace("y : f32[4]", "y : f32[4] on host")
+    )
+    assert lower(without_cuda(parse_with_includes(Source("test.dag", unused)))[0]).kernels
