@@ -89,13 +89,21 @@ def walk(n: int, bins: int, seed: int = 0, step: int = 2) -> Values:
     return np.minimum(place, 2 * bins - 1 - place).astype(_small(bins))
 
 
+def mixture(n: int, bins: int, seed: int = 0, share: float = 0.5) -> Values:
+    """Uniform values, a share of which one value replaces at random places: a picture with a plain background."""
+    rng = np.random.default_rng(seed)
+    made = uniform(n, bins, seed)
+    made[rng.random(n, np.float32) < share] = rng.integers(bins)
+    return made
+
+
 def tiled(n: int, image: str, bins: int, seed: int = 0) -> Values:
     """The pixels of an image file, again and again."""
     return np.resize(_read(image), n)
 
 
 FAMILIES: dict[str, Callable[..., Values]] = {
-    f.__name__: f for f in (uniform, normal, zipf, constant, two, ascending, blocks, walk, tiled)
+    f.__name__: f for f in (uniform, normal, zipf, constant, two, ascending, blocks, walk, mixture, tiled)
 }
 
 

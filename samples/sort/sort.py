@@ -104,6 +104,16 @@ def appended(n: int, bits: int = 32, seed: int = 0, share: float = 0.01) -> Keys
     return made
 
 
+def waves(n: int, bits: int = 32, seed: int = 0, length: int = 1000) -> Keys:
+    """Sequences of `length` keys, sorted upwards and downwards in turn."""
+    made = uniform(n, bits, seed)
+    for number, first in enumerate(range(0, n, length)):
+        part = made[first : first + length]
+        part.sort()
+        made[first : first + length] = part[::-1] if number % 2 else part.copy()
+    return made
+
+
 def equal(n: int, bits: int = 32, seed: int = 0, different: int = 16) -> Keys:
     """Few different keys, whole numbers, in random order."""
     return np.random.default_rng(seed).integers(0, different, n).astype(_type(bits))
@@ -119,7 +129,8 @@ def signed_zeros(n: int, bits: int = 32, seed: int = 0) -> Keys:
 FAMILIES: dict[str, Callable[..., Keys]] = {
     f.__name__: f
     for f in (
-        uniform, normal, exponential, ascending, reversed, swapped, jittered, runs, appended, equal, signed_zeros
+        uniform, normal, exponential, ascending, reversed, swapped, jittered, runs, appended, waves, equal,
+        signed_zeros,
     )
 }  # fmt: skip
 
