@@ -27,7 +27,7 @@ from dagc.choice.learners import knn
 SUMMARY, Row, read = "one neighbour", knn.Row, knn.read
 
 
-def fit(data, sizes, labels, seed=0):
+def fit(data, sizes, labels, shares=None, seed=0):
     return knn.nearest(data, sizes, labels)
 """
 FEATURE = """

@@ -1,36 +1,56 @@
-"""The exhaustive oracle: every legal block of every PolyBench kernel at every size, timed on this GPU.
+"""The exhaustive oracle: every legal setting of every kernel of a set at every size, timed on this GPU.
 
-    python benchmarks/gpu/oracle.py -o oracle/ [--only gemm,atax] [--time 500] [--prepare]
+    python benchmarks/gpu/oracle.py -o oracle/ [--set polybench] [--only gemm,atax] [--time 500] [--prepare]
+    python benchmarks/gpu/oracle.py -o oracle/ --set fit --time 540 [--done oracle-fit.csv.xz]
 
-One tuned file a program (`oracle/gemm.db`); what is there already is not measured again, so that several runs add up.
+A set is `polybench`, a split of the corpus (`fit`, `validate`, `unseen`), or `corpus` for all of it. One tuned file a
+program (`oracle/gemm.db`, `oracle/stream.add.db`); what is there already is not measured again, nor what the CSVs of
+`--done` have (made by benchmarks/tune/oracle_csv.py, from another machine of the kind), so that several runs add up.
 Each setting is checked once against NumPy at a small odd size, and its results at every other size against those of the
-default setting. The L2 cache is flushed before each launch; for `WARM` programs also not flushed. `--prepare` compiles
-and writes the data only. docs/how-to/launch-settings.md says how the figures are made from these files.
+default setting. Sizes and settings come in random order. The L2 cache is flushed before each launch; for `WARM`
+programs also not flushed. Programs are compiled, and their data written, by other processes while one is measured.
+`--prepare` does this alone. docs/how-to/launch-settings.md says how the figures are made from these files.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
+import shutil
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from multiprocessing import get_context
 from pathlib import Path
+from typing import TypeAlias
 
-from dagc import api
-from dagc.choice.types import Cell
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.corpus.index import SPLITS, entries
+from benchmarks.tune.oracle_csv import read_oracle
+from dagc import __version__, api
+from dagc.base.errors import DagcError
+from dagc.build.mpi import cores
+from dagc.choice.types import Cell, Point, Settings
 from dagc.lab.launches import Timing
 from dagc.measure.machine import machine_facts
 from dagc.recipes import tune_measure, tune_prepare
 from dagc.recipes.runs import program_record, revision
 from dagc.store.records import Records
+from dagc.store.results import Run
 
-SAMPLES = Path(__file__).parents[2] / "samples" / "polybench"
+SAMPLES = ROOT / "samples" / "polybench"
 SQUARE = "512,1000,1024,2048,3000,4096,8192"
 CUBIC = "256,500,512,1000,1024,2048"
 
 # Program -> (size of the check, sizes). Squares, of which two are no powers of two, then skewed shapes.
-PROGRAMS: dict[str, tuple[str, str]] = {
+POLYBENCH: dict[str, tuple[str, str]] = {
     "2dconv": ("NI=70 NJ=53", f"NI=NJ={SQUARE}; NI=512 NJ=16384; NI=16384 NJ=512"),
     "3dconv": (
         "NI=9 NJ=35 NK=47",
@@ -54,97 +74,178 @@ PROGRAMS: dict[str, tuple[str, str]] = {
     "gramschm": ("NI=70 NJ=53", "NI=NJ=256,500,512,1000,1024,2048; NI=4096 NJ=128"),
 }
 WARM = ("gemm", "2dconv")
+AHEAD = 24  # programs whose data are on the disk at a time
+
+Known: TypeAlias = "frozenset[tuple[str, str, Point, Settings]]"  # program, op, size, settings
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program of a set. `sizes`: as `dagc tune --sizes` takes them; "": the values after `over`."""
+
+    name: str
+    path: Path
+    check: str
+    sizes: str
+
+
+def programs(which: str) -> list[Program]:
+    """Of a set, in its order."""
+    if which == "polybench":
+        return [Program(name, SAMPLES / f"{name}.dag", *both) for name, both in POLYBENCH.items()]
+    splits = () if which == "corpus" else (which,)
+    return [Program(f"{e.family}.{e.name}", e.path, e.check, "") for e in entries(*splits)]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", dest="output", type=Path, required=True, metavar="DIR", help="tuned files")
+    parser.add_argument("--set", choices=("polybench", "corpus", *SPLITS), default="polybench")
     parser.add_argument("--work", type=Path, metavar="DIR", help="libraries and data (default: a temporary folder)")
-    parser.add_argument("--only", default="", metavar="NAMES", help="programs, comma separated (default: all)")
+    parser.add_argument("--only", default="", metavar="NAMES", help="programs, or families, comma separated")
+    parser.add_argument("--done", type=Path, nargs="*", default=[], metavar="CSV", help="cells of earlier runs")
     parser.add_argument("--time", type=float, default=1e9, metavar="S", help="stop after so many seconds")
     parser.add_argument("--target", choices=("cuda", "host"), default="cuda")
     parser.add_argument(
         "--largest", type=float, default=1e18, metavar="N", help="leave out sizes whose product is larger"
     )
-    parser.add_argument("--cell", type=float, default=0.25, metavar="S", help="longest time of a cell (default: 0.25)")
+    parser.add_argument("--tiny", action="store_true", help="the size of the check alone: a rehearsal")
+    parser.add_argument("--settings", type=int, metavar="N", help="so many at each size, at random (default: all)")
+    parser.add_argument("--cell", type=float, default=0.1, metavar="S", help="longest time of a cell (default: 0.1)")
+    parser.add_argument("--jobs", type=int, default=max(1, cores() - 2), help="programs prepared side by side")
     parser.add_argument("--prepare", action="store_true", help="compile and write the data only")
     parser.add_argument("--warm", action="store_true", help="the subset without flushing")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     end = time.monotonic() + args.time
-    names = list(args.only.split(",") if args.only else PROGRAMS)
-    if args.warm:
-        names = [n for n in names if n in WARM]
+    only = {word for word in args.only.split(",") if word}
+    chosen = [
+        p
+        for p in programs(args.set)
+        if (not only or {p.name, p.name.split(".")[0]} & only) and (not args.warm or p.name in WARM)
+    ]
+    known: Known = frozenset((c.program, c.op, c.point, c.settings) for path in args.done for c in read_oracle(path))
+    failed = 0
     with tempfile.TemporaryDirectory() as temporary:
-        work = args.work or Path(temporary)
-        with ThreadPoolExecutor(max_workers=6) as pool:
-            ready = {name: pool.submit(prepare, name, args, work) for name in names}
-            for name in names:
-                prepared = ready[name].result()
-                print(f"{name}: ready", flush=True)
-                if not args.prepare and time.monotonic() < end:
-                    measure(name, prepared, args, end)
-    return 0
+        for program, ready in side_by_side(chosen, args, args.work or Path(temporary), end):
+            if isinstance(ready, str):
+                print(f"{program.name}: {ready}", flush=True)
+                failed += 1
+            elif not args.prepare and time.monotonic() < end:
+                failed += measure(program, ready, args, known, end)
+            if args.work is None:
+                shutil.rmtree(Path(temporary) / program.name, ignore_errors=True)
+    return 1 if failed else 0
 
 
-def prepare(name: str, args: argparse.Namespace, work: Path) -> tune_prepare.Prepared:
-    check, sizes = PROGRAMS[name]
-    plan = tune_prepare.tuning_task(
-        api.read(SAMPLES / f"{name}.dag"), sizes=sizes, check_at=check, target=args.target, seed=args.seed
-    )
-    points = tuple(p for p in plan.points if _product(p) <= args.largest)
-    from dataclasses import replace
+def side_by_side(
+    chosen: Sequence[Program], args: argparse.Namespace, work: Path, end: float
+) -> Iterator[tuple[Program, tune_prepare.Prepared | str]]:
+    """Each program made ready, or why it is not, in their order; the next ones are made ready meanwhile."""
+    waiting: deque[tuple[Program, Future[tune_prepare.Prepared | str]]] = deque()
+    left = iter(chosen)
+    with workers(args.jobs) as pool:
+        while True:
+            while len(waiting) < AHEAD and time.monotonic() < end and (program := next(left, None)) is not None:
+                waiting.append((program, pool.submit(prepare, program, args, work)))
+            if not waiting:
+                return
+            program, ready = waiting.popleft()
+            if time.monotonic() >= end and ready.cancel():
+                continue
+            yield program, ready.result()
 
-    return tune_prepare.prepare(replace(plan, points=points), work / name, jobs=4)
+
+def workers(jobs: int) -> Executor:
+    """Processes, since set-ups run Python; for one job a thread, which starts at once."""
+    if jobs == 1:
+        return ThreadPoolExecutor(max_workers=1)
+    return ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn"))
 
 
-def _product(point: object) -> float:
+def prepare(program: Program, args: argparse.Namespace, work: Path) -> tune_prepare.Prepared | str:
+    """The library and the data of all sizes; or why not."""
+    try:
+        task = tune_prepare.tuning_task(
+            api.read(program.path), sizes=program.check if args.tiny else program.sizes, check_at=program.check,
+            target=args.target, seed=args.seed,
+        )  # fmt: skip
+        points = tuple(p for p in task.points if _product(p) <= args.largest)
+        return tune_prepare.prepare(replace(task, points=points), work / program.name, jobs=2)
+    except DagcError as error:
+        return " ".join(str(error).split())
+
+
+def _product(point: Point) -> float:
     product = 1.0
-    for _, value in point.params:  # type: ignore[attr-defined]
+    for _, value in point.params:
         product *= value
     return product
 
 
-def measure(name: str, ready: tune_prepare.Prepared, args: argparse.Namespace, end: float) -> None:
-    from datetime import UTC, datetime
-
-    from dagc import __version__
-    from dagc.store.results import Run
-
-    plan, flush = ready.task, 0 if args.warm else tune_prepare.DEFAULT_FLUSH * (args.target == "cuda")
-    machine = machine_facts(args.target, plan.chosen.arch)
+def measure(program: Program, ready: tune_prepare.Prepared, args: argparse.Namespace, known: Known, end: float) -> int:
+    """Time what is missing. Returns the number of failures."""
+    task, flush = ready.task, 0 if args.warm else tune_prepare.DEFAULT_FLUSH * (args.target == "cuda")
     run = Run(
-        started=datetime.now(UTC).isoformat(timespec="seconds"), machine=machine, ranks=1, seed=args.seed,
-        strategy="exhaustive", seconds=args.cell, revision=revision(SAMPLES), version=__version__,
-        options={"flush": flush},
+        started=datetime.now(UTC).isoformat(timespec="seconds"), machine=machine_facts(args.target, task.chosen.arch),
+        ranks=1, seed=args.seed, strategy="exhaustive", seconds=args.cell, revision=revision(ROOT),
+        version=__version__, options={"flush": flush},
     )  # fmt: skip
+    args.output.mkdir(parents=True, exist_ok=True)
     with Records.open(
-        args.output / f"{name}.db", program_record(plan.program), run, resume=True, other_machine=True, tuning=True
-    ) as records:
+        args.output / f"{program.name}.db", program_record(task.program), run, resume=True, other_machine=True,
+        tuning=True,
+    ) as records:  # fmt: skip
         before = records.tuned()
         done = {(c.op, c.point, c.settings) for c, f in zip(before.cells, before.flushes, strict=True) if f == flush}
-        wanted = [
-            tune_measure.Wanted(u.op, p, tuple(s for s in ready.at[p].fits[u.op] if (u.op, p, s) not in done))
-            for u in plan.units
-            for p in plan.points
-        ]
-        check = {u.op: [s for s in plan.settings[u.op] if (u.op, s) not in before.checks] for u in plan.units}
-        began, cells, failed = time.monotonic(), 0, 0
+        done |= {(op, point, s) for name, op, point, s in known if name == program.name}
+        wanted = missing(ready, done, args)
+        check = {
+            unit.op: [
+                s
+                for s in task.settings[unit.op]
+                if (unit.op, s) not in before.checks and any(w.op == unit.op and s in w.settings for w in wanted)
+            ]
+            for unit in task.units
+        }
+        began, cells, failures = time.monotonic(), 0, list(ready.failures)
 
         def keep(result: Cell | tune_measure.CheckedSettings | tune_measure.Lost) -> None:
-            nonlocal cells, failed
-            failed += bool(result.failure)
+            nonlocal cells
             if isinstance(result, Cell):
                 cells += 1
                 records.add_cell(result, flush)
             elif isinstance(result, tune_measure.CheckedSettings):
-                records.add_check(result.op, result.settings, plan.check_at, result.failure)
+                records.add_check(result.op, result.settings, task.check_at, result.failure)
             if result.failure:
-                print(f"{name}: {result}", flush=True)
+                failures.append(str(result))
+                print(f"{program.name}: {result}", flush=True)
 
-        timing = Timing(seconds=args.cell, flush=flush)
-        tune_measure.measure(ready, wanted, timing, keep, check=check, seconds=max(0.0, end - began))
-    print(f"{name}: {cells} cells, {failed} failures, {time.monotonic() - began:.1f} s", flush=True)
+        try:
+            timing = Timing(seconds=args.cell, flush=flush)
+            tune_measure.measure(ready, wanted, timing, keep, check=check, seconds=max(0.0, end - began))
+        except DagcError as error:  # the program does not run at all: the others go on
+            failures.append(str(error))
+            print(f"{program.name}: {error}", flush=True)
+    left = sum(len(w.settings) for w in wanted) - cells
+    took = f"{time.monotonic() - began:.1f} s"
+    print(f"{program.name}: {cells} cells, {left} left, {len(failures)} failures, {took}", flush=True)
+    return len(failures)
+
+
+def missing(
+    ready: tune_prepare.Prepared, done: set[tuple[str, Point, Settings]], args: argparse.Namespace
+) -> list[tune_measure.Wanted]:
+    """What is not measured yet, the settings of each size in an order of its own. `measure` orders the sizes."""
+    out = []
+    for unit in ready.task.units:
+        for point in ready.task.points:
+            fits = list(ready.at[point].fits[unit.op])
+            random.Random(f"{args.seed} {unit.op} {point.text}").shuffle(fits)
+            left = tuple(s for s in fits[: args.settings] if (unit.op, point, s) not in done)
+            if left:
+                out.append(tune_measure.Wanted(unit.op, point, left))
+    return out
 
 
 if __name__ == "__main__":

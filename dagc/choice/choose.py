@@ -29,7 +29,7 @@ from dagc.choice.extent import Extent
 from dagc.choice.feature import Feature, offered
 from dagc.choice.legal import block_of, op_of
 from dagc.choice.models import MODELS, doubts, ranking_model, why
-from dagc.choice.selector import FRACTION, Selector
+from dagc.choice.selector import EXP2, EXP2_FRACTION, FRACTION, Selector
 from dagc.choice.site import Site, SiteKind
 from dagc.choice.types import Settings, Unit
 from dagc.cuda.ptx import ASSUMED, Resources
@@ -52,7 +52,8 @@ def c_head() -> str:
     """Definitions shared by all choosers of a file."""
     from dagc.emit.render import render  # loads jinja2
 
-    return render("choice/head.h.j2", helpers=HELPERS + BATCH_HELPERS, fraction=FRACTION)
+    helpers = HELPERS + BATCH_HELPERS
+    return render("choice/head.h.j2", helpers=helpers, fraction=FRACTION, exp2=EXP2, exp2_fraction=EXP2_FRACTION)
 
 
 def chooser_c(chooser: Chooser, margin: float) -> str:

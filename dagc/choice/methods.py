@@ -15,6 +15,7 @@ import msgspec
 
 from dagc.base.errors import UsageError
 from dagc.base.resources import names_in
+from dagc.choice.gains import Shares
 from dagc.choice.selector import Selector
 
 LEARNED = names_in("choice/learners")
@@ -28,13 +29,19 @@ def learner(method: str) -> Any:
 
 
 def fit(
-    method: str, data: Sequence[str], rows: Sequence[Sequence[float]], labels: Sequence[int], seed: int = 0
+    method: str,
+    data: Sequence[str],
+    rows: Sequence[Sequence[float]],
+    labels: Sequence[int],
+    seed: int = 0,
+    shares: Shares | None = None,
 ) -> Selector:
-    """A selector, trained. `rows` hold a value for each feature of `data`; `labels` are numbers of choices.
+    """A selector, trained. `rows` hold a value for each feature of `data`; `labels` are numbers of choices. `shares`:
+    what each choice is worth at each row, in [0, 1]; without it only labels count.
 
     Raises UsageError for an unknown method, and as `dagc.choice.selector.check_training`.
     """
-    selector: Selector = learner(method).fit(data, rows, labels, seed=seed)
+    selector: Selector = learner(method).fit(data, rows, labels, shares=shares, seed=seed)
     return selector
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple, TypeAlias, TypedDict
 
 import msgspec
 
+from dagc.choice.gains import FULL
 from dagc.choice.selector import Answer, Scale, number
 
 
@@ -64,17 +65,15 @@ def lines(node: Node, depth: int = 1) -> Iterator[Line]:
     yield Line(depth, label=node.label, sure=node.sure)
 
 
-def from_scikit(tree: Any, labels: Sequence[int], scales: Sequence[Scale]) -> Node:
-    """A fitted tree (`tree_` of an estimator) with thresholds of features; `labels` are those of its classes.
+def from_scikit(tree: Any, scales: Sequence[Scale], leaf: Callable[[int], Answer]) -> Node:
+    """A fitted tree (`tree_` of an estimator) with thresholds of features. `leaf`: of the number of a leaf.
 
     Splits whose sides say the same are dropped.
     """
 
     def node(i: int) -> Node:
         if tree.children_left[i] < 0:
-            shares = tree.value[i][0]
-            best = int(shares.argmax())
-            return Answer(int(labels[best]), float(shares[best] / shares.sum()))
+            return leaf(i)
         low, high = node(int(tree.children_left[i])), node(int(tree.children_right[i]))
         if low == high:
             return low
@@ -84,9 +83,39 @@ def from_scikit(tree: Any, labels: Sequence[int], scales: Sequence[Scale]) -> No
     return node(0)
 
 
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Trees as columns of one table, for a loop. `roots`: where each tree begins; from 0 on a row, below the leaf with
+    label -1 - value. A row: the feature's index, the threshold, where it goes on."""
+
+    roots: tuple[int, ...]
+    index: tuple[int, ...]
+    most: tuple[float, ...]
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+
+
+def table(roots: Sequence[Node]) -> Table:
+    """The trees, one after the other."""
+    rows: list[list[Any]] = []
+
+    def add(node: Node) -> int:
+        if not isinstance(node, Split):
+            return -1 - node.label
+        place = len(rows)
+        rows.append([node.index, node.most, 0, 0])
+        rows[place][2:] = [add(node.low), add(node.high)]
+        return place
+
+    begins = tuple(map(add, roots))
+    columns = zip(*rows, strict=True) if rows else ((), (), (), ())
+    return Table(begins, *map(tuple, columns))
+
+
 # ---- as a tuned file keeps them -------------------------------------------------------------
 
 Label = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Gain = Annotated[int, msgspec.Meta(ge=0, le=FULL)]
 Name = Annotated[str, msgspec.Meta(pattern=r"\A[ -~]{1,1000}\Z")]  # looked up, never emitted
 Real = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
 _DEEPEST = 200  # levels of a tree: compilers have a limit, too

@@ -20,6 +20,7 @@ UNIT = 1 << FRACTION
 MOST_FEATURES = 16  # so that the sum of the squares stays below 2**63
 _LARGEST = 2.0**63  # features beyond count as this
 _SPREAD = 8  # of a linear feature over its trained range, as if its logarithm spanned a factor of 2**8
+_NEAR = 2.0**-20  # relative: a coordinate is right to 2**-22
 _BEYOND = 16  # widths of that range outside of which a value counts as if it lay there
 
 
@@ -63,6 +64,11 @@ class Scale:
     def largest_below(self, threshold: float) -> float:
         """The largest feature whose coordinate, in units, is at most the threshold."""
         low, high = map(_bits, self.limits)
+        about = 2.0**threshold if self.kind == "log" else self.low + threshold * UNIT / self.factor
+        width = _NEAR * (abs(about) + abs(self.low) + abs(self.high))
+        near = (max(about - width, self.limits[0]), min(about + width, self.limits[1]))
+        if near[0] < near[1] and self.coordinate(near[0]) / UNIT <= threshold < self.coordinate(near[1]) / UNIT:
+            low, high = map(_bits, near)
         while low < high:
             middle = low + (high - low + 1) // 2
             if self.coordinate(_from_bits(middle)) / UNIT <= threshold:
@@ -100,6 +106,19 @@ def log2_fixed(x: float) -> int:
     return result
 
 
+EXP2 = (1073741827, 744260852, 257945486, 59571873, 10398316, 1330509, 234782)  # 2**30 2**x on [0, 1]: a polynomial
+EXP2_FRACTION = 24  # binary digits of what `exp2_fixed` gives
+
+
+def exp2_fixed(t: int) -> int:
+    """2**24 * 2**(-t / 2**22) for t >= 0, within two units. Descends with t."""
+    whole, rest = t >> FRACTION, UNIT - (t & (UNIT - 1))
+    result = 0
+    for coefficient in reversed(EXP2):
+        result = coefficient + (result * rest >> FRACTION)
+    return result >> (whole + 31 - EXP2_FRACTION) if whole <= EXP2_FRACTION else 0
+
+
 def scales_of(rows: Sequence[Sequence[float]]) -> tuple[Scale, ...]:
     """A scale for each column of training points: logarithmic where all values are positive and span a factor of 4, or
     are whole numbers from 1 on, as sizes are; else linear."""
@@ -118,7 +137,7 @@ class Selector:
     """A selector. Frozen; made by `dagc.choice.methods.fit`, or of the row that a tuned file keeps.
 
     A learner's class gives `ask`, `answers`, `text`, `view` and `to_json`, and the fields `data` (names of the features
-    of its vector, in order) and `scales` (one for each).
+    of its vector, in order) and `scales` (one for each). `votes` may be better than that of this class.
     """
 
     method: ClassVar[str]

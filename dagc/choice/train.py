@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import random
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dagc.base.errors import counted
-from dagc.choice.labels import corrected_labels
+from dagc.choice.labels import ascends, corrected_labels, observed_labels
 from dagc.choice.methods import fit
 from dagc.choice.selector import FEWEST, Selector
 
@@ -32,7 +33,10 @@ class Training:
 
     def without(self, row: int) -> Training:
         """All sizes but one, of which nothing is left."""
-        kept = [k for k in range(len(self.sizes)) if k != row]
+        return self.only([k for k in range(len(self.sizes)) if k != row])
+
+    def only(self, kept: Sequence[int]) -> Training:
+        """Some of the sizes; nothing of the others is left."""
         sizes, times, intervals = self.sizes, self.times, self.intervals
         return Training(*(tuple(column[k] for k in kept) for column in (sizes, times, intervals)))  # type: ignore[arg-type]
 
@@ -101,8 +105,49 @@ def _mean(group: Sequence[Times]) -> Times:
 
 
 def train(method: str, data: Sequence[str], known: Training, seed: int = 0) -> Selector:
-    """Labels by rule, within the tolerance of `known`, and a selector trained on them. Raises UsageError as `fit`."""
-    return fit(method, data, known.sizes, corrected_labels(known.sizes, known.times, known.tolerance), seed)
+    """A selector trained on what each choice is worth: a wrong one weighs the share of the best performance that it
+    loses. Raises UsageError as `fit`.
+
+    It chooses among those that are best somewhere; along sizes that grow together, among labels corrected by rule
+    within the tolerance of `known`.
+    """
+    trend = ascends(known.sizes)
+    labels = corrected_labels(known.sizes, known.times, known.tolerance) if trend else observed_labels(known.times)
+    return fit(method, data, known.sizes, labels, seed, list(map(shares_of, known.times)))
+
+
+def shares_of(times: Times) -> dict[int, float]:
+    """t_best / t of each choice."""
+    least = min(times.values())
+    return {label: least / seconds for label, seconds in times.items()}
+
+
+def least_sure(method: str, data: Sequence[str], known: Training, default: int, seed: int = 0, folds: int = 5) -> float:
+    """The confidence below which the default is better on average, by cross-validation; 0 where it never is.
+
+    Selectors trained without a fold are asked at its sizes. The threshold is the one that gains most performance, and
+    only taken where the gain is more than its standard error. `default` counts as lost where it was not measured.
+    """
+    asked: list[tuple[float, float]] = []  # confidence, what the default is worth more than the answer
+    order = random.Random(seed).sample(range(len(known.sizes)), len(known.sizes))
+    for fold in (order[k::folds] for k in range(folds)):
+        kept = [i for i in range(len(known.sizes)) if i not in set(fold)]
+        if not fold or len(kept) < FEWEST:
+            return 0.0
+        selector = train(method, data, known.only(kept), seed)
+        for i in fold:
+            answer, share = selector.ask(known.sizes[i]), shares_of(known.times[i])
+            asked.append((answer.sure, share.get(default, 0.0) - share.get(answer.label, 0.0)))
+    asked.sort()
+    best, threshold = 0.0, 0.0
+    for n in range(1, len(asked) + 1):
+        gains = [gain for _, gain in asked[:n]]
+        if n < len(asked) and asked[n][0] == asked[n - 1][0]:
+            continue
+        error = math.sqrt(sum((g - statistics.fmean(gains)) ** 2 for g in gains))
+        if sum(gains) > max(best, error):
+            best, threshold = sum(gains), math.nextafter(asked[n - 1][0], 2.0)
+    return threshold
 
 
 def leave_one_out(

@@ -6,12 +6,14 @@ import argparse
 import math
 from typing import TYPE_CHECKING
 
+from dagc.base.errors import counted
 from dagc.base.resources import names_in
-from dagc.cli.arguments import defines, defines_of, duration, file, natural, positive, quiet, seconds
+from dagc.cli.arguments import defines, defines_of, duration, file, natural, positive, quiet, seconds, share
 from dagc.report import si
 
 if TYPE_CHECKING:
     from dagc.recipes.tune_results import Tuning
+    from dagc.recipes.tune_variants import Evaluation
 
 
 def add_tune(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +35,18 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
         " repeated (default: the files of `over files`)"
     )
     add("--inputs", action="append", default=[], metavar="LIST", help=help)
+    help = "tune only what `select` names a variant for, and plans"
+    add("--variants", action="store_true", help=help)
+    help = "measure the inputs that teach most, instead of all"
+    add("--incremental", action="store_true", help=help)
+    add("--iterations", type=positive, metavar="N", help="with --incremental: inputs to measure (default: 25)")
+    help = "with --incremental: stop at this accuracy, such as 0.9 or 90%%"
+    add("--accuracy", type=share, metavar="A", help=help)
+    help = "with --incremental: how the next input is chosen (default: bvsb)"
+    add("--next", choices=("bvsb", "cost", "random"), default="bvsb", help=help)
+    help = "choose features by cross-validation, cheap ones first"
+    add("--select-features", action="store_true", help=help)
+    add("--evaluate", action="store_true", help="judge the tuned file -o at --inputs that it was not trained on")
     help = "size or input at which results are compared with the reference (default: the smallest)"
     add("--check-at", default="", metavar="SPEC", help=help)
     help = "measure the first N of the model's ranking at each size; 0: none (default: 5)"
@@ -98,13 +112,19 @@ def run_tune(args: argparse.Namespace) -> int:
         budget=args.budget, seconds=args.time, gpu=args.gpu, target=args.target, arch=args.arch,
         defines=defines_of(args), seed=args.seed, flush=not args.warm, cell=args.cell, resume=args.resume,
         other_machine=args.other_machine,
-        ranks=args.ranks or 1,
+        ranks=args.ranks or 1, variants=args.variants, incremental=args.incremental, iterations=args.iterations,
+        accuracy=args.accuracy, next=args.next, select_features=args.select_features,
     )  # fmt: skip
     from pathlib import Path
 
     from dagc.report.display import Display
 
     output = args.output or f"dagc-out/{Path(args.file).stem}-tuned.db"
+    if args.evaluate:
+        with Display(quiet=args.quiet).phase(f"evaluating {Path(args.file).stem}", unit="setting") as phase:
+            judged = tune_recipe.evaluate(args.file, output, options, phase.at)
+        print(evaluation_text(judged), end="")
+        return 0
     with Display(quiet=args.quiet).phase(f"tuning {Path(args.file).stem}", unit="setting") as phase:
         done = tune_recipe.tune(args.file, output, options, phase.at)
     print(table(done), end="")
@@ -152,6 +172,16 @@ def table(done: Tuning) -> str:
     text += [f"note: {note}" for note in done.notes]
     if done.output is not None:
         text.append(f"wrote {done.output}; use it: dagc compile FILE --launch {done.output}")
+    return "\n".join(text) + "\n"
+
+
+def evaluation_text(done: Evaluation) -> str:
+    """A table for each op: percent of exhaustive and what stands beside it."""
+    text = [f"{done.grade}; {counted(done.inputs, 'test input')} in {done.seconds:.1f} s"]
+    for one in done.ops:
+        text += [f"{one.op}:", *(f"  {line}" for line in one.lines)]
+    text += [f"failed: {failure}" for failure in done.failures]
+    text += [f"note: {note}" for note in done.notes]
     return "\n".join(text) + "\n"
 
 

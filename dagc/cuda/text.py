@@ -40,6 +40,8 @@ def bare_type(text: str) -> str:
 
 
 _PRAGMA = re.compile(r'_Pragma\s*\(\s*"([^"\n]*)"\s*\)')
+# A pragma that stands where a statement must: `for (...) #pragma unroll for (...) s += a[i];`
+_NESTED_PRAGMA = re.compile(r"(?<=\))(?:[ \t]*//[^\n]*)?\s*\n[ \t]*(#[ \t]*pragma[^\n]*)(?=\n)")
 
 
 @lru_cache(maxsize=1)
@@ -60,7 +62,9 @@ def tree_of(source: bytes) -> Node:
 def body_of(text: str) -> Node:
     """The syntax tree of a kernel's body. Raises NotUnderstood if it does not parse."""
     text = _PRAGMA.sub(r"\n#pragma \1\n", text)  # the parser knows only the other spelling
-    root = tree_of(f"void kernel() {{\n{text}\n}}".encode())
+    nested = "\n".join(_NESTED_PRAGMA.findall(text))  # the parser knows pragmas between statements only: they go last
+    text = _NESTED_PRAGMA.sub("\n", text)
+    root = tree_of(f"void kernel() {{\n{text}\n{nested}\n}}".encode())
     if root.has_error:
         raise NotUnderstood("the kernel's text does not parse as CUDA C++")
     bodies = [node.child_by_field_name("body") for node in root.named_children if node.type == "function_definition"]

@@ -116,8 +116,13 @@ class FeatureView:
 @dataclass(frozen=True, slots=True)
 class PreparationView:
     """What the implementation of an op needs before the first run, once the features are known: scratch, and the steps
-    that fill it. `when`: C++ text of the condition under which a rank runs the op, "" for always."""
+    that fill it.
 
+    `name`: a C++ string, of the op and its variant. `when`: C++ text of the condition under which a rank runs it, ""
+    for always.
+    """
+
+    name: str
     title: str
     when: str
     arrays: tuple[ArrayView, ...]
@@ -351,6 +356,7 @@ def _preparations(layout: Layout, steps: Steps) -> Iterator[PreparationView]:
         conditions = [layout.variant_is(op)] if layout.opened.variants(op) else []
         conditions += [f"({layout.text(op.when)})"] if op.when is not None else []
         yield PreparationView(
+            name=cxx_string(f"{op.name} {op.variant}"),
             title=cxx_string(f"prepare of {titled_kernel(op)}"),
             when=" && ".join(conditions),
             arrays=tuple(_scratch_array(layout, s) for s in late),

@@ -193,12 +193,13 @@ def local_constants(
 # ---- code texts ----
 
 _SKIP = re.compile(
+    r"#[ \t]*pragma[ \t]+(?P<pragma>\w+)|"
     r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|//[^\n]*|/\*.*?\*/|(?P<dot>\.|->|::)?\s*\b(?P<name>[A-Za-z_]\w*)|(?P<other>.)',
     re.DOTALL,
 )
 # Words after which a name is used; after any other word it is declared: `long x`. Also `__shared__` and its like.
 _BEFORE_USE = frozenset(
-    """return case else do throw new delete sizeof and or not goto defined unroll const volatile static constexpr inline
+    """return case else do throw new delete sizeof and or not goto defined const volatile static constexpr inline
     extern typename register __shared__ __device__ __host__ __global__ __constant__ __managed__""".split()
 )
 
@@ -221,7 +222,7 @@ def names_used(text: str) -> frozenset[str]:
     for match in _SKIP.finditer(text):
         name = match["name"]
         if name is None:
-            if match["other"] and not match["other"].isspace():
+            if match["pragma"] or (match["other"] and not match["other"].isspace()):
                 previous = ""
             continue
         if not match["dot"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any, TypeAlias
 
@@ -25,13 +25,22 @@ Values: TypeAlias = Sequence[tuple[str, int]]  # open launch parameters as the p
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long a candidate is timed: see `Runner.time`. Seconds and bytes."""
+    """How long a candidate is timed: see `Runner.time`. Seconds and bytes.
+
+    `clear`: how many times the best so far a candidate must take to be timed `fewest` times only (0: never).
+    """
 
     relative: float = 0.01
     seconds: float = 0.25
     fewest: int = 5
     most: int = 30
     flush: int = 0
+    clear: float = 0.0
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """The arguments of `Runner.time`."""
+        return {name: value for name, value in asdict(self).items() if name != "clear"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +97,7 @@ class Launches:
         self._base, self._named, self._timing, self._rtol = base, named, timing, rtol
         self._placed_at = -1  # the number of rank deaths when the program was last run up to the op
         self._wrong = ""  # why the op itself does not run
+        self._best = math.inf  # seconds of the fastest so far
 
     def place(self) -> str:
         """Run the program up to the op. Returns "", or why that fails under any setting."""
@@ -101,7 +111,18 @@ class Launches:
 
     def measure(self, candidate: Settings) -> Outcome:
         """Time single launches; the value is their median. A failure is an outcome."""
-        return self._ask(candidate, do="launch", rtol=self._rtol, timing=asdict(self._timing))
+        if self._timing.clear:
+            few = replace(self._timing, most=self._timing.fewest)
+            outcome = self._timed(candidate, few)
+            if outcome.failure or min(outcome.times, default=0.0) > self._timing.clear * self._best:
+                return outcome
+        outcome = self._timed(candidate, self._timing)
+        if not outcome.failure:
+            self._best = min(self._best, outcome.value)
+        return outcome
+
+    def _timed(self, candidate: Settings, timing: Timing) -> Outcome:
+        return self._ask(candidate, do="launch", rtol=self._rtol, timing=timing.limits)
 
     def count(self, candidate: Settings) -> str:
         """Issue one launch for a profiler. Returns "", or the failure."""

@@ -10,6 +10,7 @@ A command is a JSON-compatible dict; `do` names it, `limit` is its time limit in
                                                         -> wrong, or seconds, iterations, metrics by name
     trace    key rows [settings]                        -> spans: rank, position, begin, end, gpu_begin, gpu_end
     features key                                        -> values and seconds of rank 0
+    preparations key                                    -> seconds by "OP VARIANT", of the slowest rank
 
 `settings` and `base` give open launch parameters as (decision, value); those that are not given stay as they are. For
 libraries with open launch parameters:
@@ -74,6 +75,7 @@ class Executor:
             "measure": self._measure,
             "trace": self._trace,
             "features": self._features,
+            "preparations": self._preparations,
             "verify": self._verify,
             "place": self._place,
             "launch": self._launch,
@@ -216,6 +218,10 @@ class Executor:
         with self._watchdog.watch(command["limit"], lambda: "a feature"):
             values, seconds = opened.runner.features()
             return dict(zip(("values", "seconds"), self._comm.bcast((values, seconds)), strict=True))
+
+    def _preparations(self, command: Command) -> Answer:
+        every = self._comm.allgather(self._opened(command).runner.preparations())
+        return {"seconds": {name: max(of_rank[name] for of_rank in every) for name in every[0]}}
 
     # ---- open launch parameters ---------------------------------------------------------------
 

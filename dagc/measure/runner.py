@@ -152,6 +152,20 @@ class Runner:
         function(values, seconds, ctypes.c_int64(count))
         return list(values), list(seconds)
 
+    def preparations(self) -> dict[str, float]:
+        """Seconds that `prepare` of each implementation took on this rank, with the allocation of its scratch, by
+        "OP VARIANT"; 0 where it has not been chosen. Empty if the library has none."""
+        count = getattr(self._library, "dagc_runner_preparations", None)
+        if count is None:
+            return {}
+        count.restype, found = ctypes.c_int64, self._library.dagc_runner_preparation
+        found.restype = ctypes.c_char_p
+        out, seconds = {}, ctypes.c_double()
+        for which in range(count()):
+            name = found(ctypes.c_int64(which), ctypes.byref(seconds))
+            out[name.decode()] = seconds.value
+        return out
+
     def position(self) -> int:
         """The current row, -1 if there is none. Callable from another thread, also while a call hangs."""
         return int(self._library.dagc_runner_position())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from dagc.base.resources import names_in
 
@@ -62,6 +62,9 @@ class TuneOptions:
     `method`: one of METHODS; "": that of the program's own `select`, else `volume`. `inputs`: lists of inputs
     (`dagc.choice.inputs`). `top`: how many of the model's best are measured at each size (0: none). `gpu`: a
     descriptor's name or file (None: by the architecture). `budget`: cells at most; `seconds`: time for measuring.
+
+    Of inputs: `variants`: tune sites whose `select` names the variant, and nothing else. `incremental`: label those
+    inputs that teach most (by `next`), until `iterations` are labelled or `accuracy` is reached.
     """
 
     kernels: tuple[str, ...] = ()
@@ -82,6 +85,12 @@ class TuneOptions:
     resume: bool = False
     other_machine: bool = False
     ranks: int = 1
+    variants: bool = False
+    incremental: bool = False
+    iterations: int | None = None
+    accuracy: float | None = None
+    next: Literal["bvsb", "cost", "random"] = "bvsb"
+    select_features: bool = False
 
 
 Progress: TypeAlias = Callable[[int, int, str], None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,10 +21,12 @@ from dagc.recipes.tune_choosers import (
     Asked,
     AtSizes,
     ChooserInputs,
-    LearnedSelector,
     asked_of,
     final_choosers,
     first_choosers,
+    grade,
+    line_of,
+    methods,
 )
 from dagc.recipes.tune_gpu import (
     NOT_COUNTED,
@@ -49,12 +50,12 @@ from dagc.recipes.tune_prepare import (
 )
 from dagc.recipes.tune_programs import tune_program, wants_programs
 from dagc.recipes.tune_records import keep, open_records, resumed
-from dagc.recipes.tune_results import GUESS, Line, Measurements, Tuning, best_cell, choosable, doubtful, unchecked
+from dagc.recipes.tune_results import Measurements, Tuning, choosable, doubtful, unchecked
+from dagc.recipes.tune_variants import Evaluation, evaluate_inputs, tune_inputs, wants_inputs
 from dagc.store.fixed import FACT, fixed_of
 
 if TYPE_CHECKING:
     from dagc.choice.types import Cell, Point, Settings, Unit
-    from dagc.recipes.tune_gpu import Counted
     from dagc.store.records import Records
 
 
@@ -89,7 +90,17 @@ def tune(
         target=options.target, arch=options.arch or named_arch(options.gpu), seed=options.seed, ranks=options.ranks,
         earlier=() if fresh or output is None else _sizes_in(output),
     )  # fmt: skip
+    if wants_inputs(task, options):
+        return tune_inputs(task, output, options, progress)
     return tune_task(task, output, options, progress)
+
+
+def evaluate(path: str | Path, tuned: str | Path, options: TuneOptions, progress: Progress | None = None) -> Evaluation:
+    """Judge a tuned file at inputs that it was not trained on. Runs the program's Python code, and its kernels.
+
+    Raises UsageError where the file has no chooser of this program.
+    """
+    return evaluate_inputs(read(path, options.defines), tuned, options, progress)
 
 
 def _sizes_in(path: str | Path) -> list[Point]:
@@ -306,45 +317,3 @@ def _run(
 
     measure(ready, todo, timing, keep, known=before, check=check, later=later, seconds=seconds)
     measured.seconds = time.monotonic() - began
-
-
-def grade(task: TuningTask, cells: int, counted: Counted, asked: Mapping[str, Asked]) -> str:
-    from dagc.choice.models import MODELS  # loads numpy, sympy
-
-    if task.chosen.target is Target.HOST:
-        return "host target: kernels run on the CPU, times say nothing about a GPU"
-    if counted.text:
-        return f"with ncu: {counted.text}"
-    if not cells:
-        return "without measurement: by the model alone"
-    ranked = any(a.method in MODELS for a in asked.values())
-    what = "the model's best" if ranked else "legal settings"
-    return f"with a GPU: {what} were measured"
-
-
-def methods(asked: Mapping[str, Asked]) -> str:
-    """`volume`, or `knn (fill), volume (gemm)` where kernels differ."""
-    ops: dict[str, list[str]] = {}
-    for op, a in asked.items():
-        ops.setdefault(a.method, []).append(op)
-    return next(iter(ops)) if len(ops) == 1 else ", ".join(f"{m} ({' '.join(o)})" for m, o in ops.items())
-
-
-def line_of(
-    ready: Prepared, unit: Unit, point: Point, chooser: Any, cells: Mapping[Any, Cell], learned: LearnedSelector
-) -> Line:
-    """`chooser`: of the program at this size."""
-    sizes = ready.at[point].values
-    index = chooser.choose(sizes)
-    chosen, best = chooser.settings[index], best_cell(cells, unit.op, point)
-
-    def seconds(settings: Settings) -> float:
-        cell = cells.get((unit.op, point, settings))
-        return cell.seconds if cell is not None else math.nan
-
-    guess = chooser.model is None and chooser.selector is None and not chooser.anchors
-    return Line(
-        unit.op, point, unit.default, chosen, best.settings if best else None, seconds(unit.default), seconds(chosen),
-        best.seconds if best else math.nan, GUESS if guess else chooser.why(sizes, index),
-        point in learned.left_out, learned.left_out.get(point, math.nan),
-    )  # fmt: skip

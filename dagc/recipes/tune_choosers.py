@@ -16,10 +16,10 @@ from dagc.choice.types import variant_of
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.ir import sym
 from dagc.ir.enums import ElementType
-from dagc.ir.plan import VARIANT, kernel_of
+from dagc.ir.plan import VARIANT, Target, kernel_of
 from dagc.ir.program import Region
 from dagc.recipes.tune_prepare import Prepared, TuningTask, only
-from dagc.recipes.tune_results import Measurements, best_cell
+from dagc.recipes.tune_results import GUESS, Line, Measurements, best_cell
 
 if TYPE_CHECKING:
     from dagc.choice.choose import Chooser
@@ -114,7 +114,7 @@ def learn(
     if asked.method not in LEARNED:
         return LearnedSelector(None, ())
     points = _measured(ready, unit, cells)
-    names = asked.data or _features(ready, unit, list(points))
+    names = asked.data or features_of(ready, unit, list(points))
     index = {settings: i for i, settings in enumerate(ready.task.settings[unit.op])}
     rows = _vectors(ready, unit, names, points)
     missing = len(points) - len(rows)
@@ -166,20 +166,23 @@ def _fallback(asked: Asked, why: str) -> LearnedSelector:
 
 
 def _measured(ready: Prepared, unit: Unit, cells: Mapping[Any, Cell]) -> dict[Point, list[Cell]]:
-    """The timed cells of each size that has all; a setting that was timed nowhere is one that is wrong."""
+    """The timed cells of each size at which all were tried; a setting that was timed nowhere is one that is wrong."""
     timed: dict[Point, dict[Settings, Cell]] = {}
+    tried: set[tuple[Point, Settings]] = set()
     for (op, point, settings), cell in cells.items():
-        if op == unit.op and cell.times and not cell.failure:
-            timed.setdefault(point, {})[settings] = cell
+        if op == unit.op:
+            tried.add((point, settings))
+            if cell.times and not cell.failure:
+                timed.setdefault(point, {})[settings] = cell
     ever_timed = {settings for at in timed.values() for settings in at}
     return {
         point: list(timed[point].values())
         for point in ready.task.points
-        if point in timed and all(s in timed[point] for s in ready.at[point].fits[unit.op] if s in ever_timed)
+        if point in timed and all((point, s) in tried for s in ready.at[point].fits[unit.op] if s in ever_timed)
     }
 
 
-def _features(ready: Prepared, unit: Unit, points: Sequence[Point]) -> tuple[str, ...]:
+def features_of(ready: Prepared, unit: Unit, points: Sequence[Point]) -> tuple[str, ...]:
     """The whole scalars that the kernel's arguments and grids depend on, and the parameters that are constants of the
     program; those that differ between the sizes."""
     program, op = ready.task.program, op_of(ready.task.graph, unit)
@@ -303,3 +306,48 @@ def _model(inputs: ChooserInputs, ready: Prepared, unit: Unit) -> Callable[[Poin
     if task.chooser.model is None:
         return None
     return lambda point: int(task.at(point).choose(ready.at[point].values))
+
+
+# ---- the printed lines ----
+
+
+def grade(task: TuningTask, cells: int, counted: Counted, asked: Mapping[str, Asked]) -> str:
+    from dagc.choice.models import MODELS  # loads numpy, sympy
+
+    if task.chosen.target is Target.HOST:
+        return "host target: kernels run on the CPU, times say nothing about a GPU"
+    if counted.text:
+        return f"with ncu: {counted.text}"
+    if not cells:
+        return "without measurement: by the model alone"
+    ranked = any(a.method in MODELS for a in asked.values())
+    what = "the model's best" if ranked else "legal settings"
+    return f"with a GPU: {what} were measured"
+
+
+def methods(asked: Mapping[str, Asked]) -> str:
+    """`volume`, or `knn (fill), volume (gemm)` where kernels differ."""
+    ops: dict[str, list[str]] = {}
+    for op, a in asked.items():
+        ops.setdefault(a.method, []).append(op)
+    return next(iter(ops)) if len(ops) == 1 else ", ".join(f"{m} ({' '.join(o)})" for m, o in ops.items())
+
+
+def line_of(
+    ready: Prepared, unit: Unit, point: Point, chooser: Any, cells: Mapping[Any, Cell], learned: LearnedSelector
+) -> Line:
+    """`chooser`: of the program at this size."""
+    sizes = ready.at[point].values
+    index = chooser.choose(sizes)
+    chosen, best = chooser.settings[index], best_cell(cells, unit.op, point)
+
+    def seconds(settings: Settings) -> float:
+        cell = cells.get((unit.op, point, settings))
+        return cell.seconds if cell is not None else math.nan
+
+    guess = chooser.model is None and chooser.selector is None and not chooser.anchors
+    return Line(
+        unit.op, point, unit.default, chosen, best.settings if best else None, seconds(unit.default), seconds(chosen),
+        best.seconds if best else math.nan, GUESS if guess else chooser.why(sizes, index),
+        point in learned.left_out, learned.left_out.get(point, math.nan),
+    )  # fmt: skip

@@ -101,7 +101,7 @@ def measure(
     cells. Raises RunFailed where the program does not run at the size of the checks, or at none.
     """
     with Service(WorkerLink(ready.task.ranks)) as service:
-        run = _Run(ready, service, timing, keep, known, None if seconds is None else clock() + seconds, clock)
+        run = Measuring(ready, service, timing, keep, known, None if seconds is None else clock() + seconds, clock)
         wrong = run.check(check or {})
         run.time(wanted, wrong)
         run.verify(later or {})
@@ -113,22 +113,36 @@ def computed_features(ready: Prepared, names: Sequence[str]) -> None:
     slowest = dict.fromkeys(names, 0.0)
     with Service(WorkerLink(ready.task.ranks)) as service:
         for point, at in ready.at.items():
-            library = sized_program(ready, point).library
-            ask = partial(service.ask, library, do="features", limit=FEATURE_LIMIT)
-            answer = service.insist("features", ask)
-            if "error" in answer:
-                ready.notes.append(f"{point.text or 'as given'}: no features: {answer['error']}")
-                continue
-            # Those asked for come first, then those that the program itself needs.
-            ready.at[point] = replace(at, computed=dict(zip(names, map(float, answer["values"]), strict=False)))
-            slowest = {n: max(slowest[n], s) for n, s in zip(names, answer["seconds"], strict=False)}
-            service.close(library)
+            values, seconds = features_at(service, ready, point, names)
+            ready.at[point] = replace(at, computed=values)
+            slowest = {n: max(slowest[n], seconds.get(n, 0.0)) for n in names}
+            service.close(sized_program(ready, point).library)
     ready.notes += [
         f"{name.removeprefix(MEASURED)} takes up to {in_units(s)} to compute" for name, s in slowest.items() if s
     ]
 
 
-class _Run:
+def features_at(
+    service: Service, ready: Prepared, point: Point, names: Sequence[str]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """(values, seconds) of the code features of the program at a point, by name. Nothing where they cannot be computed,
+    which is a note."""
+    if not names:
+        return {}, {}
+    library = sized_program(ready, point).library
+    ask = partial(service.ask, library, do="features", limit=FEATURE_LIMIT)
+    answer = service.insist(("features", point), ask)
+    if "error" in answer:
+        ready.notes.append(f"{point.text or 'as given'}: no features: {answer['error']}")
+        return {}, {}
+    # Those asked for come first, then those that the program itself needs.
+    values, seconds = (dict(zip(names, map(float, answer[what]), strict=False)) for what in ("values", "seconds"))
+    return values, seconds
+
+
+class Measuring:
+    """Checks and timings of a task at the points that are ready, in the order in which they are asked for."""
+
     def __init__(
         self,
         ready: Prepared,
@@ -216,17 +230,22 @@ class _Run:
         points = list(by_point)
         order.shuffle(points)
         for number, point in enumerate(points):
-            graph = self.task.graph_at(point)
-            # In the order of the program, which goes on from op to op.
-            items = sorted(by_point[point], key=lambda item: unit_in(graph, self.units[item.op]).index)
-            failure = next(filter(None, (self._time_unit(item, wrong) for item in items)), "")
+            failure = self.time_at(point, by_point[point], wrong)
             if failure and number == len(points) - 1 and not self.timed:
-                raise _not_here(point, f"the program does not run: {failure}")
+                raise _not_here(point, failure)
             if failure:
-                self.keep(Lost(point, f"the program does not run: {failure}"))
-            self.service.close(self.program(point).library)
+                self.keep(Lost(point, failure))
             if self.over():
                 return
+
+    def time_at(self, point: Point, wanted: Sequence[Wanted], wrong: set[tuple[str, Settings]]) -> str:
+        """Time what is wanted at one point, and free its arrays. "" or why the program does not run there."""
+        graph = self.task.graph_at(point)
+        # In the order of the program, which goes on from op to op.
+        items = sorted(wanted, key=lambda item: unit_in(graph, self.units[item.op]).index)
+        failure = next(filter(None, (self._time_unit(item, wrong) for item in items)), "")
+        self.service.close(self.program(point).library)
+        return f"the program does not run: {failure}" if failure else ""
 
     def program(self, point: Point) -> SizedProgram:
         if point not in self.programs:

@@ -494,21 +494,32 @@ def only(at: AtPoint, settings: Mapping[str, tuple[Settings, ...]]) -> AtPoint:
 
 def at_point(task: TuningTask, point: Point, folder: Path) -> AtPoint:
     """Write the data of one size (the references only where results are checked), and read its scalars."""
-    graph, data = task.graph_at(point), task.data
-    program = graph.program
+    data = task.data
     if data is None:
         program = task.text.program(dict(point.params))
         data = folder / f"data-{_digest(point)}"
         run_setup(program, task.text.path.parent, task.ranks, task.seed, data, references=point == task.check_at)
+    return read_point(task, point, data)
+
+
+def read_point(task: TuningTask, point: Point, data: Path) -> AtPoint:
+    """The program at one size, whose arrays lie in `data`."""
+    program = task.graph_at(point).program
     scalars = read_scalars(program, data, task.ranks)
-    return AtPoint(
-        point, data, {**scalars, "rank": 0, "ranks": task.ranks}, repeats_of(program, scalars),
-        {
-            u.op: tuple(s for s in task.settings[u.op] if fits(graph, unit_in(graph, u), s, scalars))
-            for u in task.units
-        },
+    at = AtPoint(
+        point, data, {**scalars, "rank": 0, "ranks": task.ranks}, repeats_of(program, scalars), {},
         {name: value for name, value in point.sizes.items() if name in task.constants},
     )  # fmt: skip
+    return replace(at, fits=fitting(task, at))
+
+
+def fitting(task: TuningTask, at: AtPoint) -> dict[str, tuple[Settings, ...]]:
+    """The settings of each unit that may be launched at a point: by its scalars and computed features."""
+    graph = task.graph_at(at.point)
+    values = {**at.scalars, **at.computed}
+    return {
+        u.op: tuple(s for s in task.settings[u.op] if fits(graph, unit_in(graph, u), s, values)) for u in task.units
+    }
 
 
 def _digest(point: Point) -> str:

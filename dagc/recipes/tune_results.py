@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dagc.choice.inputs import is_input
 from dagc.choice.types import settings_text
 from dagc.recipes.tune_prepare import TuningTask
 
@@ -37,14 +38,14 @@ def choosable(
 ) -> tuple[dict[str, tuple[Settings, ...]], list[str]]:
     """The settings of each unit that a chooser may return, and notes. These agree with the reference (or, if they
     cannot be launched at the size of the checks, with another setting at the sizes where they were timed), and failed
-    nowhere. All, if nothing was run; only the default, if none is right. A size at which each of several settings
-    failed says nothing about them."""
+    at no size. All, if nothing was run; only the default, if none is right. A size at which each of several settings
+    failed says nothing about them. What fails at an input counts as infinitely slow there and is learned from."""
     good = {key for key, failure in checks.items() if not failure} | {
         (o, s) for (o, _, s), c in cells.items() if c.times
     }
     lost = _lost(cells)
     bad = {key for key, failure in checks.items() if failure}
-    bad |= {(o, s) for (o, p, s), c in cells.items() if c.failure and (o, p) not in lost}
+    bad |= {(o, s) for (o, p, s), c in cells.items() if c.failure and (o, p) not in lost and not is_input(p)}
     right = good - bad
     out: dict[str, tuple[Settings, ...]] = {}
     notes = [f"{op} at {point.text}: all settings failed, so that says nothing about one" for op, point in lost]

@@ -253,6 +253,15 @@ def read_scalars(program: Program, folder: Path, ranks: int = 1) -> dict[str, Nu
     return values
 
 
+def elements(file: Path) -> int:
+    """The number of elements of a .npy file that `run_setup` wrote. Raises DagcError."""
+    try:
+        with file.open("rb") as stream:
+            return math.prod(_parsed(stream).shape)
+    except Exception as error:  # as in `_header`
+        raise _refused(file, f"is not a NumPy array ({' '.join(str(error).split())[:200]})") from None
+
+
 def _check_ranks(folder: Path, ranks: int) -> None:
     command = f"create it with `dagc setup FILE -n {ranks} -o {folder}`"
     if not folder.is_dir():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -64,9 +64,31 @@ class FixedChoices(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
+class InputFacts:
+    """What is known of an input (or a size) besides its cells.
+
+    `test`: it was measured to evaluate, and nothing is learned from it. `values`: per-rank scalars and computed
+    features of rank 0 by name. `features`: of each op, by name; those that are not finite are missing. `seconds`: to
+    compute each code feature. `elements`: of its largest array. `conversions`: seconds of `prepare` by op and variant.
+    """
+
+    params: dict[Name, Size | Input]
+    test: bool = False
+    values: dict[Name, bool | Size | Real] = field(default_factory=dict)
+    features: dict[Name, dict[FeatureName, Real]] = field(default_factory=dict)
+    seconds: dict[Name, Share] = field(default_factory=dict)
+    elements: Natural = 0
+    conversions: dict[Name, dict[Name, Share]] = field(default_factory=dict)
+
+    @property
+    def point(self) -> Point:
+        return Point.of(self.params)
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """Facts of a tuned file. `kernels` and `program`: choices that must not differ if kernels, or whole programs, were
-    tuned. `program_data`: parameters of a size, and the features of the selector there."""
+    tuned. `program_data`: parameters of a size, and the features of the selector there. `inputs`: of the inputs."""
 
     target: Literal["", "host", "cuda"] = ""
     arch: Annotated[str, Meta(pattern=r"\A[a-z0-9_]{0,40}\Z")] = ""
@@ -74,6 +96,12 @@ class Facts:
     kernels: FixedChoices | None = None
     program: FixedChoices | None = None
     program_data: tuple[PointData, ...] = ()
+    inputs: tuple[InputFacts, ...] = ()
+
+    @property
+    def tests(self) -> frozenset[Point]:
+        """The points that nothing is learned from."""
+        return frozenset(one.point for one in self.inputs if one.test)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,11 +318,14 @@ def _facts(rows: dict[str, str]) -> Facts:
         decoded(rows.get("gpu", "null"), Line | None),
         decoded(rows.get("kernels", "null"), FixedChoices | None),
         decoded(rows.get("program", "null"), FixedChoices | None),
-        decoded(
-            rows.get("program data", "[]"),
-            tuple[PointData, ...],
-        ),
+        decoded(rows.get("program data", "[]"), tuple[PointData, ...]),
+        decoded(rows.get("inputs", "[]"), tuple[InputFacts, ...]),
     )
+
+
+def input_to_json(facts: InputFacts) -> dict[str, Any]:
+    """As the tuned file keeps it; what is empty is left out."""
+    return {name: value for name, value in asdict(facts).items() if value or name == "params"}
 
 
 def _selector(raw: msgspec.Raw, choices: int) -> Selector | None:

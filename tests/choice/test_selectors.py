@@ -5,26 +5,32 @@ from __future__ import annotations
 import ctypes
 import json
 import math
+import random
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagc.base.errors import UsageError
 from dagc.choice.choose import c_head
+from dagc.choice.gains import FULL, gains_of
+from dagc.choice.learners import boost, forest, svm, tree
+from dagc.choice.learners.boost import Boost
 from dagc.choice.learners.forest import Forest
 from dagc.choice.learners.forest import fit as fit_forest
 from dagc.choice.learners.knn import Knn
+from dagc.choice.learners.svm import ONE, Pair, Svm
 from dagc.choice.learners.tree import Tree
 from dagc.choice.learners.tree import fit as fit_tree
 from dagc.choice.methods import LEARNED, fit, from_json
 from dagc.choice.nodes import Split
-from dagc.choice.selector import UNIT, Answer, Scale, Selector, log2_fixed, scales_of
+from dagc.choice.selector import UNIT, Answer, Scale, Selector, coordinates, exp2_fixed, log2_fixed, scales_of
 from tests.examples import examples
 
 DATA = ("ni", "nj")
@@ -34,11 +40,10 @@ LABELS = [2 if nj == 8192 else 0 if ni >= 1000 else 1 for ni, nj in SIZES]
 # Features of another kind: a share, and a number that may be negative or huge.
 SHARES = [(share, slope) for share in (0.001, 0.02, 0.5) for slope in (-3.5, 0.0, 0.25, 1e6)]
 BOTH = (Scale(), Scale())
+ONE_HOT = ((FULL, 0), (0, FULL))
 
 SIZE = st.one_of(st.integers(1, 20_000), st.integers(-3, 2**63 - 1), st.sampled_from([64, 128, 1000, 1001, 8192]))
-NUMBER = st.one_of(
-    SIZE.map(float), st.floats(-1e9, 1e9), st.floats(0, 1), st.floats(allow_nan=False, allow_infinity=False)
-)
+NUMBER = st.one_of(SIZE.map(float), st.floats(-1e9, 1e9), st.floats(0, 1), st.floats(allow_nan=False))
 Asking = Callable[[Sequence[float]], tuple[int, float]]
 
 
@@ -90,6 +95,14 @@ def test_a_threshold_becomes_the_largest_feature_below_it(x: float, scale: Scale
     assert above > at or found == scale.limits[1]
 
 
+def test_the_exponential_in_integers() -> None:
+    draw = random.Random(1)
+    for t in (0, 1, UNIT - 1, UNIT, 24 * UNIT, 25 * UNIT - 1, *(draw.randrange(26 * UNIT) for _ in range(500))):
+        assert abs(exp2_fixed(t) - 2 ** (24 - t / UNIT)) < 2
+        assert exp2_fixed(t) >= exp2_fixed(t + 1)
+    assert exp2_fixed(2**60) == 0
+
+
 def test_scales_follow_what_was_measured() -> None:
     rows = [(64, 0.001, -3.5, 7.1), (4096, 0.5, 2.0, 7.2), (100, 0.1, 0.0, 8.0)]
     assert [s.kind for s in scales_of(rows)] == ["log", "log", "linear", "linear"]
@@ -126,7 +139,15 @@ def test_one_label_needs_no_question(method: str) -> None:
 def test_a_forest_is_that_of_its_seed_and_ties_go_to_the_lowest_label() -> None:
     assert fit_forest(DATA, SIZES, LABELS, seed=3) == fit_forest(DATA, SIZES, LABELS, seed=3)
     assert fit_forest(DATA, SIZES, LABELS, seed=3) != fit_forest(DATA, SIZES, LABELS, seed=4)
-    assert Forest(("n",), (Scale(),), (Answer(9, 1), Answer(2, 1))).ask([1]) == (2, 0.5)
+    assert Forest(("n",), (Scale(),), (2, 9), ONE_HOT, (Answer(1, 1), Answer(0, 1))).ask([1]) == (2, 0.5)
+
+
+def test_a_forest_of_an_earlier_file_votes() -> None:
+    """Its leaves are labels; they become rows of gains."""
+    trees = [[0, 8, 9, {"label": 2, "sure": 0.5}], 9, 2]
+    forest = from_json({"method": "forest", "data": ["n"], "trees": trees})
+    assert [forest.ask([n]) for n in (8, 9)] == [(9, 2 / 3), (2, 2 / 3)]
+    assert from_json(json.loads(json.dumps(forest.to_json()))) == forest
 
 
 @pytest.mark.parametrize("method", LEARNED)
@@ -143,10 +164,10 @@ def test_what_cannot_be_trained(method: str, data: list[str], sizes: list[list[i
 
 
 def test_an_unknown_method() -> None:
-    with pytest.raises(UsageError, match="svm"):
-        fit("svm", DATA, SIZES, LABELS)
-    with pytest.raises(ValueError, match="svm"):
-        from_json({"method": "svm"})
+    with pytest.raises(UsageError, match="oracle"):
+        fit("oracle", DATA, SIZES, LABELS)
+    with pytest.raises(ValueError, match="oracle"):
+        from_json({"method": "oracle"})
 
 
 @pytest.mark.parametrize("compiler", [("gcc", "-std=c99"), ("g++", "-std=c++17")])
@@ -168,11 +189,42 @@ def test_python_and_c_agree_on_what_was_trained(compiler: tuple[str, ...], tmp_p
     agree()
 
 
+ROWS = st.recursive(
+    st.builds(Answer, st.integers(0, 3), st.just(1.0)),
+    lambda below: st.builds(Split, st.integers(0, 1), st.floats(1, 10_000), below, below),
+    max_leaves=8,
+)
+GAIN = st.sampled_from([0, 1, FULL // 3, FULL // 2, FULL - 1, FULL])
 NODES = st.recursive(
     st.builds(Answer, st.integers(0, 5), st.sampled_from([1.0, 0.75, 1 / 3])),
     lambda below: st.builds(Split, st.integers(0, 1), st.floats(1, 10_000), below, below),
     max_leaves=8,
 )
+PLACE = st.integers(0, 2**21)
+COEFFICIENT = st.one_of(st.integers(-3, 3), st.integers(-(2**30), 2**30))
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> Svm:
+    """Any decisions, which also go round in circles."""
+    points = tuple(draw(st.lists(st.tuples(PLACE, PLACE), max_size=4)))
+    labels = (2, 3, 7)[: draw(st.integers(1, 3))]
+    pairs = tuple(
+        Pair(
+            a,
+            b,
+            draw(st.sampled_from([0, 1, -1, 2**43, -(2**50)])),
+            *zip(*((i, draw(COEFFICIENT)) for i in range(n)), strict=True),
+        )
+        if (n := draw(st.integers(0, len(points))))
+        else Pair(a, b, draw(st.sampled_from([0, 1, -1, 2**43])), (), ())
+        for a, b in combinations(range(len(labels)), 2)
+    )
+    width = st.integers(1, 2**26)
+    return Svm(DATA, BOTH, (0, 2**22), (draw(width), draw(width)), draw(st.integers(1, 2**20)), labels, points, pairs)
+
+
+MACHINES = machines()
 POINTS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=3, max_size=7, unique=True)
 
 
@@ -183,10 +235,18 @@ def test_python_and_c_agree_on_any_selector(data: st.DataObject) -> None:
     points = tuple(sorted(data.draw(POINTS)))
     labels = tuple(data.draw(st.lists(st.integers(0, 4), min_size=len(points), max_size=len(points))))
     k = data.draw(st.integers(1, len(points)))
+    columns = len(set(labels))
+    gains = tuple(data.draw(st.lists(st.tuples(*[GAIN] * columns), min_size=len(points), max_size=len(points))))
+    roots = tuple(data.draw(st.lists(ROWS, min_size=1, max_size=6)))
+    rows = tuple(data.draw(st.lists(st.tuples(GAIN, GAIN, GAIN), min_size=4, max_size=4)))
+    boosted = tuple(data.draw(st.tuples(*[st.lists(ROWS, max_size=3).map(tuple)] * 3)))
     selectors: list[Selector] = [
         Knn(DATA, BOTH, points, labels, k, "uniform"), Knn(DATA, BOTH, points, labels, k, "distance"),
+        Knn(DATA, BOTH, points, labels, k, "uniform", gains), Knn(DATA, BOTH, points, labels, k, "distance", gains),
         Tree(DATA, BOTH, data.draw(NODES)),
-        Forest(DATA, BOTH, tuple(data.draw(st.lists(NODES, min_size=1, max_size=6)))),
+        Forest(DATA, BOTH, (1, 4, 9), rows, roots),
+        Boost(DATA, BOTH, (1, 4, 9), (-3, 2**24, 7), (2**23, -(2**23), 0, 2**40), boosted),
+        data.draw(MACHINES),
     ]  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         asked = compiled(selectors, Path(folder), ("gcc", "-std=c99"))
@@ -194,3 +254,66 @@ def test_python_and_c_agree_on_any_selector(data: st.DataObject) -> None:
         for selector, ask in zip(selectors, asked, strict=True):
             assert [ask(list(size)) for size in here] == [selector.ask(size) for size in here], selector
             assert from_json(json.loads(json.dumps(selector.to_json()))) == selector
+
+
+def _random_training() -> tuple[list[tuple[float, float]], list[int], list[dict[int, float]]]:
+    """Three choices; what each is worth depends on a size and a share."""
+    draw = random.Random(1)
+    rows = [(float(int(2 ** draw.uniform(3, 20))), draw.random()) for _ in range(70)]
+    times = [{2: 300 + n * (1 - share), 5: 2 * n**0.9, 6: 50 + n ** (0.5 + share)} for n, share in rows]
+    shares = [{label: min(at.values()) / t for label, t in at.items()} for at in times]
+    return rows, [min(at, key=lambda label: at[label]) for at in times], shares
+
+
+def test_scikit_learn_chooses_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At random vectors, but for those where two choices are as good as equal, up to the digits that are kept."""
+    monkeypatch.setattr(svm, "COSTS", (8.0,))
+    monkeypatch.setattr(svm, "WIDTHS", (0.5,))
+    rows, labels, shares = _random_training()
+    draw = random.Random(2)
+    asked = [(2 ** draw.uniform(2, 21), draw.uniform(-0.2, 1.2)) for _ in range(400)]
+    gains, scales = gains_of(labels, shares), scales_of(rows)
+    x, at = coordinates(rows, scales), coordinates(asked, scales)
+    classes = np.array(gains.labels)
+
+    machine = svm.fit(DATA, rows, labels, shares=shares)
+    low, width = np.array(machine.lows) / UNIT, np.array(machine.widths) / UNIT
+    scaled = 2 * np.clip((np.concatenate([x, at]) - low) / width, 0, 1) - 1
+    libsvm = svm.trained(8.0, 0.5, scaled[: len(rows)], gains.matrix)
+    libsvm.decision_function_shape = "ovo"
+    decisions = libsvm.decision_function(scaled[len(rows) :])
+    ours = np.array([machine.decisions(v) for v in asked]) / ONE
+    assert np.abs(ours - decisions).max() < 0.01, "libSVM's own tolerance is 0.001"
+    clear = np.abs(decisions).min(axis=1) > 0.01
+    assert clear.sum() > 350
+    expected = classes[libsvm.classes_[libsvm.predict(scaled[len(rows) :])]]
+    assert [machine.choose(v) for v, c in zip(asked, clear, strict=True) if c] == list(expected[clear])
+
+    boosted = np.array([boost.trained(0, x, column).predict(at) for column in gains.matrix.T]).T
+    averaged = forest.trained(forest.TREES, 0, x, gains.matrix).predict(at)
+    for selector, worth in (
+        (boost.fit(DATA, rows, labels, shares=shares), boosted),
+        (forest.fit(DATA, rows, labels, shares=shares), averaged),
+    ):
+        ordered = np.sort(worth, axis=1)
+        clear = ordered[:, -1] - ordered[:, -2] > 1e-4
+        assert clear.sum() > 300
+        expected = classes[worth.argmax(axis=1)]
+        assert [selector.choose(v) for v, c in zip(asked, clear, strict=True) if c] == list(expected[clear])
+
+    monkeypatch.setattr(tree, "best_candidate", lambda *_, **__: (5, 2))
+    grown = tree.trained((5, 2), x, gains.matrix).predict(at)
+    assert [tree.fit(DATA, rows, labels, shares=shares).choose(v) for v in asked] == list(classes[grown.argmax(axis=1)])
+
+
+def test_what_costs_more_weighs_more() -> None:
+    """Where two labels cannot be told apart by the features, the one whose mistakes are cheap is chosen."""
+    rows = [(float(n), 1.0) for n in range(100, 120)]
+    labels = [1, 1, 2, 1] * 5
+    shares = [{1: 1.0, 2: 0.99} if label == 1 else {1: 0.1, 2: 1.0} for label in labels]
+    for method in ("tree", "forest", "boost", "knn"):
+        costly, equal = fit(method, DATA, rows, labels, shares=shares), fit(method, DATA, rows, labels)
+        far = [(1.0, 1.0), (1e6, 1.0)]
+        assert [costly.choose(x) for x in far] == [2, 2] or method == "boost", method
+        chosen = [sum(s.choose(row) == 2 for row in rows) for s in (costly, equal)]
+        assert chosen[0] > chosen[1] or chosen[0] == len(rows), method

@@ -21,6 +21,8 @@ from dagc.cuda.text import constant_names
         ("constexpr int w = bx;", {"w", "bx"}),
         ("#pragma unroll bx\nfor (int k = 0; k < by; ++k) a[k] = 1;", {"unroll", "bx"}),
         ('_Pragma("unroll bx") for (int k = 0; k < by; ++k) a[k] = 1;', {"unroll", "bx"}),
+        ("for (;;)\n#pragma unroll bx\n  for (int k = 0; k < by; ++k) a[k] = 1;", {"unroll", "bx"}),
+        ("if (by > 1)  // many\n  #pragma unroll\n  for (int k = 0; k < by; ++k) a[k] = 1;", {"unroll"}),
         ("sum<bx>(a);", {"bx"}),
         ("sum<float, bx + 1>(a, by);", {"float", "bx"} - {"float"}),
         ("switch (n) { case bx: a[by] = 1; }", {"bx"}),

@@ -43,6 +43,8 @@ def test_a_kernel_is_not_named_after_a_library_function() -> None:
         ("long x = 1; y = x;", "y", "x"),
         ("0xff + 1.0f + ~0u", "", "xff f u"),
         ("#pragma unroll tile", "tile", ""),
+        ("#pragma unroll unroll", "unroll", ""),
+        ("#pragma unroll\nfor (;;) {}", "", "unroll"),
     ],
 )
 def test_names_used(text: str, used: str, not_used: str) -> None:

@@ -1,87 +1,134 @@
-"""A random forest: a few decision trees of scikit-learn, each on a sample of its own, and their majority."""
+"""A random forest: regression trees of scikit-learn with random thresholds, each of what every choice is worth."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import msgspec
 
 from dagc.base.errors import counted
 from dagc.choice import nodes
+from dagc.choice.gains import FULL, Shares, gains_of
 from dagc.choice.selector import Answer, Scale, Selector, check_training, coordinates, scales_of
 
 SUMMARY = "a random forest"
-TREES = 15
+TREES = 31
 
 
 @dataclass(frozen=True, slots=True)
 class Forest(Selector):
-    """Decision trees; the leaves are numbers of choices."""
+    """Decision trees whose leaves are rows of `gains`: what each of `labels` is worth there, in units of 2**-16."""
 
     method: ClassVar[str] = "forest"
     data: tuple[str, ...]
     scales: tuple[Scale, ...]
+    labels: tuple[int, ...]
+    gains: tuple[tuple[int, ...], ...]
     roots: tuple[nodes.Node, ...]
 
     @property
     def text(self) -> str:
-        """`forest of 15 trees`."""
+        """`forest of 31 trees`."""
         return f"forest of {counted(len(self.roots), 'tree')}"
 
     @property
     def answers(self) -> frozenset[int]:
         """As `Selector.answers`."""
-        return frozenset(leaf.label for root in self.roots for leaf in nodes.leaves(root))
+        return frozenset(self.labels)
 
     def ask(self, x: Sequence[float]) -> Answer:
-        """The label that most trees give, the lowest of equally many; as sure as the share of the trees."""
-        votes = self.votes(x)
-        label = min(votes, key=lambda one: (-votes[one], one))
-        return Answer(label, votes[label])
+        """The label that is worth most on average over the trees, the lowest of equal ones; as sure as it is worth."""
+        worth = [sum(column) for column in zip(*self._rows(x), strict=True)]
+        best = worth.index(max(worth))
+        return Answer(self.labels[best], worth[best] / (len(self.roots) * FULL))
 
     def votes(self, x: Sequence[float]) -> dict[int, float]:
-        """As `Selector.votes`."""
-        votes = Counter(nodes.find_leaf(root, x).label for root in self.roots)
-        return {label: n / len(self.roots) for label, n in votes.items()}
+        """As `Selector.votes`: the share of the trees for each label."""
+        best = Counter(self.labels[row.index(max(row))] for row in self._rows(x))
+        return {label: n / len(self.roots) for label, n in best.items()}
+
+    def _rows(self, x: Sequence[float]) -> list[tuple[int, ...]]:
+        return [self.gains[nodes.find_leaf(root, x).label] for root in self.roots]
 
     def view(self) -> dict[str, Any]:
-        """As `Selector.view`. Equal trees are one function with so many votes."""
-        counts = Counter(self.roots)
-        trees = [tuple(nodes.lines(root)) for root in counts]
-        return {"trees": trees, "votes": tuple(counts.values()), "all": len(self.roots)}
+        """As `Selector.view`."""
+        table = nodes.table(self.roots)
+        return {"table": table, "labels": self.labels, "gains": self.gains, "all": len(self.roots), "full": FULL}
 
     def to_json(self) -> dict[str, Any]:
         """As `Selector.to_json`."""
-        return {**self.common_json(), "trees": [nodes.node_to_json(root) for root in self.roots]}
+        return {
+            **self.common_json(), "labels": list(self.labels), "gains": [list(row) for row in self.gains],
+            "trees": [nodes.node_to_json(root) for root in self.roots],
+        }  # fmt: skip
 
 
 def fit(
-    data: Sequence[str], rows: Sequence[Sequence[float]], labels: Sequence[int], *, trees: int = TREES, seed: int = 0
+    data: Sequence[str],
+    rows: Sequence[Sequence[float]],
+    labels: Sequence[int],
+    *,
+    shares: Shares | None = None,
+    trees: int = TREES,
+    seed: int = 0,
 ) -> Forest:
-    """Full-grown trees; the same seed gives the same forest.
+    """Extremely randomised trees (Geurts et al. 2006) with leaves of two points or more; the same seed gives the same
+    forest.
 
-    `rows` hold a value for each of `data`. Raises UsageError as `check_training`.
+    `rows` hold a value for each of `data`; `shares` as `gains_of` takes them. Raises UsageError as `check_training`.
     """
-    import numpy as np
-    from sklearn.ensemble import RandomForestClassifier
-
     check_training(data, rows, labels)
-    scales = scales_of(rows)
-    found = RandomForestClassifier(trees, random_state=seed).fit(coordinates(rows, scales), np.array(labels))
-    grown = (nodes.from_scikit(tree.tree_, found.classes_, scales) for tree in found.estimators_)
-    return Forest(tuple(data), scales, tuple(grown))
+    scales, gains = scales_of(rows), gains_of(labels, shares)
+    found: dict[tuple[int, ...], int] = {}
+
+    def leaf(tree: Any, number: int) -> Answer:
+        row = tuple(int(v) for v in (tree.value[number][:, 0] * FULL).round())
+        return Answer(found.setdefault(row, len(found)), 1.0)
+
+    grown = [one.tree_ for one in trained(trees, seed, coordinates(rows, scales), gains.matrix).estimators_]
+    roots = tuple(nodes.from_scikit(tree, scales, partial(leaf, tree)) for tree in grown)
+    return Forest(tuple(data), scales, gains.labels, tuple(found), roots)
+
+
+def trained(trees: int, seed: int, x: Any, matrix: Any) -> Any:
+    """scikit-learn's forest of the gains."""
+    from sklearn.ensemble import ExtraTreesRegressor
+
+    return ExtraTreesRegressor(trees, min_samples_leaf=2, random_state=seed).fit(
+        x, matrix if matrix.shape[1] > 1 else matrix[:, 0]
+    )
 
 
 class Row(nodes.SelectorRow, tag="forest", frozen=True, kw_only=True):
-    """As a tuned file keeps it."""
+    """As a tuned file keeps it. Without `gains`, the leaves are labels."""
 
     trees: Annotated[tuple[nodes.Row, ...], msgspec.Meta(min_length=1, max_length=1000)]
+    labels: Annotated[tuple[nodes.Label, ...], msgspec.Meta(max_length=1000)] = ()
+    gains: Annotated[tuple[tuple[nodes.Gain, ...], ...], msgspec.Meta(max_length=100_000)] = ()
 
 
 def read(row: Row) -> Forest:
     """Raises ValueError."""
     trees = tuple(nodes.node_of(tree, len(row.data)) for tree in row.trees)
-    return Forest(row.data, row.read_scales(), trees)
+    said = {leaf.label for root in trees for leaf in nodes.leaves(root)}
+    if not row.gains:
+        return _voting(row, trees, tuple(sorted(said)))
+    if {len(gains) for gains in row.gains} != {len(row.labels)} or not row.labels or max(said) >= len(row.gains):
+        raise ValueError("a forest whose leaves are not rows of its gains")
+    return Forest(row.data, row.read_scales(), row.labels, row.gains, trees)
+
+
+def _voting(row: Row, trees: tuple[nodes.Node, ...], labels: tuple[int, ...]) -> Forest:
+    """Each tree votes for the label of its leaf."""
+    gains = tuple(tuple(FULL * (label == one) for one in labels) for label in labels)
+    return Forest(row.data, row.read_scales(), labels, gains, tuple(_renamed(root, labels) for root in trees))
+
+
+def _renamed(node: nodes.Node, labels: tuple[int, ...]) -> nodes.Node:
+    if isinstance(node, nodes.Split):
+        return nodes.Split(node.index, node.most, _renamed(node.low, labels), _renamed(node.high, labels))
+    return Answer(labels.index(node.label), 1.0)

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import product
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from dagc.choice.nodes import Label, Real, SelectorRow
-from dagc.choice.selector import FRACTION, Answer, Scale, Selector, check_training, coordinates, number, scales_of
+from dagc.choice.gains import FULL, Shares, best_candidate, gains_of
+from dagc.choice.nodes import Gain, Label, Real, SelectorRow
+from dagc.choice.selector import Answer, Scale, Selector, check_training, coordinates, number, scales_of
 
 SUMMARY = "nearest neighbours"
+_WEIGHT = 2.0**36  # by distance: this over the distance in units of 2**-22, rounded down
+_MOST = 9  # neighbours
 
 
 @dataclass(frozen=True, slots=True)
 class Knn(Selector):
     """`points` ascend, a value for each of `data`; `labels` are numbers of choices.
 
-    `weights`: `uniform` or `distance` (one over the Euclidean distance), as scikit-learn has them.
+    `weights`: `uniform` or `distance` (one over the Euclidean distance), as scikit-learn has them. `gains`: what each
+    of the `columns` is worth at each point, in units of 2**-16; none: its label is worth 1, any other 0.
     """
 
     method: ClassVar[str] = "knn"
@@ -30,6 +35,7 @@ class Knn(Selector):
     labels: tuple[int, ...]
     k: int
     weights: str
+    gains: tuple[tuple[int, ...], ...] = ()
 
     @property
     def text(self) -> str:
@@ -37,44 +43,50 @@ class Knn(Selector):
         return f"knn, k = {self.k}" + (", weights by distance" if self.weights == "distance" and self.k > 1 else "")
 
     @property
+    def columns(self) -> tuple[int, ...]:
+        """The labels, ascending."""
+        return tuple(sorted(set(self.labels)))
+
+    @property
     def answers(self) -> frozenset[int]:
         """As `Selector.answers`."""
         return frozenset(self.labels)
 
     def ask(self, x: Sequence[float]) -> Answer:
-        """The label with most weight among the k nearest points, the lowest of equal ones; as sure as its share.
+        """The label that is worth most at the k nearest points, by their weights, the lowest of equal ones; as sure as
+        it is worth there.
 
         Of points equally far, the one that stands first counts as nearer.
         """
-        weights, total = self._weights(x)
-        label = min(weights, key=lambda one: (-weights[one], one))
-        return Answer(label, weights[label] / total)
+        worth, total = self._worth(x)
+        best = worth.index(max(worth))
+        return Answer(self.columns[best], float(worth[best]) / float(total * FULL))
 
     def votes(self, x: Sequence[float]) -> dict[int, float]:
         """As `Selector.votes`."""
-        weights, total = self._weights(x)
-        return {label: weight / total for label, weight in weights.items()}
+        worth, total = self._worth(x)
+        return {label: w / (total * FULL) for label, w in zip(self.columns, worth, strict=True) if w}
 
-    def _weights(self, x: Sequence[float]) -> tuple[dict[int, float], float]:
-        """Of each label among the k nearest points, and their sum."""
+    def _worth(self, x: Sequence[float]) -> tuple[list[int], int]:
+        """Of each column at the k nearest points, and the sum of their weights. All in integers, as in C."""
         here = [scale.coordinate(v) for scale, v in zip(self.scales, x, strict=True)]
         rows = _coordinates(self.points, self.scales)
+        gains = _gains(self)
         apart = [sum((a - b) ** 2 for a, b in zip(row, here, strict=True)) for row in rows]
-        votes: dict[int, float] = {}
-        total = 0.0
+        worth, total = [0] * len(self.columns), 0
         for i in sorted(range(len(apart)), key=lambda i: apart[i])[: self.k]:
             if self.weights == "distance" and apart[i] == 0:
-                return {self.labels[i]: 1.0}, 1.0
-            weight = 1 / math.sqrt(apart[i]) if self.weights == "distance" else 1.0
-            votes[self.labels[i]] = votes.get(self.labels[i], 0.0) + weight
+                return list(gains[i]), 1
+            weight = math.floor(_WEIGHT / math.sqrt(apart[i])) if self.weights == "distance" else 1
+            worth = [w + weight * gain for w, gain in zip(worth, gains[i], strict=True)]
             total += weight
-        return votes, total
+        return worth, total
 
     def view(self) -> dict[str, Any]:
         """As `Selector.view`."""
         return {
-            "points": _coordinates(self.points, self.scales), "labels": self.labels, "k": self.k, "fraction": FRACTION,
-            "by_distance": self.weights == "distance",
+            "points": _coordinates(self.points, self.scales), "labels": self.columns, "k": self.k, "full": FULL,
+            "gains": _gains(self), "by_distance": self.weights == "distance", "weight": _WEIGHT,
         }  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
@@ -82,7 +94,14 @@ class Knn(Selector):
         return {
             **self.common_json(), "sizes": [[number(v) for v in row] for row in self.points],
             "labels": list(self.labels), "k": self.k, "weights": self.weights,
+            **({"gains": [list(row) for row in self.gains]} if self.gains else {}),
         }  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def _gains(knn: Knn) -> tuple[tuple[int, ...], ...]:
+    """A row for each point, a column for each label."""
+    return knn.gains or tuple(tuple(FULL * (label == one) for one in knn.columns) for label in knn.labels)
 
 
 @lru_cache(maxsize=64)
@@ -98,27 +117,53 @@ def nearest(data: Sequence[str], rows: Sequence[Sequence[float]], labels: Sequen
 
 
 def fit(
-    data: Sequence[str], rows: Sequence[Sequence[float]], labels: Sequence[int], *, folds: int = 5, seed: int = 0
+    data: Sequence[str],
+    rows: Sequence[Sequence[float]],
+    labels: Sequence[int],
+    *,
+    shares: Shares | None = None,
+    folds: int = 5,
+    seed: int = 0,
 ) -> Knn:
-    """k from 1 to the number of labels, and the weights, by GridSearchCV over shuffled folds (as the paper on the
-    tridiagonal method).
+    """k from 1 to the number of labels (as the paper on the tridiagonal method), or to 9 where the shares are known,
+    and the weights, by cross-validation over shuffled folds.
 
-    `rows` hold a value for each of `data`. Raises UsageError as `check_training`.
+    `rows` hold a value for each of `data`; `shares` as `gains_of` takes them. Raises UsageError as `check_training`.
     """
     import numpy as np
-    from sklearn.model_selection import GridSearchCV, KFold
-    from sklearn.neighbors import KNeighborsClassifier
 
     check_training(data, rows, labels)
     one = nearest(data, rows, labels)
+    order = sorted(range(len(rows)), key=lambda i: tuple(rows[i]))
+    gains = gains_of([labels[i] for i in order], [shares[i] for i in order] if shares is not None else None)
     splits = min(folds, len(rows))
     smallest_part = len(rows) - -(-len(rows) // splits)
-    most = max(1, min(len(set(labels)), smallest_part))
-    grid = {"n_neighbors": list(range(1, most + 1)), "weights": ["uniform", "distance"]}
-    search = GridSearchCV(KNeighborsClassifier(), grid, cv=KFold(splits, shuffle=True, random_state=seed))
-    search.fit(coordinates(one.points, one.scales), np.array(one.labels))
-    best = search.best_params_
-    return Knn(one.data, one.scales, one.points, one.labels, int(best["n_neighbors"]), str(best["weights"]))
+    most = max(1, min(max(len(gains.labels), 1 if shares is None else _MOST), smallest_part))
+    grid = list(product(range(1, most + 1), ("uniform", "distance")))
+    x = coordinates(one.points, one.scales)
+    k, weights = best_candidate(grid, _chooses, x, gains.matrix, folds=folds, seed=seed)
+    if shares is None:
+        return replace(one, k=k, weights=weights)
+    best = tuple(gains.labels[int(column)] for column in np.array(gains.best))
+    kept = [gains.labels.index(label) for label in sorted(set(best))]
+    return replace(one, labels=best, k=k, weights=weights, gains=tuple(tuple(r[c] for c in kept) for r in gains.rows))
+
+
+def _chooses(candidate: tuple[int, str], x: Any, matrix: Any) -> Any:
+    """As `Knn.ask`, for many points at once."""
+    import numpy as np
+
+    k, weights = candidate
+
+    def choose(asked: Any) -> Any:
+        apart = ((asked[:, None, :] - x[None, :, :]) ** 2).sum(axis=2)
+        near = np.argsort(apart, axis=1, kind="stable")[:, :k]
+        weight = np.ones(near.shape)
+        if weights == "distance":
+            weight = 1 / np.maximum(np.sqrt(np.take_along_axis(apart, near, axis=1)), 1e-30)
+        return (matrix[near] * weight[:, :, None]).sum(axis=1).argmax(axis=1)
+
+    return choose
 
 
 class Row(SelectorRow, tag="knn", frozen=True, kw_only=True):
@@ -126,8 +171,9 @@ class Row(SelectorRow, tag="knn", frozen=True, kw_only=True):
 
     points: tuple[tuple[Real, ...], ...] = msgspec.field(name="sizes")
     labels: tuple[Label, ...]
-    k: Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+    k: Annotated[int, msgspec.Meta(ge=1, le=1000)]
     weights: Literal["uniform", "distance"]
+    gains: tuple[tuple[Gain, ...], ...] = ()
 
 
 def read(row: Row) -> Knn:
@@ -135,4 +181,6 @@ def read(row: Row) -> Knn:
     lengths = {len(point) for point in row.points}
     if lengths != {len(row.data)} or len(row.labels) != len(row.points) or row.k > len(row.points):
         raise ValueError("a knn selector whose parts are not of one length")
-    return Knn(row.data, row.read_scales(), row.points, row.labels, row.k, row.weights)
+    if row.gains and (len(row.gains) != len(row.points) or {len(g) for g in row.gains} != {len(set(row.labels))}):
+        raise ValueError("a knn selector whose gains are not those of its points and labels")
+    return Knn(row.data, row.read_scales(), row.points, row.labels, row.k, row.weights, row.gains)

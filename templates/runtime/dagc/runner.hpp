@@ -64,6 +64,7 @@ struct TableOp {
 struct Prepared {
   std::vector<Row> rows;
   std::vector<CapturedGraph> graphs;
+  bool stale = false;  // what it has captured uses memory that was freed
 };
 
 template <class Program>

@@ -91,6 +91,18 @@ class Store {
     poison(add(a, name, shape, place, role));
   }
 
+  // Frees an array that `make` has made.
+  template <class T>
+  void drop(Array<T>& a) {
+    const auto at = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.data == a.data; });
+    free(*at);
+    entries_.erase(at);
+    a.data = nullptr;
+  }
+
+  // Called where memory does not suffice for an array: frees others and returns true, or returns false.
+  std::function<bool()> make_room;
+
   // Before a run: carried arrays get their first values back; results and scratch are filled with poison 0 or 1.
   void reset(int poison_number = 0) {
     poison_ = poison_number;
@@ -207,12 +219,7 @@ class Store {
   }
 
   void release() {
-    for (Entry& e : entries_) {
-      if (e.mirror) cudaFreeHost(e.mirror);
-      if (e.place == Place::host) std::free(e.data);
-      if (e.place == Place::pinned) cudaFreeHost(e.data);
-      if (e.place == Place::device || e.place == Place::any) cudaFree(e.data);
-    }
+    for (const Entry& e : entries_) free(e);
     entries_.clear();
   }
 
@@ -226,6 +233,7 @@ class Store {
     Place place;
     Role role;
     Poison poison;
+    std::size_t number;                         // of all that there were
     std::vector<char> saved = {};               // first values of a carried array
     std::function<void(Entry&)> reload = {};    // of an input or a constant
     std::uint64_t digest = 0;                   // likewise, as it was loaded
@@ -258,26 +266,44 @@ class Store {
     return -1;
   }
 
+  static void free(const Entry& e) {
+    if (e.mirror) cudaFreeHost(e.mirror);
+    if (e.place == Place::host) std::free(e.data);
+    if (e.place == Place::pinned) cudaFreeHost(e.data);
+    if (e.on_device()) cudaFree(e.data);
+  }
+
+  // Memory for an array, and for its side on the host.
+  static cudaError_t allocate(Place place, std::size_t room, void** data, void** other) {
+    cudaError_t status = cudaSuccess;
+    if (place == Place::host) {
+      *data = std::aligned_alloc(64, (room + 63) / 64 * 64);
+      return *data ? cudaSuccess : cudaErrorMemoryAllocation;
+    }
+    status = place == Place::pinned ? cudaMallocHost(data, room) : cudaMalloc(data, room);
+    if (status != cudaSuccess || place != Place::any) return status;
+    status = cudaMallocHost(other, room);
+    if (status != cudaSuccess) cudaFree(*data);
+    return status;
+  }
+
   template <class T>
   Entry& add(Array<T>& a, const char* name, const std::vector<std::int64_t>& shape, Place place, Role role) {
     static_assert(std::is_arithmetic_v<T>, "elements are plain numbers");
     const std::size_t room = a.bytes() + guard_bytes;
     void* data = nullptr;
     void* other = nullptr;
-    cudaError_t status = cudaSuccess;
-    if (place == Place::host) {
-      data = std::aligned_alloc(64, (room + 63) / 64 * 64);
-      if (!data) status = cudaErrorMemoryAllocation;
-    } else {
-      status = place == Place::pinned ? cudaMallocHost(&data, room) : cudaMalloc(&data, room);
+    cudaError_t status = allocate(place, room, &data, &other);
+    if (status == cudaErrorMemoryAllocation && make_room && make_room()) {
+      static_cast<void>(cudaGetLastError());
+      status = allocate(place, room, &data, &other);
     }
-    if (status == cudaSuccess && place == Place::any) status = cudaMallocHost(&other, room);
     if (status == cudaErrorMemoryAllocation)
       fail(exit_run_failed, "out of memory: array " + std::string(name) + " takes " + std::to_string(room) + " bytes");
     DAGC_CUDA(status);
     a.data = static_cast<T*>(data);
     a.mirror = static_cast<T*>(other);
-    entries_.push_back({name, shape, data, other, a.bytes(), sizeof(T), place, role, poison_of<T>()});
+    entries_.push_back({name, shape, data, other, a.bytes(), sizeof(T), place, role, poison_of<T>(), added_++});
     if (other) std::memset(other, entries_.back().poison.bytes[0], a.bytes());
     DAGC_CUDA(cudaMemcpy(entries_.back().end(), guard_of(entries_.back()).data(), guard_bytes, cudaMemcpyDefault));
     return entries_.back();
@@ -320,7 +346,7 @@ class Store {
     Guard out;
     out.fill(e.poison.bytes[0]);
     for (std::size_t i = 0; i < guard_bytes; i += e.width)  // the lowest byte: NaN stays NaN
-      out[i] = static_cast<unsigned char>(e.poison.bytes[0] ^ (1 + static_cast<std::size_t>(&e - entries_.data()) % 100));
+      out[i] = static_cast<unsigned char>(e.poison.bytes[0] ^ (1 + e.number % 100));
     return out;
   }
 
@@ -329,6 +355,7 @@ class Store {
   Want want_ = Want::file;
   std::map<std::string, std::vector<char>> kept_;  // results of several runs, by the file of those of one run
   std::vector<Entry> entries_;
+  std::size_t added_ = 0;
 };
 
 }  // namespace dagc

@@ -1,0 +1,71 @@
+"""What learners are trained on: how much each choice is worth at each training point, and cross-validation by it.
+
+A choice is worth the share of the best performance that it reaches, t_best / t, in [0, 1]: a wrong choice weighs what
+it costs. Where only labels are known, a point's label is worth 1 and every other 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+DIGITS = 16  # binary digits behind the point of a gain that a selector keeps
+FULL = 1 << DIGITS
+Shares = Sequence[Mapping[int, float]]
+Candidate = TypeVar("Candidate")
+
+
+@dataclass(frozen=True, slots=True)
+class Gains:
+    """`matrix`: a row for each point, a column for each of `labels`, which ascend."""
+
+    labels: tuple[int, ...]
+    matrix: Any
+
+    @property
+    def best(self) -> Any:
+        """The column of the best label of each row, the lowest of equal ones."""
+        return self.matrix.argmax(axis=1)
+
+    @property
+    def rows(self) -> tuple[tuple[int, ...], ...]:
+        """In units of 2**-16."""
+        return tuple(tuple(int(v) for v in row) for row in (self.matrix * FULL).round())
+
+
+def gains_of(labels: Sequence[int], shares: Shares | None) -> Gains:
+    """Columns are the labels that occur. `shares`: what each choice is worth at each point, 0 where it is missing."""
+    import numpy as np
+
+    columns = tuple(sorted({int(label) for label in labels}))
+    if shares is None:
+        shares = [{int(label): 1.0} for label in labels]
+    return Gains(columns, np.array([[row.get(label, 0.0) for label in columns] for row in shares], float))
+
+
+def best_candidate(
+    candidates: Sequence[Candidate],
+    fit: Callable[[Candidate, Any, Any], Callable[[Any], Any]],
+    x: Any,
+    matrix: Any,
+    *,
+    folds: int,
+    seed: int,
+) -> Candidate:
+    """The candidate whose choices at the points left out are worth most on average; the first of equal ones.
+
+    `fit(candidate, x, matrix)` trains on some of the points and gives what chooses columns for others. Folds are
+    shuffled by the seed.
+    """
+    import numpy as np
+    from sklearn.model_selection import KFold
+
+    splits = list(KFold(min(folds, len(x)), shuffle=True, random_state=seed).split(x))
+
+    def worth(candidate: Candidate) -> float:
+        chosen = [matrix[left, fit(candidate, x[kept], matrix[kept])(x[left])] for kept, left in splits]
+        return round(float(np.concatenate(chosen).mean()), 9)
+
+    found = {i: worth(candidate) for i, candidate in enumerate(candidates)}
+    return candidates[max(found, key=lambda i: (found[i], -i))]

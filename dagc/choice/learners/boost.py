@@ -1,0 +1,140 @@
+"""Gradient-boosted trees: for each choice, regression trees of scikit-learn that add up to what it is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+
+from dagc.base.errors import counted
+from dagc.choice import nodes
+from dagc.choice.gains import Shares, gains_of
+from dagc.choice.selector import Answer, Scale, Selector, check_training, coordinates, scales_of
+
+SUMMARY = "gradient-boosted trees"
+TREES, DEPTH, RATE, SAMPLE = 40, 4, 0.15, 0.7
+_UNIT = 1 << 24  # of a leaf: 2**-24, so that no sum of them is rounded
+_MOST = 1 << 40  # of a leaf's magnitude
+
+
+@dataclass(frozen=True, slots=True)
+class Boost(Selector):
+    """`trees`: of each of `labels`; their leaves are places in `values`, in units of 2**-24. A label is worth its
+    `starts` and a leaf of each of its trees."""
+
+    method: ClassVar[str] = "boost"
+    data: tuple[str, ...]
+    scales: tuple[Scale, ...]
+    labels: tuple[int, ...]
+    starts: tuple[int, ...]
+    values: tuple[int, ...]
+    trees: tuple[tuple[nodes.Node, ...], ...]
+
+    @property
+    def text(self) -> str:
+        """`boost of 120 trees`."""
+        return f"boost of {counted(sum(map(len, self.trees)), 'tree')}"
+
+    @property
+    def answers(self) -> frozenset[int]:
+        """As `Selector.answers`."""
+        return frozenset(self.labels)
+
+    def ask(self, x: Sequence[float]) -> Answer:
+        """The label that is worth most, the lowest of equal ones; as sure as it is worth."""
+        worth = self._worth(x)
+        best = worth.index(max(worth))
+        return Answer(self.labels[best], min(max(worth[best], 1), _UNIT) / _UNIT)
+
+    def votes(self, x: Sequence[float]) -> dict[int, float]:
+        """As `Selector.votes`: what each label is worth."""
+        worth = zip(self.labels, self._worth(x), strict=True)
+        return {label: min(max(w, 1), _UNIT) / _UNIT for label, w in worth}
+
+    def _worth(self, x: Sequence[float]) -> list[int]:
+        return [
+            start + sum(self.values[nodes.find_leaf(root, x).label] for root in roots)
+            for start, roots in zip(self.starts, self.trees, strict=True)
+        ]
+
+    def view(self) -> dict[str, Any]:
+        """As `Selector.view`. `begin`: where the trees of each label begin."""
+        begin = [0]
+        for roots in self.trees:
+            begin.append(begin[-1] + len(roots))
+        return {
+            "table": nodes.table([root for roots in self.trees for root in roots]), "labels": self.labels,
+            "starts": self.starts, "values": self.values, "begin": begin, "unit": _UNIT,
+        }  # fmt: skip
+
+    def to_json(self) -> dict[str, Any]:
+        """As `Selector.to_json`."""
+        return {
+            **self.common_json(), "labels": list(self.labels), "starts": list(self.starts), "values": list(self.values),
+            "trees": [[nodes.node_to_json(root) for root in roots] for roots in self.trees],
+        }  # fmt: skip
+
+
+def fit(
+    data: Sequence[str],
+    rows: Sequence[Sequence[float]],
+    labels: Sequence[int],
+    *,
+    shares: Shares | None = None,
+    seed: int = 0,
+) -> Boost:
+    """Trees of depth 4, each on 70 % of the points; the same seed gives the same.
+
+    `rows` hold a value for each of `data`; `shares` as `gains_of` takes them. Raises UsageError as `check_training`.
+    """
+    check_training(data, rows, labels)
+    scales, gains = scales_of(rows), gains_of(labels, shares)
+    x = coordinates(rows, scales)
+    values: dict[int, int] = {}
+
+    def leaf(tree: Any, number: int) -> Answer:
+        value = round(float(tree.value[number][0, 0]) * RATE * _UNIT)
+        return Answer(values.setdefault(value, len(values)), 1.0)
+
+    starts, trees = [], []
+    for column in gains.matrix.T:
+        starts.append(round(float(column.mean()) * _UNIT))
+        grown = trained(seed, x, column).estimators_[:, 0] if (column != column[0]).any() else ()
+        trees.append(tuple(nodes.from_scikit(one.tree_, scales, partial(leaf, one.tree_)) for one in grown))
+    return Boost(tuple(data), scales, gains.labels, tuple(starts), tuple(values), tuple(trees))
+
+
+def trained(seed: int, x: Any, column: Any) -> Any:
+    """scikit-learn's regressor of what one label is worth; it begins with the mean."""
+    from sklearn.ensemble import GradientBoostingRegressor
+
+    return GradientBoostingRegressor(
+        n_estimators=TREES, max_depth=DEPTH, learning_rate=RATE, subsample=SAMPLE, random_state=seed
+    ).fit(x, column)
+
+
+Value = Annotated[int, msgspec.Meta(ge=-_MOST, le=_MOST)]
+
+
+class Row(nodes.SelectorRow, tag="boost", frozen=True, kw_only=True):
+    """As a tuned file keeps it."""
+
+    labels: Annotated[tuple[nodes.Label, ...], msgspec.Meta(min_length=1, max_length=1000)]
+    starts: tuple[Value, ...]
+    values: Annotated[tuple[Value, ...], msgspec.Meta(max_length=100_000)]
+    trees: tuple[Annotated[tuple[nodes.Row, ...], msgspec.Meta(max_length=1000)], ...]
+
+
+def read(row: Row) -> Boost:
+    """Raises ValueError."""
+    trees = tuple(tuple(nodes.node_of(tree, len(row.data)) for tree in roots) for roots in row.trees)
+    said = {leaf.label for roots in trees for root in roots for leaf in nodes.leaves(root)}
+    if not len(row.labels) == len(row.starts) == len(trees) or any(a >= b for a, b in pairwise(row.labels)):
+        raise ValueError("a boost selector whose parts are not those of its labels")
+    if max(said, default=-1) >= len(row.values):
+        raise ValueError("a boost selector with leaves that have no value")
+    return Boost(row.data, row.read_scales(), row.labels, row.starts, row.values, trees)

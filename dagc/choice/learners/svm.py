@@ -1,0 +1,256 @@
+"""Support vector machines with radial basis functions, one against one, trained with scikit-learn (libSVM).
+
+Features are scaled to [-1, 1] over their trained range and clamped outside, as in Nitro (Muralidharan et al. 2014,
+section III). What is asked at run time is all in integers, so that Python and C agree: scaled features in units of
+2**-20, the kernel in 2**-24, coefficients in 2**-20. Decisions differ from libSVM's by less than its own tolerance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+
+from dagc.choice.gains import Shares, best_candidate, gains_of
+from dagc.choice.nodes import Label, SelectorRow
+from dagc.choice.selector import (
+    EXP2_FRACTION,
+    Answer,
+    Scale,
+    Selector,
+    check_training,
+    exp2_fixed,
+    scales_of,
+)
+
+SUMMARY = "a support vector machine"
+_SHARE = 21  # binary digits of a scaled feature: 0 to 2**21 stand for -1 to 1
+_GAMMA = 16  # binary digits behind the point of gamma * log2(e)
+_COEFFICIENT = 20  # of a coefficient
+_LARGEST = 1 << 38  # sum of the coefficients' magnitudes of a pair, so that a decision stays below 2**63
+ONE = 1 << (_COEFFICIENT + EXP2_FRACTION)  # a decision of 1, the edge of the margin
+COSTS, WIDTHS = (1.0, 8.0, 64.0, 512.0), (0.125, 0.5, 2.0)  # C and gamma of the grid
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Decides between two labels (their places among the labels): `first` where the sum is positive.
+
+    The sum is `offset` and the coefficients times the kernels of the support vectors at `places`.
+    """
+
+    first: int
+    second: int
+    offset: int
+    places: tuple[int, ...]
+    coefficients: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Svm(Selector):
+    """`points`: support vectors, scaled. `lows`, `widths`: the trained range of each coordinate. `gamma`: of the kernel
+    exp(-gamma d**2), times log2(e), in units of 2**-16."""
+
+    method: ClassVar[str] = "svm"
+    data: tuple[str, ...]
+    scales: tuple[Scale, ...]
+    lows: tuple[int, ...]
+    widths: tuple[int, ...]
+    gamma: int
+    labels: tuple[int, ...]
+    points: tuple[tuple[int, ...], ...]
+    pairs: tuple[Pair, ...]
+
+    @property
+    def text(self) -> str:
+        """`svm of 17 support vectors, gamma 0.5`."""
+        return f"svm of {len(self.points)} support vectors, gamma {self.gamma * math.log(2) / (1 << _GAMMA):.3g}"
+
+    @property
+    def answers(self) -> frozenset[int]:
+        """As `Selector.answers`."""
+        return frozenset(self.labels)
+
+    def ask(self, x: Sequence[float]) -> Answer:
+        """The label that wins against most others, the lowest of equal ones. As sure as its closest decision: 0.5 at
+        the border, 1 from the edge of the margin on."""
+        votes, least = [0] * len(self.labels), [ONE] * len(self.labels)
+        for pair, decision in zip(self.pairs, self.decisions(x), strict=True):
+            votes[pair.first if decision > 0 else pair.second] += 1
+            least[pair.first] = min(least[pair.first], decision)
+            least[pair.second] = min(least[pair.second], -decision)
+        best = votes.index(max(votes))
+        if not self.pairs:
+            return Answer(self.labels[0], 1.0)
+        return Answer(self.labels[best], 0.5 + 0.5 * (least[best] / ONE) if least[best] > 0 else 0.5)
+
+    def votes(self, x: Sequence[float]) -> dict[int, float]:
+        """As `Selector.votes`: of each label, its closest decision, 1 far on its own side and 0 far on another's."""
+        out = dict.fromkeys(self.labels, 1.0)
+        for pair, decision in zip(self.pairs, self.decisions(x), strict=True):
+            share = 0.5 + 0.5 * max(-1.0, min(1.0, decision / ONE))
+            first, second = self.labels[pair.first], self.labels[pair.second]
+            out[first], out[second] = min(out[first], share), min(out[second], 1 - share)
+        return out
+
+    def decisions(self, x: Sequence[float]) -> list[int]:
+        """Of each pair, in units of 2**-44."""
+        here = [
+            scaled(scale.coordinate(v), low, width)
+            for scale, v, low, width in zip(self.scales, x, self.lows, self.widths, strict=True)
+        ]
+        kernel = [
+            exp2_fixed((sum((a - b) ** 2 for a, b in zip(row, here, strict=True)) >> 10) * self.gamma >> 24)
+            for row in self.points
+        ]
+        return [
+            pair.offset + sum(c * kernel[i] for i, c in zip(pair.places, pair.coefficients, strict=True))
+            for pair in self.pairs
+        ]
+
+    def view(self) -> dict[str, Any]:
+        """As `Selector.view`."""
+        begin = [0]
+        for pair in self.pairs:
+            begin.append(begin[-1] + len(pair.places))
+        return {
+            "points": self.points, "labels": self.labels, "pairs": self.pairs, "lows": self.lows, "widths": self.widths,
+            "gamma": self.gamma, "one": ONE, "begin": begin, "places": [i for p in self.pairs for i in p.places],
+            "coefficients": [c for p in self.pairs for c in p.coefficients],
+        }  # fmt: skip
+
+    def to_json(self) -> dict[str, Any]:
+        """As `Selector.to_json`."""
+        pairs = [[p.first, p.second, p.offset, list(p.places), list(p.coefficients)] for p in self.pairs]
+        return {
+            **self.common_json(), "lows": list(self.lows), "widths": list(self.widths), "gamma": self.gamma,
+            "labels": list(self.labels), "points": [list(row) for row in self.points], "pairs": pairs,
+        }  # fmt: skip
+
+
+def scaled(coordinate: int, low: int, width: int) -> int:
+    """Where a coordinate lies in its trained range: 0 to 2**21, clamped."""
+    return (min(max(coordinate - low, 0), width) << _SHARE) // width
+
+
+# ---- training ---------------------------------------------------------------------------------
+
+
+def fit(
+    data: Sequence[str],
+    rows: Sequence[Sequence[float]],
+    labels: Sequence[int],
+    *,
+    shares: Shares | None = None,
+    folds: int = 5,
+    seed: int = 0,
+) -> Svm:
+    """libSVM's classes are the best labels; C and gamma by cross-validation over shuffled folds, by what the choices
+    are worth. (To weigh points by what a wrong label costs did worse at families of inputs that were not trained on.)
+
+    `rows` hold a value for each of `data`; `shares` as `gains_of` takes them. Raises UsageError as `check_training`.
+    """
+    import numpy as np
+
+    check_training(data, rows, labels)
+    scales, gains = scales_of(rows), gains_of(labels, shares)
+    at = [[scale.coordinate(v) for scale, v in zip(scales, row, strict=True)] for row in rows]
+    lows = tuple(map(min, zip(*at, strict=True)))
+    widths = tuple(max(column) - low or 1 for column, low in zip(zip(*at, strict=True), lows, strict=True))
+    points = [tuple(map(scaled, row, lows, widths)) for row in at]
+    x = np.array(points, float) / (1 << (_SHARE - 1)) - 1
+    costs = [c for c in COSTS if c * len(rows) <= 1 << 17] or [1.0]  # so that a decision fits into 64 bits
+    grid = list(product(costs, WIDTHS))
+    cost, width = best_candidate(grid, _chooses, x, gains.matrix, folds=folds, seed=seed)
+    parts = (tuple(data), scales, lows, widths, _fixed(width))
+    machine = trained(cost, width, x, gains.matrix)
+    if machine is None:
+        return Svm(*parts, (gains.labels[int(gains.best[0])],), (), ())
+    kept = tuple(points[i] for i in machine.support_)
+    return Svm(*parts, tuple(gains.labels[c] for c in machine.classes_), kept, tuple(_pairs(machine)))
+
+
+def trained(cost: float, width: float, x: Any, matrix: Any) -> Any:
+    """scikit-learn's SVC on scaled features, whose classes are columns; None where all points have one best column."""
+    from sklearn.svm import SVC
+
+    best = matrix.argmax(axis=1)
+    if (best == best[0]).all():
+        return None
+    return SVC(C=cost, gamma=_fixed(width) * math.log(2) / (1 << _GAMMA)).fit(x, best)
+
+
+def _chooses(candidate: tuple[float, float], x: Any, matrix: Any) -> Any:
+    machine = trained(*candidate, x, matrix)
+    return machine.predict if machine is not None else lambda asked: [int(matrix[0].argmax())] * len(asked)
+
+
+def _fixed(width: float) -> int:
+    """gamma as the selector keeps it."""
+    return round(width / math.log(2) * (1 << _GAMMA))
+
+
+def _pairs(machine: Any) -> Iterator[Pair]:
+    """libSVM's one-against-one decisions: the coefficients of a class against each other one stand in rows."""
+    ends = [0]
+    for count in machine.n_support_:
+        ends.append(ends[-1] + int(count))
+    rows, offsets = machine.dual_coef_, machine.intercept_
+    sign = -1 if len(machine.classes_) == 2 else 1  # scikit-learn turns the sign of two classes
+    for offset, (one, other) in zip(offsets, combinations(range(len(machine.classes_)), 2), strict=True):
+        places, coefficients = [], []
+        for members, row in ((range(ends[one], ends[one + 1]), other - 1), (range(ends[other], ends[other + 1]), one)):
+            for i in members:
+                if value := round(sign * float(rows[row, i]) * (1 << _COEFFICIENT)):
+                    places.append(i)
+                    coefficients.append(value)
+        yield Pair(one, other, round(sign * float(offset) * ONE), tuple(places), tuple(coefficients))
+
+
+# ---- as a tuned file keeps it -------------------------------------------------------------------
+
+_Places = tuple[Annotated[int, msgspec.Meta(ge=0, le=100_000)], ...]
+_Small = Annotated[int, msgspec.Meta(ge=0, le=1000)]
+_Share = Annotated[int, msgspec.Meta(ge=0, le=1 << _SHARE)]
+_Coordinate = Annotated[int, msgspec.Meta(ge=-(1 << 40), le=1 << 40)]
+
+
+class PairRow(msgspec.Struct, array_like=True, frozen=True):
+    """As `Pair`."""
+
+    first: _Small
+    second: _Small
+    offset: Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
+    places: _Places
+    coefficients: tuple[Annotated[int, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)], ...]
+
+
+class Row(SelectorRow, tag="svm", frozen=True, kw_only=True):
+    """As a tuned file keeps it."""
+
+    lows: tuple[_Coordinate, ...]
+    widths: tuple[Annotated[int, msgspec.Meta(ge=1, le=1 << 40)], ...]
+    gamma: Annotated[int, msgspec.Meta(ge=1, le=1 << 22)]
+    labels: Annotated[tuple[Label, ...], msgspec.Meta(min_length=1, max_length=1000)]
+    points: tuple[tuple[_Share, ...], ...]
+    pairs: tuple[PairRow, ...]
+
+
+def read(row: Row) -> Svm:
+    """Raises ValueError."""
+    d = len(row.data)
+    pairs = tuple(Pair(p.first, p.second, p.offset, p.places, p.coefficients) for p in row.pairs)
+    if [(p.first, p.second) for p in pairs] != list(combinations(range(len(row.labels)), 2)):
+        raise ValueError("an svm selector without one decision for each pair of labels")
+    if {len(row.lows), len(row.widths), *map(len, row.points)} != {d}:
+        raise ValueError("an svm selector whose parts are not of one length")
+    for p in pairs:
+        if len(p.places) != len(p.coefficients) or any(i >= len(row.points) for i in p.places):
+            raise ValueError("an svm selector with coefficients of vectors that are not there")
+        if sum(map(abs, p.coefficients)) > _LARGEST:
+            raise ValueError("an svm selector whose decisions do not fit into 64 bits")
+    return Svm(row.data, row.read_scales(), row.lows, row.widths, row.gamma, row.labels, row.points, pairs)

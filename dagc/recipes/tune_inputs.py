@@ -1,0 +1,321 @@
+"""Tuning over inputs: the data of a few lie on disk at a time, one compiled program serves all.
+
+For each input: its set-up runs beside the measurement of another one, its features are computed, every answer that is
+allowed there is compared with the default and timed. What fails at an input is recorded there, and the rest goes on.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dagc.base.errors import DagcError, UsageError
+from dagc.base.files import scratch_directory
+from dagc.build.mpi import cores
+from dagc.choice.feature import offered, values_of
+from dagc.choice.legal import op_of
+from dagc.choice.types import Cell, settings_text
+from dagc.ir.plan import Target
+from dagc.lab.launches import Timing
+from dagc.measure.link import WorkerLink
+from dagc.measure.service import Service
+from dagc.recipes.tune_measure import CheckedSettings, Lost, Measuring, Wanted, features_at
+from dagc.recipes.tune_prepare import (
+    DEFAULT_FLUSH,
+    AtPoint,
+    Prepared,
+    TuningTask,
+    build_what_compiles,
+    computed_of,
+    fitting,
+    read_point,
+)
+from dagc.recipes.tune_records import open_records, resumed
+from dagc.recipes.tune_results import Measurements
+from dagc.setup.arrays import elements
+from dagc.setup.beside import AHEAD, Beside, Job
+from dagc.store.fixed import FACT, fixed_of
+
+if TYPE_CHECKING:
+    from dagc.choice.types import Point, Settings
+    from dagc.ir.sym import Number
+    from dagc.recipes.options import Progress, TuneOptions
+    from dagc.store.records import Records
+    from dagc.store.tuned import InputFacts
+
+CLEAR = 1.25  # times the best so far at an input: what is slower is timed a few times only
+PROCESSES = max(1, min(3, cores() - 1))  # that run set-ups
+MANY = 10_000  # inputs on disk in incremental tuning, where bytes bound them
+
+
+# ---- what is known of inputs ----------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Known:
+    """What was measured of inputs so far, and what is known of each besides its times."""
+
+    measured: Measurements
+    inputs: dict[Point, InputFacts] = field(default_factory=dict)
+
+    def complete(self, point: Point, fits: Mapping[str, Sequence[Settings]]) -> bool:
+        """Whether every answer that is allowed at a point was tried."""
+        return all((op, point, s) in self.measured.cells for op, settings in fits.items() for s in settings)
+
+
+def known_before(records: Records | None, task: TuningTask, flush: int, resume: bool) -> Known:
+    """Of a file that is continued; nothing of a new one."""
+    if records is None or not resume:
+        return Known(Measurements({}, {}, []))
+    cells, checks = resumed(records, task, flush)
+    return Known(Measurements(cells, checks, []), {one.point: one for one in records.tuned().facts.inputs})
+
+
+def elements_of(data: Path) -> int:
+    """The number of elements of the largest array of the first rank."""
+    return max((elements(file) for file in (data / "rank-0000").glob("*.npy")), default=0)
+
+
+# ---- one input after the other --------------------------------------------------------------
+
+
+class Inputs:
+    """A task whose inputs come one after the other.
+
+    `ready` has the points that were visited or are known from an earlier run, and their features; the arrays of a point
+    are there only while it is visited.
+    """
+
+    def __init__(
+        self,
+        ready: Prepared,
+        beside: Beside[Point],
+        service: Service,
+        options: TuneOptions,
+        flush: int,
+        known: Known,
+        records: Records | None,
+        progress: Progress | None,
+    ) -> None:
+        self.ready, self.task, self.beside, self.known = ready, ready.task, beside, known
+        self.records, self.progress, self.flush = records, progress, flush
+        self.left = options.budget if options.budget is not None else 10**9
+        self.done, self.total = 0, 0
+        self.wrong = {key for key, failure in known.measured.checks.items() if failure}
+        self.codes = [f.name for f in computed_of(self.task)]
+        self.service = service
+        end = None if options.seconds is None else time.monotonic() + options.seconds
+        timing = Timing(seconds=options.cell, flush=flush, clear=CLEAR)
+        before = list(known.measured.cells.values())
+        self.run = Measuring(ready, service, timing, self.keep, before, end, time.monotonic)
+        for facts in known.inputs.values():
+            ready.at[facts.point] = self._at_before(facts)
+
+    @property
+    def over(self) -> bool:
+        """Whether the time or the budget is spent."""
+        return self.left <= 0 or self.run.over()
+
+    # ---- results as they come -----------------------------------------------------------------
+
+    def keep(self, result: Cell | CheckedSettings | Lost) -> None:
+        """Store a result."""
+        measured = self.known.measured
+        if isinstance(result, Lost):
+            measured.failures.append(f"{result.point.text}: skipped: {result.failure}")
+            return
+        measured.busy += result.took
+        where = result.point if isinstance(result, Cell) else self.task.check_at
+        what = f"{result.op} {settings_text(result.settings)} at {where.text or 'as given'}"
+        if result.failure:
+            measured.failures.append(f"{what}: {result.failure}")
+        if isinstance(result, Cell):
+            self.done, self.left = self.done + 1, self.left - 1
+            measured.cells[result.op, result.point, result.settings] = result
+            if self.records is not None:
+                self.records.add_cell(result, self.flush)
+        else:
+            measured.checks[result.op, result.settings] = result.failure
+            if self.records is not None:
+                self.records.add_check(result.op, result.settings, where, result.failure)
+        self.say(what)
+
+    def say(self, what: str) -> None:
+        """Report progress."""
+        if self.progress is not None:
+            self.progress(self.done, max(self.total, self.done), what)
+
+    def note_input(self, facts: InputFacts) -> None:
+        """Keep what is known of an input."""
+        from dagc.store.tuned import input_to_json  # loads msgspec, numpy, sqlite3, sympy
+
+        self.known.inputs[facts.point] = facts
+        if self.records is not None:
+            self.records.set_fact("inputs", [input_to_json(one) for one in self.known.inputs.values()])
+
+    # ---- visits -------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Compare with the reference, at the input of the checks, every answer that was not compared yet.
+
+        Raises the error of the set-up, and RunFailed where the program does not run there.
+        """
+        point, checks = self.task.check_at, self.known.measured.checks
+        todo = {op: [s for s in legal if (op, s) not in checks] for op, legal in self.task.settings.items()}
+        if not any(todo.values()):
+            return
+        self.say(f"checking at {point.text or 'as given'}")
+        try:
+            self._read(point)
+        except DagcError as error:
+            raise UsageError(
+                f"{point.text or 'as given'}, where results are compared with the reference: {error.message}",
+                "name another input with --check-at",
+            ) from None
+        self.wrong |= self.run.check({op: s for op, s in todo.items() if s})
+        if point not in self.task.points:
+            self.service.close(self.run.program(point).library)
+            self.beside.drop(point)
+
+    def visit(self, point: Point, label: bool = True, test: bool = False) -> bool:
+        """Compute the features of an input and, with `label`, time every answer that is allowed there. Whether that is
+        known now: the set-up may refuse the input, and the program may fail on it."""
+        at, facts = self.ready.at.get(point), self.known.inputs.get(point)
+        if at is not None and facts is not None and (not label or self.known.complete(point, at.fits)):
+            return True
+        self.say(point.text)
+        try:
+            at = self._read(point, test)
+        except DagcError as error:
+            self.known.measured.failures.append(f"{point.text or 'as given'}: skipped: {_line(error)}")
+            self.ready.at.pop(point, None)
+            self.beside.drop(point)
+            return False
+        failure = ""
+        if label:
+            failure = self.run.time_at(point, self._wanted(at), self.wrong)
+            if failure:
+                self.known.measured.failures.append(f"{point.text or 'as given'}: skipped: {failure}")
+        else:
+            self.service.close(self.run.program(point).library)
+        if label or not self.beside.roomy:
+            self.beside.drop(point)
+        return not failure
+
+    def _wanted(self, at: AtPoint) -> list[Wanted]:
+        out = []
+        left = self.left
+        for unit in self.task.units:
+            known = [s for s in at.fits[unit.op] if (unit.op, at.point, s) in self.known.measured.cells]
+            new = [s for s in at.fits[unit.op] if s not in known][: max(0, left)]
+            left -= len(new)
+            if new:
+                out.append(Wanted(unit.op, at.point, (*known, *new)))
+        return out
+
+    def _read(self, point: Point, test: bool = False) -> AtPoint:
+        """The program with the arrays of an input, whose features are known then. Raises DagcError."""
+        place = self.beside.get(point)
+        self.run.programs.pop(point, None)  # its arrays were elsewhere
+        at = read_point(self.task, point, place)
+        before = self.known.inputs.get(point)
+        self.ready.at[point] = at
+        if before is None:
+            values, seconds = features_at(self.service, self.ready, point, self.codes)
+            at = replace(at, computed=dict.fromkeys(self.codes, math.nan) | values)
+        else:
+            at, seconds = replace(at, computed=self._computed(before)), dict(before.seconds)
+        at = self._fitting(at)
+        self.ready.at[point] = at
+        self.note_input(self._facts(at, seconds, elements_of(place), before.test if before is not None else test))
+        return at
+
+    def _computed(self, facts: InputFacts) -> dict[str, float]:
+        return {name: float(facts.values.get(name, math.nan)) for name in self.codes}
+
+    def _fitting(self, at: AtPoint) -> AtPoint:
+        return replace(at, fits=fitting(self.task, at))
+
+    def _at_before(self, facts: InputFacts) -> AtPoint:
+        """An input of an earlier run: all but its arrays."""
+        scalars: dict[str, Number] = {n: v for n, v in facts.values.items() if n not in self.codes}
+        at = AtPoint(facts.point, Path(), scalars, 1, {}, {}, self._computed(facts))
+        return self._fitting(at)
+
+    def _facts(self, at: AtPoint, seconds: Mapping[str, float], elements: int, test: bool) -> InputFacts:
+        from dagc.store.tuned import InputFacts  # loads msgspec, numpy, sqlite3, sympy
+
+        features: dict[str, dict[str, float]] = {}
+        for unit in self.task.units:
+            known = offered(self.task.program, op_of(self.task.graph, unit))
+            found = values_of(known, at.values, at.constants)
+            wanted = self.task.features.get(unit.op) or found
+            features[unit.op] = {n: v for n, v in found.items() if n in wanted and math.isfinite(v)}
+        values = {n: _plain(v) for n, v in {**at.scalars, **at.computed}.items() if math.isfinite(_plain(v))}
+        return InputFacts(dict(at.point.params), test, values, features, dict(seconds), elements)
+
+
+def _plain(value: Any) -> int | float | bool:
+    return value if isinstance(value, bool | int) else float(value)
+
+
+def _line(error: DagcError) -> str:
+    return " ".join(str(error).split())
+
+
+# ---- opened -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def opened(
+    task: TuningTask,
+    output: str | Path | None,
+    options: TuneOptions,
+    order: Sequence[Point],
+    progress: Progress | None,
+    ahead: int = AHEAD,
+    references: bool = True,
+) -> Iterator[Inputs]:
+    """The inputs of a task, ready to be visited in this order. The set-ups of the first run while it is compiled.
+
+    `ahead`: inputs whose data may lie on disk; `references`: whether results are compared with the reference.
+    """
+    flush = DEFAULT_FLUSH if options.flush and task.chosen.target is Target.CUDA else 0
+    with ExitStack() as stack:
+        folder = stack.enter_context(scratch_directory("dagc-tune-"))
+        beside = stack.enter_context(
+            Beside(folder / "inputs", partial(_job, task, references), processes=PROCESSES, ahead=ahead)
+        )
+        records = stack.enter_context(
+            open_records(task, output, options, flush) if output is not None else nullcontext()
+        )
+        known = known_before(records, task, flush, options.resume)
+        beside.expect([p for p in order if p not in known.inputs])
+        if progress is not None:
+            progress(0, 0, "setting up the first inputs, compiling")
+        library, task, failures = build_what_compiles(task, folder)
+        known.measured.failures += failures
+        ready = Prepared(task, library, notes=[records.note] if records is not None and records.note else [])
+        service = stack.enter_context(Service(WorkerLink(task.ranks)))
+        if records is not None:
+            records.set_fact(FACT, fixed_of(task.program))
+        yield Inputs(ready, beside, service, options, flush, known, records, progress)
+
+
+def _job(task: TuningTask, references: bool, point: Point) -> Job:
+    program = task.text.program(dict(point.params))
+    return Job(program, task.text.path.parent, task.ranks, task.seed, references and point == task.check_at)
+
+
+def order_of(task: TuningTask) -> list[Point]:
+    """The input of the checks first, the others in random order: what a time limit leaves is no part by name."""
+    others = [p for p in task.points if p != task.check_at]
+    random.Random(f"{task.seed} order").shuffle(others)
+    return [task.check_at, *others]

@@ -1,0 +1,186 @@
+"""Set-ups of several inputs, run by processes of their own beside the measurement of others.
+
+The data of a few inputs lie on disk at a time: those that were asked for and not dropped, and the next ones.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Pipe
+from pathlib import Path
+from threading import Lock
+from typing import Any, Generic, Self, TypeVar
+
+from dagc.base.errors import DagcError
+from dagc.base.resources import IMPORTED_FROM
+from dagc.ir.program import Program
+
+K = TypeVar("K", bound=Hashable)  # an input
+AHEAD = 3  # inputs whose data lie on disk, or are written
+MOST_BYTES = 32 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A set-up to be run: the arguments of `run_setup` but for the folder."""
+
+    program: Program
+    base_dir: Path
+    ranks: int
+    seed: int
+    references: bool
+
+
+class Beside(Generic[K]):
+    """The data of inputs, written by processes in the order of `expect`, and kept until they are dropped.
+
+    A set-up that crashes its process fails alone. Use as a context manager: at the end the processes and the data are
+    gone.
+    """
+
+    def __init__(
+        self, folder: Path, job: Callable[[K], Job], *, processes: int = 1, ahead: int = AHEAD, most_bytes: int = 0
+    ) -> None:
+        """`job` may raise DagcError. `most_bytes`: of data on disk beyond which no further set-up begins (0: half of
+        what is free there, at most MOST_BYTES)."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self._job, self._ahead = folder, job, max(1, ahead)
+        self._most = most_bytes or min(MOST_BYTES, shutil.disk_usage(folder).free // 2)
+        self._pool = ThreadPoolExecutor(max_workers=max(1, processes))
+        self._processes: list[_Process] = []
+        self._idle: list[_Process] = []
+        self._lock = Lock()
+        self._next: list[K] = []
+        self._running: dict[K, Future[Path]] = {}
+        self._bytes: dict[K, int] = {}
+        self._number = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._next.clear()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for process in self._processes:
+            process.kill()  # what runs in one fails
+        self._pool.shutdown(wait=True)
+        for process in self._processes:
+            process.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def expect(self, inputs: Sequence[K]) -> None:
+        """These will be asked for, in this order."""
+        self._next = [one for one in inputs if one not in self._running]
+        self._start()
+
+    def get(self, one: K) -> Path:
+        """The folder of an input's data; waits for it. Raises DagcError with what the set-up says."""
+        if one not in self._running:
+            with suppress(ValueError):
+                self._next.remove(one)
+            self._submit(one)
+        try:
+            place = self._running[one].result()
+        finally:
+            self._start()
+        return place
+
+    def drop(self, one: K) -> None:
+        """Remove the data of an input."""
+        running = self._running.pop(one, None)
+        self._bytes.pop(one, None)
+        if running is not None and not running.cancel():
+            with suppress(DagcError):
+                shutil.rmtree(running.result(), ignore_errors=True)
+        self._start()
+
+    def bytes(self, one: K) -> int:
+        """Bytes on disk of an input that was written."""
+        return self._bytes.get(one, 0)
+
+    @property
+    def roomy(self) -> bool:
+        """Whether what lies on disk may stay there while more is written."""
+        return len(self._running) < self._ahead and sum(self._bytes.values()) <= self._most // 2
+
+    def _start(self) -> None:
+        """Begin with the next ones while there is room for as much as the largest so far."""
+        while self._next and len(self._running) < self._ahead:
+            known = self._bytes.values()
+            unknown = len(self._running) - len(known) + 1
+            if self._running and sum(known) + unknown * max(known, default=0) > self._most:
+                return
+            self._submit(self._next.pop(0))
+
+    def _submit(self, one: K) -> None:
+        self._number += 1
+        self._running[one] = self._pool.submit(self._write, one, self._folder / f"input-{self._number}")
+
+    def _write(self, one: K, place: Path) -> Path:
+        job = self._job(one)
+        process = self._process()
+        failure = process.run(
+            {
+                "program": job.program, "base_dir": job.base_dir, "ranks": job.ranks, "seed": job.seed, "out": place,
+                "references": job.references,
+            }
+        )  # fmt: skip
+        if process.alive:
+            with self._lock:
+                self._idle.append(process)
+        if failure:
+            shutil.rmtree(place, ignore_errors=True)
+            raise DagcError(failure)
+        self._bytes[one] = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
+        return place
+
+    def _process(self) -> _Process:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+            process = _Process()
+            self._processes.append(process)
+            return process
+
+
+class _Process:
+    """One process of `dagc.setup.worker`."""
+
+    def __init__(self) -> None:
+        self._connection, theirs = Pipe()
+        path = os.pathsep.join(filter(None, (IMPORTED_FROM, os.environ.get("PYTHONPATH", ""))))
+        with theirs:
+            number = theirs.fileno()
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "dagc.setup.worker", str(number)], pass_fds=(number,),
+                stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path},
+            )  # fmt: skip
+        self.alive = True
+
+    def run(self, job: dict[str, Any]) -> str:
+        """Why a job failed, "" if it did not. A process that ends by itself is a failure too."""
+        try:
+            self._connection.send(job)
+            return str(self._connection.recv())
+        except (EOFError, OSError):
+            self.alive = False
+            code = self._process.wait()
+            how = f"signal {-code}" if code < 0 else f"exit code {code}"
+            return f"the process of its set-up ended with {how}"
+
+    def kill(self) -> None:
+        """End it, whatever it does."""
+        self.alive = False
+        self._process.kill()
+
+    def close(self) -> None:
+        """Free what is left of it."""
+        self._process.wait()
+        self._connection.close()

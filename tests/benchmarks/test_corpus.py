@@ -1,0 +1,123 @@
+"""The corpus of kernels for the launch tuner, and the script that measures all of it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.corpus.check import check, prepared
+from benchmarks.corpus.index import ROOT, SPLITS, Entry, entries
+from benchmarks.gpu import oracle
+from benchmarks.tune import oracle_csv
+from dagc import api
+from dagc.base.errors import Severity
+from dagc.choice.legal import legal_settings, units
+from dagc.choice.types import Unit
+from dagc.recipes.tune_prepare import points_of
+from dagc.store.tuned import load_tuned
+from tests.emit.build import graph
+from tests.measure.conftest import needs_mpi
+
+LIMITS = {"max_threads_per_block": 1024, "shared_per_block": 49152, "warp_size": 32}
+EVERY = entries()
+every_kernel = pytest.mark.parametrize("entry", EVERY, ids=lambda entry: entry.key)
+
+
+def unit_of(entry: Entry) -> Unit:
+    (unit,) = units(graph(entry.path))
+    return unit
+
+
+def test_the_list_is_what_the_folders_hold() -> None:
+    assert sorted(e.path for e in EVERY) == sorted(ROOT.glob("*/*.dag"))
+    assert len({e.key for e in EVERY}) == len(EVERY) >= 60
+    assert {e.split for e in EVERY} == set(SPLITS)
+    assert len({e.family for e in EVERY}) == len({(e.family, e.split) for e in EVERY}) >= 12
+
+
+def test_ten_kernels_have_tunables_that_are_no_block_dimension() -> None:
+    assert sum(any(t.name not in ("bx", "by") and not t.axis for t in unit_of(e).tunables) for e in EVERY) >= 10
+
+
+def test_families_and_kernels_are_found_by_name() -> None:
+    assert {e.family for e in entries("unseen")} == {e.family for e in EVERY if e.split == "unseen"}
+    assert [e.key for e in entries(only=["dense/gemm_tile"])] == ["dense/gemm_tile"]
+    assert {e.family for e in entries(only=["scan", "lbm"])} == {"scan", "lbm"}
+    with pytest.raises(KeyError, match="dense/none"):
+        entries(only=["dense/none"])
+
+
+@every_kernel
+def test_text_is_sound_and_formatted_and_sizes_are_skewed(entry: Entry) -> None:
+    assert [d for d in api.check(entry.path).diagnostics if d.severity is Severity.ERROR] == []
+    text, formatted = api.format_source(entry.path)
+    assert text == formatted
+    points = points_of(graph(entry.path).program, "")
+    assert len(points) >= 6
+    assert any(value & (value - 1) for point in points for _, value in point.params)  # not powers of two alone
+
+
+@every_kernel
+def test_blocks_are_those_of_polybench(entry: Entry) -> None:
+    """51 pairs of powers of two where nothing but a block of two dimensions is open; all block dimensions are read when
+    the program runs, unless the text needs a constant."""
+    unit = unit_of(entry)
+    names = [t.name for t in unit.tunables]
+    settings = legal_settings(graph(entry.path), unit, LIMITS)
+    if names == ["bx", "by"] and entry.name not in ("gemm_batched", "jacobi_tile"):
+        assert len(settings) == 51
+        assert unit.default == (("bx", 32), ("by", 8))
+    assert len(settings) >= 3
+    assert settings[0] == unit.default
+
+
+@pytest.mark.usefixtures("unoptimised")
+class TestChecked:
+    pytestmark = needs_mpi
+
+    def test_a_kernel_is_right_under_several_settings(self, tmp_path: Path) -> None:
+        (entry,) = entries(only=["sparse/csr_lanes"])
+        checked = check(prepared(entry, tmp_path), settings=5)
+        assert checked.failures == ()
+        assert checked.settings == 5
+
+    def test_a_wrong_kernel_is_reported(self, tmp_path: Path) -> None:
+        (entry,) = entries(only=["stream/scale"])
+        shutil.copytree(ROOT / "stream", tmp_path / "stream")
+        wrong = replace(entry, root=tmp_path)
+        wrong.path.write_text(entry.path.read_text().replace("= 2.0f *", "= (bx == 32 ? 2.0f : 2.1f) *"))
+        checked = check(prepared(wrong, tmp_path / "build"), settings=3)
+        assert checked.settings >= 1
+        assert checked.failures
+        assert all("wrong" in failure or "differ" in failure for failure in checked.failures)
+
+
+@pytest.mark.usefixtures("unoptimised")
+class TestOracle:
+    pytestmark = needs_mpi
+
+    def test_cells_add_up_over_runs(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """A second run continues; a third one, elsewhere, with the CSV of both has nothing left to do."""
+
+        def run(output: str, *more: str) -> str:
+            words = ["--set", "fit", "--only", "stream.scale", "--tiny", "--target", "host", "--cell", "0.001"]
+            work = ["--work", str(tmp_path / "work"), "--jobs", "1", "-o", str(tmp_path / output)]
+            monkeypatch.setattr(sys, "argv", ["oracle.py", *words, *work, *more])
+            assert oracle.main() == 0
+            return capsys.readouterr().out
+
+        assert "3 cells, 0 left, 0 failures" in run("one", "--settings", "3")
+        assert "2 cells, 0 left, 0 failures" in run("one", "--settings", "5")
+        cells = load_tuned(tmp_path / "one" / "stream.scale.db").cells
+        assert len({c.settings for c in cells}) == len(cells) == 5
+        csv = tmp_path / "one.csv.xz"
+        monkeypatch.setattr(sys, "argv", ["x", str(tmp_path / "one" / "stream.scale.db"), "-o", str(csv)])
+        assert oracle_csv.main() == 0
+        assert {c.program for c in oracle_csv.read_oracle(csv)} == {"stream.scale"}
+        assert "0 cells, 0 left, 0 failures" in run("two", "--settings", "5", "--done", str(csv))

@@ -1,0 +1,83 @@
+"""Set-ups beside the measurement: processes of their own, a few inputs on disk at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dagc.base.errors import DagcError
+from dagc.recipes.program import read
+from dagc.setup import read_scalars
+from dagc.setup.beside import Beside, Job
+
+TEXT = '''program sums
+param name : str = "a"
+setup "sums.py" load(name)
+scalar n : i32
+array x : f32[n] in
+array y : f32[n] out
+kernel scale(y: out f32[n], x: in f32[n], n: i32) {
+  gpu { launch grid(n) block(32) cuda """ if (threadIdx.x == 0) y[blockIdx.x] = x[blockIdx.x]; """ }
+}
+dag { scale : gpu scale(y, x, n) }
+'''
+SETUP = """import os
+import numpy as np
+
+def load(rank, size, seed, name):
+    if name == "crash":
+        os.kill(os.getpid(), 9)
+    if name == "nan":
+        raise ValueError("it is not finite")
+    return {"n": int(name), "x": np.ones(int(name), np.float32)}
+"""
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Iterator[Beside[str]]:
+    (tmp_path / "sums.dag").write_text(TEXT)
+    (tmp_path / "sums.py").write_text(SETUP)
+    text = read(tmp_path / "sums.dag")
+    with Beside[str](
+        tmp_path / "data", lambda name: Job(text.program({"name": name}), tmp_path, 1, 0, False), most_bytes=10**7
+    ) as beside:
+        yield beside
+    assert not (tmp_path / "data").exists(), "nothing is left"
+
+
+def size(folder: Path, base: Path) -> int:
+    return int(read_scalars(read(base / "sums.dag").program(), folder)["n"])
+
+
+def test_inputs_are_written_in_order_and_dropped(jobs: Beside[str], tmp_path: Path) -> None:
+    names = ["10", "20", "30", "40", "50"]
+    jobs.expect(names)
+    for name in names:
+        place = jobs.get(name)
+        assert size(place, tmp_path) == int(name)
+        assert len(list((tmp_path / "data").iterdir())) <= 4, "one is written while it has another name"
+        assert jobs.bytes(name) > 4 * int(name)
+        jobs.drop(name)
+        assert not place.exists()
+
+
+def test_one_that_fails_or_crashes_fails_alone(jobs: Beside[str], tmp_path: Path) -> None:
+    jobs.expect(["nan", "crash", "7"])
+    with pytest.raises(DagcError, match="it is not finite"):
+        jobs.get("nan")
+    with pytest.raises(DagcError, match="the process of its set-up ended with signal 9"):
+        jobs.get("crash")
+    jobs.drop("nan")
+    jobs.drop("crash")
+    assert size(jobs.get("7"), tmp_path) == 7
+    assert size(jobs.get("8"), tmp_path) == 8, "one that was not expected"
+
+
+def test_bytes_bound_what_lies_ahead(jobs: Beside[str], tmp_path: Path) -> None:
+    jobs.expect(["2000000", "2000001", "3"])  # 8 MB each of 10 MB
+    jobs.get("2000000")
+    assert len(list((tmp_path / "data").iterdir())) == 1
+    jobs.drop("2000000")
+    assert size(jobs.get("2000001"), tmp_path) == 2000001

@@ -1,0 +1,197 @@
+"""`dagc tune --inputs` on the host target: inputs one after the other, measured, learned from, evaluated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dagc import api
+from dagc.base.errors import UsageError
+from dagc.choice.types import Point
+from dagc.cli.main import main
+from dagc.recipes import tune as tune_recipe
+from dagc.recipes.options import TuneOptions
+from dagc.store.tuned import load_tuned
+
+pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
+
+# The kernel is slow where `mode` is not what the input asks for. Mode 2 is wrong at inputs of 77 elements, crashes at
+# those of 78, and is not allowed at those of 79. The set-up refuses what has no elements.
+TEXT = '''program modes
+param file : str = "train/a.txt" over files("train/*.txt")
+setup "modes.py" load(file)
+scalar n, k : i32
+array want : i32[n] const
+array y : f32[n] out
+kernel fill(y: out f32[n], want: in i32[n], n: i32, k: i32) {
+  tune bx in {32}
+  tune mode in {0, 1, 2}
+  require mode != 2 || n != 79
+  feature wanted cost n = cpp """ return n > 1 ? want[1] : want[0]; """
+  select mode with knn(wanted, n)
+  gpu {
+    launch grid(ceil(n / bx)) block(bx)
+    cuda """
+      int i = blockIdx.x * bx + threadIdx.x;
+      if (i >= n) return;
+      if (mode == 2 && n == 78) __builtin_trap();
+      float sum = 0;
+      for (int j = 0; j < (mode == want[i] ? 1 : 2000); ++j) sum += 1e-30f * j;
+      y[i] = i + (mode == 2 && n == 77 && i == 3 ? 5 : 0) + (sum > 1 ? 1 : 0);
+    """
+  }
+}
+dag { fill : gpu fill(y, want, n, k) }
+verify y ~ reference() rtol 0
+'''
+SETUP = """from pathlib import Path
+import numpy as np
+from dagc.inputs import call
+
+HERE = Path(__file__).parent
+
+def made(mode, n=64):
+    return np.full(n, mode, np.int32)
+
+def load(rank, size, seed, file):
+    want = call(file, {"made": made}, lambda path: np.loadtxt(HERE / path, dtype=np.int32, ndmin=1))
+    if not len(want):
+        raise ValueError(f"{file} has no elements")
+    return {"n": len(want), "k": int(want[0]), "want": want}
+
+def reference(data, **_):
+    return {"y": np.arange(data["n"], dtype=np.float32)}
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("modes")
+    (folder / "modes.py").write_text(SETUP)
+    (folder / "modes.dag").write_text(TEXT)
+    (folder / "train").mkdir()
+    for name, mode, n in (("a", 0, 40), ("b", 1, 50), ("c", 2, 60), ("d", 1, 70)):
+        (folder / "train" / f"{name}.txt").write_text(f"{mode}\n" * n)
+    return folder / "modes.dag"
+
+
+HOST = TuneOptions(target="host", cell=0.01)
+
+
+@pytest.fixture(scope="module")
+def trained(program: Path) -> Path:
+    """Trained on the program's own files and on calls."""
+    path = program.parent / "trained.db"
+    calls = tuple(f"made(mode = {m}, n = {n})" for m in range(3) for n in (45, 64, 80))
+    inputs = (f"{program.parent}/train/*.txt", *calls, "made(mode = 0, n = 0)", "made(mode = 2, n = 77)",
+              "made(mode = 2, n = 78)", "made(mode = 2, n = 79)")  # fmt: skip
+    options = TuneOptions(target="host", cell=0.01, inputs=inputs, check_at="train/b.txt")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(program.parent)
+        done = tune_recipe.tune(program, path, options)
+    failed = "\n".join(done.failures)
+    assert "made(mode = 0, n = 0): skipped: " in failed
+    assert "made(mode = 0, n = 0) has no elements" in failed
+    assert "fill mode=2 at made(mode = 2, n = 77): element 3 is 8, expected 3" in failed, "by the input's name"
+    assert "fill mode=2 at made(mode = 2, n = 78): run failed" in failed
+    assert len(done.failures) == 3
+    return path
+
+
+def test_inputs_are_kept_with_what_is_known_of_them(trained: Path) -> None:
+    tuned = load_tuned(trained)
+    assert {c.point.text for c in tuned.cells} >= {"train/a.txt", "made(mode = 1, n = 64)"}
+    facts = {one.point: one for one in tuned.facts.inputs}
+    one = facts[Point((("file", "made(mode = 1, n = 64)"),))]
+    assert (one.features["fill"], one.elements, one.test) == ({"wanted": 1.0, "n": 64.0}, 64, False)
+    assert one.seconds["feature.fill.wanted"] > 0
+    assert len([c for c in tuned.cells if c.point.text == "made(mode = 2, n = 79)"]) == 2, "one is not allowed there"
+
+
+def test_the_choice_follows_the_feature(trained: Path, program: Path, tmp_path: Path) -> None:
+    """The program checks its results, and runs what was not the default."""
+    compiled = api.compile(
+        program, tmp_path / "out", target="host", defines={"file": "made(mode = 2, n = 51)"}, launch=str(trained),
+        run=True, ranks=1, repeats=2,
+    )  # fmt: skip
+    assert compiled.result is not None
+    slow = load_tuned(trained)
+    default = next(c for c in slow.cells if c.point.text == "made(mode = 2, n = 45)" and dict(c.settings)["mode"] == 0)
+    assert compiled.result.median < default.seconds
+
+
+def test_evaluation(trained: Path, program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "t.db").write_bytes(trained.read_bytes())
+    lists = [f"made(mode = {m}, n = {n})" for m in range(3) for n in (47, 66)] + ["made(mode = 1, n = 64)"]
+    (tmp_path / "test.txt").write_text("\n".join(lists))
+    arguments = ["tune", str(program), "--evaluate", "--inputs", f"@{tmp_path / 'test.txt'}", "--target", "host"]
+    assert main([*arguments, "-o", str(tmp_path / "t.db"), "--cell", "0.01"]) == 0
+    text = capsys.readouterr().out
+    assert "6 test inputs" in text
+    assert "made(mode = 1, n = 64): skipped: the file was trained on it" in text
+    assert "% of exhaustive" in text
+    assert "best single variant" in text
+    tuned = load_tuned(tmp_path / "t.db")
+    assert len(tuned.facts.tests) == 6
+    again = tune_recipe.tune(
+        program,
+        tmp_path / "t.db",
+        TuneOptions(target="host", cell=0.01, resume=True, inputs=(f"{program.parent}/train/a.txt",)),
+    )
+    assert not any(line.point in tuned.facts.tests for line in again.lines), "nothing is learned from test inputs"
+
+
+def test_incremental(program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    calls = ",".join(f"made(mode = {m}, n = {n})" for m in (0, 1) for n in range(30, 60, 4))
+    arguments = ["tune", str(program), "--inputs", calls, "--incremental", "--target", "host", "--cell", "0.01"]
+    arguments += ["--select-features", "--next", "cost"]
+    assert main([*arguments, "--iterations", "6", "-o", str(tmp_path / "t.db")]) == 0
+    text = capsys.readouterr().out
+    assert "incremental: 6 inputs labelled of 16, chosen by cost" in text
+    assert "fill: chosen by " in text or "fill: no feature was dropped" in text
+    tuned = load_tuned(tmp_path / "t.db")
+    assert len(tuned.facts.inputs) == 16, "features of all inputs"
+    assert len({c.point for c in tuned.cells}) == 6
+    assert tuned.kernel_choosers["fill"].selector is not None
+    assert main([*arguments, "--accuracy", "0.5", "--resume", "-o", str(tmp_path / "t.db")]) == 0
+    assert "labelled of 16, chosen by cost; accuracy " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "help"),
+    [
+        ({"inputs": ("made(mode = 0, n = 0)",)}, "where results are compared with the reference", "--check-at"),
+        ({"inputs": ("nothing/*",)}, "no such file", "current folder"),
+        ({"method": "volume", "variants": True}, "method volume does not learn from inputs", "knn"),
+    ],
+)
+def test_what_cannot_be_tuned(
+    program: Path, tmp_path: Path, options: dict[str, object], message: str, help: str
+) -> None:
+    with pytest.raises(UsageError) as error:
+        tune_recipe.tune(program, tmp_path / "t.db", TuneOptions(target="host", **options))  # type: ignore[arg-type]
+    assert message in error.value.message
+    assert help in (error.value.help or "")
+    assert not (tmp_path / "t.db").exists(), "a file without measurements would only block the next run"
+
+
+def test_what_cannot_be_evaluated(trained: Path, program: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.db").write_bytes(trained.read_bytes())
+    with pytest.raises(UsageError, match="every input was trained on"):
+        tune_recipe.evaluate(program, tmp_path / "t.db", TuneOptions(target="host", inputs=("made(mode = 1, n = 64)",)))
+
+
+def test_a_feature_that_is_not_finite(trained: Path, program: Path, tmp_path: Path) -> None:
+    """The input is reported; the program takes the default there."""
+    text = program.read_text().replace("return n > 1 ? want[1] : want[0]", "return n == 60 ? 0.0 / 0 : want[0]")
+    path = program.parent / "nan.dag"
+    path.write_text(text.replace("program modes", "program nans"))
+    calls = ("made(mode = 0, n = 60)", "made(mode = 0, n = 40)", "made(mode = 1, n = 40)", "made(mode = 1, n = 50)")
+    done = tune_recipe.tune(path, tmp_path / "t.db", TuneOptions(target="host", cell=0.01, inputs=calls))
+    tuned = load_tuned(tmp_path / "t.db")
+    features = {one.point.text: one.features["fill"] for one in tuned.facts.inputs}
+    assert features["made(mode = 0, n = 60)"] == {"n": 60.0}
+    assert tuned.kernel_choosers["fill"].selector is not None, "the other three are learned from"
+    (line,) = [line for line in done.lines if line.point.text == "made(mode = 0, n = 60)"]
+    assert line.chosen == line.default
