@@ -188,7 +188,7 @@ class Chooser:
     @property
     def least_sure(self) -> float:
         """The confidence of the selector below which it is unsure."""
-        return self.selector.least_sure if self.selector is not None else 0.0
+        return float(getattr(self.selector, "least_sure", 0.0))
 
     @property
     def settings(self) -> tuple[Settings, ...]:
