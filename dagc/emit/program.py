@@ -107,7 +107,7 @@ class FeatureView:
     """A number that is computed from the arrays: its member, the arrays that are copied for it, and the call."""
 
     variable: str
-    copies: tuple[tuple[str, str], ...]  # variable, arguments of Store::elements
+    copies: tuple[tuple[str, str], ...]  # variable, arguments of dagc::Elements
     call: Call
     wanted: bool  # by the program itself: for a choice, a size or a `require`
 
@@ -247,7 +247,7 @@ def _feature(layout: Layout, functions: Functions, feature: CodeFeature, wanted:
         if isinstance(argument, Region):
             extent = layout.extent(argument)
             copies.append((formal.name, f"{layout.array(argument.array)}, {extent.start}, {extent.count}"))
-            arguments.append(f"{formal.name}.get()")
+            arguments.append(formal.name)
         else:
             arguments.append(f"static_cast<{cxx_type(formal.type)}>({layout.text(argument)})")
     call = Call(functions.feature_names[feature.name], ", ".join(arguments))

@@ -128,6 +128,13 @@ cudaError_t cudaFuncSetAttribute(F*, cudaFuncAttribute attribute, int value) {
                     (value >= 0 && static_cast<std::size_t>(value) <= dagc::host::kMaxShared);
   return dagc::host::remember(fits ? cudaSuccess : cudaErrorInvalidValue);
 }
+// By threads alone: there are no registers to run out of. Blocks of one launch run one after another all the same.
+template <class F>
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, F*, int threads, std::size_t shared) {
+  const bool valid = threads > 0 && threads <= static_cast<int>(dagc::host::kMaxThreads);
+  *blocks = valid && shared <= dagc::host::kMaxShared ? 2048 / threads : 0;
+  return dagc::host::remember(valid ? cudaSuccess : cudaErrorInvalidValue);
+}
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
