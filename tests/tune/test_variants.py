@@ -96,7 +96,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory, unoptimised: None) -> Path:
     folder = tmp_path_factory.mktemp("sums")
     done = tune_recipe.tune(write_sums(folder), folder / "t.db", TuneOptions(target="host", cell=0.005))
     assert not done.failures
-    assert (done.method, done.cells) == ("knn", 16)
+    assert (done.method, done.cells) == ("knn", 15)
     assert {line.default for line in done.lines} == {ROW}
     return folder / "t.db"
 
@@ -109,6 +109,8 @@ def launched(tuned: Path) -> list[str]:
 def test_every_variant_is_measured_and_kept(tuned: Path) -> None:
     kept = load_tuned(tuned)
     assert {c.settings for c in kept.cells if c.times} == {ROW, vector(2), vector(4), CALLED}
+    allowed = [dict(c.point.params)["SPREAD"] for c in kept.cells if c.settings == CALLED]
+    assert sorted(allowed) == [0, 10, 200], "not where its `require` does not hold"
     assert stored_chooser(tuned, "y")["settings"] == [
         {"variant": "row"}, {"variant": "vector", "lanes": 2}, {"variant": "vector", "lanes": 4}, {"variant": "called"},
     ]  # fmt: skip
