@@ -120,10 +120,10 @@ def test_graphs_that_are_refused(tmp_path: Path) -> None:
 
 # Every variant against the reference on the host target. Tiles end within the input, and a level within a word.
 RUNS = [
-    ("histogram", {}, ["walk(n = 70_001)", "constant(n = 4097)", "uniform(n = 0)"]),
+    ("histogram", {}, ["walk(n = 70_001)", "uniform(n = 0)"]),
     ("histogram", {"bins": "1500", "element": "u16"}, ["zipf(n = 20_001)"]),
-    ("sort", {}, ["signed_zeros(n = 20_011, bits = 64)", "runs(n = 30_001, number = 5)", "reversed(n = 9001)"]),
-    ("bfs", {"runs": "2"}, ["powerlaw(n = 2001, degree = 9)", "roads(rows = 9, columns = 9)", "empty(n = 33)"]),
+    ("sort", {}, ["signed_zeros(n = 20_011, bits = 64)", "runs(n = 30_001, number = 5)"]),
+    ("bfs", {"runs": "2"}, ["powerlaw(n = 2001, degree = 9)", "empty(n = 33)"]),
 ]
 
 
