@@ -128,7 +128,7 @@ def learn(
         lost = f" (a feature is not finite or was not computed at {missing} more)" if missing else ""
         return _fallback(asked, f"{len(training.sizes)} different sizes measured in full{lost}, {FEWEST} are needed")
     try:
-        selector = train(asked.method, names, training, seed)
+        selector = train(asked.method, names, training, seed, default=0 if unit.variants else None)
     except UsageError as error:
         return _fallback(asked, error.message)
     untrained = {"default": [0] * len(training.sizes)}
