@@ -1,4 +1,4 @@
-"""samples/spmv/distributed.dag: the orders are those of spmv.dag, and the product is right with variants that differ."""
+"""samples/spmv/distributed.dag: the orders are those of spmv.dag; its product is right with other variants."""
 
 from __future__ import annotations
 
