@@ -155,7 +155,7 @@ def inverse_blocks(A: Any) -> Floats:
     with np.errstate(all="ignore"):
         singular = ~(np.linalg.cond(blocks, 1) < 1e12)
     d = np.einsum("bii->bi", blocks[singular])
-    blocks[singular] = (1 / np.where(d == 0, 1, d))[:, :, None] * np.eye(BLOCK)
+    blocks[singular] = np.where(d == 0, 1, d)[:, :, None] * np.eye(BLOCK)
     return np.linalg.inv(blocks)
 
 
