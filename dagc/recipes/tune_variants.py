@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from dagc.choice.types import Point, Settings, Unit
     from dagc.recipes.options import Progress, TuneOptions
     from dagc.recipes.program import ProgramText
+    from dagc.store.tuned import Tuned
 
 ITERATIONS = 25  # labelled inputs of incremental tuning: Nitro (Muralidharan et al. 2014, section III-B)
 
@@ -339,7 +340,7 @@ class Evaluation:
 
 
 def evaluate_inputs(
-    text: ProgramText, tuned_path: str | Path, options: TuneOptions, progress: Progress | None
+    text: ProgramText, tuned: Tuned, options: TuneOptions, progress: Progress | None = None
 ) -> Evaluation:
     """Measure every answer of a tuned file at test inputs, and judge what its choosers answer there.
 
@@ -347,11 +348,9 @@ def evaluate_inputs(
     reported and skipped. Raises UsageError where the file has no chooser of an op, or is of another program.
     """
     from dagc.recipes.tuned import choosers_of  # only to evaluate
-    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
 
-    tuned = load_tuned(tuned_path)
     if not tuned.kernel_choosers:
-        raise UsageError(f"{tuned_path}: no chooser of an op in it", "tune with --inputs first")
+        raise UsageError(f"{tuned.path}: no chooser in it", "tune with --inputs first")
     task = tuning_task(
         text, kernels=tuned.kernel_choosers, sizes=options.sizes, inputs=options.inputs, target=options.target,
         arch=options.arch or named_arch(options.gpu), seed=options.seed, ranks=options.ranks,
@@ -369,7 +368,7 @@ def evaluate_inputs(
         features={op: c.data for op, c in choosers.items()}, constraints=options.constraints,
     )  # fmt: skip
     began = time.monotonic()
-    with opened(task, tuned_path, replace(options, resume=True), order_of(task), progress, references=False) as inputs:
+    with opened(task, tuned.path, replace(options, resume=True), order_of(task), progress, references=False) as inputs:
         inputs.total = len(points) * sum(map(len, inputs.task.settings.values()))
         done = [p for p in order_of(inputs.task) if not inputs.over and inputs.visit(p, test=True)]
         ops = tuple(_evaluated(inputs, choosers[unit.op], unit, sorted(done)) for unit in inputs.task.units)
