@@ -56,7 +56,7 @@ def program_select(program: Program) -> ProgramSelect | None:
         if name not in known:
             names = ", ".join(sorted(known)) or "the program has none: declare `scalar n : i64`"
             raise UsageError(
-                f"`select ... with {item.method}(...)` uses `{name}`, which is not a scalar that is a number",
+                f"`select ... with {item.method}(...)` uses `{name}`, which is not a numeric scalar",
                 f"name scalars of the program ({names})",
             )
     if not features:

@@ -274,6 +274,8 @@ def costs(inputs: Inputs, task: TuningTask) -> list[str]:
     for unit in task.units:
         shares, calls = [], []
         converted: dict[str, list[tuple[float, float]]] = {}
+        kernel = next(k for k in task.program.kernels if k.name == unit.kernel)
+        prepared = {impl.name for impl in kernel.impls if impl.prepare is not None}
         for point in task.points:
             facts, times = inputs.known.inputs.get(point), times_at(inputs, unit.op, point)
             if facts is None or not math.isfinite(times.get(0, math.inf)):
@@ -283,6 +285,8 @@ def costs(inputs: Inputs, task: TuningTask) -> list[str]:
                 shares.append(own / times[0])
                 calls.append(_pays(own, times[0], min(times.values())))
             for variant, seconds in facts.conversions.get(unit.op, {}).items():
+                if variant not in prepared:
+                    continue  # only its scratch was allocated
                 fast = [t for i, t in times.items() if variant_of(task.settings[unit.op][i]) == variant]
                 pays = _pays(seconds, times[0], min(fast, default=math.inf))
                 converted.setdefault(variant, []).append((seconds, pays))

@@ -12,8 +12,8 @@ from dagc.store.tuned import load_tuned
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 
-# Each run divides x by `rate` (m = 1) or by 12 - rate (m = 2), and takes a moment. m = 3 never comes to an end where the
-# rate is above 6. m = 4 is wrong.
+# Each run divides x by `rate` (m = 1) or by 12 - rate (m = 2), and takes a moment. m = 3 never comes to an end where
+# the rate is above 6. m = 4 is wrong.
 TEXT = '''program decay
 param input : str = "made(rate = 2.0)" over files("*.txt")
 tune m in {1, 2, 3, 4}
@@ -78,8 +78,8 @@ def test_plans_over_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "100.00 %" in text
     assert len(load_tuned(tuned).facts.tests) == 2
     built = api.compile(
-        program, tmp_path / "out", target="host", launch=tuned, defines={"input": "made(rate = 9.0)"}, run=True, ranks=1,
-        repeats=2,
+        program, tmp_path / "out", target="host", launch=tuned, defines={"input": "made(rate = 9.0)"}, run=True,
+        ranks=1, repeats=2,
     )  # fmt: skip
     assert built.launcher is not None
     assert built.launcher.chosen == "m1 for rate = 9"
