@@ -22,7 +22,7 @@ from statistics import geometric_mean
 PROGRAM = "samples/spmv/variants.dag"
 VARIANTS = (
     "thread_per_row", "lanes_per_row:2", "lanes_per_row:4", "lanes_per_row:8", "lanes_per_row:16", "warp_per_row",
-    "block_per_row", "merge", "coo", "ell", "sell", "dia", "binned", "cusparse1", "cusparse2",
+    "block_per_row", "merge", "segmented", "ell", "sell", "dia", "binned", "cusparse1", "cusparse2",
 )  # fmt: skip
 MATRICES = (
     "dense_band(rows = 1_000, half = 1)", "stencil(points = 5, side = 100)", "stencil(points = 5, side = 1000)",
@@ -54,7 +54,8 @@ def run(command: list[str], limit: float) -> tuple[int, str]:
 
 def build(variant: str, target: str, folder: Path) -> tuple[int, str]:
     name, _, lanes = variant.partition(":")
-    chosen = ["-D", f"y.variant={name}", *(["-D", f"y.lanes={lanes}"] if lanes else []), "-D", "y.block=256"]
+    chosen = ["-D", f"y.variant={name}", *(["-D", f"y.lanes={lanes}"] if lanes else [])]
+    chosen += ["-D", "y.block=256"] if name.endswith("_per_row") else []
     where = folder / variant.replace(":", "-")
     return run([sys.executable, "-m", "dagc", "compile", PROGRAM, "--target", target, "-o", str(where), *chosen], 500)
 

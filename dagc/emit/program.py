@@ -18,6 +18,7 @@ from dagc.ir.plan import (
     Choice,
     Chooser,
     CodeFeature,
+    Features,
     feature_variable,
     memory_parts,
     needed_features,
@@ -170,6 +171,17 @@ class ProgramView:
     tunables: tuple[TunableView, ...]
     features: tuple[FeatureView, ...]
     choices: tuple[ChoiceView, ...]
+    mode: Features
+
+    @property
+    def at_once(self) -> bool:
+        """Whether features are computed at the same time."""
+        return self.computes and self.mode is not Features.NOW
+
+    @property
+    def beside(self) -> bool:
+        """Whether they are computed beside the first ops."""
+        return self.computes and self.mode is Features.ASYNC
 
     @property
     def computes(self) -> bool:
@@ -223,6 +235,7 @@ def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -
         tunables=tuple(_tunables(layout)),
         features=tuple(_feature(layout, steps.functions, one, one.name in chosen) for one in steps.functions.features),
         choices=choices,
+        mode=chooser.mode if chooser is not None else Features.NOW,
     )
 
 

@@ -64,6 +64,10 @@ class Opened:
         self.every = tuple(open)
         self._of = {(t.op, t.variant, t.name): t for t in self.every}
 
+    def has(self, op: KernelOp) -> bool:
+        """Whether anything of the op is open."""
+        return any(t.op == op.base for t in self.every)
+
     def variants(self, op: KernelOp) -> tuple[str, ...]:
         """The implementations among which is chosen, none where the variant is not open."""
         found = self._of.get((op.base, "", VARIANT))
@@ -112,6 +116,15 @@ class Choice:
     answers: int = 0
 
 
+class Features(Enum):
+    """When the program computes the features that it chooses by: before all else, one after the other, or at the same
+    time; or beside the program, which waits for them where the choice is first needed."""
+
+    NOW = "now"
+    PARALLEL = "parallel"
+    ASYNC = "async"
+
+
 @dataclass(frozen=True, slots=True)
 class Chooser:
     """C99 text, and what the program asks once its sizes are known. `warnings`: of the sizes known when compiling.
@@ -121,6 +134,7 @@ class Chooser:
     choices: tuple[Choice, ...]
     warnings: tuple[str, ...] = ()
     constraints: bool = True
+    mode: Features = Features.NOW
 
 
 def kernel_of(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:

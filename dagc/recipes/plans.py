@@ -17,6 +17,7 @@ from dagc.choice.extent import far_parameters
 from dagc.choice.feature import offered
 from dagc.choice.site import Site, SiteKind
 from dagc.choice.types import PROGRAM
+from dagc.ir.plan import Features
 from dagc.ir.sym import free
 from dagc.lab.plans import measured_data, numbers, plan_label
 from dagc.recipes.artifacts import build_artifact, left_out, proved_plan
@@ -72,11 +73,14 @@ def compile_plans(
     build: bool = True,
     force: bool = False,
     arrays: Callable[[Program, Path], None] | None = None,
+    mode: Features = Features.NOW,
+    constraints: bool = True,
     display: Display = SILENT,
 ) -> Chosen:
     """Write (and build) a plan for each answer of the selector of `tuned`, and the program that chooses.
 
-    `arrays` writes the data of the first plan's program into the directory, before the compiler runs.
+    `arrays` writes the data of the first plan's program into the directory, before the compiler runs. `mode`,
+    `constraints`: of the choosers of kernels that were tuned into the same file.
     Raises UsageError where the file was tuned for another text, GPU, or other parameters, where a decision that is
     selected is fixed, and under mpiexec.
     """
@@ -95,7 +99,7 @@ def compile_plans(
     _check_fixed(tuned, program, stored)
     labels = tuple(plan_label(s) for s in stored.settings)
     plans = {
-        label: _plan(text.graph(dict(s)), tuned, chosen, prune_syncs)
+        label: _plan(text.graph(dict(s)), tuned, chosen, prune_syncs, mode, constraints)
         for label, s in zip(labels, stored.settings, strict=True)
     }
     first = plans[labels[0]]
@@ -169,12 +173,14 @@ def _check_fixed(tuned: Tuned, program: Any, stored: ProgramChooser) -> None:
     check_fixed(tuned.path, tuned.facts.program, fixed_choices(program, stored.names, sizes))
 
 
-def _plan(graph: Graph, tuned: Tuned, chosen: TargetChoice, prune_syncs: bool) -> Plan:
+def _plan(
+    graph: Graph, tuned: Tuned, chosen: TargetChoice, prune_syncs: bool, mode: Features, constraints: bool
+) -> Plan:
     """One setting's plan, proved; with the choosers of kernels that were tuned into the same file."""
     plan = proved_plan(graph, Space(graph).first(), chosen, prune_syncs)
     if set(tuned.choosers) == {PROGRAM}:
         return plan
-    launched = launch_of(graph, tuned, chosen.gpu_arch)
+    launched = launch_of(graph, tuned, chosen.gpu_arch, mode, constraints)
     return replace(plan, open=launched.open, chooser=launched.chooser, features=launched.features)
 
 
