@@ -1,6 +1,6 @@
 """Learned selectors on an oracle, one size left out at a time: t_chosen / t_best beside the model and the default.
 
-    python -m benchmarks.tune.selectors ORACLE.csv.xz [--markdown FILE]
+    python -m benchmarks.tune.selectors ORACLE.csv.xz [--methods knn,tree] [--markdown FILE]
 
 For each kernel and size, everything else of that kernel is what was measured: the tolerance (noise floor), the labels
 and the selector come from the other sizes, and what is chosen at the size left out is set against the best there. Sizes
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,10 +30,14 @@ from dagc.recipes.tune_choosers import select_of
 
 ROOT = Path(__file__).parents[2]
 OVERRULED, OBSERVED = ", or the model where it gains 5 %", ", the fastest as labels"
-ROWS = (
-    "default block", "the model, nothing measured", "nearest", *LEARNED, *(m + OBSERVED for m in LEARNED),
-    "nearest" + OVERRULED, *(m + OVERRULED for m in LEARNED),
-)  # fmt: skip
+METHODS = ("forest", "knn", "svm", "tree")  # boost takes hours with 100 settings
+
+
+def row_names(methods: Sequence[str]) -> tuple[str, ...]:
+    return (
+        "default block", "the model, nothing measured", "nearest", *methods, *(m + OBSERVED for m in methods),
+        "nearest" + OVERRULED, *(m + OVERRULED for m in methods),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,7 @@ def data_of(kernel: Kernel) -> tuple[str, ...]:
     return select_of(graph, unit)[1]
 
 
-def rows_of(kernel: Kernel, cells: list[OracleCell]) -> list[Row]:
+def rows_of(kernel: Kernel, cells: list[OracleCell], methods: Sequence[str]) -> list[Row]:
     """A row for each size of the kernel. `cells` are the kernel's."""
     data, settings, out = data_of(kernel), kernel.chooser.settings, []
     index = {s: i for i, s in enumerate(settings)}
@@ -71,7 +76,7 @@ def rows_of(kernel: Kernel, cells: list[OracleCell]) -> list[Row]:
             "nearest": replace(nearest, model=None).choose(scalars(here)),
             "nearest" + OVERRULED: nearest.choose(scalars(here)),
         }
-        for method in LEARNED:
+        for method in methods:
             found = train(method, data, known).choose(sizes_of(here))
             chosen[method] = found
             chosen[method + OVERRULED] = _overruled(kernel, here, found)
@@ -79,7 +84,7 @@ def rows_of(kernel: Kernel, cells: list[OracleCell]) -> list[Row]:
                 sizes_of(here)
             )
         least = min(at.values())
-        ratios = {name: at[settings[i]] / least for name, i in chosen.items()}
+        ratios = {name: at[settings[chosen[name]]] / least for name in row_names(methods)}
         out.append(Row(kernel.two, len({v for n, v in here.params if n != "TMAX"}) > 1, ratios))
     return out
 
@@ -100,7 +105,7 @@ def summary(rows: list[Row]) -> list[str]:
         "| | 2-D blocks | worst | 1-D blocks | worst | all | skewed | within 2 % | over 2 % slower than the default |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    for name in ROWS:
+    for name in rows[0].ratios:
         wide, narrow = [r.ratios[name] for r in rows if r.two], [r.ratios[name] for r in rows if not r.two]
         both = wide + narrow
         slower = sum(r.ratios[name] > 1.02 * r.ratios["default block"] for r in rows)
@@ -113,7 +118,7 @@ def summary(rows: list[Row]) -> list[str]:
 
 
 def by_kernel(found: list[tuple[Kernel, list[Row]]]) -> list[str]:
-    names = [name for name in ROWS if not name.endswith((OVERRULED, OBSERVED))]
+    names = [name for name in found[0][1][0].ratios if not name.endswith((OVERRULED, OBSERVED))]
     lines = ["| kernel | sizes | " + " | ".join(names) + " |", "|---" * (2 + len(names)) + "|"]
     for kernel, rows in found:
         cells = [f"{mean([r.ratios[name] for r in rows])}" for name in names]
@@ -125,12 +130,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("oracle", type=Path)
     parser.add_argument("--markdown", type=Path, help="write everything; without it only the summary is printed")
+    parser.add_argument("--methods", default=",".join(METHODS), help="of: " + ", ".join(LEARNED))
     args = parser.parse_args()
     cells = [c for c in read_oracle(args.oracle) if c.flush and not c.failure]
     found = []
     for kernel in kernels(args.oracle):
         own = [c for c in cells if (c.program, c.op) == (kernel.program, kernel.op)]
-        found.append((kernel, rows_of(kernel, own)))
+        found.append((kernel, rows_of(kernel, own, args.methods.split(","))))
     lines = summary([row for _, rows in found for row in rows])
     noise = tolerance_of((c.low, c.seconds, c.high) for c in cells)
     print("\n".join(lines))

@@ -35,12 +35,12 @@ class Gains:
 
 
 def gains_of(labels: Sequence[int], shares: Shares | None) -> Gains:
-    """Columns are the labels that occur. `shares`: what each choice is worth at each point, 0 where it is missing."""
+    """`shares`: what each choice that may be learned is worth at each point, 0 where it is missing; none: labels."""
     import numpy as np
 
-    columns = tuple(sorted({int(label) for label in labels}))
     if shares is None:
         shares = [{int(label): 1.0} for label in labels]
+    columns = tuple(sorted({label for row in shares for label in row}))
     return Gains(columns, np.array([[row.get(label, 0.0) for label in columns] for row in shares], float))
 
 

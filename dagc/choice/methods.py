@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -58,4 +59,9 @@ def from_json(record: object) -> Selector:
     if not row.data or len(set(row.data)) != len(row.data):
         raise ValueError("a selector without data, or with one twice")
     selector: Selector = module.read(row)
-    return selector
+    return unsure_below(selector, row.least_sure)
+
+
+def unsure_below(selector: Selector, least_sure: float) -> Selector:
+    """The same selector, unsure below this confidence."""
+    return replace(selector, least_sure=least_sure)  # type: ignore[type-var]

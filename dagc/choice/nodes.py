@@ -156,6 +156,7 @@ class SelectorRow(msgspec.Struct, tag_field="method", frozen=True):
 
     data: tuple[Name, ...]
     scales: tuple[tuple[Annotated[str, msgspec.Meta(pattern=r"\A(log|linear)\Z")], Real, Real], ...] = ()
+    least_sure: Annotated[float, msgspec.Meta(ge=0, le=2)] = 0.0
 
     def read_scales(self) -> tuple[Scale, ...]:
         """One for each of the data. Raises ValueError."""

@@ -137,12 +137,14 @@ class Selector:
     """A selector. Frozen; made by `dagc.choice.methods.fit`, or of the row that a tuned file keeps.
 
     A learner's class gives `ask`, `answers`, `text`, `view` and `to_json`, and the fields `data` (names of the features
-    of its vector, in order) and `scales` (one for each). `votes` may be better than that of this class.
+    of its vector, in order), `scales` (one for each) and `least_sure`, below which it is unsure: the default is better
+    on average there (`dagc.choice.train.least_sure`). `votes` may be better than that of this class.
     """
 
     method: ClassVar[str]
     data: tuple[str, ...]
     scales: tuple[Scale, ...]
+    least_sure: float
 
     @property
     def text(self) -> str:
@@ -184,7 +186,8 @@ class Selector:
         """The part of `to_json` that all selectors have. Scales of sizes are left out, as in files without them."""
         scales = [[s.kind, s.low, s.high] for s in self.scales]
         plain = all(s == Scale() for s in self.scales)
-        return {"method": self.method, "data": list(self.data)} | ({} if plain else {"scales": scales})
+        common = {"method": self.method, "data": list(self.data)} | ({} if plain else {"scales": scales})
+        return common | ({"least_sure": self.least_sure} if self.least_sure else {})
 
 
 def coordinates(rows: Sequence[Sequence[float]], scales: Sequence[Scale]) -> Any:

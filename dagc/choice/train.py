@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dagc.base.errors import counted
 from dagc.choice.labels import ascends, corrected_labels, observed_labels
-from dagc.choice.methods import fit
+from dagc.choice.methods import fit, unsure_below
 from dagc.choice.selector import FEWEST, Selector
 
 Times = Mapping[int, float]  # number of a choice -> seconds
@@ -104,16 +104,20 @@ def _mean(group: Sequence[Times]) -> Times:
     return relative or group[0]
 
 
-def train(method: str, data: Sequence[str], known: Training, seed: int = 0) -> Selector:
+def train(method: str, data: Sequence[str], known: Training, seed: int = 0, default: int | None = None) -> Selector:
     """A selector trained on what each choice is worth: a wrong one weighs the share of the best performance that it
     loses. Raises UsageError as `fit`.
 
-    It chooses among those that are best somewhere; along sizes that grow together, among labels corrected by rule
-    within the tolerance of `known`.
+    Along sizes that grow together it chooses among labels corrected by rule, within the tolerance of `known`; elsewhere
+    among all, since what is best nowhere may be safe where nothing tells which is best. `default`: may be chosen as
+    well, and the confidence below which it is better is learned, too.
     """
-    trend = ascends(known.sizes)
-    labels = corrected_labels(known.sizes, known.times, known.tolerance) if trend else observed_labels(known.times)
-    return fit(method, data, known.sizes, labels, seed, list(map(shares_of, known.times)))
+    labels, shares = observed_labels(known.times), [shares_of(at) for at in known.times]
+    if ascends(known.sizes):
+        labels = corrected_labels(known.sizes, known.times, known.tolerance)
+        shares = [{n: share for n, share in at.items() if n in labels or n == default} for at in shares]
+    selector = fit(method, data, known.sizes, labels, seed, shares)
+    return selector if default is None else unsure_below(selector, least_sure(method, data, known, default, seed))
 
 
 def shares_of(times: Times) -> dict[int, float]:

@@ -379,11 +379,13 @@ class Functions:
         return found
 
     def _feature(self, feature: CodeFeature) -> FunctionView:
-        """A function of the arguments that it names, in order; arrays are copies on the host."""
+        """A function of the arguments that it names, in order; of arrays it gets what it reads, on the host."""
         view = self._code(feature.code)
         used = names_used(view.text)
         formals = [
-            f"const {cxx_type(f.type)}{'*' if f.mode is not None else ''} {f.name}"
+            f"dagc::Elements<{cxx_type(f.type)}>& {f.name}"
+            if f.mode is not None
+            else f"const {cxx_type(f.type)} {f.name}"
             for f, _ in self.feature_arguments(feature)
         ]
         return FunctionView(

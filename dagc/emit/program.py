@@ -18,7 +18,9 @@ from dagc.ir.plan import (
     Choice,
     Chooser,
     CodeFeature,
+    Features,
     feature_variable,
+    memory_parts,
     needed_features,
     variant_number,
     variants_of,
@@ -107,7 +109,7 @@ class FeatureView:
     """A number that is computed from the arrays: its member, the arrays that are copied for it, and the call."""
 
     variable: str
-    copies: tuple[tuple[str, str], ...]  # variable, arguments of Store::elements
+    copies: tuple[tuple[str, str], ...]  # variable, arguments of dagc::Elements
     call: Call
     wanted: bool  # by the program itself: for a choice, a size or a `require`
 
@@ -136,14 +138,21 @@ class PreparationView:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceView:
-    """`features` are texts of doubles; `members` take what `table` gives for the answer. `warning`: the
-    arguments of `warn_of_far_sizes` before and after how far, none where nothing was measured."""
+    """`features` are texts of doubles; `members` take what `table` gives for the answer, of `answers`; `text` has its
+    words. `warning`: the arguments of `far_sizes` before and after how far, none where nothing was measured. `voted`:
+    all ranks take one answer. `requires`: conditions of which, while the first holds, the second must, and the text of
+    that."""
 
+    op: str
     function: str
     table: str
+    text: str
+    answers: int
     features: tuple[str, ...]
     members: tuple[str, ...]
     warning: tuple[str, str] | None
+    voted: bool
+    requires: tuple[tuple[str, str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +171,17 @@ class ProgramView:
     tunables: tuple[TunableView, ...]
     features: tuple[FeatureView, ...]
     choices: tuple[ChoiceView, ...]
+    mode: Features
+
+    @property
+    def at_once(self) -> bool:
+        """Whether features are computed at the same time."""
+        return self.computes and self.mode is not Features.NOW
+
+    @property
+    def beside(self) -> bool:
+        """Whether they are computed beside the first ops."""
+        return self.computes and self.mode is Features.ASYNC
 
     @property
     def computes(self) -> bool:
@@ -193,8 +213,10 @@ def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -
     shapes = (a.shape for a in (*arrays, *scratch, *(a for p in preparations for a in p.arrays)))
     chosen = {name for c in (chooser.choices if chooser else ()) for f in c.features for name in sym.free(f)}
     chosen |= {f.name for op in _kernels(layout) for f in needed_features(program, op)}
+    choices = tuple(_choice(layout, c, chooser.constraints) for c in chooser.choices) if chooser else ()
+    tests = (test for choice in choices for _, test, _ in choice.requires)
     return ProgramView(
-        hardware=any("p.hardware." in text for text in (*(c.args for c in checks), *shapes)),
+        hardware=any("p.hardware." in text for text in (*(c.args for c in checks), *shapes, *tests)),
         values=tuple(
             ValueView(
                 layout.member[s.name], value_type(s), cxx_type(s.type), _file(s.name), f"{s.name} : {s.type.value}"
@@ -212,7 +234,8 @@ def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -
         verifies=tuple(_verifies(layout)),
         tunables=tuple(_tunables(layout)),
         features=tuple(_feature(layout, steps.functions, one, one.name in chosen) for one in steps.functions.features),
-        choices=tuple(_choice(layout, choice) for choice in (chooser.choices if chooser else ())),
+        choices=choices,
+        mode=chooser.mode if chooser is not None else Features.NOW,
     )
 
 
@@ -247,22 +270,40 @@ def _feature(layout: Layout, functions: Functions, feature: CodeFeature, wanted:
         if isinstance(argument, Region):
             extent = layout.extent(argument)
             copies.append((formal.name, f"{layout.array(argument.array)}, {extent.start}, {extent.count}"))
-            arguments.append(f"{formal.name}.get()")
+            arguments.append(formal.name)
         else:
             arguments.append(f"static_cast<{cxx_type(formal.type)}>({layout.text(argument)})")
     call = Call(functions.feature_names[feature.name], ", ".join(arguments))
     return FeatureView(layout.features[feature.name], tuple(copies), call, wanted)
 
 
-def _choice(layout: Layout, choice: Choice) -> ChoiceView:
+def _choice(layout: Layout, choice: Choice, constraints: bool) -> ChoiceView:
     """A place where the chooser is asked: the features, what the answer sets, and a warning of sizes far away."""
+    voted = VARIANT in choice.decisions
+    warning = f"{FAR}, {cxx_string(choice.measured)}" + (', "the default is taken"' if voted else "")
     return ChoiceView(
+        cxx_string(choice.op),
         choice.function,
         choice.table,
+        choice.text,
+        choice.answers,
         tuple(f"static_cast<double>({layout.text(f)})" for f in choice.features),
         tuple(layout.variable(f"{choice.op}.{name}") for name in choice.decisions),
-        (cxx_string(choice.op), f"{FAR}, {cxx_string(choice.measured)}") if choice.measured else None,
+        (cxx_string(choice.op), warning) if choice.measured else None,
+        voted,
+        tuple(_of_variants(layout, choice.op, constraints)),
     )
+
+
+def _of_variants(layout: Layout, base: str, constraints: bool) -> Iterator[tuple[str, str, str]]:
+    """The `require`s of the variants of an op that are open; without `constraints` those on the memory alone."""
+    for op in (op for op in _kernels(layout) if op.base == base and layout.opened.variants(op)):
+        env = layout.formals(op)
+        for condition in implementation(layout.program, op)[1].requires:
+            for part in (condition,) if constraints else memory_parts(condition):
+                what, hidden = f"op {op.name}: variant {op.variant}: require", feature_variable(op, "")
+                for test, text in _tested(layout, substitute(part, env), what, hidden):
+                    yield layout.variant_is(op), test, text
 
 
 def _file(name: str) -> str:
@@ -389,14 +430,20 @@ def _under(layout: Layout, when: Sym | None, checks: Iterable[Call]) -> Iterator
         yield check if when is None else replace(check, when=layout.text(when))
 
 
-def _require(layout: Layout, condition: Sym, what: str, hidden: str = "") -> Iterator[Call]:
-    """`hidden`: the head of names of features, which the text of the program does not have."""
+def _require(layout: Layout, condition: Sym, what: str) -> Iterator[Call]:
+    for test, text in _tested(layout, condition, what):
+        yield Call("dagc::check_require", f"{test}, {text}")
+
+
+def _tested(layout: Layout, condition: Sym, what: str, hidden: str = "") -> Iterator[tuple[str, str]]:
+    """A condition and its text, both in C++, unless it always holds. `hidden`: the head of names of features, which the
+    text of the program does not have."""
     if condition == Const(True):
         return
     text = f"{what} {show(condition)}"
     text = text.replace(hidden, "") if hidden else text
     try:
-        yield Call("dagc::check_require", f"{layout.text(condition)}, {cxx_string(text)}")
+        yield layout.text(condition), cxx_string(text)
     except DagcError as error:
         raise DagcError(f"`{text}`: {error.message}", error.help) from None
 
@@ -441,8 +488,11 @@ def _arguments(layout: Layout, op: KernelOp) -> Iterator[Call]:
     """Array arguments against the sizes in the kernel's header, and the implementation's `require`s."""
     kernel, impl = implementation(layout.program, op)
     env = layout.formals(op)
-    for condition in (*kernel.requires, *impl.requires):
-        yield from _require(layout, substitute(condition, env), f"op {op.name}: require", feature_variable(op, ""))
+    of_variant = () if layout.opened.variants(op) else impl.requires  # tested when it is chosen
+    for condition in (*kernel.requires, *of_variant):
+        what, hidden = f"op {op.name}: require", feature_variable(op, "")
+        for test, text in _tested(layout, substitute(condition, env), what, hidden):
+            yield Call("dagc::check_require", f"{test}, {text}")
     for formal, arg in zip(kernel.formals, op.args, strict=True):
         if not isinstance(arg, Region) or formal.dims is None or (arg.part is not None and arg.start is None):
             continue
@@ -500,10 +550,12 @@ _OURS = """argc argv check_only choice chosen dagc data device_pointers here jso
 
 @dataclass(frozen=True, slots=True)
 class SizeView:
-    """A scalar of rank 0: its variable, C++ and NumPy type, and its file in the data folder."""
+    """A scalar of rank 0: its variable, C++ and NumPy type, and its file in the data folder. `wide`: the type that it
+    is computed with."""
 
     variable: str
     type: str
+    wide: str
     npy: str
     file: str
     comment: str
@@ -514,7 +566,7 @@ def emit_launcher(
 ) -> dict[str, str]:
     """File name -> text: `bench.cpp`, `chooser.h`, `CMakeLists.txt`.
 
-    `chooser` has one choice, whose features are expressions over whole-number scalars. `names`: of its features.
+    `chooser` has one choice, whose features are expressions over scalars. `names`: of its features.
     `labels`: the plans' directories below `plans`, by the answer; `why`: how it chooses, in a few words.
     """
     (choice,) = chooser.choices
@@ -540,5 +592,10 @@ def _size_of(scalar: Scalar, cxx_names: Names) -> SizeView:
     kind, bits = scalar.type.value[0], int(scalar.type.value[1:])
     npy = f"{'|' if bits == 8 else '<'}{kind}{bits // 8}"
     return SizeView(
-        cxx_names.new(scalar.name), cxx_type(scalar.type), npy, f"/rank-0000/{mangle(scalar.name)}.npy", scalar.name
+        cxx_names.new(scalar.name),
+        cxx_type(scalar.type),
+        "double" if kind == "f" else "std::int64_t",
+        npy,
+        f"/rank-0000/{mangle(scalar.name)}.npy",
+        scalar.name,
     )

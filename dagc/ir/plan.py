@@ -18,7 +18,7 @@ from dagc.base.errors import UsageError
 from dagc.cuda.text import constant_names, names_read
 from dagc.ir.enums import ElementType
 from dagc.ir.program import CodeText, Decision, Feature, Graph, Impl, Kernel, KernelOp, Program, Value
-from dagc.ir.sym import Const, Sym, Var, free, substitute
+from dagc.ir.sym import Apply, Const, Fn, Sym, Var, free, substitute
 from dagc.ir.traversal import Traversal, parse_traversal, traversal_text
 
 # ---- open launch configurations ----
@@ -64,6 +64,10 @@ class Opened:
         self.every = tuple(open)
         self._of = {(t.op, t.variant, t.name): t for t in self.every}
 
+    def has(self, op: KernelOp) -> bool:
+        """Whether anything of the op is open."""
+        return any(t.op == op.base for t in self.every)
+
     def variants(self, op: KernelOp) -> tuple[str, ...]:
         """The implementations among which is chosen, none where the variant is not open."""
         found = self._of.get((op.base, "", VARIANT))
@@ -98,8 +102,8 @@ class Choice:
 
     `function` takes the features, a double each, and gives the number of an answer; `features` are expressions in
     per-rank scalars and code features. The C function `table` gives what the answer stands for: a value for each of
-    `decisions`, which are tunables of `op`. `measured` says in words between which features was measured, "" where
-    nothing was.
+    `decisions`, which are tunables of `op`, or its variant; `text` gives that in words, of each of `answers`.
+    `measured` says in words between which features was measured, "" where nothing was.
     """
 
     function: str
@@ -108,15 +112,29 @@ class Choice:
     features: tuple[Sym, ...]
     decisions: tuple[str, ...]
     measured: str = ""
+    text: str = ""
+    answers: int = 0
+
+
+class Features(Enum):
+    """When the program computes the features that it chooses by: before all else, one after the other, or at the same
+    time; or beside the program, which waits for them where the choice is first needed."""
+
+    NOW = "now"
+    PARALLEL = "parallel"
+    ASYNC = "async"
 
 
 @dataclass(frozen=True, slots=True)
 class Chooser:
-    """C99 text, and what the program asks once its sizes are known. `warnings`: of the sizes known when compiling."""
+    """C99 text, and what the program asks once its sizes are known. `warnings`: of the sizes known when compiling.
+    `constraints`: whether the `require`s of variants are tested; those on the memory always are."""
 
     source: str
     choices: tuple[Choice, ...]
     warnings: tuple[str, ...] = ()
+    constraints: bool = True
+    mode: Features = Features.NOW
 
 
 def kernel_of(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:
@@ -219,6 +237,13 @@ def named_features(kernel: Kernel, impl: Impl, code: CodeText) -> tuple[Feature,
     for name, value in reversed((*kernel.lets, *impl.lets)):
         read |= free(value) if name in read else set()
     return tuple(f for f in kernel.features if f.name in read)
+
+
+def memory_parts(condition: Sym) -> tuple[Sym, ...]:
+    """The parts of a conjunction that depend on the size of the memory."""
+    if isinstance(condition, Apply) and condition.fn is Fn.AND:
+        return tuple(part for one in condition.args for part in memory_parts(one))
+    return (condition,) if "hw.memory" in free(condition) else ()
 
 
 def needed_features(program: Program, op: KernelOp) -> tuple[CodeFeature, ...]:

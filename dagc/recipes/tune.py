@@ -48,10 +48,10 @@ from dagc.recipes.tune_prepare import (
     tuning_task,
     unbuilt,
 )
-from dagc.recipes.tune_programs import tune_program, wants_programs
+from dagc.recipes.tune_programs import evaluate_program, tune_program, wants_programs
 from dagc.recipes.tune_records import keep, open_records, resumed
 from dagc.recipes.tune_results import Measurements, Tuning, choosable, doubtful, unchecked
-from dagc.recipes.tune_variants import Evaluation, evaluate_inputs, tune_inputs, wants_inputs
+from dagc.recipes.tune_variants import Evaluation, evaluate_inputs, tune_inputs, wants_inputs, with_variants
 from dagc.store.fixed import FACT, fixed_of
 
 if TYPE_CHECKING:
@@ -90,6 +90,9 @@ def tune(
         target=options.target, arch=options.arch or named_arch(options.gpu), seed=options.seed, ranks=options.ranks,
         earlier=() if fresh or output is None else _sizes_in(output),
     )  # fmt: skip
+    if options.variants:
+        task = with_variants(task)
+    task = replace(task, constraints=options.constraints)
     if wants_inputs(task, options):
         return tune_inputs(task, output, options, progress)
     return tune_task(task, output, options, progress)
@@ -100,7 +103,11 @@ def evaluate(path: str | Path, tuned: str | Path, options: TuneOptions, progress
 
     Raises UsageError where the file has no chooser of this program.
     """
-    return evaluate_inputs(read(path, options.defines), tuned, options, progress)
+    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
+
+    text, found = read(path, options.defines), load_tuned(tuned)
+    judged = evaluate_program if found.program_chooser is not None else evaluate_inputs
+    return judged(text, found, options, progress)
 
 
 def _sizes_in(path: str | Path) -> list[Point]:
@@ -125,7 +132,8 @@ def tune_task(
     hardware, notes = hardware_at_hand(task, options.gpu)
     top = options.top if runs else 0
     asked = asked_of(task, options.method, runs)
-    task = replace(task, features={op: a.data for op, a in asked.items() if a.method in LEARNED})
+    by_features = {u.op for u in task.units if u.variants or asked[u.op].method in LEARNED}
+    task = replace(task, features={op: asked[op].data for op in asked if op in by_features})
     cuda = task.chosen.target.value == "cuda"
     with scratch_directory("dagc-tune-") as temporary, ThreadPoolExecutor(1) as beside:
         compiled = beside.submit(resources_of, task, temporary) if cuda else None  # beside the program itself

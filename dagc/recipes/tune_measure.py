@@ -114,7 +114,8 @@ def computed_features(ready: Prepared, names: Sequence[str]) -> None:
     with Service(WorkerLink(ready.task.ranks)) as service:
         for point, at in ready.at.items():
             values, seconds = features_at(service, ready, point, names)
-            ready.at[point] = replace(at, computed=values)
+            at = replace(at, computed=values)
+            ready.at[point] = replace(at, fits=tune_prepare.fitting(ready.task, at))
             slowest = {n: max(slowest[n], seconds.get(n, 0.0)) for n in names}
             service.close(sized_program(ready, point).library)
     ready.notes += [
@@ -231,6 +232,7 @@ class Measuring:
         order.shuffle(points)
         for number, point in enumerate(points):
             failure = self.time_at(point, by_point[point], wrong)
+            self.close(point)
             if failure and number == len(points) - 1 and not self.timed:
                 raise _not_here(point, failure)
             if failure:
@@ -239,13 +241,26 @@ class Measuring:
                 return
 
     def time_at(self, point: Point, wanted: Sequence[Wanted], wrong: set[tuple[str, Settings]]) -> str:
-        """Time what is wanted at one point, and free its arrays. "" or why the program does not run there."""
+        """Time what is wanted at one point. "" or why the program does not run there."""
         graph = self.task.graph_at(point)
         # In the order of the program, which goes on from op to op.
         items = sorted(wanted, key=lambda item: unit_in(graph, self.units[item.op]).index)
         failure = next(filter(None, (self._time_unit(item, wrong) for item in items)), "")
-        self.service.close(self.program(point).library)
         return f"the program does not run: {failure}" if failure else ""
+
+    def close(self, point: Point) -> None:
+        """Free the arrays of a point."""
+        self.service.close(self.program(point).library)
+
+    def conversions(self, point: Point) -> dict[str, dict[str, float]]:
+        """Seconds of `prepare` of each op and variant since the arrays of a point were read."""
+        answer = self.service.ask(self.program(point).library, do="preparations", limit=FEATURE_LIMIT)
+        out: dict[str, dict[str, float]] = {}
+        for name, seconds in answer.get("seconds", {}).items():
+            op, _, variant = name.partition(" ")
+            if seconds > 0:
+                out.setdefault(op, {})[variant] = float(seconds)
+        return out
 
     def program(self, point: Point) -> SizedProgram:
         if point not in self.programs:

@@ -13,7 +13,7 @@ from dagc.choice.extent import far_parameters
 from dagc.choice.feature import offered
 from dagc.choice.legal import legal_settings, op_of, unit_of, units
 from dagc.choice.types import settings_text
-from dagc.ir.plan import VARIANT, is_open, open_variants
+from dagc.ir.plan import VARIANT, Features, is_open, open_variants
 from dagc.ir.program import KernelOp
 from dagc.perf.hardware import load_hardware
 from dagc.recipes.options import METHODS
@@ -81,7 +81,7 @@ def _chooser_of(graph: Graph, unit: Unit, stored: KernelChooser, path: str | Pat
     return unit_chooser(
         graph, unit, stored.settings, stored.hardware, resources=stored.resources, anchors=anchors,
         method=stored.method,
-        fits=stored.fits, selector=stored.selector,
+        fits=stored.fits, selector=stored.selector, asked=stored.data,
     )  # fmt: skip
 
 
@@ -147,8 +147,11 @@ class Launched:
     features: tuple[CodeFeature, ...] = ()
 
 
-def launch_of(graph: Graph, tuned: Tuned, arch: str | None) -> Launched:
-    """What a tuned file leaves open in the kernels of a graph."""
+def launch_of(
+    graph: Graph, tuned: Tuned, arch: str | None, mode: Features = Features.NOW, constraints: bool = True
+) -> Launched:
+    """What a tuned file leaves open in the kernels of a graph, and how the program chooses it: as `Chooser` of
+    `dagc.ir.plan`."""
     from dagc.choice.choose import emitted  # loads numpy, sympy
 
     choosers = choosers_of(graph, tuned, arch)
@@ -158,7 +161,10 @@ def launch_of(graph: Graph, tuned: Tuned, arch: str | None) -> Launched:
     )
     cells = [cell for cell in tuned.cells if any(cell.op == c.op for c in choosers)]
     features = dict.fromkeys(code for c in choosers for feature in c.features for code in feature.code)
-    return Launched(opened, replace(emitted(choosers), warnings=far_parameters(graph.program, cells)), tuple(features))
+    chooser = replace(
+        emitted(choosers), warnings=far_parameters(graph.program, cells), constraints=constraints, mode=mode
+    )
+    return Launched(opened, chooser, tuple(features))
 
 
 def show(

@@ -235,14 +235,14 @@ def test_python_and_c_agree_on_any_selector(data: st.DataObject) -> None:
     points = tuple(sorted(data.draw(POINTS)))
     labels = tuple(data.draw(st.lists(st.integers(0, 4), min_size=len(points), max_size=len(points))))
     k = data.draw(st.integers(1, len(points)))
-    columns = len(set(labels))
-    gains = tuple(data.draw(st.lists(st.tuples(*[GAIN] * columns), min_size=len(points), max_size=len(points))))
+    gains = tuple(data.draw(st.lists(st.tuples(GAIN, GAIN, GAIN), min_size=len(points), max_size=len(points))))
     roots = tuple(data.draw(st.lists(ROWS, min_size=1, max_size=6)))
     rows = tuple(data.draw(st.lists(st.tuples(GAIN, GAIN, GAIN), min_size=4, max_size=4)))
     boosted = tuple(data.draw(st.tuples(*[st.lists(ROWS, max_size=3).map(tuple)] * 3)))
     selectors: list[Selector] = [
         Knn(DATA, BOTH, points, labels, k, "uniform"), Knn(DATA, BOTH, points, labels, k, "distance"),
-        Knn(DATA, BOTH, points, labels, k, "uniform", gains), Knn(DATA, BOTH, points, labels, k, "distance", gains),
+        Knn(DATA, BOTH, points, labels, k, "uniform", (1, 4, 9), gains),
+        Knn(DATA, BOTH, points, labels, k, "distance", (1, 4, 9), gains),
         Tree(DATA, BOTH, data.draw(NODES)),
         Forest(DATA, BOTH, (1, 4, 9), rows, roots),
         Boost(DATA, BOTH, (1, 4, 9), (-3, 2**24, 7), (2**23, -(2**23), 0, 2**40), boosted),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from itertools import combinations
 
@@ -10,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagc.choice.labels import ascends, corrected_labels, covering_labels, simplest_labels
-from dagc.choice.methods import LEARNED
-from dagc.choice.train import Training, best_constant, leave_one_out, merged, tolerance_of, train
+from dagc.choice.methods import LEARNED, from_json
+from dagc.choice.selector import Selector
+from dagc.choice.train import Training, best_constant, least_sure, leave_one_out, merged, tolerance_of, train
 from tests.examples import examples
 
 
@@ -122,3 +124,37 @@ def test_a_choice_that_was_not_measured_counts_as_the_first() -> None:
 
 def test_the_best_constant_is_among_what_was_measured_at_most_sizes() -> None:
     assert best_constant([{0: 1.0, 1: 1.1}, {0: 2.0, 1: 1.0}, {0: 1.0, 1: 1.0, 2: 0.1}]) == 1
+
+
+@pytest.mark.parametrize("method", LEARNED)
+def test_unsure_where_the_default_is_better(method: str) -> None:
+    """Below 1000 the sizes say which of two is best; above, they are best by turns that nothing foretells, and the
+    default loses less than a wrong guess."""
+    sizes = [(float(n),) for n in (*range(100, 900, 40), *range(10_000, 50_000, 1000))]
+    turns = [1, 2, 2, 1, 2, 1, 1, 2, 1, 2, 2, 2, 1, 1, 2, 1, 1, 2, 1, 2] * 2
+    low = [{0: 3.0, 1: 1.0, 2: 9.0} if n < 500 else {0: 3.0, 1: 9.0, 2: 1.0} for (n,) in sizes[:20]]
+    high = [{0: 1.2, 1: 1.0, 2: 9.0} if turn == 1 else {0: 1.2, 1: 9.0, 2: 1.0} for turn in turns]
+    selector = train(method, ["n"], exact(sizes, low + high), default=0)
+    always = train(method, ["n"], exact(sizes, low + high))
+    assert always.least_sure == 0
+    assert from_json(json.loads(json.dumps(selector.to_json()))) == selector
+    unseen = [((n + 500,), at) for (n,), at in zip(sizes[20:], [high[-1], *high[:-1]], strict=True)]
+
+    def worth(chooses: Selector) -> float:
+        asked = [(chooses.ask(x), at) for x, at in unseen]
+        return sum(1 / at[a.label if a.sure >= chooses.least_sure else 0] for a, at in asked) / len(asked)
+
+    assert 0.75 < worth(selector) <= 0.84
+    assert worth(selector) >= worth(always)
+    assert selector.least_sure > 0 or selector.choose((20_500.0,)) == 0, "the default may be what is chosen"
+    right = sum(1 / at[selector.choose(size)] for size, at in zip(sizes[:20], low, strict=True)) / 20
+    assert right > 0.9
+
+
+def test_sure_of_everything_where_the_default_is_never_better() -> None:
+    sizes = [(100.0 * 2**k,) for k in range(12)]
+    times = [{0: 3.0, 1: 1.0, 2: 2.0} if k < 6 else {0: 3.0, 1: 2.0, 2: 1.0} for k in range(12)]
+    assert least_sure("knn", ["n"], exact(sizes, times), 0) == 0
+    assert least_sure("knn", ["n"], exact(sizes[:3], times[:3]), 0) == 0, "too few to leave any out"
+    # A default that was not measured is worth nothing, and noise alone makes no threshold.
+    assert least_sure("knn", ["n"], exact(sizes, [{1: at[1], 2: at[2]} for at in times]), 0) == 0

@@ -33,6 +33,7 @@ class Boost(Selector):
     starts: tuple[int, ...]
     values: tuple[int, ...]
     trees: tuple[tuple[nodes.Node, ...], ...]
+    least_sure: float = 0.0
 
     @property
     def text(self) -> str:

@@ -29,6 +29,7 @@ class Forest(Selector):
     labels: tuple[int, ...]
     gains: tuple[tuple[int, ...], ...]
     roots: tuple[nodes.Node, ...]
+    least_sure: float = 0.0
 
     @property
     def text(self) -> str:

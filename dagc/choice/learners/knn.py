@@ -35,7 +35,9 @@ class Knn(Selector):
     labels: tuple[int, ...]
     k: int
     weights: str
+    columns: tuple[int, ...] = ()
     gains: tuple[tuple[int, ...], ...] = ()
+    least_sure: float = 0.0
 
     @property
     def text(self) -> str:
@@ -43,14 +45,14 @@ class Knn(Selector):
         return f"knn, k = {self.k}" + (", weights by distance" if self.weights == "distance" and self.k > 1 else "")
 
     @property
-    def columns(self) -> tuple[int, ...]:
-        """The labels, ascending."""
-        return tuple(sorted(set(self.labels)))
+    def choices(self) -> tuple[int, ...]:
+        """What may be chosen, ascending."""
+        return self.columns or tuple(sorted(set(self.labels)))
 
     @property
     def answers(self) -> frozenset[int]:
         """As `Selector.answers`."""
-        return frozenset(self.labels)
+        return frozenset(self.choices)
 
     def ask(self, x: Sequence[float]) -> Answer:
         """The label that is worth most at the k nearest points, by their weights, the lowest of equal ones; as sure as
@@ -60,12 +62,12 @@ class Knn(Selector):
         """
         worth, total = self._worth(x)
         best = worth.index(max(worth))
-        return Answer(self.columns[best], float(worth[best]) / float(total * FULL))
+        return Answer(self.choices[best], float(worth[best]) / float(total * FULL))
 
     def votes(self, x: Sequence[float]) -> dict[int, float]:
         """As `Selector.votes`."""
         worth, total = self._worth(x)
-        return {label: w / (total * FULL) for label, w in zip(self.columns, worth, strict=True) if w}
+        return {label: w / (total * FULL) for label, w in zip(self.choices, worth, strict=True) if w}
 
     def _worth(self, x: Sequence[float]) -> tuple[list[int], int]:
         """Of each column at the k nearest points, and the sum of their weights. All in integers, as in C."""
@@ -73,7 +75,7 @@ class Knn(Selector):
         rows = _coordinates(self.points, self.scales)
         gains = _gains(self)
         apart = [sum((a - b) ** 2 for a, b in zip(row, here, strict=True)) for row in rows]
-        worth, total = [0] * len(self.columns), 0
+        worth, total = [0] * len(self.choices), 0
         for i in sorted(range(len(apart)), key=lambda i: apart[i])[: self.k]:
             if self.weights == "distance" and apart[i] == 0:
                 return list(gains[i]), 1
@@ -85,7 +87,7 @@ class Knn(Selector):
     def view(self) -> dict[str, Any]:
         """As `Selector.view`."""
         return {
-            "points": _coordinates(self.points, self.scales), "labels": self.columns, "k": self.k, "full": FULL,
+            "points": _coordinates(self.points, self.scales), "labels": self.choices, "k": self.k, "full": FULL,
             "gains": _gains(self), "by_distance": self.weights == "distance", "weight": _WEIGHT,
         }  # fmt: skip
 
@@ -94,14 +96,14 @@ class Knn(Selector):
         return {
             **self.common_json(), "sizes": [[number(v) for v in row] for row in self.points],
             "labels": list(self.labels), "k": self.k, "weights": self.weights,
-            **({"gains": [list(row) for row in self.gains]} if self.gains else {}),
+            **({"columns": list(self.columns), "gains": [list(row) for row in self.gains]} if self.gains else {}),
         }  # fmt: skip
 
 
 @lru_cache(maxsize=64)
 def _gains(knn: Knn) -> tuple[tuple[int, ...], ...]:
     """A row for each point, a column for each label."""
-    return knn.gains or tuple(tuple(FULL * (label == one) for one in knn.columns) for label in knn.labels)
+    return knn.gains or tuple(tuple(FULL * (label == one) for one in knn.choices) for label in knn.labels)
 
 
 @lru_cache(maxsize=64)
@@ -130,7 +132,6 @@ def fit(
 
     `rows` hold a value for each of `data`; `shares` as `gains_of` takes them. Raises UsageError as `check_training`.
     """
-    import numpy as np
 
     check_training(data, rows, labels)
     one = nearest(data, rows, labels)
@@ -144,9 +145,7 @@ def fit(
     k, weights = best_candidate(grid, _chooses, x, gains.matrix, folds=folds, seed=seed)
     if shares is None:
         return replace(one, k=k, weights=weights)
-    best = tuple(gains.labels[int(column)] for column in np.array(gains.best))
-    kept = [gains.labels.index(label) for label in sorted(set(best))]
-    return replace(one, labels=best, k=k, weights=weights, gains=tuple(tuple(r[c] for c in kept) for r in gains.rows))
+    return replace(one, k=k, weights=weights, columns=gains.labels, gains=gains.rows)
 
 
 def _chooses(candidate: tuple[int, str], x: Any, matrix: Any) -> Any:
@@ -173,6 +172,7 @@ class Row(SelectorRow, tag="knn", frozen=True, kw_only=True):
     labels: tuple[Label, ...]
     k: Annotated[int, msgspec.Meta(ge=1, le=1000)]
     weights: Literal["uniform", "distance"]
+    columns: tuple[Label, ...] = ()
     gains: tuple[tuple[Gain, ...], ...] = ()
 
 
@@ -181,6 +181,9 @@ def read(row: Row) -> Knn:
     lengths = {len(point) for point in row.points}
     if lengths != {len(row.data)} or len(row.labels) != len(row.points) or row.k > len(row.points):
         raise ValueError("a knn selector whose parts are not of one length")
-    if row.gains and (len(row.gains) != len(row.points) or {len(g) for g in row.gains} != {len(set(row.labels))}):
-        raise ValueError("a knn selector whose gains are not those of its points and labels")
-    return Knn(row.data, row.read_scales(), row.points, row.labels, row.k, row.weights, row.gains)
+    if row.columns and ([len(g) for g in row.gains] != [len(row.columns)] * len(row.points)):
+        raise ValueError("a knn selector whose gains are not those of its points and columns")
+    return Knn(
+        row.data, row.read_scales(), row.points, row.labels, row.k, row.weights, row.columns,
+        row.gains if row.columns else (),
+    )  # fmt: skip

@@ -64,6 +64,7 @@ class Svm(Selector):
     labels: tuple[int, ...]
     points: tuple[tuple[int, ...], ...]
     pairs: tuple[Pair, ...]
+    least_sure: float = 0.0
 
     @property
     def text(self) -> str:

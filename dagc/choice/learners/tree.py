@@ -24,6 +24,7 @@ class Tree(Selector):
     data: tuple[str, ...]
     scales: tuple[Scale, ...]
     root: nodes.Node
+    least_sure: float = 0.0
 
     @property
     def text(self) -> str:

@@ -71,12 +71,71 @@ void fetch(const Array<T>& a, std::int64_t start, std::int64_t count, void* to) 
   if (count != 0) DAGC_CUDA(cudaMemcpy(to, from + start, static_cast<std::size_t>(count) * sizeof(T), cudaMemcpyDefault));
 }
 
-// The same, as the host may read them.
+// Elements of an array as the host may read them, for code that may need few of them: they are copied when they are
+// first read, in pieces, larger ones where it reads on; and all the rest once the pieces have cost as much as that.
 template <class T>
-std::unique_ptr<T[]> elements(const Array<T>& a, std::int64_t start, std::int64_t count) {
-  std::unique_ptr<T[]> out(new T[static_cast<std::size_t>(count)]);
-  fetch(a, start, count, out.get());
-  return out;
-}
+class Elements {
+ public:
+  Elements(const Array<T>& a, std::int64_t start, std::int64_t count)
+      : array_(a), start_(start), count_(count), copy_(new T[static_cast<std::size_t>(count)]),
+        present_(static_cast<std::size_t>((count + kPiece - 1) / kPiece)) {}
+
+  template <class Index>  // of any type, so that the call is no worse a match than that of a pointer
+  const T& operator[](Index index) {
+    const std::int64_t i = static_cast<std::int64_t>(index);
+    if (!present_[static_cast<std::size_t>(i / kPiece)]) read_from(i / kPiece);
+    return copy_[static_cast<std::size_t>(i)];
+  }
+
+  // The first `length` elements of each of `pieces` equal parts, one after another; fewer where the parts are shorter.
+  // One copy.
+  std::vector<T> sample(std::int64_t pieces, std::int64_t length) const {
+    const std::int64_t part = count_ / pieces, each = length < part ? length : part;
+    std::vector<T> out(static_cast<std::size_t>(pieces * each));
+    const T* const from = (array_.mirror != nullptr ? array_.mirror : array_.data) + start_;
+    const std::size_t width = static_cast<std::size_t>(each) * sizeof(T), pitch = static_cast<std::size_t>(part) * sizeof(T);
+    if (each == 0) return out;
+    if (pitch <= kPitch) {
+      DAGC_CUDA(cudaMemcpy2D(out.data(), width, from, pitch, width, static_cast<std::size_t>(pieces), cudaMemcpyDefault));
+    } else {
+      for (std::int64_t p = 0; p < pieces; ++p)
+        DAGC_CUDA(cudaMemcpy(out.data() + p * each, from + p * part, width, cudaMemcpyDefault));
+    }
+    return out;
+  }
+
+  // All of them.
+  operator const T*() {
+    read(0, static_cast<std::int64_t>(present_.size()));
+    return copy_.get();
+  }
+
+ private:
+  static constexpr std::int64_t kPiece = 4096;           // elements
+  static constexpr std::int64_t kCopy = 128 * 1024;      // bytes that take about as long as starting a copy
+  static constexpr std::size_t kPitch = 2'147'483'647;   // of a 2-D copy, at most
+
+  void read_from(std::int64_t piece) {
+    const std::int64_t pieces = static_cast<std::int64_t>(present_.size());
+    ahead_ = piece == next_ ? 2 * ahead_ : 1;
+    const bool all = ++copies_ * kCopy >= count_ * static_cast<std::int64_t>(sizeof(T));
+    read(all ? 0 : piece, all ? pieces : piece + ahead_ < pieces ? piece + ahead_ : pieces);
+  }
+
+  void read(std::int64_t first, std::int64_t last) {
+    next_ = last;
+    while (first < last && present_[static_cast<std::size_t>(first)]) ++first;
+    while (first < last && present_[static_cast<std::size_t>(last - 1)]) --last;
+    if (first == last) return;
+    const std::int64_t from = first * kPiece, to = last * kPiece < count_ ? last * kPiece : count_;
+    fetch(array_, start_ + from, to - from, copy_.get() + from);
+    for (std::int64_t p = first; p < last; ++p) present_[static_cast<std::size_t>(p)] = true;
+  }
+
+  Array<T> array_;
+  std::int64_t start_, count_, next_ = -1, ahead_ = 1, copies_ = 0;
+  std::unique_ptr<T[]> copy_;
+  std::vector<bool> present_;
+};
 
 }  // namespace dagc

@@ -128,6 +128,13 @@ cudaError_t cudaFuncSetAttribute(F*, cudaFuncAttribute attribute, int value) {
                     (value >= 0 && static_cast<std::size_t>(value) <= dagc::host::kMaxShared);
   return dagc::host::remember(fits ? cudaSuccess : cudaErrorInvalidValue);
 }
+// By threads alone: there are no registers to run out of. Blocks of one launch run one after another all the same.
+template <class F>
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, F*, int threads, std::size_t shared) {
+  const bool valid = threads > 0 && threads <= static_cast<int>(dagc::host::kMaxThreads);
+  *blocks = valid && shared <= dagc::host::kMaxShared ? 2048 / threads : 0;
+  return dagc::host::remember(valid ? cudaSuccess : cudaErrorInvalidValue);
+}
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
@@ -196,6 +203,12 @@ inline cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void*
     for (std::size_t row = 0; row < height; ++row)
       std::memcpy(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch, width);
   });
+}
+inline cudaError_t cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+                                std::size_t width, std::size_t height, cudaMemcpyKind kind) {
+  const cudaError_t error = cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, height, kind, nullptr);
+  if (error == cudaSuccess) dagc::host::Runtime::get().synchronize_null();
+  return error;
 }
 template <class T>
 cudaError_t cudaMemcpyToSymbolAsync(T& symbol, const void* from, std::size_t bytes, std::size_t offset,

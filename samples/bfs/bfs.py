@@ -1,0 +1,238 @@
+"""Set-up and reference of the breadth-first search: generated graphs and Matrix Market files, named by a text.
+
+An input is a path of a Matrix Market file (through `scipy.io`; entry (u, v) is an edge from u to v) or
+a call of one of `FAMILIES`, such as "rmat(scale = 20, degree = 16, seed = 3)".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.io
+import scipy.sparse
+import scipy.sparse.csgraph
+import scipy.spatial
+from numpy.typing import NDArray
+
+from dagc.inputs import call
+
+Ints = NDArray[np.int32]
+HERE = Path(__file__).parent
+
+
+class Edges(NamedTuple):
+    """Edges first[i] -> last[i] of n vertices. `symmetric`: the reverse of each is there too, or is to be added
+    (`mirror`)."""
+
+    n: int
+    first: Ints
+    last: Ints
+    symmetric: bool = True
+    mirror: bool = True
+
+
+def graph(rank: int, size: int, seed: int, input: str, source: int, runs: int) -> dict[str, Any]:
+    """The graph of an input in CSR form, and the sources of its traversals. Each rank has the same ones.
+
+    `source` -1: random vertices that have an edge, as far as there are any. Raises ValueError for an unknown input, a
+    matrix that is not square, and a source that is no vertex.
+    """
+    edges = call(input, FAMILIES, _read)
+    row_ptr, col = _rows(edges)
+    if source >= edges.n:
+        raise ValueError(f"source {source}: {input} has {edges.n} vertices")
+    sources = np.zeros(runs, np.int32)
+    if source >= 0:
+        sources[:] = source
+        sources[1:] = np.random.default_rng(seed).integers(edges.n, size=runs - 1)
+    elif edges.n:
+        starts = np.flatnonzero(np.diff(row_ptr)) if col.size else np.arange(edges.n)
+        sources[:] = np.random.default_rng(seed).choice(starts, runs)
+    return {
+        "n": edges.n, "m": col.size, "symmetric": int(edges.symmetric),
+        "row_ptr": row_ptr, "col": col, "sources": sources,
+    }  # fmt: skip
+
+
+def scipy_levels(data: dict[str, Any], **_: Any) -> dict[str, Ints]:
+    """`levels`, from the order in which SciPy visits the vertices."""
+    n, sources = data["n"], data["sources"]
+    levels = np.full((len(sources), n), -1, np.int32)
+    if n == 0:
+        return {"levels": levels}
+    ones = np.ones(data["col"].size, np.float64)
+    matrix = scipy.sparse.csr_array((ones, data["col"], data["row_ptr"]), (n, n))
+    for row, source in zip(levels, sources, strict=True):
+        order, before = scipy.sparse.csgraph.breadth_first_order(matrix, int(source))
+        place = np.empty(n, np.int64)
+        place[order] = np.arange(order.size)
+        found_from = place[before[order[1:]]]  # places of the vertices from which the others were found: they ascend
+        begin, end, level = 0, 1, 0
+        while begin < end:
+            row[order[begin:end]] = level
+            begin, end = end, 1 + int(np.searchsorted(found_from, end))
+            level += 1
+    return {"levels": levels}
+
+
+# ---- families ---------------------------------------------------------------------------------------------------
+
+
+def rmat(
+    scale: int, degree: int, seed: int = 0, a: float = 0.57, b: float = 0.19, c: float = 0.19, directed: bool = False
+) -> Edges:
+    """R-MAT (Chakrabarti, Zhan and Faloutsos 2004), as in Graph500: 2 ** scale vertices in random order, of `degree`
+    edges each on average, self loops and repeated edges among them."""
+    rng = np.random.default_rng(seed)
+    n, m = 1 << scale, (1 << scale) * degree // (1 if directed else 2)
+    first, last = np.zeros(m, np.int32), np.zeros(m, np.int32)
+    limits = (np.cumsum([a, b, c]) * 65536).astype(np.uint16)
+    for _ in range(scale):
+        drawn = rng.integers(0, 65536, m, np.uint16)
+        low = drawn >= limits[1]  # the lower half: c or d
+        right = ((drawn >= limits[0]) & ~low) | (drawn >= limits[2])
+        first, last = (first << 1) | low, (last << 1) | right
+    names = rng.permutation(n).astype(np.int32)
+    return Edges(n, names[first], names[last], not directed, not directed)
+
+
+def grid(rows: int, columns: int, seed: int = 0, depth: int = 1, kept: float = 1.0) -> Edges:
+    """Neighbours along the axes of a grid; each edge is there with probability `kept`."""
+    n = rows * columns * depth
+    place = np.arange(n, dtype=np.int32).reshape(depth, rows, columns)
+    pairs = [(place[:, :, :-1], place[:, :, 1:]), (place[:, :-1], place[:, 1:]), (place[:-1], place[1:])]
+    first = np.concatenate([p.ravel() for p, _ in pairs])
+    last = np.concatenate([q.ravel() for _, q in pairs])
+    if kept < 1:
+        there = np.random.default_rng(seed).random(first.size, np.float32) < kept
+        first, last = first[there], last[there]
+    return Edges(n, first, last)
+
+
+def roads(rows: int, columns: int, seed: int = 0, kept: float = 0.65, bends: int = 3) -> Edges:
+    """Like a map: the crossings of a grid, of whose roads a share is there, each with `bends` vertices on it."""
+    crossings = grid(rows, columns, seed, 1, kept)
+    number = crossings.first.size
+    between = crossings.n + np.arange(number * bends, dtype=np.int32).reshape(number, bends)
+    way = np.column_stack([crossings.first, between, crossings.last])
+    return Edges(crossings.n + number * bends, way[:, :-1].ravel(), way[:, 1:].ravel())
+
+
+def geometric(n: int, degree: float, seed: int = 0) -> Edges:
+    """Points in a square, with edges between those closer than a radius that gives `degree` edges on average. They are
+    numbered by strips of the square."""
+    points = np.random.default_rng(seed).random((n, 2))
+    strips = max(1, int(np.sqrt(n / 16)))
+    points = points[np.lexsort((points[:, 0], (points[:, 1] * strips).astype(np.int32)))]
+    radius = np.sqrt(degree / (np.pi * max(n, 1)))
+    pairs = scipy.spatial.cKDTree(points).query_pairs(radius, output_type="ndarray").astype(np.int32)
+    return Edges(n, pairs[:, 0], pairs[:, 1])
+
+
+def regular(n: int, degree: int, seed: int = 0) -> Edges:
+    """`degree` / 2 random cycles through all vertices: every vertex has `degree` edges, and no two are far apart."""
+    rng = np.random.default_rng(seed)
+    ways = [rng.permutation(n).astype(np.int32) for _ in range(degree // 2)]
+    return Edges(n, np.concatenate(ways), np.concatenate([np.roll(way, 1) for way in ways]))
+
+
+def uniform(n: int, degree: int, seed: int = 0) -> Edges:
+    """Erdos-Renyi: edges between uniformly random vertices."""
+    first, last = np.random.default_rng(seed).integers(0, n, (2, n * degree // 2), np.int32)
+    return Edges(n, first, last)
+
+
+def powerlaw(n: int, degree: int, seed: int = 0, exponent: float = 2.2) -> Edges:
+    """Chung-Lu: the expected number of edges of the k-th vertex is in proportion to k ** (-1 / (exponent - 1))."""
+    rng = np.random.default_rng(seed)
+    upto = np.cumsum(np.arange(1, n + 1, dtype=np.float64) ** (-1 / (exponent - 1)))
+    ends = np.searchsorted(upto / upto[-1], rng.random((2, n * degree // 2))).clip(max=n - 1)
+    names = rng.permutation(n).astype(np.int32)
+    return Edges(n, names[ends[0]], names[ends[1]])
+
+
+def smallworld(n: int, degree: int, seed: int = 0, rewired: float = 0.05) -> Edges:
+    """Watts and Strogatz: a ring with edges to the next `degree` / 2 vertices, of which a share leads anywhere."""
+    rng = np.random.default_rng(seed)
+    first = np.tile(np.arange(n, dtype=np.int32), degree // 2)
+    last = (first + np.repeat(np.arange(1, degree // 2 + 1, dtype=np.int32), n)) % np.int32(n)
+    moved = rng.random(first.size, np.float32) < rewired
+    last[moved] = rng.integers(0, n, int(moved.sum()), np.int32)
+    return Edges(n, first, last)
+
+
+def star(n: int, hubs: int = 1, seed: int = 0) -> Edges:
+    """`hubs` vertices in a row, the others each with an edge to one of them."""
+    leaves = np.arange(hubs, n, dtype=np.int32)
+    row = np.arange(min(hubs, n), dtype=np.int32)
+    return Edges(n, np.concatenate([leaves, row[:-1]]), np.concatenate([leaves % np.int32(max(hubs, 1)), row[1:]]))
+
+
+def path(n: int, seed: int = 0) -> Edges:
+    """One vertex after another."""
+    row = np.arange(n, dtype=np.int32)
+    return Edges(n, row[:-1], row[1:])
+
+
+def tree(n: int, children: int = 2, seed: int = 0) -> Edges:
+    """A complete tree."""
+    child = np.arange(1, n, dtype=np.int32)
+    return Edges(n, (child - 1) // np.int32(children), child)
+
+
+def cliques(number: int, size: int, seed: int = 0, joined: bool = True) -> Edges:
+    """Complete graphs of `size` vertices, each with an edge to the next one if `joined`."""
+    inside = np.array(np.triu_indices(size, 1), np.int32)
+    base = np.arange(number, dtype=np.int32)[:, None] * np.int32(size)
+    first, last = (base + inside[0]).ravel(), (base + inside[1]).ravel()
+    if joined:
+        first = np.concatenate([first, base[1:, 0] - 1]).astype(np.int32)
+        last = np.concatenate([last, base[1:, 0]]).astype(np.int32)
+    return Edges(number * size, first, last)
+
+
+def empty(n: int, seed: int = 0) -> Edges:
+    """Vertices without edges."""
+    none = np.zeros(0, np.int32)
+    return Edges(n, none, none)
+
+
+def loops(n: int, times: int, seed: int = 0) -> Edges:
+    """A cycle in which each edge, and an edge from each vertex to itself, is there `times` times."""
+    row = np.tile(np.arange(n, dtype=np.int32), times)
+    return Edges(n, np.concatenate([row, row]), np.concatenate([(row + 1) % np.int32(max(n, 1)), row]))
+
+
+FAMILIES: dict[str, Callable[..., Edges]] = {
+    f.__name__: f
+    for f in (
+        rmat, grid, roads, geometric, regular, uniform, powerlaw, smallworld, star, path, tree, cliques, empty, loops
+    )
+}  # fmt: skip
+
+
+def _rows(edges: Edges) -> tuple[Ints, Ints]:
+    """Row pointers and columns; edges that are there several times stay so."""
+    first, last = edges.first, edges.last
+    if edges.mirror:
+        first, last = np.concatenate([first, last]), np.concatenate([last, first])
+    if first.size >= 2**31:
+        raise ValueError(f"{first.size} edges are too many for 32-bit indices")
+    # Column j of this matrix has one entry, in row first[j]: converting it to rows is a stable sort by counting.
+    ends = np.arange(first.size + 1, dtype=np.int32)
+    rows = scipy.sparse.csc_array((last, first, ends), (edges.n, first.size)).tocsr()
+    return rows.indptr.astype(np.int32), rows.data
+
+
+def _read(path: str) -> Edges:
+    """The edges of a Matrix Market file. A relative path begins at this folder."""
+    file = HERE / path
+    rows, columns, _, _, _, symmetry = scipy.io.mminfo(file)
+    if rows != columns:
+        raise ValueError(f"{path}: a graph has as many rows as columns, this matrix has {rows} and {columns}")
+    matrix = scipy.sparse.coo_array(scipy.io.mmread(file))  # both halves of a symmetric one
+    first, last = (np.asarray(index, np.int32) for index in matrix.coords)
+    return Edges(rows, first, last, symmetry != "general", mirror=False)

@@ -1,0 +1,150 @@
+"""Set-up and reference of the sort: generated keys and arrays of files, named by a text.
+
+An input is a path of an `.npy` file with 32- or 64-bit floating-point numbers, or a call of one of `FAMILIES`, such as
+"normal(n = 1_000_000, bits = 64, seed = 3)". All take n, bits (32) and seed (0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dagc.inputs import call
+
+Keys = NDArray[np.floating[Any]]
+HERE = Path(__file__).parent
+MOST = 2**30 - 1  # keys: 30 bits of a word count them
+
+
+def keys(rank: int, size: int, seed: int, input: str) -> dict[str, Any]:
+    """The keys, in the array of their type; the other one is empty. Each rank has the same ones.
+
+    Raises ValueError for an unknown input and for too many keys.
+    """
+    made = call(input, FAMILIES, _read)
+    if made.size > MOST:
+        raise ValueError(f"{input}: {made.size} keys; at most {MOST} can be sorted")
+    bits = 8 * made.itemsize
+    return {
+        "n": made.size, "bits": bits, "n32": made.size * (bits == 32), "n64": made.size * (bits == 64),
+        "in32": made.astype(np.float32) if bits == 32 else np.zeros(0, np.float32),
+        "in64": made.astype(np.float64) if bits == 64 else np.zeros(0, np.float64),
+    }  # fmt: skip
+
+
+def total_order(data: dict[str, Any], **_: Any) -> dict[str, Keys]:
+    """`out32` and `out64`, by `np.sort`: NaN come last there; those with the sign bit set come first here."""
+    return {f"out{bits}": _sorted(np.asarray(data[f"in{bits}"])) for bits in (32, 64)}
+
+
+def _sorted(keys: Keys) -> Keys:
+    first = int(np.count_nonzero(np.isnan(keys) & np.signbit(keys)))
+    return np.roll(np.sort(keys), first)
+
+
+# ---- families ---------------------------------------------------------------------------------------------------
+
+
+def uniform(n: int, bits: int = 32, seed: int = 0) -> Keys:
+    """In [0, 1)."""
+    return np.random.default_rng(seed).random(n, _type(bits))
+
+
+def normal(n: int, bits: int = 32, seed: int = 0) -> Keys:
+    """Standard normal."""
+    return np.random.default_rng(seed).standard_normal(n, _type(bits))
+
+
+def exponential(n: int, bits: int = 32, seed: int = 0) -> Keys:
+    """Standard exponential."""
+    return np.random.default_rng(seed).standard_exponential(n, _type(bits))
+
+
+def ascending(n: int, bits: int = 32, seed: int = 0) -> Keys:
+    """Uniform, sorted."""
+    return np.sort(uniform(n, bits, seed))
+
+
+def reversed(n: int, bits: int = 32, seed: int = 0) -> Keys:
+    """Uniform, sorted downwards."""
+    return np.ascontiguousarray(ascending(n, bits, seed)[::-1])
+
+
+def swapped(n: int, bits: int = 32, seed: int = 0, share: float = 0.25) -> Keys:
+    """Sorted, then a share of the keys changes places at random."""
+    rng = np.random.default_rng(seed)
+    made = ascending(n, bits, seed)
+    places = rng.choice(n, int(share * n), replace=False)
+    made[places] = made[rng.permutation(places)]
+    return made
+
+
+def jittered(n: int, bits: int = 32, seed: int = 0, distance: int = 100) -> Keys:
+    """Nearly sorted: no key is further than about `distance` places from where it belongs."""
+    moved = np.arange(n) + np.random.default_rng(seed).random(n) * distance
+    return ascending(n, bits, seed)[np.argsort(moved)]
+
+
+def runs(n: int, bits: int = 32, seed: int = 0, number: int = 8) -> Keys:
+    """`number` sorted sequences, one after another."""
+    made = uniform(n, bits, seed)
+    for part in np.array_split(made, number):
+        part.sort()
+    return made
+
+
+def appended(n: int, bits: int = 32, seed: int = 0, share: float = 0.01) -> Keys:
+    """Sorted, but for the last keys."""
+    made = uniform(n, bits, seed)
+    made[: n - int(share * n)].sort()
+    return made
+
+
+def waves(n: int, bits: int = 32, seed: int = 0, length: int = 1000) -> Keys:
+    """Sequences of `length` keys, sorted upwards and downwards in turn."""
+    made = uniform(n, bits, seed)
+    for number, first in enumerate(range(0, n, length)):
+        part = made[first : first + length]
+        part.sort()
+        made[first : first + length] = part[::-1] if number % 2 else part.copy()
+    return made
+
+
+def equal(n: int, bits: int = 32, seed: int = 0, different: int = 16) -> Keys:
+    """Few different keys, whole numbers, in random order."""
+    return np.random.default_rng(seed).integers(0, different, n).astype(_type(bits))
+
+
+def signed_zeros(n: int, bits: int = 32, seed: int = 0) -> Keys:
+    """0 and -0, infinities, NaN of both signs, numbers too small to be normal, and others, in random order."""
+    tiny = np.finfo(_type(bits)).smallest_subnormal
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan, tiny, -tiny, 1, -1, 2.5, -1e30], _type(bits))
+    return np.random.default_rng(seed).choice(special, n)
+
+
+FAMILIES: dict[str, Callable[..., Keys]] = {
+    f.__name__: f
+    for f in (
+        uniform, normal, exponential, ascending, reversed, swapped, jittered, runs, appended, waves, equal,
+        signed_zeros,
+    )
+}  # fmt: skip
+
+
+def _type(bits: int) -> type[np.float32 | np.float64]:
+    if bits not in (32, 64):
+        raise ValueError(f"bits is 32 or 64, not {bits}")
+    return np.float32 if bits == 32 else np.float64
+
+
+def _read(path: str) -> Keys:
+    """The keys of a file. A relative path begins at this folder."""
+    file = HERE / path
+    made = np.load(file, allow_pickle=False).ravel()
+    if made.dtype not in (np.float32, np.float64):
+        raise ValueError(f"{path}: its numbers are {made.dtype}; keys are float32 or float64")
+    return made
