@@ -113,7 +113,7 @@ def test_systems_that_are_refused(text: str, message: str) -> None:
 @pytest.mark.skipif(find_mpi() is None or find_cxx() is None, reason="needs an MPI and a C++ compiler")
 @pytest.mark.parametrize(("solver", "precond"), [("cg", "sparse"), ("bicgstab", "block")])
 def test_a_program_computes_the_iterates(tmp_path: Path, unoptimised: None, solver: str, precond: str) -> None:
-    defines = {"solver": solver, "precond": precond, "system": "diffusion(side=9, jump=1)"}
+    defines = {"solver": solver, "precond": precond, "system": "diffusion(side=9, jump=1)", "unroll": "2"}
     done = api.compile(
         SAMPLES / "solvers/solvers.dag", tmp_path, target="host", defines=defines, run=True, seconds=1e-3, repeats=2
     )
