@@ -550,10 +550,12 @@ _OURS = """argc argv check_only choice chosen dagc data device_pointers here jso
 
 @dataclass(frozen=True, slots=True)
 class SizeView:
-    """A scalar of rank 0: its variable, C++ and NumPy type, and its file in the data folder."""
+    """A scalar of rank 0: its variable, C++ and NumPy type, and its file in the data folder. `wide`: the type that it
+    is computed with."""
 
     variable: str
     type: str
+    wide: str
     npy: str
     file: str
     comment: str
@@ -564,7 +566,7 @@ def emit_launcher(
 ) -> dict[str, str]:
     """File name -> text: `bench.cpp`, `chooser.h`, `CMakeLists.txt`.
 
-    `chooser` has one choice, whose features are expressions over whole-number scalars. `names`: of its features.
+    `chooser` has one choice, whose features are expressions over scalars. `names`: of its features.
     `labels`: the plans' directories below `plans`, by the answer; `why`: how it chooses, in a few words.
     """
     (choice,) = chooser.choices
@@ -590,5 +592,10 @@ def _size_of(scalar: Scalar, cxx_names: Names) -> SizeView:
     kind, bits = scalar.type.value[0], int(scalar.type.value[1:])
     npy = f"{'|' if bits == 8 else '<'}{kind}{bits // 8}"
     return SizeView(
-        cxx_names.new(scalar.name), cxx_type(scalar.type), npy, f"/rank-0000/{mangle(scalar.name)}.npy", scalar.name
+        cxx_names.new(scalar.name),
+        cxx_type(scalar.type),
+        "double" if kind == "f" else "std::int64_t",
+        npy,
+        f"/rank-0000/{mangle(scalar.name)}.npy",
+        scalar.name,
     )

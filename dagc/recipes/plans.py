@@ -19,7 +19,7 @@ from dagc.choice.site import Site, SiteKind
 from dagc.choice.types import PROGRAM
 from dagc.ir.plan import Features
 from dagc.ir.sym import free
-from dagc.lab.plans import measured_data, plan_label, whole_scalars
+from dagc.lab.plans import measured_data, numbers, plan_label
 from dagc.recipes.artifacts import build_artifact, left_out, proved_plan
 from dagc.recipes.compiled import Compiled, Launcher, Running
 from dagc.recipes.program import read
@@ -94,7 +94,7 @@ def compile_plans(
     program = text.program()
     check_tuned(tuned, program, chosen.gpu_arch)
     stored = _program_chooser(tuned, program)
-    chooser = _chooser(program, tuned, stored)
+    chooser = plan_chooser(program, tuned)
     _check_request(tuned, stored.names, defines, traversal)
     _check_fixed(tuned, program, stored)
     labels = tuple(plan_label(s) for s in stored.settings)
@@ -126,7 +126,7 @@ def compile_plans(
 
 
 def _program_chooser(tuned: Tuned, program: Program) -> ProgramChooser:
-    """Raises UsageError where the file has none, or it asks for what is no whole number of the program."""
+    """Raises UsageError where the file has none, or two of its settings are the same."""
     stored = tuned.program_chooser
     if stored is None:
         raise UsageError(f"{tuned.path}: no chooser in it: tuning did not end", "tune again with --resume")
@@ -135,12 +135,14 @@ def _program_chooser(tuned: Tuned, program: Program) -> ProgramChooser:
     return stored
 
 
-def _chooser(program: Program, tuned: Tuned, stored: ProgramChooser) -> Chooser:
-    """What chooses among the plans. Raises UsageError where it asks for what the launcher cannot read."""
+def plan_chooser(program: Program, tuned: Tuned) -> Chooser:
+    """What chooses among the plans of a tuned file. Raises UsageError where it has none, or asks for what the launcher
+    cannot read."""
     from dagc.choice.choose import Chooser  # loads numpy, sympy
 
+    stored = _program_chooser(tuned, program)
     features = offered(program)
-    known = whole_scalars(program)
+    known = numbers(program)
     for name in stored.data:
         if name not in features or not free(features[name].expression) <= known:
             raise UsageError(
