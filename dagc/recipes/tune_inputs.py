@@ -201,6 +201,7 @@ class Inputs:
         failure = ""
         if label:
             failure = self.run.time_at(point, self._wanted(at), self.wrong)
+            self._note_conversions(point)
             if failure:
                 self.known.measured.failures.append(f"{point.text or 'as given'}: skipped: {failure}")
         else:
@@ -208,6 +209,12 @@ class Inputs:
         if label or not self.beside.roomy:
             self.beside.drop(point)
         return not failure
+
+    def _note_conversions(self, point: Point) -> None:
+        facts, found = self.known.inputs[point], self.run.conversions.pop(point, {})
+        if any(found.values()):
+            merged = {op: {**facts.conversions.get(op, {}), **taken} for op, taken in found.items()}
+            self.note_input(replace(facts, conversions={**facts.conversions, **merged}))
 
     def _wanted(self, at: AtPoint) -> list[Wanted]:
         out = []
@@ -234,7 +241,8 @@ class Inputs:
             at, seconds = replace(at, computed=self._computed(before)), dict(before.seconds)
         at = self._fitting(at)
         self.ready.at[point] = at
-        self.note_input(self._facts(at, seconds, elements_of(place), before.test if before is not None else test))
+        facts = self._facts(at, seconds, elements_of(place), before.test if before is not None else test)
+        self.note_input(replace(facts, conversions=before.conversions if before is not None else {}))
         return at
 
     def _computed(self, facts: InputFacts) -> dict[str, float]:

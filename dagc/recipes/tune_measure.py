@@ -15,8 +15,9 @@ from dagc.choice.legal import op_of, op_under, unit_in
 from dagc.choice.types import Cell
 from dagc.ir.enums import Opcode
 from dagc.ir.plan import MEASURED, VARIANT, variant_number
+from dagc.ir.program import KernelOp
 from dagc.lab.engine import Options, PriorResult, explore
-from dagc.lab.launches import Launches, SizedProgram, Timing, Values, verify
+from dagc.lab.launches import LIMIT, Launches, SizedProgram, Timing, Values, verify
 from dagc.lab.settings import LaunchSettings
 from dagc.lab.strategy import find
 from dagc.measure.link import WorkerLink
@@ -159,6 +160,7 @@ class Measuring:
         self.base = {u.op: u.default for u in self.task.units}
         self.timed = 0  # cells
         self.programs: dict[Point, SizedProgram] = {}
+        self.conversions: dict[Point, dict[str, dict[str, float]]] = {}
 
     def keep_cell(self, cell: Cell) -> None:
         self.timed += 1
@@ -244,8 +246,24 @@ class Measuring:
         # In the order of the program, which goes on from op to op.
         items = sorted(wanted, key=lambda item: unit_in(graph, self.units[item.op]).index)
         failure = next(filter(None, (self._time_unit(item, wrong) for item in items)), "")
+        self.conversions[point] = self._conversions(point, items)
         self.service.close(self.program(point).library)
         return f"the program does not run: {failure}" if failure else ""
+
+    def _conversions(self, point: Point, items: Sequence[Wanted]) -> dict[str, dict[str, float]]:
+        """Seconds of `prepare` at a point by op and variant, as far as the program that is open has run it: the slowest
+        of the ops of a name."""
+        if not any(self.units[item.op].variants for item in items):
+            return {}
+        answer = self.service.ask(self.program(point).library, do="preparations", limit=LIMIT)
+        bases = {op.name: op.base for op in self.task.graph_at(point).program.ops if isinstance(op, KernelOp)}
+        out: dict[str, dict[str, float]] = {}
+        for name, taken in answer.get("seconds", {}).items():
+            op, _, variant = name.rpartition(" ")
+            of_op = out.setdefault(bases[op], {})
+            if taken > 0:
+                of_op[variant] = max(taken, of_op.get(variant, 0.0))
+        return out
 
     def program(self, point: Point) -> SizedProgram:
         if point not in self.programs:

@@ -15,7 +15,7 @@ from dagc.choice.feature import offered
 from dagc.choice.inputs import has_inputs
 from dagc.choice.legal import op_of
 from dagc.choice.selector import FEWEST
-from dagc.choice.types import PROGRAM, settings_text
+from dagc.choice.types import PROGRAM, settings_text, variant_of
 from dagc.ir.plan import MEASURED
 from dagc.recipes.tune_choosers import (
     Asked,
@@ -32,6 +32,7 @@ from dagc.recipes.tune_inputs import MANY, Inputs, opened, order_of
 from dagc.recipes.tune_prepare import TuningTask, tuning_task
 from dagc.recipes.tune_records import keep
 from dagc.recipes.tune_results import Tuning, choosable, doubtful
+from dagc.report.si import seconds as in_units
 from dagc.setup.beside import AHEAD
 
 if TYPE_CHECKING:
@@ -274,6 +275,34 @@ def costs(inputs: Inputs, task: TuningTask) -> list[str]:
             share, worth = sorted(shares)[len(shares) // 2], sorted(calls)[len(calls) // 2]
             pays = f"{worth:.0f} calls of the best answer pay for them" if worth < math.inf else "no call pays for them"
             out.append(f"{unit.op}: features take {share:.2g} calls of the default; {pays} (medians)")
+        out += _conversions(inputs, task, unit)
+    return out
+
+
+def _conversions(inputs: Inputs, task: TuningTask, unit: Unit) -> list[str]:
+    """What `prepare` of each variant takes, and how many calls pay for it where the variant is faster than the default:
+    medians over the inputs."""
+    from dagc.choice.judge import pays_after  # only over inputs
+
+    out = []
+    for variant in unit.variants:
+        seconds, calls = [], []
+        own = [i for i, s in enumerate(task.settings[unit.op]) if variant_of(s) == variant]
+        for point in task.points:
+            facts = inputs.known.inputs.get(point)
+            taken = facts.conversions.get(unit.op, {}).get(variant) if facts is not None else None
+            times = times_at(inputs, unit.op, point) if taken is not None else {}
+            if taken is None or not math.isfinite(times.get(0, math.inf)):
+                continue
+            seconds.append(taken)
+            fastest = min((times[i] for i in own if i in times), default=math.inf)
+            if fastest < times[0]:
+                calls.append(pays_after(taken, times[0], fastest))
+        if seconds:
+            default = settings_text(task.settings[unit.op][0])
+            pays = f"pays after {counted(int(median(calls)), 'call')}" if calls else "is never faster"
+            took = f"conversion {in_units(median(seconds))}"
+            out.append(f"{unit.op}: {variant}: {took}, {pays} against {default} (medians)")
     return out
 
 
