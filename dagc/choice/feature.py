@@ -33,13 +33,13 @@ class Feature:
         """Its value in double precision, as C computes it; NaN if it is undefined (a division by zero). Raises KeyError
         for a missing value."""
         try:
-            found = _in_doubles(self.expression, values)
+            found = in_doubles(self.expression, values)
         except (ZeroDivisionError, ValueError, OverflowError, TypeError):
             return math.nan
         return float(found)
 
 
-def _in_doubles(expr: Sym, values: Mapping[str, Number]) -> Number:
+def in_doubles(expr: Sym, values: Mapping[str, Number]) -> Number:
     """Evaluates as the C code of `dagc.ir.sym.to_c` does: integers, divisions in doubles, exact `floor` and `ceil`."""
     if isinstance(expr, Const):
         return expr.value
@@ -48,8 +48,8 @@ def _in_doubles(expr: Sym, values: Mapping[str, Number]) -> Number:
     if expr.fn in (Fn.FLOOR, Fn.CEIL):
         return evaluate(expr, values)
     if expr.fn is Fn.COND:
-        return _in_doubles(expr.args[1] if _in_doubles(expr.args[0], values) else expr.args[2], values)
-    parts = [_in_doubles(a, values) for a in expr.args]
+        return in_doubles(expr.args[1] if in_doubles(expr.args[0], values) else expr.args[2], values)
+    parts = [in_doubles(a, values) for a in expr.args]
     if expr.fn is Fn.DIV:
         return float(parts[0]) / float(parts[1])
     return RULES[expr.fn](*parts)

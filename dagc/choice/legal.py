@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from dagc.base.errors import UsageError
+from dagc.choice.feature import in_doubles
 from dagc.choice.types import Settings, Unit, variant_of
 from dagc.ir import sym
-from dagc.ir.plan import VARIANT, is_open, kernel_of, open_tunables, open_variants, variants_of
-from dagc.ir.program import Graph, Impl, KernelOp, Program, Region
-from dagc.ir.sym import Const, Number, Sym, substitute
+from dagc.ir.plan import VARIANT, feature_variable, is_open, kernel_of, open_tunables, open_variants, variants_of
+from dagc.ir.program import CodeText, Graph, Impl, KernelOp, Program, Region
+from dagc.ir.sym import Const, Number, Sym, Var, free, substitute
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 BLOCK_LIMITS = (1024, 1024, 64)
@@ -89,8 +90,8 @@ def op_under(program: Program, op: KernelOp, settings: Settings) -> KernelOp:
 
 
 def bindings(program: Program, op: KernelOp, settings: Settings) -> dict[str, Sym]:
-    """What names in the kernel's expressions stand for under the settings: sizes stay per-rank scalars. `op`: with the
-    variant of the settings."""
+    """What names in the kernel's expressions stand for under the settings: sizes stay per-rank scalars, and features in
+    code `feature.OP.NAME`. `op`: with the variant of the settings."""
     kernel, impl = kernel_of(program, op)
     env: dict[str, Sym] = {d.name: Const(d.chosen) for d in program.decisions}
     env |= {n: Const(v) for n, v in op.tunables}
@@ -98,8 +99,13 @@ def bindings(program: Program, op: KernelOp, settings: Settings) -> dict[str, Sy
     for formal, arg in zip(kernel.formals, op.args, strict=True):
         if not isinstance(arg, Region):
             env[formal.name] = arg
-    for name, expr in (*kernel.lets, *impl.lets):
-        env[name] = substitute(expr, env)
+    for _ in range(2):  # features may depend on lets, and lets on features
+        for name, expr in (*kernel.lets, *impl.lets):
+            env[name] = substitute(expr, env)
+        for feature in kernel.features:
+            value = feature.value
+            measured = Var(feature_variable(op, feature.name))
+            env[feature.name] = measured if isinstance(value, CodeText) else substitute(value, env)
     return env
 
 
@@ -169,18 +175,31 @@ def grid_of(graph: Graph, unit: Unit, settings: Settings, scalars: Mapping[str, 
     return _three(sizes)
 
 
-def fits(graph: Graph, unit: Unit, settings: Settings, scalars: Mapping[str, Number]) -> bool:
-    """Can it be launched at these sizes? An empty grid launches nothing and is none to time."""
+def fits(graph: Graph, unit: Unit, settings: Settings, values: Mapping[str, Number], constraints: bool = True) -> bool:
+    """Can it be launched here, and is it allowed? An empty grid launches nothing and is none to time.
+
+    `values`: the rank's scalars, computed features (`feature.OP.NAME`) and `hw.memory`. A `require` of something that
+    is not among them is left to the program. Without `constraints`, only those on the memory of the device count.
+    """
     program, op = graph.program, op_under(graph.program, op_of(graph, unit), settings)
     kernel, impl = kernel_of(program, op)
     env = bindings(program, op, settings)
-    for condition in (*kernel.requires, *impl.requires):
-        try:
-            if not sym.evaluate(substitute(condition, env), scalars):
-                return False
-        except sym.UnboundName:
-            continue  # hardware: `legal_settings` has seen to it
+    conditions = [substitute(c, env) for c in (*kernel.requires, *impl.requires)]
+    if not all(_holds(c, values) for c in conditions if constraints or "hw.memory" in free(c)):
+        return False
     if impl.launch is None:
         return True
-    grid = grid_of(graph, unit, settings, scalars)
+    try:
+        grid = grid_of(graph, unit, settings, values)
+    except sym.UnboundName:
+        return True  # it depends on a feature that is not known yet
     return all(0 < g <= limit for g, limit in zip(grid, GRID_LIMITS, strict=True))
+
+
+def _holds(condition: Sym, values: Mapping[str, Number]) -> bool:
+    if not free(condition) <= values.keys():
+        return True
+    try:
+        return bool(in_doubles(condition, values))
+    except (ArithmeticError, ValueError, TypeError):
+        return False  # a feature that is not finite

@@ -46,6 +46,10 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
     add("--next", choices=("bvsb", "cost", "random"), default="bvsb", help=help)
     help = "choose features by cross-validation, cheap ones first"
     add("--select-features", action="store_true", help=help)
+    help = "choose as if the conversion of a variant is paid over N calls (default: not counted)"
+    add("--calls", type=positive, default=0, metavar="N", help=help)
+    help = "ignore the `require`s of variants that depend on run-time values, but for those on hw.memory"
+    add("--no-constraints", action="store_true", help=help)
     add("--evaluate", action="store_true", help="judge the tuned file -o at --inputs that it was not trained on")
     help = "size or input at which results are compared with the reference (default: the smallest)"
     add("--check-at", default="", metavar="SPEC", help=help)
@@ -114,6 +118,7 @@ def run_tune(args: argparse.Namespace) -> int:
         other_machine=args.other_machine,
         ranks=args.ranks or 1, variants=args.variants, incremental=args.incremental, iterations=args.iterations,
         accuracy=args.accuracy, next=args.next, select_features=args.select_features,
+        calls=args.calls, constraints=not args.no_constraints,
     )  # fmt: skip
     from pathlib import Path
 

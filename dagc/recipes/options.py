@@ -64,7 +64,9 @@ class TuneOptions:
     descriptor's name or file (None: by the architecture). `budget`: cells at most; `seconds`: time for measuring.
 
     Of inputs: `variants`: tune sites whose `select` names the variant, and nothing else. `incremental`: label those
-    inputs that teach most (by `next`), until `iterations` are labelled or `accuracy` is reached.
+    inputs that teach most (by `next`), until `iterations` are labelled or `accuracy` is reached. `calls`: over
+    how many calls of an op a conversion is paid (0: not counted). `constraints`: whether `require`s of run-time values
+    count.
     """
 
     kernels: tuple[str, ...] = ()
@@ -91,6 +93,8 @@ class TuneOptions:
     accuracy: float | None = None
     next: Literal["bvsb", "cost", "random"] = "bvsb"
     select_features: bool = False
+    calls: int = 0
+    constraints: bool = True
 
 
 Progress: TypeAlias = Callable[[int, int, str], None]

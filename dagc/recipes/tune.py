@@ -51,7 +51,7 @@ from dagc.recipes.tune_prepare import (
 from dagc.recipes.tune_programs import tune_program, wants_programs
 from dagc.recipes.tune_records import keep, open_records, resumed
 from dagc.recipes.tune_results import Measurements, Tuning, choosable, doubtful, unchecked
-from dagc.recipes.tune_variants import Evaluation, evaluate_inputs, tune_inputs, wants_inputs
+from dagc.recipes.tune_variants import Evaluation, evaluate_inputs, tune_inputs, wants_inputs, with_variants
 from dagc.store.fixed import FACT, fixed_of
 
 if TYPE_CHECKING:
@@ -90,6 +90,9 @@ def tune(
         target=options.target, arch=options.arch or named_arch(options.gpu), seed=options.seed, ranks=options.ranks,
         earlier=() if fresh or output is None else _sizes_in(output),
     )  # fmt: skip
+    if options.variants:
+        task = with_variants(task)
+    task = replace(task, constraints=options.constraints)
     if wants_inputs(task, options):
         return tune_inputs(task, output, options, progress)
     return tune_task(task, output, options, progress)

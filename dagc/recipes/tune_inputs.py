@@ -21,7 +21,7 @@ from dagc.base.files import scratch_directory
 from dagc.build.mpi import cores
 from dagc.choice.feature import offered, values_of
 from dagc.choice.legal import op_of
-from dagc.choice.types import Cell, settings_text
+from dagc.choice.types import Cell, settings_text, variant_of
 from dagc.ir.plan import Target
 from dagc.lab.launches import Timing
 from dagc.measure.link import WorkerLink
@@ -106,6 +106,7 @@ class Inputs:
     ) -> None:
         self.ready, self.task, self.beside, self.known = ready, ready.task, beside, known
         self.records, self.progress, self.flush = records, progress, flush
+        self.calls = options.calls
         self.left = options.budget if options.budget is not None else 10**9
         self.done, self.total = 0, 0
         self.wrong = {key for key, failure in known.measured.checks.items() if failure}
@@ -122,6 +123,18 @@ class Inputs:
     def over(self) -> bool:
         """Whether the time or the budget is spent."""
         return self.left <= 0 or self.run.over()
+
+    def conversion(self, op: str, point: Point, settings: Settings) -> float:
+        """Seconds of the conversion of a variant that one of `--calls` calls bears."""
+        facts = self.known.inputs.get(point)
+        if facts is None or not self.calls:
+            return 0.0
+        return facts.conversions.get(op, {}).get(variant_of(settings), 0.0) / self.calls
+
+    def priced(self, cell: Cell) -> Cell:
+        """A cell whose times include the share of its conversion."""
+        more = self.conversion(cell.op, cell.point, cell.settings)
+        return replace(cell, times=tuple(t + more for t in cell.times)) if more else cell
 
     # ---- results as they come -----------------------------------------------------------------
 
@@ -180,8 +193,8 @@ class Inputs:
                 "name another input with --check-at",
             ) from None
         self.wrong |= self.run.check({op: s for op, s in todo.items() if s})
+        self.run.close(point)
         if point not in self.task.points:
-            self.service.close(self.run.program(point).library)
             self.beside.drop(point)
 
     def visit(self, point: Point, label: bool = True, test: bool = False) -> bool:
@@ -201,20 +214,23 @@ class Inputs:
         failure = ""
         if label:
             failure = self.run.time_at(point, self._wanted(at), self.wrong)
-            self._note_conversions(point)
             if failure:
                 self.known.measured.failures.append(f"{point.text or 'as given'}: skipped: {failure}")
-        else:
-            self.service.close(self.run.program(point).library)
+            else:
+                self._note_conversions(point)
+        self.run.close(point)
         if label or not self.beside.roomy:
             self.beside.drop(point)
         return not failure
 
     def _note_conversions(self, point: Point) -> None:
-        facts, found = self.known.inputs[point], self.run.conversions.pop(point, {})
-        if any(found.values()):
-            merged = {op: {**facts.conversions.get(op, {}), **taken} for op, taken in found.items()}
-            self.note_input(replace(facts, conversions={**facts.conversions, **merged}))
+        """What `prepare` took; that of an earlier start of the ranks counts too."""
+        facts = self.known.inputs[point]
+        found = {op: dict(of) for op, of in facts.conversions.items()}
+        for op, of in self.run.conversions(point).items():
+            found[op] = found.get(op, {}) | of
+        if found != facts.conversions:
+            self.note_input(replace(facts, conversions=found))
 
     def _wanted(self, at: AtPoint) -> list[Wanted]:
         out = []
@@ -241,8 +257,7 @@ class Inputs:
             at, seconds = replace(at, computed=self._computed(before)), dict(before.seconds)
         at = self._fitting(at)
         self.ready.at[point] = at
-        facts = self._facts(at, seconds, elements_of(place), before.test if before is not None else test)
-        self.note_input(replace(facts, conversions=before.conversions if before is not None else {}))
+        self.note_input(self._facts(at, seconds, elements_of(place), before.test if before is not None else test))
         return at
 
     def _computed(self, facts: InputFacts) -> dict[str, float]:

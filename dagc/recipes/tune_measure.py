@@ -15,9 +15,8 @@ from dagc.choice.legal import op_of, op_under, unit_in
 from dagc.choice.types import Cell
 from dagc.ir.enums import Opcode
 from dagc.ir.plan import MEASURED, VARIANT, variant_number
-from dagc.ir.program import KernelOp
 from dagc.lab.engine import Options, PriorResult, explore
-from dagc.lab.launches import LIMIT, Launches, SizedProgram, Timing, Values, verify
+from dagc.lab.launches import Launches, SizedProgram, Timing, Values, verify
 from dagc.lab.settings import LaunchSettings
 from dagc.lab.strategy import find
 from dagc.measure.link import WorkerLink
@@ -115,7 +114,8 @@ def computed_features(ready: Prepared, names: Sequence[str]) -> None:
     with Service(WorkerLink(ready.task.ranks)) as service:
         for point, at in ready.at.items():
             values, seconds = features_at(service, ready, point, names)
-            ready.at[point] = replace(at, computed=values)
+            at = replace(at, computed=values)
+            ready.at[point] = replace(at, fits=tune_prepare.fitting(ready.task, at))
             slowest = {n: max(slowest[n], seconds.get(n, 0.0)) for n in names}
             service.close(sized_program(ready, point).library)
     ready.notes += [
@@ -160,7 +160,6 @@ class Measuring:
         self.base = {u.op: u.default for u in self.task.units}
         self.timed = 0  # cells
         self.programs: dict[Point, SizedProgram] = {}
-        self.conversions: dict[Point, dict[str, dict[str, float]]] = {}
 
     def keep_cell(self, cell: Cell) -> None:
         self.timed += 1
@@ -233,6 +232,7 @@ class Measuring:
         order.shuffle(points)
         for number, point in enumerate(points):
             failure = self.time_at(point, by_point[point], wrong)
+            self.close(point)
             if failure and number == len(points) - 1 and not self.timed:
                 raise _not_here(point, failure)
             if failure:
@@ -241,28 +241,25 @@ class Measuring:
                 return
 
     def time_at(self, point: Point, wanted: Sequence[Wanted], wrong: set[tuple[str, Settings]]) -> str:
-        """Time what is wanted at one point, and free its arrays. "" or why the program does not run there."""
+        """Time what is wanted at one point. "" or why the program does not run there."""
         graph = self.task.graph_at(point)
         # In the order of the program, which goes on from op to op.
         items = sorted(wanted, key=lambda item: unit_in(graph, self.units[item.op]).index)
         failure = next(filter(None, (self._time_unit(item, wrong) for item in items)), "")
-        self.conversions[point] = self._conversions(point, items)
-        self.service.close(self.program(point).library)
         return f"the program does not run: {failure}" if failure else ""
 
-    def _conversions(self, point: Point, items: Sequence[Wanted]) -> dict[str, dict[str, float]]:
-        """Seconds of `prepare` at a point by op and variant, as far as the program that is open has run it: the slowest
-        of the ops of a name."""
-        if not any(self.units[item.op].variants for item in items):
-            return {}
-        answer = self.service.ask(self.program(point).library, do="preparations", limit=LIMIT)
-        bases = {op.name: op.base for op in self.task.graph_at(point).program.ops if isinstance(op, KernelOp)}
+    def close(self, point: Point) -> None:
+        """Free the arrays of a point."""
+        self.service.close(self.program(point).library)
+
+    def conversions(self, point: Point) -> dict[str, dict[str, float]]:
+        """Seconds of `prepare` of each op and variant since the arrays of a point were read."""
+        answer = self.service.ask(self.program(point).library, do="preparations", limit=FEATURE_LIMIT)
         out: dict[str, dict[str, float]] = {}
-        for name, taken in answer.get("seconds", {}).items():
-            op, _, variant = name.rpartition(" ")
-            of_op = out.setdefault(bases[op], {})
-            if taken > 0:
-                of_op[variant] = max(taken, of_op.get(variant, 0.0))
+        for name, seconds in answer.get("seconds", {}).items():
+            op, _, variant = name.partition(" ")
+            if seconds > 0:
+                out.setdefault(op, {})[variant] = float(seconds)
         return out
 
     def program(self, point: Point) -> SizedProgram:

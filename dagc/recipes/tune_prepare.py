@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import BuildFailed, DagcError, ProgramError, UsageError
+from dagc.build import target
 from dagc.build.mpi import cores
 from dagc.build.target import choose_target
 from dagc.build.toolchain import find_nvcc, kernel_resources
@@ -21,7 +23,8 @@ from dagc.choice.sizes import parse_size, parse_sizes
 from dagc.choice.types import Point
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.emit.kernels import Functions
-from dagc.ir.plan import VARIANT
+from dagc.ir.plan import VARIANT, Opened, Target, needed_features
+from dagc.ir.program import KernelOp
 from dagc.ir.sym import evaluate
 from dagc.passes import build_graph
 from dagc.recipes.artifacts import build_artifact, compile_traversal
@@ -59,13 +62,18 @@ def _open(task: TuningTask) -> tuple[OpenTunable, ...]:
 
 
 def computed_of(task: TuningTask) -> tuple[CodeFeature, ...]:
-    """What the selectors of the program ask for that is computed from arrays."""
+    """What the program computes from arrays: what its selectors ask for, and what `require`s and sizes of scratch of
+    its variants depend on."""
     out: dict[str, CodeFeature] = {}
+    program = task.program
     for op, names in task.features.items():
         unit = next((u for u in task.units if u.op == op), None)
         if unit is not None and names:
-            known = offered(task.program, op_of(task.graph, unit_in(task.graph, unit)))
+            known = offered(program, op_of(task.graph, unit_in(task.graph, unit)))
             out |= {code.name: code for name in names if name in known for code in known[name].code}
+    opened = Opened(_open(task))
+    for one in (one for op in program.ops if isinstance(op, KernelOp) for one in opened.ops(program, op)):
+        out |= {code.name: code for code in needed_features(program, one)}
     return tuple(out.values())
 
 
@@ -208,7 +216,8 @@ class TuningTask:
     `device_pointers`: the user vouches that this MPI takes them. `graphs` are those of sizes at which the program is
     another one than at its defaults, since parameters in it are constants: `constants` names these. `features`:
     what the `select` of each op asks for. `earlier`: those of the points at which nothing more is measured. `without`:
-    what the target leaves out, and why.
+    what the target leaves out, and why. `constraints`: whether `require`s of run-time values count, besides those of
+    the memory.
     """
 
     text: ProgramText
@@ -227,6 +236,7 @@ class TuningTask:
     features: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     earlier: tuple[Point, ...] = ()
     without: tuple[str, ...] = ()
+    constraints: bool = True
 
     @property
     def program(self) -> Program:
@@ -514,12 +524,20 @@ def read_point(task: TuningTask, point: Point, data: Path) -> AtPoint:
 
 
 def fitting(task: TuningTask, at: AtPoint) -> dict[str, tuple[Settings, ...]]:
-    """The settings of each unit that may be launched at a point: by its scalars and computed features."""
+    """The settings of each unit that may be launched at a point: by its scalars, computed features, and the memory of
+    the device."""
     graph = task.graph_at(at.point)
-    values = {**at.scalars, **at.computed}
+    values = {**at.scalars, **at.computed, "hw.memory": _memory(task)}
     return {
-        u.op: tuple(s for s in task.settings[u.op] if fits(graph, unit_in(graph, u), s, values)) for u in task.units
+        u.op: tuple(s for s in task.settings[u.op] if fits(graph, unit_in(graph, u), s, values, task.constraints))
+        for u in task.units
     }
+
+
+def _memory(task: TuningTask) -> int:
+    """Bytes of the device, or on the host target of the machine, as the running program has it."""
+    here = target.gpus() if task.chosen.target is Target.CUDA else ()
+    return here[0].memory if here else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE")
 
 
 def _digest(point: Point) -> str:

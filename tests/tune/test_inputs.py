@@ -163,7 +163,7 @@ def test_incremental(program: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     [
         ({"inputs": ("made(mode = 0, n = 0)",)}, "where results are compared with the reference", "--check-at"),
         ({"inputs": ("nothing/*",)}, "no such file", "current folder"),
-        ({"method": "volume", "variants": True}, "method volume does not learn from inputs", "knn"),
+        ({"method": "volume", "incremental": True}, "method volume does not learn from inputs", "knn"),
     ],
 )
 def test_what_cannot_be_tuned(
@@ -195,3 +195,102 @@ def test_a_feature_that_is_not_finite(trained: Path, program: Path, tmp_path: Pa
     assert tuned.kernel_choosers["fill"].selector is not None, "the other three are learned from"
     (line,) = [line for line in done.lines if line.point.text == "made(mode = 0, n = 60)"]
     assert line.chosen == line.default
+
+
+# ---- variants: constraints by features, conversions -----------------------------------------------
+
+SUMS = '''program sums
+param rows : str = "made(n = 40, width = 2)" over files("*.txt")
+setup "sums.py" load(rows)
+scalar n, nnz : i32
+array start : i32[n + 1] const
+array value : f32[nnz] const
+array y : f32[n] out
+kernel sums(y: out f32[n], start: in i32[n + 1], value: in f32[nnz], n, nnz: i32) {
+  feature longest cost n = cpp """
+    int most = 0;
+    for (int i = 0; i < n; ++i) most = std::max(most, start[i + 1] - start[i]);
+    return most;
+  """
+  feature mean = nnz / n
+  select variant with knn(longest, mean)
+  gpu row {
+    launch grid(ceil(n / 32)) block(32)
+    cuda """
+      int i = blockIdx.x * 32 + threadIdx.x;
+      if (i >= n) return;
+      float sum = 0;
+      for (int k = start[i]; k < start[i + 1]; ++k) { sum += value[k]; for (int j = 0; j < 30; ++j) sum += 1e-30f * j; }
+      y[i] = sum;
+    """
+  }
+  gpu padded {
+    require longest <= 20 && 8 * n * longest <= hw.memory / 2
+    array table : f32[n * longest]
+    prepare cpp """
+      for (int i = 0; i < n; ++i)
+        for (int k = 0; k < longest; ++k)
+          table[i * int(longest) + k] = start[i] + k < start[i + 1] ? value[start[i] + k] : 0;
+    """
+    launch grid(ceil(n / 32)) block(32)
+    cuda """
+      int i = blockIdx.x * 32 + threadIdx.x;
+      if (i >= n) return;
+      float sum = 0;
+      for (int k = 0; k < longest; ++k) sum += table[i * int(longest) + k];
+      y[i] = sum;
+    """
+  }
+}
+dag { y : gpu sums(y, start, value, n, nnz) }
+verify y ~ reference() rtol 1e-5
+'''
+SUMS_PY = """import numpy as np
+from dagc.inputs import call
+
+def made(n, width, wide=0):
+    lengths = np.full(n, width)
+    lengths[0] = max(width, wide)
+    return lengths
+
+def load(rank, size, seed, rows):
+    lengths = call(rows, {"made": made})
+    start = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    value = np.random.default_rng(seed).random(start[-1], dtype=np.float32)
+    return {"n": len(lengths), "nnz": int(start[-1]), "start": start, "value": value}
+
+def reference(data, **_):
+    return {"y": np.add.reduceat(data["value"], data["start"][:-1])}
+"""
+
+
+def test_variants_with_constraints_and_conversions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`padded` is not allowed where a row is longer than 20, and its table is filled once for each input."""
+    (tmp_path / "sums.dag").write_text(SUMS)
+    (tmp_path / "sums.py").write_text(SUMS_PY)
+    calls = [f"made(n = {n}, width = {w})" for n, w in ((40, 2), (400, 3), (1000, 8), (1000, 18))]
+    calls += ["made(n = 800, width = 2, wide = 50)"]
+    arguments = ["tune", str(tmp_path / "sums.dag"), "--inputs", ",".join(calls), "--target", "host", "--cell", "0.01"]
+    arguments += ["--variants", "--calls", "1000", "-o", str(tmp_path / "t.db")]
+    assert main(arguments) == 0
+    text = capsys.readouterr().out
+    assert "failed" not in text
+    assert "y padded: conversion " in text
+    assert "; pays after " in text
+    tuned = load_tuned(tmp_path / "t.db")
+    long = [c.settings for c in tuned.cells if "wide = 50" in c.point.text]
+    assert long == [(("variant", "row"),)], "the other one is not allowed there"
+    facts = {one.point.text: one for one in tuned.facts.inputs}
+    assert facts["made(n = 1000, width = 18)"].conversions["y"]["padded"] > 0
+    assert facts["made(n = 1000, width = 18)"].elements == 18_000
+    assert facts["made(n = 800, width = 2, wide = 50)"].conversions == {}
+    compiled = api.compile(
+        tmp_path / "sums.dag", tmp_path / "out", target="host", launch=str(tmp_path / "t.db"),
+        defines={"rows": "made(n = 900, width = 2, wide = 60)"}, run=True, ranks=1, repeats=2,
+    )  # fmt: skip
+    assert compiled.result is not None
+
+
+def test_variants_alone(program: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="modes: no variant is open"):
+        tune_recipe.tune(program, tmp_path / "t.db", TuneOptions(target="host", variants=True))
