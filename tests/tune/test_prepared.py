@@ -59,7 +59,7 @@ def tuned(program: Path) -> Path:
     calls = tuple(f"made(n = {n})" for n in (100, 200, 300, 400))
     done = tune_recipe.tune(program, path, TuneOptions(target="host", cell=0.005, inputs=calls))
     assert not done.failures
-    assert any(note.startswith("second: ell: conversion ") for note in done.notes), done.notes
+    assert any(note.startswith("second ell: conversion ") for note in done.notes), done.notes
     return path
 
 
