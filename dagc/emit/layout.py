@@ -34,8 +34,9 @@ from dagc.ir.sym import Apply, Const, Fn, Sym, Var, difference, free, show, subs
 # Members that Program always has, in C++ and in Python (whose keywords are not names there).
 _MEMBERS = (
     *"comm rank ranks stream event store hardware load grow read check reset verify Program".split(),
-    *"connect graph group_comm folder scalar make compare peers peer start choose feature features".split(),
-    *"prepare prepared prepare_seconds preparations make_scratch compute_features check_features".split(),
+    *"connect graph group_comm folder scalar make compare peers peer start sites chosen_sites choose warn".split(),
+    *"feature features prepare prepared prepare_seconds preparations make_scratch compute_features".split(),
+    *"check_features beside".split(),
     *keyword.kwlist,
 )
 # Names of the language, and of members of dagc::Hardware.
