@@ -153,6 +153,7 @@ def _compile(args: argparse.Namespace) -> int:
         watchdog=args.watchdog,
         force=args.force,
         launch=args.launch,
+        features=args.features,
         unroll=args.unroll,
         form=args.form,
         name=args.name,
@@ -274,6 +275,8 @@ def _add_compile(compile_: argparse.ArgumentParser) -> None:
     add("--force", action="store_true", help="write into a directory that dagc did not create")
     help = "launch configurations: the program's values, or the choosers of a file of `dagc tune` (default: fixed)"
     add("--launch", default="fixed", metavar="fixed|TUNED", help=help)
+    help = "when a program with --launch computes features and chooses: before its first run, or beside its first runs"
+    add("--features", default="now", choices=("now", "beside"), help=help)
     quiet(compile_)
 
 

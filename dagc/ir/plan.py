@@ -99,7 +99,9 @@ class Choice:
     `function` takes the features, a double each, and gives the number of an answer; `features` are expressions in
     per-rank scalars and code features. The C function `table` gives what the answer stands for: a value for each of
     `decisions`, which are tunables of `op`, or its variant; `text` gives that in words, of each of `answers`.
-    `measured` says in words between which features was measured, "" where nothing was.
+    `measured` says in words between which features was measured, "" where nothing was. `worth`: of each answer, in
+    calls of the default where it is the best one: what a call gains, and what its conversion takes; () where that is
+    not known.
     """
 
     function: str
@@ -110,6 +112,14 @@ class Choice:
     measured: str = ""
     text: str = ""
     answers: int = 0
+    worth: tuple[tuple[float, float], ...] = ()
+
+
+class FeatureMode(Enum):
+    """When the emitted program computes features, and chooses: before its first run, or beside its runs."""
+
+    NOW = "now"
+    BESIDE = "beside"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +131,7 @@ class Chooser:
     choices: tuple[Choice, ...]
     warnings: tuple[str, ...] = ()
     constraints: bool = True
+    mode: FeatureMode = FeatureMode.NOW
 
 
 def kernel_of(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:

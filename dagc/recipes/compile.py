@@ -11,7 +11,7 @@ from dagc.base.errors import LOOK, RunFailed, UsageError, WrongResult
 from dagc.build.mpi import rank_among, ranks_or_default
 from dagc.build.target import choose_target
 from dagc.emit.layout import promises
-from dagc.ir.plan import plan_from_json, plan_inputs
+from dagc.ir.plan import FeatureMode, plan_from_json, plan_inputs
 from dagc.ir.traversal import parse_traversal
 from dagc.measure.watchdog import LIMIT
 from dagc.recipes.artifacts import build_artifact, compile_traversal, library_of
@@ -53,6 +53,7 @@ def compile(
     watchdog: float = LIMIT,
     force: bool = False,
     launch: str = "fixed",
+    features: str = "now",
     unroll: bool = False,
     form: str = "program",
     name: str | None = None,
@@ -64,7 +65,8 @@ def compile(
     `traversal` is "first", an ID, or a file (a traversal's text, or a `plan.json`); `prune_syncs` removes those of its
     sync ops that prove nothing. `seconds` is the length of one measurement, `repeats` their number; an iteration that
     takes longer than `watchdog` seconds hangs. `launch` is "fixed" (the values of the program) or a tuned file: its
-    choosers are compiled in, or choose among plans (docs/how-to/plans.md). `unroll`: IDs are those of traversals with
+    choosers are compiled in, or choose among plans (docs/how-to/plans.md). `features`: when the program chooses, a
+    value of `FeatureMode`. `unroll`: IDs are those of traversals with
     an order for every round of a loop. `form` is "program", "library" (for applications; its name is `name`, by default
     the program's) or "wheel" (a Python package with the library). The set-up runs the user's Python code; nothing else
     here does, and it runs before the compiler. `ranks`: by default 4, under mpiexec or srun their number.
@@ -74,7 +76,10 @@ def compile(
         raise UsageError(f"--run runs a program of its own, not a {form}", "drop --run, or drop --as")
     rank = rank_among(how.ranks) if run else None
     chosen = choose_target(target, arch)
-    tuned = _tuned(launch)
+    tuned, mode = _tuned(launch), FeatureMode(features)
+    if mode is not FeatureMode.NOW and (tuned is None or _chooses_plans(tuned, form)):
+        help = "give --launch TUNED, a file of `dagc tune` that chooses variants or launch settings of kernels"
+        raise UsageError(f"--features {features}: the program chooses nothing by features", help)
     if tuned is not None and _chooses_plans(tuned, form):
         from dagc.recipes.plans import compile_plans  # only with --launch
 
@@ -90,7 +95,9 @@ def compile(
         with display.phase("finding the traversal"):
             graph, picked, number = wanted_traversal(folded, traversal)  # Graph -> Traversal
         directory = Path(out) if out is not None else Path("dagc-out") / graph.program.name
-        launched = _launched(graph.unrolled, tuned, chosen)
+        launched = _launched(graph.unrolled, tuned, chosen, mode)
+        if mode is FeatureMode.BESIDE and form == "program" and graph.program.repeat is None:
+            raise UsageError("--features beside: the dag runs once, so nothing pays", "write `dag repeat N {...}`")
         compiled = compile_traversal(
             graph, picked, chosen, directory, library=library_of(form, graph.program.name, name),
             prune_syncs=prune_syncs, build=build or run, force=force,
@@ -143,11 +150,11 @@ def _chooses_plans(tuned: Tuned, form: str) -> bool:
     return True
 
 
-def _launched(graph: Graph, tuned: Tuned | None, chosen: TargetChoice) -> Launched:
+def _launched(graph: Graph, tuned: Tuned | None, chosen: TargetChoice, mode: FeatureMode) -> Launched:
     """The launch parameters that stay open until the program runs, and what chooses them."""
     from dagc.recipes import tuned as use  # only with --launch
 
-    return use.Launched() if tuned is None else use.launch_of(graph, tuned, chosen.gpu_arch)
+    return use.Launched() if tuned is None else use.launch_of(graph, tuned, chosen.gpu_arch, mode)
 
 
 def _audit(done: Compiled, how: Running) -> None:
