@@ -95,9 +95,9 @@ def compile(
         with display.phase("finding the traversal"):
             graph, picked, number = wanted_traversal(folded, traversal)  # Graph -> Traversal
         directory = Path(out) if out is not None else Path("dagc-out") / graph.program.name
-        launched = _launched(graph.unrolled, tuned, chosen, mode)
         if mode is FeatureMode.BESIDE and form == "program" and graph.program.repeat is None:
             raise UsageError("--features beside: the dag runs once, so nothing pays", "write `dag repeat N {...}`")
+        launched = _launched(graph.unrolled, tuned, chosen, mode)
         compiled = compile_traversal(
             graph, picked, chosen, directory, library=library_of(form, graph.program.name, name),
             prune_syncs=prune_syncs, build=build or run, force=force,
