@@ -3,12 +3,15 @@
 Beside it one evaluation of the model over all settings in NumPy, what hangs on the settings alone computed before.
 
     python -m benchmarks.tune.chooser_speed            # needs gcc
+    python -m benchmarks.tune.chooser_speed --selectors TABLE.csv
 
 One line a kernel, nanoseconds a call, the best of five rounds of 20 000 (same sizes) and 500 calls (new sizes each).
+With a table of variants (`benchmarks.tune.variants`): each learned method, trained on it, asked 50 000 vectors.
 """
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import subprocess
 import tempfile
@@ -17,9 +20,12 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.tune.variants import read_table
 from dagc import api
-from dagc.choice.choose import Chooser, emitted, unit_chooser
+from dagc.choice.choose import Chooser, c_head, emitted, unit_chooser
 from dagc.choice.legal import legal_settings, units
+from dagc.choice.methods import LEARNED
+from dagc.choice.train import merged, train
 from dagc.perf.evaluate import Evaluator
 from dagc.perf.hardware import load_hardware
 
@@ -57,6 +63,50 @@ def numpy_us(chooser: Chooser) -> float:
     return best * 1e6
 
 
+MIXED = 50_000  # vectors of features, training inputs at random
+ASK = """
+double {function}_probe(const double* rows, int count, int rounds) {{
+  struct timespec a, b;
+  int64_t sum = 0;
+  double sure = 0;
+  clock_gettime(CLOCK_MONOTONIC, &a);
+  for (int i = 0; i < rounds; ++i)
+    for (int k = 0; k < count; ++k) {{
+      __asm__ volatile("" ::: "memory"); /* each answer anew */
+      sum += {function}(rows + k * {features}, &sure);
+    }}
+  clock_gettime(CLOCK_MONOTONIC, &b);
+  volatile int64_t used = sum;
+  (void)used;
+  return ((double)(b.tv_sec - a.tv_sec) * 1e9 + (double)(b.tv_nsec - a.tv_nsec)) / rounds / count;
+}}
+"""
+
+
+def selectors(path: Path) -> None:
+    """A line for each learned method: how long it takes to train, and to answer."""
+    table = read_table(path)
+    known = merged(table.vectors, table.times, [[(0.99, 1.0, 1.01)]] * len(table.times))
+    print(f"{table.name}: {len(known.sizes)} inputs, {len(table.features)} features, {len(table.variants)} variants")
+    print(f"{'method':8} {'train s':>8} {'C kB':>6} {'answer ns':>10}")
+    order = np.random.default_rng(1).integers(0, len(known.sizes), MIXED)  # a branch that is foreseen costs nothing
+    mixed = np.array(known.sizes)[order]
+    rows = np.ascontiguousarray(mixed).ctypes.data_as(ctypes.POINTER(ctypes.c_double))
+    with tempfile.TemporaryDirectory() as folder:
+        for method in LEARNED:
+            start = time.perf_counter()
+            selector = train(method, table.features, known)
+            took, text = time.perf_counter() - start, selector.c_text("ask")
+            source, library = Path(folder) / f"{method}.c", Path(folder) / f"{method}.so"
+            probe = "#include <time.h>\n" + ASK.format(function="ask", features=len(table.features))
+            source.write_text("#define _POSIX_C_SOURCE 199309L\n" + c_head() + text + probe)
+            subprocess.run(["gcc", *FLAGS, "-shared", "-fPIC", str(source), "-o", str(library), "-lm"], check=True)
+            ask = ctypes.CDLL(str(library)).ask_probe
+            ask.restype = ctypes.c_double
+            best = min(ask(rows, MIXED, 1) for _ in range(9))
+            print(f"{method:8} {took:8.2f} {len(text) / 1000:6.0f} {best:10.0f}   {selector.text}")
+
+
 def machine() -> str:
     """Processor, compiler and flags, NumPy: what the figures hang on."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -66,7 +116,13 @@ def machine() -> str:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--selectors", type=Path, metavar="TABLE")
+    args = parser.parse_args()
     print(machine())
+    if args.selectors is not None:
+        selectors(args.selectors)
+        return 0
     print(f"{'kernel':20} {'settings':>8} {'same sizes ns':>14} {'new sizes ns':>13} {'NumPy us':>9}")
     with tempfile.TemporaryDirectory() as folder:
         for path in sorted(SAMPLES.glob("*.dag")):

@@ -188,7 +188,7 @@ class Chooser:
     @property
     def least_sure(self) -> float:
         """The confidence of the selector below which it is unsure."""
-        return float(getattr(self.selector, "least_sure", 0.0))
+        return self.selector.least_sure if self.selector is not None else 0.0
 
     @property
     def settings(self) -> tuple[Settings, ...]:
@@ -371,11 +371,13 @@ def unit_chooser(
     method: str = "volume",
     fits: Mapping[str, Fitted] | None = None,
     selector: Selector | None = None,
+    asked: Sequence[str] = (),
 ) -> Chooser:
     """The chooser of a unit's launch parameters. `anchors`: features at a measured size, and the setting that was best.
     `resources`: of the compiled kernel. `method`: one of `dagc.choice.models.MODELS`, a search strategy (the volume
     model stands beside what it measured), any other has no model. `fits`: counts that were fitted to hardware counters.
-    `selector`: its labels are indices of `settings`.
+    `selector`: its labels are indices of `settings`. `asked`: features by which the nearest measured variant is found
+    where there is none.
 
     If the kernel's text cannot be read, or the model needs values that are not known when the program runs, the chooser
     has no model. Measured sizes without one of the features are skipped. `note` reports both.
@@ -399,7 +401,7 @@ def unit_chooser(
     programs = replace(programs, note="; ".join(filter(None, (programs.note, _without(data & set(features), anchors)))))
     measured = {n for at, _ in anchors for n in at}
     data |= whole_parameters(program, measured)
-    names = sorted(data or _sizes_among(program, measured))
+    names = sorted(data or (unit.variants and set(asked) & measured) or _sizes_among(program, measured))
     used = _asked(programs.model, programs.launchable)
     placed = _placed(anchors, names, settings)
     launchable = programs.launchable

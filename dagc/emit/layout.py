@@ -36,7 +36,7 @@ _MEMBERS = (
     *"comm rank ranks stream event store hardware load grow read check reset verify Program".split(),
     *"connect graph group_comm folder scalar make compare peers peer start sites chosen_sites choose warn".split(),
     *"feature features prepare prepared prepare_seconds preparations make_scratch compute_features".split(),
-    *"check_features beside".split(),
+    *"check_features settle beside needs members worth make_graphs compute_late_features".split(),
     *keyword.kwlist,
 )
 # Names of the language, and of members of dagc::Hardware.

@@ -128,7 +128,7 @@ def learn(
         lost = f" (a feature is not finite or was not computed at {missing} more)" if missing else ""
         return _fallback(asked, f"{len(training.sizes)} different sizes measured in full{lost}, {FEWEST} are needed")
     try:
-        selector = train(asked.method, names, training, seed)
+        selector = train(asked.method, names, training, seed, default=0 if unit.variants else None)
     except UsageError as error:
         return _fallback(asked, error.message)
     untrained = {"default": [0] * len(training.sizes)}
@@ -235,6 +235,7 @@ def chooser_with(
         graph, unit_in(graph, unit), ready.task.settings[unit.op], inputs.hardware,
         resources=inputs.resources_of(unit.op),
         anchors=anchors, method=inputs.asked[unit.op].method, fits=inputs.counted.fits.get(unit.op), selector=selector,
+        asked=inputs.asked[unit.op].data,
     )  # fmt: skip
 
 

@@ -26,8 +26,9 @@ def values(rank: int, size: int, seed: int, input: str, bins: int, bytes: int) -
     Raises ValueError for an unknown input and for values that have no bin.
     """
     made = call(input, {name: partial(family, bins=bins) for name, family in FAMILIES.items()}, _read)
-    if made.size and int(made.max()) >= bins:
-        raise ValueError(f"{input}: it has the value {made.max()}, and there are {bins} bins: -D bins={made.max() + 1}")
+    largest = int(made.max(initial=0))
+    if largest >= bins:
+        raise ValueError(f"{input}: it has the value {largest}, and there are {bins} bins: -D bins={largest + 1}")
     if bins > 256**bytes:
         raise ValueError(f"{bins} bins need values of more than {bytes} bytes: -D element=u16")
     return {"n": made.size, "values": made.astype(f"u{bytes}")}

@@ -8,27 +8,18 @@ With bandwidth -1 the matrix is that of a Matrix Market file instead, named by t
 
 from __future__ import annotations
 
-import gzip
-import lzma
 import os
-import stat
-import warnings
-import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import numpy as np
+from matrices import parsed
 from numpy.typing import NDArray
 
 CHUNK = 1 << 21  # entries made at a time: a few arrays of this size stay in the cache
 COLUMN, VALUE, VECTOR = 1, 2, 3  # streams of random numbers
 FROM_FILE = -1  # as bandwidth: the matrix of the file in SPMV_MATRIX
-LINE, HEADER_LINES = (
-    1024,
-    1000,
-)  # bytes of a line of a Matrix Market file (the format's limit); lines before the entries
 
 
 def banded(
@@ -185,63 +176,14 @@ def _needed(matrix: Matrix, first: int, last: int, low: int, high: int) -> NDArr
 @lru_cache(maxsize=2)
 def _file_matrix(rows: int, seed: int) -> Any:
     """The pattern of the file as a CSR matrix; values uniformly random in [-1, 1), by place. Raises ValueError."""
-    from scipy.io import mmread
-
     path = os.environ.get("SPMV_MATRIX")
     if not path:
         raise ValueError(
             f"{rows} rows, bandwidth -1: name a Matrix Market file (.mtx, .mtx.gz, .mtx.xz) by SPMV_MATRIX"
         )
-    try:
-        with _opened(path) as file:
-            _check_size(path, file, rows)
-        with _opened(path) as file, warnings.catch_warnings():
-            # Newer SciPy announces that it will return a sparse array: what is used here, both kinds have.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            matrix = mmread(file).tocsr()
-    except (OSError, EOFError, OverflowError, lzma.LZMAError, zlib.error) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from None
-    matrix.sum_duplicates()
+    _, matrix = parsed(path, (rows, rows))
     matrix.data = (2 * uniform(seed, VALUE, np.arange(matrix.nnz, dtype=np.uint64)) - 1).astype(np.float32)
     return matrix
-
-
-@contextmanager
-def _opened(path: str) -> Iterator[BinaryIO]:
-    """The text of a file, decompressed as it is read. Raises ValueError for a pipe or a device, which may not end."""
-    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError(f"{path} is not a regular file")
-        if path.endswith(".xz"):
-            with lzma.open(file) as text:
-                yield cast(BinaryIO, text)
-        elif path.endswith(".gz"):
-            with gzip.open(file) as text:
-                yield cast(BinaryIO, text)
-        else:
-            yield file
-
-
-def _check_size(path: str, file: BinaryIO, rows: int) -> None:
-    """Raises ValueError unless the file is as long as its header says, before memory is taken for what it says: a
-    small compressed file may hold a very large one."""
-    lines = (file.readline(LINE) for _ in range(HEADER_LINES))
-    header = next(lines).decode("ascii", "replace").lower().split()
-    if header[:3] != ["%%matrixmarket", "matrix", "coordinate"]:
-        raise ValueError(f"{path} is no Matrix Market file of a sparse matrix (%%MatrixMarket matrix coordinate ...)")
-    numbers = next((line for line in lines if line.strip() and not line.startswith(b"%")), b"").split()
-    if len(numbers) != 3 or not all(number.isdigit() and len(number) < 12 for number in numbers):
-        raise ValueError(f"{path} has no line of rows, columns and entries in its first {HEADER_LINES} lines")
-    high, wide, entries = map(int, numbers)
-    if (high, wide) != (rows, rows):
-        raise ValueError(f"{path} is {high} x {wide}, not {rows} x {rows}: give -D rows=...")
-    if entries > min(rows * rows, 2**31 - 1):
-        raise ValueError(f"{path} has {entries} entries: too many for {rows} rows and 32-bit indices")
-    length, most = 0, (entries + HEADER_LINES) * LINE
-    while length <= most and (text := file.read(1 << 20)):
-        length += len(text)
-    if not entries * len("1 1") <= length <= most:
-        raise ValueError(f"{path} has {length if length <= most else f'over {most}'} bytes for {entries} entries")
 
 
 def _from_file(rank: int, size: int, seed: int, rows: int) -> dict[str, int | NDArray[Any]]:

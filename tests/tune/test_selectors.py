@@ -105,7 +105,7 @@ def test_the_program_says_which_method_and_by_what(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("select", "noted"),
-    [("bx with rational(size)", False), ("bx with forest(size)", False), ("bx with svm(size)", True),
+    [("bx with rational(size)", False), ("bx with forest(size)", False), ("bx with oracle(size)", True),
      ("device with tree(size)", True), ("variant with tree(size)", False)],
 )  # fmt: skip
 def test_a_note_where_nothing_acts_on_it(select: str, noted: bool, tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_the_command_prints_it(plain: Path, tmp_path: Path, capsys: pytest.Captu
     assert main(["tune", str(path), "--show", "fill", "--format", "c", "-o", str(tmp_path / "t.db")]) == 0
     assert "static inline int dagc_select_fill(const double* x, double* sure) {" in capsys.readouterr().out
     assert main(["tune", str(path), "--show", "fill", "--format", "c", "-o", str(tmp_path / "absent.db")]) == 2
-    assert main(["tune", str(path), "--method", "svm", "--target", "host"]) == 2
+    assert main(["tune", str(path), "--method", "oracle", "--target", "host"]) == 2
     with pytest.raises(SystemExit) as end:
         main(["tune", "--method", "help"])
     assert end.value.code == 0

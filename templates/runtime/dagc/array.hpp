@@ -87,6 +87,23 @@ class Elements {
     return copy_[static_cast<std::size_t>(i)];
   }
 
+  // The first `length` elements of each of `pieces` equal parts, one after another; fewer where the parts are shorter.
+  // One copy.
+  std::vector<T> sample(std::int64_t pieces, std::int64_t length) const {
+    const std::int64_t part = count_ / pieces, each = length < part ? length : part;
+    std::vector<T> out(static_cast<std::size_t>(pieces * each));
+    const T* const from = (array_.mirror != nullptr ? array_.mirror : array_.data) + start_;
+    const std::size_t width = static_cast<std::size_t>(each) * sizeof(T), pitch = static_cast<std::size_t>(part) * sizeof(T);
+    if (each == 0) return out;
+    if (pitch <= kPitch) {
+      DAGC_CUDA(cudaMemcpy2D(out.data(), width, from, pitch, width, static_cast<std::size_t>(pieces), cudaMemcpyDefault));
+    } else {
+      for (std::int64_t p = 0; p < pieces; ++p)
+        DAGC_CUDA(cudaMemcpy(out.data() + p * each, from + p * part, width, cudaMemcpyDefault));
+    }
+    return out;
+  }
+
   // All of them.
   operator const T*() {
     read(0, static_cast<std::int64_t>(present_.size()));
@@ -96,6 +113,7 @@ class Elements {
  private:
   static constexpr std::int64_t kPiece = 4096;           // elements
   static constexpr std::int64_t kCopy = 128 * 1024;      // bytes that take about as long as starting a copy
+  static constexpr std::size_t kPitch = 2'147'483'647;   // of a 2-D copy, at most
 
   void read_from(std::int64_t piece) {
     const std::int64_t pieces = static_cast<std::int64_t>(present_.size());

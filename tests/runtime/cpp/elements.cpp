@@ -44,7 +44,15 @@ int main() {
   for (std::int64_t i = 1; i < 3000; ++i) expect(random[i * i * i % kSize] == 7 * (i * i * i % kSize), "random");
   dagc::Elements whole(a, kStart, kSize);
   expect(whole[9] == 63 && sum(whole, kSize) == sum(memory.data() + kStart, kSize), "as a pointer");
+  const std::vector<int> some = whole.sample(8, 1250);
+  const int part = kSize / 8;
+  expect(some.size() == 10'000 && some[0] == 0 && some[1249] == 7 * 1249 && some[1250] == 7 * part, "sample");
+  expect(some[9'999] == 7 * (7 * part + 1249), "end of the sample");
+  dagc::Elements short_one(a, kStart + 2, 19);
+  const std::vector<int> pairs = short_one.sample(8, 1250);
+  expect(pairs.size() == 16 && pairs[0] == 14 && pairs[15] == 7 * (2 + 15), "sample of all but the rest");
   dagc::Elements none(a, kStart, 0);
+  expect(none.sample(8, 10).empty(), "sample of none");
   expect(sum(none, 0) == 0, "none");
   std::printf("good\n");
 }

@@ -1,0 +1,323 @@
+"""Set-up and reference of solvers.dag: linear systems, their preconditioners, and what a selector looks at.
+
+A system is a text: a call such as `poisson(side = 40)` (SYSTEMS has the names), or the path of a Matrix Market file of
+a real, square matrix; `file(path = ...)` as in ../spmv/matrices.py. The right-hand side is A times a random vector.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dagc.inputs import call
+
+HERE = Path(__file__).resolve().parent
+BLOCK = 8
+PATTERN = 8  # most non-zeros of a column of the sparse approximate inverse
+
+Floats = NDArray[np.float64]
+
+
+def _matrices() -> Any:
+    """The readers of the other sample; a module of its own, for two samples may have files of one name."""
+    spec = importlib.util.spec_from_file_location("spmv_matrices", HERE.parent / "spmv" / "matrices.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def load(rank: int, size: int, seed: int, system: str) -> dict[str, float | NDArray[Any]]:
+    """The system on each rank, with each preconditioner. Raises ValueError with the reason."""
+    A = call(system, SYSTEMS, lambda path: from_file(str(HERE / path)))
+    if A.shape[0] != A.shape[1]:
+        raise ValueError(f"{system} is {A.shape[0]} x {A.shape[1]}, not square")
+    n = A.shape[0]
+    b = A @ (np.random.default_rng(seed).random(n) * 2 - 1)
+    if not b.any():
+        raise ValueError(f"{system} is zero")
+    M = approximate_inverse(A)
+    return {
+        "n": n, "nnz": A.nnz, "row_ptr": A.indptr, "col": A.indices, "val": A.data,
+        "diagonal": inverse_diagonal(A), "blocks": inverse_blocks(A).reshape(-1)[: BLOCK * n],
+        "m_nnz": M.nnz, "m_ptr": M.indptr, "m_col": M.indices, "m_val": M.data,
+        "b": b, "r": b, "x": np.zeros(n), "p": np.zeros(n), "v": np.zeros(n), "old": np.array([np.inf, 1, 1]),
+        **features(A),
+    }  # fmt: skip
+
+
+def features(A: Any) -> dict[str, float]:
+    """Of Bhowmick et al., Table 1: those that need no factorisation."""
+    d = A.diagonal()
+    sums = np.asarray(abs(A).sum(axis=1)).reshape(-1)
+    row = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
+    weight = float(np.abs(A.data).sum())
+    return {
+        "trace": float(d.sum()),
+        "mean": float(d.mean()),
+        "variance": float(d.var()),
+        "dominance": float((2 * np.abs(d) >= sums).mean()),  # share of rows whose diagonal outweighs the rest
+        "left_band": float(np.maximum(row - A.indices, 0).max(initial=0)),
+        "norm": float(np.asarray(abs(A).sum(axis=0)).max()),
+        "asymmetry": float(abs(A - A.T).sum()) / (2 * weight),  # 0: symmetric; 1: skew
+    }
+
+
+def iterates(
+    data: dict[str, Any], *, rank: int, size: int, seed: int, system: str, unroll: int, solver: str, precond: str
+) -> dict[str, Floats]:
+    """x after `unroll` iterations, by SciPy's products."""
+    n = int(data["n"])
+    A = sparse.csr_array((data["val"], data["col"], data["row_ptr"]), shape=(n, n))
+    apply = _preconditioner(data, n, precond)
+    return {"x": (_cg if solver == "cg" else _bicgstab)(A, apply, data["b"], unroll)}
+
+
+def _preconditioner(data: dict[str, Any], n: int, name: str) -> Callable[[Floats], Floats]:
+    if name == "jacobi":
+        return lambda r: data["diagonal"] * r
+    if name == "sparse":
+        M = sparse.csr_array((data["m_val"], data["m_col"], data["m_ptr"]), shape=(n, n))
+        return lambda r: M @ r
+    count = -(-n // BLOCK)
+    blocks = np.zeros(count * BLOCK * BLOCK)
+    blocks[: data["blocks"].size] = data["blocks"]
+
+    def by_blocks(r: Floats) -> Floats:
+        padded = np.zeros(count * BLOCK)
+        padded[:n] = r
+        out = np.einsum("bij,bj->bi", blocks.reshape(count, BLOCK, BLOCK), padded.reshape(count, BLOCK))
+        return out.reshape(-1)[:n]
+
+    return by_blocks
+
+
+def _ratio(a: float, b: float) -> float:
+    return a / b if b != 0 else 0.0
+
+
+def _cg(A: Any, apply: Callable[[Floats], Floats], b: Floats, steps: int) -> Floats:
+    x, r, p, rho = np.zeros_like(b), b.copy(), np.zeros_like(b), np.inf
+    for _ in range(steps):
+        z = apply(r)
+        now = float(r @ z)
+        p = z + _ratio(now, rho) * p
+        q = A @ p
+        alpha = _ratio(now, float(p @ q))
+        x, r, rho = x + alpha * p, r - alpha * q, now
+    return x
+
+
+def _bicgstab(A: Any, apply: Callable[[Floats], Floats], b: Floats, steps: int) -> Floats:
+    x, r, p, v = np.zeros_like(b), b.copy(), np.zeros_like(b), np.zeros_like(b)
+    rho, alpha, omega = np.inf, 1.0, 1.0
+    for _ in range(steps):
+        now = float(b @ r)
+        p = r + _ratio(now, rho) * _ratio(alpha, omega) * (p - omega * v)
+        ph = apply(p)
+        v = A @ ph
+        alpha = _ratio(now, float(b @ v))
+        s = r - alpha * v
+        sh = apply(s)
+        t = A @ sh
+        omega = _ratio(float(t @ s), float(t @ t))
+        x, r, rho = x + alpha * ph + omega * sh, s - omega * t, now
+    return x
+
+
+# ---- preconditioners ------------------------------------------------------------------------
+
+
+def inverse_diagonal(A: Any) -> Floats:
+    """1 over the diagonal; 1 where it is 0."""
+    d = A.diagonal()
+    return 1 / np.where(d == 0, 1, d)
+
+
+def inverse_blocks(A: Any) -> Floats:
+    """Inverses of the blocks of BLOCK x BLOCK on the diagonal, shape (ceil(n / BLOCK), BLOCK, BLOCK). A singular one
+    is replaced by its inverse diagonal."""
+    n = A.shape[0]
+    count = -(-n // BLOCK)
+    row = np.repeat(np.arange(n), np.diff(A.indptr))
+    inside = row // BLOCK == A.indices // BLOCK
+    blocks = np.zeros((count, BLOCK, BLOCK))
+    blocks[row[inside] // BLOCK, row[inside] % BLOCK, A.indices[inside] % BLOCK] = A.data[inside]
+    tail = np.arange(n, count * BLOCK)
+    blocks[tail // BLOCK, tail % BLOCK, tail % BLOCK] = 1
+    with np.errstate(all="ignore"):
+        singular = ~(np.linalg.cond(blocks, 1) < 1e12)
+    d = np.einsum("bii->bi", blocks[singular])
+    blocks[singular] = (1 / np.where(d == 0, 1, d))[:, :, None] * np.eye(BLOCK)
+    return np.linalg.inv(blocks)
+
+
+def approximate_inverse(A: Any) -> Any:
+    """M with the pattern of A (of each column, the PATTERN entries of the largest magnitude and the diagonal) that
+    minimises |A M - I| in the Frobenius norm: SPAI with a fixed pattern (Grote and Huckle 1997), by the normal
+    equations. Made symmetric where A is, for conjugate gradients."""
+    n = A.shape[0]
+    C = sparse.csc_array(A)
+    J = _largest(C, n)  # n x PATTERN, padded by -1
+    there = J >= 0
+    at = np.where(there, J, 0)
+    B = sparse.csr_array(C.T @ C)
+    G = _entries(B, np.repeat(at[:, :, None], J.shape[1], 2), np.repeat(at[:, None, :], J.shape[1], 1))
+    both = there[:, :, None] & there[:, None, :]
+    G = np.where(both, G, np.eye(J.shape[1]))
+    G += np.eye(J.shape[1]) * 1e-14 * np.abs(G).max(axis=(1, 2), initial=1e-300)[:, None, None]
+    rhs = np.where(there, _entries(sparse.csr_array(A), np.repeat(np.arange(n)[:, None], J.shape[1], 1), at), 0)
+    m = np.linalg.solve(G, rhs[:, :, None])[:, :, 0]
+    column = np.repeat(np.arange(n)[:, None], J.shape[1], 1)
+    M = sparse.csr_array((m[there], (J[there], column[there])), shape=(n, n))
+    if features(A)["asymmetry"] < 1e-10:
+        M = sparse.csr_array((M + M.T) / 2)
+    M.sort_indices()
+    return _int32(M)
+
+
+def _largest(C: Any, n: int) -> NDArray[np.int64]:
+    """Rows of the largest entries of each column, its diagonal first; -1 where there are fewer."""
+    column = np.repeat(np.arange(n), np.diff(C.indptr))
+    size = np.where(C.indices == column, np.inf, np.abs(C.data))
+    order = np.lexsort((-size, column))
+    place = np.arange(C.nnz) - np.repeat(C.indptr[:-1], np.diff(C.indptr))
+    J = np.full((n, PATTERN), -1, np.int64)
+    kept = place < PATTERN
+    J[column[order][kept], place[kept]] = C.indices[order][kept]
+    empty = J[:, 0] < 0
+    J[empty, 0] = np.flatnonzero(empty)
+    return J
+
+
+def _entries(A: Any, rows: NDArray[np.int64], cols: NDArray[np.int64]) -> Floats:
+    """Elements of a CSR matrix, 0 where it has none."""
+    A.sort_indices()
+    key = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr)) * A.shape[1] + A.indices
+    wanted = rows * A.shape[1] + cols
+    at = np.minimum(np.searchsorted(key, wanted), max(key.size - 1, 0))
+    return np.where(key[at] == wanted, A.data[at], 0) if key.size else np.zeros(rows.shape)
+
+
+# ---- systems --------------------------------------------------------------------------------
+
+
+def poisson(side: int, dims: int = 2, seed: int = 1) -> Any:
+    """-div grad on side^dims nodes: 5 or 7 points."""
+    return diffusion(side, dims, 1.0, 0.0, seed)
+
+
+def diffusion(side: int, dims: int = 2, stretch: float = 1.0, jump: float = 0.0, seed: int = 1) -> Any:
+    """Stretched by this factor along the last axis; coefficients vary by 10^jump, at random from cell to cell."""
+    _check(side, dims)
+    random = np.random.default_rng(seed)
+    n = side**dims
+    k = 10 ** (jump * random.random(n)) if jump else np.ones(n)
+    out = sparse.csr_array((n, n))
+    for axis in range(dims):
+        far = side ** (dims - 1 - axis)
+        inner = np.flatnonzero(np.arange(n) // far % side < side - 1)
+        flow = (stretch if axis == dims - 1 else 1.0) * 2 / (1 / k[inner] + 1 / k[inner + far])
+        edge = sparse.csr_array((flow, (inner, inner + far)), shape=(n, n))
+        out = out + edge + edge.T
+        walls = np.zeros(n)
+        at = np.arange(n) // far % side
+        walls[(at == 0) | (at == side - 1)] = stretch if axis == dims - 1 else 1.0
+        out = out - sparse.dia_array((walls * k, 0), shape=(n, n))
+    sums = np.asarray(np.abs(out).sum(axis=1)).reshape(-1)
+    off = out - sparse.dia_array((out.diagonal(), 0), shape=(n, n))
+    return _int32(sparse.csr_array(sparse.dia_array((sums, 0), shape=(n, n)) - off))
+
+
+def convection(side: int, dims: int = 2, peclet: float = 1.0, shift: float = 0.0, seed: int = 1) -> Any:
+    """-div grad u + w grad u by upwind differences, with a wind that turns: not symmetric; `peclet` is of a cell. A
+    shift takes this multiple of the diagonal away: indefinite."""
+    _check(side, dims)
+    n = side**dims
+    base = sparse.csr_array(diffusion(side, dims, seed=seed))
+    angle = np.linspace(0, 2 * np.pi, n)
+    for axis, wind in zip(range(dims), (np.cos(angle), np.sin(angle), np.cos(2 * angle)), strict=False):
+        far = side ** (dims - 1 - axis)
+        at = np.arange(n) // far % side
+        up = np.flatnonzero((wind > 0) & (at > 0))
+        down = np.flatnonzero((wind < 0) & (at < side - 1))
+        base = base + sparse.csr_array((-peclet * wind[up], (up, up - far)), shape=(n, n))
+        base = base + sparse.csr_array((peclet * wind[down], (down, down + far)), shape=(n, n))
+        base = base + sparse.dia_array((peclet * np.abs(wind), 0), shape=(n, n))
+    if shift:
+        base = base - shift * sparse.dia_array((base.diagonal(), 0), shape=(n, n))
+    return _int32(sparse.csr_array(base))
+
+
+def dominant(rows: int, per_row: int = 8, margin: float = 1.1, symmetric: bool = False, seed: int = 1) -> Any:
+    """Random entries, and a diagonal that is `margin` times the sum of its row's others, over several powers of ten."""
+    if rows < 2 or per_row < 1:
+        raise ValueError(f"rows {rows}, per_row {per_row}: at least 2 and 1")
+    random = np.random.default_rng(seed)
+    i = np.repeat(np.arange(rows), per_row)
+    j = (i + 1 + random.integers(0, rows - 1, i.size)) % rows
+    off = sparse.csr_array((random.standard_normal(i.size), (i, j)), shape=(rows, rows))
+    if symmetric:
+        off = off + off.T
+    else:
+        off = sparse.dia_array((10 ** (3 * random.random(rows)), 0), shape=(rows, rows)) @ off
+    sums = np.asarray(abs(off).sum(axis=1)).reshape(-1)
+    return _int32(sparse.csr_array(off + sparse.dia_array((margin * sums + 1e-3, 0), shape=(rows, rows))))
+
+
+def blocks(rows: int, size: int = 8, coupling: float = 0.1, symmetric: bool = True, seed: int = 1) -> Any:
+    """Dense, badly scaled blocks on the diagonal, weakly coupled to the next: block Jacobi's kind."""
+    if rows < 2 or size < 1:
+        raise ValueError(f"rows {rows}, size {size}: at least 2 and 1")
+    random = np.random.default_rng(seed)
+    count = -(-rows // size)
+    R = random.standard_normal((count, size, size))
+    D = R @ R.transpose(0, 2, 1) + 0.05 * np.eye(size) if symmetric else R + 2 * np.eye(size)
+    A = sparse.csr_array(sparse.block_diag(list(D), format="csr"))[:rows, :rows]
+    tie = coupling * random.standard_normal(max(rows - size, 0))
+    edge = sparse.dia_array((np.concatenate([np.zeros(size), tie]), size), shape=(rows, rows))
+    A = A + edge + (edge.T if symmetric else 0 * edge.T)
+    extra = np.asarray(abs(edge + edge.T).sum(axis=1)).reshape(-1)
+    return _int32(sparse.csr_array(A + sparse.dia_array((extra, 0), shape=(rows, rows))))
+
+
+def saddle(side: int, seed: int = 1) -> Any:
+    """[[K, B^T], [B, -e I]]: symmetric and indefinite."""
+    K = poisson(side, seed=seed)
+    n = K.shape[0]
+    B = sparse.random_array((n // 4, n), density=3 / n, rng=np.random.default_rng(seed))
+    low = sparse.dia_array((np.full(n // 4, -0.1), 0), shape=(n // 4, n // 4))
+    return _int32(sparse.csr_array(sparse.block_array([[K, B.T], [B, low]])))
+
+
+def from_file(path: str) -> Any:
+    return _int32(_matrices().read(path, np.float64))
+
+
+def file(path: str) -> Any:
+    """A file below the folder that the environment variable DAGC_MATRICES names."""
+    return _int32(_matrices().file(path, np.float64))
+
+
+SYSTEMS: dict[str, Callable[..., Any]] = {
+    f.__name__: f for f in (poisson, diffusion, convection, dominant, blocks, saddle, file)
+}
+
+
+def _check(side: int, dims: int) -> None:
+    if side < 2 or dims not in (1, 2, 3):
+        raise ValueError(f"side {side}, dims {dims}: at least 2, and 1 to 3")
+
+
+def _int32(A: Any) -> Any:
+    A.sum_duplicates()
+    A.eliminate_zeros()
+    A.indptr, A.indices = A.indptr.astype(np.int32), A.indices.astype(np.int32)
+    return A

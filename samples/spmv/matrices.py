@@ -1,0 +1,423 @@
+"""Sparse matrices for the samples: Matrix Market files, and generated families, named by a text.
+
+A text is the path of a file (`.mtx`, `.mtx.gz`, `.mtx.xz`), or a call such as `band(rows = 10_000, half = 50, per_row
+= 7)`; GENERATORS has their names. `file(path = "matrices/a.mtx")` is a file below the folder that the environment
+variable DAGC_MATRICES names. Matrices are scipy.sparse.csr_array of float32 with 32-bit indices, columns ascending in
+each row and none twice, values in [-1, 1) from `seed`. Generators do whole arrays at a time: 10^8 non-zeros take some
+seconds.
+"""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import lzma
+import os
+import stat
+import warnings
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dagc.inputs import call
+
+FOLDER = "DAGC_MATRICES"
+MOST = 2**31 - 2**13  # non-zeros and rows together: kernels count both in 32 bits
+LINE, HEADER_LINES = (
+    1024,
+    1000,
+)  # bytes of a line of a Matrix Market file (the format's limit); lines before the entries
+
+CHUNK = 1 << 20  # entries made at a time: a few arrays of this size stay in the cache
+Ints = NDArray[np.int64]
+
+
+def matrix(text: str, folder: Path = Path()) -> Any:
+    """The matrix that a text names; paths are relative to `folder`. Raises ValueError with the reason."""
+    return call(text, GENERATORS, lambda path: read(str(folder / path)))
+
+
+# ---- families -------------------------------------------------------------------------------
+
+
+def stencil(points: int, side: int, shuffled: bool = False, seed: int = 1) -> Any:
+    """A grid of side x side (5 or 9 points) or side^3 (7 or 27 points) nodes, each beside its neighbours; with
+    `shuffled`, the nodes are numbered at random."""
+    if points not in (5, 7, 9, 27) or side < 1:
+        raise ValueError(f"stencil of {points} points on a side of {side}: 5, 7, 9 or 27 points, a positive side")
+    dims = 2 if points in (5, 9) else 3
+    near = np.stack(np.meshgrid(*[np.arange(-1, 2)] * dims, indexing="ij"), -1).reshape(-1, dims)
+    if points in (5, 7):
+        near = near[np.abs(near).sum(axis=1) <= 1]
+    rows = side**dims
+    _fits(rows, rows * points)
+    step = side ** np.arange(dims)[::-1]
+    at = np.unravel_index(np.arange(rows), (side,) * dims)
+    inside = np.ones((rows, points), np.bool_)
+    for axis in range(dims):
+        for p, d in enumerate(near[:, axis]):
+            if d:
+                inside[:, p] &= at[axis] < side - 1 if d > 0 else at[axis] > 0
+    columns = (np.arange(rows, dtype=np.int32)[:, None] + (near @ step).astype(np.int32))[inside]
+    out = _csr(inside.sum(axis=1), columns, rows, seed)
+    if not shuffled:
+        return out
+    to = np.random.default_rng(seed).permutation(rows)
+    return _sorted(out[np.argsort(to)], to)
+
+
+def dense_band(rows: int, half: int, seed: int = 1) -> Any:
+    """All |i - j| <= half; 1 is tridiagonal."""
+    _positive(rows=rows, half=half + 1)
+    i = np.arange(rows)
+    left = np.maximum(i - half, 0)
+    lengths = np.minimum(i + half, rows - 1) + 1 - left
+    _fits(rows, int(lengths.sum()))
+    return _csr(lengths, _ranges(left, lengths), rows, seed)
+
+
+def band(rows: int, half: int, per_row: int, seed: int = 1) -> Any:
+    """`per_row` entries at random within |i - j| <= half."""
+    _positive(rows=rows, per_row=per_row, half=half)
+    _fits(rows, rows * per_row)
+    i = np.arange(rows)
+    left = np.maximum(i - half, 0)
+    width = np.minimum(i + half, rows - 1) + 1 - left
+    return _spread(np.minimum(per_row, width), left, width, rows, seed)
+
+
+def uniform(rows: int, per_row: float, cols: int = 0, seed: int = 1) -> Any:
+    """Entries anywhere; the rows' lengths are Poisson distributed around `per_row`. More columns than rows, or fewer:
+    wide, tall."""
+    cols = cols or rows
+    _positive(rows=rows, per_row=per_row, cols=cols)
+    _fits(rows, int(rows * per_row))
+    lengths = np.minimum(np.random.default_rng(seed).poisson(per_row, rows), cols)
+    return _spread(lengths, np.zeros(rows, np.int64), np.full(rows, cols), cols, seed)
+
+
+def regular(rows: int, per_row: int, cols: int = 0, seed: int = 1) -> Any:
+    """As `uniform`, all rows equally long."""
+    cols = cols or rows
+    _positive(rows=rows, per_row=per_row, cols=cols)
+    _fits(rows, int(rows * per_row))
+    lengths = np.full(rows, min(per_row, cols))
+    return _spread(lengths, np.zeros(rows, np.int64), np.full(rows, cols), cols, seed)
+
+
+def blocks(rows: int, size: int, seed: int = 1) -> Any:
+    """Dense blocks of size x size on the diagonal."""
+    _positive(rows=rows, size=size)
+    left = np.arange(rows) // size * size
+    lengths = np.minimum(left + size, rows) - left
+    _fits(rows, int(lengths.sum()))
+    return _csr(lengths, _ranges(left, lengths), rows, seed)
+
+
+def fem(side: int, dof: int = 3, points: int = 27, seed: int = 1) -> Any:
+    """A grid of side^3 (or side^2) nodes with `dof` unknowns each: every pair of neighbours is a dense block of dof x
+    dof."""
+    _positive(dof=dof)
+    nodes = stencil(points, side, seed=seed)
+    _fits(nodes.shape[0] * dof, nodes.nnz * dof * dof)
+    lengths = np.repeat(np.diff(nodes.indptr) * dof, dof)
+    first = nodes.indices.astype(np.int32)[:, None] * np.int32(dof) + np.arange(dof, dtype=np.int32)
+    pieces = first.reshape(-1)  # columns of one row of each node
+    if dof == 1:
+        return nodes
+    start = np.repeat(nodes.indptr[:-1].astype(np.int64) * dof, dof)
+    return _csr(lengths, pieces[_ranges(start, lengths)], nodes.shape[0] * dof, seed)
+
+
+def zipf(rows: int, mean: float, exponent: float = 2.0, skew: float = 2.0, seed: int = 1) -> Any:
+    """Lengths of rows from a Pareto distribution (P(length > l) ~ l^(1 - exponent)) scaled to `mean`, popular columns
+    first (x^skew of a uniform x), rows in random order: web pages, followers."""
+    _positive(rows=rows, mean=mean, skew=skew)
+    if exponent <= 1:
+        raise ValueError(f"exponent {exponent}: must be greater than 1")
+    random = np.random.default_rng(seed)
+    lengths = (1 - random.random(rows)) ** (-1 / (exponent - 1))
+    for _ in range(3):  # cut at the number of columns, which changes the mean
+        lengths = np.minimum(lengths * (mean / lengths.mean()), rows / 2)
+    lengths = np.floor(lengths + random.random(rows)).astype(np.int64)
+    return _spread(lengths, np.zeros(rows, np.int64), np.full(rows, rows), rows, seed, skew)
+
+
+def rmat(scale: int, edges: int = 8, seed: int = 1, a: float = 0.57, b: float = 0.19, c: float = 0.19) -> Any:
+    """R-MAT (Chakrabarti, Zhan and Faloutsos, SDM 2004): 2^scale rows, `edges` a row before equal ones are joined. The
+    default probabilities are those of Graph 500."""
+    if not 1 <= scale <= 28 or min(a, b, c) < 0 or a + b + c > 1:
+        raise ValueError(f"scale {scale}, a {a}, b {b}, c {c}: 1 to 28, and probabilities with a sum of at most 1")
+    rows, count = 1 << scale, edges << scale
+    _fits(rows, count)
+    random = np.random.default_rng(seed)
+    key = np.zeros(count, np.int64)
+    for bit in range(scale):
+        u = random.random(count, np.float32)
+        down, right = u >= a + b, ((u >= a) & (u < a + b)) | (u >= a + b + c)
+        key |= down.astype(np.int64) << (scale + bit)
+        key |= right.astype(np.int64) << bit
+    key = _joined(key)
+    return _csr(np.bincount(key >> scale, minlength=rows), (key & (rows - 1)).astype(np.int32), rows, seed)
+
+
+def arrow(rows: int, width: int = 1, seed: int = 1) -> Any:
+    """A diagonal, and the first `width` rows and columns full."""
+    _positive(rows=rows, width=width)
+    width = min(width, rows)
+    lengths = np.where(np.arange(rows) < width, rows, width + 1)
+    _fits(rows, int(lengths.sum()))
+    tail = np.empty((rows - width, width + 1), np.int32)
+    tail[:, :width] = np.arange(width)
+    tail[:, width] = np.arange(width, rows)
+    columns = np.concatenate([np.tile(np.arange(rows, dtype=np.int32), width), tail.reshape(-1)])
+    return _csr(lengths, columns, rows, seed)
+
+
+def long_rows(rows: int, per_row: float, long: int = 1, share: float = 1.0, seed: int = 1) -> Any:
+    """Short rows anywhere, and `long` rows, evenly spaced, that fill this share of the columns."""
+    _positive(rows=rows, per_row=per_row, long=long)
+    if not 0 < share <= 1:
+        raise ValueError(f"share {share}: between 0 and 1")
+    lengths = np.minimum(np.random.default_rng(seed).poisson(per_row, rows), rows)
+    lengths[np.linspace(0, rows - 1, min(long, rows)).astype(np.int64)] = max(1, int(share * rows))
+    return _spread(lengths, np.zeros(rows, np.int64), np.full(rows, rows), rows, seed)
+
+
+def circuit(rows: int, per_row: float = 4, nets: int = 4, seed: int = 1) -> Any:
+    """A diagonal, entries near it, and a few rows and columns with a tenth of all (supply nets)."""
+    _positive(rows=rows, per_row=per_row, nets=nets)
+    random = np.random.default_rng(seed)
+    count = int(rows * per_row)
+    i = random.integers(0, rows, count)
+    j = np.clip(i + np.rint(random.standard_cauchy(count) * 20).astype(np.int64).clip(-rows, rows), 0, rows - 1)
+    net = random.integers(0, rows, nets)
+    tapped = random.integers(0, rows, (nets, max(1, rows // 10)))
+    one, other = np.repeat(net, tapped.shape[1]), tapped.reshape(-1)
+    diagonal = np.arange(rows)
+    key = _joined(np.concatenate([diagonal, i, one, other]) * rows + np.concatenate([diagonal, j, other, one]))
+    return _csr(np.bincount(key // rows, minlength=rows), (key % rows).astype(np.int32), rows, seed)
+
+
+def staircase(rows: int, longest: int, seed: int = 1) -> Any:
+    """Row i has entries in proportion to i, up to `longest`, anywhere: long rows together at the end."""
+    _positive(rows=rows, longest=longest)
+    lengths = np.minimum(1 + np.arange(rows) * longest // rows, rows)
+    return _spread(lengths, np.zeros(rows, np.int64), np.full(rows, rows), rows, seed)
+
+
+def sparse_rows(rows: int, share: float, per_row: int, seed: int = 1) -> Any:
+    """Only this share of the rows, at random, has entries: `per_row` each."""
+    _positive(rows=rows, per_row=per_row)
+    lengths = np.where(np.random.default_rng(seed).random(rows) < share, min(per_row, rows), 0)
+    return _spread(lengths, np.zeros(rows, np.int64), np.full(rows, rows), rows, seed)
+
+
+def two_lengths(rows: int, short: int, long: int, every: int = 32, seed: int = 1) -> Any:
+    """Each `every`-th row is long: unequal work side by side."""
+    _positive(rows=rows, short=short, long=long, every=every)
+    lengths = np.minimum(np.where(np.arange(rows) % every == 0, long, short), rows)
+    return _spread(lengths, np.zeros(rows, np.int64), np.full(rows, rows), rows, seed)
+
+
+def dense(rows: int, cols: int = 0, seed: int = 1) -> Any:
+    """Every element."""
+    cols = cols or rows
+    _positive(rows=rows, cols=cols)
+    _fits(rows, rows * cols)
+    return _csr(np.full(rows, cols), np.tile(np.arange(cols, dtype=np.int32), rows), cols, seed)
+
+
+def file(path: str, dtype: Any = np.float32) -> Any:
+    """A file below the folder that the environment variable DAGC_MATRICES names."""
+    folder = os.environ.get(FOLDER)
+    if not folder:
+        raise ValueError(f"{path}: name the folder that it is in by the environment variable {FOLDER}")
+    top = Path(folder).resolve()
+    found = (top / path).resolve()
+    if not found.is_relative_to(top):
+        raise ValueError(f"{path} is not below {FOLDER}={folder}")
+    return read(str(found), dtype)
+
+
+GENERATORS: dict[str, Callable[..., Any]] = {
+    f.__name__: f
+    for f in (stencil, dense_band, band, uniform, regular, blocks, fem, zipf, rmat, arrow, long_rows, circuit,
+              staircase, sparse_rows, two_lengths, dense, file)
+}  # fmt: skip
+
+
+# ---- Matrix Market --------------------------------------------------------------------------
+
+
+def read(path: str, dtype: Any = np.float32) -> Any:
+    """The matrix of a Matrix Market file. Patterns get values as generators give them, symmetric ones are expanded,
+    entries of one place are added. Raises ValueError, naming the file and the reason, for one that is corrupt,
+    complex, empty, or has values that are no finite number of this type."""
+    field, out = parsed(path)
+    if field == "complex":
+        raise ValueError(f"{path} is complex; the kernels are for real matrices")
+    if out.nnz == 0:
+        raise ValueError(f"{path} has no entries")
+    with np.errstate(over="ignore"):
+        out.data = _values(out.nnz, 1) if field == "pattern" else out.data.astype(dtype)
+    if not np.isfinite(out.data).all():
+        raise ValueError(f"{path} has values that are no finite numbers in {np.dtype(dtype).name}")
+    return out
+
+
+def parsed(path: str, shape: tuple[int, int] | None = None) -> tuple[str, Any]:
+    """The field of a Matrix Market file, and its matrix as scipy.io reads it: CSR, expanded, without duplicates, 32-bit
+    indices. Raises ValueError."""
+    from scipy.io import mmread
+
+    try:
+        with opened(path) as text:
+            field = check(path, text, shape)
+        with opened(path) as text, warnings.catch_warnings():
+            # Newer SciPy announces that it will return a sparse array: what is used here, both kinds have.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            out = sparse.csr_array(mmread(text).tocsr())
+    except (OSError, EOFError, OverflowError, lzma.LZMAError, zlib.error) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
+    except ValueError as error:
+        raise ValueError(str(error) if str(error).startswith(path) else f"{path}: {error}") from None
+    out.sum_duplicates()
+    _fits(out.shape[0], out.nnz)
+    out.indptr, out.indices = out.indptr.astype(np.int32), out.indices.astype(np.int32)
+    return field, out
+
+
+@contextmanager
+def opened(path: str) -> Iterator[BinaryIO]:
+    """The text of a file, decompressed as it is read. Raises ValueError for a pipe or a device, which may not end."""
+    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError(f"{path} is not a regular file")
+        if path.endswith(".xz"):
+            with lzma.open(file) as text:
+                yield cast(BinaryIO, text)
+        elif path.endswith(".gz"):
+            with gzip.open(file) as text:
+                yield cast(BinaryIO, text)
+        else:
+            yield file
+
+
+def check(path: str, file: BinaryIO, shape: tuple[int, int] | None = None) -> str:
+    """The field of the header: `real`, `integer`, `pattern`, `complex`. Raises ValueError unless the matrix has this
+    shape, and the file is as long as its header says, before memory is taken for what it says: a small compressed file
+    may hold a very large one."""
+    lines = (file.readline(LINE) for _ in range(HEADER_LINES))
+    header = next(lines).decode("ascii", "replace").lower().split()
+    if header[:3] != ["%%matrixmarket", "matrix", "coordinate"] or len(header) < 4:
+        raise ValueError(f"{path} is no Matrix Market file of a sparse matrix (%%MatrixMarket matrix coordinate ...)")
+    numbers = next((line for line in lines if line.strip() and not line.startswith(b"%")), b"").split()
+    if len(numbers) != 3 or not all(number.isdigit() and len(number) < 12 for number in numbers):
+        raise ValueError(f"{path} has no line of rows, columns and entries in its first {HEADER_LINES} lines")
+    high, wide, entries = map(int, numbers)
+    if shape and (high, wide) != shape:
+        raise ValueError(f"{path} is {high} x {wide}, not {shape[0]} x {shape[1]}: give -D rows=...")
+    if not high or not wide:
+        raise ValueError(f"{path} is empty: {high} x {wide}")
+    if entries > min(high * wide, 2**31 - 1) or max(high, wide) > MOST:
+        raise ValueError(f"{path} has {entries} entries: too many for {high} rows and 32-bit indices")
+    length, most = 0, (entries + HEADER_LINES) * LINE
+    while length <= most and (text := file.read(1 << 20)):
+        length += len(text)
+    if not entries * len("1 1") <= length <= most:
+        raise ValueError(f"{path} has {length if length <= most else f'over {most}'} bytes for {entries} entries")
+    return header[3]
+
+
+# ---- pieces ---------------------------------------------------------------------------------
+
+
+def _positive(**numbers: float) -> None:
+    for name, value in numbers.items():
+        if not value > 0:
+            raise ValueError(f"{name} = {value}: must be positive")
+
+
+def _fits(rows: int, nonzeros: int) -> None:
+    if rows + nonzeros > MOST:
+        raise ValueError(f"{rows} rows and {nonzeros} non-zeros: too many for 32-bit indices")
+
+
+def _values(count: int, seed: int) -> NDArray[np.float32]:
+    values = np.random.default_rng([seed, 7]).random(count, np.float32)
+    values *= 2
+    values -= 1
+    return values
+
+
+def _csr(lengths: Ints, columns: NDArray[Any], cols: int, seed: int) -> Any:
+    """Of rows' lengths, and columns that ascend in each row."""
+    indptr = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int32)
+    out = sparse.csr_array((lengths.size, cols), dtype=np.float32)
+    out.indptr, out.indices = indptr, columns.astype(np.int32, copy=False)
+    out.data = _values(columns.size, seed)
+    return out
+
+
+def _ranges(first: Ints, lengths: Ints) -> Ints:
+    """first[0], first[0] + 1, ... (lengths[0] of them), then those of first[1], and so on."""
+    ends = np.cumsum(lengths)
+    out = np.arange(int(ends[-1]) if ends.size else 0)
+    out += np.repeat(first - (ends - lengths), lengths)
+    return out
+
+
+def _spread(lengths: Ints, left: Ints, width: Ints, cols: int, seed: int, skew: float = 1) -> Any:
+    """Row i: lengths[i] columns, one at random in each of as many equal shares of left[i] .. left[i] + width[i] (so
+    that they ascend without a sort); with a skew, of the width to this power. Equal neighbours are joined."""
+    ends = np.cumsum(lengths)
+    _fits(lengths.size, int(ends[-1]))
+    random = np.random.default_rng([seed, 3])
+    columns = np.empty(int(ends[-1]), np.int32)
+    pieces = np.searchsorted(ends, np.arange(0, columns.size, CHUNK), side="right")
+    for first, last in itertools.pairwise([*np.unique(pieces), lengths.size]):
+        size = lengths[first:last]
+        start = int(ends[first] - size[0])
+        place = _ranges(np.zeros_like(size), size).astype(np.float64)  # in the row
+        u = random.random(place.size, np.float32)
+        if skew == 1:
+            share = np.repeat(width[first:last] / np.maximum(size, 1), size)
+            low = np.floor(place * share)
+            place = low + np.floor(u * (np.floor((place + 1) * share) - low))
+        else:
+            share = np.repeat(1 / np.maximum(size, 1), size)
+            place = np.floor(((place + u * 0.9999) * share) ** skew * np.repeat(width[first:last], size))
+        place += np.repeat(left[first:last], size)
+        np.minimum(place, cols - 1, out=place)
+        columns[start : start + place.size] = place
+    if skew != 1:
+        row = np.repeat(np.arange(lengths.size, dtype=np.int32), lengths)
+        kept = np.ones(columns.size, np.bool_)
+        kept[1:] = (columns[1:] != columns[:-1]) | (row[1:] != row[:-1])
+        lengths, columns = np.bincount(row[kept], minlength=lengths.size), columns[kept]
+    return _csr(lengths, columns, cols, seed)
+
+
+def _joined(key: Ints) -> Ints:
+    """Sorted, each once."""
+    key.sort()
+    kept = np.ones(key.size, np.bool_)
+    kept[1:] = key[1:] != key[:-1]
+    return key[kept]
+
+
+def _sorted(rows: Any, to: Ints) -> Any:
+    """The matrix with its columns renumbered, ascending in each row."""
+    out = sparse.csr_array(
+        (rows.data, to[rows.indices].astype(np.int32), rows.indptr.astype(np.int32)), shape=rows.shape
+    )
+    out.has_sorted_indices = False
+    out.sort_indices()
+    return out

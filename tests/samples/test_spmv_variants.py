@@ -1,0 +1,99 @@
+"""samples/spmv/kernels: every variant against SciPy on the host target, for all families of matrices; with nvcc."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dagc import api
+from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc
+from dagc.measure.launch import launch
+
+SPMV = Path(__file__).parents[2] / "samples/spmv"
+ALWAYS = ("thread_per_row", "lanes_per_row", "warp_per_row", "block_per_row", "merge", "segmented", "sell", "binned")
+SOMETIMES = ("ell", "dia")  # a `require` keeps them to matrices that are not too large in this layout
+LIBRARIES = ("cusparse1", "cusparse2")
+
+# Sizes that are no multiple of anything; with ELL and DIA where they fit.
+EVERYWHERE = (
+    "stencil(points=5, side=7)",
+    "stencil(points=27, side=6)",
+    "dense_band(rows=1030, half=3)",
+    "dense(rows=1, cols=9)",
+    "blocks(rows=1047, size=16)",
+    "dense(rows=20, cols=33)",
+)
+ELSEWHERE = (
+    "band(rows=9001, half=900, per_row=5)",
+    "uniform(rows=777, per_row=3)",
+    "uniform(rows=77, per_row=30, cols=20001)",
+    "uniform(rows=20000, per_row=2, cols=9)",
+    "fem(side=6, dof=3)",
+    "zipf(rows=3000, mean=6)",
+    "rmat(scale=11)",
+    "arrow(rows=565, width=2)",
+    "long_rows(rows=3000, per_row=2, long=2, share=0.2)",
+    "circuit(rows=1300)",
+    "staircase(rows=1000, longest=140)",
+    "sparse_rows(rows=20000, share=0.01, per_row=5)",
+    "two_lengths(rows=1000, short=2, long=150)",
+    "dense(rows=1, cols=3000)",
+    "uniform(rows=20000, per_row=40, cols=30000)",
+)
+
+
+def program(folder: Path, variants: tuple[str, ...]) -> Path:
+    """A program that computes the product once with each variant."""
+    shutil.copytree(SPMV, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    text = (folder / "variants.dag").read_text()
+    names = ", ".join(f"y_{v}" for v in variants)
+    lanes = {"lanes_per_row": ", lanes = 8"}
+    ops = "\n".join(
+        f"  op_{v} : gpu spmv.{v}(y_{v}, row_ptr, col, val, x, n, cols, nnz{lanes.get(v, '')})" for v in variants
+    )
+    text = text.replace("array y : f32[n] out", f"array {names} : f32[n] out")
+    text = re.sub(r"dag \{.*", f"dag {{\n{ops}\n}}\n", text, flags=re.DOTALL)
+    text += "\n".join(f"verify y_{v} ~ product() rtol 1e-4" for v in variants) + "\n"
+    setup = (folder / "variants.py").read_text()
+    returned = "{name: y for name in (" + "".join(f'"y_{v}", ' for v in variants) + ")}"
+    setup = re.sub(r"    return \{\"y\": (.*)\}\n", rf"    y = \1\n    return {returned}\n", setup)
+    (folder / "variants.py").write_text(setup)
+    (folder / "all.dag").write_text(text)
+    return folder / "all.dag"
+
+
+def checked(path: Path, built: Path, matrices: tuple[str, ...], folder: Path) -> dict[str, str]:
+    """What the program says of each matrix whose results are wrong."""
+    out = {}
+    for matrix in matrices:
+        api.run_setup(path, 1, folder / "data", defines={"matrix": matrix})
+        done = launch([built / "bench", "--data", str(folder / "data"), "--check-only"], 1, timeout=60)
+        if done.returncode:
+            out[matrix] = done.stdout + done.stderr
+    return out
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.skipif(find_mpi() is None or find_cxx() is None, reason="needs an MPI and a C++ compiler")
+def test_every_variant_computes_the_product(tmp_path: Path, unoptimised: None) -> None:
+    path = program(tmp_path / "sample", ALWAYS)
+    api.compile(path, tmp_path / "all", target="host")
+    assert checked(path, tmp_path / "all", EVERYWHERE + ELSEWHERE, tmp_path) == {}
+    path = program(tmp_path / "other", SOMETIMES)
+    api.compile(path, tmp_path / "other-built", target="host")
+    assert checked(path, tmp_path / "other-built", EVERYWHERE, tmp_path) == {}
+    refused = checked(path, tmp_path / "other-built", ("arrow(rows=565, width=2)",), tmp_path)
+    assert ["require" in text for text in refused.values()] == [True]
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+@pytest.mark.skipif(find_nvcc() is None or find_mpi() is None, reason="needs nvcc and an MPI")
+def test_nvcc_takes_every_variant(tmp_path: Path) -> None:
+    path = program(tmp_path / "sample", ALWAYS + SOMETIMES + LIBRARIES)
+    api.compile(path, tmp_path / "all", target="cuda")
+    assert (tmp_path / "all/bench").is_file()

@@ -1,0 +1,147 @@
+"""The samples whose variants are chosen by features of the input: lists, generators, references, and every variant."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import shortest_path
+
+from dagc.base.inputs import is_call, parse_call
+from dagc.recipes.options import TuneOptions
+from dagc.recipes.tune import tune
+from tests.measure.conftest import can_run
+from tests.samples.load import SAMPLES, sample
+
+NAMES = ("histogram", "sort", "bfs")
+ONLY_TESTED = {
+    "histogram": {"walk", "mixture"},
+    "sort": {"appended", "waves"},
+    "bfs": {"smallworld", "tree", "cliques", "loops"},
+}
+
+
+def inputs_of(name: str, which: str) -> list[str]:
+    lines = (SAMPLES / name / f"{which}.txt").read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_lists_are_disjoint_and_each_input_can_be_made(name: str) -> None:
+    module = sample(f"{name}/{name}.py")
+    train, test = inputs_of(name, "train"), inputs_of(name, "test")
+    assert len(set(train)) == len(train) >= 20
+    assert len(set(test)) == len(test) > len(train)
+    assert not set(train) & set(test)
+    families = {}
+    for which, inputs in (("train", train), ("test", test)):
+        families[which] = {parse_call(text)[0] for text in inputs if is_call(text)}
+        for text in inputs:
+            if not is_call(text):
+                assert (SAMPLES / name / text).is_file()
+                continue
+            family, arguments = parse_call(text)
+            arguments |= {key: 60 for key in ("n", "rows", "columns", "depth", "scale") if key in arguments}
+            arguments |= {"scale": 5} if "scale" in arguments else {}
+            made = module.FAMILIES[family](**arguments, **({"bins": 256} if name == "histogram" else {}))
+            assert made is not None
+    assert families["test"] - families["train"] == ONLY_TESTED[name]
+
+
+def test_values_of_a_histogram() -> None:
+    histogram = sample("histogram/histogram.py")
+    for text in ("walk(n = 5000)", "zipf(n = 5000, exponent = 1.5)", "tiled(n = 90_000, image = 'images/cell.npy')"):
+        data = histogram.values(0, 1, 0, text, 256, 1)
+        assert (data["n"], data["values"].dtype) == (data["values"].size, np.uint8)
+        again = histogram.values(3, 4, 9, text, 256, 1)["values"]
+        assert again.tobytes() == data["values"].tobytes(), "depends on the text alone"
+        assert histogram.bincount(data, bins=256)["bin_count"].tolist() == [
+            int((data["values"] == bin).sum()) for bin in range(256)
+        ]
+    assert np.abs(np.diff(histogram.walk(5000, 256).astype(int))).max() <= 2
+    with pytest.raises(ValueError, match="has the value 255, and there are 16 bins"):
+        histogram.values(0, 1, 0, "images/camera.npy", 16, 1)
+    with pytest.raises(ValueError, match="-D element=u16"):
+        histogram.values(0, 1, 0, "uniform(n = 10)", 1000, 1)
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_keys_in_order(bits: int) -> None:
+    sort = sample("sort/sort.py")
+    data = sort.keys(0, 1, 0, f"signed_zeros(n = 3000, bits = {bits})")
+    assert (data["n"], data["bits"], data[f"n{bits}"], data[f"n{96 - bits}"]) == (3000, bits, 3000, 0)
+    keys, found = data[f"in{bits}"], sort.total_order(data)[f"out{bits}"]
+    number = keys.view(f"u{bits // 8}").astype(object)  # IEEE 754's totalOrder, with integers of Python
+    order = sorted(range(3000), key=lambda i: -number[i] if number[i] >> (bits - 1) else number[i] + 1)
+    np.testing.assert_array_equal(found, keys[order])
+    assert np.isnan(found[0])
+    assert np.isnan(found[-1])
+    jittered = sort.jittered(5000, bits, distance=50)
+    assert 0 < np.abs(np.argsort(jittered, kind="stable") - np.arange(5000)).max() <= 50
+    assert np.count_nonzero(np.diff(sort.runs(999, bits, number=7)) < 0) == 6
+    with pytest.raises(ValueError, match="bits is 32 or 64"):
+        sort.keys(0, 1, 0, "uniform(n = 10, bits = 16)")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rmat(scale = 7, degree = 6)", "rmat(scale = 7, degree = 6, directed = True)", "loops(n = 5, times = 3)",
+        "cliques(number = 3, size = 4, joined = False)", "path(n = 9)", "empty(n = 3)", "star(n = 9, hubs = 2)",
+        "graphs/power_grid.mtx", "roads(rows = 5, columns = 6)", "tree(n = 1)",
+    ],
+)  # fmt: skip
+def test_levels_are_shortest_paths(text: str) -> None:
+    bfs = sample("bfs/bfs.py")
+    data = bfs.graph(0, 1, 3, text, -1, 2)
+    assert len(data["row_ptr"]) == data["n"] + 1
+    assert data["row_ptr"][-1] == data["m"] == data["col"].size
+    matrix = csr_array((np.ones(data["m"]), data["col"], data["row_ptr"]), (data["n"], data["n"]))
+    assert bool(data["symmetric"]) == ("directed" not in text)
+    if data["symmetric"]:
+        assert (matrix != matrix.T).nnz == 0
+    paths = shortest_path(matrix, unweighted=True, indices=data["sources"])
+    levels = bfs.scipy_levels(data)["levels"]
+    np.testing.assert_array_equal(levels, np.where(np.isinf(paths), -1, paths))
+
+
+def test_graphs_that_are_refused(tmp_path: Path) -> None:
+    bfs = sample("bfs/bfs.py")
+    (tmp_path / "wide.mtx").write_text("%%MatrixMarket matrix coordinate pattern general\n2 3 1\n1 3\n")
+    with pytest.raises(ValueError, match="has 2 and 3"):
+        bfs.graph(0, 1, 0, str(tmp_path / "wide.mtx"), -1, 1)
+    with pytest.raises(ValueError, match="source 4: "):
+        bfs.graph(0, 1, 0, "path(n = 4)", 4, 1)
+    assert bfs.graph(0, 1, 0, "empty(n = 0)", -1, 2)["sources"].tolist() == [0, 0]
+
+
+# Every variant against the reference on the host target. Tiles end within the input, and a level within a word.
+RUNS = [
+    ("histogram", {}, ["walk(n = 70_001)", "uniform(n = 0)"]),
+    ("histogram", {"bins": "1500", "element": "u16"}, ["zipf(n = 20_001)"]),
+    ("sort", {}, ["signed_zeros(n = 20_011, bits = 64)", "runs(n = 30_001, number = 5)"]),
+    ("bfs", {"runs": "2"}, ["powerlaw(n = 2001, degree = 9)", "empty(n = 33)"]),
+]
+
+
+@pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "defines", "inputs"), RUNS, ids=["histogram", "bins", "sort", "bfs"])
+def test_every_variant_is_right(
+    name: str, defines: dict[str, str], inputs: list[str], tmp_path: Path, unoptimised: None
+) -> None:
+    expected = {"histogram": 10, "sort": 3, "bfs": 8}[name]  # without those of CUB
+    for number, text in enumerate(inputs):
+        file = tmp_path / f"{number}.db"
+        options = TuneOptions(target="host", cell=0.001, inputs=(text,), defines=defines)
+        done = tune(SAMPLES / name / f"{name}.dag", file, options)
+        assert not done.failures
+        with sqlite3.connect(file) as connection:
+            checked = connection.execute("SELECT failure FROM checked").fetchall()
+            measured = connection.execute("SELECT failure FROM candidate").fetchall()
+        assert measured == [("",)] * expected, text
+        assert all(failure == "" for (failure,) in checked)
