@@ -34,9 +34,10 @@ from dagc.ir.sym import Apply, Const, Fn, Sym, Var, difference, free, show, subs
 # Members that Program always has, in C++ and in Python (whose keywords are not names there).
 _MEMBERS = (
     *"comm rank ranks stream event store hardware load grow read check reset verify Program".split(),
-    *"connect graph group_comm folder scalar make compare peers peer start sites chosen_sites choose warn".split(),
-    *"feature features prepare prepared prepare_seconds preparations make_scratch compute_features".split(),
-    *"check_features settle beside needs members worth make_graphs compute_late_features".split(),
+    *"connect graph group_comm folder scalar make compare peers peer start choose feature features".split(),
+    *"sites chosen_sites warn settle started at_once".split(),
+    *"prepare prepared prepare_seconds preparations make_scratch compute_features check_features".split(),
+    *"beside needs members worth make_graphs compute_late_features".split(),
     *keyword.kwlist,
 )
 # Names of the language, and of members of dagc::Hardware.

@@ -18,7 +18,7 @@ from dagc.ir.plan import (
     Choice,
     Chooser,
     CodeFeature,
-    FeatureMode,
+    Features,
     feature_variable,
     memory_parts,
     needed_features,
@@ -174,12 +174,27 @@ class ProgramView:
     tunables: tuple[TunableView, ...]
     features: tuple[FeatureView, ...]
     choices: tuple[ChoiceView, ...]
-    beside: bool  # whether the choices are made beside the first runs, which have the defaults
+    mode: Features
+
+    @property
+    def switches(self) -> bool:
+        """Whether the choices are made beside the first runs, which have the defaults."""
+        return self.mode is Features.BESIDE
 
     @property
     def wants_features(self) -> bool:
         """Whether the program itself needs features."""
         return any(f.wanted for f in self.features)
+
+    @property
+    def at_once(self) -> bool:
+        """Whether features are computed at the same time."""
+        return self.computes and self.mode in (Features.PARALLEL, Features.ASYNC)
+
+    @property
+    def beside(self) -> bool:
+        """Whether they are computed beside the first ops."""
+        return self.computes and self.mode is Features.ASYNC
 
     @property
     def computes(self) -> bool:
@@ -217,7 +232,7 @@ def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -
     chosen |= {f.name for op in _kernels(layout) for f in needed_features(program, op)}
     choices = tuple(_choice(layout, c, chooser.constraints) for c in chooser.choices) if chooser else ()
     tests = (test for choice in choices for _, test, _ in choice.requires)
-    beside = chooser is not None and chooser.mode is FeatureMode.BESIDE
+    beside = chooser is not None and chooser.mode is Features.BESIDE
     defaults = (op for op in program.ops if isinstance(op, KernelOp))
     early = {f.name for op in defaults for f in needed_features(program, op)} if beside else chosen
     return ProgramView(
@@ -243,7 +258,7 @@ def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -
             for one in steps.functions.features
         ),
         choices=choices,
-        beside=beside,
+        mode=chooser.mode if chooser is not None else Features.NOW,
     )
 
 
@@ -566,10 +581,12 @@ _OURS = """argc argv check_only choice chosen dagc data device_pointers here jso
 
 @dataclass(frozen=True, slots=True)
 class SizeView:
-    """A scalar of rank 0: its variable, C++ and NumPy type, and its file in the data folder."""
+    """A scalar of rank 0: its variable, C++ and NumPy type, and its file in the data folder. `wide`: the type that it
+    is computed with."""
 
     variable: str
     type: str
+    wide: str
     npy: str
     file: str
     comment: str
@@ -580,7 +597,7 @@ def emit_launcher(
 ) -> dict[str, str]:
     """File name -> text: `bench.cpp`, `chooser.h`, `CMakeLists.txt`.
 
-    `chooser` has one choice, whose features are expressions over whole-number scalars. `names`: of its features.
+    `chooser` has one choice, whose features are expressions over scalars. `names`: of its features.
     `labels`: the plans' directories below `plans`, by the answer; `why`: how it chooses, in a few words.
     """
     (choice,) = chooser.choices
@@ -606,5 +623,10 @@ def _size_of(scalar: Scalar, cxx_names: Names) -> SizeView:
     kind, bits = scalar.type.value[0], int(scalar.type.value[1:])
     npy = f"{'|' if bits == 8 else '<'}{kind}{bits // 8}"
     return SizeView(
-        cxx_names.new(scalar.name), cxx_type(scalar.type), npy, f"/rank-0000/{mangle(scalar.name)}.npy", scalar.name
+        cxx_names.new(scalar.name),
+        cxx_type(scalar.type),
+        "double" if kind == "f" else "std::int64_t",
+        npy,
+        f"/rank-0000/{mangle(scalar.name)}.npy",
+        scalar.name,
     )

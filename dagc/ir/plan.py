@@ -64,6 +64,10 @@ class Opened:
         self.every = tuple(open)
         self._of = {(t.op, t.variant, t.name): t for t in self.every}
 
+    def has(self, op: KernelOp) -> bool:
+        """Whether anything of the op is open."""
+        return any(t.op == op.base for t in self.every)
+
     def variants(self, op: KernelOp) -> tuple[str, ...]:
         """The implementations among which is chosen, none where the variant is not open."""
         found = self._of.get((op.base, "", VARIANT))
@@ -115,10 +119,14 @@ class Choice:
     worth: tuple[tuple[float, float], ...] = ()
 
 
-class FeatureMode(Enum):
-    """When the emitted program computes features, and chooses: before its first run, or beside its runs."""
+class Features(Enum):
+    """When the program computes the features that it chooses by: before all else, one after the other, or at the same
+    time; beside the program, which waits for them where the choice is first needed; or beside its runs, which have the
+    defaults until what is chosen is ready."""
 
     NOW = "now"
+    PARALLEL = "parallel"
+    ASYNC = "async"
     BESIDE = "beside"
 
 
@@ -131,7 +139,7 @@ class Chooser:
     choices: tuple[Choice, ...]
     warnings: tuple[str, ...] = ()
     constraints: bool = True
-    mode: FeatureMode = FeatureMode.NOW
+    mode: Features = Features.NOW
 
 
 def kernel_of(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:

@@ -15,7 +15,7 @@ from dagc.choice.extent import far_parameters
 from dagc.choice.feature import offered
 from dagc.choice.legal import legal_settings, op_of, unit_of, units
 from dagc.choice.types import Point, Settings, settings_text, variant_of
-from dagc.ir.plan import VARIANT, FeatureMode, is_open, open_variants
+from dagc.ir.plan import VARIANT, Features, is_open, open_variants
 from dagc.ir.program import KernelOp
 from dagc.perf.hardware import load_hardware
 from dagc.recipes.options import METHODS
@@ -150,8 +150,11 @@ class Launched:
     features: tuple[CodeFeature, ...] = ()
 
 
-def launch_of(graph: Graph, tuned: Tuned, arch: str | None, mode: FeatureMode = FeatureMode.NOW) -> Launched:
-    """What a tuned file leaves open in the kernels of a graph. `mode`: when the program chooses."""
+def launch_of(
+    graph: Graph, tuned: Tuned, arch: str | None, mode: Features = Features.NOW, constraints: bool = True
+) -> Launched:
+    """What a tuned file leaves open in the kernels of a graph, and how the program chooses it: as `Chooser` of
+    `dagc.ir.plan`."""
     from dagc.choice.choose import emitted  # loads numpy, sympy
 
     choosers = choosers_of(graph, tuned, arch)
@@ -161,12 +164,13 @@ def launch_of(graph: Graph, tuned: Tuned, arch: str | None, mode: FeatureMode = 
     )
     cells = [cell for cell in tuned.cells if any(cell.op == c.op for c in choosers)]
     features = dict.fromkeys(code for c in choosers for feature in c.features for code in feature.code)
-    chooser = replace(emitted(choosers), warnings=far_parameters(graph.program, cells), mode=mode)
-    if mode is FeatureMode.BESIDE:
+    chooser = replace(
+        emitted(choosers), warnings=far_parameters(graph.program, cells), constraints=constraints, mode=mode
+    )
+    if mode is Features.BESIDE:
         worth = [_worth(tuned, c) for c in choosers]
-        chooser = replace(
-            chooser, choices=tuple(replace(c, worth=w) for c, w in zip(chooser.choices, worth, strict=True))
-        )
+        choices = (replace(c, worth=w) for c, w in zip(chooser.choices, worth, strict=True))
+        chooser = replace(chooser, choices=tuple(choices))
     return Launched(opened, chooser, tuple(features))
 
 
