@@ -96,7 +96,7 @@ def identifiers(node: Node) -> Iterator[str]:
 
 
 def names_read(text: str) -> frozenset[str]:
-    """The names that a function's body uses and does not declare, without members; all of them where it does not parse."""
+    """The names that a function's body uses and does not declare, without members. All where it does not parse."""
     try:
         body = body_of(text)
     except NotUnderstood:
