@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from dagc.base.errors import counted
 from dagc.choice.labels import ascends, corrected_labels, observed_labels
 from dagc.choice.methods import fit, unsure_below
-from dagc.choice.selector import FEWEST, Selector
+from dagc.choice.selector import FEWEST, Answer, Selector
 
 Times = Mapping[int, float]  # number of a choice -> seconds
 Interval = tuple[float, float, float]  # low, median, high of one measurement
@@ -126,6 +126,21 @@ def shares_of(times: Times) -> dict[int, float]:
     return {label: least / seconds for label, seconds in times.items()}
 
 
+def answers_left_out(
+    method: str, data: Sequence[str], known: Training, seed: int = 0, folds: int = 5
+) -> tuple[Answer, ...]:
+    """What selectors that were trained without a fold say at its sizes; nothing where too few would be left."""
+    order = random.Random(seed).sample(range(len(known.sizes)), len(known.sizes))
+    said: dict[int, Answer] = {}
+    for fold in (order[k::folds] for k in range(folds)):
+        kept = [i for i in range(len(known.sizes)) if i not in set(fold)]
+        if not fold or len(kept) < FEWEST:
+            return ()
+        selector = train(method, data, known.only(kept), seed)
+        said.update((i, selector.ask(known.sizes[i])) for i in fold)
+    return tuple(said[i] for i in range(len(order)))
+
+
 def least_sure(method: str, data: Sequence[str], known: Training, default: int, seed: int = 0, folds: int = 5) -> float:
     """The confidence below which the default is better on average, by cross-validation; 0 where it never is.
 
@@ -133,15 +148,9 @@ def least_sure(method: str, data: Sequence[str], known: Training, default: int, 
     only taken where the gain is more than its standard error. `default` counts as lost where it was not measured.
     """
     asked: list[tuple[float, float]] = []  # confidence, what the default is worth more than the answer
-    order = random.Random(seed).sample(range(len(known.sizes)), len(known.sizes))
-    for fold in (order[k::folds] for k in range(folds)):
-        kept = [i for i in range(len(known.sizes)) if i not in set(fold)]
-        if not fold or len(kept) < FEWEST:
-            return 0.0
-        selector = train(method, data, known.only(kept), seed)
-        for i in fold:
-            answer, share = selector.ask(known.sizes[i]), shares_of(known.times[i])
-            asked.append((answer.sure, share.get(default, 0.0) - share.get(answer.label, 0.0)))
+    for answer, at in zip(answers_left_out(method, data, known, seed, folds), known.times, strict=False):
+        share = shares_of(at)
+        asked.append((answer.sure, share.get(default, 0.0) - share.get(answer.label, 0.0)))
     asked.sort()
     best, threshold = 0.0, 0.0
     for n in range(1, len(asked) + 1):

@@ -478,7 +478,13 @@ def _compile(
 
 
 def report(path: str | Path, out: str | Path, objective: str | None = None) -> None:
-    """Write a results file as one HTML page. Raises UsageError, OSError."""
+    """Write a results file as one HTML page, or a tuned file with variants. Raises UsageError, OSError."""
+    from dagc.recipes.tuned_report import variants_in, variants_page  # loads msgspec, sqlite3
+
+    tuned = variants_in(path)
+    if tuned is not None:
+        write_text_atomic(out, variants_page(tuned, __version__))
+        return
     loaded = Loaded(path, objective)
     learned = learn(loaded) if len(loaded.results.measured()) > 1 else None
     fixed = fixed_text(
