@@ -22,7 +22,7 @@ from statistics import geometric_mean
 PROGRAM = "samples/spmv/variants.dag"
 VARIANTS = (
     "thread_per_row", "lanes_per_row:2", "lanes_per_row:4", "lanes_per_row:8", "lanes_per_row:16", "warp_per_row",
-    "block_per_row", "merge", "coo", "ell", "sell", "dia", "binned", "cusparse1", "cusparse2",
+    "block_per_row", "merge", "segmented", "ell", "sell", "dia", "binned", "cusparse1", "cusparse2",
 )  # fmt: skip
 MATRICES = (
     "dense_band(rows = 1_000, half = 1)", "stencil(points = 5, side = 100)", "stencil(points = 5, side = 1000)",

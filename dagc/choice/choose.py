@@ -9,8 +9,9 @@ A chooser has a model (a rational program that gives the time of a launch), meas
   a selector      where these features were measured, the best there; elsewhere what the selector has learned, or the
                   first setting that can be launched where its choice cannot
 
-Features that are no numbers (a division by zero) get the default. The distance of two points is the product over the
-features of the larger over the smaller value.
+Features that are no numbers (a division by zero) get the default. So do, among variants, features FAR times outside of
+the measured ones, and answers of which the selector is less sure than it must be. The distance of two points is the
+product over the features of the larger over the smaller value.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import lru_cache
 from typing import Any
 
@@ -32,7 +34,7 @@ from dagc.choice.site import Site, SiteKind
 from dagc.choice.types import Settings, Unit
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.cuda.text import NotUnderstood
-from dagc.ir.plan import VARIANT, Choice
+from dagc.ir.plan import FAR, VARIANT, Choice
 from dagc.ir.plan import Chooser as Emitted
 from dagc.ir.program import Graph, Program
 from dagc.ir.sym import Number
@@ -77,6 +79,8 @@ def chooser_c(chooser: Chooser, margin: float) -> str:
         "choice/chooser.h.j2", what=site.name, name=name, n=n, function=site.function, table=site.table,
         features=data, functions=functions, margin=repr(1 + margin), padded=padded_count(n), **calls, **batch,
         answers=[site.row(i) for i in range(n)] if launch else [],
+        text=site.label, texts=[site.text(i) for i in range(n)] if launch else [],
+        guarded=chooser.guarded, least_sure=chooser.least_sure, far=FAR,
         columns=[{"name": c, "type": _column_type(c), "values": [_number(v) for v in vs]} for c, vs in chooser.columns],
         measured=chooser.anchors,
         data=[{"name": _identifier(d), "index": data.index(d)} for d in whole],
@@ -135,6 +139,15 @@ def worth_measuring(top: int, legal: int) -> int:
     return min(top, (legal + 1) // 2)
 
 
+class Reason(Enum):
+    """Why an answer is taken: the chooser's, or the default, 0. In the order of `choice/head.h.j2`."""
+
+    CHOSEN = "chosen"
+    UNSURE = "unsure"
+    OUTSIDE = "outside"
+    NOT_FINITE = "not finite"
+
+
 @dataclass(frozen=True, slots=True)
 class Anchor:
     """A measured point: its features, in the order of the chooser's, and the best of the measured answers."""
@@ -165,6 +178,17 @@ class Chooser:
     @property
     def op(self) -> str:
         return self.site.name
+
+    @property
+    def guarded(self) -> bool:
+        """Whether the default is taken where the selector is unsure, or FAR times outside of the measured features. It
+        is for variants, which may be far slower than the default there."""
+        return bool(self.site.variants)
+
+    @property
+    def least_sure(self) -> float:
+        """The confidence of the selector below which it is unsure."""
+        return self.selector.least_sure if self.selector is not None else 0.0
 
     @property
     def settings(self) -> tuple[Settings, ...]:
@@ -200,19 +224,37 @@ class Chooser:
 
     def choose(self, values: Mapping[str, Number]) -> int:
         """The number of the answer."""
+        return self.decide(values)[0]
+
+    def decide(self, values: Mapping[str, Number]) -> tuple[int, Reason]:
+        """The number of the answer, and why it is taken."""
         here = self.vector(values)
         if not all(map(math.isfinite, here)):
-            return 0
+            return 0, Reason.NOT_FINITE
         nearest = self._nearest(here)
         if nearest is not None and nearest.data == here:
-            return nearest.chosen
-        if self.selector is not None or self.model is None:
-            wanted = nearest.chosen if nearest is not None else 0
-            if self.selector is not None:
-                by_name = dict(zip(self.data, here, strict=True))
-                wanted = self.selector.choose([by_name[n] for n in self.selector.data])
-            good = self.can_launch(values)
-            return next((i for i in (wanted, *range(len(good))) if good[i]), wanted)
+            return nearest.chosen, Reason.CHOSEN
+        by_name = dict(zip(self.data, here, strict=True))
+        sure = 1.0
+        if self.selector is not None:
+            wanted, sure = self.selector.ask([by_name[n] for n in self.selector.data])
+            answer = self._launched(wanted, values)
+        elif self.model is not None:
+            answer = self._modelled(nearest, values)
+        else:
+            answer = self._launched(nearest.chosen if nearest is not None else 0, values)
+        if not self.guarded:
+            return answer, Reason.CHOSEN
+        if max(self.extent.beyond(by_name).values(), default=1.0) > FAR:
+            return 0, Reason.OUTSIDE
+        return (0, Reason.UNSURE) if sure < self.least_sure else (answer, Reason.CHOSEN)
+
+    def _launched(self, wanted: int, values: Mapping[str, Number]) -> int:
+        """The answer, or the first that can be launched."""
+        good = self.can_launch(values)
+        return next((i for i in (wanted, *range(len(good))) if good[i]), wanted)
+
+    def _modelled(self, nearest: Anchor | None, values: Mapping[str, Number]) -> int:
         times = self.times(values)
         best = min(range(len(times)), key=lambda i: times[i])
         if nearest is not None and times[nearest.chosen] <= (1 + MARGIN) * times[best]:
@@ -263,7 +305,7 @@ class Chooser:
         """The call in the emitted program."""
         return Choice(
             self.site.function, self.site.table, self.op, tuple(f.expression for f in self.features),
-            self.site.decisions, self.extent.text,
+            self.site.decisions, self.extent.text, self.site.label, len(self.site.answers),
         )  # fmt: skip
 
 
@@ -329,11 +371,13 @@ def unit_chooser(
     method: str = "volume",
     fits: Mapping[str, Fitted] | None = None,
     selector: Selector | None = None,
+    asked: Sequence[str] = (),
 ) -> Chooser:
     """The chooser of a unit's launch parameters. `anchors`: features at a measured size, and the setting that was best.
     `resources`: of the compiled kernel. `method`: one of `dagc.choice.models.MODELS`, a search strategy (the volume
     model stands beside what it measured), any other has no model. `fits`: counts that were fitted to hardware counters.
-    `selector`: its labels are indices of `settings`.
+    `selector`: its labels are indices of `settings`. `asked`: features by which the nearest measured variant is found
+    where there is none.
 
     If the kernel's text cannot be read, or the model needs values that are not known when the program runs, the chooser
     has no model. Measured sizes without one of the features are skipped. `note` reports both.
@@ -357,7 +401,7 @@ def unit_chooser(
     programs = replace(programs, note="; ".join(filter(None, (programs.note, _without(data & set(features), anchors)))))
     measured = {n for at, _ in anchors for n in at}
     data |= whole_parameters(program, measured)
-    names = sorted(data or _sizes_among(program, measured))
+    names = sorted(data or (unit.variants and set(asked) & measured) or _sizes_among(program, measured))
     used = _asked(programs.model, programs.launchable)
     placed = _placed(anchors, names, settings)
     launchable = programs.launchable

@@ -54,6 +54,11 @@ class Site:
         return f"dagc_choose_{self.identifier}"
 
     @property
+    def label(self) -> str:
+        """The C function of the text of an answer: `dagc_text_gemm(answer)`."""
+        return f"dagc_text_{self.identifier}"
+
+    @property
     def table(self) -> str:
         """The C function of what an answer stands for: `dagc_answer_gemm(answer)[decision]`."""
         return f"dagc_answer_{self.identifier}"

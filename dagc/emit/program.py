@@ -19,6 +19,7 @@ from dagc.ir.plan import (
     Chooser,
     CodeFeature,
     feature_variable,
+    memory_parts,
     needed_features,
     variant_number,
     variants_of,
@@ -136,14 +137,21 @@ class PreparationView:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceView:
-    """`features` are texts of doubles; `members` take what `table` gives for the answer. `warning`: the
-    arguments of `warn_of_far_sizes` before and after how far, none where nothing was measured."""
+    """`features` are texts of doubles; `members` take what `table` gives for the answer, of `answers`; `text` has its
+    words. `warning`: the arguments of `far_sizes` before and after how far, none where nothing was measured. `voted`:
+    all ranks take one answer. `requires`: conditions of which, while the first holds, the second must, and the text of
+    that."""
 
+    op: str
     function: str
     table: str
+    text: str
+    answers: int
     features: tuple[str, ...]
     members: tuple[str, ...]
     warning: tuple[str, str] | None
+    voted: bool
+    requires: tuple[tuple[str, str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +201,10 @@ def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -
     shapes = (a.shape for a in (*arrays, *scratch, *(a for p in preparations for a in p.arrays)))
     chosen = {name for c in (chooser.choices if chooser else ()) for f in c.features for name in sym.free(f)}
     chosen |= {f.name for op in _kernels(layout) for f in needed_features(program, op)}
+    choices = tuple(_choice(layout, c, chooser.constraints) for c in chooser.choices) if chooser else ()
+    tests = (test for choice in choices for _, test, _ in choice.requires)
     return ProgramView(
-        hardware=any("p.hardware." in text for text in (*(c.args for c in checks), *shapes)),
+        hardware=any("p.hardware." in text for text in (*(c.args for c in checks), *shapes, *tests)),
         values=tuple(
             ValueView(
                 layout.member[s.name], value_type(s), cxx_type(s.type), _file(s.name), f"{s.name} : {s.type.value}"
@@ -212,7 +222,7 @@ def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -
         verifies=tuple(_verifies(layout)),
         tunables=tuple(_tunables(layout)),
         features=tuple(_feature(layout, steps.functions, one, one.name in chosen) for one in steps.functions.features),
-        choices=tuple(_choice(layout, choice) for choice in (chooser.choices if chooser else ())),
+        choices=choices,
     )
 
 
@@ -254,15 +264,33 @@ def _feature(layout: Layout, functions: Functions, feature: CodeFeature, wanted:
     return FeatureView(layout.features[feature.name], tuple(copies), call, wanted)
 
 
-def _choice(layout: Layout, choice: Choice) -> ChoiceView:
+def _choice(layout: Layout, choice: Choice, constraints: bool) -> ChoiceView:
     """A place where the chooser is asked: the features, what the answer sets, and a warning of sizes far away."""
+    voted = VARIANT in choice.decisions
+    warning = f"{FAR}, {cxx_string(choice.measured)}" + (', "the default is taken"' if voted else "")
     return ChoiceView(
+        cxx_string(choice.op),
         choice.function,
         choice.table,
+        choice.text,
+        choice.answers,
         tuple(f"static_cast<double>({layout.text(f)})" for f in choice.features),
         tuple(layout.variable(f"{choice.op}.{name}") for name in choice.decisions),
-        (cxx_string(choice.op), f"{FAR}, {cxx_string(choice.measured)}") if choice.measured else None,
+        (cxx_string(choice.op), warning) if choice.measured else None,
+        voted,
+        tuple(_of_variants(layout, choice.op, constraints)),
     )
+
+
+def _of_variants(layout: Layout, base: str, constraints: bool) -> Iterator[tuple[str, str, str]]:
+    """The `require`s of the variants of an op that are open; without `constraints` those on the memory alone."""
+    for op in (op for op in _kernels(layout) if op.base == base and layout.opened.variants(op)):
+        env = layout.formals(op)
+        for condition in implementation(layout.program, op)[1].requires:
+            for part in (condition,) if constraints else memory_parts(condition):
+                what, hidden = f"op {op.name}: variant {op.variant}: require", feature_variable(op, "")
+                for test, text in _tested(layout, substitute(part, env), what, hidden):
+                    yield layout.variant_is(op), test, text
 
 
 def _file(name: str) -> str:
@@ -389,14 +417,20 @@ def _under(layout: Layout, when: Sym | None, checks: Iterable[Call]) -> Iterator
         yield check if when is None else replace(check, when=layout.text(when))
 
 
-def _require(layout: Layout, condition: Sym, what: str, hidden: str = "") -> Iterator[Call]:
-    """`hidden`: the head of names of features, which the text of the program does not have."""
+def _require(layout: Layout, condition: Sym, what: str) -> Iterator[Call]:
+    for test, text in _tested(layout, condition, what):
+        yield Call("dagc::check_require", f"{test}, {text}")
+
+
+def _tested(layout: Layout, condition: Sym, what: str, hidden: str = "") -> Iterator[tuple[str, str]]:
+    """A condition and its text, both in C++, unless it always holds. `hidden`: the head of names of features, which the
+    text of the program does not have."""
     if condition == Const(True):
         return
     text = f"{what} {show(condition)}"
     text = text.replace(hidden, "") if hidden else text
     try:
-        yield Call("dagc::check_require", f"{layout.text(condition)}, {cxx_string(text)}")
+        yield layout.text(condition), cxx_string(text)
     except DagcError as error:
         raise DagcError(f"`{text}`: {error.message}", error.help) from None
 
@@ -441,8 +475,11 @@ def _arguments(layout: Layout, op: KernelOp) -> Iterator[Call]:
     """Array arguments against the sizes in the kernel's header, and the implementation's `require`s."""
     kernel, impl = implementation(layout.program, op)
     env = layout.formals(op)
-    for condition in (*kernel.requires, *impl.requires):
-        yield from _require(layout, substitute(condition, env), f"op {op.name}: require", feature_variable(op, ""))
+    of_variant = () if layout.opened.variants(op) else impl.requires  # tested when it is chosen
+    for condition in (*kernel.requires, *of_variant):
+        what, hidden = f"op {op.name}: require", feature_variable(op, "")
+        for test, text in _tested(layout, substitute(condition, env), what, hidden):
+            yield Call("dagc::check_require", f"{test}, {text}")
     for formal, arg in zip(kernel.formals, op.args, strict=True):
         if not isinstance(arg, Region) or formal.dims is None or (arg.part is not None and arg.start is None):
             continue

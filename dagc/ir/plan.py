@@ -18,7 +18,7 @@ from dagc.base.errors import UsageError
 from dagc.cuda.text import constant_names, names_read
 from dagc.ir.enums import ElementType
 from dagc.ir.program import CodeText, Decision, Feature, Graph, Impl, Kernel, KernelOp, Program, Value
-from dagc.ir.sym import Const, Sym, Var, free, substitute
+from dagc.ir.sym import Apply, Const, Fn, Sym, Var, free, substitute
 from dagc.ir.traversal import Traversal, parse_traversal, traversal_text
 
 # ---- open launch configurations ----
@@ -98,8 +98,8 @@ class Choice:
 
     `function` takes the features, a double each, and gives the number of an answer; `features` are expressions in
     per-rank scalars and code features. The C function `table` gives what the answer stands for: a value for each of
-    `decisions`, which are tunables of `op`. `measured` says in words between which features was measured, "" where
-    nothing was.
+    `decisions`, which are tunables of `op`, or its variant; `text` gives that in words, of each of `answers`.
+    `measured` says in words between which features was measured, "" where nothing was.
     """
 
     function: str
@@ -108,15 +108,19 @@ class Choice:
     features: tuple[Sym, ...]
     decisions: tuple[str, ...]
     measured: str = ""
+    text: str = ""
+    answers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Chooser:
-    """C99 text, and what the program asks once its sizes are known. `warnings`: of the sizes known when compiling."""
+    """C99 text, and what the program asks once its sizes are known. `warnings`: of the sizes known when compiling.
+    `constraints`: whether the `require`s of variants are tested; those on the memory always are."""
 
     source: str
     choices: tuple[Choice, ...]
     warnings: tuple[str, ...] = ()
+    constraints: bool = True
 
 
 def kernel_of(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:
@@ -219,6 +223,13 @@ def named_features(kernel: Kernel, impl: Impl, code: CodeText) -> tuple[Feature,
     for name, value in reversed((*kernel.lets, *impl.lets)):
         read |= free(value) if name in read else set()
     return tuple(f for f in kernel.features if f.name in read)
+
+
+def memory_parts(condition: Sym) -> tuple[Sym, ...]:
+    """The parts of a conjunction that depend on the size of the memory."""
+    if isinstance(condition, Apply) and condition.fn is Fn.AND:
+        return tuple(part for one in condition.args for part in memory_parts(one))
+    return (condition,) if "hw.memory" in free(condition) else ()
 
 
 def needed_features(program: Program, op: KernelOp) -> tuple[CodeFeature, ...]:

@@ -128,7 +128,8 @@ def tune_task(
     hardware, notes = hardware_at_hand(task, options.gpu)
     top = options.top if runs else 0
     asked = asked_of(task, options.method, runs)
-    task = replace(task, features={op: a.data for op, a in asked.items() if a.method in LEARNED})
+    by_features = {u.op for u in task.units if u.variants or asked[u.op].method in LEARNED}
+    task = replace(task, features={op: asked[op].data for op in asked if op in by_features})
     cuda = task.chosen.target.value == "cuda"
     with scratch_directory("dagc-tune-") as temporary, ThreadPoolExecutor(1) as beside:
         compiled = beside.submit(resources_of, task, temporary) if cuda else None  # beside the program itself

@@ -235,6 +235,7 @@ def chooser_with(
         graph, unit_in(graph, unit), ready.task.settings[unit.op], inputs.hardware,
         resources=inputs.resources_of(unit.op),
         anchors=anchors, method=inputs.asked[unit.op].method, fits=inputs.counted.fits.get(unit.op), selector=selector,
+        asked=inputs.asked[unit.op].data,
     )  # fmt: skip
 
 

@@ -81,7 +81,7 @@ def _chooser_of(graph: Graph, unit: Unit, stored: KernelChooser, path: str | Pat
     return unit_chooser(
         graph, unit, stored.settings, stored.hardware, resources=stored.resources, anchors=anchors,
         method=stored.method,
-        fits=stored.fits, selector=stored.selector,
+        fits=stored.fits, selector=stored.selector, asked=stored.data,
     )  # fmt: skip
 
 

@@ -298,12 +298,12 @@ def saddle(side: int, seed: int = 1) -> Any:
 
 
 def from_file(path: str) -> Any:
-    return _double(_matrices().read(path))
+    return _int32(_matrices().read(path, np.float64))
 
 
 def file(path: str) -> Any:
     """A file below the folder that the environment variable DAGC_MATRICES names."""
-    return _double(_matrices().file(path))
+    return _int32(_matrices().file(path, np.float64))
 
 
 SYSTEMS: dict[str, Callable[..., Any]] = {
@@ -314,12 +314,6 @@ SYSTEMS: dict[str, Callable[..., Any]] = {
 def _check(side: int, dims: int) -> None:
     if side < 2 or dims not in (1, 2, 3):
         raise ValueError(f"side {side}, dims {dims}: at least 2, and 1 to 3")
-
-
-def _double(A: Any) -> Any:
-    out = sparse.csr_array(A)
-    out.data = out.data.astype(np.float64)
-    return _int32(out)
 
 
 def _int32(A: Any) -> Any:

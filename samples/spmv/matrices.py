@@ -234,7 +234,7 @@ def dense(rows: int, cols: int = 0, seed: int = 1) -> Any:
     return _csr(np.full(rows, cols), np.tile(np.arange(cols, dtype=np.int32), rows), cols, seed)
 
 
-def file(path: str) -> Any:
+def file(path: str, dtype: Any = np.float32) -> Any:
     """A file below the folder that the environment variable DAGC_MATRICES names."""
     folder = os.environ.get(FOLDER)
     if not folder:
@@ -243,7 +243,7 @@ def file(path: str) -> Any:
     found = (top / path).resolve()
     if not found.is_relative_to(top):
         raise ValueError(f"{path} is not below {FOLDER}={folder}")
-    return read(str(found))
+    return read(str(found), dtype)
 
 
 GENERATORS: dict[str, Callable[..., Any]] = {
@@ -256,19 +256,19 @@ GENERATORS: dict[str, Callable[..., Any]] = {
 # ---- Matrix Market --------------------------------------------------------------------------
 
 
-def read(path: str) -> Any:
+def read(path: str, dtype: Any = np.float32) -> Any:
     """The matrix of a Matrix Market file. Patterns get values as generators give them, symmetric ones are expanded,
     entries of one place are added. Raises ValueError, naming the file and the reason, for one that is corrupt,
-    complex, empty, or has values that are no finite float32."""
+    complex, empty, or has values that are no finite number of this type."""
     field, out = parsed(path)
     if field == "complex":
         raise ValueError(f"{path} is complex; the kernels are for real matrices")
     if out.nnz == 0:
         raise ValueError(f"{path} has no entries")
     with np.errstate(over="ignore"):
-        out.data = _values(out.nnz, 1) if field == "pattern" else out.data.astype(np.float32)
+        out.data = _values(out.nnz, 1) if field == "pattern" else out.data.astype(dtype)
     if not np.isfinite(out.data).all():
-        raise ValueError(f"{path} has values that are no finite number in single precision")
+        raise ValueError(f"{path} has values that are no finite numbers in {np.dtype(dtype).name}")
     return out
 
 

@@ -143,7 +143,9 @@ def test_only_the_interface_is_visible(libraries: Libraries) -> None:
         ["nm", "-D", "--defined-only", libraries.spmv / "lib/libspmv.so"], capture_output=True, text=True
     )
     names = {line.split()[2] for line in out.stdout.splitlines() if line.split()[1] == "T"}
-    wanted = "create_for create_f run enqueue rebind destroy refuse error warnings scratch_bytes scratch_bytes_f"
+    wanted = (
+        "create_for create_f run enqueue rebind destroy refuse error warnings choices scratch_bytes scratch_bytes_f"
+    )
     assert names == {f"spmv_{name}" for name in wanted.split()}
 
 

@@ -13,7 +13,7 @@ from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc
 from dagc.measure.launch import launch
 
 SPMV = Path(__file__).parents[2] / "samples/spmv"
-ALWAYS = ("thread_per_row", "lanes_per_row", "warp_per_row", "block_per_row", "merge", "coo", "sell", "binned")
+ALWAYS = ("thread_per_row", "lanes_per_row", "warp_per_row", "block_per_row", "merge", "segmented", "sell", "binned")
 SOMETIMES = ("ell", "dia")  # a `require` keeps them to matrices that are not too large in this layout
 LIBRARIES = ("cusparse1", "cusparse2")
 

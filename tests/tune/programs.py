@@ -44,6 +44,7 @@ param N : i64 = 64
 param SPREAD : i64 = 0 over {0, 10, 200, 1000}
 setup "sums.py" init(N, SPREAD)
 scalar n, nnz : i32
+scalar weight : f32
 array ptr : i32[n + 1] const
 array val : f32[nnz] in
 array y : f32[n] out
@@ -56,14 +57,14 @@ cuda """
     }
   }
 """
-kernel sums(y: out f32[n], ptr: in i32[n + 1], val: in f32[nnz], n, nnz: i32) {
+kernel sums(y: out f32[n], ptr: in i32[n + 1], val: in f32[nnz], n, nnz: i32, weight: f32) {
   tune block in {32, 64}
   feature longest cost n = cpp """
     int most = 0;
     for (int i = 0; i < n; ++i) most = std::max(most, ptr[i + 1] - ptr[i]);
     return most;
   """
-  feature mean = nnz / n
+  feature mean = weight * nnz / n
   select variant, lanes with knn(longest, mean)
   gpu row {
     launch grid(ceil(n / block)) block(block)
@@ -90,13 +91,14 @@ kernel sums(y: out f32[n], ptr: in i32[n + 1], val: in f32[nnz], n, nnz: i32) {
   }
   gpu called {
     array prefix : f32[nnz + 1]
+    require longest <= 500 && 8 * nnz <= hw.memory
     cpp """
       cudaMemsetAsync(prefix, 0, (nnz + 1) * sizeof(float), stream);
       one_by_one<<<1, 1, 0, stream>>>(y, ptr, val, n);
     """
   }
 }
-dag { y : gpu sums(y, ptr, val, n, nnz) }
+dag { y : gpu sums(y, ptr, val, n, nnz, weight) }
 verify y ~ reference() rtol 0
 '''
 SUMS_PY = """import numpy as np
@@ -107,7 +109,7 @@ def init(rank, size, seed, N, SPREAD):
     lengths[0] += SPREAD
     ptr = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
     val = np.arange(ptr[-1], dtype=np.float32) % 11 - 5
-    return {"n": n, "nnz": int(ptr[-1]), "ptr": ptr, "val": val}
+    return {"n": n, "nnz": int(ptr[-1]), "ptr": ptr, "val": val, "weight": 1.0}
 
 def reference(data, **_):
     return {"y": np.add.reduceat(data["val"], data["ptr"][:-1]).astype(np.float32)}

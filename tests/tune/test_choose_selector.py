@@ -5,12 +5,13 @@ from __future__ import annotations
 import ctypes
 import random
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dagc import api
-from dagc.choice.choose import Anchor, Chooser, emitted, unit_chooser
+from dagc.choice.choose import Anchor, Chooser, Reason, emitted, unit_chooser
 from dagc.choice.extent import Extent
 from dagc.choice.feature import Feature
 from dagc.choice.learners.knn import Knn
@@ -113,3 +114,35 @@ def test_a_feature_that_is_not_finite_gets_the_default_and_leaves_nothing_behind
     flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-O1"]
     subprocess.run(["gcc", *flags, str(source), "-o", str(tmp_path / "ask"), "-lm"], check=True)
     assert subprocess.run([tmp_path / "ask"], check=True, capture_output=True, text=True).stdout == "10100"
+
+
+def test_among_variants_the_default_is_taken_where_the_selector_is_unsure_or_far_outside(tmp_path: Path) -> None:
+    """Two of three neighbours in C as in Python; 64 and 640 are the measured range."""
+    near = Knn(("n",), (Scale(),), ((64.0,), (128.0,), (640.0,)), (1, 1, 0), 3, "uniform", least_sure=0.6)
+    site = Site(SiteKind.LAUNCH, "y", ((("variant", "row"),), (("variant", "ell"),)), ("row", "ell"))
+    far = Extent((("n", 64.0, 640.0),))
+    made = Chooser(site, (Feature("n", Var("n")),), selector=near, extent=far)
+    asked = [100.0, 15.0, 2561.0, 2559.0, float("nan")]
+    sure = [made.decide({"n": n}) for n in asked]
+    unsure = replace(made, selector=replace(near, least_sure=0.7))
+    assert sure == [
+        (1, Reason.CHOSEN),
+        (0, Reason.OUTSIDE),
+        (0, Reason.OUTSIDE),
+        (1, Reason.CHOSEN),
+        (0, Reason.NOT_FINITE),
+    ]
+    assert unsure.decide({"n": 100.0}) == (0, Reason.UNSURE)
+    assert replace(made, site=replace(site, variants=())).decide({"n": 15.0}) == (1, Reason.CHOSEN), "launch settings"
+    for number, chooser in enumerate((made, unsure)):
+        source, numbers = tmp_path / f"ask{number}.c", ", ".join(str(n).replace("nan", "NAN") for n in asked)
+        source.write_text(
+            f"#include <stdio.h>\n{emitted([chooser]).source}int main(void) {{ const double x[] = {{{numbers}}};"
+            'for (int i = 0; i < 5; ++i) { const dagc_choice c = dagc_choose_y(x + i); printf("%d %d\\n", c.answer,'
+            ' c.reason); } printf("%s", dagc_text_y(1)); return dagc_answer_y(0)[0]; }\n'
+        )
+        flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-O1"]
+        subprocess.run(["gcc", *flags, str(source), "-o", str(tmp_path / "ask"), "-lm"], check=True)
+        said = subprocess.run([tmp_path / "ask"], check=True, capture_output=True, text=True).stdout.splitlines()
+        wanted = [chooser.decide({"n": n}) for n in asked]
+        assert said == [*(f"{answer} {list(Reason).index(reason)}" for answer, reason in wanted), "ell"]

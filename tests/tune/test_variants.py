@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dagc.base.errors import UsageError
 from dagc.choice.legal import legal_settings, units
 from dagc.choice.types import Settings, settings_text
 from dagc.cli.main import main
+from dagc.emit import emit
+from dagc.ir.plan import Plan, Target
+from dagc.measure.launch import launch
 from dagc.recipes import tune as tune_recipe
 from dagc.recipes.options import TuneOptions
 from dagc.recipes.program import read
 from dagc.recipes.tuned import choosers_of, launch_of
+from dagc.space import Space
 from dagc.store.tuned import load_tuned
 from tests.tune.programs import change_chooser, stored_chooser, write_sums
 
@@ -87,7 +96,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory, unoptimised: None) -> Path:
     folder = tmp_path_factory.mktemp("sums")
     done = tune_recipe.tune(write_sums(folder), folder / "t.db", TuneOptions(target="host", cell=0.005))
     assert not done.failures
-    assert (done.method, done.cells) == ("knn", 16)
+    assert (done.method, done.cells) == ("knn", 15)
     assert {line.default for line in done.lines} == {ROW}
     return folder / "t.db"
 
@@ -100,6 +109,8 @@ def launched(tuned: Path) -> list[str]:
 def test_every_variant_is_measured_and_kept(tuned: Path) -> None:
     kept = load_tuned(tuned)
     assert {c.settings for c in kept.cells if c.times} == {ROW, vector(2), vector(4), CALLED}
+    allowed = [dict(c.point.params)["SPREAD"] for c in kept.cells if c.settings == CALLED]
+    assert sorted(allowed) == [0, 10, 200], "not where its `require` does not hold"
     assert stored_chooser(tuned, "y")["settings"] == [
         {"variant": "row"}, {"variant": "vector", "lanes": 2}, {"variant": "vector", "lanes": 4}, {"variant": "called"},
     ]  # fmt: skip
@@ -160,6 +171,117 @@ def test_a_fixed_variant_cannot_be_chosen(tuned: Path, tmp_path: Path, capsys: p
     assert "drop -D y.variant=..." in capsys.readouterr().err
 
 
+# ---- what the program chooses, and why ----
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled program whose chooser takes `called` at SPREAD 0 and 1000, and `vector lanes=4` at 200."""
+
+    bench: Path
+    folder: Path
+    text: Path
+
+    def data(self, ranks: int, spread: int) -> Path:
+        found = self.folder / f"data-{ranks}-{spread}"
+        if not found.exists():
+            given = ["-n", str(ranks), "-D", f"SPREAD={spread}", "-o", str(found)]
+            assert main(["setup", str(self.text), *given]) == 0
+        return found
+
+    def choices(self, data: Path, ranks: int = 1) -> tuple[str, dict[str, int]]:
+        """The answer on rank 0, and how many ranks have which reason."""
+        done = launch(
+            [str(self.bench), "--data", str(data), "--repeats", "1", "--json", "-", "--seconds", "1e-6"], ranks
+        )
+        assert done.returncode == 0, done.stderr
+        (choice,) = json.loads(done.stdout)["choices"]
+        assert choice["op"] == "y"
+        return choice["answer"], {reason: n for reason, n in choice["counts"].items() if n}
+
+    def with_data(self, folder: Path, spreads: Sequence[int]) -> Path:
+        """Data of several ranks, of which each has its own SPREAD."""
+        shutil.copytree(self.data(len(spreads), spreads[0]), folder)
+        for rank, spread in enumerate(spreads):
+            for of_rank in (f"rank-{rank:04}", f"rank-{rank:04}/expected"):
+                for file in (self.data(len(spreads), spread) / of_rank).glob("*.npy"):
+                    shutil.copy(file, folder / of_rank)
+        return folder
+
+
+@pytest.fixture(scope="module")
+def program(tuned: Path, tmp_path_factory: pytest.TempPathFactory) -> Program:
+    folder = tmp_path_factory.mktemp("chosen")
+    chosen = folder / "t.db"
+    chosen.write_bytes(tuned.read_bytes())
+    anchors = [(3, 3.0, 3), (203, 6.125, 2), (1003, 18.625, 3)]
+    change_chooser(
+        chosen, "y", method="exhaustive", selector=None, data=["longest", "mean"],
+        anchors=[{"data": [longest, mean], "chosen": answer} for longest, mean, answer in anchors],
+    )  # fmt: skip
+    text, *options = launched(tuned)
+    options[1] = str(chosen)
+    assert main(["compile", text, *options, "-o", str(folder / "out")]) == 0
+    return Program(folder / "out/bench", folder, Path(text))
+
+
 @pytest.mark.mpi
-def test_the_program_has_every_variant(tuned: Path, tmp_path: Path) -> None:
-    assert main(["compile", *launched(tuned), "-o", str(tmp_path / "o"), "--run", "-n", "2"]) == 0
+@pytest.mark.parametrize(
+    ("spread", "answer", "reason"),
+    [(0, "called", "chosen"), (200, "vector lanes=4", "chosen"), (1000, "row", "constraint"), (9000, "row", "outside")],
+)
+def test_the_default_is_taken_where_the_choice_is_not_allowed_or_far_outside(
+    program: Program, spread: int, answer: str, reason: str
+) -> None:
+    assert program.choices(program.data(1, spread)) == (answer, {reason: 1})
+
+
+@pytest.mark.mpi
+def test_the_default_is_taken_where_a_feature_is_not_finite(program: Program, tmp_path: Path) -> None:
+    shutil.copytree(program.data(1, 0), tmp_path / "data")
+    np.save(tmp_path / "data/rank-0000/weight.npy", np.float32(np.nan))
+    assert program.choices(tmp_path / "data") == ("row", {"not finite": 1})
+
+
+@pytest.mark.mpi
+def test_all_ranks_take_the_answer_with_the_most_votes(program: Program, tmp_path: Path) -> None:
+    """Rank 0 alone would take `called`, answer 3; of one vote each the lowest wins."""
+    both = program.with_data(tmp_path / "both", (0, 200))
+    assert program.choices(both, 2) == ("vector lanes=4", {"chosen": 2})
+
+
+@pytest.mark.mpi
+def test_a_constraint_that_fails_on_one_rank_fails_for_all(program: Program, tmp_path: Path) -> None:
+    """Both want `called`, which rank 1 must not run."""
+    both = program.with_data(tmp_path / "both", (0, 1000))
+    assert program.choices(both, 2) == ("row", {"constraint": 2})
+
+
+@pytest.mark.mpi
+def test_the_program_says_what_it_chose(program: Program) -> None:
+    done = launch([str(program.bench), "--data", str(program.data(2, 0)), "--check-only", "--verbose"], 2)
+    assert done.stdout.splitlines()[0].startswith("y: called (chosen ")
+
+
+# ---- emitted text ----
+
+
+def emitted(tuned: Path, target: Target = Target.HOST, **changes: object) -> dict[str, str]:
+    """The files of the program, whose chooser is changed."""
+    graph = read(tuned.parent / "sums.dag").graph()
+    launched = launch_of(graph, load_tuned(tuned), None)
+    assert launched.chooser is not None
+    chooser = replace(launched.chooser, **changes)  # type: ignore[arg-type]
+    return emit(
+        Plan(graph, Space(graph).first(), target, open=launched.open, chooser=chooser, features=launched.features)
+    )
+
+
+@pytest.mark.mpi
+def test_without_constraints_those_on_the_memory_stay(tuned: Path) -> None:
+    def line(**changes: object) -> str:
+        text = emitted(tuned, **changes)["program.hpp"]
+        return next(line.strip() for line in text.splitlines() if "p.y_variant == 2 && " in line)
+
+    assert "!(p.feature_0 <= 500 && 8 * p.nnz <= p.hardware.memory)" in line()
+    assert "!(8 * p.nnz <= p.hardware.memory)" in line(constraints=False)

@@ -1,7 +1,7 @@
 // y = A x in two passes, so that neither x is gathered nor y scattered through the caches (propagation blocking: Beamer,
 // Asanovic and Patterson, IPDPS 2017; for SpMV: Buono et al., ICS 2016).
 //
-// A is cut into strips of 8192 columns and bands of 8192 rows. Pass 1 goes through the strips: a strip's x lies in shared memory,
+// A is cut into strips of 8192 columns and bands of 2048 to 8192 rows, as many as keep the GPU busy. Pass 1 goes through the strips: a strip's x lies in shared memory,
 // and the products are written where pass 2 reads them. Pass 2 goes through the bands and adds up in shared memory. Per non-zero,
 // 6 bytes are read and 4 written, then 6 read, all in contiguous pieces, instead of 8 read and a sector of 32 bytes gathered. It
 // pays if x is much larger than the L1 caches and its elements are touched in no order.
@@ -14,17 +14,24 @@
 
 namespace {
 
-constexpr int kSide = 8192, kGroup = 8, kParts = 4;
+constexpr int kSide = 8192, kLowest = 2048, kGroup = 8, kParts = 4;
 constexpr std::uint16_t kPadding = 0xffff;  // as row: no non-zero
 
-inline int cut(int n) { return (n + kSide - 1) / kSide; }
+inline int pieces(int n, int side) { return (n + side - 1) / side; }
+
+// Rows of a band: a power of two.
+inline int height_of(int n) {
+  int height = kLowest;
+  while (height < kSide && pieces(n, 2 * height) >= 600) height *= 2;
+  return height;
+}
 
 // count[strip * bands + band]: non-zeros of the cell.
-__global__ void count_cells(int* count, const int* row_ptr, const int* col, int n, int bands) {
+__global__ void count_cells(int* count, const int* row_ptr, const int* col, int n, int bands, int height) {
   const int i = blockIdx.x * 8 + threadIdx.x / 32;
   if (i >= n) return;
   for (int k = row_ptr[i] + threadIdx.x % 32; k < row_ptr[i + 1]; k += 32)
-    atomicAdd(count + (size_t)(col[k] / kSide) * bands + i / kSide, 1);
+    atomicAdd(count + (size_t)(col[k] / kSide) * bands + i / height, 1);
 }
 
 // The groups of each strip (pieces = strips) or of each band (pieces = bands); a block a piece.
@@ -87,15 +94,16 @@ __global__ void link_groups(int* target, const int* from, const int* to, const i
 
 // Counts the cells down while it fills them.
 __global__ void fill_cells(float* slot_val, std::uint16_t* slot_col, std::uint16_t* slot_row, int* count, const int* from,
-                           const int* to, const int* row_ptr, const int* col, const float* val, int n, int bands) {
+                           const int* to, const int* row_ptr, const int* col, const float* val, int n, int bands,
+                           int height) {
   const int i = blockIdx.x * 8 + threadIdx.x / 32;
   if (i >= n) return;
   for (int k = row_ptr[i] + threadIdx.x % 32; k < row_ptr[i + 1]; k += 32) {
-    const size_t cell = (size_t)(col[k] / kSide) * bands + i / kSide;
+    const size_t cell = (size_t)(col[k] / kSide) * bands + i / height;
     const int place = atomicSub(count + cell, 1) - 1;
     slot_val[(size_t)from[cell] * kGroup + place] = val[k];
     slot_col[(size_t)from[cell] * kGroup + place] = std::uint16_t(col[k] % kSide);
-    slot_row[(size_t)to[cell] * kGroup + place] = std::uint16_t(i % kSide);
+    slot_row[(size_t)to[cell] * kGroup + place] = std::uint16_t(i % height);
   }
 }
 
@@ -120,12 +128,13 @@ __global__ void __launch_bounds__(512)
   }
 }
 
+template <int HEIGHT>
 __global__ void __launch_bounds__(512)
     add_up(float* __restrict__ y, const float* __restrict__ product, const std::uint16_t* __restrict__ slot_row,
            const int* __restrict__ band, int n) {
-  __shared__ float piece[kSide];
-  const int low = blockIdx.x * kSide, height = n - low < kSide ? n - low : kSide;
-  for (int i = threadIdx.x; i < height; i += 512) piece[i] = 0;
+  __shared__ float piece[HEIGHT];
+  const int low = blockIdx.x * HEIGHT, rows = n - low < HEIGHT ? n - low : HEIGHT;
+  for (int i = threadIdx.x; i < rows; i += 512) piece[i] = 0;
   __syncthreads();
 #pragma unroll 2
   for (int h = 2 * band[blockIdx.x] + threadIdx.x; h < 2 * band[blockIdx.x + 1]; h += 512) {
@@ -137,7 +146,7 @@ __global__ void __launch_bounds__(512)
     if (r.w != kPadding) atomicAdd(piece + r.w, p.w);
   }
   __syncthreads();
-  for (int i = threadIdx.x; i < height; i += 512) y[low + i] = piece[i];
+  for (int i = threadIdx.x; i < rows; i += 512) y[low + i] = piece[i];
 }
 
 }  // namespace
@@ -146,14 +155,14 @@ void binned_prepare(float*, const int* row_ptr, const int* col, const float* val
                     float* slot_val, std::uint16_t* slot_col, std::uint16_t* slot_row, float*, int* target, int* strip,
                     int* band, int* count, int* from, int* to, cudaStream_t stream) {
   if (n == 0 || nnz == 0) return;
-  const int bands = cut(n), strips = cut(cols), rows = (n + 7) / 8;
+  const int height = height_of(n), bands = pieces(n, height), strips = pieces(cols, kSide), rows = pieces(n, 8);
   const long long cells = (long long)bands * strips;
   const size_t slots = nnz + (size_t)(kGroup - 1) * cells;
   cudaMemsetAsync(count, 0, sizeof(int) * cells, stream);
   cudaMemsetAsync(slot_val, 0, sizeof(float) * slots, stream);
   cudaMemsetAsync(slot_col, 0, sizeof(std::uint16_t) * slots, stream);
   cudaMemsetAsync(slot_row, 0xff, sizeof(std::uint16_t) * slots, stream);
-  count_cells<<<rows, 256, 0, stream>>>(count, row_ptr, col, n, bands);
+  count_cells<<<rows, 256, 0, stream>>>(count, row_ptr, col, n, bands, height);
   count_groups<<<strips, 256, 0, stream>>>(strip, count, bands, 1, bands);
   count_groups<<<bands, 256, 0, stream>>>(band, count, 1, bands, strips);
   sum_up<<<1, 1024, 0, stream>>>(strip, strips);
@@ -161,7 +170,8 @@ void binned_prepare(float*, const int* row_ptr, const int* col, const float* val
   place_cells<<<(strips + 31) / 32, 32, 0, stream>>>(from, strip, count, bands, 1, bands, strips);
   place_cells<<<(bands + 31) / 32, 32, 0, stream>>>(to, band, count, 1, bands, strips, bands);
   link_groups<<<int((cells + 255) / 256), 256, 0, stream>>>(target, from, to, count, cells);
-  fill_cells<<<rows, 256, 0, stream>>>(slot_val, slot_col, slot_row, count, from, to, row_ptr, col, val, n, bands);
+  fill_cells<<<rows, 256, 0, stream>>>(slot_val, slot_col, slot_row, count, from, to, row_ptr, col, val, n, bands,
+                                        height);
 }
 
 void binned_multiply(float* y, const int*, const int*, const float*, const float* x, int n, int cols, int nnz, float* slot_val,
@@ -172,6 +182,12 @@ void binned_multiply(float* y, const int*, const int*, const float*, const float
     cudaMemsetAsync(y, 0, sizeof(float) * n, stream);
     return;
   }
-  multiply<<<dim3(cut(cols), kParts), 512, 0, stream>>>(product, slot_val, slot_col, target, strip, x, cols);
-  add_up<<<cut(n), 512, 0, stream>>>(y, product, slot_row, band, n);
+  multiply<<<dim3(pieces(cols, kSide), kParts), 512, 0, stream>>>(product, slot_val, slot_col, target, strip, x, cols);
+  const int height = height_of(n), bands = pieces(n, height);
+  if (height == 2048)
+    add_up<2048><<<bands, 512, 0, stream>>>(y, product, slot_row, band, n);
+  else if (height == 4096)
+    add_up<4096><<<bands, 512, 0, stream>>>(y, product, slot_row, band, n);
+  else
+    add_up<8192><<<bands, 512, 0, stream>>>(y, product, slot_row, band, n);
 }

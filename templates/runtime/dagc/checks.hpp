@@ -88,8 +88,9 @@ inline void check_require(bool holds, const char* what) {
 }
 
 // On rank 0, the text of a warning if the sizes of a rank are more than `far` times outside of those that a choice was
-// measured at; else "". `beyond`: how many times, on this rank. Collective.
-inline std::string far_sizes(MPI_Comm comm, const char* op, double beyond, double far, const char* measured) {
+// measured at; else "". `beyond`: how many times, on this rank. `then`: what follows from it. Collective.
+inline std::string far_sizes(MPI_Comm comm, const char* op, double beyond, double far, const char* measured,
+                             const char* then = "the choice may be slow") {
   const double here[2] = {beyond, beyond > far ? 1.0 : 0.0};
   double most = 0, ranks_far = 0;
   int rank = 0, ranks = 1;
@@ -101,8 +102,8 @@ inline std::string far_sizes(MPI_Comm comm, const char* op, double beyond, doubl
   char text[256];
   std::snprintf(text, sizeof text, "sizes are up to %.3g times outside of the measured ones", most);
   char on[64];
-  std::snprintf(on, sizeof on, " on %.0f of %d ranks: the choice may be slow", ranks_far, ranks);
-  return std::string(op) + ": " + text + " (" + measured + ")" + on;
+  std::snprintf(on, sizeof on, " on %.0f of %d ranks: ", ranks_far, ranks);
+  return std::string(op) + ": " + text + " (" + measured + ")" + on + then;
 }
 
 }  // namespace dagc

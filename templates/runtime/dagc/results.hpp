@@ -1,18 +1,45 @@
-// Checks of a program's results: those of one run against the reference; those of several runs in a row, if a run changes
-// what the next one reads, against those of as many separate runs.
+// What was chosen; and checks of a program's results: those of one run against the reference, those of several runs in a
+// row, if a run changes what the next one reads, against those of as many separate runs.
 #pragma once
 
 #include <mpi.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <string>
+#include <vector>
 
 #include "dagc/store.hpp"
 #include "dagc/check.hpp"
+#include "dagc/choice.hpp"
 #include "dagc/device.hpp"
+#include "dagc/measure.hpp"
 #include "dagc/target.hpp"
 
 namespace dagc {
+
+// One line for each site, on rank 0. Collective.
+inline void print_choices(const Site* sites, int n, MPI_Comm comm) {
+  int rank = 0;
+  DAGC_MPI(MPI_Comm_rank(comm, &rank));
+  for (int i = 0; i < n; ++i) {
+    const std::vector<std::int64_t> counts = counted_together(sites[i], comm);
+    if (rank == 0) std::printf("%s\n", sites[i].line(counts.data()).c_str());
+  }
+}
+
+// `[{"op": "y", "answer": "ell", "counts": {"chosen": 4, ...}}]`: the answer of this rank, the counts of all. Collective.
+inline std::string choices_json(const Site* sites, int n, MPI_Comm comm) {
+  std::string out;
+  for (int i = 0; i < n; ++i) {
+    const std::vector<std::int64_t> counts = counted_together(sites[i], comm);
+    JsonObject site, of;
+    for (int reason = 0; reason < reasons; ++reason) of.field(reason_names[reason], counts[static_cast<std::size_t>(reason)]);
+    site.field("op", sites[i].op).field("answer", sites[i].text(sites[i].answer)).field("counts", of);
+    out += (out.empty() ? "" : ", ") + site.text();
+  }
+  return "[" + out + "]";
+}
 
 // How many runs in a row are checked, of at most `most` (0: any number).
 inline std::int64_t runs_in_a_row(std::int64_t most) { return most > 0 && most < 3 ? most : 3; }

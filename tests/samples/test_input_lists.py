@@ -1,0 +1,39 @@
+"""Input lists of samples/spmv and samples/solvers: calls of generators that exist, apart for training and tests."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+
+from dagc.base.inputs import parse_call
+from tests.samples.load import sample
+
+ROOT = Path(__file__).parents[2]
+FUNCTIONS = {
+    "spmv": sample("spmv/matrices.py").GENERATORS,
+    "solvers": sample("solvers/solvers.py").SYSTEMS,
+}
+
+
+def listed(path: Path) -> list[str]:
+    lines = [line.split("#")[0].strip() for line in path.read_text().splitlines()]
+    return [line for line in lines if line]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("files", [False, True])
+def test_the_lists_of(name: str, files: bool) -> None:
+    lists = {
+        part: listed(ROOT / (f"benchmarks/gpu/lists/{name}-{part}.txt" if files else f"samples/{name}/{part}.txt"))
+        for part in ("train", "test")
+    }
+    for text in lists["train"] + lists["test"]:
+        function, arguments = parse_call(text)
+        inspect.signature(FUNCTIONS[name][function]).bind(**arguments)
+    assert not set(lists["train"]) & set(lists["test"])
+    assert all(len(set(lines)) == len(lines) for lines in lists.values())
+    if not files:
+        trained, tested = ({text.split("(")[0] for text in lists[part]} for part in ("train", "test"))
+        assert tested - trained  # families that no training input belongs to
