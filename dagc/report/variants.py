@@ -88,7 +88,7 @@ class OpView:
 
 def scatter(view: OpView) -> str:
     """The inputs over two features, each marked by the variant that wins; ringed where the choice is another one."""
-    plot = Plot(WIDTH, 460, left=76)
+    plot = Plot(WIDTH, 460, left=76, right=36)
     scales = []
     for axis, values, span in zip(
         view.axes, ([m.x for m in view.marks], [m.y for m in view.marks]), (plot.x_range, plot.y_range), strict=True
