@@ -9,20 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError, counted
-from dagc.choice.active import trained
 from dagc.choice.extent import Extent
 from dagc.choice.judge import Case, Figures, Judged, Times, importance, judge
 from dagc.choice.selector import FEWEST, scales_of
-from dagc.choice.train import answers_left_out, merged, tolerance_of
 from dagc.choice.types import settings_text
 from dagc.ir.plan import FAR
 from dagc.report import si
 from dagc.report.variants import LOOKS, Axis, Bar, Mark, Mistake, OpView, as_page
-from dagc.store.tuned import KernelChooser, Tuned, load_tuned
 
 if TYPE_CHECKING:
     from dagc.choice.selector import Answer, Selector
     from dagc.choice.types import Point
+    from dagc.store.tuned import KernelChooser, Tuned
 
 MOST_STEPS = 12  # of a learning curve
 MOST_MISTAKES = 10
@@ -31,6 +29,8 @@ LEFT_AFTER = 5  # inputs that a learning curve is judged by, at least
 
 def variants_in(path: str | Path) -> Tuned | None:
     """The tuned file, if it has choosers of variants, or of settings that were tuned over inputs."""
+    from dagc.store.tuned import load_tuned  # loads msgspec, sqlite3
+
     try:
         tuned = load_tuned(path)
     except UsageError:
@@ -76,6 +76,8 @@ class Measured:
 
 def measured(tuned: Tuned, op: str, chooser: KernelChooser, names: Sequence[str]) -> Measured:
     """The inputs of an op. An answer without a cell is one whose constraint fails there: its time is infinite."""
+    from dagc.choice.train import tolerance_of  # loads msgspec
+
     number = {settings: i for i, settings in enumerate(chooser.settings)}
     cells = [c for c in tuned.cells if c.op == op and c.settings in number]
     at: dict[Point, dict[int, float]] = {}
@@ -116,6 +118,8 @@ def _taken(answer: Answer, selector: Selector, beyond: float) -> tuple[int, str]
 
 def chosen_at(method: str, selector: Selector, inputs: Measured) -> Chosen:
     """At the test inputs where there are any, else by cross-validation at those that were trained on."""
+    from dagc.choice.train import answers_left_out, merged  # loads msgspec
+
     tests, kept = inputs.part(True), inputs.part(False)
     names = selector.data
     if tests.points:
@@ -138,6 +142,8 @@ def chosen_at(method: str, selector: Selector, inputs: Measured) -> Chosen:
 def learning_curve(method: str, names: Sequence[str], inputs: Measured) -> tuple[tuple[int, float], ...]:
     """Share of exhaustive by the number of labelled inputs, in their order: at the test inputs, or without any at the
     inputs that came later."""
+    from dagc.choice.active import trained  # loads msgspec
+
     tests, kept = inputs.part(True), inputs.part(False)
     last = len(kept.points) - (0 if tests.points else LEFT_AFTER)
     if last <= FEWEST:
