@@ -54,7 +54,8 @@ def run(command: list[str], limit: float) -> tuple[int, str]:
 
 def build(variant: str, target: str, folder: Path) -> tuple[int, str]:
     name, _, lanes = variant.partition(":")
-    chosen = ["-D", f"y.variant={name}", *(["-D", f"y.lanes={lanes}"] if lanes else []), "-D", "y.block=256"]
+    chosen = ["-D", f"y.variant={name}", *(["-D", f"y.lanes={lanes}"] if lanes else [])]
+    chosen += ["-D", "y.block=256"] if name.endswith("_per_row") else []
     where = folder / variant.replace(":", "-")
     return run([sys.executable, "-m", "dagc", "compile", PROGRAM, "--target", target, "-o", str(where), *chosen], 500)
 

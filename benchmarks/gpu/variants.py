@@ -8,7 +8,7 @@ SAMPLE is spmv, solvers, bfs, histogram or sort, or the path of a .dag with trai
 and apart for inputs whose best and second differ by more than the noise, each variant alone, accuracy, regret, learning
 curves (Fig. 7 of Nitro) with 20 seeds from the full table, costs of features and conversions, times of everything. The
 tuned files stay in FOLDER: --replay repeats learning and judging from them, with other methods too, without a GPU.
-What was measured when the time is over stays, and the same command continues it.
+What was measured when the time is over stays; the same command with the same FOLDER continues it.
 
 --target host with --train and --test (lists of few, small inputs) rehearses it without a GPU.
 """
@@ -31,11 +31,12 @@ from dagc.choice.active import STRATEGIES, curve, trained
 from dagc.choice.judge import Figures, Judged, Times, judge, pays_after
 from dagc.choice.methods import LEARNED
 from dagc.choice.train import tolerance_of
-from dagc.choice.types import Cell, Point, Settings, settings_text, variant_of
+from dagc.choice.types import PROGRAM, Cell, Point, Settings, settings_text, variant_of
 from dagc.cli.tune import evaluation_text, table
 from dagc.recipes import tune as recipes
 from dagc.recipes.options import TuneOptions
-from dagc.store.tuned import InputFacts, Tuned, load_tuned
+from dagc.recipes.program import load
+from dagc.store.tuned import InputFacts, ProgramChooser, Tuned, load_tuned
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = {
@@ -74,7 +75,7 @@ def measured(sample: Sample, out: Path, args: argparse.Namespace, end: float) ->
     tuned, took = out / f"{sample.name}.db", {}
     options = TuneOptions(
         target=args.target, cell=args.cell, variants=True, method=args.method, inputs=(sample.train,),
-        resume=tuned.exists(), seed=args.seed, check_at=args.check_at,
+        resume=tuned.exists(), seed=args.seed, check_at=args.check_at, flush=not args.warm,
     )  # fmt: skip
     began = time.monotonic()
     left = max(1.0, 0.5 * (end - began))
@@ -134,7 +135,7 @@ class Row:
     facts: InputFacts
 
 
-def tables(tuned: Tuned) -> list[Table]:
+def tables(tuned: Tuned, program: Path) -> list[Table]:
     """One for each site that the file chooses at."""
     out = []
     for op, chooser in tuned.choosers.items():
@@ -144,16 +145,25 @@ def tables(tuned: Tuned) -> list[Table]:
         for cell in tuned.cells:
             if cell.op == op:
                 cells.setdefault(cell.point, {})[cell.settings] = cell
+        answers = _plans(chooser, cells, program) if isinstance(chooser, ProgramChooser) else chooser.settings
         rows: dict[bool, list[Row]] = {False: [], True: []}
         for facts in tuned.facts.inputs:
             if facts.point in cells:
-                rows[facts.test].append(_row(op, facts, cells[facts.point], chooser.settings, features))
+                rows[facts.test].append(_row(op, facts, cells[facts.point], answers, features))
         intervals = [(c.interval[0], c.seconds, c.interval[1]) for of in cells.values() for c in of.values() if c.times]
         out.append(
-            Table(op, tuple(chooser.settings), tuple(features), tuple(rows[False]), tuple(rows[True]),
-                  tolerance_of(intervals))
-        )  # fmt: skip
+            Table(op, tuple(answers), tuple(features), tuple(rows[False]), tuple(rows[True]), tolerance_of(intervals))
+        )
     return out
+
+
+def _plans(
+    chooser: ProgramChooser, cells: Mapping[Point, Mapping[Settings, Cell]], program: Path
+) -> tuple[Settings, ...]:
+    """All that was measured, the program's own setting first."""
+    plain = load(program)
+    own = tuple((name, plain.decision(name)) for name in chooser.names)
+    return tuple(sorted({s for of in cells.values() for s in of}, key=lambda s: (s != own, repr(s))))
 
 
 def _row(
@@ -163,9 +173,9 @@ def _row(
     times: dict[int, float] = {}
     for number, settings in enumerate(answers):
         cell = cells.get(settings)
-        if cell is None:
+        if cell is None and op != PROGRAM:
             times[number] = math.inf  # its constraint failed there
-        elif cell.times and not cell.failure:
+        elif cell is not None and cell.times and not cell.failure:
             times[number] = cell.seconds
     return Row(facts.point.text, tuple(known.get(n, math.nan) for n in names), times, facts)
 
@@ -310,6 +320,7 @@ def main() -> None:
     add("--train", default="", help="list in place of train.txt")
     add("--test", default="", help="list in place of test.txt")
     add("--check-at", default="", help="input at which results are compared with the reference")
+    add("--warm", action="store_true", help="do not flush the L2 cache before each launch")
     add("--cell", type=float, default=0.1, help="seconds for one answer at one input, at most")
     add("--seeds", type=int, default=SEEDS)
     add("--seed", type=int, default=0)
@@ -344,7 +355,7 @@ def _write(sample: Sample, args: argparse.Namespace, took: Mapping[str, float]) 
         "sample": sample.name, "machine": tuned.runs[-1].machine.key, "version": tuned.runs[-1].version,
         "revision": tuned.runs[-1].revision, "gpu": tuned.facts.gpu, "seconds": dict(took), "sites": [], "times": {},
     }  # fmt: skip
-    for one in tables(tuned):
+    for one in tables(tuned, sample.program):
         own = tuned.choosers[one.op].method
         methods = args.methods.split(",") if args.methods else [own, *(m for m in LEARNED if m != own)]
         methods = [m for m in methods if m in LEARNED]

@@ -29,7 +29,7 @@ def emit(plan: Plan) -> dict[str, str]:
     """File name -> text of everything except the runtime headers. Raises DagcError for what cannot be emitted yet."""
     functions = Functions(plan.graph, plan.target, plan.open, plan.computed)  # kernel functions and their names
     layout = Layout(plan.graph, plan.open, plan.computed)  # C++ names of all data
-    steps = Steps(layout, functions)  # the steps of each op
+    steps = Steps(layout, functions, plan.chooser)  # the steps of each op
     program = program_view(layout, steps, plan.chooser)
     folded = plan.period[0] if plan.period is not None else None
     iteration = iteration_view(plan.graph, plan.traversal, steps, plan.capture, folded)

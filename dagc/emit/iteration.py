@@ -13,7 +13,7 @@ from dagc.emit.render import cxx_string, cxx_value
 from dagc.emit.rolling import Block, Rolled, rolled
 from dagc.emit.table import Begin, End, plain, with_capture_regions
 from dagc.ir.enums import CodeLang, Place, Role
-from dagc.ir.plan import named_features
+from dagc.ir.plan import Chooser, Features, named_features, needed_features
 from dagc.ir.program import (
     Action,
     CodeText,
@@ -134,8 +134,10 @@ def _count(elements: str) -> str:
 class Steps:
     """Builds the steps of each op of a graph."""
 
-    def __init__(self, layout: Layout, functions: Functions) -> None:
+    def __init__(self, layout: Layout, functions: Functions, chooser: Chooser | None = None) -> None:
+        """`chooser`: chooses when the program runs, maybe while its first ops run already."""
         self.layout, self.functions = layout, functions
+        self._waits = chooser is not None and chooser.mode is Features.ASYNC and bool(functions.features)
         self.graph = layout.graph
         self._tags = self._number_messages()
 
@@ -162,9 +164,15 @@ class Steps:
                 return ()
             case _:
                 raise DagcError(f"op `{op.name}`: {op.action.value} does not match its origin")
-        before = tuple(self._stage(s, False, stream) for s in dict.fromkeys(op.copy_in))
+        before: tuple[Step, ...] = tuple(self._stage(s, False, stream) for s in dict.fromkeys(op.copy_in))
+        if isinstance(op.op, KernelOp) and self._waits and self._is_chosen(op.op):
+            before = (*before, Call("p.settle", ""))
         after = tuple(self._stage(s, True, stream) for s in dict.fromkeys(op.copy_out))
         return (*before, work, *after)
+
+    def _is_chosen(self, op: KernelOp) -> bool:
+        """Whether what the op does depends on features."""
+        return self.layout.opened.has(op) or bool(needed_features(self.layout.program, op))
 
     # ---- work -----------------------------------------------------------------------------
 

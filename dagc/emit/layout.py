@@ -35,8 +35,9 @@ from dagc.ir.sym import Apply, Const, Fn, Sym, Var, difference, free, show, subs
 _MEMBERS = (
     *"comm rank ranks stream event store hardware load grow read check reset verify Program".split(),
     *"connect graph group_comm folder scalar make compare peers peer start choose feature features".split(),
-    *"sites chosen_sites warn settle".split(),
+    *"sites chosen_sites warn settle started at_once".split(),
     *"prepare prepared prepare_seconds preparations make_scratch compute_features check_features".split(),
+    *"beside needs members worth make_graphs compute_late_features".split(),
     *keyword.kwlist,
 )
 # Names of the language, and of members of dagc::Hardware.

@@ -170,7 +170,7 @@ def emit_library(plan: Plan, name: str, enqueued: Traversal | str) -> dict[str, 
     """
     functions = Functions(plan.graph, plan.target, plan.open, plan.computed)
     layout = Layout(plan.graph, plan.open, plan.computed)
-    steps = Steps(layout, functions)
+    steps = Steps(layout, functions, plan.chooser)
     program = program_view(layout, steps, plan.chooser)
     folded = plan.period[0] if plan.period is not None else None
     iteration = iteration_view(plan.graph, plan.traversal, steps, plan.capture, folded)

@@ -160,13 +160,25 @@ def _outcome(answer: Mapping[str, Any]) -> Outcome:
 
 
 class Programs:
-    """Checks and times whole compiled programs. A candidate is a setting of the decisions of the program."""
+    """Checks and times whole compiled programs. A candidate is a setting of the decisions of the program.
+
+    Of a program that ends by a condition (`until`) the value is the time of the whole repetition from the start; not to
+    reach the end is a failure.
+    """
 
     def __init__(
-        self, service: Service, programs: Mapping[Settings, tuple[Library, Sequence[Row]]], timing: Timing
+        self,
+        service: Service,
+        programs: Mapping[Settings, tuple[Library, Sequence[Row]]],
+        timing: Timing,
+        *,
+        until: bool = False,
+        checked: bool = True,
     ) -> None:
-        """`programs`: runner library and traversal of each candidate."""
+        """`programs`: runner library and traversal of each candidate; `checked`: their arrays have references."""
         self._service, self._programs, self._timing = service, programs, timing
+        self._until, self._checked = until, checked
+        self._best = math.inf  # seconds of the fastest so far
 
     def measure(self, candidate: Settings) -> Outcome:
         """Compare with the references, then time until the interval of the median is narrow enough."""
@@ -178,18 +190,38 @@ class Programs:
             return Outcome(failure=one_line(str(death)))
         return outcome
 
+    def verify(self, candidate: Settings) -> str:
+        """One run, compared with the reference: "" or what is wrong."""
+        library, rows = self._programs[candidate]
+        try:
+            answer = self._service.ask(library, do="audit", tables=[rows], limit=LIMIT)
+            self._service.close(library)
+        except RanksDied as death:
+            return one_line(str(death))
+        return _outcome(answer).failure
+
     def _timed(self, library: Library, rows: Sequence[Row]) -> Outcome:
-        answer = self._service.ask(library, do="audit", tables=[rows], limit=LIMIT)
+        answer = self._service.ask(library, do="audit", tables=[rows], limit=LIMIT) if self._checked else {}
         times: list[float] = []
         end = time.monotonic() + self._timing.seconds
         while not ("error" in answer or "wrong" in answer) and not (times and self._enough(times, end)):
-            answer = self._service.ask(
-                library, do="measure", rows=rows, check=not times, recheck=not times, seconds=BATCH,
-                guess=times[-1] if times else 0.0, limit=LIMIT,
-            )  # fmt: skip
+            if self._until and times and times[0] > self._timing.clear * self._best:
+                break  # a solve may take long
+            answer = self._once(library, rows, times)
             if "seconds" in answer:
                 times.append(answer["seconds"])
+        if "seconds" in answer:
+            self._best = min(self._best, median(times))
         return _outcome(answer if "seconds" not in answer else {"times": times})
+
+    def _once(self, library: Library, rows: Sequence[Row], times: Sequence[float]) -> dict[str, Any]:
+        if self._until:
+            return self._service.ask(library, do="solve", rows=rows, limit=LIMIT)
+        check = self._checked and not times
+        return self._service.ask(
+            library, do="measure", rows=rows, check=check, recheck=check, seconds=BATCH,
+            guess=times[-1] if times else 0.0, limit=LIMIT,
+        )  # fmt: skip
 
     def _enough(self, times: Sequence[float], end: float) -> bool:
         timing = self._timing

@@ -15,6 +15,7 @@ from dagc.base.errors import UsageError
 from dagc.base.resources import names_in
 from dagc.choice.extent import Extent
 from dagc.choice.feature import Feature, asked_features
+from dagc.choice.inputs import is_input
 from dagc.choice.types import PROGRAM, Cell, Point, Settings
 from dagc.ir.enums import ElementType
 from dagc.ir.program import Program
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
     from dagc.store.tuned import Tuned
 
 METHODS = (*names_in("choice/learners"), "exhaustive")
-_WHOLE = {t for t in ElementType if t.value[0] in "iu"}
+_NUMBERS = {t for t in ElementType if t is not ElementType.BOOL}
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramSelect:
-    """`select NAMES with METHOD(FEATURES)` of a program; the features are expressions over whole scalars."""
+    """`select NAMES with METHOD(FEATURES)` of a program; the features are expressions over scalars."""
 
     names: tuple[str, ...]
     method: str
@@ -49,13 +50,13 @@ def program_select(program: Program) -> ProgramSelect | None:
     if len(selects) > 1:
         raise UsageError("the program has more than one `select` at its top", "name all decisions in one")
     (item,) = selects
-    whole = {s.name for s in program.scalars if s.type in _WHOLE}
+    known = numbers(program)
     features = asked_features(program, None, item.args)
     for name in sorted(set().union(*(free(f.expression) for f in features))):
-        if name not in whole:
-            names = ", ".join(sorted(whole)) or "the program has none: declare `scalar n : i64`"
+        if name not in known:
+            names = ", ".join(sorted(known)) or "the program has none: declare `scalar n : i64`"
             raise UsageError(
-                f"`select ... with {item.method}(...)` uses `{name}`, which is not an integer scalar",
+                f"`select ... with {item.method}(...)` uses `{name}`, which is not a numeric scalar",
                 f"name scalars of the program ({names})",
             )
     if not features:
@@ -63,9 +64,9 @@ def program_select(program: Program) -> ProgramSelect | None:
     return ProgramSelect(item.names, item.method, features)
 
 
-def whole_scalars(program: Program) -> frozenset[str]:
-    """Names of the integer per-rank scalars."""
-    return frozenset(s.name for s in program.scalars if s.type in _WHOLE)
+def numbers(program: Program) -> frozenset[str]:
+    """Names of the per-rank scalars that are numbers."""
+    return frozenset(s.name for s in program.scalars if s.type in _NUMBERS)
 
 
 def plan_label(settings: Settings) -> str:
@@ -90,8 +91,9 @@ class Measured:
 
 
 def measured(cells: Iterable[Cell], legal: Sequence[Settings], data: Mapping[Point, tuple[float, ...]]) -> Measured:
-    """Skips sizes at which not every legal setting was tried, or all failed. A setting that failed at any other size is
-    excluded, so that it is never chosen. `data`: the features of the selector, by point."""
+    """Skips points at which not every legal setting was tried, or all failed. A setting that failed at any other size
+    is excluded, so that it is never chosen; one that failed at an input has no time there. `data`: the features of the
+    selector, by point."""
     at: dict[Point, dict[Settings, Cell]] = {}
     for cell in cells:
         at.setdefault(cell.point, {})[cell.settings] = cell
@@ -106,13 +108,15 @@ def measured(cells: Iterable[Cell], legal: Sequence[Settings], data: Mapping[Poi
         else:
             complete[point] = at[point]
     every = dict.fromkeys((*legal, *(s for here in complete.values() for s in here)))
-    failed = {s for here in complete.values() for s, c in here.items() if c.failure}
+    failed = {s for p, here in complete.items() for s, c in here.items() if c.failure and not is_input(p)}
     settings = tuple(s for s in every if s not in failed)
     number = {s: i for i, s in enumerate(settings)}
     if complete and not all(any(s in number for s in here) for here in complete.values()):
         notes.append("no setting has correct results at every size: nothing is learned")
         complete = {}
-    by_setting = [{number[s]: c for s, c in here.items() if s in number} for here in complete.values()]
+    by_setting = [
+        {number[s]: c for s, c in here.items() if s in number and not c.failure} for here in complete.values()
+    ]
     return Measured(
         settings, tuple(complete), tuple(data[p] for p in complete),
         tuple({i: c.seconds for i, c in here.items()} for here in by_setting),
@@ -126,7 +130,7 @@ def measured_data(tuned: Tuned, names: Sequence[str]) -> Extent:
 
     Raises ValueError if the file has other features for them.
     """
-    timed = {cell.point for cell in tuned.cells if cell.op == PROGRAM and cell.times}
+    timed = {cell.point for cell in tuned.cells if cell.op == PROGRAM and cell.times} - tuned.facts.tests
     kept = [(Point.of(dict(params)), values) for params, values in tuned.facts.program_data]
     return Extent.of(dict(zip(names, values, strict=True)) for point, values in kept if point in timed)
 

@@ -42,6 +42,14 @@ class BenchResult:
     record: dict[str, Any]
     warnings: tuple[str, ...] = ()  # printed by the program
 
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """What the program chose, and how many ranks had which reason: `y: ell (chosen 2)`."""
+        return tuple(
+            f"{c['op']}: {c['answer']} ({', '.join(f'{reason} {n}' for reason, n in c['counts'].items() if n)})"
+            for c in self.record.get("choices", ())
+        )
+
     def table(self) -> list[str]:
         """Two lines: names and values, in microseconds."""
         names = ("ranks", "median us", "95% interval", "min", "max", "variation", "measurements")

@@ -73,6 +73,7 @@ class Executor:
             "close": self._close_library,
             "audit": self._audit,
             "measure": self._measure,
+            "solve": self._solve,
             "trace": self._trace,
             "features": self._features,
             "preparations": self._preparations,
@@ -198,6 +199,15 @@ class Executor:
                 parts |= {what: max(amount, parts.get(what, 0.0)) for what, amount in of_rank.items()}
             out[name] = metric(name).combine(parts.values()) / iterations
         return out
+
+    def _solve(self, command: Command) -> Answer:
+        opened, rows = self._opened(command), command["rows"]
+        opened.placed = None
+        with self._watchdog.watch(command["limit"], partial(self._where, opened, rows)):
+            seconds, runs, ended = opened.runner.solve(self._table(opened, rows))
+        if not ended:
+            return {"wrong": f"the end of the repetition was not reached in {counted(runs, 'run')}"}
+        return {"seconds": seconds, "iterations": runs}
 
     def _trace(self, command: Command) -> Answer:
         opened = self._opened(command)

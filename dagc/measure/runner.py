@@ -130,6 +130,17 @@ class Runner:
         )
         return float(taken), iterations.value
 
+    def solve(self, table: Table) -> tuple[float, int, bool]:
+        """(seconds, runs, whether the end was reached) of one repetition from the data as they were loaded until its
+        end; the maximum over the ranks. Raises RunFailed where the program has no `until`."""
+        function = getattr(self._library, "dagc_runner_solve", None)
+        if function is None:
+            raise RunFailed("the program has no `until`")
+        function.restype = ctypes.c_double
+        runs = ctypes.c_int64(0)
+        taken = function(ctypes.c_int64(table.handle), ctypes.byref(runs))
+        return float(taken), abs(runs.value), runs.value > 0
+
     def trace(self, table: Table) -> np.ndarray[Any, np.dtype[np.float64]]:
         """One run, op by op, without capture. Shape (rows, 4): when the CPU began and ended a row, when the GPU began
         and ended its op, in seconds from the start of the run; NaN if the GPU does nothing."""

@@ -11,7 +11,7 @@ from dagc.base.errors import LOOK, RunFailed, UsageError, WrongResult
 from dagc.build.mpi import rank_among, ranks_or_default
 from dagc.build.target import choose_target
 from dagc.emit.layout import promises
-from dagc.ir.plan import plan_from_json, plan_inputs
+from dagc.ir.plan import Features, plan_from_json, plan_inputs
 from dagc.ir.traversal import parse_traversal
 from dagc.measure.watchdog import LIMIT
 from dagc.recipes.artifacts import build_artifact, compile_traversal, library_of
@@ -53,6 +53,8 @@ def compile(
     watchdog: float = LIMIT,
     force: bool = False,
     launch: str = "fixed",
+    features: str = "now",
+    constraints: bool = True,
     unroll: bool = False,
     form: str = "program",
     name: str | None = None,
@@ -64,10 +66,13 @@ def compile(
     `traversal` is "first", an ID, or a file (a traversal's text, or a `plan.json`); `prune_syncs` removes those of its
     sync ops that prove nothing. `seconds` is the length of one measurement, `repeats` their number; an iteration that
     takes longer than `watchdog` seconds hangs. `launch` is "fixed" (the values of the program) or a tuned file: its
-    choosers are compiled in, or choose among plans (docs/how-to/plans.md). `unroll`: IDs are those of traversals with
-    an order for every round of a loop. `form` is "program", "library" (for applications; its name is `name`, by default
-    the program's) or "wheel" (a Python package with the library). The set-up runs the user's Python code; nothing else
-    here does, and it runs before the compiler. `ranks`: by default 4, under mpiexec or srun their number.
+    choosers are compiled in, or choose among plans (docs/how-to/plans.md). The program then computes its `features`
+    "now" (before all else), "parallel" (each on a thread), "async" (beside its first ops), or "beside" (its first runs,
+    which have the defaults), and without `constraints` tests no `require` of a variant but those on the memory.
+    `unroll`: IDs are those of traversals with an order for every round of a loop. `form` is "program", "library" (for
+    applications; its name is `name`, by default the program's) or "wheel" (a Python package with the library). The
+    set-up runs the user's Python code; nothing else here does, and it runs before the compiler. `ranks`: by default 4,
+    under mpiexec or srun their number.
     """
     how = Running(ranks_or_default(ranks), seed, seconds, repeats, mpi_takes_device_pointers, watchdog, display)
     if run and form != "program":
@@ -75,12 +80,14 @@ def compile(
     rank = rank_among(how.ranks) if run else None
     chosen = choose_target(target, arch)
     tuned = _tuned(launch)
+    mode = _mode(features, constraints, tuned, form)
     if tuned is not None and _chooses_plans(tuned, form):
         from dagc.recipes.plans import compile_plans  # only with --launch
 
         plans = compile_plans(
             path, out, tuned, chosen, defines=defines or {}, traversal=traversal, prune_syncs=prune_syncs,
-            build=build or run, force=force, arrays=how.arrays if run else None, display=display,
+            build=build or run, force=force, arrays=how.arrays if run else None, mode=mode, constraints=constraints,
+            display=display,
         )  # fmt: skip
         return plans.run(how) if run else plans.compiled
 
@@ -90,7 +97,9 @@ def compile(
         with display.phase("finding the traversal"):
             graph, picked, number = wanted_traversal(folded, traversal)  # Graph -> Traversal
         directory = Path(out) if out is not None else Path("dagc-out") / graph.program.name
-        launched = _launched(graph.unrolled, tuned, chosen)
+        if mode is Features.BESIDE and form == "program" and graph.program.repeat is None:
+            raise UsageError("--features beside: the dag runs once, so nothing pays", "write `dag repeat N {...}`")
+        launched = _launched(graph.unrolled, tuned, chosen, mode, constraints)
         compiled = compile_traversal(
             graph, picked, chosen, directory, library=library_of(form, graph.program.name, name),
             prune_syncs=prune_syncs, build=build or run, force=force,
@@ -143,11 +152,27 @@ def _chooses_plans(tuned: Tuned, form: str) -> bool:
     return True
 
 
-def _launched(graph: Graph, tuned: Tuned | None, chosen: TargetChoice) -> Launched:
+def _mode(features: str, constraints: bool, tuned: Tuned | None, form: str) -> Features:
+    """What `--features` names. Raises UsageError where it, or `--no-constraints`, has nothing to act on."""
+    if features not in (names := [mode.value for mode in Features]):
+        raise UsageError(f"--features {features}: not one of the choices", f"choose from {', '.join(names)}")
+    mode = Features(features)
+    if tuned is None and (mode is not Features.NOW or not constraints):
+        option = f"--features {features}" if constraints else "--no-constraints"
+        raise UsageError(f"{option} is for a program that chooses when it runs", "add --launch TUNED")
+    if mode is Features.ASYNC and form != "program":
+        raise UsageError(
+            f"--features async: a {form} chooses when it gets the arrays, which are the application's afterwards",
+            "use --features now or parallel",
+        )
+    return mode
+
+
+def _launched(graph: Graph, tuned: Tuned | None, chosen: TargetChoice, mode: Features, constraints: bool) -> Launched:
     """The launch parameters that stay open until the program runs, and what chooses them."""
     from dagc.recipes import tuned as use  # only with --launch
 
-    return use.Launched() if tuned is None else use.launch_of(graph, tuned, chosen.gpu_arch)
+    return use.Launched() if tuned is None else use.launch_of(graph, tuned, chosen.gpu_arch, mode, constraints)
 
 
 def _audit(done: Compiled, how: Running) -> None:

@@ -70,6 +70,7 @@ class Compiled:
                 f"use        {self.library}.h, {self.library}.hpp, fortran/, python/, CMakeLists.txt, {self.library}.pc"
             )
         if self.result is not None:
+            out += [f"chosen     {line}" for line in self.result.chosen]
             out += ["", *self.result.table()]
         return "\n".join(out) + "\n"
 

@@ -17,8 +17,9 @@ from dagc.choice.extent import far_parameters
 from dagc.choice.feature import offered
 from dagc.choice.site import Site, SiteKind
 from dagc.choice.types import PROGRAM
+from dagc.ir.plan import Features
 from dagc.ir.sym import free
-from dagc.lab.plans import measured_data, plan_label, whole_scalars
+from dagc.lab.plans import measured_data, numbers, plan_label
 from dagc.recipes.artifacts import build_artifact, left_out, proved_plan
 from dagc.recipes.compiled import Compiled, Launcher, Running
 from dagc.recipes.program import read
@@ -72,11 +73,14 @@ def compile_plans(
     build: bool = True,
     force: bool = False,
     arrays: Callable[[Program, Path], None] | None = None,
+    mode: Features = Features.NOW,
+    constraints: bool = True,
     display: Display = SILENT,
 ) -> Chosen:
     """Write (and build) a plan for each answer of the selector of `tuned`, and the program that chooses.
 
-    `arrays` writes the data of the first plan's program into the directory, before the compiler runs.
+    `arrays` writes the data of the first plan's program into the directory, before the compiler runs. `mode`,
+    `constraints`: of the choosers of kernels that were tuned into the same file.
     Raises UsageError where the file was tuned for another text, GPU, or other parameters, where a decision that is
     selected is fixed, and under mpiexec.
     """
@@ -90,12 +94,12 @@ def compile_plans(
     program = text.program()
     check_tuned(tuned, program, chosen.gpu_arch)
     stored = _program_chooser(tuned, program)
-    chooser = _chooser(program, tuned, stored)
+    chooser = plan_chooser(program, tuned)
     _check_request(tuned, stored.names, defines, traversal)
     _check_fixed(tuned, program, stored)
     labels = tuple(plan_label(s) for s in stored.settings)
     plans = {
-        label: _plan(text.graph(dict(s)), tuned, chosen, prune_syncs)
+        label: _plan(text.graph(dict(s)), tuned, chosen, prune_syncs, mode, constraints)
         for label, s in zip(labels, stored.settings, strict=True)
     }
     first = plans[labels[0]]
@@ -122,7 +126,7 @@ def compile_plans(
 
 
 def _program_chooser(tuned: Tuned, program: Program) -> ProgramChooser:
-    """Raises UsageError where the file has none, or it asks for what is no whole number of the program."""
+    """Raises UsageError where the file has none, or two of its settings are the same."""
     stored = tuned.program_chooser
     if stored is None:
         raise UsageError(f"{tuned.path}: no chooser in it: tuning did not end", "tune again with --resume")
@@ -131,12 +135,14 @@ def _program_chooser(tuned: Tuned, program: Program) -> ProgramChooser:
     return stored
 
 
-def _chooser(program: Program, tuned: Tuned, stored: ProgramChooser) -> Chooser:
-    """What chooses among the plans. Raises UsageError where it asks for what the launcher cannot read."""
+def plan_chooser(program: Program, tuned: Tuned) -> Chooser:
+    """What chooses among the plans of a tuned file. Raises UsageError where it has none, or asks for what the launcher
+    cannot read."""
     from dagc.choice.choose import Chooser  # loads numpy, sympy
 
+    stored = _program_chooser(tuned, program)
     features = offered(program)
-    known = whole_scalars(program)
+    known = numbers(program)
     for name in stored.data:
         if name not in features or not free(features[name].expression) <= known:
             raise UsageError(
@@ -167,12 +173,14 @@ def _check_fixed(tuned: Tuned, program: Any, stored: ProgramChooser) -> None:
     check_fixed(tuned.path, tuned.facts.program, fixed_choices(program, stored.names, sizes))
 
 
-def _plan(graph: Graph, tuned: Tuned, chosen: TargetChoice, prune_syncs: bool) -> Plan:
+def _plan(
+    graph: Graph, tuned: Tuned, chosen: TargetChoice, prune_syncs: bool, mode: Features, constraints: bool
+) -> Plan:
     """One setting's plan, proved; with the choosers of kernels that were tuned into the same file."""
     plan = proved_plan(graph, Space(graph).first(), chosen, prune_syncs)
     if set(tuned.choosers) == {PROGRAM}:
         return plan
-    launched = launch_of(graph, tuned, chosen.gpu_arch)
+    launched = launch_of(graph, tuned, chosen.gpu_arch, mode, constraints)
     return replace(plan, open=launched.open, chooser=launched.chooser, features=launched.features)
 
 

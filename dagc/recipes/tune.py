@@ -48,7 +48,7 @@ from dagc.recipes.tune_prepare import (
     tuning_task,
     unbuilt,
 )
-from dagc.recipes.tune_programs import tune_program, wants_programs
+from dagc.recipes.tune_programs import evaluate_program, tune_program, wants_programs
 from dagc.recipes.tune_records import keep, open_records, resumed
 from dagc.recipes.tune_results import Measurements, Tuning, choosable, doubtful, unchecked
 from dagc.recipes.tune_variants import Evaluation, evaluate_inputs, tune_inputs, wants_inputs, with_variants
@@ -103,7 +103,11 @@ def evaluate(path: str | Path, tuned: str | Path, options: TuneOptions, progress
 
     Raises UsageError where the file has no chooser of this program.
     """
-    return evaluate_inputs(read(path, options.defines), tuned, options, progress)
+    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
+
+    text, found = read(path, options.defines), load_tuned(tuned)
+    judged = evaluate_program if found.program_chooser is not None else evaluate_inputs
+    return judged(text, found, options, progress)
 
 
 def _sizes_in(path: str | Path) -> list[Point]:

@@ -308,7 +308,7 @@ def tuning_task(
     graph = text.graph()
     tuned_units = units(graph, kernels, variants=True)
     points = points_of(graph.program, sizes, inputs)
-    check = _check_point(graph.program, points, check_at)
+    check = check_point(graph.program, points, check_at)
     graphs = _graphs(text, graph, tuple(dict.fromkeys((check, *points))))
     before = tuple(p for p in dict.fromkeys(earlier) if p not in points and _same_at(text, graph, p))
     settings: dict[str, tuple[Settings, ...]] = {}
@@ -426,7 +426,7 @@ def _sizes_over(program: Program) -> tuple[Point, ...]:
     return tuple(dict.fromkeys(Point.of({n: v for n, v in at.items() if isinstance(v, int | str)}) for at in values))
 
 
-def _check_point(program: Program, points: Sequence[Point], text: str) -> Point:
+def check_point(program: Program, points: Sequence[Point], text: str) -> Point:
     """Where results are compared with the reference: the named point, else the smallest size, or the smallest file
     among the inputs (the first of them where all are calls)."""
     if text and any(map(is_input, points)):

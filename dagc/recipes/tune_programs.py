@@ -3,72 +3,46 @@
 from __future__ import annotations
 
 import math
-import random
-import shutil
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.errors import DagcError, ProgramError, Severity, UsageError, counted
+from dagc.base.errors import ProgramError, Severity, UsageError, counted
 from dagc.base.files import scratch_directory
-from dagc.build.mpi import cores
 from dagc.build.target import choose_target
 from dagc.choice.labels import corrected_labels, observed_labels
 from dagc.choice.selector import FEWEST
-from dagc.choice.selector import number as as_json
-from dagc.choice.types import PROGRAM, Cell, Point, settings_text
+from dagc.choice.types import PROGRAM, Cell, Point
 from dagc.ir.plan import Target
 from dagc.lab.configurations import open_decisions
-from dagc.lab.engine import Options, explore
-from dagc.lab.launches import Programs, Row, Timing
-from dagc.lab.plans import METHODS, measured, plan_label, program_select
-from dagc.lab.settings import LaunchSettings
-from dagc.lab.strategy import find
+from dagc.lab.plans import METHODS, measured, program_select
 from dagc.measure.link import WorkerLink
-from dagc.measure.service import Library, Service
+from dagc.measure.service import Service
 from dagc.passes import build_graph
-from dagc.recipes.artifacts import build_artifact, compile_traversal
+from dagc.recipes.plans import plan_chooser
 from dagc.recipes.program import ProgramText
 from dagc.recipes.tune_gpu import can_run
-from dagc.recipes.tune_measure import CellStore
-from dagc.recipes.tune_prepare import TuningTask, points_of
+from dagc.recipes.tune_plans import PlanInputs, ProgramTask, order_of
+from dagc.recipes.tune_prepare import TuningTask, check_point, points_of
 from dagc.recipes.tune_records import open_records
 from dagc.recipes.tune_results import Line, Tuning
-from dagc.setup import read_scalars, run_setup
-from dagc.space import Space
+from dagc.recipes.tune_variants import ITERATIONS, Evaluated, Evaluation
 from dagc.store.fixed import check_fixed, fixed_choices
 
 if TYPE_CHECKING:
-    from dagc.build.target import TargetChoice
     from dagc.choice.selector import Selector
     from dagc.choice.types import Settings
     from dagc.ir.program import Program, Value
     from dagc.lab.plans import ProgramSelect
     from dagc.recipes.options import TuneOptions
+    from dagc.store.tuned import Tuned
 
 
 # ---- what is tuned ----
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramTask:
-    """What is to be tuned: `settings` are the legal ones, the program's own first. `defines` fix the rest."""
-
-    text: ProgramText
-    chosen: TargetChoice
-    program: Program
-    select: ProgramSelect
-    settings: tuple[Settings, ...]
-    points: tuple[Point, ...]
-    seed: int
-
-    @property
-    def default(self) -> Settings:
-        return self.settings[0]
 
 
 def wants_programs(text: ProgramText, options: TuneOptions) -> bool:
@@ -107,7 +81,8 @@ def program_task(text: ProgramText, options: TuneOptions) -> ProgramTask:
     for point in points:
         _same_at(program, plain_text.program(dict(point.params)), point)
     ordered = tuple(sorted(settings, key=lambda s: s != default))
-    return ProgramTask(text.with_defines(fixed), chosen, program, select, ordered, points, options.seed)
+    check = check_point(program, points, options.check_at)
+    return ProgramTask(text.with_defines(fixed), chosen, program, select, ordered, points, check, options.seed)
 
 
 def _values(program: Program, select: ProgramSelect, several: Mapping[str, str]) -> dict[str, tuple[Value, ...]]:
@@ -164,6 +139,7 @@ class LearnedPlans:
     why: str
     notes: tuple[str, ...]
     left_out: Mapping[Point, float] = field(default_factory=dict)
+    tolerance: float = 0.0
 
 
 def learn(task: ProgramTask, method: str, cells: Cells, data: Data) -> LearnedPlans:
@@ -197,7 +173,7 @@ def learn(task: ProgramTask, method: str, cells: Cells, data: Data) -> LearnedPl
     notes.append(f"{selector.text}, by {', '.join(names)}; {line}")
     regrets = dict(zip(out.sizes, out.regrets, strict=True)) if out is not None else {}
     left_out = {p: regrets.get(row, math.nan) for p, row in zip(complete.points, complete.data, strict=True)}
-    return LearnedPlans(method, selector, settings, selector.text, tuple(notes), left_out)
+    return LearnedPlans(method, selector, settings, selector.text, tuple(notes), left_out, training.tolerance)
 
 
 def chooser_record(task: ProgramTask, learned: LearnedPlans) -> dict[str, Any]:
@@ -218,19 +194,22 @@ def tuning(
     output: str | Path | None,
 ) -> Tuning:
     """The table: a line for each size of this run that has anything measured."""
-    host = task.chosen.target is Target.HOST
-    grade = "host target: programs run on the CPU, times say nothing about a GPU" if host else "with a GPU"
     lines = tuple(_line(task, learned, p, cells, data[p]) for p in task.points if p in data)
     out = Path(output) if output is not None else None
     return Tuning(
         lines,
-        f"{grade}; {len(task.settings)} programs",
+        f"{_grade(task)}; {len(task.settings)} programs",
         learned.method,
         len(cells),
         tuple(failures),
         (*learned.notes, *task.text.changed()),
         out,
     )
+
+
+def _grade(task: ProgramTask) -> str:
+    host = task.chosen.target is Target.HOST
+    return "host target: programs run on the CPU, times say nothing about a GPU" if host else "with a GPU"
 
 
 def _line(task: ProgramTask, learned: LearnedPlans, point: Point, cells: Cells, data: tuple[float, ...]) -> Line:
@@ -263,50 +242,88 @@ Progress = Callable[[int, int, str], None]
 def tune_program(
     text: ProgramText, output: str | Path | None, options: TuneOptions, progress: Progress | None = None
 ) -> Tuning:
-    """Tune a program with a `select` at its top. Runs its set-up and references, and each setting at each size.
+    """Tune a program with a `select` at its top. Runs its set-up and references, and each setting at each point.
 
     The method is that of the options, else the program's own. Raises UsageError, as `program_task`.
     """
-    from contextlib import nullcontext
-
     task = program_task(text, options)
     method = _method(task, options)
     options = replace(options, method=method)
-    like = _as_unit_plan(task)
-    if not can_run(like):
+    if not can_run(_as_unit_plan(task)):
         raise UsageError(
             f"whole programs are measured, and nothing can run here: {task.chosen.reason}",
             "use --target host, or run it on a machine with a GPU",
         )
     if not options.resume:
         _enough(method, task, {})  # before a file is begun
-    failures: list[str] = []
-    with (
-        scratch_directory("dagc-tune-") as folder,
-        open_records(like, output, options, 0) if output is not None else nullcontext() as records,
-        Service(WorkerLink(1)) as service,
-    ):
-        cells, data = _before(task, records, options)
-        _enough(method, task, data)
-
-        def keep(cell: Cell) -> None:
-            if records is not None:
-                records.add_cell(cell, 0)
-            cells[cell.point, cell.settings] = cell
-            if cell.failure:
-                failures.append(f"{_text(cell.settings)} at {cell.point.text or 'as given'}: {cell.failure}")
-
-        _measure(task, service, dict(cells), data, folder, options, records, progress, failures, keep)
-        learned = learn(task, method, cells, data)
-        if records is not None:
-            learned = replace(learned, notes=(*filter(None, [records.note]), *learned.notes))
+    with _opened(task, output, options, progress) as (plans, before):
+        _enough(method, task, plans.data)
+        plans.begin(order_of(task))
+        plans.check(before)
+        notes = _incremental(plans, method, options) if options.incremental else _all(plans)
+        learned = learn(plans.right, method, training_cells(plans), plans.data)
+        if plans.records is not None:
+            learned = replace(learned, notes=(*filter(None, [plans.records.note]), *notes, *learned.notes))
             if learned.selector is not None:
-                records.set_chooser(PROGRAM, chooser_record(task, learned))
-    return tuning(task, learned, cells, data, failures, output)
+                plans.records.set_chooser(PROGRAM, chooser_record(task, learned))
+    return tuning(task, learned, training_cells(plans), plans.data, plans.failures, output)
 
 
-def _text(settings: Settings) -> str:
-    return settings_text(settings)
+@contextmanager
+def _opened(
+    task: ProgramTask, output: str | Path | None, options: TuneOptions, progress: Progress | None
+) -> Iterator[tuple[PlanInputs, Mapping[tuple[str, Settings], str]]]:
+    """The points of a task, with what a resumed file has of them and what it has checked."""
+    with ExitStack() as stack:
+        folder = stack.enter_context(scratch_directory("dagc-tune-"))
+        records = None
+        if output is not None:
+            records = stack.enter_context(open_records(_as_unit_plan(task), output, options, 0))
+        service = stack.enter_context(Service(WorkerLink(1)))
+        cells, data = _before(task, records, options)
+        known = records.tuned() if records is not None and options.resume else None
+        facts = {one.point: one for one in known.facts.inputs} if known is not None else {}
+        plans = PlanInputs(task, service, folder, options, cells, data, facts, records, progress)
+        stack.enter_context(plans.beside)
+        yield plans, known.checks if known is not None else {}
+
+
+def training_cells(plans: PlanInputs) -> dict[tuple[Point, Settings], Cell]:
+    """All but those of test inputs and of settings whose results are wrong."""
+    tests = {point for point, facts in plans.facts.items() if facts.test}
+    return {k: c for k, c in plans.cells.items() if k[0] not in tests and k[1] not in plans.wrong}
+
+
+def _all(plans: PlanInputs) -> list[str]:
+    order = order_of(plans.task)
+    for number, point in enumerate(order):
+        if plans.over:
+            return [f"stopped by --time or --budget: {counted(len(order) - number, 'point')} left; use --resume"]
+        plans.visit(point)
+    return []
+
+
+def _incremental(plans: PlanInputs, method: str, options: TuneOptions) -> list[str]:
+    """Features of all inputs first; then measure one after the other, that which teaches most, until enough."""
+    from dagc.choice.active import next_input  # loads msgspec
+
+    points = [p for p in order_of(plans.task) if plans.visit(p, label=False)]
+    labelled = {p for p in points if plans.complete(p)}
+    most = options.iterations or (len(points) if options.accuracy is not None else ITERATIONS)
+    while len(labelled) < most and not plans.over:
+        table = {i: plans.times_at(p) for i, p in enumerate(points) if p in labelled}
+        vectors = [plans.data[p] for p in points]
+        chosen = next_input(plans.task.select.data, vectors, table, method, options.seed, options.next)
+        if chosen is None:
+            break
+        plans.visit(points[chosen])
+        labelled.add(points[chosen])
+        if options.accuracy is not None and len(labelled) > FEWEST:
+            learned = learn(plans.right, method, training_cells(plans), plans.data)
+            regrets = [r for r in learned.left_out.values() if not math.isnan(r)]
+            if regrets and sum(r <= learned.tolerance for r in regrets) >= options.accuracy * len(regrets):
+                break
+    return [f"incremental: {counted(len(labelled), 'input')} measured of {len(points)}, chosen by {options.next}"]
 
 
 def _method(task: ProgramTask, options: TuneOptions) -> str:
@@ -357,129 +374,37 @@ def _enough(method: str, task: ProgramTask, data: Mapping[Point, Any]) -> None:
         )
 
 
-# ---- measured -------------------------------------------------------------------------------
+# ---- evaluated ------------------------------------------------------------------------------
 
 
-def _measure(
-    task: ProgramTask,
-    service: Service,
-    known: Mapping[tuple[Point, Settings], Cell],
-    data: dict[Point, tuple[float, ...]],
-    folder: Path,
-    options: TuneOptions,
-    records: Any,
-    progress: Progress | None,
-    failures: list[str],
-    keep: Callable[[Cell], None],
-) -> None:
-    """Measure every cell that is not known yet; `keep` gets each as it comes. A size that the set-up does not take is
-    added to `failures`.
+def evaluate_program(
+    text: ProgramText, tuned: Tuned, options: TuneOptions, progress: Progress | None = None
+) -> Evaluation:
+    """Measure every plan at test inputs, and judge what the chooser of a tuned file answers there. The measurements are
+    kept in the file, and nothing is learned from them. Raises UsageError as `tune_program`."""
+    from dagc.choice.judge import judge  # only to evaluate
+    from dagc.choice.train import tolerance_of  # loads msgspec
 
-    The data of one size lie on disk at a time.
-    """
-    todo = _wanted(task, known, options.budget)
-    needed = [s for s in task.settings if any(s in wanted for _, wanted in todo)]
-    built, refused = build_programs(task, needed, folder, progress)
-    end = None if options.seconds is None else time.monotonic() + options.seconds
-    total, done = sum(len(wanted) for _, wanted in todo), 0
-
-    def kept(cell: Cell) -> None:
-        nonlocal done
-        keep(cell)
-        done += 1
-        if progress is not None:
-            progress(done, total, f"{cell.point.text} {_text(cell.settings)}")
-
-    for number, (point, wanted) in enumerate(todo):
-        place = folder / f"data-{number}"
-        try:
-            data[point] = _write_data(task, point, place)
-        except DagcError as error:
-            failures.append(f"{point.text or 'as given'}: skipped: {' '.join(str(error).split())}")
-            shutil.rmtree(place, ignore_errors=True)
-            continue
-        if records is not None:
-            records.set_fact("program data", [[list(p.params), [as_json(x) for x in v]] for p, v in data.items()])
-        for s in wanted:
-            if s in refused:
-                kept(Cell(PROGRAM, point, s, (), refused[s]))
-        here = {s: (Library(built[s].library, place), built[s].rows) for s in wanted if s in built}
-        machine = Programs(service, here, Timing(seconds=options.cell))
-        left = None if end is None else end - time.monotonic()
-        _search(machine, list(here), CellStore(PROGRAM, point, kept), left, task.seed + number)
-        if end is not None and time.monotonic() > end:
-            return
-        shutil.rmtree(place, ignore_errors=True)
-
-
-def _search(machine: Programs, settings: Sequence[Settings], store: CellStore, left: float | None, seed: int) -> None:
-    """Measure the settings in random order, for at most `left` seconds."""
-    domain = LaunchSettings(settings)
-    options = Options(time=left, confirm=0, seed=seed)
-    if explore(domain, find("exhaustive")(domain, seed), machine, store, options).interrupted:
-        raise KeyboardInterrupt
-
-
-def _wanted(task: ProgramTask, known: Collection[Any], budget: int | None) -> list[tuple[Point, list[Settings]]]:
-    """What is not known yet, at most `budget` cells: sizes in random order, settings in random order at each."""
-    order = random.Random(f"{task.seed} order")
-    points = list(task.points)
-    order.shuffle(points)
-    todo: list[tuple[Point, list[Settings]]] = []
-    left = budget if budget is not None else 10**9
-    for point in points:
-        wanted = [s for s in task.settings if (point, s) not in known]
-        order.shuffle(wanted)
-        if wanted[:left]:
-            todo.append((point, wanted[:left]))
-        left -= len(wanted[:left])
-    return todo
-
-
-def _write_data(task: ProgramTask, point: Point, place: Path) -> tuple[float, ...]:
-    """The arrays and references of one size, and the selector's data there. Raises DagcError where one of them is not
-    finite."""
-    program = task.text.program({**dict(point.params), **dict(task.default)})
-    run_setup(program, task.text.path.parent, 1, task.seed, place)
-    scalars = read_scalars(program, place)
-    found = {f.name: f.value(scalars) for f in task.select.features}
-    undefined = [name for name, value in found.items() if not math.isfinite(value)]
-    if undefined:
-        raise DagcError(f"`{undefined[0]}` is not a finite number there")
-    return tuple(found.values())
-
-
-@dataclass(frozen=True, slots=True)
-class BuiltProgram:
-    """A runner library, and the traversal that it is to run."""
-
-    library: Path
-    rows: tuple[Row, ...]
-
-
-def build_programs(
-    task: ProgramTask, settings: Sequence[Settings], folder: Path, progress: Progress | None = None
-) -> tuple[dict[Settings, BuiltProgram], dict[Settings, str]]:
-    """The runner library of each setting, compiled side by side; and in one line why some have none."""
-    from dagc.emit import rows  # loads jinja2
-
-    def make(setting: Settings) -> BuiltProgram:
-        graph = task.text.graph(dict(setting))
-        first = Space(graph).first()
-        directory = folder / plan_label(setting)
-        done = compile_traversal(graph, first, task.chosen, directory, build=False, force=True)
-        return BuiltProgram(build_artifact(directory, done.plan, "runner"), tuple(rows(first)))
-
-    built: dict[Settings, BuiltProgram] = {}
-    refused: dict[Settings, str] = {}
-    with ThreadPoolExecutor(max_workers=cores()) as pool:
-        made_of = {pool.submit(make, s): s for s in settings}
-        for job in as_completed(made_of):
-            setting = made_of[job]
-            try:
-                built[setting] = job.result()
-            except DagcError as error:
-                refused[setting] = f"not compiled: {error.message.splitlines()[0]}"
-            if progress is not None:
-                progress(len(built) + len(refused), len(settings), f"compiled {plan_label(setting)}")
-    return built, refused
+    task = program_task(text, options)
+    chooser = plan_chooser(task.program, tuned)
+    trained = {c.point for c in tuned.cells if c.op == PROGRAM and c.times} - tuned.facts.tests
+    points = tuple(p for p in task.points if p not in trained)
+    notes = [f"{p.text}: skipped: the file was trained on it" for p in task.points if p in trained]
+    if not points:
+        raise UsageError("every input was trained on, which evaluates nothing", "name others with --inputs")
+    task, began = replace(task, points=points), time.monotonic()
+    with _opened(task, tuned.path, replace(options, resume=True), progress) as (plans, _):
+        plans.begin(order_of(task))
+        done = sorted(p for p in order_of(task) if not plans.over and plans.visit(p, test=True))
+        times = [plans.times_at(p) for p in done]
+        chosen = [task.settings.index(chooser.settings[chooser.choose(plans.facts[p].values)]) for p in done]
+        cells = [c for c in plans.cells.values() if c.times]
+        judged = judge(
+            [p.text for p in done], times, chosen, 0,
+            tolerance_of((c.interval[0], c.seconds, c.interval[1]) for c in cells),
+            sizes=[plans.facts[p].elements for p in done],
+        )  # fmt: skip
+        return Evaluation(
+            (Evaluated(PROGRAM, judged, task.settings),), _grade(task), len(done), tuple(plans.failures),
+            (*notes, *task.text.changed()), time.monotonic() - began,
+        )  # fmt: skip

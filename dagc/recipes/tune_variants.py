@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from dagc.choice.types import Point, Settings, Unit
     from dagc.recipes.options import Progress, TuneOptions
     from dagc.recipes.program import ProgramText
+    from dagc.store.tuned import Tuned
 
 ITERATIONS = 25  # labelled inputs of incremental tuning: Nitro (Muralidharan et al. 2014, section III-B)
 
@@ -273,6 +274,8 @@ def costs(inputs: Inputs, task: TuningTask) -> list[str]:
     for unit in task.units:
         shares, calls = [], []
         converted: dict[str, list[tuple[float, float]]] = {}
+        kernel = next(k for k in task.program.kernels if k.name == unit.kernel)
+        prepared = {impl.name for impl in kernel.impls if impl.prepare is not None}
         for point in task.points:
             facts, times = inputs.known.inputs.get(point), times_at(inputs, unit.op, point)
             if facts is None or not math.isfinite(times.get(0, math.inf)):
@@ -282,6 +285,8 @@ def costs(inputs: Inputs, task: TuningTask) -> list[str]:
                 shares.append(own / times[0])
                 calls.append(_pays(own, times[0], min(times.values())))
             for variant, seconds in facts.conversions.get(unit.op, {}).items():
+                if variant not in prepared:
+                    continue  # only its scratch was allocated
                 fast = [t for i, t in times.items() if variant_of(task.settings[unit.op][i]) == variant]
                 pays = _pays(seconds, times[0], min(fast, default=math.inf))
                 converted.setdefault(variant, []).append((seconds, pays))
@@ -339,7 +344,7 @@ class Evaluation:
 
 
 def evaluate_inputs(
-    text: ProgramText, tuned_path: str | Path, options: TuneOptions, progress: Progress | None
+    text: ProgramText, tuned: Tuned, options: TuneOptions, progress: Progress | None = None
 ) -> Evaluation:
     """Measure every answer of a tuned file at test inputs, and judge what its choosers answer there.
 
@@ -347,11 +352,9 @@ def evaluate_inputs(
     reported and skipped. Raises UsageError where the file has no chooser of an op, or is of another program.
     """
     from dagc.recipes.tuned import choosers_of  # only to evaluate
-    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
 
-    tuned = load_tuned(tuned_path)
     if not tuned.kernel_choosers:
-        raise UsageError(f"{tuned_path}: no chooser of an op in it", "tune with --inputs first")
+        raise UsageError(f"{tuned.path}: no chooser in it", "tune with --inputs first")
     task = tuning_task(
         text, kernels=tuned.kernel_choosers, sizes=options.sizes, inputs=options.inputs, target=options.target,
         arch=options.arch or named_arch(options.gpu), seed=options.seed, ranks=options.ranks,
@@ -369,7 +372,7 @@ def evaluate_inputs(
         features={op: c.data for op, c in choosers.items()}, constraints=options.constraints,
     )  # fmt: skip
     began = time.monotonic()
-    with opened(task, tuned_path, replace(options, resume=True), order_of(task), progress, references=False) as inputs:
+    with opened(task, tuned.path, replace(options, resume=True), order_of(task), progress, references=False) as inputs:
         inputs.total = len(points) * sum(map(len, inputs.task.settings.values()))
         done = [p for p in order_of(inputs.task) if not inputs.over and inputs.visit(p, test=True)]
         ops = tuple(_evaluated(inputs, choosers[unit.op], unit, sorted(done)) for unit in inputs.task.units)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from matrices import parsed
@@ -58,6 +58,23 @@ def banded(
         "send_counts": np.array([index.size for index in sends.values()], np.int32),
         "recv_ranks": recv_ranks.astype(np.int32),
         "recv_counts": recv_counts[recv_ranks].astype(np.int32),
+    }
+
+
+def banded_by_rows(
+    rank: int, size: int, seed: int, rows: int, nnz_per_row: int, bandwidth: int
+) -> dict[str, int | NDArray[Any]]:
+    """As `banded`, with only those rows of A_r that have entries, and where they are."""
+    out = cast(dict[str, Any], banded(rank, size, seed, rows, nnz_per_row, bandwidth))
+    lengths = np.diff(out["row_ptr_r"])
+    rows_r = np.flatnonzero(lengths)
+    ends = np.cumsum(lengths[rows_r])
+    return out | {
+        "nnz_l": out["col_l"].size,
+        "nnz_r": out["col_r"].size,
+        "n_r": rows_r.size,
+        "rows_r": rows_r.astype(np.int32),
+        "row_ptr_r": np.concatenate([[0], ends]).astype(np.int32),
     }
 
 

@@ -302,3 +302,12 @@ def test_variants_with_constraints_and_conversions(tmp_path: Path, capsys: pytes
 def test_variants_alone(program: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="modes: no variant is open"):
         tune_recipe.tune(program, tmp_path / "t.db", TuneOptions(target="host", variants=True))
+
+
+def test_fewer_inputs_than_a_selector_needs(program: Path, tmp_path: Path) -> None:
+    """The measurements are kept; until there are more, the best of the nearest measured input is taken."""
+    inputs = ("made(mode = 0, n = 40)", "made(mode = 1, n = 50)")
+    done = tune_recipe.tune(program, tmp_path / "t.db", TuneOptions(target="host", cell=0.01, inputs=inputs))
+    assert any("2 different sizes measured in full, 3 are needed" in note for note in done.notes)
+    assert load_tuned(tmp_path / "t.db").kernel_choosers["fill"].selector is None
+    assert [dict(line.chosen)["mode"] for line in sorted(done.lines, key=lambda line: line.point)] == [0, 1]

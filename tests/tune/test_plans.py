@@ -390,7 +390,7 @@ def test_what_tuning_refuses(faulty: Path, tmp_path: Path, capsys: pytest.Captur
     faulty.write_text(text.replace("kernel fill", "let twice = 2 * N\nkernel fill"))
     assert "compiled differently, so that no plan serves all sizes" in refused("--sizes", "N=20,30,40")
     faulty.write_text(text.replace("knn(n)", "knn(n + rank)"))
-    assert "uses `rank`, which is not an integer scalar" in refused()
+    assert "uses `rank`, which is not a numeric scalar" in refused()
     faulty.write_text(text.replace("knn(n)", "oracle(n)"))
     assert "which the program's `select ... with oracle` asks for" in refused("--sizes", "N=20,30,40")
     faulty.write_text(text.replace("knn(n)", "knn()"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dagc import api
 from dagc.base.errors import UsageError
 from dagc.choice.legal import legal_settings, units
 from dagc.choice.types import Settings, settings_text
@@ -86,6 +88,14 @@ def test_a_variant_that_is_given_is_not_open(tmp_path: Path) -> None:
 def test_a_search_has_the_variant_as_a_choice_of_its_own(tmp_path: Path) -> None:
     (unit,) = units(read(write_sums(tmp_path)).graph())
     assert [t.name for t in unit.tunables] == ["block"]
+
+
+def test_the_count_has_every_variant_with_its_own_tunables(tmp_path: Path) -> None:
+    program = write_sums(tmp_path)
+    variants = ("row", "vector", "called")
+    each = [api.count(program, defines={"y.variant": variant}).whole for variant in variants]
+    assert each == [2, 4, 2]
+    assert api.count(program).whole == 8
 
 
 # ---- tuned, kept, compiled ----
@@ -176,7 +186,7 @@ def test_a_fixed_variant_cannot_be_chosen(tuned: Path, tmp_path: Path, capsys: p
 
 @dataclass(frozen=True)
 class Program:
-    """A compiled program whose chooser takes `called` at SPREAD 0 and 1000, and `vector lanes=4` at 200."""
+    """The compiled program."""
 
     bench: Path
     folder: Path
@@ -210,19 +220,24 @@ class Program:
 
 
 @pytest.fixture(scope="module")
-def program(tuned: Path, tmp_path_factory: pytest.TempPathFactory) -> Program:
-    folder = tmp_path_factory.mktemp("chosen")
-    chosen = folder / "t.db"
+def chosen(tuned: Path) -> Path:
+    """A tuned file that takes `called` at SPREAD 0 and 1000, and `vector lanes=4` at 200."""
+    chosen = tuned.parent / "chosen.db"
     chosen.write_bytes(tuned.read_bytes())
     anchors = [(3, 3.0, 3), (203, 6.125, 2), (1003, 18.625, 3)]
     change_chooser(
         chosen, "y", method="exhaustive", selector=None, data=["longest", "mean"],
         anchors=[{"data": [longest, mean], "chosen": answer} for longest, mean, answer in anchors],
     )  # fmt: skip
-    text, *options = launched(tuned)
-    options[1] = str(chosen)
-    assert main(["compile", text, *options, "-o", str(folder / "out")]) == 0
-    return Program(folder / "out/bench", folder, Path(text))
+    return chosen
+
+
+@pytest.fixture(scope="module", params=["now", "async"])
+def program(chosen: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Program:
+    folder = tmp_path_factory.mktemp("chosen")
+    options = ["--features", request.param, "-o", str(folder / "out")]
+    assert main(["compile", *launched(chosen), *options]) == 0
+    return Program(folder / "out/bench", folder, chosen.parent / "sums.dag")
 
 
 @pytest.mark.mpi
@@ -261,6 +276,58 @@ def test_a_constraint_that_fails_on_one_rank_fails_for_all(program: Program, tmp
 def test_the_program_says_what_it_chose(program: Program) -> None:
     done = launch([str(program.bench), "--data", str(program.data(2, 0)), "--check-only", "--verbose"], 2)
     assert done.stdout.splitlines()[0].startswith("y: called (chosen ")
+
+
+@pytest.mark.mpi
+def test_a_library_chooses_at_create_and_rebind(chosen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAGC_CXXFLAGS", "-O0 -Wall -Wextra -Werror")
+    options = ["--features", "parallel", "--as", "library", "-o", str(tmp_path / "sums")]
+    assert main(["compile", *launched(chosen), *options]) == 0
+    script = (
+        "import dagc, sys, numpy as np; from mpi4py import MPI; sys.path.insert(0, sys.argv[2]); import sums as setup\n"
+        "def given(spread):\n"
+        "    data = setup.init(0, 1, 0, 64, spread)\n"
+        "    return data | {'y': np.zeros(64, np.float32)}, setup.reference(data)['y']\n"
+        "values, wanted = given(0); library = dagc.load_library(sys.argv[1])\n"
+        "with library.Instance(MPI.COMM_WORLD, **values) as one:\n"
+        "    for spread in (0, 1000, 200):\n"
+        "        if spread: values, wanted = given(spread); one.rebind(**values)\n"
+        "        one.run(); print(one.choices, (values['y'] == wanted).all())\n"
+    )
+    done = launch([sys.executable, "-c", script, str(tmp_path / "sums"), str(chosen.parent)], 1)
+    assert done.stdout.splitlines() == [
+        "y: called (chosen 1) True", "y: row (chosen 1, constraint 1) True",
+        "y: vector lanes=4 (chosen 2, constraint 1) True",
+    ], done.stderr  # fmt: skip
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [(["--features", "parallel"], "add --launch TUNED"), (["--no-constraints"], "add --launch TUNED"),
+     (["--as", "library", "--features", "async", "--launch", "TUNED"], "use --features now or parallel")],
+)  # fmt: skip
+def test_options_without_anything_to_act_on(
+    chosen: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    given = [str(chosen) if option == "TUNED" else option for option in options]
+    text = str(chosen.parent / "sums.dag")
+    assert main(["compile", text, "--target", "host", "--no-build", "-o", str(tmp_path / "o"), *given]) == 2
+    assert message in capsys.readouterr().err
+
+
+# ---- a search ----
+
+
+@pytest.mark.mpi
+def test_a_search_takes_the_variant_from_the_file(
+    chosen: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By a feature that the compiled program computes; a variant whose `require` does not hold is not taken."""
+    for spread, taken in ((200, "y.variant=vector y.lanes=4"), (1000, "y.variant=row")):
+        options = ["-D", f"SPREAD={spread}", "--only", "orders", "--budget", "1", "--seconds", "1e-4", "-n", "1"]
+        assert main(["explore", *launched(chosen), *options, "-o", str(tmp_path / f"{spread}.db")]) == 0
+        assert f"{taken} (tuned file)" in capsys.readouterr().out
 
 
 # ---- emitted text ----

@@ -45,6 +45,16 @@ struct Row {
 };
 static_assert(sizeof(Row) == 12, "rows are given as plain int32 triples");
 
+namespace detail {
+// Ends the start of a program that computes its features beside its first ops: tables may be captured before these run.
+template <class Program>
+auto settle(Program& p, int) -> decltype(p.settle()) {
+  p.settle();
+}
+template <class Program>
+void settle(Program&, long) {}
+}  // namespace detail
+
 // One op of the program: its function, its name, and its name with its kernel's, for messages.
 template <class Program>
 struct TableOp {
@@ -81,6 +91,7 @@ class Runner {
     comm_ = comm;
     DAGC_MPI(MPI_Comm_rank(comm, &rank_));
     program_.load(data, comm, 0, 0);
+    detail::settle(program_, 0);
   }
 
   // Checks a table, creates the streams and events that it needs, and captures its regions. Null, with the reason in `wrong`,

@@ -1,0 +1,62 @@
+"""The text of a program that chooses the variant of a kernel, on both targets; nvcc takes it without a warning."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dagc.build.builder import build
+from dagc.build.toolchain import find_mpi, find_nvcc, require_mpi
+from dagc.choice.choose import emitted, unit_chooser
+from dagc.choice.legal import legal_settings, units
+from dagc.emit import emit
+from dagc.ir.plan import Features, Plan, Target
+from dagc.perf.hardware import load_hardware
+from dagc.space import Space
+from tests.conftest import Compare
+from tests.emit.build import graph_of, write
+from tests.tune.programs import SUMS
+
+GOLDEN = Path(__file__).parents[1] / "golden/emit"
+
+
+def sums(target: Target, mode: Features = Features.NOW) -> Plan:
+    """By the nearest of two measured inputs: `called` for rows of 3, four lanes for a row of 203."""
+    graph = graph_of(SUMS)
+    (unit,) = units(graph, variants=True)
+    settings = legal_settings(graph, unit, {"max_threads_per_block": 1024})
+    anchors = [({"longest": 3, "mean": 3.0}, settings[3]), ({"longest": 203, "mean": 6.125}, settings[2])]
+    chooser = unit_chooser(
+        graph, unit, settings, load_hardware("h200"), anchors=anchors, method="exhaustive", asked=("longest", "mean")
+    )
+    codes = tuple(code for feature in chooser.features for code in feature.code)
+    choices = replace(emitted([chooser]), mode=mode)
+    return Plan(graph, Space(graph).first(), target, open=unit.tunables, chooser=choices, features=codes)
+
+
+@pytest.mark.parametrize("target", list(Target), ids=lambda t: t.value)
+def test_the_text(target: Target, golden: Compare) -> None:
+    files = emit(sums(target))
+    for name in ("iteration.hpp", *(("program.hpp", "chooser.h") if target is Target.HOST else ("kernels.cu",))):
+        golden(GOLDEN / f"sums-{target.value}-variants" / f"{name}.golden", files[name])
+
+
+def test_features_beside_the_first_ops(golden: Compare) -> None:
+    files = emit(sums(Target.HOST, Features.ASYNC))
+    assert files["iteration.hpp"].index("p.settle();") < files["iteration.hpp"].index("p.y_variant == 0")
+    golden(GOLDEN / "sums-host-async" / "program.hpp.golden", files["program.hpp"])
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+@pytest.mark.skipif(find_nvcc() is None or find_mpi() is None, reason="needs nvcc and an MPI")
+@pytest.mark.parametrize("source", ["bench.cu", "runner.cu"])
+def test_nvcc_takes_it_without_a_warning(source: str, tmp_path: Path) -> None:
+    write(sums(Target.CUDA, Features.ASYNC), tmp_path)
+    shared = source == "runner.cu"
+    build(
+        [tmp_path / source], tmp_path / "out", target="cuda", arch="sm_90", mpi=require_mpi(), shared=shared,
+        flags=("-O0", "-Xptxas=-O0"),
+    )  # fmt: skip

@@ -1,0 +1,35 @@
+"""samples/spmv/distributed.dag: the orders are those of spmv.dag; its product is right with other variants."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dagc import api
+from dagc.build.toolchain import find_cxx, find_mpi
+
+SPMV = Path(__file__).parents[2] / "samples/spmv"
+LAYOUTS = {"yl.variant": "sell", "yr.variant": "thread_per_row"}
+
+
+def orders(name: str, streams: int) -> int:
+    return api.load_space(SPMV / name, {"transport": "mpi_host", "streams": str(streams)}).count()
+
+
+@pytest.mark.parametrize(("streams", "expected"), [(2, 2036), (3, 8507), (4, 10517)])
+def test_the_orders_are_those_of_the_paper(streams: int, expected: int) -> None:
+    assert orders("distributed.dag", streams) == orders("spmv.dag", streams) == expected
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.skipif(find_mpi() is None or find_cxx() is None, reason="needs an MPI and a C++ compiler")
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_the_product_over_ranks(tmp_path: Path, unoptimised: None, ranks: int) -> None:
+    """One rank has no remote columns: A_r is empty."""
+    done = api.compile(
+        SPMV / "distributed.dag", tmp_path, target="host", defines={"rows": "5001", **LAYOUTS},
+        run=True, ranks=ranks, seconds=1e-3, repeats=2,
+    )  # fmt: skip
+    assert done.result is not None

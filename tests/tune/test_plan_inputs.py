@@ -1,0 +1,85 @@
+"""Plans chosen by inputs: whole repetitions `until` an end, references that differ between plans, evaluation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dagc import api
+from dagc.cli.main import main
+from dagc.store.tuned import load_tuned
+
+pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
+
+# Each run divides x by `rate` (m = 1) or by 12 - rate (m = 2), and takes a moment. m = 3 never comes to an end where
+# the rate is above 6. m = 4 is wrong.
+TEXT = '''program decay
+param input : str = "made(rate = 2.0)" over files("*.txt")
+tune m in {1, 2, 3, 4}
+setup "decay.py" load(input)
+scalar rate : f64
+select m with knn(rate)
+array x : f64[1] on host inout
+array r : f64[1] on host
+kernel step(x: inout f64[1], r: out f64[1], rate: f64) {
+  cpu {
+    cpp """
+      volatile double spent = 0;
+      for (int i = 0; i < 20000; ++i) spent = spent + i;
+      x[0] = m == 1 ? x[0] / rate : m == 2 ? x[0] / (12 - rate) : m == 3 ? (rate > 6 ? x[0] : x[0] / 1.5) : x[0] / 9;
+      r[0] = x[0];
+    """
+  }
+}
+dag repeat 40 until r < 1e-3 { step : cpu step(x, r, rate) }
+verify x ~ once(m) rtol 1e-9
+'''
+SETUP = """import numpy as np
+from dagc.inputs import call
+
+def made(rate):
+    return rate
+
+def load(rank, size, seed, input):
+    rate = call(input, {"made": made})
+    return {"rate": rate, "x": np.array([1.0])}
+
+def once(data, m, **_):
+    rate = data["rate"]
+    return {"x": np.array([1 / {1: rate, 2: 12 - rate, 3: 1 if rate > 6 else 1.5, 4: 3}[m]])}
+"""
+
+
+def test_plans_over_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "decay.dag").write_text(TEXT)
+    (tmp_path / "decay.py").write_text(SETUP)
+    tuned, program = str(tmp_path / "t.db"), str(tmp_path / "decay.dag")
+    train = ",".join(f"made(rate = {rate})" for rate in (1.5, 2.5, 8.5, 10.0))
+    options = ["--target", "host", "--cell", "0.01", "-o", tuned]
+    assert main(["tune", program, "--variants", "--inputs", train, *options]) == 0
+    text = capsys.readouterr().out
+    assert "m=3 at made(rate = 8.5): the end of the repetition was not reached in 40 runs" in text
+    assert "m=4 at made(rate = 1.5): " in text, "compared with its own reference"
+    assert "m=4 at made(rate = 2.5)" not in text, "not measured any more"
+    found = load_tuned(tuned)
+    seconds = {(c.point.text, dict(c.settings)["m"]): c.seconds for c in found.cells if c.times}
+    assert seconds["made(rate = 10.0)", 1] < seconds["made(rate = 10.0)", 2], "3 runs, not 10"
+    assert seconds["made(rate = 2.5)", 2] < seconds["made(rate = 2.5)", 1]
+    chosen = found.program_chooser
+    assert chosen is not None
+    rates = {rate: chosen.settings[chosen.selector.choose([rate])] for rate in (1.9, 9.5)}
+    assert rates == {1.9: (("m", 2),), 9.5: (("m", 1),)}
+    test = "made(rate = 1.9),made(rate = 9.0),made(rate = 8.5)"
+    assert main(["tune", program, "--evaluate", "--inputs", test, *options]) == 0
+    text = capsys.readouterr().out
+    assert "2 test inputs" in text
+    assert "made(rate = 8.5): skipped: the file was trained on it" in text
+    assert "100.00 %" in text
+    assert len(load_tuned(tuned).facts.tests) == 2
+    built = api.compile(
+        program, tmp_path / "out", target="host", launch=tuned, defines={"input": "made(rate = 9.0)"}, run=True,
+        ranks=1, repeats=2,
+    )  # fmt: skip
+    assert built.launcher is not None
+    assert built.launcher.chosen == "m1 for rate = 9"
