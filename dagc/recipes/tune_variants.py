@@ -386,10 +386,12 @@ def evaluate_inputs(
 def _evaluated(inputs: Inputs, chooser: Any, unit: Unit, points: Sequence[Point]) -> Evaluated:
     from dagc.choice.judge import judge  # only to evaluate
 
-    chosen = [chooser.choose(inputs.ready.at[p].values) for p in points]
+    decided = [chooser.decide(inputs.ready.at[p].values) for p in points]
     judged = judge(
-        [p.text for p in points], [times_at(inputs, unit.op, p) for p in points], chosen,
+        [p.text for p in points], [times_at(inputs, unit.op, p) for p in points],
+        [answer for answer, _ in decided],
         chooser.settings.index(unit.default) if unit.default in chooser.settings else 0, noise(inputs, unit.op),
         sizes=[inputs.known.inputs[p].elements for p in points],
+        reasons=[reason.value for _, reason in decided],
     )  # fmt: skip
     return Evaluated(unit.op, judged, chooser.settings, tuple(costs(inputs, replace(inputs.task, units=(unit,)))))
