@@ -303,3 +303,23 @@ def test_fewer_inputs_than_a_selector_needs(program: Path, tmp_path: Path) -> No
     assert any("2 different sizes measured in full, 3 are needed" in note for note in done.notes)
     assert load_tuned(tmp_path / "t.db").kernel_choosers["fill"].selector is None
     assert [dict(line.chosen)["mode"] for line in sorted(done.lines, key=lambda line: line.point)] == [0, 1]
+
+
+def test_another_objective(program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Launches are observed, choices are made by it, and an evaluation judges by it."""
+    calls = ",".join(f"made(mode = {m}, n = {n})" for m in (0, 1) for n in (40, 50))
+    arguments = ["tune", str(program), "--target", "host", "--cell", "0.01", "-o", str(tmp_path / "t.db")]
+    assert main([*arguments, "--inputs", calls, "--objective", "cpu"]) == 0
+    assert "default cpu" in capsys.readouterr().out
+    tuned = load_tuned(tmp_path / "t.db")
+    assert tuned.facts.objective == "cpu"
+    spent = {(c.point.text, dict(c.settings)["mode"]): dict(c.metrics)["cpu"] for c in tuned.cells}
+    assert spent["made(mode = 0, n = 50)", 0] < spent["made(mode = 0, n = 50)", 1]
+    assert main([*arguments, "--evaluate", "--inputs", "made(mode = 1, n = 45)"]) == 0
+    tests = load_tuned(tmp_path / "t.db").facts.tests
+    cells = [c for c in load_tuned(tmp_path / "t.db").cells if c.point in tests]
+    assert cells
+    assert all(dict(c.metrics).keys() == {"cpu"} for c in cells)
+    with pytest.raises(UsageError, match="--objective acts on what is learned from inputs"):
+        options = TuneOptions(target="host", method="volume", sizes="", objective="cpu")
+        tune_recipe.tune(program, tmp_path / "u.db", options)
