@@ -20,12 +20,12 @@ import shutil
 import sys
 import tempfile
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from multiprocessing import get_context
+from multiprocessing import TimeoutError, get_context
+from multiprocessing.pool import AsyncResult, ThreadPool
 from pathlib import Path
 from typing import TypeAlias
 
@@ -39,7 +39,9 @@ from dagc.base.errors import DagcError
 from dagc.build.mpi import cores
 from dagc.choice.types import Cell, Point, Settings
 from dagc.lab.launches import Timing
+from dagc.measure.link import WorkerLink
 from dagc.measure.machine import machine_facts
+from dagc.measure.service import Service
 from dagc.recipes import tune_measure, tune_prepare
 from dagc.recipes.runs import program_record, revision
 from dagc.store.records import Records
@@ -90,11 +92,16 @@ class Program:
 
 
 def programs(which: str) -> list[Program]:
-    """Of a set, in its order."""
+    """Of a set. The families of the corpus take turns, so that a run that ends early has some of each."""
     if which == "polybench":
         return [Program(name, SAMPLES / f"{name}.dag", *both) for name, both in POLYBENCH.items()]
     splits = () if which == "corpus" else (which,)
-    return [Program(f"{e.family}.{e.name}", e.path, e.check, "") for e in entries(*splits)]
+    turns: Counter[str] = Counter()
+    order = []
+    for e in entries(*splits):
+        order.append((turns[e.family], len(order), e))
+        turns[e.family] += 1
+    return [Program(f"{e.family}.{e.name}", e.path, e.check, "") for _, _, e in sorted(order, key=lambda o: o[:2])]
 
 
 def main() -> int:
@@ -104,7 +111,7 @@ def main() -> int:
     parser.add_argument("--work", type=Path, metavar="DIR", help="libraries and data (default: a temporary folder)")
     parser.add_argument("--only", default="", metavar="NAMES", help="programs, or families, comma separated")
     parser.add_argument("--done", type=Path, nargs="*", default=[], metavar="CSV", help="cells of earlier runs")
-    parser.add_argument("--time", type=float, default=1e9, metavar="S", help="stop after so many seconds")
+    parser.add_argument("--time", type=float, default=1e6, metavar="S", help="stop after so many seconds")
     parser.add_argument("--target", choices=("cuda", "host"), default="cuda")
     parser.add_argument(
         "--largest", type=float, default=1e18, metavar="N", help="leave out sizes whose product is larger"
@@ -112,7 +119,7 @@ def main() -> int:
     parser.add_argument("--tiny", action="store_true", help="the size of the check alone: a rehearsal")
     parser.add_argument("--settings", type=int, metavar="N", help="so many at each size, at random (default: all)")
     parser.add_argument("--cell", type=float, default=0.1, metavar="S", help="longest time of a cell (default: 0.1)")
-    parser.add_argument("--jobs", type=int, default=max(1, cores() - 2), help="programs prepared side by side")
+    parser.add_argument("--jobs", type=int, default=max(1, cores() - 4), help="programs prepared side by side")
     parser.add_argument("--prepare", action="store_true", help="compile and write the data only")
     parser.add_argument("--warm", action="store_true", help="the subset without flushing")
     parser.add_argument("--seed", type=int, default=0)
@@ -123,44 +130,50 @@ def main() -> int:
         p
         for p in programs(args.set)
         if (not only or {p.name, p.name.split(".")[0]} & only) and (not args.warm or p.name in WARM)
+        if not (marker(p, args).exists() and marker(p, args).read_text() == asked(args))
     ]
     known: Known = frozenset((c.program, c.op, c.point, c.settings) for path in args.done for c in read_oracle(path))
     failed = 0
-    with tempfile.TemporaryDirectory() as temporary:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary, Service(WorkerLink(1)) as service:
         for program, ready in side_by_side(chosen, args, args.work or Path(temporary), end):
             if isinstance(ready, str):
                 print(f"{program.name}: {ready}", flush=True)
                 failed += 1
             elif not args.prepare and time.monotonic() < end:
-                failed += measure(program, ready, args, known, end)
+                failed += measure(program, ready, args, known, end, service)
             if args.work is None:
                 shutil.rmtree(Path(temporary) / program.name, ignore_errors=True)
     return 1 if failed else 0
 
 
+def marker(program: Program, args: argparse.Namespace) -> Path:
+    """Where a run that came to the end of a program says so: a later one that asks for the same skips it."""
+    return Path(args.output / f"{program.name}.done")
+
+
+def asked(args: argparse.Namespace) -> str:
+    return f"tiny {args.tiny} largest {args.largest} settings {args.settings} warm {args.warm} seed {args.seed}"
+
+
 def side_by_side(
     chosen: Sequence[Program], args: argparse.Namespace, work: Path, end: float
 ) -> Iterator[tuple[Program, tune_prepare.Prepared | str]]:
-    """Each program made ready, or why it is not, in their order; the next ones are made ready meanwhile."""
-    waiting: deque[tuple[Program, Future[tune_prepare.Prepared | str]]] = deque()
+    """Each program made ready, or why it is not, in their order; the next ones are made ready meanwhile. What is not
+    ready at the end of the time is given up."""
+    waiting: deque[tuple[Program, AsyncResult[tune_prepare.Prepared | str]]] = deque()
     left = iter(chosen)
-    with workers(args.jobs) as pool:
+    # Processes, since set-ups run Python; for one job a thread, which starts at once.
+    with get_context("spawn").Pool(args.jobs) if args.jobs > 1 else ThreadPool(1) as pool:  # left: terminated
         while True:
-            while len(waiting) < AHEAD and time.monotonic() < end and (program := next(left, None)) is not None:
-                waiting.append((program, pool.submit(prepare, program, args, work)))
+            while len(waiting) < AHEAD and (program := next(left, None)) is not None:
+                waiting.append((program, pool.apply_async(prepare, (program, args, work))))
             if not waiting:
                 return
             program, ready = waiting.popleft()
-            if time.monotonic() >= end and ready.cancel():
-                continue
-            yield program, ready.result()
-
-
-def workers(jobs: int) -> Executor:
-    """Processes, since set-ups run Python; for one job a thread, which starts at once."""
-    if jobs == 1:
-        return ThreadPoolExecutor(max_workers=1)
-    return ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn"))
+            try:
+                yield program, ready.get(max(0.0, end - time.monotonic()))
+            except TimeoutError:
+                return
 
 
 def prepare(program: Program, args: argparse.Namespace, work: Path) -> tune_prepare.Prepared | str:
@@ -172,7 +185,7 @@ def prepare(program: Program, args: argparse.Namespace, work: Path) -> tune_prep
         )  # fmt: skip
         points = tuple(p for p in task.points if _product(p) <= args.largest)
         return tune_prepare.prepare(replace(task, points=points), work / program.name, jobs=2)
-    except DagcError as error:
+    except (DagcError, OSError) as error:
         return " ".join(str(error).split())
 
 
@@ -183,7 +196,14 @@ def _product(point: Point) -> float:
     return product
 
 
-def measure(program: Program, ready: tune_prepare.Prepared, args: argparse.Namespace, known: Known, end: float) -> int:
+def measure(
+    program: Program,
+    ready: tune_prepare.Prepared,
+    args: argparse.Namespace,
+    known: Known,
+    end: float,
+    service: Service,
+) -> int:
     """Time what is missing. Returns the number of failures."""
     task, flush = ready.task, 0 if args.warm else tune_prepare.DEFAULT_FLUSH * (args.target == "cuda")
     run = Run(
@@ -199,7 +219,8 @@ def measure(program: Program, ready: tune_prepare.Prepared, args: argparse.Names
         before = records.tuned()
         done = {(c.op, c.point, c.settings) for c, f in zip(before.cells, before.flushes, strict=True) if f == flush}
         done |= {(op, point, s) for name, op, point, s in known if name == program.name}
-        wanted = missing(ready, done, args)
+        wrong = {key for key, failure in before.checks.items() if failure}
+        wanted = missing(ready, done, wrong, args)
         check = {
             unit.op: [
                 s
@@ -223,26 +244,38 @@ def measure(program: Program, ready: tune_prepare.Prepared, args: argparse.Names
 
         try:
             timing = Timing(seconds=args.cell, flush=flush)
-            tune_measure.measure(ready, wanted, timing, keep, check=check, seconds=max(0.0, end - began))
+            measuring = tune_measure.Measuring(ready, service, timing, keep, (), end, time.monotonic)
+            measuring.time(wanted, measuring.check(check) | wrong)
+            for point in ready.at:
+                service.close(tune_measure.sized_program(ready, point).library)
         except DagcError as error:  # the program does not run at all: the others go on
             failures.append(str(error))
             print(f"{program.name}: {error}", flush=True)
     left = sum(len(w.settings) for w in wanted) - cells
+    if time.monotonic() < end:
+        marker(program, args).write_text(asked(args))
     took = f"{time.monotonic() - began:.1f} s"
     print(f"{program.name}: {cells} cells, {left} left, {len(failures)} failures, {took}", flush=True)
     return len(failures)
 
 
 def missing(
-    ready: tune_prepare.Prepared, done: set[tuple[str, Point, Settings]], args: argparse.Namespace
+    ready: tune_prepare.Prepared,
+    done: set[tuple[str, Point, Settings]],
+    wrong: set[tuple[str, Settings]],
+    args: argparse.Namespace,
 ) -> list[tune_measure.Wanted]:
-    """What is not measured yet, the settings of each size in an order of its own. `measure` orders the sizes."""
+    """What is not measured yet, the settings of each size in an order of its own; `Measuring` orders the sizes.
+
+    `wrong`: what was not right when it was checked."""
     out = []
     for unit in ready.task.units:
         for point in ready.task.points:
             fits = list(ready.at[point].fits[unit.op])
             random.Random(f"{args.seed} {unit.op} {point.text}").shuffle(fits)
-            left = tuple(s for s in fits[: args.settings] if (unit.op, point, s) not in done)
+            left = tuple(
+                s for s in fits[: args.settings] if (unit.op, point, s) not in done and (unit.op, s) not in wrong
+            )
             if left:
                 out.append(tune_measure.Wanted(unit.op, point, left))
     return out

@@ -75,7 +75,7 @@ def measured(sample: Sample, out: Path, args: argparse.Namespace, end: float) ->
     tuned, took = out / f"{sample.name}.db", {}
     options = TuneOptions(
         target=args.target, cell=args.cell, variants=True, method=args.method, inputs=(sample.train,),
-        resume=tuned.exists(), seed=args.seed, check_at=args.check_at,
+        resume=tuned.exists(), seed=args.seed, check_at=args.check_at, flush=not args.warm,
     )  # fmt: skip
     began = time.monotonic()
     left = max(1.0, 0.5 * (end - began))
@@ -320,6 +320,7 @@ def main() -> None:
     add("--train", default="", help="list in place of train.txt")
     add("--test", default="", help="list in place of test.txt")
     add("--check-at", default="", help="input at which results are compared with the reference")
+    add("--warm", action="store_true", help="do not flush the L2 cache before each launch")
     add("--cell", type=float, default=0.1, help="seconds for one answer at one input, at most")
     add("--seeds", type=int, default=SEEDS)
     add("--seed", type=int, default=0)

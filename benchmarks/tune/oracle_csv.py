@@ -1,6 +1,7 @@
 """Tuned files of benchmarks/gpu/oracle.py -> one CSV, and back to numbers.
 
     python benchmarks/tune/oracle_csv.py oracle/*.db -o benchmarks/results/DATE-GPU-tune/oracle.csv.xz
+    python benchmarks/tune/oracle_csv.py earlier.csv.xz oracle/*.db -o oracle.csv.xz     # CSVs that it wrote are joined
 
 One row a cell: program, op, params (NAME=VALUE ...), settings (bx=32 by=8), median, low and high in microseconds (95 %
 interval of the median), launches, flush (bytes written before each launch), failure.
@@ -53,23 +54,32 @@ def _pairs(text: str) -> tuple[tuple[str, int], ...]:
     return tuple((name, int(value)) for name, value in (word.split("=") for word in text.split()))
 
 
+def rows_of(path: Path) -> Iterator[list[str]]:
+    """The rows of a tuned file, or of a CSV."""
+    if path.suffix == ".xz":
+        with lzma.open(path, "rt", newline="") as file:
+            yield from list(csv.reader(file))[1:]
+        return
+    tuned = load_tuned(path)
+    for cell, flush in zip(tuned.cells, tuned.flushes, strict=True):
+        low, high = cell.interval
+        times = [f"{t * 1e6:.5g}" if cell.times else "" for t in (cell.seconds, low, high)]
+        settings = " ".join(f"{n}={v}" for n, v in cell.settings)
+        yield [
+            path.stem, cell.op, cell.point.text, settings, *times, str(len(cell.times)), str(flush), cell.failure
+        ]  # fmt: skip
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("-o", dest="output", type=Path, required=True)
     args = parser.parse_args()
+    rows = [row for path in args.files for row in rows_of(path)]  # all, before one of them is replaced
     with lzma.open(args.output, "wt", newline="", preset=9) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
-        for path in sorted(args.files):
-            tuned = load_tuned(path)
-            for cell, flush in zip(tuned.cells, tuned.flushes, strict=True):
-                low, high = cell.interval
-                times = [f"{t * 1e6:.5g}" if cell.times else "" for t in (cell.seconds, low, high)]
-                settings = " ".join(f"{n}={v}" for n, v in cell.settings)
-                writer.writerow(
-                    [path.stem, cell.op, cell.point.text, settings, *times, len(cell.times), flush, cell.failure]
-                )
+        writer.writerows(rows)
     return 0
 
 

@@ -103,7 +103,7 @@ class TestOracle:
     def test_cells_add_up_over_runs(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        """A second run continues; a third one, elsewhere, with the CSV of both has nothing left to do."""
+        """A second run continues; the same once more has nothing to do, nor has one elsewhere with the CSV of both."""
 
         def run(output: str, *more: str) -> str:
             words = ["--set", "fit", "--only", "stream.scale", "--tiny", "--target", "host", "--cell", "0.001"]
@@ -114,6 +114,7 @@ class TestOracle:
 
         assert "3 cells, 0 left, 0 failures" in run("one", "--settings", "3")
         assert "2 cells, 0 left, 0 failures" in run("one", "--settings", "5")
+        assert run("one", "--settings", "5") == ""
         cells = load_tuned(tmp_path / "one" / "stream.scale.db").cells
         assert len({c.settings for c in cells}) == len(cells) == 5
         csv = tmp_path / "one.csv.xz"
@@ -121,3 +122,6 @@ class TestOracle:
         assert oracle_csv.main() == 0
         assert {c.program for c in oracle_csv.read_oracle(csv)} == {"stream.scale"}
         assert "0 cells, 0 left, 0 failures" in run("two", "--settings", "5", "--done", str(csv))
+        monkeypatch.setattr(sys, "argv", ["x", str(csv), "-o", str(csv)])
+        assert oracle_csv.main() == 0
+        assert len(list(oracle_csv.read_oracle(csv))) == 5
