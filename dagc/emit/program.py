@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from dagc.base.errors import DagcError
+from dagc.base.errors import DagcError, UsageError
 from dagc.emit.iteration import Call, Step, Steps, alltoallv_ends, titled_kernel
 from dagc.emit.kernels import Functions, implementation
 from dagc.emit.layout import Layout, OpScratch, product, value_type
@@ -112,6 +112,7 @@ class FeatureView:
     copies: tuple[tuple[str, str], ...]  # variable, arguments of dagc::Elements
     call: Call
     wanted: bool  # by the program itself: for a choice, a size or a `require`
+    early: bool  # before the first run: for a default, where it runs first
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,7 @@ class PreparationView:
     for always.
     """
 
+    number: int
     name: str
     title: str
     when: str
@@ -151,6 +153,7 @@ class ChoiceView:
     features: tuple[str, ...]
     members: tuple[str, ...]
     warning: tuple[str, str] | None
+    worth: tuple[tuple[float, float], ...]
     voted: bool
     requires: tuple[tuple[str, str, str], ...]
 
@@ -174,9 +177,19 @@ class ProgramView:
     mode: Features
 
     @property
+    def switches(self) -> bool:
+        """Whether the choices are made beside the first runs, which have the defaults."""
+        return self.mode is Features.BESIDE
+
+    @property
+    def wants_features(self) -> bool:
+        """Whether the program itself needs features."""
+        return any(f.wanted for f in self.features)
+
+    @property
     def at_once(self) -> bool:
         """Whether features are computed at the same time."""
-        return self.computes and self.mode is not Features.NOW
+        return self.computes and self.mode in (Features.PARALLEL, Features.ASYNC)
 
     @property
     def beside(self) -> bool:
@@ -185,8 +198,8 @@ class ProgramView:
 
     @property
     def computes(self) -> bool:
-        """Whether the program itself needs features."""
-        return any(f.wanted for f in self.features)
+        """Whether the program itself needs features before its first run."""
+        return any(f.early for f in self.features)
 
     @property
     def unsized(self) -> bool:
@@ -199,9 +212,13 @@ class ProgramView:
         return bool(self.computes or self.measured_checks or self.choices or self.preparations)
 
     @property
+    def prepares_on_stream(self) -> bool:
+        return any(p.streamed for p in self.preparations)
+
+    @property
     def first_streams(self) -> str:
         """How many streams there are when the arrays are: those of the iteration, and one to prepare on."""
-        return "std::max<std::size_t>(streams, 1)" if any(p.streamed for p in self.preparations) else "streams"
+        return "std::max<std::size_t>(streams, 1)" if self.prepares_on_stream else "streams"
 
 
 def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -> ProgramView:
@@ -215,6 +232,9 @@ def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -
     chosen |= {f.name for op in _kernels(layout) for f in needed_features(program, op)}
     choices = tuple(_choice(layout, c, chooser.constraints) for c in chooser.choices) if chooser else ()
     tests = (test for choice in choices for _, test, _ in choice.requires)
+    beside = chooser is not None and chooser.mode is Features.BESIDE
+    defaults = (op for op in program.ops if isinstance(op, KernelOp))
+    early = {f.name for op in defaults for f in needed_features(program, op)} if beside else chosen
     return ProgramView(
         hardware=any("p.hardware." in text for text in (*(c.args for c in checks), *shapes, *tests)),
         values=tuple(
@@ -233,7 +253,10 @@ def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -
         preparations=preparations,
         verifies=tuple(_verifies(layout)),
         tunables=tuple(_tunables(layout)),
-        features=tuple(_feature(layout, steps.functions, one, one.name in chosen) for one in steps.functions.features),
+        features=tuple(
+            _feature(layout, steps.functions, one, one.name in chosen, one.name in early, beside)
+            for one in steps.functions.features
+        ),
         choices=choices,
         mode=chooser.mode if chooser is not None else Features.NOW,
     )
@@ -264,17 +287,25 @@ def _measured(text: str) -> bool:
     return "p.feature_" in text
 
 
-def _feature(layout: Layout, functions: Functions, feature: CodeFeature, wanted: bool) -> FeatureView:
+def _feature(
+    layout: Layout, functions: Functions, feature: CodeFeature, wanted: bool, early: bool, beside: bool
+) -> FeatureView:
     copies, arguments = [], []
     for formal, argument in functions.feature_arguments(feature):
         if isinstance(argument, Region):
+            if beside and layout.arrays[argument.array].role is not Role.CONST:
+                raise UsageError(
+                    f"op `{feature.op.name}`: a feature reads `{argument.array}`, which is not `const`: it may change"
+                    " while the feature is computed beside the program",
+                    "declare it `const`, or compile with --features now",
+                )
             extent = layout.extent(argument)
             copies.append((formal.name, f"{layout.array(argument.array)}, {extent.start}, {extent.count}"))
             arguments.append(formal.name)
         else:
             arguments.append(f"static_cast<{cxx_type(formal.type)}>({layout.text(argument)})")
     call = Call(functions.feature_names[feature.name], ", ".join(arguments))
-    return FeatureView(layout.features[feature.name], tuple(copies), call, wanted)
+    return FeatureView(layout.features[feature.name], tuple(copies), call, wanted, early)
 
 
 def _choice(layout: Layout, choice: Choice, constraints: bool) -> ChoiceView:
@@ -290,6 +321,7 @@ def _choice(layout: Layout, choice: Choice, constraints: bool) -> ChoiceView:
         tuple(f"static_cast<double>({layout.text(f)})" for f in choice.features),
         tuple(layout.variable(f"{choice.op}.{name}") for name in choice.decisions),
         (cxx_string(choice.op), warning) if choice.measured else None,
+        choice.worth or ((1.0, 0.0),) * choice.answers,
         voted,
         tuple(_of_variants(layout, choice.op, constraints)),
     )
@@ -360,15 +392,14 @@ def _scratch_array(layout: Layout, s: OpScratch) -> ArrayView:
 
 
 def _preparations(layout: Layout, steps: Steps) -> Iterator[PreparationView]:
-    for op in _kernels(layout):
-        late = [s for s in layout.scratch(op) if s.late]
-        if not late:
-            continue
+    late_of = ((op, [s for s in layout.scratch(op) if s.late]) for op in _kernels(layout))
+    for number, (op, late) in enumerate((op, late) for op, late in late_of if late):
         prepare = implementation(layout.program, op)[1].prepare
-        work = steps.preparation(op, "p.stream[0]") if prepare is not None else ()
+        work = steps.preparation(op, "on") if prepare is not None else ()
         conditions = [layout.variant_is(op)] if layout.opened.variants(op) else []
         conditions += [f"({layout.text(op.when)})"] if op.when is not None else []
         yield PreparationView(
+            number=number,
             name=cxx_string(f"{op.name} {op.variant}"),
             title=cxx_string(f"prepare of {titled_kernel(op)}"),
             when=" && ".join(conditions),

@@ -103,7 +103,9 @@ class Choice:
     `function` takes the features, a double each, and gives the number of an answer; `features` are expressions in
     per-rank scalars and code features. The C function `table` gives what the answer stands for: a value for each of
     `decisions`, which are tunables of `op`, or its variant; `text` gives that in words, of each of `answers`.
-    `measured` says in words between which features was measured, "" where nothing was.
+    `measured` says in words between which features was measured, "" where nothing was. `worth`: of each answer, in
+    calls of the default where it is the best one: what a call gains, and what its conversion takes; () where that is
+    not known.
     """
 
     function: str
@@ -114,15 +116,18 @@ class Choice:
     measured: str = ""
     text: str = ""
     answers: int = 0
+    worth: tuple[tuple[float, float], ...] = ()
 
 
 class Features(Enum):
     """When the program computes the features that it chooses by: before all else, one after the other, or at the same
-    time; or beside the program, which waits for them where the choice is first needed."""
+    time; beside the program, which waits for them where the choice is first needed; or beside its runs, which have the
+    defaults until what is chosen is ready."""
 
     NOW = "now"
     PARALLEL = "parallel"
     ASYNC = "async"
+    BESIDE = "beside"
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,11 +67,12 @@ def compile(
     sync ops that prove nothing. `seconds` is the length of one measurement, `repeats` their number; an iteration that
     takes longer than `watchdog` seconds hangs. `launch` is "fixed" (the values of the program) or a tuned file: its
     choosers are compiled in, or choose among plans (docs/how-to/plans.md). The program then computes its `features`
-    "now" (before all else), "parallel" (each on a thread), or "async" (beside its first ops), and without
-    `constraints` tests no `require` of a variant but those on the memory. `unroll`: IDs are those of traversals with
-    an order for every round of a loop. `form` is "program", "library" (for applications; its name is `name`, by default
-    the program's) or "wheel" (a Python package with the library). The set-up runs the user's Python code; nothing else
-    here does, and it runs before the compiler. `ranks`: by default 4, under mpiexec or srun their number.
+    "now" (before all else), "parallel" (each on a thread), "async" (beside its first ops), or "beside" (its first runs,
+    which have the defaults), and without `constraints` tests no `require` of a variant but those on the memory.
+    `unroll`: IDs are those of traversals with an order for every round of a loop. `form` is "program", "library" (for
+    applications; its name is `name`, by default the program's) or "wheel" (a Python package with the library). The
+    set-up runs the user's Python code; nothing else here does, and it runs before the compiler. `ranks`: by default 4,
+    under mpiexec or srun their number.
     """
     how = Running(ranks_or_default(ranks), seed, seconds, repeats, mpi_takes_device_pointers, watchdog, display)
     if run and form != "program":
@@ -96,6 +97,8 @@ def compile(
         with display.phase("finding the traversal"):
             graph, picked, number = wanted_traversal(folded, traversal)  # Graph -> Traversal
         directory = Path(out) if out is not None else Path("dagc-out") / graph.program.name
+        if mode is Features.BESIDE and form == "program" and graph.program.repeat is None:
+            raise UsageError("--features beside: the dag runs once, so nothing pays", "write `dag repeat N {...}`")
         launched = _launched(graph.unrolled, tuned, chosen, mode, constraints)
         compiled = compile_traversal(
             graph, picked, chosen, directory, library=library_of(form, graph.program.name, name),

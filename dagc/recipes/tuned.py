@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError
@@ -12,7 +14,7 @@ from dagc.build import target
 from dagc.choice.extent import far_parameters
 from dagc.choice.feature import offered
 from dagc.choice.legal import legal_settings, op_of, unit_of, units
-from dagc.choice.types import settings_text
+from dagc.choice.types import Point, Settings, settings_text, variant_of
 from dagc.ir.plan import VARIANT, Features, is_open, open_variants
 from dagc.ir.program import KernelOp
 from dagc.perf.hardware import load_hardware
@@ -22,14 +24,16 @@ from dagc.recipes.runs import program_record
 from dagc.store.fixed import check_compiled
 
 if TYPE_CHECKING:
+    from dagc.choice.choose import Chooser as UnitChooser
     from dagc.choice.types import Unit
     from dagc.ir.plan import Chooser, CodeFeature, OpenTunable
     from dagc.ir.program import Graph, Program
     from dagc.store.tuned import KernelChooser, Tuned
 
 
-def choosers_of(graph: Graph, tuned: Tuned, arch: str | None = None) -> tuple[Any, ...]:
+def choosers_of(graph: Graph, tuned: Tuned, arch: str | None = None, variants: bool | None = None) -> tuple[Any, ...]:
     """The choosers of a tuned file, for a program's graph. `arch`: what is compiled for (None: do not compare).
+    `variants`: only those that choose a variant, too, or only those that do not.
 
     Raises UsageError where the file was tuned for another text of the program or another GPU.
     """
@@ -41,6 +45,8 @@ def choosers_of(graph: Graph, tuned: Tuned, arch: str | None = None) -> tuple[An
             f"{tuned.path}: chooses among whole programs, not launch settings of kernels",
             "use it with `dagc compile --launch`; tune kernels with `dagc tune --kernel`",
         )
+    if variants is not None:
+        stored = {op: chooser for op, chooser in stored.items() if chooser.variants is variants}
     _check_open(graph, stored, tuned.path)
     every = sorted((unit_of(graph, op, chooser.variants) for op, chooser in stored.items()), key=lambda u: u.index)
     return tuple(_chooser_of(graph, unit, stored[unit.op], tuned.path) for unit in every)
@@ -164,7 +170,30 @@ def launch_of(
     chooser = replace(
         emitted(choosers), warnings=far_parameters(graph.program, cells), constraints=constraints, mode=mode
     )
+    if mode is Features.BESIDE:
+        worth = [_worth(tuned, c) for c in choosers]
+        choices = (replace(c, worth=w) for c, w in zip(chooser.choices, worth, strict=True))
+        chooser = replace(chooser, choices=tuple(choices))
     return Launched(opened, chooser, tuple(features))
+
+
+def _worth(tuned: Tuned, chooser: UnitChooser) -> tuple[tuple[float, float], ...]:
+    """Of each answer the share of the default's time that a call gains, and calls of the default that its conversion
+    takes: medians over the inputs at which it is the fastest, else over those at which it is faster than the default.
+    """
+    times: dict[Point, dict[Settings, float]] = {}
+    for cell in tuned.cells:
+        if cell.op == chooser.op and cell.times and not cell.failure:
+            times.setdefault(cell.point, {})[cell.settings] = cell.seconds
+    conversions = {one.point: one.conversions.get(chooser.op, {}) for one in tuned.facts.inputs}
+    default, out = chooser.settings[0], []
+    for setting in chooser.settings:
+        faster = [at for at, of in times.items() if default in of and of.get(setting, math.inf) < of[default]]
+        best = [at for at in faster if times[at][setting] == min(times[at].values())] or faster
+        gains = [1 - times[at][setting] / times[at][default] for at in best]
+        costs = [conversions.get(at, {}).get(variant_of(setting), 0.0) / times[at][default] for at in best]
+        out.append((median(gains), median(costs)) if gains else (0.0, 0.0))
+    return tuple(out)
 
 
 def show(

@@ -1,38 +1,161 @@
-"""Conversions while variants are tuned: only the chosen one is made, and timed."""
+"""Conversions while variants are tuned, and in the program that chooses among them."""
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dagc import api
+from dagc.base.errors import UsageError
+from dagc.build.builder import build
+from dagc.build.mpi import thread_sanitizer_environment
+from dagc.build.toolchain import require_mpi
+from dagc.emit import emit
+from dagc.ir.plan import Choice, Chooser, CodeFeature, Features, Plan, Target, feature_variable, open_variants
+from dagc.ir.program import CodeText, KernelOp
+from dagc.ir.sym import Var
 from dagc.lab.launches import Launches, Timing, verify
+from dagc.measure.launch import launch
 from dagc.measure.link import WorkerLink
 from dagc.measure.service import Service
+from dagc.recipes import tune as tune_recipe
+from dagc.recipes.options import TuneOptions
 from dagc.recipes.tune_measure import sized_program
 from dagc.recipes.tune_prepare import prepare, tuning_task
+from dagc.setup import run_setup
+from dagc.space import Space
+from dagc.store.tuned import load_tuned
 from tests.emit.test_prepare import PREPARED
+from tests.precompiled import precompiled_flags
+from tests.tune.programs import write_sums
 
+pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 VARIANTS = {"csr": 0, "ell": 1}
+SLOW = "for (int again = 0; again < 40; ++again) sum += again ? 1e-30f : val[k] * x[col[k]];"  # so that ELL is faster
 
 
-@pytest.mark.mpi
-@pytest.mark.usefixtures("unoptimised")
-def test_what_is_chosen_is_prepared_and_timed(tmp_path: Path) -> None:
-    ready = prepare(tuning_task(api.read(PREPARED), target="host", ranks=2), tmp_path)
-    program = sized_program(ready, ready.task.check_at)
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program of tests/emit/data, 40 times, and with an input that is named by a call."""
+    folder = tmp_path_factory.mktemp("prepared")
+    text = PREPARED.read_text().replace("param rows : i64 = 300", 'param rows : str = "made(n = 300)" over files("*")')
+    text = text.replace("sum += val[k] * x[col[k]];", SLOW).replace("dag {", "dag repeat 400 {")
+    (folder / "prepared.dag").write_text(text)
+    module = PREPARED.with_suffix(".py").read_text().replace("n = rows\n", 'n = call(rows, {"made": lambda n: n})\n')
+    (folder / "prepared.py").write_text(
+        module.replace("import numpy as np", "import numpy as np\nfrom dagc.inputs import call")
+    )
+    return folder / "prepared.dag"
+
+
+def test_what_is_chosen_is_prepared_and_timed(program: Path, tmp_path: Path) -> None:
+    ready = prepare(tuning_task(api.read(program), target="host", ranks=2, inputs=("made(n = 300)",)), tmp_path)
+    sized = sized_program(ready, ready.task.check_at)
     base = [("first.variant", 0), ("second.variant", 0)]
     with Service(WorkerLink(2)) as service:
         machine = Launches(
-            service, program, program.ops[1], base, lambda s: [(f"second.{n}", VARIANTS[str(v)]) for n, v in s],
+            service, sized, sized.ops[1], base, lambda s: [(f"second.{n}", VARIANTS[str(v)]) for n, v in s],
             timing=Timing(seconds=0.01), rtol=1e-3,
         )  # fmt: skip
         assert machine.measure((("variant", "csr"),)).value > 0
         ask = {"do": "preparations", "limit": 10.0}
-        assert service.ask(program.library, **ask)["seconds"] == {"first ell": 0, "second ell": 0}
+        assert service.ask(sized.library, **ask)["seconds"] == {"first ell": 0, "second ell": 0}
         assert machine.measure((("variant", "ell"),)).value > 0
-        taken = service.ask(program.library, **ask)["seconds"]
+        taken = service.ask(sized.library, **ask)["seconds"]
         assert taken["first ell"] == 0
         assert 0 < taken["second ell"] < 10
-        assert verify(service, program, base, [("first.variant", 1), ("second.variant", 0)]) == ""
+        assert verify(service, sized, base, [("first.variant", 1), ("second.variant", 0)]) == ""
+
+
+@pytest.fixture(scope="module")
+def tuned(program: Path) -> Path:
+    path = program.parent / "tuned.db"
+    calls = tuple(f"made(n = {n})" for n in (100, 200, 300, 400))
+    done = tune_recipe.tune(program, path, TuneOptions(target="host", cell=0.005, inputs=calls))
+    assert not done.failures
+    assert any(note.startswith("second ell: conversion ") for note in done.notes), done.notes
+    return path
+
+
+def test_conversions_are_kept_by_op_and_variant(tuned: Path) -> None:
+    for facts in load_tuned(tuned).facts.inputs:
+        assert facts.conversions.keys() == {"first", "second"}
+        assert all(0 < taken["ell"] < 10 for taken in facts.conversions.values())
+
+
+# ---- beside the runs ------------------------------------------------------------------------------------------
+
+
+def compiled(program: Path, tuned: Path, out: Path, **options: Any) -> Path:
+    defines = {"capture": True}
+    return api.compile(
+        program, out, defines=defines, launch=str(tuned), features="beside", target="host", build=False, **options
+    ).directory
+
+
+def bench(folder: Path, data: Path, ranks: int, sanitize: str = "") -> tuple[str, Any]:
+    """The output, and the record."""
+    mpi = require_mpi()
+    flags = () if sanitize else ("-O0", *precompiled_flags())
+    program = build(["bench.cpp"], folder / "bench", directory=folder, mpi=mpi, sanitize=sanitize, flags=flags)
+    words = [program, "--data", data, "--verbose", "--seconds", "0.001", "--repeats", "1", "--json", folder / "record"]
+    done = launch(words, ranks, env=thread_sanitizer_environment(mpi) if sanitize else {}, timeout=120)
+    assert "ThreadSanitizer" not in done.stderr, done.stderr[:4000]
+    assert done.returncode == 0, done.stderr
+    return done.stdout, json.loads((folder / "record").read_text())
+
+
+def test_a_program_switches_beside_its_runs(program: Path, tuned: Path, tmp_path: Path) -> None:
+    """Its graphs are captured again, and results agree before and after. ThreadSanitizer is silent."""
+    folder = compiled(program, tuned, tmp_path / "out")
+    run_setup(api.load(program), program.parent, 2, 1, tmp_path / "data")
+    said, record = bench(folder, tmp_path / "data", 2, "thread")
+    assert "beside the first runs: first: ell, second: ell after " in said
+    assert 1 <= record["switched_after"] < 400
+    assert [one["answer"] for one in record["choices"]] == ["ell", "ell"]
+    # What would take longer to pay for than there are runs left is not converted.
+    header = folder / "program.hpp"
+    header.write_text(
+        re.sub(r"(dagc::Worth of_\d\[\] = \{\{0.0, 0.0\}, \{[^,]*), [^}]*\}", r"\1, 1e9}", header.read_text())
+    )
+    assert header.read_text().count(", 1e9}") == 2
+    said, record = bench(folder, tmp_path / "data", 2)
+    assert "beside the first runs: the runs that are left do not pay for it" in said
+    assert record["switched_after"] == -1
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({}, {"launch": "fixed"}, "is for a program that chooses when it runs"),
+        ({"dag repeat 400 {": "dag {"}, {}, "the dag runs once, so nothing pays"),
+    ],
+    ids=["nothing", "once"],
+)
+def test_where_nothing_can_pay(
+    program: Path, tuned: Path, tmp_path: Path, changes: dict[str, str], options: dict[str, Any], message: str
+) -> None:
+    text = program.read_text()
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    (tmp_path / "prepared.dag").write_text(text)
+    chosen = {"launch": str(tuned), "features": "beside", "target": "host", "build": False, **options}
+    with pytest.raises(UsageError, match=message):
+        api.compile(tmp_path / "prepared.dag", tmp_path / "out", **chosen)
+
+
+def test_what_is_read_beside_the_runs_is_constant(tmp_path: Path) -> None:
+    graph = api.load_graph(write_sums(tmp_path, {"array ptr : i32[n + 1] const": "array ptr : i32[n + 1] in"}))
+    (op,) = (o.op for o in graph.ops if isinstance(o.op, KernelOp))
+    code = next(f.value for k in graph.program.kernels for f in k.features if isinstance(f.value, CodeText))
+    longest = CodeFeature(feature_variable(op, "longest"), op, code)
+    choice = Choice("choose", "table", "y", (Var(longest.name),), ("variant",), answers=3)
+    chooser = Chooser("", (choice,), mode=Features.BESIDE)
+    plan = Plan(graph, Space(graph).first(), Target.HOST, open=open_variants(graph.program, op), chooser=chooser,
+                features=(longest,))  # fmt: skip
+    with pytest.raises(UsageError, match="a feature reads `ptr`, which is not `const`"):
+        emit(plan)

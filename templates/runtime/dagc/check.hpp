@@ -23,6 +23,11 @@ namespace dagc {
 // Exit codes, the same as those of the `dagc` command.
 enum ExitCode { exit_good = 0, exit_wrong_result = 1, exit_bad_input = 2, exit_missing = 3, exit_run_failed = 5 };
 
+// From some time on.
+inline double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
 #ifndef DAGC_NO_MPI
 // True between MPI_Init and MPI_Finalize.
 inline bool mpi_running() {

@@ -72,8 +72,9 @@ class Workspace {
 
   // Of what was added since the last time.
   void allocate() {
-    for (Block& block : blocks_) {
-      if (block.bytes != 0 && block.memory == nullptr) take(block);
+    for (; allocated_ < blocks_.size(); ++allocated_) {
+      Block& block = blocks_[allocated_];
+      if (block.bytes != 0) take(block);
       block.set(block.array, block.memory);
     }
   }
@@ -128,6 +129,7 @@ class Workspace {
 
   Allocator allocator_;
   std::vector<Block> blocks_;
+  std::size_t allocated_ = 0;
 };
 
 // ---- the application's arrays ---------------------------------------------------------------------------------------
