@@ -238,7 +238,7 @@ def diagonals(rows: int, count: int, share: float = 1.0, seed: int = 1) -> Any:
 
 
 def smallworld(rows: int, near: int = 3, far: float = 0.1, seed: int = 1) -> Any:
-    """A ring of nodes joined to `near` on both sides; a share of the entries goes anywhere (Watts and Strogatz 1998)."""
+    """A ring of nodes joined to `near` on both sides; a share of the entries goes anywhere (Watts, Strogatz 1998)."""
     _positive(rows=rows, near=near)
     random = np.random.default_rng(seed)
     around = np.concatenate([np.arange(-near, 0), np.arange(1, near + 1)])
