@@ -3,8 +3,8 @@
     python -m benchmarks.tune.variants TABLE.csv[.xz]... [--methods tree,forest] [--curve METHOD] [--seeds 20]
 
 A table is as `benchmarks.tune.variant_tables` writes it, or a tuned file (`.db`) of `dagc tune --inputs`. Families are
-dealt to five folds; what is chosen at the inputs of a fold was trained on the others. `--curve`: labelled inputs against
-percent of exhaustive, by strategy; every third input is kept for judging.
+dealt to five folds; what is chosen at the inputs of a fold was trained on the others. `--curve`: labelled inputs
+against percent of exhaustive, by strategy; every third input is kept for judging.
 """
 
 from __future__ import annotations
