@@ -244,8 +244,7 @@ class OtherVariant:
 class KernelOp(Spanned):
     """`args` are in the order of the kernel's formals: a Region for an array formal, a Sym for a by-value one.
 
-    `others`: the further implementations among which a `select variant` of the kernel chooses; none where there is no
-    such `select`, or the text or -D names the variant.
+    `others`: the further implementations that may be chosen; none where the text or -D names the variant.
     """
 
     name: str  # display name, indices resolved: `pack[x,lo]`

@@ -172,10 +172,10 @@ def _tunables(
 def _others(
     frame: Frame, kernel: ir.Kernel, own: ir.Impl, pins: Mapping[str, ast.Named], base: str
 ) -> Iterator[ir.OtherVariant]:
-    """The other implementations that a `select` may choose when the program runs, with the first legal values of their
-    tunables. One for which -D, pins and `require`s leave no value is not among them."""
+    """The other implementations that may be chosen, with the first legal values of their tunables. One for which -D,
+    pins and `require`s leave no value is not among them."""
     choice = frame.ctx.choices.get(f"{base}.variant")
-    if choice is None or choice.fixed or not any("variant" in s.names for s in kernel.selects):
+    if choice is None or choice.fixed:
         return
     for impl in kernel.impls:
         if impl.device is own.device and impl is not own:

@@ -31,6 +31,7 @@ from dagc.recipes.launch import (
     launch_sites,
     launched,
     timed_sites,
+    variants_by_file,
     with_defaults,
 )
 from dagc.recipes.options import ExploreOptions
@@ -255,7 +256,17 @@ def _ready(text: ProgramText, out: str | Path | None, options: ExploreOptions, l
     # Before anything is compiled.
     earlier = None if fresh else check_resumable(output, program_record(program), options.ranks)
     options = with_defaults(options, earlier)
+    source, folder = LaunchSource(options.launch, chosen, earlier), output.parent / f"{output.stem}-build"
+    data: Path | None = None
+    taken: tuple[Fixed, ...] = ()
+    told: list[str] = []
+    if source.file is not None:  # it may choose variants, which are not searched then
+        require_machine(chosen)
+        data = arrays_of(program, folder, options, display)
+        taken, told = variants_by_file(text, source.file, chosen, data, options, display)
+        text = text.with_defines({**text.defines, **{f.name: f.value for f in taken}})
     program, configurations, notes = configured(text, options, chosen.target is Target.CUDA)
+    notes += told
     notes += [f"without {what}" for what in missing]
     if earlier is not None:
         earlier.check_folded(is_folded(configurations), str(output))
@@ -264,16 +275,14 @@ def _ready(text: ProgramText, out: str | Path | None, options: ExploreOptions, l
     objective = objective_for(options.objective or _searched_for(earlier), chosen.target.value)
     options = replace(options, objective=objective.text)
     require_machine(chosen)
-    folder = output.parent / f"{output.stem}-build"
     configurations = that_can_run(configurations, chosen, options, notes)
-    source = LaunchSource(options.launch, chosen, earlier)
     without = replace(text, folds=False).with_defines(without_settings(program, text.defines))
     choosers = choosers_for(source, configurations, without.graph)
-    data = arrays_of(program, folder, options, display)
+    data = data or arrays_of(program, folder, options, display)
     settled = launched(text, source, configurations, choosers, data, options, display)
     configurations = list(settled.configurations)
     sites = launch_sites(text, configurations, chosen, data, options, display) if source.searches else NO_SITES
-    fixed = _fixed(program, configurations, settled.settings, text.defines, sites)
+    fixed = _fixed(program, configurations, (*taken, *settled.settings), text.defines, sites)
     with display.phase("counting the implementations"):
         domain = domain_of(configurations, options, sites.of)
         options = _with_strategy(options, domain)

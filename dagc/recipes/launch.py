@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagc.base.errors import DagcError, ProgramError, Severity, UsageError, counted
 from dagc.base.files import scratch_directory
-from dagc.choice.legal import op_of
+from dagc.build.mpi import joined
+from dagc.choice.legal import op_of, unit_of
 from dagc.choice.types import Point, Settings
-from dagc.ir.plan import Target
+from dagc.ir.plan import VARIANT, Target
+from dagc.ir.sym import free
 from dagc.lab.candidate import LaunchSite
 from dagc.lab.configurations import Configured, configuration_of
 from dagc.lab.launches import Timing
@@ -23,8 +25,20 @@ from dagc.recipes.program import ProgramText
 from dagc.recipes.tune import tune_task
 from dagc.recipes.tune_choosers import Asked, ChooserInputs, first_choosers
 from dagc.recipes.tune_gpu import NOT_COUNTED, hardware_at_hand
-from dagc.recipes.tune_measure import RESULTS_AGREE
-from dagc.recipes.tune_prepare import DEFAULT_FLUSH, at_point, repeats_of, resources_of, task_as_given, unbuilt
+from dagc.recipes.tune_measure import RESULTS_AGREE, computed_features
+from dagc.recipes.tune_prepare import (
+    DEFAULT_FLUSH,
+    Prepared,
+    TuningTask,
+    at_point,
+    build,
+    computed_of,
+    read_point,
+    repeats_of,
+    resources_of,
+    task_as_given,
+    unbuilt,
+)
 from dagc.recipes.tune_results import GUESS
 from dagc.recipes.tuned import choosers_of
 from dagc.setup import read_scalars
@@ -36,7 +50,6 @@ if TYPE_CHECKING:
     from dagc.ir.sym import Number
     from dagc.lab.live import LiveMachine
     from dagc.recipes.options import ExploreOptions
-    from dagc.recipes.tune_prepare import TuningTask
     from dagc.report.display import Display
     from dagc.store.results import Configuration, Results
     from dagc.store.settings import Kernels
@@ -117,13 +130,61 @@ def choosers_for(
         kernels = kernels_of(configured.configuration)
         if kernels not in out:
             try:
-                out[kernels] = choosers_of(build(dict(kernels)), tuned, arch)
+                out[kernels] = choosers_of(build(dict(kernels)), tuned, arch, variants=False)
             except UsageError as error:
                 out[kernels] = ()
                 errors.append(error)
     if errors and not any(out.values()):
         raise errors[0]
     return out
+
+
+def variants_by_file(
+    text: ProgramText, file: str, chosen: TargetChoice, data: Path, options: ExploreOptions, display: Display
+) -> tuple[tuple[Fixed, ...], list[str]]:
+    """The variants that a tuned file chooses for the arrays of `data`, with the tunables that it chooses beside them,
+    and notes. None of an op whose variant -D fixes.
+
+    As in the emitted program: by the features of rank 0, which the compiled program computes where they are code, and
+    the default where a `require` does not hold.
+    """
+    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
+
+    tuned = load_tuned(file)
+    ops = [op for op, chooser in tuned.kernel_choosers.items() if chooser.variants]
+    if not ops or any(f"{op}.{VARIANT}" in text.defines for op in ops):
+        return (), []
+    graph = replace(text, folds=False).graph()
+    choosers = choosers_of(graph, tuned, chosen.gpu_arch, variants=True)
+    here = Point(())
+    task = TuningTask(
+        text, chosen, graph, tuple(unit_of(graph, c.op, variants=True) for c in choosers), (here,),
+        {c.op: c.settings for c in choosers}, here, ranks=options.ranks, data=data,
+        device_pointers=options.mpi_takes_device_pointers, features={c.op: c.data for c in choosers},
+    )  # fmt: skip
+    ready = Prepared(task, Path(), {here: read_point(task, here, data)})
+    if computed_of(task):
+        with display.phase("compiling, computing the features by which variants are chosen"):
+            compute_here(ready)
+    at, out = ready.at[here], []
+    for chooser in choosers:
+        unknown = [n for f in chooser.features for n in free(f.expression) if n not in at.values]
+        answer = 0 if unknown else chooser.choose(at.values)
+        if chooser.settings[answer] not in at.fits[chooser.op]:
+            answer = 0
+        out += [Fixed(f"{chooser.op}.{name}", value, Origin.TUNED) for name, value in chooser.settings[answer]]
+    return tuple(out), ready.notes
+
+
+def compute_here(ready: Prepared) -> None:
+    """The features of the one size of a task, which stay unknown, with a note, where ranks cannot be started."""
+    if joined() is not None:
+        ready.notes.append("variants stay at the default: features are computed by ranks that dagc starts itself")
+        return
+    with scratch_directory("dagc-features-") as temporary:
+        ready.library = build(ready.task, temporary)
+        names = [code.name for code in computed_of(ready.task)]
+        computed_features(ready, names)
 
 
 def launched(

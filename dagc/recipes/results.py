@@ -6,6 +6,7 @@ import io
 import math
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from random import Random
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from dagc.lab.orders import Orders
     from dagc.learn.rules import Classes, Estimates, LearnedRules
     from dagc.store.results import Configuration, Implementation, Results
+    from dagc.store.tuned import Tuned
 
 
 # ---- estimates for `dagc rules --estimate` ----
@@ -496,7 +498,7 @@ def export(path: str | Path, form: str, out: str | Path | None = None, objective
     """
     from dagc.store.records import export_csv, export_parquet, load  # loads msgspec, sqlite3
 
-    compared, results = load(path, objective).objective, load(path, "time")
+    compared, results = load(path, objective).objective, _exported(path)
     if form == "parquet":
         if out is None:
             raise UsageError("Parquet is not text, and would go to standard output", "give -o FILE.parquet")
@@ -507,6 +509,18 @@ def export(path: str | Path, form: str, out: str | Path | None = None, objective
         text = io.StringIO()
         export_csv(results, text, compared)
         write_text_atomic(out, text.getvalue())
+
+
+def _exported(path: str | Path) -> Results | Tuned:
+    """What a file holds: implementations, or tuned settings."""
+    from dagc.store.records import load  # loads msgspec, sqlite3
+    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
+
+    results = load(path, "time")
+    if not results.implementations:
+        with suppress(UsageError):  # it has none of both
+            return load_tuned(path)
+    return results
 
 
 def merge(paths: Sequence[str | Path], out: str | Path, other_machine: bool = False) -> str:

@@ -240,12 +240,17 @@ def _legal(kernel: Kernel, op: KernelOp, open_: dict[str, Decision]) -> int:
     total = 0
     variants = open_["variant"].values if "variant" in open_ else (op.variant,)
     pinned: dict[str, Value] = {name: value for name, value in op.tunables if name not in open_}
+    others = {other.variant: other for other in op.others}
     for impl in kernel.impls:
         if impl.device is not op.device or impl.name not in variants:
             continue
-        tunables = [t for t in (*kernel.tunables, *impl.tunables) if t.name in open_]
-        for values in product(*(open_[t.name].values for t in tunables)):
-            env = {**pinned, **dict(zip((t.name for t in tunables), values, strict=True))}
+        own, fixed = open_, pinned
+        if impl.name in others:  # with tunables, and values of them, of its own
+            own = {d.name.removeprefix(f"{op.base}."): d for d in others[impl.name].choices}
+            fixed = dict(others[impl.name].tunables)
+        names = [t.name for t in (*kernel.tunables, *impl.tunables) if t.name in own]
+        for values in product(*(own[name].values for name in names)):
+            env = {**fixed, **dict(zip(names, values, strict=True))}
             total += all(_holds(r, env) for r in (*kernel.requires, *impl.requires))
     return max(total, 1)
 

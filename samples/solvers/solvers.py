@@ -143,7 +143,7 @@ def inverse_diagonal(A: Any) -> Floats:
 
 def inverse_blocks(A: Any) -> Floats:
     """Inverses of the blocks of BLOCK x BLOCK on the diagonal, shape (ceil(n / BLOCK), BLOCK, BLOCK). A singular one
-    is replaced by its inverse diagonal."""
+    counts as its diagonal."""
     n = A.shape[0]
     count = -(-n // BLOCK)
     row = np.repeat(np.arange(n), np.diff(A.indptr))
@@ -155,7 +155,7 @@ def inverse_blocks(A: Any) -> Floats:
     with np.errstate(all="ignore"):
         singular = ~(np.linalg.cond(blocks, 1) < 1e12)
     d = np.einsum("bii->bi", blocks[singular])
-    blocks[singular] = (1 / np.where(d == 0, 1, d))[:, :, None] * np.eye(BLOCK)
+    blocks[singular] = np.where(d == 0, 1, d)[:, :, None] * np.eye(BLOCK)
     return np.linalg.inv(blocks)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from scipy import sparse
 from scipy.io import mmwrite
 
-from tests.samples.load import sample
+from tests.samples.load import SAMPLES, sample
 
 matrices = sample("spmv/matrices.py")
 
@@ -166,3 +167,13 @@ def test_a_pipe_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.mtx")
     with pytest.raises(ValueError, match="regular file"):
         matrices.read(str(tmp_path / "a.mtx"))
+
+
+@pytest.mark.parametrize("path", sorted((SAMPLES / "spmv/data").glob("*.mtx")), ids=lambda p: p.stem)
+def test_the_files_of_the_sample(path: Path) -> None:
+    A = matrices.read(str(path))
+    words = re.search(
+        rf"`{path.name}` \| .*?([\d ]+) x ([\d ]+), ([\d ]+) non-zeros", (path.parent / "README.md").read_text()
+    )
+    assert words is not None
+    assert (*A.shape, A.nnz) == tuple(int(word.replace(" ", "")) for word in words.groups())

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dagc import api
 from dagc.base.errors import UsageError
 from dagc.choice.legal import legal_settings, units
 from dagc.choice.types import Settings, settings_text
@@ -87,6 +88,14 @@ def test_a_variant_that_is_given_is_not_open(tmp_path: Path) -> None:
 def test_a_search_has_the_variant_as_a_choice_of_its_own(tmp_path: Path) -> None:
     (unit,) = units(read(write_sums(tmp_path)).graph())
     assert [t.name for t in unit.tunables] == ["block"]
+
+
+def test_the_count_has_every_variant_with_its_own_tunables(tmp_path: Path) -> None:
+    program = write_sums(tmp_path)
+    variants = ("row", "vector", "called")
+    each = [api.count(program, defines={"y.variant": variant}).whole for variant in variants]
+    assert each == [2, 4, 2]
+    assert api.count(program).whole == 8
 
 
 # ---- tuned, kept, compiled ----
@@ -305,6 +314,20 @@ def test_options_without_anything_to_act_on(
     text = str(chosen.parent / "sums.dag")
     assert main(["compile", text, "--target", "host", "--no-build", "-o", str(tmp_path / "o"), *given]) == 2
     assert message in capsys.readouterr().err
+
+
+# ---- a search ----
+
+
+@pytest.mark.mpi
+def test_a_search_takes_the_variant_from_the_file(
+    chosen: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By a feature that the compiled program computes; a variant whose `require` does not hold is not taken."""
+    for spread, taken in ((200, "y.variant=vector y.lanes=4"), (1000, "y.variant=row")):
+        options = ["-D", f"SPREAD={spread}", "--only", "orders", "--budget", "1", "--seconds", "1e-4", "-n", "1"]
+        assert main(["explore", *launched(chosen), *options, "-o", str(tmp_path / f"{spread}.db")]) == 0
+        assert f"{taken} (tuned file)" in capsys.readouterr().out
 
 
 # ---- emitted text ----

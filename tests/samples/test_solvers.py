@@ -1,0 +1,120 @@
+"""samples/solvers: preconditioners, features and systems are what they say; the programs compute their iterates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from dagc import api
+from dagc.build.toolchain import find_cxx, find_mpi
+from tests.samples.load import SAMPLES, sample
+
+solvers = sample("solvers/solvers.py")
+CALLS = (
+    "poisson(side=12)",
+    "poisson(side=6, dims=3)",
+    "diffusion(side=12, stretch=100, jump=2)",
+    "convection(side=12, peclet=2)",
+    "convection(side=12, peclet=0.2, shift=0.01)",
+    "dominant(rows=203)",
+    "dominant(rows=203, symmetric=True)",
+    "blocks(rows=203)",
+    "blocks(rows=203, size=5, symmetric=False)",
+    "saddle(side=12)",
+)
+
+
+def matrix(data: dict[str, object]) -> sparse.csr_array:
+    n = data["n"]
+    return sparse.csr_array((data["val"], data["col"], data["row_ptr"]), shape=(n, n))
+
+
+def residual(data: dict[str, object], x: np.ndarray) -> float:
+    return float(np.linalg.norm(data["b"] - matrix(data) @ x) / np.linalg.norm(data["b"]))
+
+
+@pytest.mark.parametrize("text", CALLS)
+def test_a_system_is_solved_by_one_of_the_methods(text: str) -> None:
+    data = solvers.load(0, 1, 1, text)
+    assert all(np.isfinite(value).all() for name, value in data.items() if name != "old")
+    left = []
+    for solver in ("cg", "bicgstab"):
+        for precond in ("jacobi", "block", "sparse"):
+            with np.errstate(all="ignore"):
+                found = solvers.iterates(
+                    data, rank=0, size=1, seed=1, system=text, unroll=200, solver=solver, precond=precond
+                )
+            left.append(residual(data, found["x"]))
+    assert np.nanmin(left) < 1e-6
+
+
+def test_which_systems_are_symmetric() -> None:
+    found = {text: solvers.load(0, 1, 1, text)["asymmetry"] for text in CALLS}
+    symmetric = {text for text, value in found.items() if value < 1e-12}
+    skew = {text for text in CALLS if "convection" in text or "symmetric=False" in text or text == CALLS[5]}
+    assert symmetric == set(CALLS) - skew
+
+
+def test_features() -> None:
+    A = solvers._int32(sparse.csr_array(np.array([[4.0, 1, 0], [-2, 1, 0], [0, 3, 3]])))
+    assert solvers.features(A) == {
+        "trace": 8.0,
+        "mean": pytest.approx(8 / 3),
+        "variance": pytest.approx(np.var([4, 1, 3])),
+        "dominance": pytest.approx(2 / 3),
+        "left_band": 1.0,
+        "norm": 6.0,
+        "asymmetry": pytest.approx(2 * (3 + 3) / (2 * 14)),
+    }
+
+
+def test_the_sparse_inverse_is_the_best_of_its_pattern() -> None:
+    """Each column solves its least-squares problem; with the full pattern it is the inverse."""
+    A = solvers.dominant(60, per_row=4, margin=1.2)
+    M = solvers.approximate_inverse(A).toarray()
+    for j in range(60):
+        rows = np.flatnonzero(M[:, j])
+        assert 1 <= rows.size <= solvers.PATTERN
+        best = np.linalg.lstsq(A.toarray()[:, rows], np.eye(60)[:, j], rcond=None)[0]
+        np.testing.assert_allclose(M[rows, j], best, rtol=1e-6, atol=1e-10)
+    small = solvers._int32(sparse.csr_array(np.random.default_rng(1).random((6, 6)) + 4 * np.eye(6)))
+    np.testing.assert_allclose(solvers.approximate_inverse(small).toarray(), np.linalg.inv(small.toarray()), rtol=1e-6)
+
+
+def test_blocks_are_inverted() -> None:
+    A = solvers.blocks(21, size=8, coupling=0.0)
+    found = solvers.inverse_blocks(A)
+    np.testing.assert_allclose(found[1], np.linalg.inv(A.toarray()[8:16, 8:16]), rtol=1e-8)
+    np.testing.assert_allclose(found[2][:5, :5], np.linalg.inv(A.toarray()[16:, 16:]), rtol=1e-8)
+    singular = np.ones((8, 8)) + np.diag([1.0] + [0] * 7)
+    alone = solvers.inverse_blocks(solvers._int32(sparse.csr_array(singular)))
+    np.testing.assert_allclose(alone[0], np.diag([0.5] + [1.0] * 7))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("poisson(side=1)", "at least 2"),
+        ("data/none.mtx", "cannot be read"),
+        ("../spmv/data/well1850.mtx", "not square"),
+        ("poisson(side=4, dims=4)", "1 to 3"),
+    ],
+)
+def test_systems_that_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        solvers.load(0, 1, 1, text)
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.skipif(find_mpi() is None or find_cxx() is None, reason="needs an MPI and a C++ compiler")
+@pytest.mark.parametrize(("solver", "precond"), [("cg", "sparse"), ("bicgstab", "block")])
+def test_a_program_computes_the_iterates(tmp_path: Path, unoptimised: None, solver: str, precond: str) -> None:
+    defines = {"solver": solver, "precond": precond, "system": "diffusion(side=9, jump=1)", "unroll": "2"}
+    done = api.compile(
+        SAMPLES / "solvers/solvers.dag", tmp_path, target="host", defines=defines, run=True, seconds=1e-3, repeats=2
+    )
+    assert done.result is not None
