@@ -48,6 +48,7 @@ from dagc.learn.rules import learn as learn_rules
 from dagc.recipes.artifacts import compile_traversal, library_of
 from dagc.recipes.explore import equal, fixed_lines, spread, unconfirmed
 from dagc.recipes.program import ProgramText
+from dagc.recipes.tuned_report import variants_in, variants_page
 from dagc.report.html import as_html
 from dagc.store.results import Estimate, best_estimate, noise_advice_of, ranking, shown, ties, wanted_repeats
 from dagc.store.settings import fixed_of, fixed_text
@@ -480,7 +481,11 @@ def _compile(
 
 
 def report(path: str | Path, out: str | Path, objective: str | None = None) -> None:
-    """Write a results file as one HTML page. Raises UsageError, OSError."""
+    """Write a results file as one HTML page, or a tuned file with variants. Raises UsageError, OSError."""
+    tuned = variants_in(path)
+    if tuned is not None:
+        write_text_atomic(out, variants_page(tuned, __version__))
+        return
     loaded = Loaded(path, objective)
     learned = learn(loaded) if len(loaded.results.measured()) > 1 else None
     fixed = fixed_text(

@@ -285,10 +285,12 @@ def _rows(edges: Edges) -> tuple[Ints, Ints]:
 
 def _read(path: str) -> Edges:
     """The edges of a Matrix Market file. A relative path begins at this folder."""
-    file = HERE / path
-    rows, columns, _, _, _, symmetry = scipy.io.mminfo(file)
-    if rows != columns:
-        raise ValueError(f"{path}: a graph has as many rows as columns, this matrix has {rows} and {columns}")
-    matrix = scipy.sparse.coo_array(scipy.io.mmread(file))  # both halves of a symmetric one
+    try:
+        rows, columns, _, _, _, symmetry = scipy.io.mminfo(HERE / path)
+        if rows != columns:
+            raise ValueError(f"a graph has as many rows as columns, this matrix has {rows} and {columns}")
+        matrix = scipy.sparse.coo_array(scipy.io.mmread(HERE / path))  # both halves of a symmetric one
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
     first, last = (np.asarray(index, np.int32) for index in matrix.coords)
     return Edges(rows, first, last, symmetry != "general", mirror=False)

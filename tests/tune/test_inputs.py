@@ -131,6 +131,14 @@ def test_the_choice_follows_the_feature(trained: Path, program: Path, tmp_path: 
     assert compiled.result.median < default.seconds
 
 
+def test_the_report_of_a_tuned_file(trained: Path, tmp_path: Path) -> None:
+    assert main(["report", str(trained), "-o", str(tmp_path / "report.html"), "--quiet"]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "made(mode = 1, n = 64)" in page
+    assert "Which variant wins where" in page
+    assert "Judged by cross-validation" in page
+
+
 def test_evaluation(trained: Path, program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "t.db").write_bytes(trained.read_bytes())
     lists = [f"made(mode = {m}, n = {n})" for m in range(3) for n in (47, 66)] + ["made(mode = 1, n = 64)"]
