@@ -148,9 +148,10 @@ inline void median_ranks(std::size_t n, std::size_t* low, std::size_t* high) {
   *high = n - 1 - *low;
 }
 
-// Seconds of each launch, in order. Event to event, on one stream, without work beside it.
+// Seconds of each launch, in order. Event to event, on one stream, without work beside it; an op of the CPU (`gpu` false) by
+// the clock of the host.
 template <class Issue>
-void time_op(Issue issue, cudaStream_t stream, const TimeOptions& options, std::vector<double>* times) {
+void time_op(Issue issue, cudaStream_t stream, const TimeOptions& options, std::vector<double>* times, bool gpu = true) {
   using Clock = std::chrono::steady_clock;
   static void* scratch = nullptr;
   static std::int64_t room = 0;
@@ -169,12 +170,19 @@ void time_op(Issue issue, cudaStream_t stream, const TimeOptions& options, std::
   while (true) {
     for (std::size_t i = 0; i < now; ++i) {
       if (options.flush) DAGC_CUDA(cudaMemsetAsync(scratch, 0, static_cast<std::size_t>(options.flush), stream));
+      if (!gpu) {
+        DAGC_CUDA(cudaStreamSynchronize(stream));
+        const Clock::time_point begin = Clock::now();
+        issue();
+        times->push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+        continue;
+      }
       DAGC_CUDA(cudaEventRecord(marks[2 * i], stream));
       issue();
       DAGC_CUDA(cudaEventRecord(marks[2 * i + 1], stream));
     }
     DAGC_CUDA(cudaStreamSynchronize(stream));
-    for (std::size_t i = 0; i < now; ++i) {
+    for (std::size_t i = 0; i < now && gpu; ++i) {
       float milliseconds = 0;
       DAGC_CUDA(cudaEventElapsedTime(&milliseconds, marks[2 * i], marks[2 * i + 1]));
       times->push_back(static_cast<double>(milliseconds) * 1e-3);
