@@ -224,7 +224,7 @@ def main() -> int:
     with args.out.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows({n: f"{v:.6g}" if isinstance(v, float) else v for n, v in row.items()} for row in rows)
     return 0
 
 

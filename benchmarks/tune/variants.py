@@ -1,6 +1,6 @@
 """Selectors of code variants on full tables of measurements, whole families of inputs held out; and incremental tuning.
 
-    python -m benchmarks.tune.variants TABLE.csv... [--methods tree,forest] [--curve METHOD] [--seeds 20]
+    python -m benchmarks.tune.variants TABLE.csv[.xz]... [--methods tree,forest] [--curve METHOD] [--seeds 20]
 
 A table is as `benchmarks.tune.variant_tables` writes it. Families are dealt to five folds; what is chosen at the inputs
 of a fold was trained on the others. `--curve`: labelled inputs against percent of exhaustive, by strategy; every third
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import lzma
 import math
 import time
 from collections.abc import Sequence
@@ -41,7 +42,9 @@ class Table:
 
 
 def read_table(path: Path) -> Table:
-    rows = list(csv.DictReader(path.open(newline="")))
+    raw = path.read_bytes()
+    text = (lzma.decompress(raw) if path.suffix == ".xz" else raw).decode()
+    rows = list(csv.DictReader(text.splitlines()))
     features = tuple(n for n in rows[0] if n not in FIXED)
     variants = tuple(dict.fromkeys(r["variant"] for r in rows))
     first = {r["input"]: r for r in rows}
@@ -52,7 +55,9 @@ def read_table(path: Path) -> Table:
     inputs = list(first.values())
     vectors = tuple(tuple(float(r[n]) for n in features) for r in inputs)
     families, sizes = tuple(r["family"] for r in inputs), tuple(float(r["size"]) for r in inputs)
-    return Table(path.stem, tuple(first), families, sizes, features, vectors, variants, tuple(times.values()))
+    return Table(
+        path.name.partition(".")[0], tuple(first), families, sizes, features, vectors, variants, tuple(times.values())
+    )
 
 
 def folds(table: Table, count: int = 5) -> list[list[int]]:

@@ -8,6 +8,7 @@ choosing it gains 0 % of exhaustive. Inputs at which no answer has a finite time
 from __future__ import annotations
 
 import math
+import random
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -169,6 +170,32 @@ def best_single(times: Sequence[Times], default: int = 0) -> int:
     answers = sorted({answer for at in times for answer in at})
     solved = [at for at in times if any(math.isfinite(t) for t in at.values())]
     return min(answers, key=lambda a: (-_mean([_share(at, a, default) for at in solved]), a))
+
+
+def importance(
+    choose: Callable[[Sequence[float]], int],
+    vectors: Sequence[Sequence[float]],
+    times: Sequence[Times],
+    default: int = 0,
+    seed: int = 0,
+    rounds: int = 10,
+) -> tuple[float, ...]:
+    """Of each feature: the share of exhaustive that is lost where its values are exchanged between the inputs, the mean
+    over so many exchanges (permutation importance, Breiman 2001). 0 for what the choices do not depend on."""
+    draw = random.Random(seed)
+
+    def worth(rows: Sequence[Sequence[float]]) -> float:
+        return _mean([_share(at, choose(row), default) for row, at in zip(rows, times, strict=True)])
+
+    before, out = worth(vectors), []
+    for feature in range(len(vectors[0]) if vectors else 0):
+        lost = []
+        for _ in range(rounds):
+            column = draw.sample([row[feature] for row in vectors], len(vectors))
+            mixed = [[*row[:feature], v, *row[feature + 1 :]] for row, v in zip(vectors, column, strict=True)]
+            lost.append(before - worth(mixed))
+        out.append(_mean(lost))
+    return tuple(out)
 
 
 def pays_after(feature_seconds: float, default_seconds: float, chosen_seconds: float) -> float:

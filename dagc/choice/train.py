@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from dagc.base.errors import counted
 from dagc.choice.labels import ascends, corrected_labels, observed_labels
 from dagc.choice.methods import fit, unsure_below
-from dagc.choice.selector import FEWEST, Selector
+from dagc.choice.selector import FEWEST, Answer, Selector
 
 Times = Mapping[int, float]  # number of a choice -> seconds
 Interval = tuple[float, float, float]  # low, median, high of one measurement
+ONE_BY_ONE = 24  # sizes: at most so many are left out one at a time
+FOLDS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +33,6 @@ class Training:
         """`tolerance_of` its own intervals."""
         return tolerance_of(i for at in self.intervals for i in at)
 
-    def without(self, row: int) -> Training:
-        """All sizes but one, of which nothing is left."""
-        return self.only([k for k in range(len(self.sizes)) if k != row])
-
     def only(self, kept: Sequence[int]) -> Training:
         """Some of the sizes; nothing of the others is left."""
         sizes, times, intervals = self.sizes, self.times, self.intervals
@@ -43,7 +41,8 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Leave one size out: t_chosen / t_best - 1 at each of `sizes`, chosen by what was trained on the others.
+    """Sizes left out, one at a time or in `folds`: t_chosen / t_best - 1 at each of `sizes`, chosen by what was trained
+    on the others.
 
     `beside`: the same of other ways to choose, by name. `tolerance` is the noise of all sizes; it judges, and trains
     nothing.
@@ -53,6 +52,7 @@ class LeftOut:
     regrets: tuple[float, ...]
     tolerance: float
     beside: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    folds: int = 0
 
     @property
     def right(self) -> int:
@@ -64,8 +64,9 @@ class LeftOut:
         """`leave one out: 7 of 9 sizes within 1.2 % of the best, mean regret 0.4 %, largest 2.1 %; beside it: ...`."""
         of = counted(len(self.regrets), "size")
         others = ", ".join(f"{name} {100 * statistics.fmean(regrets):.1f} %" for name, regrets in self.beside)
+        what = f"{self.folds} folds left out" if self.folds else "leave one out"
         return (
-            f"leave one out: {self.right} of {of} within {100 * self.tolerance:.1f} % of the best,"
+            f"{what}: {self.right} of {of} within {100 * self.tolerance:.1f} % of the best,"
             f" mean regret {100 * statistics.fmean(self.regrets):.1f} %, largest {100 * max(self.regrets):.1f} %"
         ) + (f"; beside it: {others}" if others else "")
 
@@ -126,6 +127,21 @@ def shares_of(times: Times) -> dict[int, float]:
     return {label: least / seconds for label, seconds in times.items()}
 
 
+def answers_left_out(
+    method: str, data: Sequence[str], known: Training, seed: int = 0, folds: int = 5
+) -> tuple[Answer, ...]:
+    """What selectors that were trained without a fold say at its sizes; nothing where too few would be left."""
+    order = random.Random(seed).sample(range(len(known.sizes)), len(known.sizes))
+    said: dict[int, Answer] = {}
+    for fold in (order[k::folds] for k in range(folds)):
+        kept = [i for i in range(len(known.sizes)) if i not in set(fold)]
+        if not fold or len(kept) < FEWEST:
+            return ()
+        selector = train(method, data, known.only(kept), seed)
+        said.update((i, selector.ask(known.sizes[i])) for i in fold)
+    return tuple(said[i] for i in range(len(order)))
+
+
 def least_sure(method: str, data: Sequence[str], known: Training, default: int, seed: int = 0, folds: int = 5) -> float:
     """The confidence below which the default is better on average, by cross-validation; 0 where it never is.
 
@@ -133,15 +149,9 @@ def least_sure(method: str, data: Sequence[str], known: Training, default: int, 
     only taken where the gain is more than its standard error. `default` counts as lost where it was not measured.
     """
     asked: list[tuple[float, float]] = []  # confidence, what the default is worth more than the answer
-    order = random.Random(seed).sample(range(len(known.sizes)), len(known.sizes))
-    for fold in (order[k::folds] for k in range(folds)):
-        kept = [i for i in range(len(known.sizes)) if i not in set(fold)]
-        if not fold or len(kept) < FEWEST:
-            return 0.0
-        selector = train(method, data, known.only(kept), seed)
-        for i in fold:
-            answer, share = selector.ask(known.sizes[i]), shares_of(known.times[i])
-            asked.append((answer.sure, share.get(default, 0.0) - share.get(answer.label, 0.0)))
+    for answer, at in zip(answers_left_out(method, data, known, seed, folds), known.times, strict=False):
+        share = shares_of(at)
+        asked.append((answer.sure, share.get(default, 0.0) - share.get(answer.label, 0.0)))
     asked.sort()
     best, threshold = 0.0, 0.0
     for n in range(1, len(asked) + 1):
@@ -161,23 +171,29 @@ def leave_one_out(
     seed: int = 0,
     untrained: Mapping[str, Sequence[int]] | None = None,
 ) -> LeftOut | None:
-    """Trained as often as there are sizes, each time without one; None where too few would be left. Beside it: the
-    choice that is the best constant of the other sizes, and `untrained` (name -> its choice at each size).
+    """Trained as often as there are sizes, each time without one (of more than ONE_BY_ONE sizes: in FOLDS folds, each
+    time without a fold); None where too few would be left. Beside it: the choice that is the best constant of the
+    other sizes, and `untrained` (name -> its choice at each size).
 
-    Nothing of the size left out is seen, the noise of its measurements included. A choice that was not measured at the
+    Nothing of the sizes left out is seen, the noise of its measurements included. A choice that was not measured at the
     size, since it cannot be launched there, counts as the first that was.
     """
     if len(known.sizes) <= FEWEST:
         return None
-    chosen: dict[str, list[int]] = {"": [], "best constant": []}
-    for i, here in enumerate(known.sizes):
-        others = known.without(i)
-        chosen[""].append(train(method, data, others, seed).choose(here))
-        chosen["best constant"].append(best_constant(others.times))
+    count = len(known.sizes)
+    folds = FOLDS if count > ONE_BY_ONE else 0
+    order = random.Random(seed).sample(range(count), count)
+    chosen: dict[str, list[int]] = {"": [0] * count, "best constant": [0] * count}
+    for k in range(folds or count):
+        fold = order[k :: folds or count]
+        others = known.only([i for i in range(count) if i not in set(fold)])
+        selector, constant = train(method, data, others, seed), best_constant(others.times)
+        for i in fold:
+            chosen[""][i], chosen["best constant"][i] = selector.choose(known.sizes[i]), constant
     regrets = {
         name: tuple(map(_regret, known.times, choices)) for name, choices in {**chosen, **(untrained or {})}.items()
     }
-    return LeftOut(known.sizes, regrets.pop(""), known.tolerance, tuple(regrets.items()))
+    return LeftOut(known.sizes, regrets.pop(""), known.tolerance, tuple(regrets.items()), folds)
 
 
 def best_constant(times: Sequence[Times]) -> int:

@@ -114,7 +114,8 @@ class Cell:
     """One unit under one setting at one size: what was measured, or why there is nothing.
 
     `times` are seconds of single launches in order; `failure` is "" or one line. `took`: seconds that measuring it kept
-    the machine busy, caches flushed and data restored; not kept in files.
+    the machine busy, caches flushed and data restored; not kept in files. `metrics`: of a launch, besides the time, by
+    name (`dagc.measure.metrics`).
     """
 
     op: str
@@ -123,6 +124,7 @@ class Cell:
     times: tuple[float, ...] = ()
     failure: str = ""
     took: float = 0.0
+    metrics: tuple[tuple[str, float], ...] = ()
 
     @property
     def seconds(self) -> float:

@@ -157,3 +157,23 @@ def device_pointers(parser: argparse.ArgumentParser) -> None:
     """For commands that measure."""
     help = "assert that the MPI accepts device pointers, if it cannot be queried"
     parser.add_argument("--mpi-takes-device-pointers", action="store_true", help=help)
+
+
+def objective(parser: argparse.ArgumentParser, default: str = "that of the search") -> None:
+    """--objective."""
+    parser.add_argument(
+        "--objective", type=_objective_text, metavar="time|energy|EXPRESSION",
+        help="quantity to minimise: time, cpu, energy, or an expression of them; max:EXPRESSION to maximise;"
+        f" --objective help lists the metrics (default: {default})",
+    )  # fmt: skip
+
+
+def _objective_text(text: str) -> str:
+    """The expression. `help` lists the metrics and exits, as --help does."""
+    if text != "help":
+        return text
+    from dagc.measure.metrics import summaries
+
+    for name, unit, summary in summaries():
+        print(f"{name:12} {unit:4} {summary}")
+    raise SystemExit(0)

@@ -17,6 +17,7 @@ from dagc.cli.arguments import (
     form,
     include,
     natural,
+    objective,
     positive,
     prune,
     quiet,
@@ -49,25 +50,6 @@ def _results(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("results", metavar="RESULTS", help="a results file of `dagc explore`")
 
 
-def _objective(parser: argparse.ArgumentParser, default: str = "that of the search") -> None:
-    parser.add_argument(
-        "--objective", type=_objective_text, metavar="time|energy|EXPRESSION",
-        help="quantity to minimise: time, cpu, energy, or an expression of them; max:EXPRESSION to maximise;"
-        f" --objective help lists the metrics (default: {default})",
-    )  # fmt: skip
-
-
-def _objective_text(text: str) -> str:
-    """The expression. `help` lists the metrics and exits, as --help does."""
-    if text != "help":
-        return text
-    from dagc.measure.metrics import summaries
-
-    for name, unit, summary in summaries():
-        print(f"{name:12} {unit:4} {summary}")
-    raise SystemExit(0)
-
-
 def _phase(args: argparse.Namespace, what: str) -> AbstractContextManager[object]:
     """Progress on standard error for work longer than a second."""
     from dagc.report.display import Display
@@ -83,7 +65,7 @@ def _add_explore(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("-o", dest="output", metavar="PATH", help="results file (default: dagc-out/PROGRAM.db)")
     ranks(parser)
-    _objective(parser, "that of the resumed or replayed results file, else time")
+    objective(parser, "that of the resumed or replayed results file, else time")
     add(
         "--strategy", type=_strategy, metavar="NAME",
         help="exhaustive, random, mcts, mcts-min or model (default: model up to 512 ops, else mcts-min);"
@@ -181,7 +163,7 @@ def _explore(args: argparse.Namespace) -> int:
 
 def _add_best(parser: argparse.ArgumentParser) -> None:
     _results(parser)
-    _objective(parser)
+    objective(parser)
     add = parser.add_argument
     add("-o", dest="output", metavar="DIR", help="output directory (default: dagc-out/PROGRAM-best)")
     add("--rank", type=natural, default=0, metavar="K", help="use the K-th after the best (default: 0)")
@@ -210,7 +192,7 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
         "results", metavar="RESULTS", nargs="+",
         help="a results file of `dagc explore`; of several, rules across their inputs: FILE or NAME=FILE each",
     )  # fmt: skip
-    _objective(parser)
+    objective(parser)
     add = parser.add_argument
     add("--against", metavar="FULL", help="full exploration to compare with: mark consistent rules, print the accuracy")
     add("--format", choices=("text", "md", "json"), default="text", help="(default: text)")
@@ -254,7 +236,7 @@ def _only_across(args: argparse.Namespace) -> None:
 
 def _add_explain(parser: argparse.ArgumentParser) -> None:
     _results(parser)
-    _objective(parser)
+    objective(parser)
     include(parser)
     add = parser.add_argument
     add("--replay", metavar="RESULTS", help="take times from this results file instead of measuring")
@@ -294,7 +276,7 @@ def _explain(args: argparse.Namespace) -> int:
 
 def _add_report(parser: argparse.ArgumentParser) -> None:
     _results(parser)
-    _objective(parser)
+    objective(parser)
     parser.add_argument("-o", dest="output", required=True, metavar="PATH", help="output file, for example report.html")
     quiet(parser)
 
@@ -310,7 +292,7 @@ def _report(args: argparse.Namespace) -> int:
 
 def _add_export(parser: argparse.ArgumentParser) -> None:
     _results(parser)
-    _objective(parser)
+    objective(parser)
     form = parser.add_mutually_exclusive_group(required=True)
     form.add_argument("--csv", action="store_true", help="comma-separated values")
     form.add_argument("--parquet", action="store_true", help="Parquet; needs dagc[parquet] and -o")

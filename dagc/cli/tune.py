@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from dagc.base.errors import counted
 from dagc.base.resources import names_in
-from dagc.cli.arguments import defines, defines_of, duration, file, natural, positive, quiet, seconds, share
+from dagc.cli.arguments import defines, defines_of, duration, file, natural, objective, positive, quiet, seconds, share
 from dagc.report import si
 
 if TYPE_CHECKING:
+    from dagc.base.objective import Objective
     from dagc.recipes.tune_results import Tuning
     from dagc.recipes.tune_variants import Evaluation
 
@@ -50,6 +51,7 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
     add("--calls", type=positive, default=0, metavar="N", help=help)
     help = "ignore the `require`s of variants that depend on run-time values, but for those on hw.memory"
     add("--no-constraints", action="store_true", help=help)
+    objective(parser, "that of a resumed file, else time")
     add("--evaluate", action="store_true", help="judge the tuned file -o at --inputs that it was not trained on")
     help = "size or input at which results are compared with the reference (default: the smallest)"
     add("--check-at", default="", metavar="SPEC", help=help)
@@ -118,6 +120,7 @@ def run_tune(args: argparse.Namespace) -> int:
         other_machine=args.other_machine,
         ranks=args.ranks or 1, variants=args.variants, incremental=args.incremental, iterations=args.iterations,
         accuracy=args.accuracy, next=args.next, select_features=args.select_features,
+        objective=args.objective,
         calls=args.calls, constraints=not args.no_constraints,
     )  # fmt: skip
     from pathlib import Path
@@ -156,7 +159,8 @@ def table(done: Tuning) -> str:
     from dagc.choice.types import settings_text
 
     learned = any(line.trained for line in done.lines)
-    titles = ["kernel", "size", "default", "chosen", "best known", "default us", "chosen us"]
+    unit = "us" if done.objective.is_time else done.objective.text
+    titles = ["kernel", "size", "default", "chosen", "best known", f"default {unit}", f"chosen {unit}"]
     titles += ["regret, in training", "left out"] if learned else ["regret"]
     head = (*titles, "limited by")
     rows = [head]
@@ -166,7 +170,7 @@ def table(done: Tuning) -> str:
         rows.append(
             (
                 line.op, line.point.text or "as given", settings_text(line.default), settings_text(line.chosen), best,
-                _us(line.default_seconds), _us(line.chosen_seconds), _share(regret),
+                *(_value(v, done.objective) for v in (line.default_seconds, line.chosen_seconds)), _share(regret),
                 *([_share(line.left_out)] if learned else []), line.why,
             )
         )  # fmt: skip
@@ -201,5 +205,7 @@ def _share(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.1%}"
 
 
-def _us(value: float) -> str:
-    return "-" if math.isnan(value) else si.significant(value * 1e6, 4)
+def _value(value: float, objective: Objective) -> str:
+    if math.isnan(value):
+        return "-"
+    return si.significant(value * 1e6, 4) if objective.is_time else objective.scaled(value)

@@ -343,20 +343,28 @@ def _for(state: State, node: Node) -> None:
         value_of(state, first)
     try:
         name = _counter(first)
+        own, others = _updates(update, condition, name)
         # A counter, bound or step that the body changes does not give the number of iterations.
         fixed = {name, *_names(condition), *_names(update)}
         if fixed & ({n for n, _ in assigned_names(body)} | state.shared):
             raise NotUnderstood(f"`{shown_text(condition)}` changes in its loop")
         start = as_number(state.env[name])
-        step = _step(state, update, name)
-        trips = _trips(state, condition, name, start, step)
+        halvings = _geometric(state, condition, own, name, start)
+        step = sp.Integer(1) if halvings is not None else _step(state, own, name)
+        trips = _trips(state, condition, name, start, step) if halvings is None else sp.Integer(halvings)
+        counter = symbol(f"{name if halvings is None else 'loop'}_{len(state.loops)}")
+        begins = start if halvings is None else sp.Integer(0)
+        along = {n: _moved(state, part, n, counter - begins, step) for n, part in others.items()}
     except NotUnderstood as error:
         state.notes.append(f"{error.message}: the number of iterations is not known")
         _unknown_loop(state, node, [n for n in (condition, body, update) if n is not None])
     else:
-        counter = symbol(f"{name}_{len(state.loops)}")
-        _inside(state, Loop(counter, start, trips, step, node.start_byte), {name: counter}, [body])
-        state.env[name] = new_unknown(state)
+        own_value = counter if halvings is None else new_unknown(state)
+        _inside(state, Loop(counter, begins, trips, step, node.start_byte), {name: own_value, **along}, [body])
+        for changed in (name, *along):
+            value = state.env[changed]
+            other = replace(value, offset=new_unknown(state)) if isinstance(value, Pointer) else new_unknown(state)
+            state.env[changed] = other
     if first is not None and first.type == "declaration":
         for child in first.children_by_field_name("declarator"):
             gone = _Declarator.of(child).name
@@ -424,6 +432,79 @@ def _counter(node: Node | None) -> str:
         if left.type == "identifier":
             return text_of(left)
     raise NotUnderstood(f"the start of a loop, `{shown_text(node)}`, is not understood")
+
+
+def _updates(node: Node | None, condition: Node | None, name: str) -> tuple[Node | None, dict[str, Node]]:
+    """The part of a loop's update that steps its counter, and the parts that step other variables, by name:
+    `++i, p += n`."""
+    parts = [node] if node is not None else []
+    while any(p.type == "comma_expression" for p in parts):
+        parts = [x for p in parts for x in (p.named_children if p.type == "comma_expression" else [p])]
+    if len(parts) < 2:
+        return node, {}
+    own, others = None, {}
+    for part in parts:
+        names = [n for n, _ in assigned_names(part)]
+        if names == [name] and own is None:
+            own = part
+        elif len(names) == 1 and names[0] != name and names[0] not in others:
+            others[names[0]] = part
+        else:
+            raise NotUnderstood(f"the step of a loop, `{shown_text(node)}`, is not understood")
+    moving = {name, *others}
+    used = [*_names(condition), *_names(own), *(n for part in others.values() for n in list(_names(part))[1:])]
+    if any(n in moving for n in used if n != name) or any(name in _names(part) for part in others.values()):
+        raise NotUnderstood(f"the step of a loop, `{shown_text(node)}`, is not understood")
+    return own, others
+
+
+def _moved(state: State, node: Node, name: str, distance: sp.Expr, step: sp.Expr) -> Any:
+    """The value of a variable that each iteration moves by one amount. `distance`: of the counter from its first."""
+    if step not in (1, -1) or not _plain(node):
+        raise NotUnderstood(f"the step of a loop, `{shown_text(node)}`, is not understood")
+    moved, value = _step(state, node, name) * distance * step, state.env.get(name)
+    if isinstance(value, Pointer):
+        return replace(value, offset=value.offset + moved)
+    return as_number(value) + moved
+
+
+_PLAIN = frozenset(
+    """assignment_expression update_expression binary_expression parenthesized_expression identifier
+    number_literal""".split()
+)
+
+
+def _plain(node: Node) -> bool:
+    """Arithmetic of variables and numbers alone: nothing that is loaded or called, and may differ the next time."""
+    return node.type in _PLAIN and all(map(_plain, node.named_children))
+
+
+_SCALED = {"/=": lambda a, b: a // b, "*=": lambda a, b: a * b, ">>=": lambda a, b: a >> b, "<<=": lambda a, b: a << b}
+_MOST_SCALED = 64  # a counter has no more bits
+
+
+def _geometric(state: State, condition: Node | None, update: Node | None, name: str, start: sp.Expr) -> int | None:
+    """The number of iterations of `for (int d = 16; d > 0; d /= 2)`, where all of its numbers are constants."""
+    if update is None or update.type != "assignment_expression" or text_of(child_of(update, "left")) != name:
+        return None
+    scaled = _SCALED.get(text_of(child_of(update, "operator")))
+    if (
+        scaled is None
+        or condition is None
+        or condition.type != "binary_expression"
+        or not isinstance(start, sp.Integer)
+    ):
+        return None
+    operator, left = text_of(child_of(condition, "operator")), text_of(child_of(condition, "left"))
+    factor, bound = (value_of(state, child_of(n, "right")) for n in (update, condition))
+    if left != name or not all(isinstance(v, sp.Integer) for v in (factor, bound)):
+        return None
+    value, trips = int(start), 0
+    while trips <= _MOST_SCALED and _settled(operator, sp.Integer(value), bound):
+        if value < 0 or int(factor) <= 0:  # rounded otherwise in C++
+            return None
+        value, trips = scaled(value, int(factor)), trips + 1
+    return trips if trips <= _MOST_SCALED else None
 
 
 def _step(state: State, node: Node | None, name: str) -> sp.Expr:

@@ -27,7 +27,8 @@ Values: TypeAlias = Sequence[tuple[str, int]]  # open launch parameters as the p
 class Timing:
     """How long a candidate is timed: see `Runner.time`. Seconds and bytes.
 
-    `clear`: how many times the best so far a candidate must take to be timed `fewest` times only (0: never).
+    `clear`: how many times the best so far a candidate must take to be timed `fewest` times only (0: never). `metrics`:
+    what is observed of a launch besides its time.
     """
 
     relative: float = 0.01
@@ -36,11 +37,12 @@ class Timing:
     most: int = 30
     flush: int = 0
     clear: float = 0.0
+    metrics: tuple[str, ...] = ()
 
     @property
     def limits(self) -> dict[str, Any]:
         """The arguments of `Runner.time`."""
-        return {name: value for name, value in asdict(self).items() if name != "clear"}
+        return {name: value for name, value in asdict(self).items() if name not in ("clear", "metrics")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +117,18 @@ class Launches:
             few = replace(self._timing, most=self._timing.fewest)
             outcome = self._timed(candidate, few)
             if outcome.failure or min(outcome.times, default=0.0) > self._timing.clear * self._best:
-                return outcome
+                return self._observed(candidate, outcome)
         outcome = self._timed(candidate, self._timing)
         if not outcome.failure:
             self._best = min(self._best, outcome.value)
-        return outcome
+        return self._observed(candidate, outcome)
+
+    def _observed(self, candidate: Settings, outcome: Outcome) -> Outcome:
+        """With the other metrics of a launch, where they are asked for."""
+        if not self._timing.metrics or outcome.failure:
+            return outcome
+        found = self._ask(candidate, do="observe", metrics=self._timing.metrics, seconds=outcome.value)
+        return found if found.failure else replace(outcome, metrics=found.metrics)
 
     def _timed(self, candidate: Settings, timing: Timing) -> Outcome:
         return self._ask(candidate, do="launch", rtol=self._rtol, timing=timing.limits)
@@ -156,7 +165,10 @@ def _outcome(answer: Mapping[str, Any]) -> Outcome:
     if "wrong" in answer:
         return Outcome(failure=one_line(str(answer["wrong"])))
     times = answer.get("times", ())
-    return Outcome(median(times) if times else math.nan, iterations=len(times), times=tuple(map(float, times)))
+    return Outcome(
+        median(times) if times else math.nan, iterations=len(times), times=tuple(map(float, times)),
+        metrics=answer.get("metrics", {}),
+    )  # fmt: skip
 
 
 class Programs:

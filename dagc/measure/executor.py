@@ -29,11 +29,12 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import math
 import os
 import platform
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -57,6 +58,7 @@ Answer = dict[str, Any]
 STOP: Command = {"do": "stop"}
 # Number of tables kept prepared in each library. The drift reference stays among them, being used again and again.
 _TABLES = 32
+MOST_LAUNCHES = 20_000  # in a row, to observe a metric of one
 _TAG = 7771
 
 
@@ -80,6 +82,7 @@ class Executor:
             "verify": self._verify,
             "place": self._place,
             "launch": self._launch,
+            "observe": self._observe_launches,
             "count": self._count,
         }
 
@@ -169,13 +172,7 @@ class Executor:
         reading counters would take time in a timed one."""
         if not names:
             return {}
-        observers: dict[str, Any] = {}
-        error = ""
-        try:
-            observers = {name: metric(name).Observer() for name in names}
-        except DagcError as raised:
-            error = raised.message
-        self._agree(error)
+        observers = self._observers(names)
         amounts: dict[str, Counter[str]] = {name: Counter() for name in names}
         batch = runner.longest() or iterations
         if batch < iterations and batch * seconds < least_seconds(names):
@@ -192,13 +189,24 @@ class Executor:
             self._comm.Barrier()
             for name, observer in observers.items():
                 amounts[name].update(observer.stop())
-        out = {}
-        for name in names:
-            parts: dict[str, float] = {}
-            for of_rank in self._comm.allgather(dict(amounts[name])):
-                parts |= {what: max(amount, parts.get(what, 0.0)) for what, amount in of_rank.items()}
-            out[name] = metric(name).combine(parts.values()) / iterations
-        return out
+        return {name: self._combined(name, amounts[name]) / iterations for name in names}
+
+    def _observers(self, names: Sequence[str]) -> dict[str, Any]:
+        observers: dict[str, Any] = {}
+        error = ""
+        try:
+            observers = {name: metric(name).Observer() for name in names}
+        except DagcError as raised:
+            error = raised.message
+        self._agree(error)
+        return observers
+
+    def _combined(self, name: str, amounts: Mapping[str, float]) -> float:
+        """Of all ranks: each measured device once."""
+        parts: dict[str, float] = {}
+        for of_rank in self._comm.allgather(dict(amounts)):
+            parts |= {what: max(amount, parts.get(what, 0.0)) for what, amount in of_rank.items()}
+        return float(metric(name).combine(parts.values()))
 
     def _solve(self, command: Command) -> Answer:
         opened, rows = self._opened(command), command["rows"]
@@ -270,6 +278,20 @@ class Executor:
             wrong = runner.again(command["op"], command["rtol"])
             times = [] if wrong else [float(t) for t in runner.time(command["op"], **command["timing"])]
             return self._slowest(wrong, times)
+
+    def _observe_launches(self, command: Command) -> Answer:
+        """Metrics of a launch, over as many in a row as they need."""
+        names = command["metrics"]
+        observers = self._observers(names)
+        seconds = max(least_seconds(names), 0.01)
+        number = min(MOST_LAUNCHES, max(5, math.ceil(seconds / max(command["seconds"], 1e-6))))
+        with self._at(command) as runner:
+            self._comm.Barrier()
+            for observer in observers.values():
+                observer.start()
+            runner.time(command["op"], relative=0.0, seconds=command["limit"], fewest=number, most=number, flush=0)
+            amounts = {name: observer.stop() for name, observer in observers.items()}
+        return {"metrics": {name: self._combined(name, amounts[name]) / number for name in names}}
 
     def _count(self, command: Command) -> Answer:
         with self._at(command) as runner:

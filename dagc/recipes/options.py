@@ -66,7 +66,7 @@ class TuneOptions:
     Of inputs: `variants`: tune sites whose `select` names the variant, and nothing else. `incremental`: label those
     inputs that teach most (by `next`), until `iterations` are labelled or `accuracy` is reached. `calls`: over
     how many calls of an op a conversion is paid (0: not counted). `constraints`: whether `require`s of run-time values
-    count.
+    count. `objective`: what is minimised (None: that of a resumed file, else the time).
     """
 
     kernels: tuple[str, ...] = ()
@@ -95,6 +95,7 @@ class TuneOptions:
     select_features: bool = False
     calls: int = 0
     constraints: bool = True
+    objective: str | None = None
 
 
 Progress: TypeAlias = Callable[[int, int, str], None]

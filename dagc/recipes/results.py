@@ -6,6 +6,7 @@ import io
 import math
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from random import Random
@@ -47,6 +48,7 @@ from dagc.learn.rules import learn as learn_rules
 from dagc.recipes.artifacts import compile_traversal, library_of
 from dagc.recipes.explore import equal, fixed_lines, spread, unconfirmed
 from dagc.recipes.program import ProgramText
+from dagc.recipes.tuned_report import variants_in, variants_page
 from dagc.report.html import as_html
 from dagc.store.results import Estimate, best_estimate, noise_advice_of, ranking, shown, ties, wanted_repeats
 from dagc.store.settings import fixed_of, fixed_text
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from dagc.lab.orders import Orders
     from dagc.learn.rules import Classes, Estimates, LearnedRules
     from dagc.store.results import Configuration, Implementation, Results
+    from dagc.store.tuned import Tuned
 
 
 # ---- estimates for `dagc rules --estimate` ----
@@ -478,7 +481,11 @@ def _compile(
 
 
 def report(path: str | Path, out: str | Path, objective: str | None = None) -> None:
-    """Write a results file as one HTML page. Raises UsageError, OSError."""
+    """Write a results file as one HTML page, or a tuned file with variants. Raises UsageError, OSError."""
+    tuned = variants_in(path)
+    if tuned is not None:
+        write_text_atomic(out, variants_page(tuned, __version__))
+        return
     loaded = Loaded(path, objective)
     learned = learn(loaded) if len(loaded.results.measured()) > 1 else None
     fixed = fixed_text(
@@ -496,7 +503,7 @@ def export(path: str | Path, form: str, out: str | Path | None = None, objective
     """
     from dagc.store.records import export_csv, export_parquet, load  # loads msgspec, sqlite3
 
-    compared, results = load(path, objective).objective, load(path, "time")
+    compared, results = load(path, objective).objective, _exported(path)
     if form == "parquet":
         if out is None:
             raise UsageError("Parquet is not text, and would go to standard output", "give -o FILE.parquet")
@@ -507,6 +514,18 @@ def export(path: str | Path, form: str, out: str | Path | None = None, objective
         text = io.StringIO()
         export_csv(results, text, compared)
         write_text_atomic(out, text.getvalue())
+
+
+def _exported(path: str | Path) -> Results | Tuned:
+    """What a file holds: implementations, or tuned settings."""
+    from dagc.store.records import load  # loads msgspec, sqlite3
+    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
+
+    results = load(path, "time")
+    if not results.implementations:
+        with suppress(UsageError):  # it has none of both
+            return load_tuned(path)
+    return results
 
 
 def merge(paths: Sequence[str | Path], out: str | Path, other_machine: bool = False) -> str:

@@ -74,7 +74,12 @@ def tune(
     from dagc.store.records import is_fresh  # loads msgspec, sqlite3
 
     text = read(path, options.defines)
+    other = options.objective not in (None, "time")
     if wants_programs(text, options):
+        if other:
+            raise UsageError(
+                "whole programs are tuned for the time", "drop --objective, or name a kernel with --kernel"
+            )
         if options.ranks > 1:
             raise UsageError(
                 "whole programs (a `select` at the top) are tuned on one rank",
@@ -95,6 +100,8 @@ def tune(
     task = replace(task, constraints=options.constraints)
     if wants_inputs(task, options):
         return tune_inputs(task, output, options, progress)
+    if other:
+        raise UsageError("--objective acts on what is learned from inputs", "use it with --variants or --inputs")
     return tune_task(task, output, options, progress)
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import DagcError, UsageError
 from dagc.base.files import scratch_directory
+from dagc.base.objective import TIME, Objective
 from dagc.build.mpi import cores
 from dagc.choice.feature import offered, values_of
 from dagc.choice.legal import op_of
@@ -25,6 +26,7 @@ from dagc.choice.types import Cell, settings_text, variant_of
 from dagc.ir.plan import Target
 from dagc.lab.launches import Timing
 from dagc.measure.link import WorkerLink
+from dagc.measure.metrics import objective_for, observed, units
 from dagc.measure.service import Service
 from dagc.recipes.tune_measure import CheckedSettings, Lost, Measuring, Wanted, features_at
 from dagc.recipes.tune_prepare import (
@@ -103,7 +105,9 @@ class Inputs:
         known: Known,
         records: Records | None,
         progress: Progress | None,
+        objective: Objective = TIME,
     ) -> None:
+        self.objective = objective
         self.ready, self.task, self.beside, self.known = ready, ready.task, beside, known
         self.records, self.progress, self.flush = records, progress, flush
         self.calls = options.calls
@@ -113,7 +117,7 @@ class Inputs:
         self.codes = [f.name for f in computed_of(self.task)]
         self.service = service
         end = None if options.seconds is None else time.monotonic() + options.seconds
-        timing = Timing(seconds=options.cell, flush=flush, clear=CLEAR)
+        timing = Timing(seconds=options.cell, flush=flush, clear=CLEAR, metrics=observed(objective))
         before = list(known.measured.cells.values())
         self.run = Measuring(ready, service, timing, self.keep, before, end, time.monotonic)
         for facts in known.inputs.values():
@@ -124,17 +128,15 @@ class Inputs:
         """Whether the time or the budget is spent."""
         return self.left <= 0 or self.run.over()
 
-    def conversion(self, op: str, point: Point, settings: Settings) -> float:
-        """Seconds of the conversion of a variant that one of `--calls` calls bears."""
-        facts = self.known.inputs.get(point)
-        if facts is None or not self.calls:
-            return 0.0
-        return facts.conversions.get(op, {}).get(variant_of(settings), 0.0) / self.calls
-
     def priced(self, cell: Cell) -> Cell:
-        """A cell whose times include the share of its conversion."""
-        more = self.conversion(cell.op, cell.point, cell.settings)
-        return replace(cell, times=tuple(t + more for t in cell.times)) if more else cell
+        """A cell whose times are values of the objective, the share of its conversion included in a time."""
+        facts, more = self.known.inputs.get(cell.point), 0.0
+        if facts is not None and self.calls:
+            more = facts.conversions.get(cell.op, {}).get(variant_of(cell.settings), 0.0) / self.calls
+        if not more and self.objective.is_time:
+            return cell
+        values = (self.objective.value({**dict(cell.metrics), "time": t + more}) for t in cell.times)
+        return replace(cell, times=tuple(values))
 
     # ---- results as they come -----------------------------------------------------------------
 
@@ -320,6 +322,10 @@ def opened(
             open_records(task, output, options, flush) if output is not None else nullcontext()
         )
         known = known_before(records, task, flush, options.resume)
+        objective = _objective(records, task, options)
+        lacking = [k for k, c in known.measured.cells.items() if c.times and not _has(c, objective)]
+        for key in lacking:
+            del known.measured.cells[key]
         beside.expect([p for p in order if p not in known.inputs])
         if progress is not None:
             progress(0, 0, "setting up the first inputs, compiling")
@@ -329,7 +335,22 @@ def opened(
         service = stack.enter_context(Service(WorkerLink(task.ranks)))
         if records is not None:
             records.set_fact(FACT, fixed_of(task.program))
-        yield Inputs(ready, beside, service, options, flush, known, records, progress)
+        yield Inputs(ready, beside, service, options, flush, known, records, progress, objective)
+
+
+def _objective(records: Records | None, task: TuningTask, options: TuneOptions) -> Objective:
+    """That of the options, else of a file that is continued; kept in the file. Raises UsageError, MissingTool."""
+    before = records.tuned().facts.objective if records is not None and options.resume else "time"
+    objective = objective_for(options.objective or before, task.chosen.target.value)
+    if records is not None:
+        for name in observed(objective):
+            records.metric(name, units()[name])
+        records.set_fact("objective", objective.text)
+    return objective
+
+
+def _has(cell: Cell, objective: Objective) -> bool:
+    return {*observed(objective)} <= dict(cell.metrics).keys()
 
 
 def _job(task: TuningTask, references: bool, point: Point) -> Job:

@@ -332,13 +332,16 @@ class CellStore:
         return candidate
 
     def add(self, key: Settings, outcome: Outcome, purpose: str = "search") -> None:
-        self._cell(key, outcome.times, "")
+        self._cell(key, outcome.times, "", tuple(outcome.metrics.items()))
 
     def fail(self, key: Settings, failure: str) -> None:
-        self._cell(key, (), failure)
+        self._cell(key, (), failure, ())
 
-    def _cell(self, settings: Settings, times: tuple[float, ...], failure: str) -> None:
-        self._keep(Cell(self._op, self._point, settings, times, failure, time.perf_counter() - self._began))
+    def _cell(
+        self, settings: Settings, times: tuple[float, ...], failure: str, metrics: tuple[tuple[str, float], ...]
+    ) -> None:
+        took = time.perf_counter() - self._began
+        self._keep(Cell(self._op, self._point, settings, times, failure, took, metrics))
 
 
 def decisions(graph: Graph, unit: Unit, settings: Settings) -> Values:

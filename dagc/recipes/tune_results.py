@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dagc.base.objective import TIME, Objective
 from dagc.choice.inputs import is_input
 from dagc.choice.types import settings_text
 from dagc.recipes.tune_prepare import TuningTask
@@ -119,7 +120,8 @@ class Line:
 @dataclass(frozen=True, slots=True)
 class Tuning:
     """The result of `dagc tune`. `seconds`: of checking and timing all `cells`; `busy`: the part of these that checks
-    and timings took, without starting processes and loading data."""
+    and timings took, without starting processes and loading data. `objective`: of the values in
+    `lines`, which are in seconds if that is the time."""
 
     lines: tuple[Line, ...]
     grade: str
@@ -130,6 +132,7 @@ class Tuning:
     output: Path | None
     seconds: float = 0.0
     busy: float = 0.0
+    objective: Objective = TIME
 
 
 @dataclass(slots=True)

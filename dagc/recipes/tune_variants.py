@@ -177,16 +177,16 @@ def vector(inputs: Inputs, op: str, names: Sequence[str], point: Point) -> tuple
     return tuple(known.get(name, math.nan) for name in names)
 
 
-def times_at(inputs: Inputs, op: str, point: Point) -> dict[int, float]:
-    """Seconds of each answer of an op at an input, by number: infinite where it is not allowed there, missing where it
-    failed or was not measured."""
+def times_at(inputs: Inputs, op: str, point: Point, priced: bool = True) -> dict[int, float]:
+    """The objective of each answer of an op at an input, by number: infinite where it is not allowed there, missing
+    where it failed or was not measured. Seconds, if not `priced`."""
     fits, out = set(inputs.ready.at[point].fits[op]), {}
     for number, settings in enumerate(inputs.task.settings[op]):
         cell = inputs.known.measured.cells.get((op, point, settings))
         if settings not in fits:
             out[number] = math.inf
         elif cell is not None and cell.times and not cell.failure:
-            out[number] = cell.seconds + inputs.conversion(op, point, settings)
+            out[number] = (inputs.priced(cell) if priced else cell).seconds
     return out
 
 
@@ -211,7 +211,8 @@ def _learned(
     task = replace(inputs.task, points=tuple(dict.fromkeys(points)))
     ready = replace(inputs.ready, task=task, at={p: inputs.ready.at[p] for p in task.points})
     hardware, more = hardware_at_hand(task, options.gpu)
-    training = replace(measured, cells={key: inputs.priced(cell) for key, cell in cells.items()})
+    cells = {key: inputs.priced(cell) for key, cell in cells.items()}
+    training = replace(measured, cells=cells)
     if options.select_features:
         asked, chosen = _subsets(inputs, task, asked, options)
         notes = [*notes, *chosen]
@@ -227,7 +228,7 @@ def _learned(
     notes += [*costs(inputs, task), *doubtful(task, cells), *task.text.changed()]
     return Tuning(
         lines, grade(task, len(cells), NOT_COUNTED, asked), methods(asked), len(cells), tuple(measured.failures),
-        tuple(notes), Path(output) if output is not None else None, measured.seconds, measured.busy,
+        tuple(notes), Path(output) if output is not None else None, measured.seconds, measured.busy, inputs.objective,
     )  # fmt: skip
 
 
@@ -277,7 +278,7 @@ def costs(inputs: Inputs, task: TuningTask) -> list[str]:
         kernel = next(k for k in task.program.kernels if k.name == unit.kernel)
         prepared = {impl.name for impl in kernel.impls if impl.prepare is not None}
         for point in task.points:
-            facts, times = inputs.known.inputs.get(point), times_at(inputs, unit.op, point)
+            facts, times = inputs.known.inputs.get(point), times_at(inputs, unit.op, point, priced=False)
             if facts is None or not math.isfinite(times.get(0, math.inf)):
                 continue
             own = sum(s for n, s in facts.seconds.items() if n.startswith(f"{MEASURED}{unit.op}."))
@@ -386,10 +387,12 @@ def evaluate_inputs(
 def _evaluated(inputs: Inputs, chooser: Any, unit: Unit, points: Sequence[Point]) -> Evaluated:
     from dagc.choice.judge import judge  # only to evaluate
 
-    chosen = [chooser.choose(inputs.ready.at[p].values) for p in points]
+    decided = [chooser.decide(inputs.ready.at[p].values) for p in points]
     judged = judge(
-        [p.text for p in points], [times_at(inputs, unit.op, p) for p in points], chosen,
+        [p.text for p in points], [times_at(inputs, unit.op, p) for p in points],
+        [answer for answer, _ in decided],
         chooser.settings.index(unit.default) if unit.default in chooser.settings else 0, noise(inputs, unit.op),
         sizes=[inputs.known.inputs[p].elements for p in points],
+        reasons=[reason.value for _, reason in decided],
     )  # fmt: skip
     return Evaluated(unit.op, judged, chooser.settings, tuple(costs(inputs, replace(inputs.task, units=(unit,)))))

@@ -7,12 +7,16 @@ import io
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from dagc.base.errors import MissingTool
 from dagc.base.files import write_bytes_atomic
 from dagc.base.objective import TIME, Objective
+from dagc.choice.types import settings_text
 from dagc.store.results import Results
+
+if TYPE_CHECKING:
+    from dagc.store.tuned import Tuned
 
 COLUMNS = {
     "implementation": "int64", "configuration": "string", "traversal": "string", "number": "int64", "order": "int64",
@@ -46,15 +50,46 @@ def table(results: Results, objective: Objective = TIME) -> Iterator[tuple[Any, 
             yield (*head, None, None, math.nan, math.nan, math.nan, i.failure, *[math.nan] * left)
 
 
-def export_csv(results: Results, file: TextIO, objective: Objective = TIME) -> None:
+TUNED_COLUMNS = {
+    "op": "string", "input": "string", "test": "bool", "setting": "string", "number": "int64", "seconds": "float64",
+    "failure": "string",
+}  # fmt: skip
+
+
+def tuned_columns(tuned: Tuned) -> dict[str, str]:
+    """Name -> type: TUNED_COLUMNS, and one for each metric but the time."""
+    return TUNED_COLUMNS | dict.fromkeys(sorted({n for cell in tuned.cells for n, _ in cell.metrics}), "float64")
+
+
+def tuned_table(tuned: Tuned) -> Iterator[tuple[Any, ...]]:
+    """One row for each timed launch of a tuned file, and one for each setting that failed; columns as in
+    `tuned_columns`. Metrics are those of a launch on average."""
+    tests, names = tuned.facts.tests, list(tuned_columns(tuned))[len(TUNED_COLUMNS) :]
+    for cell in tuned.cells:
+        head = (cell.op, cell.point.text, cell.point in tests, settings_text(cell.settings))
+        more = [dict(cell.metrics).get(name, math.nan) for name in names]
+        for number, seconds in enumerate(cell.times):
+            yield (*head, number, seconds, cell.failure, *more)
+        if not cell.times:
+            yield (*head, None, math.nan, cell.failure, *more)
+
+
+def export_csv(results: Results | Tuned, file: TextIO, objective: Objective = TIME) -> None:
     """Comma-separated values, with a header line; missing values are empty."""
+    names, rows = _content(results, objective)
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(columns(results, objective))
-    for row in table(results, objective):
+    writer.writerow(names)
+    for row in rows:
         writer.writerow("" if v is None or (isinstance(v, float) and math.isnan(v)) else v for v in row)
 
 
-def export_parquet(results: Results, path: str | Path, objective: Objective = TIME) -> None:
+def _content(results: Results | Tuned, objective: Objective) -> tuple[dict[str, str], Iterator[tuple[Any, ...]]]:
+    if isinstance(results, Results):
+        return columns(results, objective), table(results, objective)
+    return tuned_columns(results), tuned_table(results)
+
+
+def export_parquet(results: Results | Tuned, path: str | Path, objective: Objective = TIME) -> None:
     """A Parquet file with the same columns; missing values are null.
 
     Raises MissingTool without pyarrow, DagcError if `path` cannot be written: it then keeps its old content.
@@ -64,11 +99,11 @@ def export_parquet(results: Results, path: str | Path, objective: Objective = TI
         from pyarrow import parquet
     except ImportError:
         raise MissingTool("Parquet files need pyarrow", "pip install 'dagc[parquet]', or export CSV") from None
-    types = columns(results, objective)
-    schema = pa.schema([(name, getattr(pa, kind)()) for name, kind in types.items()])
+    types, measured = _content(results, objective)
+    schema = pa.schema([(name, pa.bool_() if kind == "bool" else getattr(pa, kind)()) for name, kind in types.items()])
     rows = [
         {n: None if isinstance(v, float) and math.isnan(v) else v for n, v in zip(types, row, strict=True)}
-        for row in table(results, objective)
+        for row in measured
     ]
     metadata = {"program": results.program.name, "program_hash": results.program.hash}
     out = pa.Table.from_pylist(rows, schema=schema.with_metadata(metadata))

@@ -233,8 +233,11 @@ class Records:
                 self._connection.execute(f"DELETE FROM value WHERE sample IN (SELECT id {of})", (key,))
                 self._connection.execute(f"DELETE {of}", (key,))
             self._connection.execute("UPDATE candidate SET failure = ? WHERE id = ?", (cell.failure, key))
+            more = {self._metrics[name]: value for name, value in cell.metrics}  # of the first sample
             for seconds in cell.times:
-                insert_sample(self._connection, self._run, key, "tune", 1, None, {self._metrics["time"]: seconds})
+                values = {self._metrics["time"]: seconds} | more
+                insert_sample(self._connection, self._run, key, "tune", 1, None, values)
+                more = {}
 
         self._transaction(write)
 

@@ -31,6 +31,7 @@ from dagc.store.read import (
     Natural,
     PositiveReal,
     Whole,
+    Word,
     read_metrics,
     read_program,
     read_runs,
@@ -88,7 +89,8 @@ class InputFacts:
 @dataclass(frozen=True, slots=True)
 class Facts:
     """Facts of a tuned file. `kernels` and `program`: choices that must not differ if kernels, or whole programs, were
-    tuned. `program_data`: parameters of a size, and the features of the selector there. `inputs`: of the inputs."""
+    tuned. `program_data`: parameters of a size, and the features of the selector there. `inputs`: of the inputs.
+    `objective`: what the choosers minimise (`dagc.base.objective`)."""
 
     target: Literal["", "host", "cuda"] = ""
     arch: Annotated[str, Meta(pattern=r"\A[a-z0-9_]{0,40}\Z")] = ""
@@ -97,6 +99,7 @@ class Facts:
     program: FixedChoices | None = None
     program_data: tuple[PointData, ...] = ()
     inputs: tuple[InputFacts, ...] = ()
+    objective: str = "time"
 
     @property
     def tests(self) -> frozenset[Point]:
@@ -190,13 +193,22 @@ def tuned_in(connection: sqlite3.Connection, path: Path) -> Tuned:
     )
     for candidate, seconds in rows_as(rows, tuple[Whole, PositiveReal]):
         times[candidate].append(seconds)
+    metrics: dict[int, dict[str, float]] = defaultdict(dict)
+    rows = connection.execute(
+        "SELECT s.candidate, m.name, v.value FROM sample s JOIN value v ON v.sample = s.id JOIN metric m ON m.id ="
+        " v.metric JOIN candidate c ON c.id = s.candidate WHERE c.domain != '' AND m.name != 'time' ORDER BY s.id"
+    )
+    for candidate, name, amount in rows_as(rows, tuple[Whole, Word, Share]):
+        metrics[candidate][name] = amount
     rows = connection.execute(
         "SELECT c.id, c.domain, c.point, a.choices, c.failure, c.flush FROM candidate c"
         " JOIN assignment a ON a.id = c.assignment WHERE c.domain != '' ORDER BY c.id"
     )
     cells, flushes = [], []
     for key, op, point, choices, failure, flush in rows_as(rows, _Candidate):
-        cells.append(Cell(op, Point.of(decoded(point, Params)), _settings(choices), tuple(times[key]), failure))
+        more = tuple(metrics[key].items())
+        where = Point.of(decoded(point, Params))
+        cells.append(Cell(op, where, _settings(choices), tuple(times[key]), failure, metrics=more))
         flushes.append(flush)
     checks = connection.execute(
         "SELECT domain, choices, failure FROM checked JOIN assignment ON id = assignment ORDER BY domain, choices"
@@ -320,6 +332,7 @@ def _facts(rows: dict[str, str]) -> Facts:
         decoded(rows.get("program", "null"), FixedChoices | None),
         decoded(rows.get("program data", "[]"), tuple[PointData, ...]),
         decoded(rows.get("inputs", "[]"), tuple[InputFacts, ...]),
+        decoded(rows.get("objective", '"time"'), Line),
     )
 
 

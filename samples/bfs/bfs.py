@@ -146,10 +146,16 @@ def uniform(n: int, degree: int, seed: int = 0) -> Edges:
 
 
 def powerlaw(n: int, degree: int, seed: int = 0, exponent: float = 2.2) -> Edges:
-    """Chung-Lu: the expected number of edges of the k-th vertex is in proportion to k ** (-1 / (exponent - 1))."""
+    """Chung-Lu: the expected number of edges of the k-th vertex is in proportion to k ** (-1 / (exponent - 1)).
+
+    Raises ValueError unless exponent > 2.
+    """
+    if exponent <= 2:
+        raise ValueError(f"exponent is more than 2, not {exponent}")
     rng = np.random.default_rng(seed)
-    upto = np.cumsum(np.arange(1, n + 1, dtype=np.float64) ** (-1 / (exponent - 1)))
-    ends = np.searchsorted(upto / upto[-1], rng.random((2, n * degree // 2))).clip(max=n - 1)
+    left = 1 - 1 / (exponent - 1)  # of the sum of the first k weights, which is about (k ** left - 1) / left
+    drawn = (1 + rng.random((2, n * degree // 2)) * ((n + 1) ** left - 1)) ** (1 / left)
+    ends = (drawn - 1).astype(np.int32).clip(max=n - 1)
     names = rng.permutation(n).astype(np.int32)
     return Edges(n, names[ends[0]], names[ends[1]])
 
@@ -194,6 +200,55 @@ def cliques(number: int, size: int, seed: int = 0, joined: bool = True) -> Edges
     return Edges(number * size, first, last)
 
 
+def hypercube(dimensions: int, seed: int = 0) -> Edges:
+    """The corners of a cube; neighbours differ in one bit of their numbers."""
+    corner = np.arange(1 << dimensions, dtype=np.int32)
+    pairs = [(corner[(corner >> bit & 1) == 0], bit) for bit in range(dimensions)]
+    first = np.concatenate([low for low, _ in pairs])
+    return Edges(corner.size, first, np.concatenate([low | np.int32(1 << bit) for low, bit in pairs]))
+
+
+def barbell(size: int, length: int, seed: int = 0) -> Edges:
+    """Two complete graphs of `size` vertices, joined by a path of `length` vertices."""
+    inside = np.array(np.triu_indices(size, 1), np.int32)
+    way = np.arange(size - 1, size + length + 1, dtype=np.int32)  # the last of the one to the first of the other
+    first = np.concatenate([inside[0], inside[0] + np.int32(size + length), way[:-1]])
+    last = np.concatenate([inside[1], inside[1] + np.int32(size + length), way[1:]])
+    return Edges(2 * size + length, first.astype(np.int32), last.astype(np.int32))
+
+
+def caterpillar(n: int, legs: int, seed: int = 0) -> Edges:
+    """A path whose vertices have `legs` leaves each."""
+    leaf = np.arange(n * legs, dtype=np.int32)
+    row = np.arange(n, dtype=np.int32)
+    return Edges(
+        n * (1 + legs),
+        np.concatenate([row[:-1], leaf // np.int32(legs)]),
+        np.concatenate([row[1:], leaf + np.int32(n)]),
+    )
+
+
+def bipartite(left: int, right: int, degree: int, seed: int = 0) -> Edges:
+    """`degree` random edges from each of `left` vertices to `right` others."""
+    first = np.repeat(np.arange(left, dtype=np.int32), degree)
+    last = np.random.default_rng(seed).integers(left, left + right, first.size, np.int32)
+    return Edges(left + right, first, last)
+
+
+def preferential(n: int, degree: int, seed: int = 0) -> Edges:
+    """Each vertex has `degree` / 2 edges to older ones, the oldest of which get more (squares of uniform numbers)."""
+    rng = np.random.default_rng(seed)
+    first = np.repeat(np.arange(1, n, dtype=np.int32), degree // 2)
+    return Edges(n, first, (rng.random(first.size) ** 2 * first).astype(np.int32))
+
+
+def attached(scale: int, degree: int, length: int, seed: int = 0) -> Edges:
+    """An R-MAT graph from which a path of `length` vertices leads away."""
+    core = rmat(scale, degree, seed)
+    way = np.arange(core.n - 1, core.n + length, dtype=np.int32)
+    return Edges(core.n + length, np.concatenate([core.first, way[:-1]]), np.concatenate([core.last, way[1:]]))
+
+
 def empty(n: int, seed: int = 0) -> Edges:
     """Vertices without edges."""
     none = np.zeros(0, np.int32)
@@ -209,7 +264,8 @@ def loops(n: int, times: int, seed: int = 0) -> Edges:
 FAMILIES: dict[str, Callable[..., Edges]] = {
     f.__name__: f
     for f in (
-        rmat, grid, roads, geometric, regular, uniform, powerlaw, smallworld, star, path, tree, cliques, empty, loops
+        rmat, grid, roads, geometric, regular, uniform, powerlaw, smallworld, star, path, tree, cliques, empty, loops,
+        hypercube, barbell, caterpillar, bipartite, preferential, attached,
     )
 }  # fmt: skip
 
@@ -229,10 +285,12 @@ def _rows(edges: Edges) -> tuple[Ints, Ints]:
 
 def _read(path: str) -> Edges:
     """The edges of a Matrix Market file. A relative path begins at this folder."""
-    file = HERE / path
-    rows, columns, _, _, _, symmetry = scipy.io.mminfo(file)
-    if rows != columns:
-        raise ValueError(f"{path}: a graph has as many rows as columns, this matrix has {rows} and {columns}")
-    matrix = scipy.sparse.coo_array(scipy.io.mmread(file))  # both halves of a symmetric one
+    try:
+        rows, columns, _, _, _, symmetry = scipy.io.mminfo(HERE / path)
+        if rows != columns:
+            raise ValueError(f"a graph has as many rows as columns, this matrix has {rows} and {columns}")
+        matrix = scipy.sparse.coo_array(scipy.io.mmread(HERE / path))  # both halves of a symmetric one
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
     first, last = (np.asarray(index, np.int32) for index in matrix.coords)
     return Edges(rows, first, last, symmetry != "general", mirror=False)

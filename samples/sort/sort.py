@@ -114,6 +114,47 @@ def waves(n: int, bits: int = 32, seed: int = 0, length: int = 1000) -> Keys:
     return made
 
 
+def sawtooth(n: int, bits: int = 32, seed: int = 0, teeth: int = 10) -> Keys:
+    """The same ascending whole numbers, `teeth` times."""
+    length = -(-n // max(teeth, 1))
+    return (np.arange(n) % max(length, 1)).astype(_type(bits))
+
+
+def organ(n: int, bits: int = 32, seed: int = 0) -> Keys:
+    """Upwards, then downwards, as organ pipes stand."""
+    half = np.sort(uniform(n, bits, seed))
+    return np.concatenate([half[::2], half[1::2][::-1]])
+
+
+def shuffled(n: int, bits: int = 32, seed: int = 0, length: int = 10_000) -> Keys:
+    """Sorted, then cut into pieces of `length` keys, which change places at random."""
+    made = ascending(n, bits, seed)
+    whole = n // length * length
+    order = np.random.default_rng(seed).permutation(whole // length)
+    made[:whole] = made[:whole].reshape(-1, length)[order].ravel()
+    return made
+
+
+def lognormal(n: int, bits: int = 32, seed: int = 0, deviation: float = 3.0) -> Keys:
+    """exp of normal numbers: over many powers of ten."""
+    drawn = np.random.default_rng(seed).standard_normal(n, np.float32) * np.float32(deviation)
+    return np.exp(drawn.astype(_type(bits)))
+
+
+def zipf(n: int, bits: int = 32, seed: int = 0, exponent: float = 1.5) -> Keys:
+    """Whole numbers, small ones most often."""
+    return np.random.default_rng(seed).zipf(exponent, n).clip(max=2**24).astype(_type(bits))
+
+
+def inserted(n: int, bits: int = 32, seed: int = 0, share: float = 0.01) -> Keys:
+    """Sorted, with a share of random keys among them."""
+    rng = np.random.default_rng(seed)
+    made = ascending(n, bits, seed)
+    places = np.flatnonzero(rng.random(n, np.float32) < share)
+    made[places] = rng.random(places.size, _type(bits))
+    return made
+
+
 def equal(n: int, bits: int = 32, seed: int = 0, different: int = 16) -> Keys:
     """Few different keys, whole numbers, in random order."""
     return np.random.default_rng(seed).integers(0, different, n).astype(_type(bits))
@@ -130,7 +171,7 @@ FAMILIES: dict[str, Callable[..., Keys]] = {
     f.__name__: f
     for f in (
         uniform, normal, exponential, ascending, reversed, swapped, jittered, runs, appended, waves, equal,
-        signed_zeros,
+        signed_zeros, sawtooth, organ, shuffled, lognormal, zipf, inserted,
     )
 }  # fmt: skip
 

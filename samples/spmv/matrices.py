@@ -226,6 +226,57 @@ def two_lengths(rows: int, short: int, long: int, every: int = 32, seed: int = 1
     return _spread(lengths, np.zeros(rows, np.int64), np.full(rows, rows), rows, seed)
 
 
+def diagonals(rows: int, count: int, share: float = 1.0, seed: int = 1) -> Any:
+    """`count` diagonals at random distances, the main one among them; of each, this share of the elements."""
+    _positive(rows=rows, count=count, share=share)
+    random = np.random.default_rng(seed)
+    offsets = np.unique(np.concatenate([[0], random.integers(-rows // 2, rows // 2 + 1, count - 1)]))
+    _fits(rows, rows * offsets.size)
+    columns = np.arange(rows)[:, None] + offsets
+    kept = (columns >= 0) & (columns < rows) & (random.random(columns.shape, np.float32) < share)
+    return _csr(kept.sum(axis=1), columns[kept], rows, seed)
+
+
+def smallworld(rows: int, near: int = 3, far: float = 0.1, seed: int = 1) -> Any:
+    """A ring of nodes joined to `near` on both sides; a share of the entries goes anywhere (Watts, Strogatz 1998)."""
+    _positive(rows=rows, near=near)
+    random = np.random.default_rng(seed)
+    around = np.concatenate([np.arange(-near, 0), np.arange(1, near + 1)])
+    row = np.repeat(np.arange(rows), around.size)
+    columns = (row.reshape(rows, -1) + around).reshape(-1) % rows
+    moved = random.random(columns.size, np.float32) < far
+    columns[moved] = random.integers(0, rows, int(moved.sum()))
+    return _keyed(row * rows + columns, rows, rows, seed)
+
+
+def triangular(rows: int, per_row: float, seed: int = 1) -> Any:
+    """A lower triangle: row i has Poisson distributed entries among its i + 1 places, nearer ones more often."""
+    _positive(rows=rows, per_row=per_row)
+    _fits(rows, int(rows * (per_row + 1)))
+    random = np.random.default_rng(seed)
+    row = np.repeat(np.arange(rows), random.poisson(per_row, rows))
+    columns = row - (row * random.random(row.size) ** 3).astype(np.int64)
+    diagonal = np.arange(rows) * (rows + 1)
+    return _keyed(np.concatenate([diagonal, row * rows + columns]), rows, rows, seed)
+
+
+def bordered(rows: int, size: int, border: int, seed: int = 1) -> Any:
+    """Dense blocks of size x size on the diagonal, and the last `border` columns full: blocks with shared unknowns."""
+    _positive(rows=rows, size=size, border=border)
+    border = min(border, rows)
+    left = np.arange(rows) // size * size
+    lengths = np.maximum(np.minimum(left + size, rows - border) - left, 0)
+    _fits(rows, int(lengths.sum()) + rows * border)
+    row = np.repeat(np.arange(rows), lengths)
+    key = np.concatenate(
+        [
+            row * rows + _ranges(left, lengths),
+            (np.arange(rows)[:, None] * rows + np.arange(rows - border, rows)).reshape(-1),
+        ]
+    )
+    return _keyed(key, rows, rows, seed)
+
+
 def dense(rows: int, cols: int = 0, seed: int = 1) -> Any:
     """Every element."""
     cols = cols or rows
@@ -249,7 +300,7 @@ def file(path: str, dtype: Any = np.float32) -> Any:
 GENERATORS: dict[str, Callable[..., Any]] = {
     f.__name__: f
     for f in (stencil, dense_band, band, uniform, regular, blocks, fem, zipf, rmat, arrow, long_rows, circuit,
-              staircase, sparse_rows, two_lengths, dense, file)
+              staircase, sparse_rows, two_lengths, diagonals, smallworld, triangular, bordered, dense, file)
 }  # fmt: skip
 
 
@@ -403,6 +454,12 @@ def _spread(lengths: Ints, left: Ints, width: Ints, cols: int, seed: int, skew: 
         kept[1:] = (columns[1:] != columns[:-1]) | (row[1:] != row[:-1])
         lengths, columns = np.bincount(row[kept], minlength=lengths.size), columns[kept]
     return _csr(lengths, columns, cols, seed)
+
+
+def _keyed(key: Ints, rows: int, cols: int, seed: int) -> Any:
+    """Of places, row * cols + column, in any order and repeated."""
+    key = _joined(key)
+    return _csr(np.bincount(key // cols, minlength=rows), (key % cols).astype(np.int32), cols, seed)
 
 
 def _joined(key: Ints) -> Ints:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagc.choice.judge import best_single, judge, pays_after
+from dagc.choice.judge import best_single, importance, judge, pays_after
 from tests.examples import examples
 
 INF = math.inf
@@ -100,3 +100,13 @@ def test_bounds(times: list[dict[int, float]], data: st.DataObject) -> None:
     assert figures.single[1] >= max(figures.default, figures.random) - 1e-12
     for answer, share in figures.singles:
         assert judge(names, times, [answer] * len(times)).all.percent == pytest.approx(share)
+
+
+def test_the_feature_that_the_choice_depends_on_matters() -> None:
+    vectors = [(float(k), float(k % 3)) for k in range(30)]
+    times = [{0: 1.0, 1: 2.0} if k < 15 else {0: 2.0, 1: 1.0} for k in range(30)]
+    lost = importance(lambda x: int(x[0] >= 15), vectors, times)
+    assert 0.15 < lost[0] < 0.35, "half of the inputs get the other answer, which loses a half"
+    assert lost[1] == 0
+    assert importance(lambda x: 0, vectors, times) == (0, 0)
+    assert importance(lambda x: 0, [], []) == ()

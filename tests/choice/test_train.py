@@ -103,13 +103,14 @@ def test_nothing_of_the_size_left_out_is_seen() -> None:
     for i in range(5):
         found = leave_one_out("knn", ["n"], known)
         other = [*noise]
+        rest = [k for k in range(5) if k != i]
         other[i] = [(0.5, 1.0, 1.5)] * 99
         again = leave_one_out("knn", ["n"], merged(sizes, times, other))
         assert found is not None
         assert again is not None
         assert again.regrets[i] == found.regrets[i]
-        assert known.without(i).tolerance == merged(sizes, times, other).without(i).tolerance
-        tolerances.add(round(known.without(i).tolerance, 6))
+        assert known.only(rest).tolerance == merged(sizes, times, other).only(rest).tolerance
+        tolerances.add(round(known.only(rest).tolerance, 6))
     assert tolerances == {0.1, 0.002}, "so what is left out does matter here"
 
 
@@ -158,3 +159,12 @@ def test_sure_of_everything_where_the_default_is_never_better() -> None:
     assert least_sure("knn", ["n"], exact(sizes[:3], times[:3]), 0) == 0, "too few to leave any out"
     # A default that was not measured is worth nothing, and noise alone makes no threshold.
     assert least_sure("knn", ["n"], exact(sizes, [{1: at[1], 2: at[2]} for at in times]), 0) == 0
+
+
+def test_many_sizes_are_left_out_in_folds() -> None:
+    sizes = [(100.0 * 1.3**k,) for k in range(40)]
+    times = [{0: 1.0, 1: 1.2} if k < 20 else {0: 1.2, 1: 1.0} for k in range(40)]
+    found = leave_one_out("tree", ["n"], exact(sizes, times, 0.005))
+    assert found is not None
+    assert found.text.startswith(f"10 folds left out: {found.right} of 40 sizes within ")
+    assert found.right >= 38

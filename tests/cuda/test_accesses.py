@@ -87,6 +87,14 @@ def test_how_often_a_branch_is_taken_to_run(body, weight):
         ("int k = 0; while (k < n) { a[k] = 1; ++k; }", [("a", "?", True)]),
         ("int k = n; while (b[k] > 0) k -= 1;", [("b", "?", False)]),
         ("for (int j = 0; n > j; ++j) a[j] = 1;", [("a", "j_0", True)]),
+        ("int k = m; for (int j = 1; j < n; ++j, k += 3) a[k] = 1;", [("a", "3*j_0 + m - 3", True)]),
+        ("float *p = a; for (int j = n; j > 0; --j, ++p) *p = 1;", [("a", "-j_0 + n", True)]),
+        ("int k = 0; for (int j = 0; j < n; ++j, k += 3) { a[k] = 1; k = m; } a[k] = 1;", [("a", "?", True)] * 2),
+        ("int k = 0; for (int j = 0; j < k; ++j, k += 3) a[j] = 1;", [("a", "?", True)]),
+        ("int k = 0; for (int j = 0; j < n; ++j, k += j) a[k] = 1;", [("a", "?", True)]),
+        ("int k = 1; for (int j = 0; j < n; ++j, k += k) a[k] = 1;", [("a", "?", True)]),
+        ("int k = 1; for (int j = 0; j < n; ++j, k += b[0]) a[k] = 1;", [("a", "?", True), ("b", "0", False)]),
+        ("for (int d = 16; d > 0; d /= 2) a[d] = 1;", [("a", "?", True)]),
     ],
 )
 def test_what_an_iteration_changes_is_not_known_in_the_next(body, expected):
@@ -99,6 +107,25 @@ def test_the_trips_of_a_stride_loop():
     start, bound, step = symbol(T), symbol("n"), symbol("blockDim_x")
     assert (loop.first, loop.step) == (start, step)
     assert sp.simplify(loop.trips - sp.ceiling((bound - start) / step)) == 0
+
+
+@pytest.mark.parametrize(
+    ("header", "trips"),
+    [
+        ("int d = 16; d > 0; d /= 2", 5), ("int d = 512; d >= 1; d >>= 1", 10), ("int d = 1; d < 32; d *= 2", 5),
+        ("int d = 1; d < 100; d <<= 2", 4), ("int d = 0; d > 0; d /= 2", 0),
+    ],
+)  # fmt: skip
+def test_the_trips_of_a_loop_that_halves_or_doubles(header, trips):
+    found = accesses_of(f"for ({header}) a[threadIdx.x] += 1;", {"a": 4}, {})
+    assert {loop.trips for access in found.accesses for loop in access.loops} == {trips}
+    assert found.notes == ()
+
+
+@pytest.mark.parametrize("header", ["int d = n; d > 0; d /= 2", "int d = 1; d < 9; d *= 1", "int d = 1; d < 9; d *= m"])
+def test_the_trips_of_another_geometric_loop_are_not_known(header):
+    (note,) = accesses_of(f"for ({header}) a[0] = 1;", {"a": 4}, {n: symbol(n) for n in "nm"}).notes
+    assert "is not understood: the number of iterations is not known" in note
 
 
 def test_a_barrier_in_a_loop_counts_once():
@@ -333,7 +360,8 @@ BOUNDS = st.sampled_from(
 
 def loops(inner):
     def make(parts):
-        name, own, (first, start), (last, bound), step, inside = parts
+        name, own, (first, start), (last, bound), step, inside, beside = parts
+        beside = beside if beside != name else ""
         text, body = sequence([*all_variables(), inside])
 
         def do(run):
@@ -345,15 +373,17 @@ def loops(inner):
                     raise Stop
                 body(run)
                 run.env[name] += step
+                if beside:
+                    run.env[beside] += 2
             if own:
                 run.env[name] = hidden
 
         increment = f"++{name}" if step == 1 else f"{name} += {step}"
+        increment += f", {beside} += 2" if beside else ""
         return f"for ({'int ' * own}{name} = {first}; {name} < {last}; {increment}) {{ {text} }}", do
 
-    return st.tuples(st.sampled_from("ijk"), st.booleans(), expression(0), BOUNDS, st.sampled_from([1, 2]), inner).map(
-        make
-    )
+    names, beside = st.sampled_from("ijk"), st.sampled_from(["", "i", "j", "k", "p"])
+    return st.tuples(names, st.booleans(), expression(0), BOUNDS, st.sampled_from([1, 2]), inner, beside).map(make)
 
 
 def addresses(access: Access, thread: int) -> set[int] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,11 @@ def test_the_lists_of(name: str, files: bool) -> None:
         part: listed(ROOT / (f"benchmarks/gpu/lists/{name}-{part}.txt" if files else f"samples/{name}/{part}.txt"))
         for part in ("train", "test")
     }
-    for text in lists["train"] + lists["test"]:
+    if files:  # inputs that nothing was chosen by
+        lists["unseen"] = listed(ROOT / f"benchmarks/gpu/lists/{name}-unseen.txt")
+        others = [listed(ROOT / f"samples/{name}/{part}.txt") for part in ("train", "test")]
+        assert not set(lists["unseen"]) & {text for lines in others for text in lines}
+    for text in itertools.chain(*lists.values()):
         function, arguments = parse_call(text)
         inspect.signature(FUNCTIONS[name][function]).bind(**arguments)
     assert not set(lists["train"]) & set(lists["test"])

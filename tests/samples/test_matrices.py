@@ -39,6 +39,10 @@ FAMILIES = {
     "staircase(rows=100, longest=40)": ((100, 100), 40),
     "sparse_rows(rows=100, share=0.1, per_row=5)": ((100, 100), 5),
     "two_lengths(rows=100, short=2, long=50)": ((100, 100), 50),
+    "diagonals(rows=90, count=6)": ((90, 90), None),
+    "smallworld(rows=200, near=2)": ((200, 200), None),
+    "triangular(rows=150, per_row=4)": ((150, 150), None),
+    "bordered(rows=50, size=7, border=3)": ((50, 50), 10),
     "dense(rows=20, cols=33)": ((20, 33), 33),
 }
 

@@ -17,11 +17,13 @@ from tests.measure.conftest import can_run
 from tests.samples.load import SAMPLES, sample
 
 NAMES = ("histogram", "sort", "bfs")
+LISTS = {"histogram": ("train", "test"), "sort": ("train", "test", "unseen"), "bfs": ("train", "test", "unseen")}
 ONLY_TESTED = {
     "histogram": {"walk", "mixture"},
-    "sort": {"appended", "waves"},
-    "bfs": {"smallworld", "tree", "cliques", "loops"},
+    "sort": {"appended", "waves", "sawtooth", "shuffled", "lognormal", "zipf", "inserted"},
+    "bfs": {"smallworld", "loops", "hypercube", "barbell", "bipartite", "attached"},
 }
+SIZES = {"n": 60, "rows": 6, "columns": 6, "depth": 3, "scale": 5, "number": 3, "size": 9, "left": 20, "right": 9}
 
 
 def inputs_of(name: str, which: str) -> list[str]:
@@ -32,23 +34,24 @@ def inputs_of(name: str, which: str) -> list[str]:
 @pytest.mark.parametrize("name", NAMES)
 def test_lists_are_disjoint_and_each_input_can_be_made(name: str) -> None:
     module = sample(f"{name}/{name}.py")
-    train, test = inputs_of(name, "train"), inputs_of(name, "test")
-    assert len(set(train)) == len(train) >= 20
-    assert len(set(test)) == len(test) > len(train)
-    assert not set(train) & set(test)
-    families = {}
-    for which, inputs in (("train", train), ("test", test)):
-        families[which] = {parse_call(text)[0] for text in inputs if is_call(text)}
+    lists = [inputs_of(name, which) for which in LISTS[name]]
+    every = [text for one in lists for text in one]
+    assert len(set(every)) == len(every), "no input is in two lists"
+    assert all(len(one) >= 20 for one in lists)
+    families = []
+    for inputs in lists:
+        families.append({parse_call(text)[0] for text in inputs if is_call(text)})
         for text in inputs:
             if not is_call(text):
                 assert (SAMPLES / name / text).is_file()
                 continue
             family, arguments = parse_call(text)
-            arguments |= {key: 60 for key in ("n", "rows", "columns", "depth", "scale") if key in arguments}
-            arguments |= {"scale": 5} if "scale" in arguments else {}
+            if name == "sort":
+                arguments.pop("number", None)  # of runs
+            arguments |= {key: min(SIZES[key], arguments[key]) for key in SIZES.keys() & arguments}
             made = module.FAMILIES[family](**arguments, **({"bins": 256} if name == "histogram" else {}))
-            assert made is not None
-    assert families["test"] - families["train"] == ONLY_TESTED[name]
+            assert len(made) > 0
+    assert set.union(*families[1:]) - families[0] == ONLY_TESTED[name]
 
 
 def test_values_of_a_histogram() -> None:
@@ -79,6 +82,8 @@ def test_keys_in_order(bits: int) -> None:
     np.testing.assert_array_equal(found, keys[order])
     assert np.isnan(found[0])
     assert np.isnan(found[-1])
+    assert np.isin(sort.shuffled(95, bits, length=10), sort.ascending(95, bits)).all()
+    assert np.argmax(sort.organ(99, bits)) == 49
     jittered = sort.jittered(5000, bits, distance=50)
     assert 0 < np.abs(np.argsort(jittered, kind="stable") - np.arange(5000)).max() <= 50
     assert np.count_nonzero(np.diff(sort.runs(999, bits, number=7)) < 0) == 6
@@ -92,6 +97,9 @@ def test_keys_in_order(bits: int) -> None:
         "rmat(scale = 7, degree = 6)", "rmat(scale = 7, degree = 6, directed = True)", "loops(n = 5, times = 3)",
         "cliques(number = 3, size = 4, joined = False)", "path(n = 9)", "empty(n = 3)", "star(n = 9, hubs = 2)",
         "graphs/power_grid.mtx", "roads(rows = 5, columns = 6)", "tree(n = 1)",
+        "hypercube(dimensions = 4)", "barbell(size = 4, length = 3)", "caterpillar(n = 4, legs = 3)",
+        "bipartite(left = 6, right = 4, degree = 2)", "preferential(n = 40, degree = 4)",
+        "attached(scale = 5, degree = 4, length = 6)",
     ],
 )  # fmt: skip
 def test_levels_are_shortest_paths(text: str) -> None:
@@ -113,6 +121,9 @@ def test_graphs_that_are_refused(tmp_path: Path) -> None:
     (tmp_path / "wide.mtx").write_text("%%MatrixMarket matrix coordinate pattern general\n2 3 1\n1 3\n")
     with pytest.raises(ValueError, match="has 2 and 3"):
         bfs.graph(0, 1, 0, str(tmp_path / "wide.mtx"), -1, 1)
+    (tmp_path / "short.mtx").write_text("%%MatrixMarket matrix coordinate pattern general\n3 3 2\n1 3\n")
+    with pytest.raises(ValueError, match=r"short\.mtx: Truncated"):
+        bfs.graph(0, 1, 0, str(tmp_path / "short.mtx"), -1, 1)
     with pytest.raises(ValueError, match="source 4: "):
         bfs.graph(0, 1, 0, "path(n = 4)", 4, 1)
     assert bfs.graph(0, 1, 0, "empty(n = 0)", -1, 2)["sources"].tolist() == [0, 0]

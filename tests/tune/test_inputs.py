@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,15 @@ def test_inputs_are_kept_with_what_is_known_of_them(trained: Path) -> None:
     assert len([c for c in tuned.cells if c.point.text == "made(mode = 2, n = 79)"]) == 2, "one is not allowed there"
 
 
+def test_a_tuned_file_is_exported(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "--csv", str(trained)]) == 0
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    found = {(r["input"], r["setting"]): r for r in rows}
+    assert float(found["made(mode = 1, n = 64)", "mode=0"]["seconds"]) > 0
+    assert "element 3 is 8" in found["made(mode = 2, n = 77)", "mode=2"]["failure"]
+    assert {r["test"] for r in rows} == {"False"}
+
+
 def test_the_choice_follows_the_feature(trained: Path, program: Path, tmp_path: Path) -> None:
     """The program checks its results, and runs what was not the default."""
     compiled = api.compile(
@@ -119,6 +129,14 @@ def test_the_choice_follows_the_feature(trained: Path, program: Path, tmp_path: 
     slow = load_tuned(trained)
     default = next(c for c in slow.cells if c.point.text == "made(mode = 2, n = 45)" and dict(c.settings)["mode"] == 0)
     assert compiled.result.median < default.seconds
+
+
+def test_the_report_of_a_tuned_file(trained: Path, tmp_path: Path) -> None:
+    assert main(["report", str(trained), "-o", str(tmp_path / "report.html"), "--quiet"]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "made(mode = 1, n = 64)" in page
+    assert "Which variant wins where" in page
+    assert "Judged by cross-validation" in page
 
 
 def test_evaluation(trained: Path, program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -303,3 +321,29 @@ def test_fewer_inputs_than_a_selector_needs(program: Path, tmp_path: Path) -> No
     assert any("2 different sizes measured in full, 3 are needed" in note for note in done.notes)
     assert load_tuned(tmp_path / "t.db").kernel_choosers["fill"].selector is None
     assert [dict(line.chosen)["mode"] for line in sorted(done.lines, key=lambda line: line.point)] == [0, 1]
+
+
+def test_another_objective(program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Launches are observed, choices are made by it, and an evaluation judges by it."""
+    calls = ",".join(f"made(mode = {m}, n = {n})" for m in (0, 1) for n in (40, 50))
+    arguments = ["tune", str(program), "--target", "host", "--cell", "0.01", "-o", str(tmp_path / "t.db")]
+    assert main([*arguments, "--inputs", calls, "--objective", "cpu"]) == 0
+    assert "default cpu" in capsys.readouterr().out
+    tuned = load_tuned(tmp_path / "t.db")
+    assert tuned.facts.objective == "cpu"
+    spent = {(c.point, c.settings): dict(c.metrics)["cpu"] for c in tuned.cells}
+    assert all(seconds > 0 for seconds in spent.values())
+    anchors = tuned.kernel_choosers["fill"]
+    for line in tuned.facts.inputs:
+        best = min((value, settings) for (point, settings), value in spent.items() if point == line.point)[1]
+        features = tuple(line.features["fill"][name] for name in anchors.data)
+        (chosen,) = [a.chosen for a in anchors.anchors if a.data == features]
+        assert anchors.settings[chosen] == best, "the best by what was observed, not by time"
+    assert main([*arguments, "--evaluate", "--inputs", "made(mode = 1, n = 45)"]) == 0
+    tests = load_tuned(tmp_path / "t.db").facts.tests
+    cells = [c for c in load_tuned(tmp_path / "t.db").cells if c.point in tests]
+    assert cells
+    assert all(dict(c.metrics).keys() == {"cpu"} for c in cells)
+    with pytest.raises(UsageError, match="--objective acts on what is learned from inputs"):
+        options = TuneOptions(target="host", method="volume", sizes="", objective="cpu")
+        tune_recipe.tune(program, tmp_path / "u.db", options)

@@ -1,0 +1,318 @@
+"""`dagc report` of a tuned file with variants: what its choosers are worth, from what the file holds alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dagc.base.errors import UsageError, counted
+from dagc.choice.extent import Extent
+from dagc.choice.judge import Case, Figures, Judged, Times, importance, judge
+from dagc.choice.selector import FEWEST, scales_of
+from dagc.choice.types import settings_text
+from dagc.ir.plan import FAR
+from dagc.report import si
+from dagc.report.variants import LOOKS, Axis, Bar, Mark, Mistake, OpView, as_page
+
+if TYPE_CHECKING:
+    from dagc.choice.selector import Answer, Selector
+    from dagc.choice.types import Point
+    from dagc.store.tuned import KernelChooser, Tuned
+
+MOST_STEPS = 12  # of a learning curve
+MOST_MISTAKES = 10
+LEFT_AFTER = 5  # inputs that a learning curve is judged by, at least
+
+
+def variants_in(path: str | Path) -> Tuned | None:
+    """The tuned file, if it has choosers of variants, or of settings that were tuned over inputs."""
+    from dagc.store.tuned import load_tuned  # loads msgspec, sqlite3
+
+    try:
+        tuned = load_tuned(path)
+    except UsageError:
+        return None
+    return tuned if _ops(tuned) else None
+
+
+def _ops(tuned: Tuned) -> list[tuple[str, KernelChooser]]:
+    over_inputs = {op for one in tuned.facts.inputs for op in one.features}
+    return sorted((op, c) for op, c in tuned.kernel_choosers.items() if c.variants or op in over_inputs)
+
+
+def variants_page(tuned: Tuned, version: str) -> str:
+    """The page, a section for each op whose variant is chosen."""
+    views = [op_view(tuned, op, chooser) for op, chooser in _ops(tuned)]
+    where = tuned.facts.gpu or f"target {tuned.facts.target or 'unknown'}"
+    subtitle = f"{where}; {counted(len({c.point for c in tuned.cells}), 'input')} measured"
+    return as_page(views, title=tuned.program.name, subtitle=subtitle, file=tuned.path.name, version=version)
+
+
+# ---- what the file holds ----
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Inputs of an op that have finite features and a time, in the order in which they were measured: names, features,
+    seconds of each answer, and whether nothing was learned from them. `noise`: of a comparison, relative."""
+
+    points: tuple[Point, ...]
+    vectors: tuple[tuple[float, ...], ...]
+    times: tuple[Times, ...]
+    test: tuple[bool, ...]
+    noise: float
+
+    def part(self, test: bool) -> Measured:
+        """The test inputs, or the others."""
+        kept = [i for i, one in enumerate(self.test) if one == test]
+        return Measured(
+            tuple(self.points[i] for i in kept), tuple(self.vectors[i] for i in kept),
+            tuple(self.times[i] for i in kept), tuple(self.test[i] for i in kept), self.noise,
+        )  # fmt: skip
+
+
+def measured(tuned: Tuned, op: str, chooser: KernelChooser, names: Sequence[str]) -> Measured:
+    """The inputs of an op. An answer without a cell is one whose constraint fails there: its time is infinite."""
+    from dagc.choice.train import tolerance_of  # loads msgspec
+
+    number = {settings: i for i, settings in enumerate(chooser.settings)}
+    cells = [c for c in tuned.cells if c.op == op and c.settings in number]
+    at: dict[Point, dict[int, float]] = {}
+    for cell in cells:
+        row = at.setdefault(cell.point, dict.fromkeys(range(len(number)), math.inf))
+        if cell.times and not cell.failure:
+            row[number[cell.settings]] = cell.seconds
+        else:
+            del row[number[cell.settings]]
+    features = {one.point: one.features.get(op, {}) for one in tuned.facts.inputs}
+    vectors = {p: tuple(features.get(p, {}).get(n, math.nan) for n in names) for p in at}
+    kept = [p for p in at if all(map(math.isfinite, vectors[p])) and any(map(math.isfinite, at[p].values()))]
+    noise = tolerance_of((*c.interval[:1], c.seconds, *c.interval[1:]) for c in cells if c.times and not c.failure)
+    tests = tuned.facts.tests
+    return Measured(
+        tuple(kept), tuple(vectors[p] for p in kept), tuple(at[p] for p in kept), tuple(p in tests for p in kept), noise
+    )
+
+
+# ---- what is chosen ----
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Answers at some inputs, why each was given, and how it is known, in a sentence."""
+
+    inputs: Measured
+    answers: tuple[int, ...]
+    reasons: tuple[str, ...]
+    how: str
+
+
+def _taken(answer: Answer, selector: Selector, beyond: float) -> tuple[int, str]:
+    if beyond > FAR:
+        return 0, "outside"
+    return (0, "unsure") if answer.sure < selector.least_sure else (answer.label, "chosen")
+
+
+def chosen_at(method: str, selector: Selector, inputs: Measured) -> Chosen:
+    """At the test inputs where there are any, else by cross-validation at those that were trained on."""
+    from dagc.choice.train import answers_left_out, merged  # loads msgspec
+
+    tests, kept = inputs.part(True), inputs.part(False)
+    names = selector.data
+    if tests.points:
+        extent = Extent.of(dict(zip(names, row, strict=True)) for row in kept.vectors)
+        said = [
+            _taken(selector.ask(x), selector, max(extent.beyond(dict(zip(names, x, strict=True))).values(), default=1))
+            for x in tests.vectors
+        ]
+        how = f"Judged at {counted(len(tests.points), 'test input')}, of which nothing was learned."
+        return Chosen(tests, tuple(a for a, _ in said), tuple(r for _, r in said), how)
+    known = merged(kept.vectors, kept.times, [[(1 - kept.noise / 2, 1.0, 1 + kept.noise / 2)]] * len(kept.points))
+    answers = dict(zip(known.sizes, answers_left_out(method, names, known), strict=False))
+    if not answers:
+        return Chosen(Measured((), (), (), (), kept.noise), (), (), "Too few inputs to leave any out.")
+    said = [_taken(answers[x], selector, 1.0) for x in kept.vectors]
+    how = "Judged by cross-validation: at each input, what was trained without it and a fifth of the others."
+    return Chosen(kept, tuple(a for a, _ in said), tuple(r for _, r in said), how)
+
+
+def learning_curve(method: str, names: Sequence[str], inputs: Measured) -> tuple[tuple[int, float], ...]:
+    """Share of exhaustive by the number of labelled inputs, in their order: at the test inputs, or without any at the
+    inputs that came later."""
+    from dagc.choice.active import trained  # loads msgspec
+
+    tests, kept = inputs.part(True), inputs.part(False)
+    last = len(kept.points) - (0 if tests.points else LEFT_AFTER)
+    if last <= FEWEST:
+        return ()
+    steps = sorted({round(FEWEST + (last - FEWEST) * k / (MOST_STEPS - 1)) for k in range(MOST_STEPS)})
+    out = []
+    for count in steps:
+        selector = trained(names, kept.vectors, dict(enumerate(kept.times[:count])), method, 0, kept.noise)
+        if selector is None:
+            continue
+        vectors = tests.vectors or kept.vectors[count:]
+        times = tests.times or kept.times[count:]
+        share = judge([""] * len(vectors), times, [selector.choose(x) for x in vectors], 0, kept.noise).all.percent
+        out.append((count, share))
+    return tuple(out)
+
+
+# ---- views ----
+
+
+def op_view(tuned: Tuned, op: str, chooser: KernelChooser) -> OpView:
+    """Everything that the page shows of an op."""
+    selector = chooser.selector
+    names = selector.data if selector is not None else chooser.data
+    inputs = measured(tuned, op, chooser, names)
+    texts = [settings_text(s) for s in chooser.settings]
+    if selector is None:
+        chosen = Chosen(inputs.part(True), (), (), "")
+        return _view(op, "No selector was learned", chosen, inputs, names, texts, {}, ())
+    chosen = chosen_at(chooser.method, selector, inputs)
+    lost = dict(zip(names, importance(selector.choose, inputs.vectors, inputs.times), strict=False))
+    curve = learning_curve(chooser.method, names, inputs)
+    learned = f"{selector.text}, by {', '.join(names)}"
+    return _view(op, learned[0].upper() + learned[1:], chosen, inputs, names, texts, lost, curve)
+
+
+def _view(
+    op: str,
+    learned: str,
+    chosen: Chosen,
+    inputs: Measured,
+    names: Sequence[str],
+    texts: Sequence[str],
+    lost: Mapping[str, float],
+    curve: tuple[tuple[int, float], ...],
+) -> OpView:
+    found = None
+    if chosen.answers:
+        where, noise = [p.text for p in chosen.inputs.points], chosen.inputs.noise
+        found = judge(where, chosen.inputs.times, chosen.answers, 0, noise, reasons=chosen.reasons)
+    best = [min(at, key=lambda a: (at[a], a)) for at in inputs.times]
+    looks = _looks(best)
+    order = sorted(names, key=lambda name: -lost.get(name, 0.0))
+    axes, marks = _marks(_Drawn(inputs, names, texts, looks, best), found, order[:2])
+    view = OpView(
+        op, learned, chosen.how, (), axes, marks, _legend(looks, best, texts),
+        tuple((name, lost[name]) for name in order if name in lost), (), curve, (), (),
+    )  # fmt: skip
+    if found is None:
+        return view
+    mistakes = _mistakes(found, chosen, names, texts)
+    return replace(
+        view, tiles=_tiles(found, texts), bars=_bars(found, texts, looks), figures=_figures(found), mistakes=mistakes
+    )
+
+
+def _looks(best: Sequence[int]) -> dict[int, int]:
+    """The look of each answer that wins somewhere, the most frequent first; the last look is shared."""
+    wins = {a: best.count(a) for a in best}
+    return {a: min(k, LOOKS - 1) for k, a in enumerate(sorted(wins, key=lambda a: (-wins[a], a)))}
+
+
+def _legend(looks: Mapping[int, int], best: Sequence[int], texts: Sequence[str]) -> tuple[tuple[int, str, int], ...]:
+    out = []
+    for look in sorted(set(looks.values())):
+        of = [a for a, k in looks.items() if k == look]
+        name = texts[of[0]] if len(of) == 1 else f"{len(of)} others"
+        out.append((look, name, sum(best.count(a) for a in of)))
+    return tuple(out)
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """What marks are made from. `best`: the fastest answer of each input."""
+
+    inputs: Measured
+    names: Sequence[str]
+    texts: Sequence[str]
+    looks: Mapping[int, int]
+    best: Sequence[int]
+
+
+def _marks(drawn: _Drawn, found: Judged | None, two: Sequence[str]) -> tuple[tuple[Axis, Axis], tuple[Mark, ...]]:
+    """Axes are the two features; with one feature alone, the second axis is what the best gains over the default."""
+    wrong = {case.name: case for case in found.wrong} if found is not None else {}
+    titles = [*two, *["t_default / t_best"] * (2 - len(two))]
+    places, marks, inputs = [], [], drawn.inputs
+    for i, (point, vector, at) in enumerate(zip(inputs.points, inputs.vectors, inputs.times, strict=True)):
+        by_name = dict(zip(drawn.names, vector, strict=True))
+        gain = min(at.get(0, math.inf), 1e3 * at[drawn.best[i]]) / at[drawn.best[i]]
+        x, y = [by_name[n] for n in two] + [gain] * (2 - len(two))
+        case = wrong.get(point.text)
+        tip = _tip(point.text, by_name, at, case, drawn.texts)
+        places.append((x, y))
+        marks.append(Mark(point.text, x, y, drawn.looks[drawn.best[i]], inputs.test[i], case is not None, tip))
+    logs = [s.kind == "log" and s.low > 0 for s in scales_of(places)] if places else [False, False]
+    for k in range(2):
+        logs[k] = logs[k] and all(place[k] > 0 for place in places)
+    return (Axis(titles[0], logs[0]), Axis(titles[1], logs[1])), tuple(marks)
+
+
+def _tip(
+    name: str, features: Mapping[str, float], at: Mapping[int, float], case: Case | None, texts: Sequence[str]
+) -> str:
+    fastest = sorted((seconds, a) for a, seconds in at.items() if seconds < math.inf)[:4]
+    lines = [name, ", ".join(f"{n} {si.significant(v)}" for n, v in features.items())]
+    lines += [f"{texts[a]}: {si.seconds(seconds)}" for seconds, a in fastest]
+    if case is not None:
+        lines.append(f"taken: {texts[case.taken]}, {case.ratio:.2f} times the best")
+    return "\n".join(lines)
+
+
+def _tiles(found: Judged, texts: Sequence[str]) -> tuple[tuple[str, str, str], ...]:
+    f, (single, share) = found.all, found.all.single
+    return (
+        ("percent of exhaustive", _percent(f.percent), f"{_percent(found.decisive.percent)} where the best stands out"),
+        ("accuracy", _percent(f.accuracy), f"balanced {_percent(f.balanced)}"),
+        ("geometric mean", f"{f.geometric:.3f}", "times the best"),
+        ("where it is wrong", f"{f.lost:.3f}", f"times the best, at {counted(len(found.wrong), 'input')}"),
+        ("unsure", _percent(found.share("unsure")), f"outside {_percent(found.share('outside'))}"),
+        ("best single variant", _percent(share), texts[single]),
+    )
+
+
+def _bars(found: Judged, texts: Sequence[str], looks: Mapping[int, int]) -> tuple[Bar, ...]:
+    singles = [Bar(f"always {texts[a]}", share, looks.get(a, LOOKS - 1)) for a, share in found.all.singles[:15]]
+    return (Bar("selector", found.all.percent), *singles, Bar("a random one", found.all.random))
+
+
+def _figures(found: Judged) -> tuple[tuple[str, ...], ...]:
+    def row(name: str, f: Figures) -> tuple[str, ...]:
+        shares = (f.percent, f.accuracy, f.balanced, f.regret, f.singles[0][1] if f.singles else math.nan, f.default)
+        return name, str(f.inputs), *map(_percent, shares), str(f.poor)
+
+    head = (
+        "",
+        "inputs",
+        "% of exhaustive",
+        "accuracy",
+        "balanced",
+        "mean regret",
+        "best single",
+        "default",
+        "under 70 %",
+    )
+    parts = [("all", found.all), ("best beyond the noise", found.decisive), *found.bands]
+    return (head, *(row(name, f) for name, f in parts if f.inputs))
+
+
+def _mistakes(found: Judged, chosen: Chosen, names: Sequence[str], texts: Sequence[str]) -> tuple[Mistake, ...]:
+    told = {p.text: x for p, x in zip(chosen.inputs.points, chosen.inputs.vectors, strict=True)}
+    return tuple(
+        Mistake(
+            case.name, texts[case.taken], texts[case.best], case.ratio, case.reason,
+            ", ".join(f"{n} {si.significant(v)}" for n, v in zip(names, told[case.name], strict=True)),
+        )
+        for case in found.wrong[:MOST_MISTAKES]
+    )  # fmt: skip
+
+
+def _percent(share: float) -> str:
+    return "-" if math.isnan(share) else "inf" if share == math.inf else f"{100 * share:.1f} %"

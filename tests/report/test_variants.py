@@ -1,0 +1,91 @@
+"""The page of a tuned file with variants: what it says, of test inputs and without any."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from dagc.choice.judge import judge
+from dagc.recipes.tuned_report import measured, op_view, variants_page
+from dagc.store.tuned import Tuned
+from tests.report.tuned import NAMES, SETTINGS, tuned_file
+
+
+@pytest.fixture(scope="module")
+def tuned() -> Tuned:
+    return tuned_file()
+
+
+def test_what_the_file_holds(tuned: Tuned) -> None:
+    found = measured(tuned, "y", tuned.kernel_choosers["y"], NAMES)
+    assert len(found.points) == 79, "one test input lacks a feature"
+    assert (len(found.part(True).points), len(found.part(False).points)) == (29, 50)
+    assert 0 not in found.times[0], "what was wrong has no time"
+    refused = [i for i, (_, fill) in enumerate(found.vectors) if fill >= 10]
+    assert refused
+    assert all(found.times[i][2] == float("inf") for i in refused), "what was not run is not allowed there"
+    assert 0 < found.noise < 0.02
+
+
+def test_test_inputs_judge(tuned: Tuned) -> None:
+    view = op_view(tuned, "y", tuned.kernel_choosers["y"])
+    selector = tuned.kernel_choosers["y"].selector
+    assert selector is not None
+    at = measured(tuned, "y", tuned.kernel_choosers["y"], NAMES).part(True)
+    said = [selector.ask(x) for x in at.vectors]
+    answers = [answer.label if answer.sure >= selector.least_sure else 0 for answer in said]
+    expected = judge([p.text for p in at.points], at.times, answers, 0, at.noise)
+    assert view.judged == "Judged at 29 test inputs, of which nothing was learned."
+    assert view.tiles[0][:2] == ("percent of exhaustive", f"{100 * expected.all.percent:.1f} %")
+    assert view.bars[0].share == expected.all.percent
+    assert [bar.name for bar in view.bars[1:-1]] == [
+        f"always {dict(SETTINGS[answer])['variant']}" for answer, _ in expected.all.singles
+    ]
+    assert sum(count for _, _, count in view.legend) == len(view.marks) == 79
+    assert [m.name for m in view.mistakes] == [case.name for case in expected.wrong]
+    assert sum(mark.wrong for mark in view.marks) == len(expected.wrong)
+    assert {axis.name for axis in view.axes} == set(NAMES)
+    assert view.weights[0][1] >= view.weights[1][1]
+    assert view.curve[0][0] == 3
+    assert view.curve[-1][0] == 50
+
+
+def test_without_test_inputs_by_cross_validation() -> None:
+    tuned = tuned_file(tests=0)
+    view = op_view(tuned, "y", tuned.kernel_choosers["y"])
+    assert view.judged.startswith("Judged by cross-validation")
+    assert 0.8 < view.bars[0].share < 1
+    assert view.curve[-1][0] == 45, "the last five judge"
+
+
+def test_without_a_selector(tuned: Tuned) -> None:
+    chooser = replace(tuned.kernel_choosers["y"], selector=None)
+    view = op_view(tuned, "y", chooser)
+    assert (view.tiles, view.bars, view.mistakes, view.weights, view.curve) == ((), (), (), (), ())
+    assert len(view.marks) == 79
+    page = variants_page(replace(tuned, choosers={"y": chooser}), "0")
+    assert "No selector was learned" in page
+    assert "Nothing to judge" in page
+
+
+def test_one_feature_is_drawn_against_what_the_best_gains(tuned: Tuned) -> None:
+    inputs = tuple(
+        replace(one, features={"y": {n: v for n, v in one.features["y"].items() if n == "rows"}})
+        for one in tuned.facts.inputs
+    )
+    one = replace(tuned.kernel_choosers["y"], selector=None, data=("rows",))
+    view = op_view(replace(tuned, facts=replace(tuned.facts, inputs=inputs)), "y", one)
+    assert [axis.name for axis in view.axes] == ["rows", "t_default / t_best"]
+    assert all(mark.y >= 1 for mark in view.marks)
+
+
+def test_the_page_escapes_and_loads_nothing(tuned: Tuned) -> None:
+    page = variants_page(tuned, "1.2")
+    assert "spmv&lt;/script&gt;" in page
+    assert "spmv</script>" not in page
+    assert "train/&lt;" in page
+    assert not re.search(r"""(?:src|href)=["'](?!#|data:)""", page)
+    assert page.count("<section") == 1
+    assert "NVIDIA H200" in page
