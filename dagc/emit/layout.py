@@ -37,7 +37,7 @@ _MEMBERS = (
     *"connect graph group_comm folder scalar make compare peers peer start choose feature features".split(),
     *"sites chosen_sites warn settle started at_once".split(),
     *"prepare prepared prepare_seconds preparations make_scratch compute_features check_features".split(),
-    *"beside needs members worth make_graphs compute_late_features".split(),
+    *"beside needs members worth make_graphs compute_late_features start_seconds".split(),
     *keyword.kwlist,
 )
 # Names of the language, and of members of dagc::Hardware.

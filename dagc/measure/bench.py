@@ -59,7 +59,13 @@ class BenchResult:
         )  # fmt: skip
         widths = [max(len(a), len(b)) for a, b in zip(names, cells, strict=True)]
         rows = ["  ".join(f"{c:>{w}}" for c, w in zip(row, widths, strict=True)) for row in (names, cells)]
-        return ["results agree with the reference; time per iteration, maximum over ranks:", *rows]
+        return ["results agree with the reference; time per iteration, maximum over ranks:", *rows, *self._solve()]
+
+    def _solve(self) -> list[str]:
+        """Of a program that chose beside its runs: how long all of them took, and when it switched."""
+        if "beside" not in self.record:
+            return []
+        return [f"all runs in {self.record['solve_seconds']:.4g} s; beside the first: {self.record['beside']}"]
 
 
 def run_bench(

@@ -35,4 +35,5 @@ def product(d, **_):
         return np.bincount(rows, val * x[col], len(ptr) - 1).astype(np.float32)
 
     half = multiply(d["row_ptr"], d["col"], d["val"], d["x"])
-    return {"y": multiply(d["wide_ptr"], d["wide_col"], d["wide_val"], half)}
+    y = multiply(d["wide_ptr"], d["wide_col"], d["wide_val"], half)
+    return {"y": y, "z": multiply(d["row_ptr"], d["col"], d["val"], half)}

@@ -1,0 +1,81 @@
+"""Whole solves with everything counted: the default variant, a choice before the first run, a choice beside the runs.
+
+    python -m benchmarks.gpu.beside --out FOLDER [--target host] [--sides 100,1000,2000] [--steps 10,100,1000,5000]
+
+Tunes benchmarks/gpu/beside.dag over the grids, then compiles it with the default fixed, with `--features now` and with
+`--features beside`, and times each solve in turn: features, choice, conversion (`start_seconds`) and all iterations.
+Prints medians of the totals in milliseconds, and writes FOLDER/beside.json. The aim: beside is nowhere more than 2 %
+slower than the default, and as fast as `now` where that pays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from dagc import api
+from dagc.recipes import tune as recipes
+from dagc.recipes.options import TuneOptions
+
+PROGRAM = Path(__file__).parent / "beside.dag"
+
+
+def built(out: Path, tuned: Path, target: str | None) -> dict[str, Path]:
+    """The bench of each way to choose."""
+    ways: dict[str, dict[str, Any]] = {
+        "default": {"defines": {"product.variant": "csr"}},
+        "now": {"launch": str(tuned), "features": "now"},
+        "beside": {"launch": str(tuned), "features": "beside"},
+    }
+    done = {w: api.compile(PROGRAM, out / w, target=target, force=True, **how) for w, how in ways.items()}
+    return {way: one.directory / "bench" for way, one in done.items()}
+
+
+def solve(bench: Path, data: Path, record: Path) -> dict[str, Any]:
+    words = [str(bench.absolute()), "--data", str(data), "--seconds", "1e-6", "--repeats", "1", "--json", str(record)]
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+    found: dict[str, Any] = json.loads(record.read_text())
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--target", choices=("cuda", "host"))
+    parser.add_argument("--sides", default="100,1000,2000")
+    parser.add_argument("--steps", default="10,100,1000,5000")
+    parser.add_argument("--times", type=int, default=5)
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    sides, steps = ([int(word) for word in text.split(",")] for text in (args.sides, args.steps))
+    tuned = args.out / "beside.db"
+    if not tuned.exists():
+        inputs = tuple(f"grid(side = {side}, steps = 100)" for side in sides)
+        recipes.tune(PROGRAM, tuned, TuneOptions(target=args.target, inputs=inputs))
+    benches = built(args.out, tuned, args.target)
+    rows = []
+    for side in sides:
+        for step in steps:
+            data = args.out / f"data-{side}-{step}"
+            if not data.exists():
+                api.run_setup(PROGRAM, 1, data, defines={"system": f"grid(side = {side}, steps = {step})"})
+            runs: dict[str, list[dict[str, Any]]] = {way: [] for way in benches}
+            for _ in range(args.times):
+                for way, bench in benches.items():
+                    runs[way].append(solve(bench, data, args.out / "record.json"))
+            total = {w: median(r.get("start_seconds", 0.0) + r["solve_seconds"] for r in of) for w, of in runs.items()}
+            rows.append(
+                {"side": side, "steps": step, "seconds": total, "beside": [r["beside"] for r in runs["beside"]]}
+            )
+            times = "  ".join(f"{way} {1e3 * seconds:9.3f}" for way, seconds in total.items())
+            print(f"{side:5} {step:6}  ms: {times}  beside/default {total['beside'] / total['default']:.3f}"
+                  f"  {rows[-1]['beside'][0]}", flush=True)  # fmt: skip
+    (args.out / "beside.json").write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
