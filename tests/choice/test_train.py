@@ -184,3 +184,13 @@ def test_the_noise_of_the_best_is_that_of_the_two_fastest() -> None:
     best, second, slow = (0.99, 1.0, 1.01), (1.96, 2.0, 2.04), (2.0, 10.0, 30.0)
     assert noise_of_best([slow, second, best]) == pytest.approx(0.03)
     assert noise_of_best([best]) == 0.0
+
+
+@pytest.mark.parametrize("method", LEARNED)
+def test_what_may_be_chosen_is_best_somewhere_or_on_average_or_the_default(method: str) -> None:
+    """Every answer has to be compiled."""
+    sizes = [(100.0 + 7 * k, float(k * 5 % 11)) for k in range(30)]
+    times = [dict.fromkeys(range(9), 2.0) | {3: 1.1, 5 + k % 2: 1.0, 6 - k % 2: 1.3} for k in range(30)]
+    selector = train(method, ["n", "m"], exact(sizes, times), default=0)
+    assert selector.answers <= {0, 3, 5, 6}
+    assert method in ("svm", "tree") or 3 in selector.answers
