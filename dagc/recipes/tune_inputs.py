@@ -9,18 +9,19 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.errors import DagcError, UsageError
+from dagc.base.errors import DagcError, RunFailed, UsageError
 from dagc.base.files import scratch_directory
 from dagc.base.objective import TIME, Objective
 from dagc.build.mpi import cores
 from dagc.choice.feature import offered, values_of
+from dagc.choice.inputs import bytes_of
 from dagc.choice.legal import op_of
 from dagc.choice.types import Cell, settings_text, variant_of
 from dagc.ir.plan import Target
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 
 CLEAR = 1.25  # times the best so far at an input: what is slower is timed a few times only
 PROCESSES = max(1, min(3, cores() - 1))  # that run set-ups
+FAILED_CHECKS = 3  # inputs at which the program does not run: then it runs nowhere
 MANY = 10_000  # inputs on disk in incremental tuning, where bytes bound them
 
 
@@ -106,7 +108,11 @@ class Inputs:
         records: Records | None,
         progress: Progress | None,
         objective: Objective = TIME,
+        references: list[Point] | None = None,
     ) -> None:
+        """`references`: the point whose data get them, which changes with the input of the checks."""
+        self.references = references if references is not None else []
+        self.refused: set[Point] = set()
         self.objective = objective
         self.ready, self.task, self.beside, self.known = ready, ready.task, beside, known
         self.records, self.progress, self.flush = records, progress, flush
@@ -177,31 +183,59 @@ class Inputs:
 
     # ---- visits -------------------------------------------------------------------------------
 
-    def check(self) -> None:
-        """Compare with the reference, at the input of the checks, every answer that was not compared yet.
+    def check(self, given: bool) -> None:
+        """Compare with the reference, at the input of the checks, every answer that was not compared yet. An input that
+        does not serve for it is reported, and the next one is taken, unless the user has `given` it.
 
-        Raises the error of the set-up, and RunFailed where the program does not run there.
+        Raises UsageError where none serves.
         """
-        point, checks = self.task.check_at, self.known.measured.checks
+        checks = self.known.measured.checks
         todo = {op: [s for s in legal if (op, s) not in checks] for op, legal in self.task.settings.items()}
-        if not any(todo.values()):
-            return
-        self.say(f"checking at {point.text or 'as given'}")
-        try:
-            self._read(point)
-        except DagcError as error:
+        todo = {op: settings for op, settings in todo.items() if settings}
+        others = sorted((p for p in self.task.points if p != self.task.check_at), key=self._bytes)
+        errors: list[DagcError] = []
+        for point in (self.task.check_at, *others) if todo else ():
+            try:
+                self._check_at(point, todo)
+                return
+            except DagcError as error:
+                errors.append(error)
+                self._refuse(point, error)
+                if given or sum(isinstance(e, RunFailed) for e in errors) == FAILED_CHECKS:
+                    break
+        if errors:
             raise UsageError(
-                f"{point.text or 'as given'}, where results are compared with the reference: {error.message}",
+                f"{point.text or 'as given'}, where results are compared with the reference: {errors[-1].message}",
                 "name another input with --check-at",
-            ) from None
-        self.wrong |= self.run.check({op: s for op, s in todo.items() if s})
+            )
+
+    def _bytes(self, point: Point) -> float:
+        return bytes_of(point, self.task.program)
+
+    def _check_at(self, point: Point, todo: Mapping[str, Sequence[Settings]]) -> None:
+        """Check at this input from now on: its data get references. Raises DagcError where that cannot be done."""
+        self.say(f"checking at {point.text or 'as given'}")
+        if point != self.task.check_at:
+            self.beside.drop(point)  # it was set up without references
+        self.task = self.ready.task = self.run.task = replace(self.task, check_at=point)
+        self.references[:] = [point]
+        self._read(point)
+        self.wrong |= self.run.check(todo)
         self.run.close(point)
         if point not in self.task.points:
             self.beside.drop(point)
 
+    def _refuse(self, point: Point, error: DagcError) -> None:
+        self.known.measured.failures.append(f"{point.text or 'as given'}: skipped: {_line(error)}")
+        self.ready.at.pop(point, None)
+        self.refused.add(point)
+        self.beside.drop(point)
+
     def visit(self, point: Point, label: bool = True, test: bool = False) -> bool:
         """Compute the features of an input and, with `label`, time every answer that is allowed there. Whether that is
         known now: the set-up may refuse the input, and the program may fail on it."""
+        if point in self.refused:
+            return False
         at, facts = self.ready.at.get(point), self.known.inputs.get(point)
         if at is not None and facts is not None and (not label or self.known.complete(point, at.fits)):
             return True
@@ -209,9 +243,7 @@ class Inputs:
         try:
             at = self._read(point, test)
         except DagcError as error:
-            self.known.measured.failures.append(f"{point.text or 'as given'}: skipped: {_line(error)}")
-            self.ready.at.pop(point, None)
-            self.beside.drop(point)
+            self._refuse(point, error)
             return False
         failure = ""
         if label:
@@ -258,6 +290,8 @@ class Inputs:
         else:
             at, seconds = replace(at, computed=self._computed(before)), dict(before.seconds)
         at = self._fitting(at)
+        if self.task.units and not any(at.fits.values()):
+            raise DagcError("nothing to launch there")
         self.ready.at[point] = at
         self.note_input(self._facts(at, seconds, elements_of(place), before.test if before is not None else test))
         return at
@@ -266,7 +300,11 @@ class Inputs:
         return {name: float(facts.values.get(name, math.nan)) for name in self.codes}
 
     def _fitting(self, at: AtPoint) -> AtPoint:
-        return replace(at, fits=fitting(self.task, at))
+        """With the answers that are allowed there; none of an op whose default has nothing to launch."""
+        fits, task = fitting(self.task, at), self.task
+        default = {u.op: u.default for u in task.units if u.default in task.settings[u.op]}
+        empty = {op for op, setting in default.items() if setting not in fits[op]}
+        return replace(at, fits={op: () if op in empty else of for op, of in fits.items()})
 
     def _at_before(self, facts: InputFacts) -> AtPoint:
         """An input of an earlier run: all but its arrays."""
@@ -313,10 +351,11 @@ def opened(
     `ahead`: inputs whose data may lie on disk; `references`: whether results are compared with the reference.
     """
     flush = DEFAULT_FLUSH if options.flush and task.chosen.target is Target.CUDA else 0
+    at_check = [task.check_at] if references else []
     with ExitStack() as stack:
         folder = stack.enter_context(scratch_directory("dagc-tune-"))
         beside = stack.enter_context(
-            Beside(folder / "inputs", partial(_job, task, references), processes=PROCESSES, ahead=ahead)
+            Beside(folder / "inputs", partial(_job, task, at_check), processes=PROCESSES, ahead=ahead)
         )
         records = stack.enter_context(
             open_records(task, output, options, flush) if output is not None else nullcontext()
@@ -335,7 +374,7 @@ def opened(
         service = stack.enter_context(Service(WorkerLink(task.ranks)))
         if records is not None:
             records.set_fact(FACT, fixed_of(task.program))
-        yield Inputs(ready, beside, service, options, flush, known, records, progress, objective)
+        yield Inputs(ready, beside, service, options, flush, known, records, progress, objective, at_check)
 
 
 def _objective(records: Records | None, task: TuningTask, options: TuneOptions) -> Objective:
@@ -353,9 +392,9 @@ def _has(cell: Cell, objective: Objective) -> bool:
     return {*observed(objective)} <= dict(cell.metrics).keys()
 
 
-def _job(task: TuningTask, references: bool, point: Point) -> Job:
+def _job(task: TuningTask, references: Collection[Point], point: Point) -> Job:
     program = task.text.program(dict(point.params))
-    return Job(program, task.text.path.parent, task.ranks, task.seed, references and point == task.check_at)
+    return Job(program, task.text.path.parent, task.ranks, task.seed, point in references)
 
 
 def order_of(task: TuningTask) -> list[Point]:

@@ -19,7 +19,7 @@ from dagc.lab.engine import Options, PriorResult, explore
 from dagc.lab.launches import Launches, SizedProgram, Timing, Values, verify
 from dagc.lab.settings import LaunchSettings
 from dagc.lab.strategy import find
-from dagc.measure.link import WorkerLink
+from dagc.measure.link import RanksDied, WorkerLink
 from dagc.measure.profile import profiled
 from dagc.measure.service import Library, Service
 from dagc.recipes import tune_prepare
@@ -254,7 +254,10 @@ class Measuring:
 
     def conversions(self, point: Point) -> dict[str, dict[str, float]]:
         """Seconds of `prepare` of each op and variant since the arrays of a point were read."""
-        answer = self.service.ask(self.program(point).library, do="preparations", limit=FEATURE_LIMIT)
+        try:
+            answer = self.service.ask(self.program(point).library, do="preparations", limit=FEATURE_LIMIT)
+        except RanksDied:
+            return {}
         out: dict[str, dict[str, float]] = {}
         for name, seconds in answer.get("seconds", {}).items():
             op, _, variant = name.partition(" ")

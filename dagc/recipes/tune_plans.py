@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagc.base.errors import DagcError, UsageError
 from dagc.build.mpi import cores
+from dagc.choice.inputs import bytes_of
 from dagc.choice.selector import number as as_json
 from dagc.choice.types import PROGRAM, Cell, Point, settings_text
 from dagc.lab.engine import Options, explore
@@ -103,6 +104,7 @@ class PlanInputs:
         self.together = len(self.groups) == 1
         self.built: dict[Settings, BuiltProgram] = {}
         self.refused: dict[Settings, str] = {}
+        self.refused_points: set[Point] = set()
         self.left = options.budget if options.budget is not None else 10**9
         self.end: float | None = None
         self.done, self.total = 0, 0
@@ -134,44 +136,61 @@ class PlanInputs:
         return all((point, s) in self.cells for s in self.task.settings if s not in self.wrong)
 
     def check(self, before: Mapping[tuple[str, Settings], str]) -> None:
-        """Compare each plan with its own reference where references differ. `before`: what was compared already."""
-        if self.together:
-            return
-        for first, members in self.groups.items():
-            todo = [s for s in members if (PROGRAM, s) not in before and s in self.built]
-            for s in todo:
-                self._checked(s, self._compared(first, s))
-            self.beside.drop((self.task.check_at, first))
+        """Compare each plan with its own reference where references differ. `before`: what was compared already.
+
+        A point that its set-up refuses is reported, and the next one is taken, unless the user has named it. Raises
+        UsageError where none is left.
+        """
         self.wrong |= {s for (op, s), failure in before.items() if op == PROGRAM and failure}
+        todo = [s for s in self.task.settings if (PROGRAM, s) not in before and s in self.built]
+        if self.together or not todo:
+            return
+        others = sorted((p for p in self.task.points if p != self.task.check_at), key=self._bytes)
+        for point in (self.task.check_at, *(() if self.options.check_at else others)):
+            try:
+                self._check_at(point, todo)
+                return
+            except DagcError as error:
+                last = error.message
+                self._refuse(point, error)
+        raise UsageError(
+            f"{point.text or 'as given'}, where results are compared with the reference: {last}",
+            "name another input with --check-at",
+        )
 
-    def _compared(self, first: Settings, settings: Settings) -> str:
-        try:
-            place = self.beside.get((self.task.check_at, first))
-        except DagcError as error:
-            raise UsageError(
-                f"{self.task.check_at.text}, where results are compared with the reference: {error.message}",
-                "name another input with --check-at",
-            ) from None
-        return self._programs(place, [settings]).verify(settings)
+    def _bytes(self, point: Point) -> float:
+        return bytes_of(point, self.task.program)
 
-    def _checked(self, settings: Settings, failure: str) -> None:
-        point = self.task.check_at
-        if failure:
-            self.wrong.add(settings)
-            self.failures.append(f"{settings_text(settings)} at {point.text or 'as given'}: {failure}")
-        if self.records is not None:
-            self.records.add_check(PROGRAM, settings, point, failure)
+    def _check_at(self, point: Point, todo: Sequence[Settings]) -> None:
+        """Raises DagcError where the set-up refuses the point."""
+        for first, members in self.groups.items():
+            for settings in (s for s in members if s in todo):
+                place = self.beside.get((point, first))
+                failure = self._programs(place, [settings]).verify(settings)
+                if failure:
+                    self.wrong.add(settings)
+                    self.failures.append(f"{settings_text(settings)} at {point.text or 'as given'}: {failure}")
+                if self.records is not None:
+                    self.records.add_check(PROGRAM, settings, point, failure)
+            self.beside.drop((point, first))
+
+    def _refuse(self, point: Point, error: DagcError) -> None:
+        self.failures.append(f"{point.text or 'as given'}: skipped: {' '.join(str(error).split())}")
+        self.refused_points.add(point)
+        for arrays in [(point, None), *((point, first) for first in self.groups)]:
+            self.beside.drop(arrays)
 
     def visit(self, point: Point, label: bool = True, test: bool = False) -> bool:
         """Read the features of a point and, with `label`, measure every plan there. Whether that is known now."""
+        if point in self.refused_points:
+            return False
         if point in self.data and (not label or self.complete(point)):
             return True
         try:
             place = self.beside.get((point, None))
             self._note(point, place, test)
         except DagcError as error:
-            self.failures.append(f"{point.text or 'as given'}: skipped: {' '.join(str(error).split())}")
-            self.beside.drop((point, None))
+            self._refuse(point, error)
             return False
         if label:
             self._measure(point, place)

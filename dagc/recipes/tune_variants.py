@@ -95,7 +95,7 @@ def tune_inputs(
     )  # fmt: skip
     began = time.monotonic()
     with opened(task, output, options, order_of(task), progress, MANY if options.incremental else AHEAD) as inputs:
-        inputs.check()
+        inputs.check(given=bool(options.check_at))
         if options.incremental:
             notes = _incremental(inputs, asked, options)
         else:

@@ -180,6 +180,11 @@ def test_incremental(program: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     ("options", "message", "help"),
     [
         ({"inputs": ("made(mode = 0, n = 0)",)}, "where results are compared with the reference", "--check-at"),
+        (
+            {"inputs": ("made(mode = 0, n = 0)", "made(mode = 0, n = 9)"), "check_at": "made(mode = 0, n = 0)"},
+            "made(mode = 0, n = 0), where results are compared with the reference",
+            "--check-at",
+        ),
         ({"inputs": ("nothing/*",)}, "no such file", "current folder"),
         ({"method": "volume", "incremental": True}, "method volume does not learn from inputs", "knn"),
     ],
@@ -268,7 +273,7 @@ from dagc.inputs import call
 
 def made(n, width, wide=0):
     lengths = np.full(n, width)
-    lengths[0] = max(width, wide)
+    lengths[:1] = max(width, wide)
     return lengths
 
 def load(rank, size, seed, rows):
@@ -287,12 +292,13 @@ def test_variants_with_constraints_and_conversions(tmp_path: Path, capsys: pytes
     (tmp_path / "sums.dag").write_text(SUMS)
     (tmp_path / "sums.py").write_text(SUMS_PY)
     calls = [f"made(n = {n}, width = {w})" for n, w in ((40, 2), (400, 3), (1000, 8), (1000, 18))]
-    calls += ["made(n = 800, width = 2, wide = 50)"]
+    calls += ["made(n = 800, width = 2, wide = 50)", "made(n = 0, width = 2)"]
     arguments = ["tune", str(tmp_path / "sums.dag"), "--inputs", ",".join(calls), "--target", "host", "--cell", "0.01"]
     arguments += ["--variants", "--calls", "1000", "-o", str(tmp_path / "t.db")]
     assert main(arguments) == 0
     text = capsys.readouterr().out
-    assert "failed" not in text
+    assert "failed: made(n = 0, width = 2): skipped: nothing to launch there" in text
+    assert text.count("failed") == 1
     assert "y padded: conversion " in text
     assert "; pays after " in text
     tuned = load_tuned(tmp_path / "t.db")
@@ -316,8 +322,11 @@ def test_variants_alone(program: Path, tmp_path: Path) -> None:
 
 def test_fewer_inputs_than_a_selector_needs(program: Path, tmp_path: Path) -> None:
     """The measurements are kept; until there are more, the best of the nearest measured input is taken."""
-    inputs = ("made(mode = 0, n = 40)", "made(mode = 1, n = 50)")
+    inputs = ("made(mode = 0, n = 0)", "made(mode = 0, n = 40)", "made(mode = 1, n = 50)")
     done = tune_recipe.tune(program, tmp_path / "t.db", TuneOptions(target="host", cell=0.01, inputs=inputs))
+    (failure,) = done.failures
+    assert failure.startswith("made(mode = 0, n = 0): skipped: "), "results are checked at the next input"
+    assert set(load_tuned(tmp_path / "t.db").checks.values()) == {""}
     assert any("2 different sizes measured in full, 3 are needed" in note for note in done.notes)
     assert load_tuned(tmp_path / "t.db").kernel_choosers["fill"].selector is None
     assert [dict(line.chosen)["mode"] for line in sorted(done.lines, key=lambda line: line.point)] == [0, 1]

@@ -55,11 +55,12 @@ def test_plans_over_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     (tmp_path / "decay.dag").write_text(TEXT)
     (tmp_path / "decay.py").write_text(SETUP)
     tuned, program = str(tmp_path / "t.db"), str(tmp_path / "decay.dag")
-    train = ",".join(f"made(rate = {rate})" for rate in (1.5, 2.5, 8.5, 10.0))
+    train = "made(speed = 1)," + ",".join(f"made(rate = {rate})" for rate in (1.5, 2.5, 8.5, 10.0))
     options = ["--target", "host", "--cell", "0.01", "-o", tuned]
     assert main(["tune", program, "--variants", "--inputs", train, *options]) == 0
     text = capsys.readouterr().out
     assert "m=3 at made(rate = 8.5): the end of the repetition was not reached in 40 runs" in text
+    assert text.count("made(speed = 1): skipped: ") == 1, "results are compared at the next input"
     assert "m=4 at made(rate = 1.5): " in text, "compared with its own reference"
     assert "m=4 at made(rate = 2.5)" not in text, "not measured any more"
     found = load_tuned(tuned)
