@@ -2,9 +2,9 @@
 
     python -m benchmarks.tune.variants TABLE.csv[.xz]... [--methods tree,forest] [--curve METHOD] [--seeds 20]
 
-A table is as `benchmarks.tune.variant_tables` writes it. Families are dealt to five folds; what is chosen at the inputs
-of a fold was trained on the others. `--curve`: labelled inputs against percent of exhaustive, by strategy; every third
-input is kept for judging.
+A table is as `benchmarks.tune.variant_tables` writes it, or a tuned file (`.db`) of `dagc tune --inputs`. Families are
+dealt to five folds; what is chosen at the inputs of a fold was trained on the others. `--curve`: labelled inputs
+against percent of exhaustive, by strategy; every third input is kept for judging.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from dagc.choice.active import STRATEGIES, curve
 from dagc.choice.judge import Judged, judge
 from dagc.choice.methods import LEARNED
 from dagc.choice.train import merged, train
+from dagc.choice.types import settings_text
+from dagc.recipes.tuned_report import measured
+from dagc.store.tuned import load_tuned
 
 NOISE = 0.02
 FIXED = ("input", "family", "size", "variant", "seconds")
@@ -58,6 +61,21 @@ def read_table(path: Path) -> Table:
     return Table(
         path.name.partition(".")[0], tuple(first), families, sizes, features, vectors, variants, tuple(times.values())
     )
+
+
+def tuned_tables(path: Path) -> list[Table]:
+    """A table for each op of a tuned file. The family of an input is the function that generates it, or its folder."""
+    tuned, out = load_tuned(path), []
+    for op, chooser in tuned.kernel_choosers.items():
+        names = chooser.selector.data if chooser.selector is not None else chooser.data
+        found = measured(tuned, op, chooser, names)
+        elements = {one.point: float(one.elements) for one in tuned.facts.inputs}
+        texts = tuple(p.text for p in found.points)
+        families = tuple(t.partition("(")[0] if "(" in t else str(Path(t).parent) for t in texts)
+        variants, times = tuple(map(settings_text, chooser.settings)), tuple(map(dict, found.times))
+        sizes = tuple(elements.get(p, 0.0) for p in found.points)
+        out.append(Table(f"{path.stem} {op}", texts, families, sizes, tuple(names), found.vectors, variants, times))
+    return out
 
 
 def folds(table: Table, count: int = 5) -> list[list[int]]:
@@ -134,8 +152,9 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--steps", type=int, default=50)
     args = parser.parse_args()
-    for path in args.tables:
-        table = read_table(path)
+    for table in (
+        t for path in args.tables for t in (tuned_tables(path) if path.suffix == ".db" else [read_table(path)])
+    ):
         if args.curve:
             incremental(table, args.curve, args.seeds, args.steps)
         else:

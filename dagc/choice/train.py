@@ -109,16 +109,27 @@ def train(method: str, data: Sequence[str], known: Training, seed: int = 0, defa
     """A selector trained on what each choice is worth: a wrong one weighs the share of the best performance that it
     loses. Raises UsageError as `fit`.
 
-    Along sizes that grow together it chooses among labels corrected by rule, within the tolerance of `known`; elsewhere
-    among all, since what is best nowhere may be safe where nothing tells which is best. `default`: may be chosen as
-    well, and the confidence below which it is better is learned, too.
+    It chooses among those that are best somewhere (along sizes that grow together: labels corrected by rule, within the
+    tolerance of `known`), the one that is best on average, and the default: what may be chosen has to be compiled.
+    `default`: the confidence below which it is better is learned, too.
     """
-    labels, shares = observed_labels(known.times), [shares_of(at) for at in known.times]
+    labels = observed_labels(known.times)
     if ascends(known.sizes):
         labels = corrected_labels(known.sizes, known.times, known.tolerance)
-        shares = [{n: share for n, share in at.items() if n in labels or n == default} for at in shares]
-    selector = fit(method, data, known.sizes, labels, seed, shares)
+    shares = [shares_of(at) for at in known.times]
+    offered = {*labels, _best_on_average(shares), *(() if default is None else [default])}
+    kept = [{label: share for label, share in at.items() if label in offered} for at in shares]
+    selector = fit(method, data, known.sizes, labels, seed, kept)
     return selector if default is None else unsure_below(selector, least_sure(method, data, known, default, seed))
+
+
+def _best_on_average(shares: Sequence[Mapping[int, float]]) -> int:
+    """The choice that is worth most over all sizes, the lowest of equal ones."""
+    total: dict[int, float] = {}
+    for at in shares:
+        for label, share in at.items():
+            total[label] = total.get(label, 0.0) + share
+    return min(total, key=lambda label: (-total[label], label))
 
 
 def shares_of(times: Times) -> dict[int, float]:

@@ -168,3 +168,13 @@ def test_many_sizes_are_left_out_in_folds() -> None:
     assert found is not None
     assert found.text.startswith(f"10 folds left out: {found.right} of 40 sizes within ")
     assert found.right >= 38
+
+
+@pytest.mark.parametrize("method", LEARNED)
+def test_what_may_be_chosen_is_best_somewhere_or_on_average_or_the_default(method: str) -> None:
+    """Every answer has to be compiled."""
+    sizes = [(100.0 + 7 * k, float(k * 5 % 11)) for k in range(30)]
+    times = [dict.fromkeys(range(9), 2.0) | {3: 1.1, 5 + k % 2: 1.0, 6 - k % 2: 1.3} for k in range(30)]
+    selector = train(method, ["n", "m"], exact(sizes, times), default=0)
+    assert selector.answers <= {0, 3, 5, 6}
+    assert method in ("svm", "tree") or 3 in selector.answers
