@@ -225,7 +225,7 @@ class PairRow(msgspec.Struct, array_like=True, frozen=True):
 
     first: _Small
     second: _Small
-    offset: Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
+    offset: Annotated[int, msgspec.Meta(ge=-(1 << 61), le=1 << 61)]
     places: _Places
     coefficients: tuple[Annotated[int, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)], ...]
 
