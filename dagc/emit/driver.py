@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from dagc.base.errors import DagcError
 from dagc.emit.iteration import EntryView, Steps, iteration_view
-from dagc.emit.kernels import Functions, implementation
+from dagc.emit.kernels import Functions, asks_hardware, implementation
 from dagc.emit.layout import Layout
 from dagc.emit.program import ROLES
 from dagc.emit.render import mangle
@@ -137,6 +137,8 @@ def why_no_driver(plan: Plan) -> str:
                 return f"op `{op.name}` is host code"
             if impl.prepare is not None:
                 return f"host code prepares op `{op.name}`"
+            if asks_hardware(plan.program, op):
+                return f"the launch of op `{op.name}` depends on the hardware"
         if isinstance(op, CopyOp) and (op.dst.columns is not None or op.src.columns is not None):
             return f"op `{op.name}` copies a slice that is not contiguous"
         if isinstance(op, CollectiveOp) and op.collective is CollectiveKind.ALLTOALLV:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from dagc.base.errors import DagcError, UsageError
 from dagc.emit.iteration import Call, Step, Steps, alltoallv_ends, titled_kernel
-from dagc.emit.kernels import Functions, implementation
+from dagc.emit.kernels import Functions, asks_hardware, implementation
 from dagc.emit.layout import Layout, OpScratch, product, value_type
 from dagc.emit.render import Names, cxx_string, cxx_type, cxx_value, expression, mangle, render, tidy
 from dagc.ir import sym
@@ -236,7 +236,8 @@ def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -
     defaults = (op for op in program.ops if isinstance(op, KernelOp))
     early = {f.name for op in defaults for f in needed_features(program, op)} if beside else chosen
     return ProgramView(
-        hardware=any("p.hardware." in text for text in (*(c.args for c in checks), *shapes, *tests)),
+        hardware=any("p.hardware." in text for text in (*(c.args for c in checks), *shapes, *tests))
+        or any(asks_hardware(program, op) for op in _kernels(layout)),
         values=tuple(
             ValueView(
                 layout.member[s.name], value_type(s), cxx_type(s.type), _file(s.name), f"{s.name} : {s.type.value}"

@@ -399,7 +399,11 @@ def _legal(graph: Graph, units: Iterable[Unit]) -> dict[str, tuple[Settings, ...
     settings = {u.op: legal_settings(graph, u, _LIMITS) for u in units}
     for op, legal in settings.items():
         if not legal:
-            raise UsageError(f"op `{op}`: no value of its tunables is legal", "look at its `require`s")
+            raise UsageError(
+                f"op `{op}`: no value of its tunables is legal",
+                f"look at its `require`s; a block has at most {_LIMITS['max_threads_per_block']} threads and"
+                f" {_LIMITS['shared_per_block'] >> 10} KiB of shared memory",
+            )
     return settings
 
 

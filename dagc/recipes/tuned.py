@@ -227,9 +227,11 @@ def show(
     if method and method not in MODELS:
         raise UsageError(f"method {method} has no rational program", f"one of: {', '.join(MODELS)}")
     graph = load_graph(path, defines)
+    if format == "c" and tuned is not None:
+        return _tuned_source(graph, kernel, tuned)
     unit = units(graph, (kernel,))[0]
     if format == "c":
-        return _chooser_source(graph, unit, gpu, tuned, method or "volume")
+        return _chooser_source(graph, unit, gpu, method or "volume")
     try:
         return printers[format](whole_model(graph, unit, method or "volume"))
     except RecursionError:
@@ -238,16 +240,21 @@ def show(
         ) from None
 
 
-def _chooser_source(graph: Graph, unit: Unit, gpu: str, tuned: str | Path | None, method: str) -> str:
-    """The C of a kernel's chooser: the tuned file's, or by the model alone."""
+def _chooser_source(graph: Graph, unit: Unit, gpu: str, method: str) -> str:
+    """The C of a kernel's chooser by the model alone."""
     from dagc.choice.choose import emitted, unit_chooser  # loads numpy, sympy
 
-    if tuned is None:
-        settings = legal_settings(graph, unit, {"max_threads_per_block": 1024})
-        return emitted([unit_chooser(graph, unit, settings, load_hardware(gpu), method=method)]).source
+    settings = legal_settings(graph, unit, {"max_threads_per_block": 1024})
+    return emitted([unit_chooser(graph, unit, settings, load_hardware(gpu), method=method)]).source
+
+
+def _tuned_source(graph: Graph, name: str, tuned: str | Path) -> str:
+    """The C of the choosers that a tuned file has for an op, or for the ops of a kernel."""
+    from dagc.choice.choose import emitted  # loads numpy, sympy
     from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
 
-    choosers = [c for c in choosers_of(graph, load_tuned(tuned)) if c.op == unit.op]
+    ops = {o.op.base for o in graph.ops if isinstance(o.op, KernelOp) and name in (o.op.base, o.op.kernel)}
+    choosers = [c for c in choosers_of(graph, load_tuned(tuned)) if c.op in ops]
     if not choosers:
-        raise UsageError(f"{tuned}: {unit.op} was not tuned", "tune it, or leave out -o")
+        raise UsageError(f"{tuned}: {name} was not tuned", "tune it, or leave out -o")
     return emitted(choosers).source

@@ -94,3 +94,21 @@ def test_a_loop_over_the_grid(tmp_path: Path) -> None:
     done = tune_recipe.tune(program, tmp_path / "t.db", TuneOptions(sizes="N=100", target="cuda", top=0))
     assert [line.op for line in done.lines] == ["fill"]
     assert main(["tune", str(program), "--show", "fill"]) in (0, 2)
+
+
+def test_a_grid_of_the_hardware(tmp_path: Path) -> None:
+    body = "for (; i < n; i += gridDim.x * bx) y[i] = i;"
+    program = write_fill(tmp_path, "tune bx in {32, 64}", body)
+    program.write_text(program.read_text().replace("grid(ceil(n / bx))", "grid(2 * hw.sms)"))
+    done = tune_recipe.tune(program, tmp_path / "t.db", TuneOptions(sizes="N=1000", target="host", cell=0.01))
+    assert not done.failures
+    assert [line.best is not None for line in done.lines] == [True]
+
+
+def test_blocks_with_too_much_shared_memory_are_refused_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = write_fill(tmp_path, "tune bx in {32, 64}")
+    program.write_text(program.read_text().replace("block(bx)", "block(bx) shared(100_000)"))
+    assert main(["tune", str(program), "-o", str(tmp_path / "t.db")]) == 2
+    assert "1024 threads and 48 KiB of shared memory" in capsys.readouterr().err

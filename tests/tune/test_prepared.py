@@ -126,6 +126,7 @@ def test_a_program_switches_beside_its_runs(program: Path, tuned: Path, tmp_path
     said, record = bench(folder, tmp_path / "data", 2)
     assert "beside the first runs: the runs that are left do not pay for it" in said
     assert record["switched_after"] == -1
+    assert [one["answer"] for one in record["choices"]] == ["csr", "csr", "csr"]
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,14 @@ def test_a_file_with_other_variants_is_refused(
 
 
 @pytest.mark.mpi
+def test_the_chooser_is_shown(tuned: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = str(tuned.parent / "sums.dag")
+    assert main(["tune", program, "--show", "y", "--format", "c", "-o", str(tuned)]) == 0
+    assert "{{0, 2}, {1, 2}, {1, 4}, {2, 2}}" in capsys.readouterr().out
+    assert main(["tune", program, "--show", "x", "--format", "c", "-o", str(tuned)]) == 2
+
+
+@pytest.mark.mpi
 def test_a_fixed_variant_cannot_be_chosen(tuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["-D", "y.variant=vector", "--no-build", "-o", str(tmp_path / "o")]
     assert main(["compile", *launched(tuned), *options]) == 2
@@ -217,6 +225,48 @@ class Program:
                 for file in (self.data(len(spreads), spread) / of_rank).glob("*.npy"):
                     shutil.copy(file, folder / of_rank)
         return folder
+
+
+CPU = '''program total
+param N : i64 = 64 over {64, 5000, 20000}
+setup "total.py" init(N)
+scalar n : i32
+array x : f32[n] on pinned in
+array s : f32[1] on pinned out
+kernel total(s: out f32[1], x: in f32[n], n: i32) {
+  select variant with knn(n)
+  cpu plain { cpp """ double t = 0; for (int i = 0; i < n; ++i) t += x[i]; s[0] = t; """ }
+  cpu slow {
+    cpp """
+      double t = 0;
+      for (int i = 0; i < n; ++i) t += x[i];
+      std::this_thread::sleep_for(std::chrono::milliseconds(3));
+      s[0] = t;
+    """
+  }
+}
+dag { s : cpu total(s, x, n) }
+verify s ~ reference() rtol 1e-5
+'''
+CPU_PY = """import numpy as np
+def init(rank, size, seed, N):
+    return {"n": N, "x": np.ones(N, np.float32)}
+def reference(data, **_):
+    return {"s": np.array([data["n"]], np.float32)}
+"""
+
+
+@pytest.mark.mpi
+def test_ops_of_the_cpu_have_variants_too(tmp_path: Path) -> None:
+    (tmp_path / "total.py").write_text(CPU_PY)
+    (tmp_path / "total.dag").write_text(CPU)
+    done = tune_recipe.tune(tmp_path / "total.dag", tmp_path / "t.db", TuneOptions(target="host", cell=0.01))
+    assert not done.failures
+    slow = [cell.seconds for cell in load_tuned(tmp_path / "t.db").cells if cell.settings == (("variant", "slow"),)]
+    assert len(slow) == 3
+    assert min(slow) >= 3e-3, "what the op takes, not the stream, which has nothing to do"
+    options = ["--launch", str(tmp_path / "t.db"), "--target", "host", "-o", str(tmp_path / "o"), "--run", "-n", "1"]
+    assert main(["compile", str(tmp_path / "total.dag"), *options]) == 0
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "dagc/check.hpp"
+#include "dagc/choice.hpp"
 #include "dagc/target.hpp"
 
 namespace dagc {
@@ -98,7 +99,7 @@ class Beside {
   void after(std::int64_t runs, std::int64_t left) {
     if (state_ == State::before || state_ == State::settled || !ready(runs)) return;
     const std::string wrong = worker_.wait();
-    if (!everywhere(wrong.empty())) return settle(wrong.empty() ? "another rank failed" : wrong);
+    if (!everywhere(wrong.empty())) return stay(wrong.empty() ? "another rank failed" : wrong);
     if (state_ == State::features)
       choose(left);
     else
@@ -110,7 +111,7 @@ class Beside {
   // Waits for what is under way; nothing is switched any more.
   void stop() {
     const std::string wrong = worker_.wait();
-    if (state_ == State::features || state_ == State::conversion) settle(wrong.empty() ? "not ready before the last run" : wrong);
+    if (state_ == State::features || state_ == State::conversion) stay(wrong.empty() ? "not ready before the last run" : wrong);
   }
 
   // How many runs there were with the defaults; -1: all of them.
@@ -134,9 +135,15 @@ class Beside {
     return all != 0;
   }
 
-  void settle(const std::string& why) {
+  void settle(const std::string& what) {
     state_ = State::settled;
-    text_ = why;
+    text_ = what;
+  }
+
+  // With the defaults.
+  void stay(const std::string& why) {
+    for (Site& site : p_.sites) site.answer = 0;
+    settle(why);
   }
 
   std::vector<std::int64_t> values() {
@@ -166,13 +173,14 @@ class Beside {
       pays = pays || worthwhile;
       for (std::size_t members = p_.members(site).size(); members > 0; --members, ++at)
         if (!worthwhile) chosen[at] = defaults[at];
+      if (!worthwhile) p_.sites[site].answer = 0;
     }
     set(chosen);
     std::vector<int> wanted;
     for (int which = 0; which < Program::preparations; ++which)
       if (p_.needs(which)) wanted.push_back(which);
     set(defaults);
-    if (everywhere(!pays)) return settle(other ? "the runs that are left do not pay for it" : "the defaults are chosen");
+    if (everywhere(!pays)) return stay(other ? "the runs that are left do not pay for it" : "the defaults are chosen");
     chosen_ = std::move(chosen);
     state_ = State::conversion;
     worker_.start([this, wanted](cudaStream_t stream) {
@@ -181,7 +189,7 @@ class Beside {
   }
 
   void take(std::int64_t runs, std::int64_t left) {
-    if (left <= 0) return settle("ready after the last run");
+    if (left <= 0) return stay("ready after the last run");
     set(chosen_);
     p_.make_graphs();
     switched_after_ = runs;

@@ -157,9 +157,10 @@ inline std::size_t in_a_row(double seconds, const TimeOptions& options) {
   return static_cast<std::size_t>(std::min(most, std::ceil(least / std::max(seconds, 1e-6))));
 }
 
-// Seconds of a launch, for each measurement in order. Event to event, on one stream, without work beside it.
+// Seconds of a launch, for each measurement in order. Event to event, on one stream, without work beside it; an
+// op of the CPU (`gpu` false) by the clock of the host.
 template <class Issue>
-void time_op(Issue issue, cudaStream_t stream, const TimeOptions& options, std::vector<double>* times) {
+void time_op(Issue issue, cudaStream_t stream, const TimeOptions& options, std::vector<double>* times, bool gpu = true) {
   using Clock = std::chrono::steady_clock;
   static void* scratch = nullptr;
   static std::int64_t room = 0;
@@ -179,17 +180,24 @@ void time_op(Issue issue, cudaStream_t stream, const TimeOptions& options, std::
   while (true) {
     for (std::size_t i = 0; i < now; ++i) {
       if (options.flush) DAGC_CUDA(cudaMemsetAsync(scratch, 0, static_cast<std::size_t>(options.flush), stream));
+      if (!gpu) {
+        DAGC_CUDA(cudaStreamSynchronize(stream));
+        const Clock::time_point begin = Clock::now();
+        issue();
+        times->push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+        continue;
+      }
       DAGC_CUDA(cudaEventRecord(marks[2 * i], stream));
       for (std::size_t launch = 0; launch < row; ++launch) issue();
       DAGC_CUDA(cudaEventRecord(marks[2 * i + 1], stream));
     }
     DAGC_CUDA(cudaStreamSynchronize(stream));
-    for (std::size_t i = 0; i < now; ++i) {
+    for (std::size_t i = 0; i < now && gpu; ++i) {
       float milliseconds = 0;
       DAGC_CUDA(cudaEventElapsedTime(&milliseconds, marks[2 * i], marks[2 * i + 1]));
       times->push_back(static_cast<double>(milliseconds) * 1e-3 / static_cast<double>(row));
     }
-    if (times->size() == 1 && row == 1 && (row = in_a_row(times->front(), options)) > 1) {
+    if (gpu && times->size() == 1 && row == 1 && (row = in_a_row(times->front(), options)) > 1) {
       times->clear();  // it was no row
       continue;
     }
