@@ -30,7 +30,7 @@ from dagc.base.errors import DagcError
 from dagc.choice.active import STRATEGIES, curve, trained
 from dagc.choice.judge import Figures, Judged, Times, judge, pays_after
 from dagc.choice.methods import LEARNED
-from dagc.choice.train import tolerance_of
+from dagc.choice.train import noise_of_best
 from dagc.choice.types import PROGRAM, Cell, Point, Settings, settings_text, variant_of
 from dagc.cli.tune import evaluation_text, table
 from dagc.recipes import tune as recipes
@@ -127,12 +127,14 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One input. `times` by number of the answer: infinite where a constraint fails, missing where it failed."""
+    """One input. `times` by number of the answer: infinite where a constraint fails, missing where it failed. `noise`:
+    of comparing the two fastest, relative."""
 
     name: str
     vector: tuple[float, ...]
     times: Times
     facts: InputFacts
+    noise: float
 
 
 def tables(tuned: Tuned, program: Path) -> list[Table]:
@@ -150,10 +152,9 @@ def tables(tuned: Tuned, program: Path) -> list[Table]:
         for facts in tuned.facts.inputs:
             if facts.point in cells:
                 rows[facts.test].append(_row(op, facts, cells[facts.point], answers, features))
-        intervals = [(c.interval[0], c.seconds, c.interval[1]) for of in cells.values() for c in of.values() if c.times]
-        out.append(
-            Table(op, tuple(answers), tuple(features), tuple(rows[False]), tuple(rows[True]), tolerance_of(intervals))
-        )
+        every = (*rows[False], *rows[True])
+        noise = statistics.median(row.noise for row in every) if every else 0.0
+        out.append(Table(op, tuple(answers), tuple(features), tuple(rows[False]), tuple(rows[True]), noise))
     return out
 
 
@@ -177,7 +178,9 @@ def _row(
             times[number] = math.inf  # its constraint failed there
         elif cell is not None and cell.times and not cell.failure:
             times[number] = cell.seconds
-    return Row(facts.point.text, tuple(known.get(n, math.nan) for n in names), times, facts)
+    timed = [c for c in cells.values() if c.times and not c.failure]
+    noise = noise_of_best((c.interval[0], c.seconds, c.interval[1]) for c in timed)
+    return Row(facts.point.text, tuple(known.get(n, math.nan) for n in names), times, facts, noise)
 
 
 def judged_by(table: Table, method: str, seed: int) -> tuple[Judged, float]:
@@ -193,7 +196,7 @@ def judged_by(table: Table, method: str, seed: int) -> tuple[Judged, float]:
         selector.choose(r.vector) if selector is not None and all(map(math.isfinite, r.vector)) else 0 for r in rows
     ]
     sizes = [float(r.facts.elements) for r in rows]
-    return judge([r.name for r in rows], [r.times for r in rows], chosen, 0, table.tolerance, sizes=sizes), took
+    return judge([r.name for r in rows], [r.times for r in rows], chosen, 0, [r.noise for r in rows], sizes=sizes), took
 
 
 def report(table: Table, nitro: float | None, methods: Sequence[str], args: argparse.Namespace) -> dict[str, Any]:
@@ -257,12 +260,27 @@ def costs(table: Table) -> dict[str, Any]:
             f"features: {statistics.median(shares):.2f} calls of the default (median), {max(shares):.2f} at most"
         )
         lines.append(f"features pay after {_median(pays)}")
-    out: dict[str, Any] = {"feature_shares": shares, "feature_calls": pays, "conversions": {}}
+        for name, own in _each_feature(every).items():
+            lines.append(
+                f"feature {name}: {1e6 * statistics.median(own):.1f} us (median), {1e6 * max(own):.1f} (largest)"
+            )
+    out: dict[str, Any] = {
+        "feature_shares": shares, "feature_calls": pays, "conversions": {}, "features": _each_feature(every),
+    }  # fmt: skip
     for variant, of in converted.items():
         took = 1e6 * statistics.median(seconds for seconds, _ in of)
         lines.append(f"conversion of {variant}: {took:.0f} us (median), pays after {_median([pays for _, pays in of])}")
         out["conversions"][variant] = of
     return {**out, "lines": lines}
+
+
+def _each_feature(rows: Sequence[Row]) -> dict[str, list[float]]:
+    """Seconds of each code feature at the inputs, the most expensive first."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        for name, seconds in row.facts.seconds.items():
+            found.setdefault(name, []).append(seconds)
+    return dict(sorted(found.items(), key=lambda item: -statistics.median(item[1])))
 
 
 def _median(calls: Sequence[float]) -> str:

@@ -24,6 +24,7 @@ from dagc.ir.program import Param, Program
 
 MOST = 100_000  # inputs of a list
 _NAMED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_BEGUN = re.compile(r"[A-Za-z_]\w*\s*\(")
 _COMMENT = re.compile(r"(^|\s)#.*")
 
 
@@ -165,8 +166,25 @@ def _files(pattern: str, base: Path, folder: Path, where: str) -> list[str]:
     whole = os.path.join(base, pattern)
     found = [whole] if os.path.isfile(whole) else sorted(filter(os.path.isfile, glob.glob(whole, recursive=True)))
     if not found:
-        raise UsageError(f"{where}: no such file", "look at the path: it is relative to " + _place(base, folder))
+        raise UsageError(f"{where}: {_missing(pattern)}", _help(pattern, base, folder))
     return [_relative(Path(f), folder) for f in found]
+
+
+def _missing(text: str) -> str:
+    """Why a text that is no file was not understood otherwise."""
+    if text.startswith("@"):
+        return "a list cannot name another list"
+    return "a call that does not end with its bracket" if _BEGUN.match(text) else "no such file"
+
+
+def _help(text: str, base: Path, folder: Path) -> str:
+    if text.startswith("@"):
+        return f"give both: --inputs LIST --inputs {text}"
+    if _BEGUN.match(text):
+        return "write NAME(KEY = VALUE, ...)"
+    named = _NAMED.fullmatch(text)
+    also = f"; if `{named[1]}` is a parameter: the program has none of this name" if named else ""
+    return f"look at the path: it is relative to {_place(base, folder)}{also}"
 
 
 def _place(base: Path, folder: Path) -> str:

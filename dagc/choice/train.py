@@ -80,6 +80,13 @@ def tolerance_of(intervals: Iterable[Interval]) -> float:
     return 2 * statistics.median(widths) if widths else 0.0
 
 
+def noise_of_best(intervals: Iterable[Interval]) -> float:
+    """The noise of comparing the two fastest choices at one size, relative: the sum of the half widths of their
+    intervals. Slower ones are measured less exactly. 0 where there are fewer than two."""
+    fastest = sorted((i for i in intervals if i[1] > 0), key=lambda interval: interval[1])[:2]
+    return sum((high - low) / 2 / middle for low, middle, high in fastest) if len(fastest) == 2 else 0.0
+
+
 def merged(
     sizes: Sequence[Sequence[float]], times: Sequence[Times], intervals: Sequence[Sequence[Interval]]
 ) -> Training:

@@ -44,6 +44,12 @@ _PRAGMA = re.compile(r'_Pragma\s*\(\s*"([^"\n]*)"\s*\)')
 _NESTED_PRAGMA = re.compile(r"(?<=\))(?:[ \t]*//[^\n]*)?\s*\n[ \t]*(#[ \t]*pragma[^\n]*)(?=\n)")
 
 
+# What is no name: comments, characters, numbers, members. Strings may hold names of assembler operands or of pragmas.
+_TOKEN = re.compile(
+    r"//[^\n]*|/\*.*?\*/|'(?:\\.|[^'\\\n])+'|\d[\w.]*|(?:\.|->|::)\s*\w+|(?P<name>[A-Za-z_]\w*)", re.DOTALL
+)
+
+
 @lru_cache(maxsize=1)
 def _parser() -> Any:
     # Imported here: it takes 25 ms, and most commands read no CUDA text.
@@ -90,11 +96,11 @@ def identifiers(node: Node) -> Iterator[str]:
 
 
 def names_read(text: str) -> frozenset[str]:
-    """The names that a function's body uses and does not declare, without members; none where it does not parse."""
+    """The names that a function's body uses and does not declare, without members. All where it does not parse."""
     try:
         body = body_of(text)
     except NotUnderstood:
-        return frozenset()
+        return frozenset(match["name"] for match in _TOKEN.finditer(text) if match["name"])
     return frozenset(identifiers(body)) - frozenset(_declared(body))
 
 

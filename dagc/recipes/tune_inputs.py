@@ -293,8 +293,19 @@ class Inputs:
         if self.task.units and not any(at.fits.values()):
             raise DagcError("nothing to launch there")
         self.ready.at[point] = at
-        self.note_input(self._facts(at, seconds, elements_of(place), before.test if before is not None else test))
+        facts = self._facts(at, seconds, elements_of(place), before.test if before is not None else test)
+        if before is None:
+            self._note_undefined(facts)
+        self.note_input(replace(facts, conversions=before.conversions) if before is not None else facts)
         return at
+
+    def _note_undefined(self, facts: InputFacts) -> None:
+        """A note of the features that are not finite at an input: nothing is learned from it."""
+        for op, names in self.task.features.items():
+            undefined = [n for n in names if n not in facts.features.get(op, {})]
+            if undefined and not facts.test:
+                what = f"{', '.join(undefined)} not finite: not learned from"
+                self.ready.notes.append(f"{op} at {facts.point.text or 'as given'}: {what}")
 
     def _computed(self, facts: InputFacts) -> dict[str, float]:
         return {name: float(facts.values.get(name, math.nan)) for name in self.codes}

@@ -383,7 +383,7 @@ def evaluate_program(
     """Measure every plan at test inputs, and judge what the chooser of a tuned file answers there. The measurements are
     kept in the file, and nothing is learned from them. Raises UsageError as `tune_program`."""
     from dagc.choice.judge import judge  # only to evaluate
-    from dagc.choice.train import tolerance_of  # loads msgspec
+    from dagc.choice.train import noise_of_best  # loads msgspec
 
     task = program_task(text, options)
     chooser = plan_chooser(task.program, tuned)
@@ -398,10 +398,10 @@ def evaluate_program(
         done = sorted(p for p in order_of(task) if not plans.over and plans.visit(p, test=True))
         times = [plans.times_at(p) for p in done]
         chosen = [task.settings.index(chooser.settings[chooser.choose(plans.facts[p].values)]) for p in done]
-        cells = [c for c in plans.cells.values() if c.times]
+        cells = {p: [c for (q, _), c in plans.cells.items() if q == p and c.times and not c.failure] for p in done}
+        noises = [noise_of_best((c.interval[0], c.seconds, c.interval[1]) for c in cells[p]) for p in done]
         judged = judge(
-            [p.text for p in done], times, chosen, 0,
-            tolerance_of((c.interval[0], c.seconds, c.interval[1]) for c in cells),
+            [p.text for p in done], times, chosen, 0, noises,
             sizes=[plans.facts[p].elements for p in done],
         )  # fmt: skip
         return Evaluation(

@@ -167,7 +167,7 @@ def _accuracy(inputs: Inputs, asked: Mapping[str, Asked], options: TuneOptions, 
             x = vector(inputs, unit.op, names, point)
             chosen.append(selector.choose(x) if selector is not None and all(map(math.isfinite, x)) else 0)
         truth = [times_at(inputs, unit.op, p) for p in asks]
-        out.append(judge([p.text for p in asks], truth, chosen, 0, noise(inputs, unit.op)).all.accuracy)
+        out.append(judge([p.text for p in asks], truth, chosen, 0, noises(inputs, unit.op, asks)).all.accuracy)
     return min((a for a in out if not math.isnan(a)), default=math.nan)
 
 
@@ -191,11 +191,19 @@ def times_at(inputs: Inputs, op: str, point: Point, priced: bool = True) -> dict
 
 
 def noise(inputs: Inputs, op: str) -> float:
-    """The noise of a comparison of two answers of an op, relative."""
-    from dagc.choice.train import tolerance_of  # loads msgspec
+    """The noise of a comparison of two answers of an op, relative: the median over the inputs."""
+    return median(noises(inputs, op, list(inputs.known.inputs)) or [0.0])
 
-    cells = [c for (o, _, _), c in inputs.known.measured.cells.items() if o == op and c.times and not c.failure]
-    return tolerance_of((c.interval[0], c.seconds, c.interval[1]) for c in cells)
+
+def noises(inputs: Inputs, op: str, points: Sequence[Point]) -> list[float]:
+    """The noise of comparing the two fastest answers of an op at each input, relative."""
+    from dagc.choice.train import noise_of_best  # loads msgspec
+
+    found: dict[Point, list[tuple[float, float, float]]] = {p: [] for p in points}
+    for (o, point, _), cell in inputs.known.measured.cells.items():
+        if o == op and point in found and cell.times and not cell.failure:
+            found[point].append((cell.interval[0], cell.seconds, cell.interval[1]))
+    return [noise_of_best(intervals) for intervals in found.values()]
 
 
 # ---- what was learned -----------------------------------------------------------------------
@@ -391,7 +399,8 @@ def _evaluated(inputs: Inputs, chooser: Any, unit: Unit, points: Sequence[Point]
     judged = judge(
         [p.text for p in points], [times_at(inputs, unit.op, p) for p in points],
         [answer for answer, _ in decided],
-        chooser.settings.index(unit.default) if unit.default in chooser.settings else 0, noise(inputs, unit.op),
+        chooser.settings.index(unit.default) if unit.default in chooser.settings else 0,
+        noises(inputs, unit.op, points),
         sizes=[inputs.known.inputs[p].elements for p in points],
         reasons=[reason.value for _, reason in decided],
     )  # fmt: skip

@@ -74,6 +74,9 @@ def test_another_parameter_is_named(program: Program) -> None:
         (["f(1)"], "give each argument by its name", "KEY = VALUE"),
         (["f(n = __import__('os'))"], "n is no number, string", "KEY = VALUE"),
         ([","], "names no input", "@LIST"),
+        (["f(n = 1"], "`f(n = 1`: a call that does not end with its bracket", "KEY = VALUE"),
+        (["f(n = 1) g"], "`f(n = 1) g`: a call that does not end with its bracket", "KEY = VALUE"),
+        (["mat=train/*.mtx"], "no such file", "if `mat` is a parameter: the program has none"),
     ],
 )
 def test_what_is_no_input(program: Program, lists: list[str], message: str, help: str) -> None:
@@ -86,6 +89,9 @@ def test_what_is_no_input(program: Program, lists: list[str], message: str, help
 def test_a_wrong_line_of_a_list_is_named(program: Program, tmp_path: Path) -> None:
     (tmp_path / "l.txt").write_text("train/a.mtx\ntrain/none.mtx\n")
     with pytest.raises(UsageError, match=r"l\.txt:2: `train/none\.mtx`: no such file"):
+        parse_inputs([f"@{tmp_path / 'l.txt'}"], program)
+    (tmp_path / "l.txt").write_text("@l.txt\n")
+    with pytest.raises(UsageError, match=r"l\.txt:1: `@l\.txt`: a list cannot name another list"):
         parse_inputs([f"@{tmp_path / 'l.txt'}"], program)
 
 

@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from dagc.choice.labels import ascends, corrected_labels, covering_labels, simplest_labels
 from dagc.choice.methods import LEARNED, from_json
 from dagc.choice.selector import Selector
-from dagc.choice.train import Training, best_constant, least_sure, leave_one_out, merged, tolerance_of, train
+from dagc.choice.train import (
+    Training,
+    best_constant,
+    least_sure,
+    leave_one_out,
+    merged,
+    noise_of_best,
+    tolerance_of,
+    train,
+)
 from tests.examples import examples
 
 
@@ -168,6 +177,13 @@ def test_many_sizes_are_left_out_in_folds() -> None:
     assert found is not None
     assert found.text.startswith(f"10 folds left out: {found.right} of 40 sizes within ")
     assert found.right >= 38
+
+
+def test_the_noise_of_the_best_is_that_of_the_two_fastest() -> None:
+    """What is clearly slower is measured a few times only, and says nothing about how exact the best are."""
+    best, second, slow = (0.99, 1.0, 1.01), (1.96, 2.0, 2.04), (2.0, 10.0, 30.0)
+    assert noise_of_best([slow, second, best]) == pytest.approx(0.03)
+    assert noise_of_best([best]) == 0.0
 
 
 @pytest.mark.parametrize("method", LEARNED)

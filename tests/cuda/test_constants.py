@@ -1,10 +1,10 @@
-"""Names that C++ demands to be constant expressions in a kernel's text."""
+"""Names that a text reads, and those that C++ demands to be constant expressions in a kernel's text."""
 
 from __future__ import annotations
 
 import pytest
 
-from dagc.cuda.text import constant_names
+from dagc.cuda.text import constant_names, names_read
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,18 @@ def test_formals_are_no_templates():
 
 def test_what_does_not_parse_may_need_any():
     assert constant_names("if (") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("int i = n; a.b = c->d; // e", {"n", "a", "c"}),
+        # A cast of a call in a launch configuration does not parse.
+        (
+            "k<<<(unsigned)((long(n) + 0x7f) / 128), 128, 0, s>>>(a.b /* c */, 'd');",
+            {"k", "unsigned", "long", "n", "s", "a"},
+        ),
+    ],
+)
+def test_names_that_a_text_reads(text: str, expected: set[str]) -> None:
+    assert names_read(text) == expected

@@ -216,6 +216,7 @@ def test_a_feature_that_is_not_finite(trained: Path, program: Path, tmp_path: Pa
     features = {one.point.text: one.features["fill"] for one in tuned.facts.inputs}
     assert features["made(mode = 0, n = 60)"] == {"n": 60.0}
     assert tuned.kernel_choosers["fill"].selector is not None, "the other three are learned from"
+    assert "fill at made(mode = 0, n = 60): wanted not finite: not learned from" in done.notes
     (line,) = [line for line in done.lines if line.point.text == "made(mode = 0, n = 60)"]
     assert line.chosen == line.default
 
