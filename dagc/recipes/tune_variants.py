@@ -233,6 +233,7 @@ def _learned(
     lines = tuple(line_of(ready, u, p, final[u.op].at(p), cells, learned[u.op]) for u in task.units for p in labelled)
     notes = [*inputs.ready.notes, *more, *notes, *chosen_from, *(n for what in learned.values() for n in what.notes)]
     notes += [f"{op}: {c.chooser.note}" for op, c in final.items() if c.chooser.note]
+    notes += [f"{p.text}: a test input of the file: not trained on" for p in inputs.task.points if p in tests]
     notes += [*costs(inputs, task), *doubtful(task, cells), *task.text.changed()]
     return Tuning(
         lines, grade(task, len(cells), NOT_COUNTED, asked), methods(asked), len(cells), tuple(measured.failures),

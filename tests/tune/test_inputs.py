@@ -155,9 +155,10 @@ def test_evaluation(trained: Path, program: Path, tmp_path: Path, capsys: pytest
     again = tune_recipe.tune(
         program,
         tmp_path / "t.db",
-        TuneOptions(target="host", cell=0.01, resume=True, inputs=(f"{program.parent}/train/a.txt",)),
+        TuneOptions(target="host", cell=0.01, resume=True, inputs=(f"{program.parent}/train/a.txt", lists[0])),
     )
     assert not any(line.point in tuned.facts.tests for line in again.lines), "nothing is learned from test inputs"
+    assert f"{lists[0]}: a test input of the file: not trained on" in again.notes
 
 
 def test_incremental(program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
