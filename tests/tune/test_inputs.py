@@ -137,6 +137,8 @@ def test_the_report_of_a_tuned_file(trained: Path, tmp_path: Path) -> None:
     assert "made(mode = 1, n = 64)" in page
     assert "Which variant wins where" in page
     assert "Judged by cross-validation" in page
+    assert "target host: times say nothing about a GPU" in page
+    assert "NVIDIA" not in page
 
 
 def test_evaluation(trained: Path, program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
