@@ -287,8 +287,11 @@ def costs(inputs: Inputs, task: TuningTask) -> list[str]:
         kernel = next(k for k in task.program.kernels if k.name == unit.kernel)
         prepared = {impl.name for impl in kernel.impls if impl.prepare is not None}
         for point in task.points:
-            facts, times = inputs.known.inputs.get(point), times_at(inputs, unit.op, point, priced=False)
-            if facts is None or not math.isfinite(times.get(0, math.inf)):
+            facts = inputs.known.inputs.get(point)
+            if facts is None or point not in inputs.ready.at:  # the set-up refused it
+                continue
+            times = times_at(inputs, unit.op, point, priced=False)
+            if not math.isfinite(times.get(0, math.inf)):
                 continue
             own = sum(s for n, s in facts.seconds.items() if n.startswith(f"{MEASURED}{unit.op}."))
             if own:
