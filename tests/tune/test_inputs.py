@@ -208,6 +208,8 @@ def test_what_cannot_be_evaluated(trained: Path, program: Path, tmp_path: Path) 
     (tmp_path / "t.db").write_bytes(trained.read_bytes())
     with pytest.raises(UsageError, match="every input was trained on"):
         tune_recipe.evaluate(program, tmp_path / "t.db", TuneOptions(target="host", inputs=("made(mode = 1, n = 64)",)))
+    with pytest.raises(UsageError, match=r"no input could be evaluated: made\(mode = 0, n = 0\): skipped"):
+        tune_recipe.evaluate(program, tmp_path / "t.db", TuneOptions(target="host", inputs=("made(mode = 0, n = 0)",)))
 
 
 def test_a_feature_that_is_not_finite(trained: Path, program: Path, tmp_path: Path) -> None:
