@@ -31,7 +31,8 @@ def parse_sizes(text: str, program: Program, option: str = "--sizes") -> tuple[P
             names = match[1].rstrip("=").split("=")
             for name in names:
                 if name not in known:
-                    raise UsageError(f"{option}: no integer parameter `{name}`", f"one of: {', '.join(sorted(known))}")
+                    have = f"one of: {', '.join(sorted(known))}" if known else "it has none: name inputs with --inputs"
+                    raise UsageError(f"{option}: no integer parameter `{name}`", have)
             for name in names:
                 if names.count(name) > 1 or any(name in one for choice in choices for one in choice):
                     raise UsageError(

@@ -164,6 +164,8 @@ class Layout:
         if before is None:
             return True
         after = self.tokens[before].text
+        if after == "prepare" and self.tokens[i].text in ("cpp", "cuda"):
+            return False
         return self.tokens[i].start in self._marks.items and after not in ("else", "=")
 
     def tall(self, expand: Set[int]) -> set[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -257,14 +258,14 @@ def _ready(text: ProgramText, out: str | Path | None, options: ExploreOptions, l
     earlier = None if fresh else check_resumable(output, program_record(program), options.ranks)
     options = with_defaults(options, earlier)
     source, folder = LaunchSource(options.launch, chosen, earlier), output.parent / f"{output.stem}-build"
-    data: Path | None = None
-    taken: tuple[Fixed, ...] = ()
-    told: list[str] = []
-    if source.file is not None:  # it may choose variants, which are not searched then
+
+    @cache
+    def arrays() -> Path:
         require_machine(chosen)
-        data = arrays_of(program, folder, options, display)
-        taken, told = variants_by_file(text, source.file, chosen, data, options, display)
-        text = text.with_defines({**text.defines, **{f.name: f.value for f in taken}})
+        return arrays_of(program, folder, options, display)
+
+    taken, told = variants_by_file(text, source, arrays, options, display)  # which are not searched then
+    text = text.with_defines({**text.defines, **{f.name: f.value for f in taken}})
     program, configurations, notes = configured(text, options, chosen.target is Target.CUDA)
     notes += told
     notes += [f"without {what}" for what in missing]
@@ -278,7 +279,7 @@ def _ready(text: ProgramText, out: str | Path | None, options: ExploreOptions, l
     configurations = that_can_run(configurations, chosen, options, notes)
     without = replace(text, folds=False).with_defines(without_settings(program, text.defines))
     choosers = choosers_for(source, configurations, without.graph)
-    data = data or arrays_of(program, folder, options, display)
+    data = arrays()
     settled = launched(text, source, configurations, choosers, data, options, display)
     configurations = list(settled.configurations)
     sites = launch_sites(text, configurations, chosen, data, options, display) if source.searches else NO_SITES

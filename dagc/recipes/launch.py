@@ -123,6 +123,7 @@ def choosers_for(
     from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
 
     tuned = load_tuned(source.file)
+    ops = [op for op, chooser in tuned.kernel_choosers.items() if not chooser.variants]
     arch = source.chosen.gpu_arch
     out: dict[Kernels, tuple[Any, ...]] = {}
     errors = []
@@ -130,7 +131,7 @@ def choosers_for(
         kernels = kernels_of(configured.configuration)
         if kernels not in out:
             try:
-                out[kernels] = choosers_of(build(dict(kernels)), tuned, arch, variants=False)
+                out[kernels] = choosers_of(build(dict(kernels)), tuned, arch, ops)
             except UsageError as error:
                 out[kernels] = ()
                 errors.append(error)
@@ -140,23 +141,26 @@ def choosers_for(
 
 
 def variants_by_file(
-    text: ProgramText, file: str, chosen: TargetChoice, data: Path, options: ExploreOptions, display: Display
+    text: ProgramText, source: LaunchSource, arrays: Callable[[], Path], options: ExploreOptions, display: Display
 ) -> tuple[tuple[Fixed, ...], list[str]]:
-    """The variants that a tuned file chooses for the arrays of `data`, with the tunables that it chooses beside them,
-    and notes. None of an op whose variant -D fixes.
+    """The variants that the tuned file chooses for the arrays, with the tunables that it chooses beside them, and
+    notes. None of an op whose variant -D fixes, or where the source is not a file. `arrays` makes their folder.
 
     As in the emitted program: by the features of rank 0, which the compiled program computes where they are code, and
     the default where a `require` does not hold.
     """
+    if source.file is None:
+        return (), []
     from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
 
-    tuned = load_tuned(file)
-    ops = [op for op, chooser in tuned.kernel_choosers.items() if chooser.variants]
-    if not ops or any(f"{op}.{VARIANT}" in text.defines for op in ops):
+    chosen, tuned = source.chosen, load_tuned(source.file)
+    found = (op for op, chooser in tuned.kernel_choosers.items() if chooser.variants)
+    ops = [op for op in found if f"{op}.{VARIANT}" not in text.defines]
+    if not ops:
         return (), []
     graph = replace(text, folds=False).graph()
-    choosers = choosers_of(graph, tuned, chosen.gpu_arch, variants=True)
-    here = Point(())
+    choosers = choosers_of(graph, tuned, chosen.gpu_arch, ops)
+    here, data = Point(()), arrays()
     task = TuningTask(
         text, chosen, graph, tuple(unit_of(graph, c.op, variants=True) for c in choosers), (here,),
         {c.op: c.settings for c in choosers}, here, ranks=options.ranks, data=data,

@@ -30,7 +30,7 @@ from dagc.recipes.tune_plans import PlanInputs, ProgramTask, order_of
 from dagc.recipes.tune_prepare import TuningTask, check_point, points_of
 from dagc.recipes.tune_records import open_records
 from dagc.recipes.tune_results import Line, Tuning
-from dagc.recipes.tune_variants import ITERATIONS, Evaluated, Evaluation
+from dagc.recipes.tune_variants import ITERATIONS, Evaluated, Evaluation, nothing_evaluated
 from dagc.store.fixed import check_fixed, fixed_choices
 
 if TYPE_CHECKING:
@@ -396,6 +396,8 @@ def evaluate_program(
     with _opened(task, tuned.path, replace(options, resume=True), progress) as (plans, _):
         plans.begin(order_of(task))
         done = sorted(p for p in order_of(task) if not plans.over and plans.visit(p, test=True))
+        if not done:
+            raise nothing_evaluated(plans.failures)
         times = [plans.times_at(p) for p in done]
         chosen = [task.settings.index(chooser.settings[chooser.choose(plans.facts[p].values)]) for p in done]
         cells = {p: [c for (q, _), c in plans.cells.items() if q == p and c.times and not c.failure] for p in done}

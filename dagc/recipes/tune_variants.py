@@ -233,6 +233,7 @@ def _learned(
     lines = tuple(line_of(ready, u, p, final[u.op].at(p), cells, learned[u.op]) for u in task.units for p in labelled)
     notes = [*inputs.ready.notes, *more, *notes, *chosen_from, *(n for what in learned.values() for n in what.notes)]
     notes += [f"{op}: {c.chooser.note}" for op, c in final.items() if c.chooser.note]
+    notes += [f"{p.text}: a test input of the file: not trained on" for p in inputs.task.points if p in tests]
     notes += [*costs(inputs, task), *doubtful(task, cells), *task.text.changed()]
     return Tuning(
         lines, grade(task, len(cells), NOT_COUNTED, asked), methods(asked), len(cells), tuple(measured.failures),
@@ -286,8 +287,11 @@ def costs(inputs: Inputs, task: TuningTask) -> list[str]:
         kernel = next(k for k in task.program.kernels if k.name == unit.kernel)
         prepared = {impl.name for impl in kernel.impls if impl.prepare is not None}
         for point in task.points:
-            facts, times = inputs.known.inputs.get(point), times_at(inputs, unit.op, point, priced=False)
-            if facts is None or not math.isfinite(times.get(0, math.inf)):
+            facts = inputs.known.inputs.get(point)
+            if facts is None or point not in inputs.ready.at:  # the set-up refused it
+                continue
+            times = times_at(inputs, unit.op, point, priced=False)
+            if not math.isfinite(times.get(0, math.inf)):
                 continue
             own = sum(s for n, s in facts.seconds.items() if n.startswith(f"{MEASURED}{unit.op}."))
             if own:
@@ -384,12 +388,20 @@ def evaluate_inputs(
     with opened(task, tuned.path, replace(options, resume=True), order_of(task), progress, references=False) as inputs:
         inputs.total = len(points) * sum(map(len, inputs.task.settings.values()))
         done = [p for p in order_of(inputs.task) if not inputs.over and inputs.visit(p, test=True)]
+        if not done:
+            raise nothing_evaluated(inputs.known.measured.failures)
         ops = tuple(_evaluated(inputs, choosers[unit.op], unit, sorted(done)) for unit in inputs.task.units)
         return Evaluation(
             ops, grade(task, len(inputs.known.measured.cells), NOT_COUNTED, {}), len(done),
             tuple(inputs.known.measured.failures), (*notes, *inputs.ready.notes, *task.text.changed()),
             time.monotonic() - began,
         )  # fmt: skip
+
+
+def nothing_evaluated(failures: Sequence[str]) -> UsageError:
+    """For test inputs none of which could be measured."""
+    why = f": {failures[0]}" if failures else ""
+    return UsageError(f"no input could be evaluated{why}", "name others with --inputs, or give more --time")
 
 
 def _evaluated(inputs: Inputs, chooser: Any, unit: Unit, points: Sequence[Point]) -> Evaluated:

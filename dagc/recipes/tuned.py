@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from dagc.store.tuned import KernelChooser, Tuned
 
 
-def choosers_of(graph: Graph, tuned: Tuned, arch: str | None = None, variants: bool | None = None) -> tuple[Any, ...]:
+def choosers_of(
+    graph: Graph, tuned: Tuned, arch: str | None = None, ops: Collection[str] | None = None
+) -> tuple[Any, ...]:
     """The choosers of a tuned file, for a program's graph. `arch`: what is compiled for (None: do not compare).
-    `variants`: only those that choose a variant, too, or only those that do not.
+    `ops`: only those of these.
 
     Raises UsageError where the file was tuned for another text of the program or another GPU.
     """
@@ -45,8 +47,8 @@ def choosers_of(graph: Graph, tuned: Tuned, arch: str | None = None, variants: b
             f"{tuned.path}: chooses among whole programs, not launch settings of kernels",
             "use it with `dagc compile --launch`; tune kernels with `dagc tune --kernel`",
         )
-    if variants is not None:
-        stored = {op: chooser for op, chooser in stored.items() if chooser.variants is variants}
+    if ops is not None:
+        stored = {op: chooser for op, chooser in stored.items() if op in ops}
     _check_open(graph, stored, tuned.path)
     every = sorted((unit_of(graph, op, chooser.variants) for op, chooser in stored.items()), key=lambda u: u.index)
     return tuple(_chooser_of(graph, unit, stored[unit.op], tuned.path) for unit in every)

@@ -46,7 +46,8 @@ def _ops(tuned: Tuned) -> list[tuple[str, KernelChooser]]:
 def variants_page(tuned: Tuned, version: str) -> str:
     """The page, a section for each op whose variant is chosen."""
     views = [op_view(tuned, op, chooser) for op, chooser in _ops(tuned)]
-    where = tuned.facts.gpu or f"target {tuned.facts.target or 'unknown'}"
+    on_host = tuned.facts.target == "host"  # then the GPU is the one whose model ranks settings
+    where = "target host: times say nothing about a GPU" if on_host else tuned.facts.gpu or "GPU unknown"
     subtitle = f"{where}; {counted(len({c.point for c in tuned.cells}), 'input')} measured"
     return as_page(views, title=tuned.program.name, subtitle=subtitle, file=tuned.path.name, version=version)
 

@@ -61,7 +61,6 @@ def features(A: Any) -> dict[str, float]:
     weight = float(np.abs(A.data).sum())
     return {
         "trace": float(d.sum()),
-        "mean": float(d.mean()),
         "variance": float(d.var()),
         "dominance": float((2 * np.abs(d) >= sums).mean()),  # share of rows whose diagonal outweighs the rest
         "left_band": float(np.maximum(row - A.indices, 0).max(initial=0)),

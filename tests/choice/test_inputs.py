@@ -9,6 +9,7 @@ import pytest
 
 from dagc.base.errors import ProgramError, UsageError
 from dagc.choice.inputs import bytes_of, parse_input, parse_inputs
+from dagc.choice.sizes import parse_sizes
 from dagc.choice.types import Point
 from dagc.inputs import call, is_call
 from dagc.ir.program import Program
@@ -138,3 +139,9 @@ def test_a_path_is_read() -> None:
 def test_nothing_else_is_called(text: str) -> None:
     with pytest.raises(ValueError, match="g"):
         call(text, {"g": generator})
+
+
+def test_sizes_of_a_program_that_has_inputs_only(program: Program) -> None:
+    with pytest.raises(UsageError, match="no integer parameter `n`") as error:
+        parse_sizes("n=3", program)
+    assert error.value.help == "it has none: name inputs with --inputs"

@@ -317,3 +317,31 @@ def test_what_costs_more_weighs_more() -> None:
         assert [costly.choose(x) for x in far] == [2, 2] or method == "boost", method
         chosen = [sum(s.choose(row) == 2 for row in rows) for s in (costly, equal)]
         assert chosen[0] > chosen[1] or chosen[0] == len(rows), method
+
+
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [
+        ("svm", {"pairs": []}), ("svm", {"widths": [1]}), ("svm", {"widths": [0, 1]}), ("svm", {"points": [[1]]}),
+        ("svm", {"pairs": [[0, 1, 0, [99], [1]], [0, 2, 0, [], []], [1, 2, 0, [], []]]}),
+        ("svm", {"pairs": [[0, 1, 0, [0, 0], [2**38, 1]], [0, 2, 0, [], []], [1, 2, 0, [], []]]}),
+        ("svm", {"pairs": [[0, 1, 2**62, [], []], [0, 2, 0, [], []], [1, 2, 0, [], []]]}),
+        ("boost", {"labels": [0, 1]}), ("boost", {"labels": [0, 2, 1]}), ("boost", {"values": []}),
+        ("boost", {"starts": [2**41, 0, 0]}), ("boost", {"trees": [[[5, 1, 0, 0]], [], []]}),
+        ("forest", {"labels": []}), ("forest", {"gains": [[1, 2]]}), ("forest", {"gains": [[0, 0, FULL + 1]]}),
+        ("forest", {"trees": [10**6]}), ("forest", {"trees": []}),
+        ("knn", {"gains": [[1, 2]]}), ("knn", {"columns": [1]}), ("knn", {"k": 1001}),
+        ("tree", {"least_sure": -1}), ("tree", {"least_sure": 3}),
+    ],
+)  # fmt: skip
+def test_a_damaged_selector_is_refused(method: str, changes: dict[str, object], trained: dict[str, Selector]) -> None:
+    record = json.loads(json.dumps(trained[method].to_json()))
+    assert from_json(record) == trained[method]
+    with pytest.raises(ValueError, match="selector|forest|tree"):
+        from_json(record | changes)
+
+
+@pytest.fixture(scope="module")
+def trained() -> dict[str, Selector]:
+    shares = [{0: 0.3, 1: 0.5, 2: 0.25} | {label: 1.0} for label in LABELS]
+    return {method: fit(method, DATA, SIZES, LABELS, shares=shares) for method in LEARNED}

@@ -137,17 +137,21 @@ def test_the_report_of_a_tuned_file(trained: Path, tmp_path: Path) -> None:
     assert "made(mode = 1, n = 64)" in page
     assert "Which variant wins where" in page
     assert "Judged by cross-validation" in page
+    assert "target host: times say nothing about a GPU" in page
+    assert "NVIDIA" not in page
 
 
 def test_evaluation(trained: Path, program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "t.db").write_bytes(trained.read_bytes())
-    lists = [f"made(mode = {m}, n = {n})" for m in range(3) for n in (47, 66)] + ["made(mode = 1, n = 64)"]
+    lists = [f"made(mode = {m}, n = {n})" for m in range(3) for n in (47, 66)]
+    lists += ["made(mode = 1, n = 64)", "made(mode = 1, n = 0)"]
     (tmp_path / "test.txt").write_text("\n".join(lists))
     arguments = ["tune", str(program), "--evaluate", "--inputs", f"@{tmp_path / 'test.txt'}", "--target", "host"]
     assert main([*arguments, "-o", str(tmp_path / "t.db"), "--cell", "0.01"]) == 0
     text = capsys.readouterr().out
     assert "6 test inputs" in text
     assert "made(mode = 1, n = 64): skipped: the file was trained on it" in text
+    assert "made(mode = 1, n = 0): skipped: " in text
     assert "% of exhaustive" in text
     assert "best single variant" in text
     tuned = load_tuned(tmp_path / "t.db")
@@ -155,9 +159,10 @@ def test_evaluation(trained: Path, program: Path, tmp_path: Path, capsys: pytest
     again = tune_recipe.tune(
         program,
         tmp_path / "t.db",
-        TuneOptions(target="host", cell=0.01, resume=True, inputs=(f"{program.parent}/train/a.txt",)),
+        TuneOptions(target="host", cell=0.01, resume=True, inputs=(f"{program.parent}/train/a.txt", lists[0])),
     )
     assert not any(line.point in tuned.facts.tests for line in again.lines), "nothing is learned from test inputs"
+    assert f"{lists[0]}: a test input of the file: not trained on" in again.notes
 
 
 def test_incremental(program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -203,6 +208,8 @@ def test_what_cannot_be_evaluated(trained: Path, program: Path, tmp_path: Path) 
     (tmp_path / "t.db").write_bytes(trained.read_bytes())
     with pytest.raises(UsageError, match="every input was trained on"):
         tune_recipe.evaluate(program, tmp_path / "t.db", TuneOptions(target="host", inputs=("made(mode = 1, n = 64)",)))
+    with pytest.raises(UsageError, match=r"no input could be evaluated: made\(mode = 0, n = 0\): skipped"):
+        tune_recipe.evaluate(program, tmp_path / "t.db", TuneOptions(target="host", inputs=("made(mode = 0, n = 0)",)))
 
 
 def test_a_feature_that_is_not_finite(trained: Path, program: Path, tmp_path: Path) -> None:

@@ -118,11 +118,19 @@ class Svm(Selector):
         begin = [0]
         for pair in self.pairs:
             begin.append(begin[-1] + len(pair.places))
+        places = [i for p in self.pairs for i in p.places]
         return {
-            "points": self.points, "labels": self.labels, "pairs": self.pairs, "lows": self.lows, "widths": self.widths,
-            "gamma": self.gamma, "one": ONE, "begin": begin, "places": [i for p in self.pairs for i in p.places],
+            "points": self.points if places else (),
+            "labels": self.labels,
+            "pairs": self.pairs,
+            "lows": self.lows,
+            "widths": self.widths,
+            "gamma": self.gamma,
+            "one": ONE,
+            "begin": begin,
+            "places": places,
             "coefficients": [c for p in self.pairs for c in p.coefficients],
-        }  # fmt: skip
+        }
 
     def to_json(self) -> dict[str, Any]:
         """As `Selector.to_json`."""
@@ -225,7 +233,7 @@ class PairRow(msgspec.Struct, array_like=True, frozen=True):
 
     first: _Small
     second: _Small
-    offset: Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
+    offset: Annotated[int, msgspec.Meta(ge=-(1 << 61), le=1 << 61)]
     places: _Places
     coefficients: tuple[Annotated[int, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)], ...]
 
