@@ -95,6 +95,7 @@ def identifiers(node: Node) -> Iterator[str]:
         yield from identifiers(child)
 
 
+@lru_cache(maxsize=256)
 def names_read(text: str) -> frozenset[str]:
     """The names that a function's body uses and does not declare, without members. All where it does not parse."""
     try:

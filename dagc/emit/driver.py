@@ -16,7 +16,7 @@ from dagc.emit.layout import Layout
 from dagc.emit.program import ROLES
 from dagc.emit.render import mangle
 from dagc.ir.enums import CodeLang, ElementType, Place, Role
-from dagc.ir.plan import Plan
+from dagc.ir.plan import Plan, named_features
 from dagc.ir.program import (
     Action,
     Array,
@@ -132,11 +132,13 @@ def why_no_driver(plan: Plan) -> str:
         return f"`{plan.program.files[0].name}` is compiled by itself, which PyCUDA does not link"
     for op in plan.program.ops:
         if isinstance(op, KernelOp):
-            _, impl = implementation(plan.program, op)
+            kernel, impl = implementation(plan.program, op)
             if impl.code is None or impl.code.lang is CodeLang.CPP:
                 return f"op `{op.name}` is host code"
             if impl.prepare is not None:
                 return f"host code prepares op `{op.name}`"
+            if named_features(kernel, impl, impl.code):
+                return f"the code of op `{op.name}` names features, which only the C++ program computes"
             if asks_hardware(plan.program, op):
                 return f"the launch of op `{op.name}` depends on the hardware"
         if isinstance(op, CopyOp) and (op.dst.columns is not None or op.src.columns is not None):

@@ -617,7 +617,9 @@ def _called_work(work: KernelLaunch | Call, name: str) -> KernelLaunch | Call:
 
 def titled(op: GraphOp) -> str:
     """The name of an op in messages of the running program: "op `spmv` (kernel `csr.warp`)"."""
-    return titled_kernel(op.op) if op.action is Action.KERNEL and isinstance(op.op, KernelOp) else f"op `{op.name}`"
+    if op.action is not Action.KERNEL or not isinstance(op.op, KernelOp):
+        return f"op `{op.name}`"
+    return titled_kernel(replace(op.op, name=op.name))  # in a loop, the name has its variable
 
 
 def titled_kernel(op: KernelOp) -> str:

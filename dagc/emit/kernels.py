@@ -109,10 +109,11 @@ def implementation(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:
 
 
 def asks_hardware(program: Program, op: KernelOp) -> bool:
-    """Whether the launch or the arguments of an op depend on `hw.*`."""
+    """Whether the launch, the arguments or the scratch of an op depend on `hw.*`."""
     kernel, impl = implementation(program, op)
     launch = (*impl.launch.grid, *impl.launch.block, impl.launch.shared) if impl.launch is not None else ()
     values = (*launch, *(e for _, e in (*kernel.lets, *impl.lets)), *(a for a in op.args if not isinstance(a, Region)))
+    values += tuple(d for s in impl.scratch for d in s.dims)
     return any(name.startswith("hw.") for value in values if value is not None for name in free(value))
 
 

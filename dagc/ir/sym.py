@@ -271,11 +271,13 @@ def to_c(expr: Sym, name: Callable[[str], str] = str, reals: Collection[str] = (
         numerator, denominator = fraction(args[0])
         if real:
             return f"std::{fn.value}({c(args[0])})"
+        if _is_double(numerator) or _is_double(denominator):
+            return f"static_cast<std::int64_t>(std::{fn.value}({c(args[0])}))"
         if denominator == Const(1):
             return c(numerator, _outer)
         return f"dagc::{fn.value}_div({c(numerator)}, {c(denominator)})"
     if fn in _CALLS:
-        cast = ("double" if real else "std::int64_t") if fn in (Fn.MIN, Fn.MAX) else ""
+        cast = ("double" if real or _is_double(expr) else "std::int64_t") if fn in (Fn.MIN, Fn.MAX) else ""
         inner = ", ".join(f"{cast}({c(a)})" if cast else c(a) for a in args)
         return f"{_CALLS[fn]}({inner})"
     if fn is Fn.NEG:
@@ -295,6 +297,15 @@ def to_c(expr: Sym, name: Callable[[str], str] = str, reals: Collection[str] = (
     level = _PRECEDENCE[fn]
     text = f"{c(args[0], level)} {fn.value} {c(args[1], level + 1)}"
     return f"({text})" if level < _outer else text
+
+
+def _is_double(expr: Sym) -> bool:
+    """Whether its C++ text is a double, if its variables are integers."""
+    if not isinstance(expr, Apply):
+        return isinstance(expr, Const) and isinstance(expr.value, float | Fraction)
+    if expr.fn in (Fn.FLOOR, Fn.CEIL, Fn.MOD):
+        return False
+    return expr.fn in (Fn.DIV, Fn.LOG2, Fn.SQRT) or any(map(_is_double, expr.args[expr.fn is Fn.COND :]))
 
 
 def _constant_to_c(expr: Const) -> str:

@@ -11,13 +11,14 @@ import pytest
 from dagc.base.source import Source
 from dagc.build.mpi import thread_sanitizer_environment
 from dagc.build.toolchain import find_cxx, find_mpi, require_mpi
+from dagc.emit import emit
 from dagc.ir.plan import Plan, Target
 from dagc.lang.lower import lower, parse_with_includes
 from dagc.measure.launch import Finished, launch
 from dagc.passes import build_graph
 from dagc.setup import run_setup
 from dagc.space import Space
-from tests.emit.build import graph, plan
+from tests.emit.build import graph, graph_of, plan
 from tests.emit.together import build_together
 
 HERE = Path(__file__).parent / "data"
@@ -142,3 +143,35 @@ def test_a_size_from_features_is_checked(
     done = _run(programs["sizes"], tmp_path)
     assert text in done.stderr
     assert done.returncode == code, done.stderr
+
+
+NAMED = """
+program named
+scalar n, nnz : i32
+array x : f32[n] in
+array z : f32[n] out
+kernel scale(z: out f32[n], x: in f32[n], n: i32, nnz: i32) {
+  feature mean = nnz / n
+  feature most = max(mean, 2.5)
+  gpu {
+    array room : f32[ceil(mean)]
+    launch grid(ceil(n * mean / 256)) block(256)
+    cuda \"\"\" if (threadIdx.x < mean + most) z[threadIdx.x] = x[threadIdx.x] + 0 * room[0]; \"\"\"
+  }
+}
+dag { one : gpu scale(z, x, n, nnz) }
+"""
+
+
+def test_code_names_features() -> None:
+    """They are further arguments; only the C++ program has them. Real numbers are rounded as the text says."""
+    made = graph_of(NAMED)
+    found = emit(Plan(made, next(iter(Space(made))), Target.CUDA))
+    assert "driver.py" not in found
+    assert "const double mean, const double most)" in found["kernels.cu"]
+    mean = "(double(p.nnz) / double(p.n))"
+    assert (
+        f"static_cast<double>({mean}), static_cast<double>(std::max(double({mean}), double(2.5)))"
+        in found["iteration.hpp"]
+    )
+    assert "dagc::ceil_div(p.nnz, p.n)" in found["program.hpp"], "whole numbers stay whole"
