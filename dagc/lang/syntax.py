@@ -42,11 +42,11 @@ class Token:
 
 
 # The words that cannot be names: all keywords of grammar/dag.lark but those in FREE (a test compares them).
-FREE = frozenset(("device", "host", "pinned", "grid", "block", "shared", "prepare", "explicit", "equal"))
+FREE = frozenset(("device", "host", "pinned", "grid", "block", "shared", "explicit", "equal"))
 _RESERVED = (
     "program param over let enum scalar array on const in out inout part of tune require feature cost select with "
-    "kernel gpu cpu any mpi dag link launch cuda cpp from repeat until exchange stream send recv to counts before "
-    "edges for if else setup verify rtol nan include true false"
+    "kernel gpu cpu any mpi dag link launch prepare cuda cpp from repeat until exchange stream send recv to counts "
+    "before edges for if else setup verify rtol nan include true false"
 )
 RESERVED = frozenset(_RESERVED.split())
 

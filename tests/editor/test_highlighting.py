@@ -31,7 +31,6 @@ CONTEXTS = {
     "grid": "launch grid(1)",
     "block": "launch grid(1) block (2)",
     "shared": "launch shared(4)",
-    "prepare": "prepare cpp",
     "explicit": "edges explicit",
     "equal": "rtol 0 nan equal",
 }

@@ -89,7 +89,6 @@ ITEMS = {
         (),
         (ast.Impl(OpKind.GPU, None, (ast.Prepare(ast.Code(CodeLang.CPP, function="a", file="f.cpp")),)),),
     ),
-    "prepare : gpu f()": ast.Op(Ref("prepare"), OpKind.GPU, Call(Ref("f"))),
     "dag {}": ast.MainDag(()),
     "dag repeat n {}": ast.MainDag((), N),
     "dag repeat 2 until a[0] { edges explicit }": ast.MainDag(

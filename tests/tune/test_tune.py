@@ -15,6 +15,7 @@ import pytest
 
 from dagc import api
 from dagc.base.errors import BuildFailed, UsageError
+from dagc.base.objective import TIME
 from dagc.cli import tune as cli_tune
 from dagc.cli.main import main
 from dagc.measure.bench import run_bench
@@ -230,4 +231,4 @@ def test_a_tune_that_is_ended_leaves_nothing_in_the_temporary_folder(tmp_path: P
 
 
 def test_times_in_the_table_have_no_exponent() -> None:
-    assert [cli_tune._us(seconds) for seconds in (0.0139201, 1.5e-6, math.nan)] == ["13920", "1.500", "-"]
+    assert [cli_tune._value(seconds, TIME) for seconds in (0.0139201, 1.5e-6, math.nan)] == ["13920", "1.500", "-"]

@@ -7,7 +7,7 @@ syntax include @dagCode syntax/cpp.vim
 unlet! b:current_syntax
 
 syntax keyword dagStatement program param over let enum scalar array part of tune require feature cost select with kernel
-syntax keyword dagStatement link launch cuda cpp dag gpu cpu any mpi exchange stream send recv to from counts edges setup
+syntax keyword dagStatement link launch prepare cuda cpp dag gpu cpu any mpi exchange stream send recv to from counts edges setup
 syntax keyword dagStatement verify rtol nan include before
 syntax keyword dagConditional if else
 syntax keyword dagRepeat for repeat until
@@ -16,7 +16,6 @@ syntax keyword dagBoolean true false
 syntax keyword dagType i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 bool str type
 syntax match dagFunction "\<\%(floor\|ceil\|min\|max\|abs\|log2\|sqrt\|sizeof\|copy\|allreduce\|bcast\|alltoallv\|barrier\)\ze\s*("
 syntax match dagStatement "\<\%(grid\|block\|shared\)\ze\s*("
-syntax match dagStatement "\<prepare\ze\s\+cpp\>"
 syntax match dagStatement "\%(\<edges\s\+\)\@<=explicit\>"
 syntax match dagStatement "\%(\<nan\s\+\)\@<=equal\>"
 syntax match dagStorage "\%(\<on\s\+\)\@<=\%(device\|host\|pinned\)\>"
