@@ -360,7 +360,7 @@ def has_library(name: str, cuda: bool = False) -> bool:
 @lru_cache(maxsize=64)
 def _links(compiler: Path, name: str, folders: tuple[str, ...]) -> bool:
     with tempfile.TemporaryDirectory(prefix="dagc-link-") as folder:
-        command = [compiler, "-x", "c++", "-", "-o", f"{folder}/out", *folders, f"-l{name}"]
+        command = [str(compiler), "-x", "c++", "-", "-o", f"{folder}/out", *folders, f"-l{name}"]
         try:
             done = subprocess.run(command, input=b"int main() {}", capture_output=True, timeout=60, check=False)
         except (OSError, subprocess.TimeoutExpired):
