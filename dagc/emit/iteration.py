@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeGuard
+from typing import TypeAlias, TypeGuard
 
 from dagc.base.errors import DagcError, counted
 from dagc.emit.kernels import Functions, implementation
@@ -12,9 +12,10 @@ from dagc.emit.layout import Layout, WriteView, writes
 from dagc.emit.render import cxx_string, cxx_value
 from dagc.emit.rolling import Block, Rolled, rolled
 from dagc.emit.table import Begin, End, plain, with_capture_regions
-from dagc.ir.enums import CodeLang, Place, Role
+from dagc.ir.enums import CodeLang, Mode, Place, Role
 from dagc.ir.plan import Chooser, Features, named_features, needed_features
 from dagc.ir.program import (
+    Access,
     Action,
     CodeText,
     CollectiveKind,
@@ -66,7 +67,7 @@ class Case:
     """`condition` is C++ text; `comment` names the variant, if that is chosen."""
 
     condition: str
-    launch: KernelLaunch | Call
+    steps: tuple[KernelLaunch | Call, ...]
     comment: str = ""
 
 
@@ -104,11 +105,12 @@ class Guarded:
     """Steps of an op that only ranks with a condition (C++ text) run."""
 
     condition: str
-    steps: tuple[KernelLaunch | ConditionalLaunch | Copy | Call | CudaCall, ...]
+    steps: tuple[Unguarded, ...]
     kind: str = "guarded"
 
 
-Step = KernelLaunch | ConditionalLaunch | Copy | Call | CudaCall | Guarded
+Unguarded: TypeAlias = KernelLaunch | ConditionalLaunch | Copy | Call | CudaCall
+Step: TypeAlias = Unguarded | Guarded
 
 _REDUCE = {
     "sum": "MPI_SUM", "prod": "MPI_PROD", "min": "MPI_MIN", "max": "MPI_MAX",
@@ -147,7 +149,7 @@ class Steps:
             case Action.KERNEL if isinstance(op.op, KernelOp):
                 work = self._guarded(op.op.when, self._kernel(op.op, stream))
             case Action.COPY if isinstance(op.op, CopyOp):
-                work = self._guarded(op.op.when, self._copy(op.op, stream))
+                work = self._guarded(op.op.when, self._copied(op.op, stream))
             case Action.STAGE_OUT | Action.STAGE_IN:
                 assert op.staged is not None
                 return (self._stage(op.staged, op.action is Action.STAGE_OUT, stream),)
@@ -156,19 +158,19 @@ class Steps:
             case Action.WAIT_SEND | Action.WAIT_RECV | Action.WAIT_COLLECTIVE:
                 return (Call("dagc::wait_all", self.layout.requests(op)),)
             case Action.POST_COLLECTIVE if isinstance(op.op, CollectiveOp):
-                return (self._guarded(op.op.when, self._collective(op, op.op)),)
+                return self._guarded(op.op.when, (self._collective(op, op.op),))
             case Action.GROUP:
                 when = op.op.when if isinstance(op.op, CollectiveOp) else None
-                return (self._guarded(when, self._group(op, stream)),)
+                return self._guarded(when, (self._group(op, stream),))
             case Action.END:
-                return ()
+                return (Call("p.end_sides", ""),) if self.layout.sides else ()
             case _:
                 raise DagcError(f"op `{op.name}`: {op.action.value} does not match its origin")
         before: tuple[Step, ...] = tuple(self._stage(s, False, stream) for s in dict.fromkeys(op.copy_in))
         if isinstance(op.op, KernelOp) and self._waits and self._is_chosen(op.op):
             before = (*before, Call("p.settle", ""))
         after = tuple(self._stage(s, True, stream) for s in dict.fromkeys(op.copy_out))
-        return (*before, work, *after)
+        return (*before, *work, *after)
 
     def _is_chosen(self, op: KernelOp) -> bool:
         """Whether what the op does depends on features."""
@@ -176,16 +178,37 @@ class Steps:
 
     # ---- work -----------------------------------------------------------------------------
 
-    def _guarded(self, when: Sym | None, work: KernelLaunch | ConditionalLaunch | Copy | Call | CudaCall) -> Step:
-        return work if when is None else Guarded(self.layout.text(when), (work,))
+    def _guarded(self, when: Sym | None, work: tuple[Unguarded, ...]) -> tuple[Step, ...]:
+        return work if when is None else (Guarded(self.layout.text(when), work),)
 
-    def _kernel(self, op: KernelOp, stream: str) -> KernelLaunch | ConditionalLaunch | Call:
+    def _kernel(self, op: KernelOp, stream: str) -> tuple[Unguarded, ...]:
         settled = self.functions.settled(op)
         if len(settled) == 1:
-            return self._work(settled[0], stream)
-        several = len({one.variant for one in settled}) > 1
-        cases = (Case(self._settled(one), self._work(one, stream), one.variant if several else "") for one in settled)
-        return ConditionalLaunch(tuple(cases))
+            return self._on_its_side(settled[0], stream)
+        several = len({one.answer for one in settled}) > 1
+        cases = (
+            Case(self._settled(one), self._on_its_side(one, stream), one.answer if several else "") for one in settled
+        )
+        return (ConditionalLaunch(tuple(cases)),)
+
+    def _on_its_side(self, op: KernelOp, stream: str) -> tuple[KernelLaunch | Call, ...]:
+        """What one implementation does, between the copies of what it needs on its device, and the note of what is
+        valid there alone then. On the CPU, a placed op also waits for all before it on its stream."""
+        gpu = op.device is Device.GPU
+        needed, written = self.layout.sides_of(op.accesses)
+        work: tuple[KernelLaunch | Call, ...] = (self._work(op, stream),)
+        if gpu and needed:
+            work = (Call("dagc::need_on_device", ", ".join((stream, *needed))), *work)
+        elif not gpu and op.placed:
+            work = (Call("dagc::need_on_host", ", ".join((stream, *needed))), *work)
+        elif needed:
+            work = (Call("dagc::need_on_host_now", ", ".join(needed)), *work)
+        return (*work, *self._wrote(gpu, written))
+
+    @staticmethod
+    def _wrote(gpu: bool, sides: Iterable[str]) -> tuple[Call, ...]:
+        args = ", ".join((f"dagc::Side::{'device' if gpu else 'host'}", *sides))
+        return (Call("dagc::wrote", args),) if "," in args else ()
 
     def _work(self, op: KernelOp, stream: str) -> KernelLaunch | Call:
         """What one implementation does, under one choice of the tunables that are constants of it."""
@@ -227,7 +250,10 @@ class Steps:
             return (call,)
         call = replace(call, args=f"{call.args}, {stream}")
         launched = Call("DAGC_LAUNCHED", cxx_string(f"prepare of {op.name}"))
-        return (call, launched, CudaCall("cudaStreamSynchronize", stream))
+        read = (a for a in op.accesses if a.region.array in constant)
+        needed, _ = self.layout.sides_of(read)
+        before = (Call("dagc::need_on_device", ", ".join((stream, *needed))),) if needed else ()
+        return (*before, call, launched, CudaCall("cudaStreamSynchronize", stream))
 
     def _settled(self, one: KernelOp) -> str:
         """Whether the variant and the open tunables are as in `one`."""
@@ -257,6 +283,12 @@ class Steps:
         direction = self._direction(self._on_device(op.src), self._on_device(op.dst))
         ends = [f"{layout.pointer(r)}, {p}" for r, p in zip((op.dst, op.src), pitch, strict=True)]
         return CudaCall("cudaMemcpy2DAsync", ", ".join((*ends, width, rows, direction, stream)))
+
+    def _copied(self, op: CopyOp, stream: str) -> tuple[Unguarded, ...]:
+        """A copy, which uses the sides on the device."""
+        needed, written = self.layout.sides_of((Access(op.src, Mode.IN), Access(op.dst, Mode.OUT)))
+        before = (Call("dagc::need_on_device", ", ".join((stream, *needed))),) if needed else ()
+        return (*before, self._copy(op, stream), *self._wrote(True, written))
 
     def _copy(self, op: CopyOp, stream: str) -> Copy | CudaCall:
         layout = self.layout
@@ -606,7 +638,7 @@ def _called(step: Step, name: str) -> Step:
     if isinstance(step, KernelLaunch):
         return _called_work(step, name)
     if isinstance(step, ConditionalLaunch):
-        cases = (replace(c, launch=_called_work(c.launch, name)) for c in step.cases)
+        cases = (replace(c, steps=tuple(_called_work(s, name) for s in c.steps)) for c in step.cases)
         return ConditionalLaunch(tuple(cases))
     return step
 
