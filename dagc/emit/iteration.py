@@ -510,6 +510,9 @@ class TableOpView:
     uses_program: bool
     kernel: bool
     writes: tuple[WriteView, ...]
+    sides_used: tuple[str, ...]  # C++ texts, of arrays that are no constants
+    sides_written: tuple[str, ...]
+    on_host: str  # C++ text of whether it runs there as it is chosen; "" where nothing is
 
 
 def iteration_view(
@@ -571,9 +574,32 @@ def table_ops(graph: Graph, steps: Steps) -> tuple[TableOpView, ...]:
                 uses_program=bool(work),
                 kernel=op.action is Action.KERNEL,
                 writes=writes(steps.layout, op),
+                sides_used=_sides_used(steps.layout, op),
+                sides_written=steps.layout.sides_of(_accesses(op))[1],
+                on_host=_on_host(steps, op),
             )
         )
     return tuple(out)
+
+
+def _accesses(op: GraphOp) -> tuple[Access, ...]:
+    return op.op.accesses if isinstance(op.op, KernelOp) and op.action is Action.KERNEL else ()
+
+
+def _sides_used(layout: Layout, op: GraphOp) -> tuple[str, ...]:
+    every = (a for a in _accesses(op) if layout.arrays[a.region.array].role is not Role.CONST)
+    needed, written = layout.sides_of(every)
+    return tuple(dict.fromkeys((*needed, *written)))
+
+
+def _on_host(steps: Steps, op: GraphOp) -> str:
+    if not isinstance(op.op, KernelOp) or not op.op.placed:
+        return ""
+    every = steps.layout.opened.ops(steps.layout.program, op.op)
+    here = [one for one in every if one.device is Device.CPU]
+    if len(here) in (0, len(every)):
+        return "true" if here else "false"
+    return " || ".join(steps.layout.variant_is(one) for one in here)
 
 
 class _Written:
