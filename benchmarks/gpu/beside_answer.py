@@ -42,8 +42,8 @@ def line(rows: Sequence[Row], rivals: Collection[int], selector: Selector) -> st
     speed, best = ([r / t for r, t in zip(rival, times, strict=True)] for times in (taken, own))
     percent = 100 * fmean(min(row.times.values()) / t for row, t in zip(rows, taken, strict=True))
     return (
-        f"{len(rows):4} inputs: chosen {geometric_mean(speed):.3f}, at least as fast {fmean(s >= 1 for s in speed):.0%},"
-        f" worst {min(speed):.2f}; best other {geometric_mean(best):.3f}, worst {min(best):.2f};"
+        f"{len(rows):4} inputs: chosen {geometric_mean(speed):.3f}, at least as fast {fmean(s >= 1 for s in speed):.0%}"
+        f", worst {min(speed):.2f}; best other {geometric_mean(best):.3f}, worst {min(best):.2f};"
         f" {percent:.2f} % of exhaustive"
     )
 
