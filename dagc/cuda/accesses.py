@@ -4,7 +4,7 @@ dagc reads them from the code instead of asking for them in the `.dag`: a declar
 wrong one would go unnoticed. The reader is sound: its result has every load and store of global memory that the text
 can make, with a correct address, or with `known` False. What it cannot read at all raises NotUnderstood, and the
 models that need it are not used. Where paths meet (branches, iterations of a loop), a name keeps its value only if
-all paths agree. Execution frequencies are estimates, `Access.weight`.
+all paths agree; of two branches it has `either` value. Execution frequencies are estimates, `Access.weight`.
 
 Addresses are SymPy expressions in elements of their array, in `threadIdx_x`, `blockIdx_x`, `blockDim_x` (and y, z),
 the kernel's by-value formals, loop counters and tunables. Integers are mathematical: no index wraps around, and `/`
@@ -426,7 +426,7 @@ def _changed(state: State, env: Mapping[str, Any], parts: Iterable[Node]) -> dic
 def _exchanged(state: State, env: Mapping[str, Any], name: str, parts: Iterable[Node]) -> Pointer | Lost:
     """A pointer that a loop assigns: where it only gets the values of others of its kind (two buffers that are
     exchanged), one of them."""
-    own = env[name]
+    own: Pointer = env[name]
     reached, left = {name}, [name]
     while left:
         target = left.pop()
@@ -437,6 +437,8 @@ def _exchanged(state: State, env: Mapping[str, Any], name: str, parts: Iterable[
                 reached.add(value)
                 left.append(value)
     pointers = [env[n] for n in reached if n in env]
+    if any(not any(True for part in parts for _ in _assigned_to(part, n)) for n in reached if n in env):
+        return Lost()  # one that stays
     kinds = {(p.size, p.shared, p.inner) if isinstance(p, Pointer) else None for p in pointers}
     if len(kinds) != 1 or None in kinds or len(pointers) < 2:
         return Lost()
@@ -453,9 +455,7 @@ def _assigned_to(node: Node, name: str) -> Iterator[str | None]:
         target, value = node.child_by_field_name("declarator"), node.child_by_field_name("value")
         while target is not None and target.type == "pointer_declarator":
             target = target.child_by_field_name("declarator")
-    elif node.type == "update_expression":
-        target = node.child_by_field_name("argument")
-    elif node.type == "pointer_expression" and text_of(node).startswith("&"):
+    elif node.type == "update_expression" or (node.type == "pointer_expression" and text_of(node).startswith("&")):
         target = node.child_by_field_name("argument")
     if target is not None and text_of(target) == name:
         plain = node.type == "init_declarator" or text_of(node.child_by_field_name("operator")) == "="

@@ -158,7 +158,7 @@ def converted(state: State, type_: str, value: Any) -> Any:
     return value if value.is_Integer or (is_known(value) and type_ not in _NARROW) else new_unknown(state)
 
 
-class either(sp.Function):  # type: ignore[misc]  # noqa: N801 - the name is shown in addresses
+class either(sp.Function):  # type: ignore[misc]
     """One of two values, depending on a condition that is not followed; `nearby` takes one."""
 
     is_integer = True

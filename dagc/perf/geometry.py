@@ -453,8 +453,9 @@ class Traffic:
         """Of the block in the middle of the grid."""
         trips = trips.subs({symbol(f"threadIdx_{a}"): 0 for a in "xyz"})
         g = self.geometry
-        middle = {symbol(f"blockIdx_{a}"): e / (2 * g.block[i]) for i, (a, e) in enumerate(zip("xyz", self.extent))}
-        return sp.simplify(_unrounded(trips.subs(middle))) if trips.free_symbols & set(middle) else trips
+        of_all = zip("xyz", self.extent, g.block, strict=True)
+        middle = {symbol(f"blockIdx_{a}"): whole / (2 * block) for a, whole, block in of_all}
+        return sp.simplify(trips.subs(middle)) if trips.free_symbols & set(middle) else trips
 
     def _gcd(self, stride: sp.Expr, most: int) -> sp.Expr:
         """The greatest common divisor of a stride and a power of two, by comparisons, so that it stays rational."""
