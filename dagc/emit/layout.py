@@ -144,8 +144,8 @@ class Layout:
         yield from (a.name for a in self.program.arrays if a.name in at_run_time)
 
     def sides_of(self, accesses: Iterable[Access]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Of the two-sided arrays of an op: the C++ texts of those whose contents it needs, and of those that it writes.
-        What is written in part keeps the rest."""
+        """Of the two-sided arrays of an op: the C++ texts of those whose contents it needs, and of those that it
+        writes. What is written in part keeps the rest."""
         needed: dict[str, None] = {}
         written: dict[str, None] = {}
         for access in accesses:

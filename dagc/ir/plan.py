@@ -107,7 +107,8 @@ class Choice:
     `decisions`, which are tunables of `op`, or its variant; `text` gives that in words, of each of `answers`.
     `measured` says in words between which features was measured, "" where nothing was. `worth`: of each answer, in
     calls of the default where it is the best one: what a call gains, and what its conversion takes; () where that is
-    not known.
+    not known. `predict`: the C function `void predict(features, double* seconds)` of the expected time of each answer,
+    "" where the selector does not predict.
     """
 
     function: str
@@ -119,6 +120,7 @@ class Choice:
     text: str = ""
     answers: int = 0
     worth: tuple[tuple[float, float], ...] = ()
+    predict: str = ""
 
 
 class Features(Enum):
@@ -154,8 +156,8 @@ def kernel_of(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:
 
 
 def open_tunables(program: Program, ops: Iterable[str]) -> tuple[OpenTunable, ...]:
-    """The tunables of the named ops (`KernelOp.site`), in the program's order, except those that `stays_fixed` names. The
-    variants of the ops are those of the program.
+    """The tunables of the named ops (`KernelOp.site`), in the program's order, except those that `stays_fixed` names.
+    The variants of the ops are those of the program.
 
     Raises UsageError for an op that has none.
     """
@@ -186,6 +188,13 @@ def open_variants(program: Program, op: KernelOp) -> tuple[OpenTunable, ...]:
     for one in variants:
         out += [replace(t, variant=one.answer) for t in _open_of(program, one) if t.name in names]
     return tuple(out)
+
+
+def selects_device(program: Program, op: KernelOp) -> bool:
+    """Whether the op's own kernel chooses its device when the program runs, for each call: then its data come from
+    the host, and its results go there."""
+    kernel = next(k for k in program.kernels if k.name == op.kernel)
+    return op.placed and any(DEVICE in s.names for s in kernel.selects)
 
 
 def variants_of(program: Program, op: KernelOp) -> tuple[KernelOp, ...]:

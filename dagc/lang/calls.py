@@ -127,7 +127,7 @@ def _device(frame: Frame, item: ast.Op, kernel: ir.Kernel, name: str) -> Device 
 
 
 def _implementations(kernel: ir.Kernel, device: Device | None) -> dict[str, ir.Impl]:
-    """Those that an op may have, by name, the default first. Where the device is open, the name of each has it in front;
+    """Those that an op may have, by name, the default first. Where the device is open, each name has it in front;
     unless a `select` of the kernel names the variant, the first on each device is the only one there."""
     if device is not None:
         return {i.name: i for i in kernel.impls if i.device is device}

@@ -198,7 +198,7 @@ class _Sides:
 def insert_copies(ops: Sequence[ir.Op], arrays: Sequence[ir.Array]) -> tuple[ir.Op, ...]:
     """The ops, with `A.to_device` and `A.to_host` copies inserted.
 
-    `const`: resident on both sides. `in` and `inout` start on the host, `out` and `inout` end there. Arrays that ops use
+    `const`: resident on both sides. `in` and `inout` start on the host, `out` and `inout` end there. Arrays of ops
     whose device is chosen when the program runs are copied by the program.
     """
     at_run_time = ir.two_sided(ops, arrays)
@@ -398,6 +398,7 @@ class Lowering:
             loops=tuple(out.loops),
             files=self.ctx.named.files,
             folders=self.ctx.named.folders,
+            domain=d.drawn.conditions,
         )
 
     # ---- values -------------------------------------------------------------------------------

@@ -234,7 +234,8 @@ class Runner:
         self._library.dagc_runner_time.restype = ctypes.c_int64
         n = self._library.dagc_runner_time(
             ctypes.c_int64(op), ctypes.c_double(relative), ctypes.c_double(seconds), ctypes.c_int32(fewest),
-            ctypes.c_int32(most), ctypes.c_int64(flush), ctypes.c_int32(transfers), out.ctypes.data_as(ctypes.POINTER(ctypes.c_double)),
+            ctypes.c_int32(most), ctypes.c_int64(flush), ctypes.c_int32(transfers),
+            out.ctypes.data_as(ctypes.POINTER(ctypes.c_double)),
         )  # fmt: skip
         return out[: int(n)]
 
