@@ -11,8 +11,8 @@ from dagc.emit.kernels import Functions, implementation
 from dagc.emit.layout import Layout, WriteView, writes
 from dagc.emit.render import cxx_string, cxx_value
 from dagc.emit.rolling import Block, Rolled, rolled
-from dagc.emit.table import Begin, End, plain, with_capture_regions
-from dagc.ir.enums import CodeLang, Mode, Place, Role
+from dagc.emit.table import Begin, End, never_captured, plain, with_capture_regions
+from dagc.ir.enums import CodeLang, Place, Role
 from dagc.ir.plan import Chooser, Features, named_features, needed_features
 from dagc.ir.program import (
     Access,
@@ -149,7 +149,7 @@ class Steps:
             case Action.KERNEL if isinstance(op.op, KernelOp):
                 work = self._guarded(op.op.when, self._kernel(op.op, stream))
             case Action.COPY if isinstance(op.op, CopyOp):
-                work = self._guarded(op.op.when, self._copied(op.op, stream))
+                work = self._guarded(op.op.when, (self._copy(op.op, stream),))
             case Action.STAGE_OUT | Action.STAGE_IN:
                 assert op.staged is not None
                 return (self._stage(op.staged, op.action is Action.STAGE_OUT, stream),)
@@ -203,12 +203,10 @@ class Steps:
             work = (Call("dagc::need_on_host", ", ".join((stream, *needed))), *work)
         elif needed:
             work = (Call("dagc::need_on_host_now", ", ".join(needed)), *work)
-        return (*work, *self._wrote(gpu, written))
-
-    @staticmethod
-    def _wrote(gpu: bool, sides: Iterable[str]) -> tuple[Call, ...]:
-        args = ", ".join((f"dagc::Side::{'device' if gpu else 'host'}", *sides))
-        return (Call("dagc::wrote", args),) if "," in args else ()
+        if written:
+            side = f"dagc::Side::{'device' if gpu else 'host'}"
+            work = (*work, Call("dagc::wrote", ", ".join((side, *written))))
+        return work
 
     def _work(self, op: KernelOp, stream: str) -> KernelLaunch | Call:
         """What one implementation does, under one choice of the tunables that are constants of it."""
@@ -283,12 +281,6 @@ class Steps:
         direction = self._direction(self._on_device(op.src), self._on_device(op.dst))
         ends = [f"{layout.pointer(r)}, {p}" for r, p in zip((op.dst, op.src), pitch, strict=True)]
         return CudaCall("cudaMemcpy2DAsync", ", ".join((*ends, width, rows, direction, stream)))
-
-    def _copied(self, op: CopyOp, stream: str) -> tuple[Unguarded, ...]:
-        """A copy, which uses the sides on the device."""
-        needed, written = self.layout.sides_of((Access(op.src, Mode.IN), Access(op.dst, Mode.OUT)))
-        before = (Call("dagc::need_on_device", ", ".join((stream, *needed))),) if needed else ()
-        return (*before, self._copy(op, stream), *self._wrote(True, written))
 
     def _copy(self, op: CopyOp, stream: str) -> Copy | CudaCall:
         layout = self.layout
@@ -523,7 +515,8 @@ def iteration_view(
     Raises DagcError for ops that cannot be emitted yet.
     """
     short = Rolled(traversal) if folded is None or capture else rolled(folded, traversal)
-    placed = [p.step for p in (with_capture_regions if capture else plain)(short.traversal)]
+    outside = never_captured(graph) if capture else frozenset[int]()
+    placed = [p.step for p in (with_capture_regions(short.traversal, outside) if capture else plain(short.traversal))]
     flat = [step for step in placed if not isinstance(step, Begin | End)]
     written = _Written(graph, steps, flat, short)
     blocks = {block.start: block for block in short.blocks}

@@ -207,31 +207,22 @@ def insert_copies(ops: Sequence[ir.Op], arrays: Sequence[ir.Array]) -> tuple[ir.
         return tuple(ops)
     out: list[ir.Op] = []
     for op in ops:
-        device, accesses = _used_on(op)
-        for access in accesses:
-            state = sides.get(access.region.array)
-            keeps = _keeps(access) or getattr(op, "when", None) is not None  # a rank that skips the op keeps all
-            if state is not None and device not in state.fresh and state.fresh and keeps:
-                out.append(_copy(state, device))
-        for access in accesses:
-            state = sides.get(access.region.array)
-            if state is not None and access.mode is not Mode.IN:
-                state.fresh = {device}
+        if isinstance(op, ir.KernelOp):
+            for access in op.accesses:
+                state = sides.get(access.region.array)
+                keeps = _keeps(access) or op.when is not None  # a rank that skips the op keeps all
+                if state is not None and op.device not in state.fresh and state.fresh and keeps:
+                    out.append(_copy(state, op.device))
+            for access in op.accesses:
+                state = sides.get(access.region.array)
+                if state is not None and access.mode is not Mode.IN:
+                    state.fresh = {op.device}
         out.append(op)
     for state in sides.values():
         ends_on_host = state.array.role in (Role.OUT, Role.INOUT)
         if ends_on_host and state.fresh and Device.CPU not in state.fresh:
             out.append(_copy(state, Device.CPU))
     return tuple(out)
-
-
-def _used_on(op: ir.Op) -> tuple[Device, tuple[ir.Access, ...]]:
-    """The device that an op runs on, and what it uses there. Messages have no `any` arrays."""
-    if isinstance(op, ir.KernelOp):
-        return op.device, op.accesses
-    if isinstance(op, ir.CopyOp):
-        return Device.GPU, (ir.Access(op.src, Mode.IN), ir.Access(op.dst, Mode.OUT))
-    return Device.CPU, ()
 
 
 def _initial(array: ir.Array) -> set[Device]:
