@@ -107,7 +107,7 @@ def left_out(plan: Plan) -> tuple[str, ...]:
     from dagc.emit import why_no_driver  # loads jinja2
 
     reason = why_no_driver(plan) if plan.target is Target.CUDA else ""
-    notes = (f"driver.py: {reason}",) if reason else ()
+    notes: tuple[str, ...] = (f"driver.py: {reason}",) if reason else ()
     placed = [op.name for op in plan.graph.ops if isinstance(op.op, KernelOp) and op.op.placed]
     if placed and plan.capture:
         notes += (
