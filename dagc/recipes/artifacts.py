@@ -14,6 +14,7 @@ from dagc.build.builder import build
 from dagc.build.toolchain import require_mpi, require_nccl
 from dagc.build.wheel import write_wheel
 from dagc.ir.plan import Plan, Target
+from dagc.ir.program import KernelOp
 from dagc.recipes.compiled import Compiled
 from dagc.report.display import SILENT, Display
 from dagc.space.enqueue import without_host
@@ -106,7 +107,13 @@ def left_out(plan: Plan) -> tuple[str, ...]:
     from dagc.emit import why_no_driver  # loads jinja2
 
     reason = why_no_driver(plan) if plan.target is Target.CUDA else ""
-    return (f"driver.py: {reason}",) if reason else ()
+    notes: tuple[str, ...] = (f"driver.py: {reason}",) if reason else ()
+    placed = [op.name for op in plan.graph.ops if isinstance(op.op, KernelOp) and op.op.placed]
+    if placed and plan.capture:
+        notes += (
+            f"capture of op `{placed[0]}`: it may run on the host, as its device is chosen when the program runs",
+        )
+    return notes
 
 
 def write_sources(plan: Plan, directory: Path, force: bool, library: Library | None = None) -> tuple[str, ...]:
@@ -149,6 +156,7 @@ def build_library(directory: Path, plan: Plan, library: Library) -> Path:
     built = build(
         [directory / "src" / name for name in names], directory / f"lib/lib{library.name}.so", directory=directory,
         include=("include", "src/include", *(f"src/{f}" for f in others.include)), libraries=others.libraries,
+        openmp=others.openmp,
         target=plan.target.value, arch=plan.arch, mpi=require_mpi(), shared=True, warnings_as_errors=False,
         flags=(*hidden, *nccl),
     )  # fmt: skip
@@ -167,6 +175,7 @@ def build_artifact(directory: Path, plan: Plan, what: str) -> Path:
     return build(
         [directory / name for name in (main, *others.sources)], directory / (f"lib{what}.so" if library else what),
         target=plan.target.value, arch=plan.arch, include=("include", *others.include), libraries=others.libraries,
+        openmp=others.openmp,
         mpi=require_mpi(), shared=library, warnings_as_errors=False,
         flags=(*flags, "-O0") if what == "audit" else flags, defines=("DAGC_RUNNER_MAIN",) if what == "audit" else (),
     )  # fmt: skip
