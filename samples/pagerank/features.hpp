@@ -7,7 +7,7 @@
 // The least number of edges within which 90 % of the vertices that a search reaches lie: over breadth-first searches
 // from four vertices, spread evenly, each over 10 000 edges at most.
 template <class Pointers, class Ends>
-double effective_diameter(const Pointers& ptr, const Ends& ends, int n) {
+double effective_diameter(Pointers& ptr, Ends& ends, int n) {
   constexpr int kSearches = 4, kEdges = 10'000;
   std::vector<long> reached(1, 0);                        // by distance, over all searches
   std::vector<int> seen(n, -1), queue;
@@ -42,7 +42,7 @@ double effective_diameter(const Pointers& ptr, const Ends& ends, int n) {
 
 // The percentile of the degrees of up to 512 vertices, spread evenly.
 template <class Pointers>
-double degree_percentile(const Pointers& ptr, int n, int percent) {
+double degree_percentile(Pointers& ptr, int n, int percent) {
   constexpr int kVertices = 512;
   std::vector<int> degrees;
   const int step = std::max(1, n / kVertices);
