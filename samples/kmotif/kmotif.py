@@ -43,7 +43,7 @@ def formulas(data: dict[str, Any], **_: Any) -> dict[str, NDArray[np.uint64]]:
     A = csr_array((np.ones(data["m"], np.int64), data["neighbours"], data["ptr"]), (n, n))
     d = np.diff(data["ptr"]).astype(np.int64)
     paths = A @ A
-    at_edge = triu(paths.multiply(A)).tocsr().data            # of edges that have any
+    at_edge = triu(paths.multiply(A)).tocsr().data  # of edges that have any
     triangles = int(at_edge.sum()) // 3
     counts = np.zeros(6, np.uint64)
     if data["k"] == 3:

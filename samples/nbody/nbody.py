@@ -39,7 +39,7 @@ def direct(data: dict[str, Any], **_: Any) -> dict[str, NDArray[np.float32]]:
     mass, dt = data["mass"].astype(float), data["dt"]
     a = np.zeros_like(x)
     for _ in range(data["steps"]):
-        for begin in range(0, data["n"], 256):            # of so many bodies: n x 256 distances at once
+        for begin in range(0, data["n"], 256):  # of so many bodies: n x 256 distances at once
             some = slice(begin, begin + 256)
             apart = x[:, None, :] - x[:, some, None]
             cubed = ((apart**2).sum(0) + data["softening"] ** 2) ** 1.5

@@ -18,7 +18,9 @@ def graph(rank: int, size: int, seed: int, nodes: int, ratio: float, skew: float
     """
     if nodes < 1 or not 0 <= ratio <= nodes or not 0 <= skew <= 0.62:
         raise ValueError(f"nodes = {nodes}, ratio = {ratio}, skew = {skew}: ratio <= nodes, skew <= 0.62")
-    first, last = kronecker(np.random.default_rng([seed, nodes, round(1000 * ratio)]), nodes, round(ratio * nodes), skew)
+    first, last = kronecker(
+        np.random.default_rng([seed, nodes, round(1000 * ratio)]), nodes, round(ratio * nodes), skew
+    )
     outward = coo_array((np.ones(len(first), np.int8), (first, last)), (nodes, nodes)).tocsr()  # none twice
     inward = outward.tocsc()
     return {
