@@ -67,6 +67,10 @@ class Workspace {
     push(a, name, 0);
   }
 
+  // Both sides are allocated from the start; an empty array has none.
+  template <class T>
+  void provide_side(Array<T>&) {}
+
   Bytes bytes() const {
     Bytes out;
     for (const Block& block : blocks_) out.of[block.place] += block.bytes;
