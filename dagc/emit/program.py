@@ -279,7 +279,7 @@ def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -
 
 
 def _may_lack_gpu(layout: Layout) -> bool:
-    """Whether each op on a stream is a placed one, with an implementation for the CPU among those that may be chosen."""
+    """Whether each op on a stream is a placed one, with an implementation for the CPU that may be chosen."""
     ops = [op.op for op in layout.graph.ops if op.gpu]
     if not all(isinstance(op, KernelOp) and op.placed for op in ops):
         return False
