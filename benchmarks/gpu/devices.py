@@ -30,9 +30,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.variants import costs, tables
-from benchmarks.tune.active import compare
 from benchmarks.tune.variants import NOISE, Table, tuned_tables
-from dagc.choice.active import Sampling, trained
+from dagc.choice.active import trained
 from dagc.choice.judge import Figures, judge
 from dagc.recipes import tune as recipes
 from dagc.recipes.options import TuneOptions
@@ -145,6 +144,8 @@ def judged(name: str, args: argparse.Namespace) -> dict[str, Any]:
     for text in record["costs"]["lines"]:
         print(f"  {text}")
     if args.curves:
+        from benchmarks.tune.active import Sampling, compare  # measuring needs neither
+
         most = count * 9 // 10
         compare(table, args.methods.split(",")[0], args.seeds, Sampling.of(most, None, None, 0.5), most, [])
     return record

@@ -426,6 +426,7 @@ def require_nccl() -> Nccl:
 
 # ---- OpenBLAS ----
 
+
 @dataclass(frozen=True, slots=True)
 class OpenBlas:
     """OpenBLAS of the wheel `scipy-openblas32`. Its functions have a prefix, so that it may stand beside another BLAS:

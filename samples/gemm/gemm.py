@@ -20,7 +20,7 @@ def matrices(rank: int, size: int, seed: int, m: int, n: int, k: int, share: flo
     rng = np.random.default_rng([seed, m, n, k])
     A = rng.random((m, k), np.float32)
     # One draw decides and is the value: those below `share` are zero, the others are spread over [-1, 1) again.
-    A = np.where(A < share, np.float32(0), (A - np.float32(share)) * np.float32(2 / max(1 - share, 1e-6)) - 1)
+    A = np.where(share > A, np.float32(0), (A - np.float32(share)) * np.float32(2 / max(1 - share, 1e-6)) - 1)
     B = rng.random((k, n), np.float32)
     return {"M": m, "N": n, "K": k, "A": A, "B": 2 * B - 1}
 

@@ -33,7 +33,7 @@ def graph(rank: int, size: int, seed: int, nodes: int, ratio: float, skew: float
 def kronecker(
     rng: np.random.Generator, nodes: int, edges: int, skew: float
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Ends of random edges. Probabilities are multiples of 1/256; vertices of the power of two above are scaled down."""
+    """Ends of random edges. Probabilities are multiples of 1/256; vertices of the power of two above are scaled."""
     levels = max(1, int(nodes - 1).bit_length())
     a, b = round(256 * skew), round(256 * (skew + 0.19))
     c = round(256 * (skew + 0.38))
