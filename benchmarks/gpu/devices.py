@@ -81,7 +81,6 @@ def measure(name: str, args: argparse.Namespace) -> None:
     print(f"{name}: {inputs} inputs in the file, {took:.1f} s, {took / max(1, inputs):.3f} s an input", flush=True)
     for failure in done.failures[:20]:
         print(f"  failed: {failure}")
-    (args.out / f"{name}-measured.txt").write_text("\n".join([f"{inputs} inputs, {took:.1f} s", *done.failures]) + "\n")
 
 
 # ---- judged -----------------------------------------------------------------------------------

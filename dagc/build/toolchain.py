@@ -350,7 +350,7 @@ def mpi4py_library() -> tuple[MPIKind, Path] | None:
 
 
 def has_library(name: str, cuda: bool = False) -> bool:
-    """Whether the linker finds the library NAME, with the folders that DAGC_CXXFLAGS, or for `cuda` DAGC_NVCCFLAGS, gives.
+    """Whether the linker finds the library, with the folders that DAGC_CXXFLAGS, or for `cuda` DAGC_NVCCFLAGS, gives.
     True without a C++ compiler: then that is what is missing."""
     words = shlex.split(os.environ.get("DAGC_NVCCFLAGS" if cuda else "DAGC_CXXFLAGS", ""))
     compiler = find_cxx()
