@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +24,7 @@ FOLDER = "DAGC_PLANETOID"
 MOST = 2**31 - 1
 
 
-@dataclass(frozen=True)
-class Graph:
+class Graph(NamedTuple):
     """`ptr`, `col`: edges in CSR, without loops; row i are the neighbours of node i. `features`: one row a node."""
 
     ptr: NDArray[np.int32]

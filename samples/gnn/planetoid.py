@@ -29,24 +29,26 @@ class _Matrix:
     _shape: tuple[int, int]
 
 
-def _types() -> dict[tuple[str, str], Callable[..., Any]]:
-    reconstruct = np.zeros(0).__reduce__()[0]
-    return {
-        ("scipy.sparse.csr", "csr_matrix"): _Matrix,
-        ("numpy", "ndarray"): np.ndarray,
-        ("numpy", "dtype"): np.dtype,
-        ("numpy.core.multiarray", "_reconstruct"): reconstruct,  # type: ignore[dict-item]
-        ("__builtin__", "list"): list,
-        ("collections", "defaultdict"): defaultdict,
-    }
+# What the files hold, by name; modules have had several names.
+_TYPES: dict[str, Callable[..., Any]] = {
+    "csr_matrix": _Matrix,
+    "ndarray": np.ndarray,
+    "dtype": np.dtype,
+    "_reconstruct": np.zeros(0).__reduce__()[0],  # type: ignore[dict-item]
+    "list": list,
+    "defaultdict": defaultdict,
+}
+_MODULES = {
+    "scipy.sparse.csr", "scipy.sparse._csr", "numpy", "numpy.core.multiarray", "numpy._core.multiarray", "__builtin__",
+    "builtins", "collections",
+}  # fmt: skip
 
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        try:
-            return _types()[module, name]
-        except KeyError:
-            raise ValueError(f"it has a {module}.{name}, which a Planetoid file has not") from None
+        if module not in _MODULES or name not in _TYPES:
+            raise ValueError(f"it has a {module}.{name}, which a Planetoid file has not")
+        return _TYPES[name]
 
 
 def _read(path: Path) -> Any:
