@@ -10,8 +10,8 @@ from scipy import sparse
 
 
 def poisson(rank: int, size: int, seed: int, side: int, bytes: int) -> dict[str, Any]:
-    """What rank `rank` of `size` holds of A x = b: A is the 5-point stencil on side x side points, b is random with |b| = 1,
-    and x begins as 0.
+    """What rank `rank` of `size` holds of A x = b: A is the 5-point stencil on side x side points, b is random with
+    |b| = 1, and x begins as 0.
 
     Rows are split evenly. A_l holds the columns that are rows of this rank, numbered from its first row; A_r the
     others, numbered as they lie in v_r: ascending, and so by owner. Floating-point numbers have `bytes` bytes. Raises

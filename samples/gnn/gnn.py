@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import zipfile
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -87,7 +88,7 @@ def _network(
         "h[0]": graph.features,
     }  # fmt: skip
     rng = np.random.default_rng(seed)
-    for layer, (K, F) in enumerate(zip(widths, widths[1:], strict=False)):
+    for layer, (K, F) in enumerate(pairwise(widths)):
         bound = np.sqrt(6 / ((1 + own) * (K + F)))
         out[f"w[{layer}]"] = ((2 * rng.random((K, (1 + own) * F)) - 1) * bound).astype(np.float32)
     return out
@@ -126,10 +127,8 @@ def _read(path: str) -> Graph:
 # ---- generated --------------------------------------------------------------------------------------------------
 
 
-def uniform(
-    nodes: int, edges: float, features: int, zeros: float = 0.0, classes: int = 8, seed: int = 1
-) -> Graph:
-    """`edges` times `nodes` edges, each between any two nodes; of the features, uniform in [-1, 1), a share `zeros` is 0.
+def uniform(nodes: int, edges: float, features: int, zeros: float = 0.0, classes: int = 8, seed: int = 1) -> Graph:
+    """`edges` times `nodes` edges, each between any two nodes; features are uniform in [-1, 1), a share `zeros` of them 0.
     Edges that occur twice, and loops, are left out."""
     rng = _checked(nodes, edges, features, zeros, classes, seed)
     count = int(edges * nodes)
@@ -161,9 +160,7 @@ def _checked(nodes: int, edges: float, features: int, zeros: float, classes: int
     return np.random.default_rng([seed, nodes, features])
 
 
-def _made(
-    n: int, one: Any, other: Any, features: int, zeros: float, classes: int, rng: np.random.Generator
-) -> Graph:
+def _made(n: int, one: Any, other: Any, features: int, zeros: float, classes: int, rng: np.random.Generator) -> Graph:
     """Half of the edges are drawn, and have the other half as their reverse."""
     one, other = one[: (one.size + 1) // 2], other[: (other.size + 1) // 2]
     apart = one != other

@@ -73,9 +73,9 @@ def _matrix(path: Path) -> Any:
 
 
 def convert(folder: Path, name: str) -> tuple[dict[str, np.ndarray[Any, Any]], int]:
-    """The arrays of one graph: `ptr`, `col` (its edges in both directions, without loops, in CSR), `x_ptr`, `x_col`, `x_val` (the
-    features, in CSR), `x_columns` and `classes`; and how many nodes' features are missing in FOLDER. These repeat the
-    features of others, drawn at random, so that sizes and shares of zeros are those of the data set.
+    """The arrays of one graph: `ptr`, `col` (its edges in both directions, without loops, in CSR), `x_ptr`, `x_col`,
+    `x_val` (the features, in CSR), `x_columns` and `classes`; and how many nodes' features are missing in FOLDER. These
+    repeat the features of others, drawn at random, so that sizes and shares of zeros are those of the data set.
 
     Raises ValueError.
     """
