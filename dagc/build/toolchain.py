@@ -429,6 +429,7 @@ def require_nccl() -> Nccl:
 PATIENCE = 300.0  # seconds
 _FUNCTION = re.compile(r"Compiling entry function '(\w+)'")
 _USED = re.compile(r"Used (\d+) registers(?:.*?(\d+) bytes smem)?")
+_SPILLED = re.compile(r"(\d+) bytes spill stores")
 
 
 def kernel_resources(source: Path, arch: str) -> dict[str, Resources]:
@@ -459,11 +460,13 @@ def kernel_resources(source: Path, arch: str) -> dict[str, Resources]:
 def read_resources(text: str) -> dict[str, Resources]:
     """Parse the output of `ptxas -v`."""
     out: dict[str, Resources] = {}
-    name = ""
+    name, spills = "", 0
     for line in text.splitlines():
         if match := _FUNCTION.search(line):
-            name = match.group(1)
+            name, spills = match.group(1), 0
+        elif name and (match := _SPILLED.search(line)):
+            spills = int(match.group(1))
         elif name and (match := _USED.search(line)):
-            out[name] = Resources(int(match.group(1)), int(match.group(2) or 0))
+            out[name] = Resources(int(match.group(1)), int(match.group(2) or 0), spills=spills)
             name = ""
     return out
