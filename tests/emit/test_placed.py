@@ -17,6 +17,8 @@ from dagc.emit import emit, never_captured
 from dagc.emit.table import table_line
 from dagc.ir.plan import Plan, Target, answers_of, open_variants
 from dagc.ir.program import CopyOp, Graph, KernelOp
+from dagc.ir.sym import show
+from dagc.ir.values import users_of, values_of
 from dagc.measure.launch import Finished, launch
 from dagc.recipes.program import ProgramText, read
 from dagc.setup import run_setup
@@ -201,3 +203,23 @@ def test_nvcc_takes_it_without_a_warning(tmp_path: Path) -> None:
         [tmp_path / "runner.cu"], tmp_path / "out", target="cuda", arch="sm_90", mpi=require_mpi(), shared=True,
         flags=("-O0", "-Xptxas=-O0"),
     )  # fmt: skip
+
+
+def test_what_the_ops_hand_on_to_each_other() -> None:
+    """For placing them: each write makes a value, parts keep the rest, constants are everywhere."""
+    program = text_of().program()
+    found = [(v.array, v.producer, v.readers, v.ends_on_host) for v in values_of(program)]
+    assert found == [
+        ("x", None, ("first", "second", "device"), False),
+        ("z", "first", ("host",), False),
+        ("z", "host", ("half", "last"), False),
+        ("w", "second", ("device",), False),
+        ("w", "device", ("rest", "only"), False),
+        ("y", "last", (), True),
+        ("s", None, ("half",), False),
+        ("s", "half", ("rest",), False),
+        ("s", "rest", ("only",), False),
+        ("s", "only", ("last",), True),
+    ]
+    assert {show(v.bytes) for v in values_of(program) if v.bytes is not None} == {"4 * n"}
+    assert [op.name for op in users_of(program)] == [op.name for op in program.ops]
