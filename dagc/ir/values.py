@@ -70,5 +70,3 @@ def users_of(program: Program) -> tuple[KernelOp, ...]:
     at_run_time = two_sided(program.ops, program.arrays)
     ops = (op for op in program.ops if isinstance(op, KernelOp))
     return tuple(op for op in ops if op.placed or any(a.region.array in at_run_time for a in op.accesses))
-
-
