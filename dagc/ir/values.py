@@ -11,7 +11,8 @@ from dagc.ir.sym import Apply, Const, Fn, Sym, substitute
 
 @dataclass(frozen=True, slots=True)
 class ArrayValue:
-    """What one write of an array leaves, or what the set-up gives. It is copied to another side at most once, as a whole.
+    """What one write of an array leaves, or what the set-up gives. It is copied to the other side at most once, as a
+    whole.
 
     producer  the name of the op that writes it; None: the set-up, which leaves it on the host
     readers   the names of the ops that need it, in text order: they read it, or write a part of the array

@@ -97,7 +97,9 @@ def built(folder: Path, sanitize: str) -> Placements:
         if left_out.startswith("void"):
             guarded = f"{left_out}\n    if (mutated({number}) && side == Side::device) return;"
         text = text.replace(left_out, guarded)
-    header.write_text(text)
+    copy = "void copy(T* to, const T* from, cudaMemcpyKind kind, cudaStream_t stream) const {"
+    assert text.count(copy) == 1
+    header.write_text(text.replace(copy, f"{copy}\n    ++copies;"))
     (folder / "placements.cpp").write_text(MAIN.read_text())
     run_setup(graph.program, PLACED.parent, RANKS, 3, folder / "data")
     flags = () if sanitize else ("-O0",)
@@ -137,6 +139,15 @@ def test_wrong_results_show_what_is_missing(plain: Placements, name: str) -> Non
     done = plain.run(plain.lines(20, seed=2, mutant=list(MUTANTS).index(name) + 1))
     assert done.returncode != 0
     assert " is wrong: " in done.stdout
+
+
+@needs_mpi
+@pytest.mark.mpi
+def test_a_launch_is_timed_from_host_to_host_or_where_its_data_are(plain: Placements) -> None:
+    """On the device: each launch copies what it reads there, and back what it wrote; constants are on both sides."""
+    said = plain.run([f"time {variant} {transfers}" for variant in (0, 2) for transfers in (1, 0)]).stdout
+    assert [line.partition(", ")[2] for line in said.splitlines()] == ["11 copies", "0 copies", "0 copies", "0 copies"]
+    assert said.count("first: 5 launches") == 4  # the first of all also fetches what was kept on the device
 
 
 @needs_mpi
