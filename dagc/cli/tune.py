@@ -95,10 +95,6 @@ def _add_evaluation(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     help = "judge the tuned file -o at --inputs, or --samples, that it was not trained on"
     add("--evaluate", action="store_true", help=help)
-    help = "with --evaluate: judge by N-fold cross-validation of the inputs that the file was trained on"
-    add("--folds", type=positive, metavar="N", help=help)
-    help = "with --evaluate: judge at this share of them, such as 10%%, drawn by --seed and trained on the others"
-    add("--hold-out", type=share, metavar="S", help=help)
 
 
 def _add_measuring(parser: argparse.ArgumentParser) -> None:
@@ -185,7 +181,6 @@ def _options(args: argparse.Namespace) -> TuneOptions:
     for names, owner in (
         (("initial", "batch", "margin"), "active"),
         (("iterations", "accuracy"), "incremental"),
-        (("folds", "hold_out"), "evaluate"),
     ):
         for name in names:
             if getattr(args, name) is not None and not getattr(args, owner):
@@ -201,7 +196,7 @@ def _options(args: argparse.Namespace) -> TuneOptions:
         accuracy=args.accuracy, next=args.next, select_features=args.select_features,
         objective=args.objective,
         samples=args.samples, active=args.active, initial=args.initial, batch=args.batch,
-        margin=MARGIN if args.margin is None else args.margin, folds=args.folds, hold_out=args.hold_out,
+        margin=MARGIN if args.margin is None else args.margin,
         calls=args.calls, constraints=not args.no_constraints,
     )  # fmt: skip
 

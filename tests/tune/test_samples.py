@@ -152,7 +152,6 @@ def test_a_let_for_a_require_does_not_change_the_program(program: Path) -> None:
         (["--active", "--samples", "9", "--incremental"], "--incremental takes them from a list"),
         (["--batch", "9", "--samples", "9"], "--batch belongs to --active"),
         (["--margin", "0.3"], "--margin belongs to --active"),
-        (["--folds", "5"], "--folds belongs to --evaluate"),
         (["--accuracy", "90%"], "--accuracy belongs to --incremental"),
         (["--samples", "9", "--sizes", "count=8"], "--samples draws them"),
     ],
