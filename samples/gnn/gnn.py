@@ -128,7 +128,7 @@ def _read(path: str) -> Graph:
 
 
 def uniform(nodes: int, edges: float, features: int, zeros: float = 0.0, classes: int = 8, seed: int = 1) -> Graph:
-    """`edges` times `nodes` edges, each between any two nodes; features are uniform in [-1, 1), a share `zeros` of them 0.
+    """`edges` times `nodes` edges, each between any two nodes; features are uniform in [-1, 1), a share of them 0.
     Edges that occur twice, and loops, are left out."""
     rng = _checked(nodes, edges, features, zeros, classes, seed)
     count = int(edges * nodes)
