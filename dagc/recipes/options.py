@@ -126,6 +126,7 @@ def searching() -> tuple[str, ...]:
     return tuple(name for name in names_in("lab/strategies") if name not in _SUMMARIES)
 
 
+COSTS = "cost"  # that which expects a time of each answer
 METHODS = (*_SUMMARIES, *searching(), *names_in("choice/learners"))
 
 
