@@ -1,0 +1,235 @@
+"""The search for launch settings of several ops at several sizes together: what is measured next, and when it ends.
+
+Each op has a surface of expected times over its settings and sizes (`dagc.choice.surface`), which every measurement
+updates at all sizes. The default is measured first at each size. Then the cell with the largest knowledge gradient
+follows: the expected gain over all sizes, not at its own alone. The last measurements are kept for the settings that
+would be chosen and were not measured, so that nothing is chosen at a measured size that was not compared with the
+default there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from dagc.base.statistics import interval
+from dagc.choice.types import Point, Settings
+
+if TYPE_CHECKING:
+    from dagc.choice.surface import TimeSurface
+
+STAY = 0.5  # a measurement with the arrays at hand needs this share of the gain of the best one elsewhere
+RISK = 0.2  # largest probability to be slower than the default of a setting that is chosen where nothing was measured
+SMALL_RISK = 0.0  # the same where the default was measured
+RESERVE = 1.0  # measurements kept for each setting that would be chosen and is not measured
+FLOOR = 0.001  # least expected gain that is worth a measurement, if the noise is less than that
+HALF = 1.96  # half of a 95 % interval, in standard deviations
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A cell to measure."""
+
+    op: str
+    point: Point
+    settings: Settings
+
+
+@dataclass(slots=True)
+class OpTimes:
+    """What is expected of an op: `rows` are its cells, ordered by the place of their points in `points`, as in the
+    surface. `share`: of the op in the time of the program, at each point (1: not known)."""
+
+    op: str
+    default: Settings
+    points: tuple[Point, ...]
+    rows: tuple[tuple[Point, Settings], ...]
+    surface: TimeSurface
+    number: dict[tuple[Point, Settings], int] = field(init=False)
+    of: dict[Point, list[int]] = field(init=False)
+    closed: set[int] = field(default_factory=set)  # failed, wrong, or at a size that is given up
+
+    def __post_init__(self) -> None:
+        self.number = {cell: i for i, cell in enumerate(self.rows)}
+        self.of = {point: [] for point in self.points}
+        for i, (point, _) in enumerate(self.rows):
+            self.of[point].append(i)
+
+    def usable(self, point: Point) -> list[int]:
+        return [i for i in self.of[point] if i not in self.closed]
+
+    def measured(self, point: Point) -> list[int]:
+        return [i for i in self.usable(point) if i in self.surface.measured]
+
+    def start(self, point: Point) -> int | None:
+        """The default at a size, or the best guess where it cannot be used; None where nothing can."""
+        default = self.number.get((point, self.default))
+        if default is not None and default not in self.closed:
+            return default
+        return self.expected(point)
+
+    def expected(self, point: Point) -> int | None:
+        """The row that is expected to be the fastest, measured or not."""
+        mean = self.surface.mean
+        return min(self.usable(point), key=lambda i: float(mean[i]), default=None)
+
+
+class AcrossSizes:
+    """Proposes cells until the budget is spent, or nothing more is to be gained; then it chooses."""
+
+    def __init__(self, ops: Sequence[OpTimes], budget: int | None = None, until: float | None = None) -> None:
+        """`budget`: measurements in all; `until`: it ends where no unmeasured setting is faster by more than this share
+        with a probability of more than 5 %."""
+        self.ops = {o.op: o for o in ops}
+        self.budget, self.until = budget, until
+        self.spent = 0
+        self.ended = ""  # why, once it has
+        self.out_of_time = False  # only what would be chosen is measured from now on
+        self._noises: list[float] = []
+        self._started: set[tuple[str, Point]] = set()
+
+    # ---- what was measured ----------------------------------------------------------------
+
+    def observe(self, op: str, point: Point, settings: Settings, times: Sequence[float]) -> None:
+        """Times in seconds. A cell of which none is finite and positive counts as failed."""
+        good = [t for t in times if math.isfinite(t) and t > 0]
+        if not good:
+            self.fail(op, point, settings)
+            return
+        self.spent += 1
+        self._started.add((op, point))
+        row = self.ops[op].number.get((point, settings))
+        if row is None:
+            return
+        low, high = interval(good)
+        noise = (high - low) / 2 / HALF / median(good)
+        if math.isfinite(noise):
+            self._noises.append(noise)
+        self.ops[op].surface.observe(row, math.log(median(good)), noise)
+
+    def fail(self, op: str, point: Point, settings: Settings) -> None:
+        """It failed at one size. It is not proposed at another one either, unless all do fail at that size."""
+        self.spent += 1
+        self._started.add((op, point))
+        times = self.ops[op]
+        times.closed |= {row for row in (times.number.get((point, settings)),) if row is not None}
+        if times.measured(point):
+            self.exclude(op, settings)
+
+    def exclude(self, op: str, settings: Settings) -> None:
+        """Wrong under the check: at no size."""
+        times = self.ops[op]
+        times.closed |= {i for i, (_, s) in enumerate(times.rows) if s == settings}
+
+    def skip(self, point: Point) -> None:
+        """The program does not run at a size."""
+        for times in self.ops.values():
+            times.closed |= set(times.of.get(point, ()))
+
+    # ---- what is measured next ------------------------------------------------------------
+
+    def propose(self, op: str = "", point: Point | None = None) -> Proposal | None:
+        """The next cell; None at the end, and `ended` says why. `op`, `point`: whose data are at hand."""
+        left = None if self.budget is None else self.budget - self.spent
+        if left is not None and left <= 0:
+            return self._end(f"{self.budget} measured")
+        pairs = [(o, p) for o in self.ops.values() for p in o.points if o.usable(p)]
+        unsure = [(o, p) for o, p in pairs if (o.op, p) in self._started and self._loss(o, p) > FLOOR]
+        if self.out_of_time or (left is not None and left <= RESERVE * len(unsure)):
+            return self._confirming(unsure, op, point)
+        new = [(o, p) for o, p in pairs if (o.op, p) not in self._started]
+        if new and (left is None or left >= 2 * len(new)):
+            return self._started_at(*_nearest(new, op, point))
+        return self._most_telling(pairs, unsure, op, point)
+
+    def _end(self, why: str) -> None:
+        self.ended = why
+
+    def _loss(self, times: OpTimes, point: Point) -> float:
+        """What is lost if the best of the measured ones is taken instead of the best that is expected (logarithm)."""
+        mean, known, best = times.surface.mean, times.measured(point), times.expected(point)
+        return float(min(mean[i] for i in known) - mean[best]) if known and best is not None else 0.0
+
+    def _started_at(self, times: OpTimes, point: Point) -> Proposal | None:
+        row = times.start(point)
+        return None if row is None else Proposal(times.op, *times.rows[row])
+
+    def _confirming(self, unsure: Sequence[tuple[OpTimes, Point]], op: str, point: Point | None) -> Proposal | None:
+        if not unsure:
+            return self._end("time" if self.out_of_time else f"{self.spent} measured")
+        most = max(self._loss(o, p) for o, p in unsure)
+        times, at = _nearest([(o, p) for o, p in unsure if self._loss(o, p) >= STAY * most], op, point)
+        row = times.expected(at)
+        return None if row is None else Proposal(times.op, *times.rows[row])
+
+    def _most_telling(
+        self, pairs: Sequence[tuple[OpTimes, Point]], unsure: Sequence[tuple[OpTimes, Point]], op: str, at: Point | None
+    ) -> Proposal | None:
+        import numpy as np
+
+        best: dict[bool, tuple[float, OpTimes, int]] = {}  # by whether its data are at hand
+        for times in self.ops.values():
+            done = times.surface.measured
+            rows = [i for i in range(len(times.rows)) if i not in times.closed and i not in done]
+            if not rows:
+                continue
+            gains = times.surface.gains(np.array(rows)).sum(axis=0)
+            for here in (True, False):
+                mine = [i for i, r in enumerate(rows) if ((times.op, times.rows[r][0]) == (op, at)) is here]
+                if mine:
+                    first = max(mine, key=lambda i: float(gains[i]))
+                    found = float(gains[first]), times, rows[first]
+                    best[here] = max(best.get(here, found), found, key=lambda f: f[0])
+        if not best:
+            return self._end("every setting is measured")
+        most = max(f[0] for f in best.values())
+        if self._enough(pairs, most):
+            return self._confirming(unsure, op, at)
+        stay = True in best and best[True][0] >= STAY * most
+        _, times, row = best[stay] if stay or False in best else best[True]
+        point = times.rows[row][0]
+        if (times.op, point) not in self._started:  # the default comes first at each size
+            return self._started_at(times, point)
+        return Proposal(times.op, *times.rows[row])
+
+    def _enough(self, pairs: Sequence[tuple[OpTimes, Point]], most: float) -> bool:
+        if self.until is not None:
+            return all(self.doubt(o.op, p, self.until) <= 0.05 for o, p in pairs)
+        return most < max(FLOOR, median(self._noises) if self._noises else FLOOR)
+
+    # ---- what is chosen -------------------------------------------------------------------
+
+    def choice(self, op: str, point: Point) -> Settings:
+        """The setting of the least expected time. One that was not measured may be slower than the default with a
+        probability of at most RISK; where the size was measured, SMALL_RISK."""
+        times = self.ops[op]
+        mean, start = times.surface.mean, times.start(point)
+        if start is None:
+            return times.default
+        known = set(times.measured(point))
+        risk = SMALL_RISK if known else RISK
+        good = [i for i in times.usable(point) if i == start or i in known or _slower(times.surface.against(i, start)) <= risk]
+        return times.rows[min(good, key=lambda i: float(mean[i]))][1]
+
+    def doubt(self, op: str, point: Point, share: float) -> float:
+        """Probability that an unmeasured setting is faster than the choice by more than this share."""
+        import numpy as np
+
+        times = self.ops[op]
+        row = times.number.get((point, self.choice(op, point)))
+        others = [i for i in times.usable(point) if i not in times.surface.measured and i != row]
+        return 0.0 if row is None else times.surface.doubt(row, np.array(others, dtype=np.int64), share)
+
+
+def _nearest(pairs: Sequence[tuple[OpTimes, Point]], op: str, point: Point | None) -> tuple[OpTimes, Point]:
+    """The pair whose data are at hand, else one of the same size, else the first."""
+    return min(pairs, key=lambda pair: ((pair[0].op, pair[1]) != (op, point), pair[1] != point))
+
+
+def _slower(ratio: tuple[float, float]) -> float:
+    """Probability that a logarithm with this mean and standard deviation is above 0."""
+    mean, deviation = ratio
+    return 0.5 * math.erfc(-mean / deviation / math.sqrt(2)) if deviation > 0 else float(mean > 0)
