@@ -346,6 +346,28 @@ def mpi4py_library() -> tuple[MPIKind, Path] | None:
     return _VENDORS.get(lines[0], MPIKind.OTHER), Path(lines[1])
 
 
+# ---- libraries that a program links ----
+
+
+def has_library(name: str, cuda: bool = False) -> bool:
+    """Whether the linker finds `-lNAME`, with the folders that DAGC_CXXFLAGS, or for `cuda` DAGC_NVCCFLAGS, gives.
+    True without a C++ compiler: then that is what is missing."""
+    words = shlex.split(os.environ.get("DAGC_NVCCFLAGS" if cuda else "DAGC_CXXFLAGS", ""))
+    compiler = find_cxx()
+    return compiler is None or _links(compiler.path, name, tuple(word for word in words if word.startswith("-L")))
+
+
+@lru_cache(maxsize=64)
+def _links(compiler: Path, name: str, folders: tuple[str, ...]) -> bool:
+    with tempfile.TemporaryDirectory(prefix="dagc-link-") as folder:
+        command = [str(compiler), "-x", "c++", "-", "-o", f"{folder}/out", *folders, f"-l{name}"]
+        try:
+            done = subprocess.run(command, input=b"int main() {}", capture_output=True, timeout=60, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return True
+    return done.returncode == 0
+
+
 # ---- NCCL ----
 
 NO_NCCL_HELP = "install libnccl-dev, or `pip install nvidia-nccl-cu13`, or name its folder in NCCL_HOME"
@@ -407,6 +429,7 @@ def require_nccl() -> Nccl:
 PATIENCE = 300.0  # seconds
 _FUNCTION = re.compile(r"Compiling entry function '(\w+)'")
 _USED = re.compile(r"Used (\d+) registers(?:.*?(\d+) bytes smem)?")
+_SPILLED = re.compile(r"(\d+) bytes spill stores")
 
 
 def kernel_resources(source: Path, arch: str) -> dict[str, Resources]:
@@ -437,11 +460,13 @@ def kernel_resources(source: Path, arch: str) -> dict[str, Resources]:
 def read_resources(text: str) -> dict[str, Resources]:
     """Parse the output of `ptxas -v`."""
     out: dict[str, Resources] = {}
-    name = ""
+    name, spills = "", 0
     for line in text.splitlines():
         if match := _FUNCTION.search(line):
-            name = match.group(1)
+            name, spills = match.group(1), 0
+        elif name and (match := _SPILLED.search(line)):
+            spills = int(match.group(1))
         elif name and (match := _USED.search(line)):
-            out[name] = Resources(int(match.group(1)), int(match.group(2) or 0))
+            out[name] = Resources(int(match.group(1)), int(match.group(2) or 0), spills=spills)
             name = ""
     return out

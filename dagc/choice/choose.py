@@ -34,16 +34,16 @@ from dagc.choice.site import Site, SiteKind
 from dagc.choice.types import Settings, Unit
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.cuda.text import NotUnderstood
-from dagc.ir.plan import FAR, VARIANT, Choice
+from dagc.ir.plan import AXES, FAR, VARIANT, Choice
 from dagc.ir.plan import Chooser as Emitted
 from dagc.ir.program import Graph, Program
 from dagc.ir.sym import Number
 from dagc.perf.counted import Fitted
 from dagc.perf.cprint import BATCH_HELPERS, HELPERS, batch_to_c, padded_count, split, to_c
 from dagc.perf.evaluate import Evaluator, evaluate_all
-from dagc.perf.geometry import launchable_program
+from dagc.perf.geometry import launchable_program, tunable
 from dagc.perf.hardware import Hardware
-from dagc.perf.program import ParameterKind, RationalProgram
+from dagc.perf.program import ParameterKind, RationalProgram, specialise
 
 # ---- in C99 ----
 
@@ -448,12 +448,14 @@ def _placed(
 
 
 def _columns(graph: Graph, unit: Unit, settings: Sequence[Settings]) -> dict[str, list[float]]:
-    """Parameters of models that depend on the setting: its block."""
-    blocks = [block_of(graph.program, op_of(graph, unit), s) for s in settings]
+    """Parameters of models that depend on the setting: its block, and the tunables that are no dimension of it."""
+    op = op_of(graph, unit)
+    blocks = [block_of(graph.program, op, s) for s in settings]
+    values = [{**dict(op.tunables), **dict(s)} for s in settings]
     return {
-        "blockDim_x": [float(b[0]) for b in blocks],
-        "blockDim_y": [float(b[1]) for b in blocks],
+        **{f"blockDim_{a}": [float(b[i]) for b in blocks] for i, a in enumerate(AXES)},
         "log2_threads": [math.log2(b[0] * b[1] * b[2]) for b in blocks],
+        **{tunable(name).name: [float(v[name]) for v in values] for name, _ in op.tunables},
     }
 
 
@@ -469,15 +471,19 @@ def _programs(
     model = launchable = None
     note = ""
     try:
-        launchable = launchable_program(graph.program, op_of(graph, unit))
+        launchable = _on(hardware, launchable_program(graph.program, op_of(graph, unit)))
         if method in MODELS:
             model = ranking_model(graph, unit, method, hardware, resources, calibration, fits)
-            tie = "the model sees the block only: settings that share a block tie"
-            notes = [tie] if any(t.axis == "" for t in unit.tunables) else []
-            note = "; ".join((*notes, *(() if fits else doubts(graph, unit))))
+            note = "; ".join(() if fits else doubts(graph, unit))
     except NotUnderstood as error:
         note = f"no model: {error.message}"
     return _Programs(model, launchable, note)
+
+
+def _on(hardware: Hardware, program: RationalProgram) -> RationalProgram:
+    """The program with the limits of a GPU."""
+    limits = {p.name for p in program.parameters if p.kind is ParameterKind.HARDWARE}
+    return specialise(program, {n: v for n, v in hardware.parameters().items() if n in limits})
 
 
 def _asked(*programs: RationalProgram | None) -> set[str]:
