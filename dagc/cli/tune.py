@@ -36,6 +36,8 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
         " repeated (default: the files of `over files`)"
     )
     add("--inputs", action="append", default=[], metavar="LIST", help=help)
+    help = "draw N inputs from the values after `over` (default: all that are listed there)"
+    add("--samples", type=positive, metavar="N", help=help)
     help = "tune only what `select` names a variant for, and plans"
     add("--variants", action="store_true", help=help)
     help = "measure the inputs that teach most, instead of all"
@@ -121,7 +123,7 @@ def run_tune(args: argparse.Namespace) -> int:
         ranks=args.ranks or 1, variants=args.variants, incremental=args.incremental, iterations=args.iterations,
         accuracy=args.accuracy, next=args.next, select_features=args.select_features,
         objective=args.objective,
-        calls=args.calls, constraints=not args.no_constraints,
+        samples=args.samples, calls=args.calls, constraints=not args.no_constraints,
     )  # fmt: skip
     from pathlib import Path
 

@@ -28,15 +28,36 @@ Value: TypeAlias = int | float | bool | str
 
 
 @dataclass(frozen=True, slots=True)
+class Spread:
+    """`log(low, high)` or `uniform(low, high)` after `over`: how values of a param are drawn. Both ends are included;
+    `low` is not above `high`, and above 0 where it is `log`."""
+
+    log: bool
+    low: int | float
+    high: int | float
+
+    @property
+    def text(self) -> str:
+        return f"{'log' if self.log else 'uniform'}({self.low}, {self.high})"
+
+
+@dataclass(frozen=True, slots=True)
 class Param(Spanned):
     """A compile-time value of the program. `over` holds the values after `over`: the sizes to tune for. `files`: the
-    pattern of `over files(PATTERN)`, relative to the program's folder; "" without."""
+    pattern of `over files(PATTERN)`, relative to the program's folder; "" without. `spread`: of `over log(...)` and
+    `over uniform(...)`."""
 
     name: str
     value: Value | ElementType
     type: str  # as declared: i64, f64, bool, str, type
     over: tuple[Value, ...] = ()
     files: str = ""
+    spread: Spread | None = None
+
+    @property
+    def generated(self) -> bool:
+        """Whether values of it can be drawn."""
+        return self.spread is not None or bool(self.over) or bool(self.files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,6 +446,7 @@ class Program:
     loops: tuple[Loop, ...] = ()
     files: tuple[CodeFile, ...] = ()
     folders: tuple[str, ...] = ()  # where code finds what it includes; named as the files are
+    domain: tuple[Sym, ...] = ()  # `require`s on nothing but params with values after `over`, which are variables in it
 
     def decision(self, name: str) -> Value:
         """The value chosen for a decision. Raises KeyError if there is none of that name."""

@@ -387,6 +387,7 @@ class Lowering:
             loops=tuple(out.loops),
             files=self.ctx.named.files,
             folders=self.ctx.named.folders,
+            domain=d.drawn.conditions,
         )
 
     # ---- values -------------------------------------------------------------------------------

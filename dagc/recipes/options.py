@@ -63,6 +63,8 @@ class TuneOptions:
     (`dagc.choice.inputs`). `top`: how many of the model's best are measured at each size (0: none). `gpu`: a
     descriptor's name or file (None: by the architecture). `budget`: cells at most; `seconds`: time for measuring.
 
+    `samples`: inputs to draw from the values after `over` (None: all of these).
+
     Of inputs: `variants`: tune sites whose `select` names the variant, and nothing else. `incremental`: label those
     inputs that teach most (by `next`), until `iterations` are labelled or `accuracy` is reached. `calls`: over
     how many calls of an op a conversion is paid (0: not counted). `constraints`: whether `require`s of run-time values
@@ -96,6 +98,7 @@ class TuneOptions:
     calls: int = 0
     constraints: bool = True
     objective: str | None = None
+    samples: int | None = None
 
 
 Progress: TypeAlias = Callable[[int, int, str], None]

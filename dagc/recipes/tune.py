@@ -93,7 +93,7 @@ def tune(
     task = tuning_task(
         text, kernels=options.kernels, sizes=options.sizes, inputs=options.inputs, check_at=options.check_at,
         target=options.target, arch=options.arch or named_arch(options.gpu), seed=options.seed, ranks=options.ranks,
-        earlier=() if fresh or output is None else _sizes_in(output),
+        earlier=() if fresh or output is None else _sizes_in(output), samples=options.samples,
     )  # fmt: skip
     if options.variants:
         task = with_variants(task)

@@ -16,6 +16,7 @@ from dagc.build import target
 from dagc.build.mpi import cores
 from dagc.build.target import choose_target
 from dagc.build.toolchain import find_nvcc, kernel_resources
+from dagc.choice.draws import Draws
 from dagc.choice.feature import offered
 from dagc.choice.inputs import bytes_of, has_inputs, is_input, parse_input, parse_inputs
 from dagc.choice.legal import fits, legal_settings, op_of, unit_in, units
@@ -296,9 +297,11 @@ def tuning_task(
     seed: int = 0,
     ranks: int = 1,
     earlier: Iterable[Point] = (),
+    samples: int | None = None,
+    test: bool = False,
 ) -> TuningTask:
     """What is to be tuned. `sizes` and `check_at` are texts of `dagc.choice.sizes`, `inputs` of `dagc.choice.inputs`;
-    without: the values after `over`.
+    without: the values after `over`, or so many `samples` drawn from them, others where they are to `test`.
     `earlier`: sizes of a file that is resumed; those at which the program is the same count for the choosers too.
 
     Raises ProgramError and UsageError.
@@ -307,7 +310,7 @@ def tuning_task(
     text, without = text.on(chosen.target)
     graph = text.graph()
     tuned_units = units(graph, kernels, variants=True)
-    points = points_of(graph.program, sizes, inputs)
+    points = points_asked(text, graph.program, sizes, inputs, samples, seed, test)
     check = check_point(graph.program, points, check_at)
     graphs = _graphs(text, graph, tuple(dict.fromkeys((check, *points))))
     before = tuple(p for p in dict.fromkeys(earlier) if p not in points and _same_at(text, graph, p))
@@ -370,7 +373,7 @@ def _graphs(text: ProgramText, graph: Graph, points: Sequence[Point]) -> dict[Po
 
 def _compiled_part(program: Program) -> Program:
     """What a program is compiled from: two that agree in it can share a library."""
-    return replace(program, params=(), setup=None, verifies=())
+    return replace(program, params=(), setup=None, verifies=(), domain=())
 
 
 def _distinct(graphs: Iterable[Graph]) -> list[Graph]:
@@ -411,6 +414,28 @@ def _volume(point: Point) -> tuple[float, str]:
     return math.prod(map(float, point.sizes.values())), point.text
 
 
+def draws_of(text: ProgramText, program: Program, inputs: Sequence[str], seed: int, test: bool = False) -> Draws:
+    """What `--samples` draws from: params without a value of `-D`. Raises UsageError."""
+    return Draws(program, seed, [p.name for p in program.params if p.name in text.defines], inputs, test)
+
+
+def points_asked(
+    text: ProgramText,
+    program: Program,
+    sizes: str,
+    inputs: Sequence[str] = (),
+    samples: int | None = None,
+    seed: int = 0,
+    test: bool = False,
+) -> tuple[Point, ...]:
+    """`points_of`, or so many `samples`, others where they are to `test`. Raises UsageError."""
+    if samples is None:
+        return points_of(program, sizes, inputs)
+    if sizes:
+        raise UsageError("--sizes names sizes, and --samples draws them", "give one of them")
+    return draws_of(text, program, inputs, seed, test).take(samples)
+
+
 def points_of(program: Program, sizes: str, inputs: Sequence[str] = ()) -> tuple[Point, ...]:
     """Those of the texts; without one, the values after `over`, first with first and so on, and the files of `over
     files`; else the defaults. Inputs are combined with all sizes."""
@@ -422,12 +447,12 @@ def points_of(program: Program, sizes: str, inputs: Sequence[str] = ()) -> tuple
 
 
 def _sizes_over(program: Program) -> tuple[Point, ...]:
-    trained = {p.name: p.over for p in program.params if p.over and all(type(v) in (int, str) for v in p.over)}
+    trained = {p.name: p.over for p in program.params if p.over and all(type(v) in (int, float, str) for v in p.over)}
     if not trained:
         return (Point(()),)
     longest = max(len(v) for v in trained.values())
     values = ({n: v[min(i, len(v) - 1)] for n, v in trained.items()} for i in range(longest))
-    return tuple(dict.fromkeys(Point.of({n: v for n, v in at.items() if isinstance(v, int | str)}) for at in values))
+    return tuple(dict.fromkeys(map(Point.of, values)))
 
 
 def check_point(program: Program, points: Sequence[Point], text: str) -> Point:

@@ -27,7 +27,7 @@ from dagc.recipes.plans import plan_chooser
 from dagc.recipes.program import ProgramText
 from dagc.recipes.tune_gpu import can_run
 from dagc.recipes.tune_plans import PlanInputs, ProgramTask, order_of
-from dagc.recipes.tune_prepare import TuningTask, check_point, points_of
+from dagc.recipes.tune_prepare import TuningTask, check_point, points_asked
 from dagc.recipes.tune_records import open_records
 from dagc.recipes.tune_results import Line, Tuning
 from dagc.recipes.tune_variants import ITERATIONS, Evaluated, Evaluation, nothing_evaluated
@@ -57,7 +57,7 @@ def _single(defines: Mapping[str, Any]) -> dict[str, Any]:
     return {n: v for n, v in defines.items() if "," not in str(v)}
 
 
-def program_task(text: ProgramText, options: TuneOptions) -> ProgramTask:
+def program_task(text: ProgramText, options: TuneOptions, test: bool = False) -> ProgramTask:
     """Text -> ProgramTask. `-D m=4,8` leaves some values of a decision that the program selects.
 
     Raises ProgramError and UsageError.
@@ -76,7 +76,7 @@ def program_task(text: ProgramText, options: TuneOptions) -> ProgramTask:
     values = _values(program, select, several)
     settings = _legal(plain_text.program, values)
     default = tuple((n, program.decision(n)) for n in select.names)
-    points = points_of(program, options.sizes, options.inputs)
+    points = points_asked(plain_text, program, options.sizes, options.inputs, options.samples, options.seed, test)
     fixed = {n: v for n, v in plain.items() if n not in select.names}
     for point in points:
         _same_at(program, plain_text.program(dict(point.params)), point)
@@ -112,7 +112,7 @@ def _same_at(program: Program, other: Program, point: Point) -> None:
     """One compiled program must serve all sizes."""
 
     def rest(p: Program) -> Program:
-        return replace(p, params=(), setup=None, verifies=())
+        return replace(p, params=(), setup=None, verifies=(), domain=())
 
     if rest(program) != rest(other):
         raise UsageError(
@@ -385,13 +385,15 @@ def evaluate_program(
     from dagc.choice.judge import judge  # only to evaluate
     from dagc.choice.train import noise_of_best  # loads msgspec
 
-    task = program_task(text, options)
+    task = program_task(text, options, test=True)
     chooser = plan_chooser(task.program, tuned)
     trained = {c.point for c in tuned.cells if c.op == PROGRAM and c.times} - tuned.facts.tests
     points = tuple(p for p in task.points if p not in trained)
     notes = [f"{p.text}: skipped: the file was trained on it" for p in task.points if p in trained]
     if not points:
-        raise UsageError("every input was trained on, which evaluates nothing", "name others with --inputs")
+        raise UsageError(
+            "every input was trained on, which evaluates nothing", "name others with --inputs or --samples"
+        )
     task, began = replace(task, points=points), time.monotonic()
     with _opened(task, tuned.path, replace(options, resume=True), progress) as (plans, _):
         plans.begin(order_of(task))

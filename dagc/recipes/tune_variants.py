@@ -63,7 +63,7 @@ def wants_inputs(task: TuningTask, options: TuneOptions) -> bool:
     if options.variants or options.incremental or options.select_features:
         return True
     methods_asked = {a.method for a in asked_of(task, options.method, can_run(task)).values()}
-    inputs = bool(options.inputs) or has_inputs(task.program)
+    inputs = bool(options.inputs) or has_inputs(task.program) or options.samples is not None
     return inputs and methods_asked <= {*LEARNED, "exhaustive"}
 
 
@@ -99,9 +99,22 @@ def tune_inputs(
         if options.incremental:
             notes = _incremental(inputs, asked, options)
         else:
-            notes = _all(inputs)
+            notes = [*_drawn_less(task, options), *_all(inputs)]
         inputs.known.measured.seconds = time.monotonic() - began
         return _learned(inputs, asked, options, output, notes)
+
+
+def _drawn_less(task: TuningTask, options: TuneOptions) -> list[str]:
+    """Where fewer inputs were drawn than asked for, or none of those that could be."""
+    found = len(task.points)
+    if options.samples is not None and found < options.samples:
+        return [f"--samples {options.samples}: there are only {counted(found, 'different input')} to draw"]
+    named = {n for p in task.points for n, _ in p.params}
+    spread = [p for p in task.program.params if p.spread is not None and p.name not in {*named, *task.text.defines}]
+    if options.samples is None and spread:
+        what = ", ".join(f"{p.name} over {p.spread.text}" for p in spread if p.spread is not None)
+        return [f"{what}: not drawn from; draw inputs with --samples"]
+    return []
 
 
 def _all(inputs: Inputs) -> list[str]:
@@ -371,6 +384,7 @@ def evaluate_inputs(
     task = tuning_task(
         text, kernels=tuned.kernel_choosers, sizes=options.sizes, inputs=options.inputs, target=options.target,
         arch=options.arch or named_arch(options.gpu), seed=options.seed, ranks=options.ranks,
+        samples=options.samples, test=True,
     )  # fmt: skip
     if not can_run(task):
         raise UsageError(f"inputs are measured, and nothing can run here: {task.chosen.reason}", "use --target host")
@@ -378,7 +392,9 @@ def evaluate_inputs(
     points = tuple(p for p in task.points if p not in trained)
     notes = [f"{p.text}: skipped: the file was trained on it" for p in task.points if p in trained]
     if not points:
-        raise UsageError("every input was trained on, which evaluates nothing", "name others with --inputs")
+        raise UsageError(
+            "every input was trained on, which evaluates nothing", "name others with --inputs or --samples"
+        )
     choosers = {c.op: c for c in choosers_of(task.graph, tuned, task.chosen.gpu_arch)}
     task = replace(
         task, points=points, check_at=points[0], settings={op: c.settings for op, c in choosers.items()},

@@ -51,10 +51,10 @@ Power = Annotated[int, Meta(ge=0, le=64)]
 KernelMethod = Annotated[str, Meta(pattern=r"\A[a-z-]{1,40}\Z")]
 Sizes = dict[Name, Size]
 Input = Annotated[str, Meta(pattern=r"\A[^\x00-\x1f\x7f\x80-\x9f]*\Z", max_length=10_000)]  # a path or a call
-Params = dict[Name, Size | Input]  # of a point
+Params = dict[Name, Size | Real | Input]  # of a point
 Choices = Annotated[tuple[dict[Name, Size | Name], ...], Meta(min_length=1, max_length=100_000)]
 
-PointData = tuple[tuple[tuple[Name, Size | Input], ...], tuple[Feature, ...]]  # parameters, features
+PointData = tuple[tuple[tuple[Name, Size | Real | Input], ...], tuple[Feature, ...]]  # parameters, features
 
 
 class FixedChoices(TypedDict):
@@ -73,7 +73,7 @@ class InputFacts:
     compute each code feature. `elements`: of its largest array. `conversions`: seconds of `prepare` by op and variant.
     """
 
-    params: dict[Name, Size | Input]
+    params: Params
     test: bool = False
     values: dict[Name, bool | Size | Real] = field(default_factory=dict)
     features: dict[Name, dict[FeatureName, Real]] = field(default_factory=dict)
