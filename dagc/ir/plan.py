@@ -105,7 +105,8 @@ class Choice:
     `decisions`, which are tunables of `op`, or its variant; `text` gives that in words, of each of `answers`.
     `measured` says in words between which features was measured, "" where nothing was. `worth`: of each answer, in
     calls of the default where it is the best one: what a call gains, and what its conversion takes; () where that is
-    not known.
+    not known. `predict`: the C function `void predict(features, double* seconds)` of the expected time of each answer,
+    "" where the selector does not predict.
     """
 
     function: str
@@ -117,6 +118,7 @@ class Choice:
     text: str = ""
     answers: int = 0
     worth: tuple[tuple[float, float], ...] = ()
+    predict: str = ""
 
 
 class Features(Enum):
