@@ -20,6 +20,7 @@ import numpy as np
 
 from dagc.choice.surface import Kernel
 from dagc.choice.terms import TERMS
+from dagc.choice.types import Point, Settings, Unit
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -41,7 +42,6 @@ FEATURES = (
     "model", "seconds", *(f"{t} over mean" for t in PARTS), *(f"{t} of all" for t in PARTS),
     *(f"{t} over mean" for t in RATIOS), *AS_THEY_ARE, *(f"log {t}" for t in LOGS),
 )  # fmt: skip
-COORDINATES = ("log2_bx", "log2_by", "log2_bz", "tunable_1", "tunable_2", "tunable_3", "tunable_4")
 _PLACE = {name: i for i, name in enumerate(TERMS)}
 
 
@@ -82,9 +82,29 @@ def modelled(terms: Array) -> Array:
     return np.where(np.isfinite(logs), logs, known.max() if len(known) else 0.0)
 
 
-def coordinates(terms: Array) -> Array:
-    """Where the settings lie, shape (settings, len(COORDINATES)): doublings."""
-    return np.nan_to_num(terms[:, [_PLACE[name] for name in COORDINATES]], nan=0.0, posinf=0.0, neginf=0.0)
+def coordinates(unit: Unit, settings: Sequence[Settings]) -> Array:
+    """Where the settings lie, in doublings, shape (settings, 3 + tunables that are no dimension of the block)."""
+    own = [t.name for t in unit.tunables if not t.axis]
+    columns = {t.name: "xyz".index(t.axis) for t in unit.tunables if t.axis} | {n: 3 + i for i, n in enumerate(own)}
+    out = np.zeros((len(settings), 3 + len(own)))
+    for i, setting in enumerate(settings):
+        for name, value in setting:
+            if name in columns and not isinstance(value, str):
+                out[i, columns[name]] = math.log2(1 + abs(value)) if columns[name] > 2 else math.log2(max(1, value))
+    return out
+
+
+def size_coordinates(points: Sequence[Point]) -> Array:
+    """Where sizes lie, in doublings, shape (sizes, parameters). Inputs with a name are 3 doublings apart."""
+    names = list(dict.fromkeys(n for point in points for n, _ in point.params))
+    texts = list(dict.fromkeys(v for point in points for _, v in point.params if isinstance(v, str)))
+    out = np.zeros((len(points), max(1, len(names))))
+    for i, point in enumerate(points):
+        for name, value in point.params:
+            out[i, names.index(name)] = (
+                3 * texts.index(value) if isinstance(value, str) else math.log2(max(1, abs(value)))
+            )
+    return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +158,7 @@ class Learner:
 
 # Without a file, or with one that cannot be used: the model alone, and that it misses what it misses on most kernels.
 UNTRAINED = Learner(
-    None, Kernel((4.0, 8.0, 4.0, 0.7, 0.7, 0.7, 0.7), 1.5, 0.63, 0.54, 0.066, 0.47, 0.004), 0.22, 0.35, (), "untrained"
+    None, Kernel((4.0, 8.0, 4.0, 0.7), 1.5, 0.63, 0.54, 0.066, 0.47, 0.004), 0.22, 0.35, (), "untrained"
 )
 
 
@@ -157,12 +177,11 @@ def load_learner(path: Path = FILE) -> Learner:
 def _learner(found: Mapping[str, Any]) -> Learner:
     if found["format"] != FORMAT or tuple(found["features"]) != FEATURES:
         raise ValueError("it was written for other features of kernels; make it again with benchmarks/tune/learn.py")
+    x, y, z, other = map(_positive, found["kernel"]["lengths"])
     kernel = Kernel(
-        tuple(_positive(v) for v in found["kernel"]["lengths"]),
+        (x, y, z, other),
         *(_positive(found["kernel"][name]) for name in ("size_length", "shared", "similar", "alone", "strength", "noise")),
     )  # fmt: skip
-    if len(kernel.lengths) != len(COORDINATES):
-        raise ValueError("a length for each coordinate is expected")
     archs = tuple(str(a) for a in found["archs"])
     return Learner(
         _trees(found["trees"]) if found["trees"] else None, kernel, _positive(found["deviation"]),

@@ -32,12 +32,13 @@ NEGLIGIBLE = 0.02  # weight of a part of the mixture below which it is dropped
 class Kernel:
     """Hyperparameters, fitted to what the learner missed on families that it was not trained on.
 
-    `lengths`: correlation lengths of the coordinates of settings; `size_length`: of the distance of sizes, in doublings.
+    `lengths`: correlation lengths along x, y and z of the block, and along any other tunable, in doublings;
+    `size_length`: of the distance of sizes, in doublings.
     `shared`, `similar`, `alone`: shares of the variance. `strength`: standard deviation of the factor of the predicted
     differences. `noise`: least relative standard deviation of a measurement.
     """
 
-    lengths: tuple[float, ...]
+    lengths: tuple[float, float, float, float]
     size_length: float
     shared: float
     similar: float
@@ -63,7 +64,7 @@ class TimeSurface:
         size_of: Numbers,
     ) -> None:
         """`mean`, `deviation`: of each row, of the prediction without the factor of the size, shape (rows,);
-        `coordinates`: of the setting of each row, (rows, dimensions); `sizes`: coordinates of the sizes in doublings,
+        `coordinates`: of the setting of each row, (rows, 3 + other tunables), in doublings; `sizes`: coordinates of the sizes in doublings,
         (sizes, parameters); `size_of`: the size of each row, ascending."""
         self.kernel, self.size_of = kernel, size_of
         self.first = np.flatnonzero(np.r_[True, size_of[1:] != size_of[:-1]])  # the first row of each size
@@ -157,7 +158,8 @@ def prior_covariance(
     kernel: Kernel, mean: Array, deviation: Array, coordinates: Array, sizes: Array, size_of: Numbers
 ) -> Array:
     """Of all rows, shape (rows, rows)."""
-    scaled = coordinates / np.array(kernel.lengths)[: coordinates.shape[1]]
+    others = coordinates.shape[1] - 3
+    scaled = coordinates / np.array([*kernel.lengths[:3], *[kernel.lengths[3]] * others])
     alike = np.exp(-_distance(scaled))
     near = np.exp(-_distance(sizes / kernel.size_length))[np.ix_(size_of, size_of)]
     total = kernel.shared + kernel.similar + kernel.alone

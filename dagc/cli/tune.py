@@ -57,9 +57,14 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
     add("--evaluate", action="store_true", help="judge the tuned file -o at --inputs that it was not trained on")
     help = "size or input at which results are compared with the reference (default: the smallest)"
     add("--check-at", default="", metavar="SPEC", help=help)
-    help = "measure the first N of the model's ranking at each size; 0: none (default: 5)"
-    add("--top", type=natural, default=5, metavar="N", help=help)
-    add("--budget", type=positive, metavar="N", help="measure at most N settings (default: no limit)")
+    help = (
+        "measure N settings at each size besides the default, on average; 0: none"
+        " (default: 5, no limit with --budget, --time or --until)"
+    )
+    add("--top", type=natural, metavar="N", help=help)
+    add("--budget", type=positive, metavar="N", help="measure at most N settings in all (default: by --top)")
+    help = "end where no setting is expected to be faster by more than this share, such as 1%%"
+    add("--until", type=share, metavar="SHARE", help=help)
     add("--time", type=duration, metavar="T", help="time limit of measuring, such as 90s, 10m, 1.5h (default: none)")
     help = "maximal time for one setting in seconds (default: 0.25)"
     add("--cell", type=seconds, default=0.25, metavar="S", help=help)
@@ -117,7 +122,7 @@ def run_tune(args: argparse.Namespace) -> int:
     options = TuneOptions(
         kernels=tuple(args.kernels), method=args.method, sizes=args.sizes, inputs=tuple(args.inputs),
         check_at=args.check_at, top=args.top,
-        budget=args.budget, seconds=args.time, gpu=args.gpu, target=args.target, arch=args.arch,
+        budget=args.budget, seconds=args.time, until=args.until, gpu=args.gpu, target=args.target, arch=args.arch,
         defines=defines_of(args), seed=args.seed, flush=not args.warm, cell=args.cell, resume=args.resume,
         other_machine=args.other_machine,
         ranks=args.ranks or 1, variants=args.variants, incremental=args.incremental, iterations=args.iterations,

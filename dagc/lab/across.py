@@ -10,10 +10,10 @@ default there.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dagc.base.statistics import interval
 from dagc.choice.types import Point, Settings
@@ -21,10 +21,8 @@ from dagc.choice.types import Point, Settings
 if TYPE_CHECKING:
     from dagc.choice.surface import TimeSurface
 
-STAY = 0.5  # a measurement with the arrays at hand needs this share of the gain of the best one elsewhere
 RISK = 0.2  # largest probability to be slower than the default of a setting that is chosen where nothing was measured
-SMALL_RISK = 0.0  # the same where the default was measured
-RESERVE = 1.0  # measurements kept for each setting that would be chosen and is not measured
+DOUBT = 0.05  # of a faster setting: with `until`, the search ends where it is no larger
 FLOOR = 0.001  # least expected gain that is worth a measurement, if the noise is less than that
 HALF = 1.96  # half of a 95 % interval, in standard deviations
 
@@ -41,7 +39,7 @@ class Proposal:
 @dataclass(slots=True)
 class OpTimes:
     """What is expected of an op: `rows` are its cells, ordered by the place of their points in `points`, as in the
-    surface. `share`: of the op in the time of the program, at each point (1: not known)."""
+    surface."""
 
     op: str
     default: Settings
@@ -51,6 +49,7 @@ class OpTimes:
     number: dict[tuple[Point, Settings], int] = field(init=False)
     of: dict[Point, list[int]] = field(init=False)
     closed: set[int] = field(default_factory=set)  # failed, wrong, or at a size that is given up
+    seconds: dict[int, float] = field(default_factory=dict)  # medians of the measured rows
 
     def __post_init__(self) -> None:
         self.number = {cell: i for i, cell in enumerate(self.rows)}
@@ -62,7 +61,7 @@ class OpTimes:
         return [i for i in self.of[point] if i not in self.closed]
 
     def measured(self, point: Point) -> list[int]:
-        return [i for i in self.usable(point) if i in self.surface.measured]
+        return [i for i in self.usable(point) if i in self.seconds]
 
     def start(self, point: Point) -> int | None:
         """The default at a size, or the best guess where it cannot be used; None where nothing can."""
@@ -90,6 +89,7 @@ class AcrossSizes:
         self.out_of_time = False  # only what would be chosen is measured from now on
         self._noises: list[float] = []
         self._started: set[tuple[str, Point]] = set()
+        self._sated = False  # whether nothing more is expected
 
     # ---- what was measured ----------------------------------------------------------------
 
@@ -108,6 +108,7 @@ class AcrossSizes:
         noise = (high - low) / 2 / HALF / median(good)
         if math.isfinite(noise):
             self._noises.append(noise)
+        self.ops[op].seconds[row] = median(good)
         self.ops[op].surface.observe(row, math.log(median(good)), noise)
 
     def fail(self, op: str, point: Point, settings: Settings) -> None:
@@ -135,15 +136,23 @@ class AcrossSizes:
         """The next cell; None at the end, and `ended` says why. `op`, `point`: whose data are at hand."""
         left = None if self.budget is None else self.budget - self.spent
         if left is not None and left <= 0:
-            return self._end(f"{self.budget} measured")
+            return self._end(f"{self.budget} settings are measured")
         pairs = [(o, p) for o in self.ops.values() for p in o.points if o.usable(p)]
-        unsure = [(o, p) for o, p in pairs if (o.op, p) in self._started and self._loss(o, p) > FLOOR]
-        if self.out_of_time or (left is not None and left <= RESERVE * len(unsure)):
-            return self._confirming(unsure, op, point)
+        unsure = self._unsure(pairs)
+        if self.out_of_time or (left is not None and left <= len(unsure)):
+            return self._confirming(unsure)
         new = [(o, p) for o, p in pairs if (o.op, p) not in self._started]
         if new and (left is None or left >= 2 * len(new)):
             return self._started_at(*_nearest(new, op, point))
-        return self._most_telling(pairs, unsure, op, point)
+        return self._most_telling(pairs, unsure)
+
+    @property
+    def to_confirm(self) -> int:
+        """How many settings would be chosen at measured sizes, and are not measured."""
+        return len(self._unsure([(o, p) for o in self.ops.values() for p in o.points if o.usable(p)]))
+
+    def _unsure(self, pairs: Sequence[tuple[OpTimes, Point]]) -> list[tuple[OpTimes, Point]]:
+        return [(o, p) for o, p in pairs if (o.op, p) in self._started and self._loss(o, p) > FLOOR]
 
     def _end(self, why: str) -> None:
         self.ended = why
@@ -157,39 +166,37 @@ class AcrossSizes:
         row = times.start(point)
         return None if row is None else Proposal(times.op, *times.rows[row])
 
-    def _confirming(self, unsure: Sequence[tuple[OpTimes, Point]], op: str, point: Point | None) -> Proposal | None:
+    def _confirming(self, unsure: Sequence[tuple[OpTimes, Point]]) -> Proposal | None:
         if not unsure:
-            return self._end("time" if self.out_of_time else f"{self.spent} measured")
-        most = max(self._loss(o, p) for o, p in unsure)
-        times, at = _nearest([(o, p) for o, p in unsure if self._loss(o, p) >= STAY * most], op, point)
-        row = times.expected(at)
+            return self._end(
+                "the time is over" if self.out_of_time
+                else f"{self.spent} settings are measured" if not self._sated
+                else "the expected gain is below the noise" if self.until is None
+                else f"none is expected to be faster by more than {self.until:.3g}"
+            )  # fmt: skip
+        times, point = max(unsure, key=lambda pair: self._loss(*pair))
+        row = times.expected(point)
         return None if row is None else Proposal(times.op, *times.rows[row])
 
     def _most_telling(
-        self, pairs: Sequence[tuple[OpTimes, Point]], unsure: Sequence[tuple[OpTimes, Point]], op: str, at: Point | None
+        self, pairs: Sequence[tuple[OpTimes, Point]], unsure: Sequence[tuple[OpTimes, Point]]
     ) -> Proposal | None:
         import numpy as np
 
-        best: dict[bool, tuple[float, OpTimes, int]] = {}  # by whether its data are at hand
+        best: tuple[float, OpTimes, int] | None = None
         for times in self.ops.values():
-            done = times.surface.measured
-            rows = [i for i in range(len(times.rows)) if i not in times.closed and i not in done]
-            if not rows:
-                continue
-            gains = times.surface.gains(np.array(rows)).sum(axis=0)
-            for here in (True, False):
-                mine = [i for i, r in enumerate(rows) if ((times.op, times.rows[r][0]) == (op, at)) is here]
-                if mine:
-                    first = max(mine, key=lambda i: float(gains[i]))
-                    found = float(gains[first]), times, rows[first]
-                    best[here] = max(best.get(here, found), found, key=lambda f: f[0])
-        if not best:
+            rows = [i for i in range(len(times.rows)) if i not in times.closed and i not in times.seconds]
+            if rows:
+                gains = times.surface.gains(np.array(rows)).sum(axis=0)
+                first = int(gains.argmax())
+                if best is None or gains[first] > best[0]:
+                    best = float(gains[first]), times, rows[first]
+        if best is None:
             return self._end("every setting is measured")
-        most = max(f[0] for f in best.values())
-        if self._enough(pairs, most):
-            return self._confirming(unsure, op, at)
-        stay = True in best and best[True][0] >= STAY * most
-        _, times, row = best[stay] if stay or False in best else best[True]
+        gain, times, row = best
+        if self._enough(pairs, gain):
+            self._sated = True
+            return self._confirming(unsure)
         point = times.rows[row][0]
         if (times.op, point) not in self._started:  # the default comes first at each size
             return self._started_at(times, point)
@@ -197,22 +204,36 @@ class AcrossSizes:
 
     def _enough(self, pairs: Sequence[tuple[OpTimes, Point]], most: float) -> bool:
         if self.until is not None:
-            return all(self.doubt(o.op, p, self.until) <= 0.05 for o, p in pairs)
+            return all(self.doubt(o.op, p, self.until) <= DOUBT for o, p in pairs)
         return most < max(FLOOR, median(self._noises) if self._noises else FLOOR)
 
     # ---- what is chosen -------------------------------------------------------------------
 
     def choice(self, op: str, point: Point) -> Settings:
-        """The setting of the least expected time. One that was not measured may be slower than the default with a
-        probability of at most RISK; where the size was measured, SMALL_RISK."""
+        """The fastest of the measured settings, where there are any at the size. Elsewhere the one with the least
+        expected time of those that are slower than the default with a probability of at most RISK."""
         times = self.ops[op]
-        mean, start = times.surface.mean, times.start(point)
+        known = times.measured(point)
+        if known:
+            return times.rows[min(known, key=lambda i: times.seconds[i])][1]
+        start = times.start(point)
         if start is None:
             return times.default
-        known = set(times.measured(point))
-        risk = SMALL_RISK if known else RISK
-        good = [i for i in times.usable(point) if i == start or i in known or _slower(times.surface.against(i, start)) <= risk]
+        mean = times.surface.mean
+        good = [i for i in times.usable(point) if i == start or _slower(times.surface.against(i, start)) <= RISK]
         return times.rows[min(good, key=lambda i: float(mean[i]))][1]
+
+    def hopeful(self, op: str, number: int) -> list[Settings]:
+        """The settings that are expected to be nearest to the best at some size."""
+        times = self.ops[op]
+        mean, least = times.surface.mean, dict[Settings, float]()
+        for point in times.points:
+            rows = times.usable(point)
+            best = min((float(mean[i]) for i in rows), default=0.0)
+            for i in rows:
+                settings = times.rows[i][1]
+                least[settings] = min(least.get(settings, math.inf), float(mean[i]) - best)
+        return sorted(least, key=lambda s: least[s])[:number]
 
     def doubt(self, op: str, point: Point, share: float) -> float:
         """Probability that an unmeasured setting is faster than the choice by more than this share."""
