@@ -178,10 +178,8 @@ def _learner(found: Mapping[str, Any]) -> Learner:
     if found["format"] != FORMAT or tuple(found["features"]) != FEATURES:
         raise ValueError("it was written for other features of kernels; make it again with benchmarks/tune/learn.py")
     x, y, z, other = map(_positive, found["kernel"]["lengths"])
-    kernel = Kernel(
-        (x, y, z, other),
-        *(_positive(found["kernel"][name]) for name in ("size_length", "shared", "similar", "alone", "strength", "noise")),
-    )  # fmt: skip
+    scalars = ("size_length", "shared", "similar", "alone", "strength", "noise")
+    kernel = Kernel((x, y, z, other), *(_positive(found["kernel"][name]) for name in scalars))
     archs = tuple(str(a) for a in found["archs"])
     return Learner(
         _trees(found["trees"]) if found["trees"] else None, kernel, _positive(found["deviation"]),

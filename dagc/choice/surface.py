@@ -64,8 +64,8 @@ class TimeSurface:
         size_of: Numbers,
     ) -> None:
         """`mean`, `deviation`: of each row, of the prediction without the factor of the size, shape (rows,);
-        `coordinates`: of the setting of each row, (rows, 3 + other tunables), in doublings; `sizes`: coordinates of the sizes in doublings,
-        (sizes, parameters); `size_of`: the size of each row, ascending."""
+        `coordinates`: of the setting of each row, (rows, 3 + other tunables), and `sizes`: of the sizes, (sizes,
+        parameters), in doublings; `size_of`: the size of each row, ascending."""
         self.kernel, self.size_of = kernel, size_of
         self.first = np.flatnonzero(np.r_[True, size_of[1:] != size_of[:-1]])  # the first row of each size
         self._parts = [

@@ -288,7 +288,7 @@ class Measuring:
 
     def _time_unit(self, item: Wanted, wrong: set[tuple[str, Settings]]) -> str:
         """Time settings of one unit at one size. "" or why the program does not run at this size."""
-        unit, at = self.units[item.op], self.ready.at[item.point]
+        at = self.ready.at[item.point]
         right = [i for i, s in enumerate(item.settings) if s in at.fits[item.op] and (item.op, s) not in wrong]
         if not right or self.over():
             return ""

@@ -103,20 +103,19 @@ def most_of(task: TuningTask, compiled: Mapping[str, Resources]) -> dict[str, Re
 
 
 def of_settings(task: TuningTask, compiled: Mapping[str, Resources]) -> dict[str, tuple[Resources, ...]]:
-    """The same of each setting of a unit, by op, in the order of `task.settings`; of one that nvcc does not report, that
-    of the unit."""
+    """The same of each setting of a unit, by op, in the order of `task.settings`; of one that nvcc does not report,
+    that of the unit."""
     most, out = most_of(task, compiled), {}
     for unit in task.units:
-        functions = {tunables: name for tunables, name in _functions_of(task, unit)}
         constants = [t.name for t in unit.tunables if not t.axis]
         known = most.get(unit.op, ASSUMED)
-        of_constants = {
-            tuple(dict(tunables).get(n) for n in constants): compiled.get(name, known)
-            for tunables, name in functions.items()
-        }
-        out[unit.op] = tuple(
-            of_constants.get(tuple(dict(s).get(n) for n in constants), known) for s in task.settings[unit.op]
-        )
+
+        def key(values: Iterable[tuple[str, Any]], names: Sequence[str] = constants) -> tuple[Any, ...]:
+            of = dict(values)
+            return tuple(of.get(name) for name in names)
+
+        found = {key(tunables): compiled.get(name, known) for tunables, name in _functions_of(task, unit)}
+        out[unit.op] = tuple(found.get(key(s), known) for s in task.settings[unit.op])
     return out
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +15,15 @@ from dagc.recipes.tune_choosers import ChooserInputs
 if TYPE_CHECKING:
     from dagc.choice.residual import Learner
     from dagc.choice.types import Cell, Point, Settings, Unit
+    from dagc.cuda.ptx import Resources
 
+MOST_CODES = 6  # compiled versions of a kernel whose instructions are told apart
 MOST_ROWS = 1500  # cells of an op that the search looks at: its covariances take the square of it
 
 
 def search_of(inputs: ChooserInputs, options: TuneOptions, top: int) -> tuple[AcrossSizes, list[str]]:
-    """The search over all ops that a model ranks, nothing observed yet, and notes. `top`: settings measured at each size
-    besides the default, where neither budget nor time nor accuracy is given."""
+    """The search over all ops that a model ranks, nothing observed yet, and notes. `top`: settings measured at each
+    size besides the default, where neither budget nor time nor accuracy is given."""
     from dagc.choice.models import MODELS  # loads numpy, sympy
 
     units = [u for u in inputs.ready.task.units if inputs.asked[u.op].method in MODELS and not u.variants]
@@ -132,7 +134,7 @@ class _Tables:
         graph = task.graph_at(point)
         try:
             if id(graph) not in self._terms:
-                each = inputs.each.get(self.unit.op, inputs.resources_of(self.unit.op))
+                each = alike(inputs.each.get(self.unit.op, [inputs.resources_of(self.unit.op)] * len(settings)))
                 self._terms[id(graph)] = launch_terms(
                     graph, unit_in(graph, self.unit), settings, inputs.hardware, resources=each
                 )
@@ -161,6 +163,13 @@ class _Tables:
             if chooser.model
             else np.full(len(settings), np.nan)
         )
+
+
+def alike(each: Sequence[Resources]) -> list[Resources]:
+    """With the instructions of the first, where more than MOST_CODES differ: a model is made for each."""
+    if len({(r.shared, r.instructions) for r in each}) <= MOST_CODES:
+        return list(each)
+    return [replace(r, instructions=each[0].instructions) for r in each]
 
 
 def guesses(
