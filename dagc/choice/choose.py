@@ -34,7 +34,7 @@ from dagc.choice.site import Site, SiteKind
 from dagc.choice.types import Settings, Unit
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.cuda.text import NotUnderstood
-from dagc.ir.plan import AXES, FAR, VARIANT, Choice
+from dagc.ir.plan import AXES, FAR, VARIANT, Choice, answers_of
 from dagc.ir.plan import Chooser as Emitted
 from dagc.ir.program import Graph, Program
 from dagc.ir.sym import Number
@@ -434,10 +434,9 @@ def _site(graph: Graph, unit: Unit, settings: Sequence[Settings]) -> Site:
     program, op = graph.program, op_of(graph, unit)
     if not unit.variants:
         return Site(SiteKind.LAUNCH, unit.op, tuple(settings))
-    kernel = next(k for k in program.kernels if k.name == op.kernel)
     defaults = {t.name: int(t.default) for t in reversed(unit.tunables) if t.name != VARIANT}
-    defaults |= {t.name: int(t.default) for t in unit.tunables_of(op.variant)}
-    variants = tuple(impl.name for impl in kernel.impls if impl.device is op.device)
+    defaults |= {t.name: int(t.default) for t in unit.tunables_of(op.answer)}
+    variants = answers_of(program, op)
     return Site(SiteKind.LAUNCH, unit.op, tuple(settings), variants, tuple(defaults.items()))
 
 

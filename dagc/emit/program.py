@@ -159,10 +159,22 @@ class ChoiceView:
 
 
 @dataclass(frozen=True, slots=True)
+class SidesView:
+    """An array between whose sides the program copies when it runs; `given` and `ends` are enumerators."""
+
+    member: str
+    array: str
+    type: str
+    given: str
+    ends: str
+
+
+@dataclass(frozen=True, slots=True)
 class ProgramView:
     hardware: bool
     values: tuple[ValueView, ...]
     arrays: tuple[ArrayView, ...]
+    sides: tuple[SidesView, ...]
     scratch: tuple[ArrayView, ...]
     staging: tuple[ArrayView, ...]
     requests: tuple[RequestView, ...]
@@ -245,6 +257,7 @@ def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -
             for s in program.scalars
         ),
         arrays=arrays,
+        sides=tuple(_sides(layout)),
         scratch=scratch,
         staging=tuple(_staging(layout)),
         requests=tuple(RequestView(member, op) for member, op in layout.request_members()),
@@ -265,10 +278,10 @@ def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -
 
 def _tunables(layout: Layout) -> Iterator[TunableView]:
     """Each decision once, also where several variants have a tunable of its name."""
-    ops = {op.base: op for op in layout.program.ops if isinstance(op, KernelOp)}
+    ops = {op.site: op for op in layout.program.ops if isinstance(op, KernelOp)}
     seen = {}
     for t in layout.opened.every:
-        own = ops[t.op].variant == t.variant  # its default is the program's
+        own = ops[t.op].answer == t.variant  # its default is the program's
         if t.decision not in seen or own:
             seen[t.decision] = t
     for name, t in seen.items():
@@ -277,7 +290,7 @@ def _tunables(layout: Layout) -> Iterator[TunableView]:
             yield TunableView(member, label, cxx_value(t.default), f"tunable {name}")
             continue
         every = variants_of(layout.program, ops[t.op])
-        numbers = ", ".join(f"{variant_number(layout.program, one)}: {one.variant}" for one in every)
+        numbers = ", ".join(f"{variant_number(layout.program, one)}: {one.answer}" for one in every)
         most = variant_number(layout.program, every[-1]) + 1
         default = str(variant_number(layout.program, ops[t.op]))
         yield TunableView(member, label, default, f"{name}, {numbers}", most)
@@ -328,13 +341,13 @@ def _choice(layout: Layout, choice: Choice, constraints: bool) -> ChoiceView:
     )
 
 
-def _of_variants(layout: Layout, base: str, constraints: bool) -> Iterator[tuple[str, str, str]]:
+def _of_variants(layout: Layout, site: str, constraints: bool) -> Iterator[tuple[str, str, str]]:
     """The `require`s of the variants of an op that are open; without `constraints` those on the memory alone."""
-    for op in (op for op in _kernels(layout) if op.base == base and layout.opened.variants(op)):
+    for op in (op for op in _kernels(layout) if op.site == site and layout.opened.variants(op)):
         env = layout.formals(op)
         for condition in implementation(layout.program, op)[1].requires:
             for part in (condition,) if constraints else memory_parts(condition):
-                what, hidden = f"op {op.name}: variant {op.variant}: require", feature_variable(op, "")
+                what, hidden = f"op {op.name}: variant {op.answer}: require", feature_variable(op, "")
                 for test, text in _tested(layout, substitute(part, env), what, hidden):
                     yield layout.variant_is(op), test, text
 
@@ -364,6 +377,17 @@ def _array(layout: Layout, array: Array) -> ArrayView:
         role=ROLES[array.role],
         comment=f"{what}{place}{role}",
     )
+
+
+_GIVEN = {Role.CONST: "on_both", Role.IN: "on_host", Role.INOUT: "on_host"}
+
+
+def _sides(layout: Layout) -> Iterator[SidesView]:
+    for name, member in layout.sides.items():
+        array = layout.arrays[name]
+        ends = "on_host" if array.role in (Role.OUT, Role.INOUT) else "anywhere"
+        given = _GIVEN.get(array.role, "nowhere") if array.role is not None else "nowhere"
+        yield SidesView(member, layout.member[name], cxx_type(array.type), given, ends)
 
 
 def _scratch(layout: Layout) -> Iterator[ArrayView]:
@@ -401,7 +425,7 @@ def _preparations(layout: Layout, steps: Steps) -> Iterator[PreparationView]:
         conditions += [f"({layout.text(op.when)})"] if op.when is not None else []
         yield PreparationView(
             number=number,
-            name=cxx_string(f"{op.name} {op.variant}"),
+            name=cxx_string(f"{op.name} {op.answer}"),
             title=cxx_string(f"prepare of {titled_kernel(op)}"),
             when=" && ".join(conditions),
             arrays=tuple(_scratch_array(layout, s) for s in late),

@@ -99,17 +99,20 @@ class AcrossSizes:
         if not good:
             self.fail(op, point, settings)
             return
+        low, high = interval(good)
+        self.learn(op, point, settings, median(good), (high - low) / 2 / HALF / median(good))
+
+    def learn(self, op: str, point: Point, settings: Settings, seconds: float, noise: float) -> None:
+        """The median of a cell, and its relative standard deviation (NaN: not known)."""
         self.spent += 1
         self._started.add((op, point))
         row = self.ops[op].number.get((point, settings))
         if row is None:
             return
-        low, high = interval(good)
-        noise = (high - low) / 2 / HALF / median(good)
         if math.isfinite(noise):
             self._noises.append(noise)
-        self.ops[op].seconds[row] = median(good)
-        self.ops[op].surface.observe(row, math.log(median(good)), noise)
+        self.ops[op].seconds[row] = seconds
+        self.ops[op].surface.observe(row, math.log(seconds), noise)
 
     def fail(self, op: str, point: Point, settings: Settings) -> None:
         """It failed at one size. It is not proposed at another one either, unless all do fail at that size."""

@@ -709,4 +709,4 @@ def select(ev: Evaluator, item: ast.Select, owner: str, names: set[str]) -> ir.S
 def _used(item: ast.Select, owner: str) -> bool:
     if owner == "":
         return item.method in _IN_PROGRAM
-    return owner != "dag" and item.method in _IN_KERNEL and "device" not in item.names
+    return owner != "dag" and item.method in _IN_KERNEL

@@ -14,7 +14,7 @@ from dagc.base.errors import DagcError, RunFailed
 from dagc.choice.legal import op_of, op_under, unit_in
 from dagc.choice.types import Cell
 from dagc.ir.enums import Opcode
-from dagc.ir.plan import MEASURED, VARIANT, variant_number
+from dagc.ir.plan import MEASURED, VARIANT, selects_device, variant_number
 from dagc.lab.across import AcrossSizes, Proposal
 from dagc.lab.engine import Options, PriorResult, explore
 from dagc.lab.launches import Launches, SizedProgram, Timing, Values, verify
@@ -280,10 +280,12 @@ class Measuring:
 
     def machine(self, op: str, point: Point) -> Launches:
         """Times single launches of an op at a point."""
-        unit = self.units[op]
+        unit, graph = self.units[op], self.task.graph_at(point)
+        transfers = selects_device(graph.program, op_of(graph, unit))
         return Launches(
-            self.service, self.program(point), unit_in(self.task.graph_at(point), unit).index,
-            self.values(), lambda settings: self.decisions(unit, settings), timing=self.timing, rtol=RESULTS_AGREE,
+            self.service, self.program(point), unit_in(graph, unit).index, self.values(),
+            lambda settings: self.decisions(unit, settings), timing=replace(self.timing, transfers=transfers),
+            rtol=RESULTS_AGREE,
         )  # fmt: skip
 
     def _time_unit(self, item: Wanted, wrong: set[tuple[str, Settings]]) -> str:

@@ -332,6 +332,7 @@ def tuning_task(
     """
     chosen = choose_target(target, arch)
     text, without = text.on(chosen.target)
+    text = text.with_open_devices()
     graph = text.graph()
     tuned_units = units(graph, kernels, variants=True)
     points = points_asked(text, graph.program, sizes, inputs, samples, seed, test)

@@ -57,8 +57,8 @@ def choosers_of(
 def _check_open(graph: Graph, stored: Mapping[str, KernelChooser], path: str | Path) -> None:
     """Raises UsageError for an op of which nothing is open, or not its variant, which the file chooses."""
     ops = [o.op for o in graph.ops if isinstance(o.op, KernelOp)]
-    found = {op.base for op in ops if is_open(graph.program, op)}
-    variants = {op.base for op in ops if open_variants(graph.program, op)}
+    found = {op.site for op in ops if is_open(graph.program, op)}
+    variants = {op.site for op in ops if open_variants(graph.program, op)}
     for op, chooser in stored.items():
         if chooser.variants and op not in variants:
             raise UsageError(
@@ -255,7 +255,8 @@ def _tuned_source(graph: Graph, name: str, tuned: str | Path) -> str:
     from dagc.choice.choose import emitted  # loads numpy, sympy
     from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
 
-    ops = {o.op.base for o in graph.ops if isinstance(o.op, KernelOp) and name in (o.op.base, o.op.kernel)}
+    every = (o.op for o in graph.ops if isinstance(o.op, KernelOp))
+    ops = {op.site for op in every if name in (op.site, op.base, op.kernel)}
     choosers = [c for c in choosers_of(graph, load_tuned(tuned)) if c.op in ops]
     if not choosers:
         raise UsageError(f"{tuned}: {name} was not tuned", "tune it, or leave out -o")
