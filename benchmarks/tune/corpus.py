@@ -1,20 +1,19 @@
 """Judges the launch settings that `dagc tune` chooses on kernels that nothing was fitted to.
 
-    R=benchmarks/results
-    python -m benchmarks.tune.corpus $R/DATE-h100-corpus/oracle-validate.csv.xz --fit $R/DATE-h200-corpus/oracle-fit.csv.xz
+    cd benchmarks/results
+    python -m benchmarks.tune.corpus h100-corpus/oracle-validate.csv.xz --fit h200-corpus/oracle-fit.csv.xz
 
 The search replays an oracle: to measure a setting is to look its median time up. t_chosen / t_best over kernel x size:
 geometric mean, and the worst in brackets; the best is the least median of all legal settings, so that a winner by noise
-is the best for every method alike. The learner is trained on `--fit` here (from the other GPU, so that nothing of the GPU
-that judges is known); without, it is that of the package.
+is the best for every method alike. The learner is trained on `--fit` here (from the other GPU, so that nothing of the
+GPU that judges is known); without, it is that of the package.
 
   nothing measured                 what is chosen at each size
   5 at each size, and the default  as `dagc tune --top 5`: of all sizes together, where they teach most
   5 at one size, used at others    all at the size next to the middle; it does not count itself
   20 in all over all sizes         `--budget 20`
-Beside them: the default; five and ten at random and the default (20 seeds); always 32 threads; the one block that is best
-for all other kernels; everything measured at one size and reused; and Kernel Tuner's strategies with as many evaluations
-in its simulation mode (`--kernel-tuner PYTHON`: an interpreter with kernel_tuner 1.5; benchmarks.tune.kernel_tuner).
+Beside them: the default; some at random and the default (20 seeds); always 32 threads; the one block that is best for
+the other families; everything measured at one size and reused. `benchmarks.tune.corpus_rivals` adds Kernel Tuner.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ import numpy as np
 
 from benchmarks.tune.launches import Array, Measured, load
 from benchmarks.tune.learn import CHOSEN, COMPILED, RECIPES, Recipe, learned
-from dagc.choice.residual import Learner, load_learner, size_coordinates
+from dagc.choice.residual import FILE, Learner, load_learner, size_coordinates
 from dagc.choice.surface import TimeSurface
 from dagc.lab.across import AcrossSizes, OpTimes
 
@@ -69,7 +68,8 @@ class Replay:
             if cell is None:
                 break
             at, setting = place[cell.point], number[cell.settings]
-            search.learn(cell.op, cell.point, cell.settings, math.exp(kernel.logs[at, setting]), kernel.noise[at, setting])
+            seconds, noise = math.exp(kernel.logs[at, setting]), float(kernel.noise[at, setting])
+            search.learn(cell.op, cell.point, cell.settings, seconds, noise)
             self.took.append(time.perf_counter() - began)
         self.measured += search.spent
         times.closed -= away
@@ -92,8 +92,9 @@ def op_times(kernel: Measured, learner: Learner) -> OpTimes:
         size_of += [number] * len(fits)
     sizes = [kernel.points[i] for i in points]
     surface = TimeSurface(
-        learner.kernel, np.array(means), np.array(deviations), np.array(places), size_coordinates(sizes), np.array(size_of)
-    )
+        learner.kernel, np.array(means), np.array(deviations), np.array(places), size_coordinates(sizes),
+        np.array(size_of),
+    )  # fmt: skip
     return OpTimes(kernel.op, kernel.settings[0], tuple(sizes), tuple(cells), surface)
 
 
@@ -221,8 +222,8 @@ PARTS: dict[str, Callable[[Measured], bool]] = {
 }
 
 
-def table(found: Sequence[Measured], learner: Learner, beside: Mapping[str, Mapping[str, Row]] | None = None) -> list[str]:
-    """`beside`: rows of other tools, by name and part."""
+def table(found: Sequence[Measured], learner: Learner) -> list[str]:
+    """The rows of `dagc tune`, and what stands beside it."""
     replay = Replay(learner)
     others: dict[str, Choose] = {
         "default": default,
@@ -238,24 +239,24 @@ def table(found: Sequence[Measured], learner: Learner, beside: Mapping[str, Mapp
         lines.append(f"| {name} | {' | '.join(f'{r.text} | {r.slower}' for r in rows)} |")
     for number in (4, 5, 10):
         rows = [mean_of([judged(of, by_chance(number, seed)) for seed in range(SEEDS)]) for of in parts.values()]
-        lines.append(f"| {number} at random at each size, and the default | {' | '.join(f'{r.text} | {r.slower}' for r in rows)} |")
-    for name, found_rows in (beside or {}).items():
-        lines.append(f"| {name} | {' | '.join(f'{found_rows[p].text} | {found_rows[p].slower}' for p in PARTS)} |")
+        name = f"{number} at random at each size, and the default"
+        lines.append(f"| {name} | {' | '.join(f'{r.text} | {r.slower}' for r in rows)} |")
     counts = ", ".join(f"{len(of)} kernels in {sum(len(k.points) for k in of)} pairs ({p})" for p, of in parts.items())
-    lines += ["", f"{counts}. Learner: {learner.source}. Time of the search: {1e3 * statistics.fmean(replay.took):.1f} ms a"
-              f" measurement, at most {1e3 * max(replay.took):.0f} ms."]  # fmt: skip
-    return lines
+    took = f"{1e3 * statistics.fmean(replay.took):.1f} ms a measurement, at most {1e3 * max(replay.took):.0f} ms"
+    return [*lines, "", f"{counts}. Learner: {learner.source}. Time of the search: {took}."]
 
 
 def families(found: Sequence[Measured], learner: Learner) -> list[str]:
     """Each family apart."""
-    lines = ["| family | blocks | pairs | default | nothing measured | 5 at each size, the default among them | 20 in all |", "|---" * 7 + "|"]
+    lines = ["| family | blocks | pairs | default | nothing measured | 5 at each size | 20 in all |", "|---" * 7 + "|"]
+    replay = Replay(learner)
+    choices: list[Choose] = [
+        default, lambda k: replay.run(k, 0), lambda k: replay.run(k, 5 * len(k.points)), lambda k: replay.run(k, 20)
+    ]  # fmt: skip
     names = list(dict.fromkeys((k.family, k.wide) for k in found))
     for family, wide in names:
         own = [k for k in found if (k.family, k.wide) == (family, wide)]
-        replay = Replay(learner)
-        rows = [judged(own, choose) for choose in (default, lambda k: replay.run(k, 0),
-                lambda k: replay.run(k, 5 * len(k.points)), lambda k: replay.run(k, 20))]  # fmt: skip
+        rows = [judged(own, choose) for choose in choices]
         pairs = len(rows[0].losses)
         lines.append(f"| {family} | {'2-D' if wide else '1-D'} | {pairs} | {' | '.join(r.text for r in rows)} |")
     return lines
@@ -301,9 +302,10 @@ def main() -> int:
     args = parser.parse_args()
     if args.fit:
         fit = load(args.fit, args.gpu, args.compiled)
-        learner = learned(fit, RECIPES[args.recipe], ["sm_90"], ", ".join(f"{p.parent.name}/{p.name}" for p in args.fit))
+        source = ", ".join(f"{p.parent.name}/{p.name}" for p in args.fit)
+        learner = learned(fit, RECIPES[args.recipe], ["sm_90"], source)
     else:
-        learner = load_learner()
+        learner = load_learner(FILE)
     found = load(args.oracles, args.gpu, args.compiled)
     lines = [*table(found, learner), "", calibration(found, learner)]
     lines += ["", *families(found, learner)] if args.families else []

@@ -17,6 +17,7 @@ import numpy as np
 from benchmarks.tune.compiled import programs, read_compiled
 from benchmarks.tune.oracle_csv import read_oracle
 from dagc import api
+from dagc.base.errors import DagcError
 from dagc.choice.legal import legal_settings, unit_in, units
 from dagc.choice.residual import coordinates
 from dagc.choice.terms import TERMS, launch_terms
@@ -101,14 +102,14 @@ def _tables(
     unknown = np.full((len(settings), len(TERMS)), np.nan)
     try:
         terms = launch_terms(graph, unit_in(graph, unit), settings, hardware, resources=each)
-    except (ArithmeticError, KeyError, TypeError, ValueError) as error:
+    except (ArithmeticError, DagcError, KeyError, TypeError, ValueError) as error:
         print(f"{path.stem}: no terms: {error}")
         terms = None
     for point in points:
         values: dict[str, Any] = {n.lower(): v for n, v in point.params} | {"rank": 0, "ranks": 1}
         try:
             yield unknown if terms is None else _at(terms, values, path, graph, point)
-        except (ArithmeticError, KeyError, TypeError, ValueError) as error:
+        except (ArithmeticError, DagcError, KeyError, TypeError, ValueError) as error:
             print(f"{path.stem} {point.text}: no terms: {error}")
             yield unknown
 

@@ -231,7 +231,7 @@ def main() -> int:
     parser.add_argument("oracles", type=Path, nargs="+")
     parser.add_argument("--gpu", default="h200", help="descriptor of the GPU of the oracles (default: h200)")
     parser.add_argument("--compiled", type=Path, default=COMPILED, help="from benchmarks.tune.compiled")
-    parser.add_argument("--compare", type=Path, metavar="CSV", help="judge every recipe on another oracle, write nothing")
+    parser.add_argument("--compare", type=Path, metavar="CSV", help="judge every recipe on it, write nothing")
     parser.add_argument("--recipe", default=CHOSEN, choices=RECIPES)
     parser.add_argument("-o", dest="output", type=Path, default=FILE, help=f"(default: {FILE.name} of the package)")
     args = parser.parse_args()

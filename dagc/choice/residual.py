@@ -52,7 +52,7 @@ def features(terms: Array) -> Array:
     with np.errstate(all="ignore"):
         model = _finite(np.log(terms[:, 0]))
         parts = terms[:, [_PLACE[t] for t in PARTS]]
-        whole = _mean(np.nansum(parts, axis=1))
+        whole = _mean(np.nansum(parts, axis=1)) or math.nan
         columns = [model - _mean(model), np.full(n, _mean(model))]
         columns += [(x - _mean(x)) / whole for x in parts.T]
         columns += [np.full(n, _mean(x) / whole) for x in parts.T]
@@ -163,8 +163,9 @@ UNTRAINED = Learner(
 
 
 @lru_cache(maxsize=4)
-def load_learner(path: Path = FILE) -> Learner:
-    """The learner of a file. Raises ValueError with what is wrong with it, OSError where it cannot be read."""
+def load_learner(path: Path) -> Learner:
+    """The learner of a file, such as FILE. Raises ValueError with what is wrong with it, OSError where it cannot be
+    read."""
     if path.stat().st_size > MOST_BYTES:
         raise ValueError(f"{path.name} is larger than {MOST_BYTES >> 10} KiB")
     try:
@@ -200,7 +201,7 @@ def _trees(found: Sequence[Mapping[str, Sequence[float]]]) -> Trees:
     if most * len(found) > MOST_NODES:
         raise ValueError("too many nodes")
     kinds = {"feature": int, "threshold": float, "left": int, "right": int, "value": float, "unknown_left": bool}
-    arrays = {name: np.zeros((len(found), most), dtype=kind) for name, kind in kinds.items()}
+    arrays: dict[str, Any] = {name: np.zeros((len(found), most), dtype=kind) for name, kind in kinds.items()}
     for t, tree in enumerate(found):
         for name, into in arrays.items():
             into[t, : len(tree["value"])] = tree[name]

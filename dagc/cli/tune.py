@@ -169,6 +169,8 @@ def table(done: Tuning) -> str:
     unit = "us" if done.objective.is_time else done.objective.text
     titles = ["kernel", "size", "default", "chosen", "best known", f"default {unit}", f"chosen {unit}"]
     titles += ["regret, in training", "left out"] if learned else ["regret"]
+    searched = any(not math.isnan(line.sure) for line in done.lines)
+    titles += ["sure"] if searched else []
     head = (*titles, "limited by")
     rows = [head]
     for line in done.lines:
@@ -178,7 +180,8 @@ def table(done: Tuning) -> str:
             (
                 line.op, line.point.text or "as given", settings_text(line.default), settings_text(line.chosen), best,
                 *(_value(v, done.objective) for v in (line.default_seconds, line.chosen_seconds)), _share(regret),
-                *([_share(line.left_out)] if learned else []), line.why,
+                *([_share(line.left_out)] if learned else []),
+                *(["-" if math.isnan(line.sure) else f"{line.sure:.0%}"] if searched else []), line.why,
             )
         )  # fmt: skip
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]

@@ -157,8 +157,9 @@ class AcrossSizes:
     def _unsure(self, pairs: Sequence[tuple[OpTimes, Point]]) -> list[tuple[OpTimes, Point]]:
         return [(o, p) for o, p in pairs if (o.op, p) in self._started and self._loss(o, p) > FLOOR]
 
-    def _end(self, why: str) -> None:
+    def _end(self, why: str) -> Proposal | None:
         self.ended = why
+        return None
 
     def _loss(self, times: OpTimes, point: Point) -> float:
         """What is lost if the best of the measured ones is taken instead of the best that is expected (logarithm)."""

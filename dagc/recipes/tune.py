@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -54,7 +55,7 @@ from dagc.recipes.tune_prepare import (
 from dagc.recipes.tune_programs import evaluate_program, tune_program, wants_programs
 from dagc.recipes.tune_records import keep, open_records, resumed
 from dagc.recipes.tune_results import Measurements, Tuning, choosable, doubtful, unchecked
-from dagc.recipes.tune_search import guesses, search_of
+from dagc.recipes.tune_search import guesses, search_of, sureness
 from dagc.recipes.tune_variants import Evaluation, evaluate_inputs, tune_inputs, wants_inputs, with_variants
 from dagc.store.fixed import FACT, fixed_of
 
@@ -177,7 +178,7 @@ def tune_task(
         wanted = _wanted(ready, choosers, asked, options)
         search, found = search_of(known, _left(options, wanted), top)
         ready.notes += found
-        return _measured(known, wanted, search if top else None, options, output, progress)
+        return _measured(known, wanted, search, options, output, progress, top > 0)
 
 
 def _left(options: TuneOptions, wanted: Sequence[Wanted]) -> TuneOptions:
@@ -243,12 +244,13 @@ def _prior(
 def _measured(
     known: ChooserInputs,
     wanted: Sequence[Wanted],
-    search: AcrossSizes | None,
+    search: AcrossSizes,
     options: TuneOptions,
     output: str | Path | None,
     progress: Progress | None,
+    searches: bool,
 ) -> Tuning:
-    """Measure what is wanted, make the choosers, keep all of it."""
+    """Measure what is wanted, and with `searches` what the search proposes; make the choosers, keep all of it."""
     from contextlib import nullcontext
 
     ready, task = known.ready, known.ready.task
@@ -262,14 +264,19 @@ def _measured(
                 measurements.failures += _failures_before(measurements, task)
             records.set_fact(FACT, fixed_of(task.program))
         timing = Timing(seconds=options.cell, flush=flush)
-        _run(ready, wanted, search, measurements, timing, options.seconds, records, progress)
+        todo = search if searches and search.ops else None
+        _run(ready, wanted, todo, measurements, timing, options.seconds, records, progress)
         fit, notes = choosable(task, measurements.checks, measurements.cells)
         guessed = guesses(search, measurements.cells)
         final, learned = final_choosers(known, fit, measurements, options.seed, guessed)
         if records is not None:
             keep(records, known, {op: sized.chooser for op, sized in final.items()}, bool(measurements.cells))
+    sure = sureness(search)
     lines = tuple(
-        line_of(ready, u, p, final[u.op].at(p), measurements.cells, learned[u.op])
+        replace(
+            line_of(ready, u, p, final[u.op].at(p), measurements.cells, learned[u.op]),
+            sure=sure.get((u.op, p), math.nan),
+        )
         for u in task.units
         for p in task.points
     )

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from dagc.base.errors import DagcError
 from dagc.choice.legal import unit_in
 from dagc.lab.across import AcrossSizes, OpTimes
 from dagc.recipes.options import TuneOptions
@@ -55,12 +56,12 @@ def _budget(found: list[OpTimes], top: int) -> int:
 
 def learner_for(inputs: ChooserInputs) -> tuple[Learner, list[str]]:
     """The pre-trained learner, and a note where it cannot be used, or was trained on GPUs of other architectures."""
-    from dagc.choice.residual import UNTRAINED, load_learner  # loads numpy
+    from dagc.choice import residual  # loads numpy
 
     try:
-        learner = load_learner()
+        learner = residual.load_learner(residual.FILE)
     except (OSError, ValueError) as error:
-        return UNTRAINED, [f"the model alone ranks, without a pre-trained learner: {error}"]
+        return residual.UNTRAINED, [f"the model alone ranks, without a pre-trained learner: {error}"]
     arch = inputs.hardware.arch
     if learner.archs and arch not in learner.archs:
         wider = replace(learner, deviation=1.5 * learner.deviation, blind=1.5 * learner.blind)
@@ -142,7 +143,7 @@ class _Tables:
             if terms.note.startswith("no model"):
                 self.note = f"{terms.note}; the search knows the launch and the compiled code alone"
             table = terms.at(values)
-        except (ArithmeticError, KeyError, TypeError, ValueError) as error:
+        except (ArithmeticError, DagcError, KeyError, TypeError, ValueError) as error:
             self.note = f"no model at {point.text or 'this size'}: {error}; the search starts without one"
             table = np.full((len(settings), len(TERMS)), np.nan)
         if inputs.asked[self.unit.op].method == "rational":
@@ -172,11 +173,17 @@ def alike(each: Sequence[Resources]) -> list[Resources]:
     return [replace(r, instructions=each[0].instructions) for r in each]
 
 
+SHARE = 0.02  # what another setting must gain, for the column of the table
+
+
 def guesses(
-    search: AcrossSizes | None, cells: Mapping[tuple[str, Point, Settings], Cell]
+    search: AcrossSizes, cells: Mapping[tuple[str, Point, Settings], Cell]
 ) -> dict[tuple[str, Point], Settings]:
     """What the search chooses at sizes of which nothing was timed."""
-    if search is None:
-        return {}
     timed = {(op, point) for (op, point, _), cell in cells.items() if cell.times and not cell.failure}
     return {(o.op, p): search.choice(o.op, p) for o in search.ops.values() for p in o.points if (o.op, p) not in timed}
+
+
+def sureness(search: AcrossSizes) -> dict[tuple[str, Point], float]:
+    """The probability that no other setting is faster than what is chosen by more than SHARE, by op and size."""
+    return {(o.op, p): 1 - search.doubt(o.op, p, SHARE) for o in search.ops.values() for p in o.points}
