@@ -4,8 +4,8 @@
     python -m benchmarks.tune.learn ORACLE-fit.csv.xz ... --compare ORACLE-validate.csv.xz     # the candidates, no file
 
 Boosted trees (scikit-learn) on log(measured) - log(model), centred within a kernel and size; cells near the fastest
-count most. Each kernel has the same weight. What the trees miss on a family that they were not trained on (each family
-of the oracles is left out in turn) gives the hyperparameters of the process on top of them, by maximum likelihood.
+count most. Each kernel has the same weight. What the trees miss on families that they were not trained on (those of
+the oracles are left out in turn, a quarter at a time) gives the hyperparameters of the process on top of them, by maximum likelihood.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from dagc.choice.surface import Kernel, prior_covariance
 COMPILED = Path(__file__).parents[1] / "results" / "2026-11-22-h100-corpus" / "compiled.json.xz"
 NEAR = 0.3  # logarithm of t / t_best at which the weight of a cell has fallen to 1 / e
 LEAST = 0.05  # weight of a cell that is far from the best
+FOLDS = 4
 MOST_CELLS = 120  # of a kernel, for the likelihood
 
 
@@ -113,10 +114,11 @@ def grown(found: Sequence[Measured], recipe: Recipe) -> Trees | None:
 
 
 def left_out(found: Sequence[Measured], recipe: Recipe) -> list[Trees | None]:
-    """For each kernel the trees that were grown without its family."""
+    """For each kernel the trees that were grown without its family, and others: the families in FOLDS parts."""
     families = list(dict.fromkeys(k.family for k in found))
-    without = {f: grown([k for k in found if k.family != f], recipe) for f in families}
-    return [without[k.family] for k in found]
+    fold = {family: i % FOLDS for i, family in enumerate(families)}
+    without = [grown([k for k in found if fold[k.family] != i], recipe) for i in range(min(FOLDS, len(families)))]
+    return [without[fold[k.family]] for k in found]
 
 
 # ---- the process on top ----

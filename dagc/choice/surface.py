@@ -20,7 +20,7 @@ import numpy as np
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
-LEVEL = 3.0  # standard deviation of the logarithm of the factor of a size
+LEVEL = 30.0  # standard deviation of the logarithm of the factor of a size: nothing is known of it
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
 DRAWS = 500  # from the posterior, for probabilities

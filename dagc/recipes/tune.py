@@ -282,6 +282,7 @@ def _measured(
     )
     notes = [*ready.notes, *notes, *(f"{op}: {c.chooser.note}" for op, c in final.items() if c.chooser.note)]
     notes += [note for what in learned.values() for note in what.notes]
+    notes += [f"the search ended: {search.ended}"] if searches and search.ended else []
     notes += [*doubtful(task, measurements.cells), *task.text.changed()]
     measured = len(measurements.cells)
     return Tuning(
