@@ -17,6 +17,8 @@ from dagc.emit import emit, never_captured
 from dagc.emit.table import table_line
 from dagc.ir.plan import Plan, Target, answers_of, open_variants
 from dagc.ir.program import CopyOp, Graph, KernelOp
+from dagc.ir.sym import show
+from dagc.ir.values import users_of, values_of
 from dagc.measure.launch import Finished, launch
 from dagc.recipes.program import ProgramText, read
 from dagc.setup import run_setup
@@ -95,7 +97,9 @@ def built(folder: Path, sanitize: str) -> Placements:
         if left_out.startswith("void"):
             guarded = f"{left_out}\n    if (mutated({number}) && side == Side::device) return;"
         text = text.replace(left_out, guarded)
-    header.write_text(text)
+    copy = "void copy(T* to, const T* from, cudaMemcpyKind kind, cudaStream_t stream) const {"
+    assert text.count(copy) == 1
+    header.write_text(text.replace(copy, f"{copy}\n    ++copies;"))
     (folder / "placements.cpp").write_text(MAIN.read_text())
     run_setup(graph.program, PLACED.parent, RANKS, 3, folder / "data")
     flags = () if sanitize else ("-O0",)
@@ -135,6 +139,15 @@ def test_wrong_results_show_what_is_missing(plain: Placements, name: str) -> Non
     done = plain.run(plain.lines(20, seed=2, mutant=list(MUTANTS).index(name) + 1))
     assert done.returncode != 0
     assert " is wrong: " in done.stdout
+
+
+@needs_mpi
+@pytest.mark.mpi
+def test_a_launch_is_timed_from_host_to_host_or_where_its_data_are(plain: Placements) -> None:
+    """On the device: each launch copies what it reads there, and back what it wrote; constants are on both sides."""
+    said = plain.run([f"time {variant} {transfers}" for variant in (0, 2) for transfers in (1, 0)]).stdout
+    assert [line.partition(", ")[2] for line in said.splitlines()] == ["11 copies", "0 copies", "0 copies", "0 copies"]
+    assert said.count("first: 5 launches") == 4  # the first of all also fetches what was kept on the device
 
 
 @needs_mpi
@@ -201,3 +214,23 @@ def test_nvcc_takes_it_without_a_warning(tmp_path: Path) -> None:
         [tmp_path / "runner.cu"], tmp_path / "out", target="cuda", arch="sm_90", mpi=require_mpi(), shared=True,
         flags=("-O0", "-Xptxas=-O0"),
     )  # fmt: skip
+
+
+def test_what_the_ops_hand_on_to_each_other() -> None:
+    """For placing them: each write makes a value, parts keep the rest, constants are everywhere."""
+    program = text_of().program()
+    found = [(v.array, v.producer, v.readers, v.ends_on_host) for v in values_of(program)]
+    assert found == [
+        ("x", None, ("first", "second", "device"), False),
+        ("z", "first", ("host",), False),
+        ("z", "host", ("half", "last"), False),
+        ("w", "second", ("device",), False),
+        ("w", "device", ("rest", "only"), False),
+        ("y", "last", (), True),
+        ("s", None, ("half",), False),
+        ("s", "half", ("rest",), False),
+        ("s", "rest", ("only",), False),
+        ("s", "only", ("last",), True),
+    ]
+    assert {show(v.bytes) for v in values_of(program) if v.bytes is not None} == {"4 * n"}
+    assert [op.name for op in users_of(program)] == [op.name for op in program.ops]

@@ -1,12 +1,27 @@
 // Runs a traversal under a placement, for each line of a file: the mutant of the runtime (0: none), the numbers of the variants,
-// `|`, and the rows of a table with semicolons.
+// `|`, and the rows of a table with semicolons. Or times five launches of the first op, and counts the copies between the sides
+// meanwhile: `time`, its variant, and whether from the host to the host.
 #include <fstream>
 #include <sstream>
 
 static int mutant = 0;
 static bool mutated(int which) { return mutant == which; }
+static int copies = 0;
 
 #include "runner.cpp"
+
+static void time_first(std::int64_t variant, std::int32_t transfers) {
+  char message[500] = "";
+  double seconds[5];
+  dagc_runner_reset();
+  dagc_runner_set("first.variant", variant);
+  int bad = dagc_runner_keep(0, message, sizeof message);
+  if (bad == 0) bad = dagc_runner_again(0, 0, message, sizeof message);
+  copies = 0;
+  const std::int64_t n = dagc_runner_time(0, 0, 1e3, 5, 5, 0, transfers, seconds);
+  if (open_runner->program().rank == 0)
+    std::printf("%s: %d launches, %d copies\n", bad ? message : dagc_runner_op_name(0), static_cast<int>(n), copies);
+}
 
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
@@ -15,6 +30,13 @@ int main(int argc, char** argv) {
   int wrong = 0, number = 0;
   for (std::string line; std::getline(file, line); ++number) {
     std::istringstream text(line);
+    if (std::string word; line[0] == 't') {
+      std::int64_t variant;
+      std::int32_t transfers;
+      text >> word >> variant >> transfers;
+      time_first(variant, transfers);
+      continue;
+    }
     text >> mutant;
     for (const char* op : {"first", "second", "half", "rest", "only", "last"}) {
       std::int64_t variant;
