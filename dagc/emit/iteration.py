@@ -197,9 +197,12 @@ class Steps:
         gpu = op.device is Device.GPU
         needed, written = self.layout.sides_of(op.accesses)
         work: tuple[KernelLaunch | Call, ...] = (self._work(op, stream),)
-        if gpu and needed:
-            work = (Call("dagc::need_on_device", ", ".join((stream, *needed))), *work)
-        elif not gpu and op.placed:
+        fresh = [side for side in written if side not in needed]
+        if gpu:
+            before = [Call("dagc::need_on_device", ", ".join((stream, *needed)))] if needed else []
+            before += [Call("dagc::room_on_device", ", ".join(fresh))] if fresh else []
+            work = (*before, *work)
+        elif op.placed:
             work = (Call("dagc::need_on_host", ", ".join((stream, *needed))), *work)
         elif needed:
             work = (Call("dagc::need_on_host_now", ", ".join(needed)), *work)

@@ -187,6 +187,7 @@ class ProgramView:
     features: tuple[FeatureView, ...]
     choices: tuple[ChoiceView, ...]
     mode: Features
+    may_lack_gpu: bool  # every op may run on the CPU, and what runs is chosen before the first run
 
     @property
     def switches(self) -> bool:
@@ -273,7 +274,17 @@ def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -
         ),
         choices=choices,
         mode=chooser.mode if chooser is not None else Features.NOW,
+        may_lack_gpu=chooser is not None and not beside and _may_lack_gpu(layout),
     )
+
+
+def _may_lack_gpu(layout: Layout) -> bool:
+    """Whether each op on a stream is a placed one, with an implementation for the CPU that may be chosen."""
+    ops = [op.op for op in layout.graph.ops if op.gpu]
+    if not all(isinstance(op, KernelOp) and op.placed for op in ops):
+        return False
+    every = (layout.opened.ops(layout.program, op) for op in ops if isinstance(op, KernelOp))
+    return bool(ops) and all(any(one.device is Device.CPU for one in several) for several in every)
 
 
 def _tunables(layout: Layout) -> Iterator[TunableView]:
@@ -350,6 +361,16 @@ def _of_variants(layout: Layout, site: str, constraints: bool) -> Iterator[tuple
                 what, hidden = f"op {op.name}: variant {op.answer}: require", feature_variable(op, "")
                 for test, text in _tested(layout, substitute(part, env), what, hidden):
                     yield layout.variant_is(op), test, text
+        if op.placed and op.device is Device.GPU:
+            yield layout.variant_is(op), *_fits_device(layout, op)
+
+
+def _fits_device(layout: Layout, op: KernelOp) -> tuple[str, str]:
+    """Whether the device holds the arrays that may be on either side (test and text in C++); without a GPU it has no
+    memory."""
+    sides = " + ".join(f"{layout.array(name)}.bytes()" for name in layout.sides) or "0"
+    text = f"op {op.name}: {op.answer}: the arrays `on any` fit into the memory of a GPU"
+    return f"static_cast<std::int64_t>({sides}) < p.hardware.memory", cxx_string(text)
 
 
 def _file(name: str) -> str:

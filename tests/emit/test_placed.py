@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 
+from dagc import api
 from dagc.build.builder import build
 from dagc.build.mpi import thread_sanitizer_environment
 from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc, require_mpi
@@ -203,6 +204,28 @@ def test_a_placed_op_is_in_no_capture_region() -> None:
     assert not never_captured(fixed)
     assert "region_0" in emit(replace(plan_of(fixed), open=()))["iteration.hpp"]
     assert "region_0" not in emit(plan_of(graph))["iteration.hpp"]
+
+
+@needs_mpi
+@pytest.mark.mpi
+def test_a_library_places_the_arrays_of_the_application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ops on both devices, and scratch with two sides."""
+    monkeypatch.setenv("DAGC_CXXFLAGS", "-O0 -Werror")
+    answers = dict(
+        zip(OPS, ("gpu.naive", "cpu.naive", "gpu.default", "cpu.default", "cpu.default", "gpu.host"), strict=True)
+    )
+    forced = {f"{op}.device": "any" for op in OPS} | {f"{op}.variant": answer for op, answer in answers.items()}
+    done = api.compile(PLACED, tmp_path, defines=forced, target="host", form="library")
+    assert "There is no placed_enqueue: op `first` may run on the host" in (tmp_path / "include/placed.h").read_text()
+    assert done.binary is not None
+    run_setup(done.plan.program, PLACED.parent, RANKS, 3, tmp_path / "data")
+    example = build(
+        [tmp_path / "example/main.cpp"], tmp_path / "example/main", directory=tmp_path, mpi=require_mpi(),
+        include=("include", "src/include"), flags=(f"-L{tmp_path / 'lib'}", f"-Wl,-rpath,{tmp_path / 'lib'}"),
+        libraries=("placed",),
+    )  # fmt: skip
+    said = launch([example, tmp_path / "data"], RANKS, timeout=60)
+    assert said.returncode == 0, said.stdout + said.stderr
 
 
 @pytest.mark.nvcc

@@ -1,10 +1,13 @@
 // `any` arrays of ops whose device is chosen when the program runs: which side has the current contents, and copies from
 // one side to the other when, and only when, the next reader is there.
 //
-//   dagc::TwoSided<float> x_sides{x, dagc::Given::on_host, dagc::Ends::on_host};
+//   dagc::TwoSided<float, dagc::Store> x_sides{x, store, dagc::Given::on_host, dagc::Ends::on_host};
 //   dagc::need_on_device(stream, x_sides, y_sides);   // before a kernel that reads x and y, on its stream
-//   dagc::wrote(dagc::Side::device, y_sides);         // after it was issued
+//   dagc::room_on_device(z_sides);                    // before a kernel that writes z
+//   dagc::wrote(dagc::Side::device, z_sides);         // after it was issued
 //   dagc::need_on_host(stream, y_sides);              // before a function on the host; waits for the stream
+//
+// The storage allocates the side on the device when it is first needed (`provide_side`).
 //
 // The state is what holds once all that was issued has completed. Ops that use an array, one of which writes it, are ordered
 // by the program, with events where they are on different streams. So the source of a copy is complete where it begins, and
@@ -24,10 +27,13 @@ enum class Side { host, device };
 enum class Given { nowhere, on_host, on_both };
 enum class Ends { anywhere, on_host };
 
-template <class T>
+template <class T, class Storage>
 class TwoSided {
  public:
-  TwoSided(const Array<T>& array, Given given, Ends ends) : array_(array), given_(given), ends_(ends) { begin(); }
+  TwoSided(Array<T>& array, Storage& storage, Given given, Ends ends)
+      : array_(array), storage_(storage), given_(given), ends_(ends) {
+    begin();
+  }
   TwoSided(const TwoSided&) = delete;
   TwoSided& operator=(const TwoSided&) = delete;
   ~TwoSided() {
@@ -41,8 +47,13 @@ class TwoSided {
     copying_ = false;
   }
 
+  void room_on_device() {
+    if (array_.data == nullptr) storage_.provide_side(array_);
+  }
+
   // Work that is enqueued on the stream after this reads the side on the device.
   void need_on_device(cudaStream_t stream) {
+    room_on_device();
     if (device_) {
       if (copying_ && stream != stream_) DAGC_CUDA(cudaStreamWaitEvent(stream, copied_, 0));
       return;
@@ -89,7 +100,8 @@ class TwoSided {
     if (array_.size != 0) DAGC_CUDA(cudaMemcpyAsync(to, from, array_.bytes(), kind, stream));
   }
 
-  const Array<T>& array_;
+  Array<T>& array_;
+  Storage& storage_;
   Given given_;
   Ends ends_;
   bool host_ = false, device_ = false;  // which sides have the current contents
@@ -101,6 +113,11 @@ class TwoSided {
 template <class... Arrays>
 void need_on_device(cudaStream_t stream, Arrays&... arrays) {
   (arrays.need_on_device(stream), ...);
+}
+
+template <class... Arrays>
+void room_on_device(Arrays&... arrays) {
+  (arrays.room_on_device(), ...);
 }
 
 // For a function on the host that takes the place of work on the stream: all before it on the stream has completed then.
