@@ -4,8 +4,8 @@
     python -m benchmarks.tune.learn ORACLE-fit.csv.xz ... --compare ORACLE-validate.csv.xz     # the candidates, no file
 
 Boosted trees (scikit-learn) on log(measured) - log(model), centred within a kernel and size; cells near the fastest
-count most. Each kernel has the same weight. What the trees miss on families that they were not trained on (those of
-the oracles are left out in turn, a quarter at a time) gives the hyperparameters of the process on top of them, by maximum likelihood.
+count most. Each kernel has the same weight. What the trees miss on families that they were not trained on (a quarter of
+the families is left out at a time) gives the hyperparameters of the process on top of them, by maximum likelihood.
 """
 
 from __future__ import annotations

@@ -39,13 +39,14 @@ class Proposal:
 @dataclass(slots=True)
 class OpTimes:
     """What is expected of an op: `rows` are its cells, ordered by the place of their points in `points`, as in the
-    surface."""
+    surface. `modelled`: whether more is known than which settings there are."""
 
     op: str
     default: Settings
     points: tuple[Point, ...]
     rows: tuple[tuple[Point, Settings], ...]
     surface: TimeSurface
+    modelled: bool = True
     number: dict[tuple[Point, Settings], int] = field(init=False)
     of: dict[Point, list[int]] = field(init=False)
     closed: set[int] = field(default_factory=set)  # failed, wrong, or at a size that is given up
@@ -90,6 +91,10 @@ class AcrossSizes:
         self._noises: list[float] = []
         self._started: set[tuple[str, Point]] = set()
         self._sated = False  # whether nothing more is expected
+
+    def has(self, op: str, point: Point, settings: Settings) -> bool:
+        """Whether it is a cell of the search."""
+        return op in self.ops and (point, settings) in self.ops[op].number
 
     # ---- what was measured ----------------------------------------------------------------
 

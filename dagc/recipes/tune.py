@@ -298,7 +298,7 @@ def _number(search: AcrossSizes | None, known: Sequence[Cell]) -> int:
         return 0
     cells = sum(len(o.rows) for o in search.ops.values())
     every = cells if search.budget is None else min(cells, search.budget)
-    return max(0, every - sum(c.op in search.ops for c in known))
+    return max(0, every - sum(search.has(c.op, c.point, c.settings) for c in known))
 
 
 def _failures_before(measured: Measurements, task: TuningTask) -> list[str]:

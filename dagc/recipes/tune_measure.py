@@ -329,7 +329,7 @@ class _Searching:
             if op in search.ops:
                 search.exclude(op, settings)
         for cell in run.known:
-            if cell.op in search.ops:
+            if search.has(cell.op, cell.point, cell.settings):
                 search.observe(cell.op, cell.point, cell.settings, cell.times)
         self.at: tuple[str, Point | None] = "", None  # whose arrays are at hand
         self.machine: Launches | None = None

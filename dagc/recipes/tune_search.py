@@ -113,7 +113,7 @@ def expected_times(inputs: ChooserInputs, unit: Unit, learner: Learner) -> tuple
     )  # fmt: skip
     if tables.note:
         notes.append(tables.note)
-    return OpTimes(unit.op, unit.default, tuple(points), tuple(rows.cells), surface), notes
+    return OpTimes(unit.op, unit.default, tuple(points), tuple(rows.cells), surface, tables.known), notes
 
 
 class _Tables:
@@ -121,6 +121,7 @@ class _Tables:
 
     def __init__(self, inputs: ChooserInputs, unit: Unit) -> None:
         self.inputs, self.unit, self.note = inputs, unit, ""
+        self.known = False  # whether the model could be evaluated anywhere
         self._terms: dict[int, Any] = {}
 
     def at(self, point: Point) -> Any:
@@ -149,6 +150,7 @@ class _Tables:
         if inputs.asked[self.unit.op].method == "rational":
             table = table.copy()
             table[:, 0] = self._of_method(point)
+        self.known |= bool(np.isfinite(table[:, 0]).any())
         return table
 
     def _of_method(self, point: Point) -> Any:
@@ -181,7 +183,8 @@ def guesses(
 ) -> dict[tuple[str, Point], Settings]:
     """What the search chooses at sizes of which nothing was timed."""
     timed = {(op, point) for (op, point, _), cell in cells.items() if cell.times and not cell.failure}
-    return {(o.op, p): search.choice(o.op, p) for o in search.ops.values() for p in o.points if (o.op, p) not in timed}
+    ops = [o for o in search.ops.values() if o.modelled or any(op == o.op for op, _ in timed)]
+    return {(o.op, p): search.choice(o.op, p) for o in ops for p in o.points if (o.op, p) not in timed}
 
 
 def sureness(search: AcrossSizes) -> dict[tuple[str, Point], float]:

@@ -62,7 +62,7 @@ def test_what_is_learned_does_not_depend_on_the_scale_of_the_model() -> None:
 
 def _cycle(found: dict[str, Any]) -> None:
     found["trees"] = [
-        {"feature": [0, 0], "threshold": [0, 0], "left": [1, 1], "right": [1, 1], "value": [0, 0], "unknown_left": [1, 1]}
+        {"feature": [0, 0], "threshold": [0, 0], "left": [1, 1], "right": [1, 1], "value": [0, 0], "unknown_left": []}
     ]
 
 
