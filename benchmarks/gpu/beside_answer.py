@@ -22,7 +22,7 @@ from benchmarks.gpu.variants import Row, Table, tables
 from dagc.base.errors import UsageError
 from dagc.choice.selector import Selector
 from dagc.choice.types import settings_text
-from dagc.store.tuned import load_tuned
+from dagc.store.tuned import Tuned, load_tuned
 
 BANDS = ((0, math.inf), (0, 100_000), (100_000, 1_000_000), (1_000_000, math.inf))
 
@@ -78,16 +78,21 @@ def main() -> int:
 
 def lines(path: Path, program: Path, answers: Sequence[str]) -> list[str]:
     """The report of a file. Raises UsageError as `report`."""
+    tuned, out = unpacked(path), []
+    for table in tables(tuned, program):
+        selector = tuned.choosers[table.op].selector
+        if selector is not None:
+            out += report(table, selector, answers)
+    return out
+
+
+def unpacked(path: Path) -> Tuned:
+    """A tuned file, which may be packed (`.xz`)."""
     with tempfile.TemporaryDirectory() as folder:
         if path.suffix == ".xz":
             packed, path = path, Path(folder) / path.stem
             path.write_bytes(lzma.decompress(packed.read_bytes()))
-        tuned, out = load_tuned(path), []
-        for table in tables(tuned, program):
-            selector = tuned.choosers[table.op].selector
-            if selector is not None:
-                out += report(table, selector, answers)
-    return out
+        return load_tuned(path)
 
 
 if __name__ == "__main__":

@@ -131,7 +131,7 @@ def train(method: str, data: Sequence[str], known: Training, seed: int = 0, defa
     if ascends(known.sizes):
         labels = corrected_labels(known.sizes, known.times, known.tolerance)
     shares = [shares_of(at) for at in known.times]
-    ranked = _best_on_average(shares)
+    ranked = best_on_average(shares)
     offered = {*labels, ranked[0], *(() if default is None else [default])}
     predicted = offered | set(ranked[:MOST_PREDICTED])
     kept = [{label: share for label, share in at.items() if label in offered} for at in shares]
@@ -140,7 +140,7 @@ def train(method: str, data: Sequence[str], known: Training, seed: int = 0, defa
     return selector if default is None else unsure_below(selector, least_sure(method, data, known, default, seed))
 
 
-def _best_on_average(shares: Sequence[Mapping[int, float]]) -> list[int]:
+def best_on_average(shares: Sequence[Mapping[int, float]]) -> list[int]:
     """The choices, that which is worth most over all sizes first, the lowest of equal ones."""
     total: dict[int, float] = {}
     for at in shares:

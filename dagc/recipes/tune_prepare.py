@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -24,8 +24,9 @@ from dagc.choice.sizes import parse_size, parse_sizes
 from dagc.choice.types import Point
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.emit.kernels import Functions
+from dagc.emit.render import names_used
 from dagc.ir.plan import VARIANT, Opened, Target, needed_features
-from dagc.ir.program import KernelOp
+from dagc.ir.program import CodeText, KernelOp
 from dagc.ir.sym import evaluate
 from dagc.passes import build_graph
 from dagc.recipes.artifacts import build_artifact, compile_traversal
@@ -338,7 +339,7 @@ def tuning_task(
     points = points_asked(text, graph.program, sizes, inputs, samples, seed, test)
     check = check_point(graph.program, points, check_at)
     graphs = _graphs(text, graph, tuple(dict.fromkeys((check, *points))))
-    before = tuple(p for p in dict.fromkeys(earlier) if p not in points and _same_at(text, graph, p))
+    before = tuple(p for p in dict.fromkeys(earlier) if p not in points and same_at(text, graph, p))
     settings: dict[str, tuple[Settings, ...]] = {}
     for one in (graph, *_distinct(graphs.values())):
         for op, legal in _legal(one, [unit_in(one, u) for u in tuned_units]).items():
@@ -350,12 +351,20 @@ def tuning_task(
     )  # fmt: skip
 
 
-def _same_at(text: ProgramText, graph: Graph, point: Point) -> bool:
+def same_at(text: ProgramText, graph: Graph, point: Point) -> bool:
     """Is the program that of `graph` at a size, too?"""
     try:
-        return _compiled_part(text.program(dict(point.params))) == _compiled_part(graph.program)
+        return compiled_part(text.program(dict(point.params))) == compiled_part(graph.program)
     except DagcError:
         return False
+
+
+def another_program(point: Point) -> UsageError:
+    """For an input at which the program is compiled differently, where one compiled program has to serve all."""
+    return UsageError(
+        f"at {point.text} the program is compiled differently, so that it does not serve all inputs",
+        "make sizes per-rank scalars (`scalar n : i64`) that the set-up sets from the parameter",
+    )
 
 
 MOST_PROGRAMS = 16
@@ -367,7 +376,7 @@ def _graphs(text: ProgramText, graph: Graph, points: Sequence[Point]) -> dict[Po
     What does not lower at one size is left to `at_point`, which says so. Raises UsageError for more programs than are
     compiled, ProgramError where no size lowers.
     """
-    known: list[tuple[Program, Graph]] = [(_compiled_part(graph.program), graph)]
+    known: list[tuple[Program, Graph]] = [(compiled_part(graph.program), graph)]
     out: dict[Point, Graph] = {}
     failed: list[ProgramError] = []
     for point in points:
@@ -376,7 +385,7 @@ def _graphs(text: ProgramText, graph: Graph, points: Sequence[Point]) -> dict[Po
         except ProgramError as error:
             failed.append(error)
             continue
-        part = _compiled_part(program)
+        part = compiled_part(program)
         same = next((g for p, g in known if p == part), None)
         if same is None:
             same = build_graph(program)
@@ -396,9 +405,22 @@ def _graphs(text: ProgramText, graph: Graph, points: Sequence[Point]) -> dict[Po
     return out
 
 
-def _compiled_part(program: Program) -> Program:
-    """What a program is compiled from: two that agree in it can share a library."""
-    return replace(program, params=(), setup=None, verifies=(), domain=())
+def compiled_part(program: Program) -> Program:
+    """What a program is compiled from: two that agree in it can share a library. Of params and `let`s those that code
+    uses, which are constants in it."""
+    used = frozenset[str]().union(*(names_used(code.text) for code in _codes(program) if code.text is not None))
+    params = tuple(replace(p, over=(), files="", spread=None) for p in program.params if p.name in used)
+    lets = tuple(let for let in program.lets if let[0] in used)
+    return replace(program, params=params, lets=lets, setup=None, verifies=(), domain=())
+
+
+def _codes(program: Program) -> Iterator[CodeText]:
+    """All code of a program."""
+    yield from program.code
+    for kernel in program.kernels:
+        yield from (code for impl in kernel.impls for code in (impl.code, impl.prepare) if code is not None)
+    features = (*program.features, *(f for kernel in program.kernels for f in kernel.features))
+    yield from (f.value for f in features if isinstance(f.value, CodeText))
 
 
 def _distinct(graphs: Iterable[Graph]) -> list[Graph]:
