@@ -30,7 +30,7 @@ from dagc.space import Space
 
 if TYPE_CHECKING:
     from dagc.choice.types import Point, Settings, Unit
-    from dagc.ir.program import Graph
+    from dagc.ir.program import Graph, Program
     from dagc.ir.sym import Number
     from dagc.store.results import Outcome
 
@@ -40,6 +40,11 @@ if TYPE_CHECKING:
 
 FEATURE_LIMIT = 30.0  # seconds that the code of all features may take at one size: more hangs
 RESULTS_AGREE = 1e-3  # largest difference between two settings of one op, over the largest value
+
+
+def results_agree(program: Program) -> float:
+    """The same for the ops of a program: more if a `verify` allows more, since settings may approximate."""
+    return max([RESULTS_AGREE, *(verify.rtol for verify in program.verifies)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +290,7 @@ class Measuring:
         return Launches(
             self.service, self.program(point), unit_in(graph, unit).index, self.values(),
             lambda settings: self.decisions(unit, settings), timing=replace(self.timing, transfers=transfers),
-            rtol=RESULTS_AGREE,
+            rtol=results_agree(graph.program),
         )  # fmt: skip
 
     def _time_unit(self, item: Wanted, wrong: set[tuple[str, Settings]]) -> str:
