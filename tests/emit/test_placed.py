@@ -22,8 +22,10 @@ from dagc.ir.sym import show
 from dagc.ir.values import users_of, values_of
 from dagc.measure.launch import Finished, launch
 from dagc.recipes.program import ProgramText, read
+from dagc.recipes.show import show as show_dag
 from dagc.setup import run_setup
 from dagc.space import Space
+from dagc.space.loops import unroll
 from dagc.space.proof import Prover
 from tests.emit.build import ROOT, write
 from tests.measure.conftest import wander
@@ -257,3 +259,39 @@ def test_what_the_ops_hand_on_to_each_other() -> None:
     ]
     assert {show(v.bytes) for v in values_of(program) if v.bytes is not None} == {"4 * n"}
     assert [op.name for op in users_of(program)] == [op.name for op in program.ops]
+
+
+LOOP = '''
+program loop
+scalar n : i32
+array x : f32[n] on any in
+array s : f32[n] on any inout
+kernel add(y: inout f32[n], x: in f32[n], n: i32) {
+  select device with tree(n)
+  gpu { launch grid(n) block(32) cuda """ y[blockIdx.x] += x[blockIdx.x]; """ }
+  cpu { cpp """ for (int i = 0; i < n; ++i) y[i] += x[i]; """ }
+}
+dag { for l in 0..6 { step[l] : any add(s, x, n) } }
+'''
+
+
+def test_each_op_of_a_loop_is_placed_for_itself(tmp_path: Path) -> None:
+    (tmp_path / "loop.dag").write_text(LOOP)
+    text = read(tmp_path / "loop.dag", folds=True).with_open_devices()
+    folded = text.graph()
+    first = Space(folded).first()
+    graph, traversal = unroll(folded, first)
+    made = replace(plan_of(graph), traversal=traversal, period=(folded, first))
+    iteration = emit(made)["iteration.hpp"]
+    assert all(f"if (p.step_{turn}_variant == 1) {{  // cpu.default" in iteration for turn in range(6))
+    forced = {
+        f"step[{turn}].{name}": value
+        for turn in range(6)
+        for name, value in (("device", "any"), ("variant", "cpu.default"))
+    }
+    folded = text.with_defines(forced).graph()
+    first = Space(folded).first()
+    graph, traversal = unroll(folded, first)
+    alike = Plan(graph, traversal, Target.HOST, period=(folded, first))
+    assert "turn < 6" in emit(alike)["iteration.hpp"]
+    assert "step[0]  after start   [add on gpu or cpu]" in show_dag(tmp_path / "loop.dag", {"step[0].device": "any"})
