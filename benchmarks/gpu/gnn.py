@@ -123,10 +123,10 @@ class Case:
 
 
 def cases(of: Sequence[tuple[str, int, int]], first: int = 0) -> list[Case]:
-    """Of both models. `first`: of so many, with small graphs."""
+    """Of both models. `first`: so many, small graphs and 2 layers instead."""
     if first:
         small = (SMALL.format(nodes=100 + 30 * i, features=20 + 7 * i) for i in range(first))
-        of = [(graph, layers, hidden) for graph, (_, layers, hidden) in zip(small, of, strict=False)]
+        of = [(graph, 2, hidden) for graph, (_, _, hidden) in zip(small, of, strict=False)]
     return [Case(model, *one) for one in of for model in MODELS]
 
 
