@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -152,6 +154,7 @@ def test_a_let_for_a_require_does_not_change_the_program(program: Path) -> None:
         (["--active", "--samples", "9", "--incremental"], "--incremental takes them from a list"),
         (["--batch", "9", "--samples", "9"], "--batch belongs to --active"),
         (["--margin", "0.3"], "--margin belongs to --active"),
+        (["--folds", "5"], "--folds belongs to --evaluate"),
         (["--accuracy", "90%"], "--accuracy belongs to --incremental"),
         (["--samples", "9", "--sizes", "count=8"], "--samples draws them"),
     ],
@@ -163,3 +166,96 @@ def test_options_that_do_not_go_together(
     assert main([*command, *options]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "no.db").exists()
+
+
+# ---- evaluated, here and elsewhere ----
+
+
+def test_samples_to_evaluate_are_others(done: Tuning, program: Path, tuned: Tuned, tmp_path: Path) -> None:
+    path = tmp_path / "pair.db"
+    path.write_bytes(tuned.path.read_bytes())
+    options = replace(HOST, samples=6, defines={"count": "16"})
+    found = tune_recipe.evaluate(program, path, options)
+    assert found.trained == len({c.point for c in tuned.cells if c.times})
+    (one,) = found.ops
+    assert len(one.judged.cases) >= 2
+    assert not {case.name for case in one.judged.cases} & {c.point.text for c in tuned.cells}
+    text = "\n".join(one.lines)
+    assert "PPP " in text
+    assert "PoIS " in text
+    assert "speed-up over the best single variant: " in text
+    again = tune_recipe.evaluate(program, path, options)
+    assert [c.name for c in again.ops[0].judged.cases] == [c.name for c in one.judged.cases], "the same seed"
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        (["--folds", "5"], "mean and standard deviation of 5 folds: PPP "),
+        (["--hold-out", "10%"], "10% held out of the inputs that pair.db was trained on; "),
+    ],
+)
+def test_a_file_is_judged_by_what_is_left_out(
+    tuned: Tuned, program: Path, capsys: pytest.CaptureFixture[str], options: list[str], shown: str
+) -> None:
+    """Nothing is run, and the file stays as it is."""
+    before = tuned.path.read_bytes()
+    assert main(["tune", str(program), "--evaluate", "--quiet", "-o", str(tuned.path), *options]) == 0
+    out = capsys.readouterr().out
+    assert shown in out
+    assert "trained on " in out
+    assert tuned.path.read_bytes() == before
+
+
+def test_more_folds_than_inputs(tuned: Tuned, program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["tune", str(program), "--evaluate", "--quiet", "-o", str(tuned.path)]
+    assert main([*command, "--folds", "500"]) == 2
+    assert "500 folds of " in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([*command, "--folds", "1"])
+
+
+@pytest.fixture
+def moved(tuned: Tuned, tmp_path: Path) -> Path:
+    """The file of another machine, on which `low` takes 50 times as long."""
+    path = tmp_path / "moved.db"
+    path.write_bytes(tuned.path.read_bytes())
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute('UPDATE run SET machine = replace(machine, \'"cpu": "\', \'"cpu": "Another \')')
+        connection.execute(
+            "UPDATE value SET value = 50 * value WHERE sample IN (SELECT s.id FROM sample s JOIN candidate c ON"
+            " c.id = s.candidate JOIN assignment a ON a.id = c.assignment WHERE a.choices LIKE '%low%')"
+        )
+    return path
+
+
+def test_a_file_of_another_machine_says_what_it_loses(
+    moved: Path, program: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["tune", str(program), "--evaluate", "--quiet", "--target", "host", "-o", str(moved), "-D", "count=16"]
+    before = moved.read_bytes()
+    assert main([*command, "--samples", "4"]) == 2
+    assert "tuned on another machine" in capsys.readouterr().err
+    assert main([*command, "--samples", "4", "--other-machine"]) == 0
+    out = capsys.readouterr().out
+    assert "PPP at home " in out
+    assert "mend it with --warm-start" in out
+    assert "what is measured here is not kept in the file" in out
+    assert moved.read_bytes() == before
+
+
+def test_a_few_samples_mend_what_another_machine_was_trained_for(moved: Path, program: Path, tmp_path: Path) -> None:
+    options = replace(HOST, samples=14, warm_start=str(moved), defines={"count": "16"})
+    mended = tune_recipe.tune(program, tmp_path / "mended.db", options)
+    (note,) = (n for n in mended.notes if "fill: learned from " in n)
+    assert "PPP at 1" in note
+    assert "the samples here alone" in note
+    assert "the file's times, scaled" in note
+    kept = load_tuned(tmp_path / "mended.db")
+    assert len({c.point for c in kept.cells}) <= 14, "what was measured elsewhere stays in its file"
+    chooser = kept.kernel_choosers["fill"]
+    assert chooser.selector is not None
+    assert dict(chooser.settings[chooser.selector.choose((0.1, -1.0))])["variant"] == "low"
+    assert dict(chooser.settings[chooser.selector.choose((0.7, -1.0))])["variant"] == "high"
+    with pytest.raises(UsageError, match="--warm-start measures some inputs"):
+        tune_recipe.tune(program, tmp_path / "no.db", replace(options, samples=None))
