@@ -122,6 +122,7 @@ class Inputs:
         self.wrong = {key for key, failure in known.measured.checks.items() if failure}
         self.codes = [f.name for f in computed_of(self.task)]
         self.service = service
+        service.told = self.say  # what hangs is tried again: not all of that in silence
         end = None if options.seconds is None else time.monotonic() + options.seconds
         timing = Timing(seconds=options.cell, flush=flush, clear=CLEAR, metrics=observed(objective))
         before = list(known.measured.cells.values())

@@ -113,7 +113,7 @@ def borrowed(
         only = {p: (x, {n: t for n, t in at.items() if n in kept}) for p, (x, at) in rows.items()}
         ours = {p: row for p, row in only.items() if _usable(row)}
         method, tolerance = asked[unit.op].method, noise(inputs, unit.op)
-        losses = _losses(method, names, ours, theirs.rows, tolerance, seed)
+        losses = losses_of(method, names, ours, theirs.rows, tolerance, seed)
         way = min(range(len(WAYS)), key=lambda n: losses[n])
         shown = ", ".join(f"{what} {100 * loss:.2f} %" for what, loss in zip(WAYS, losses, strict=True))
         notes.append(f"{unit.op}: learned from {WAYS[way]}; PPP at {counted(len(ours), 'sample')} here: {shown}")
@@ -170,7 +170,7 @@ def _ratios(ours: Rows, theirs: Rows) -> dict[int, float]:
     return {**{answer: median(ratios) for answer, ratios in found.items()}, **({-1: median(every)} if every else {})}
 
 
-def _losses(
+def losses_of(
     method: str, names: Sequence[str], ours: Rows, theirs: Rows, tolerance: float, seed: int, folds: int = 5
 ) -> list[float]:
     """Mean PPP of each of WAYS at the samples here, each left out in turn with a fold of the others; infinite where
