@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,10 @@ from dagc.base.errors import UsageError, counted
 from dagc.choice.feature import offered
 from dagc.choice.inputs import has_inputs
 from dagc.choice.legal import op_of
+from dagc.choice.placement import Transfers, fit_transfer
 from dagc.choice.types import PROGRAM, variant_of
-from dagc.ir.plan import MEASURED
+from dagc.ir.plan import MEASURED, places_together
+from dagc.measure.transfers import measured_transfers
 from dagc.recipes.tune_choosers import (
     Asked,
     ChooserInputs,
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from dagc.choice.types import Point, Unit
     from dagc.recipes.options import Progress, TuneOptions
     from dagc.recipes.program import ProgramText
+    from dagc.store.records import Records
     from dagc.store.tuned import Tuned
 
 
@@ -144,6 +147,7 @@ def _learned(
     known = ChooserInputs(ready, asked, NOT_COUNTED, hardware, {})
     final, learned = final_choosers(known, fit, training, options.seed)
     if inputs.records is not None:
+        notes = [*notes, *_keep_transfers(inputs.records, task)]
         keep(inputs.records, known, {op: sized.chooser for op, sized in final.items()}, bool(cells))
     lines = tuple(line_of(ready, u, p, final[u.op].at(p), cells, learned[u.op]) for u in task.units for p in labelled)
     notes = [*inputs.ready.notes, *more, *notes, *chosen_from, *(n for what in learned.values() for n in what.notes)]
@@ -161,6 +165,22 @@ def _other(options: TuneOptions) -> Tuned:
 
     assert options.warm_start is not None
     return load_tuned(options.warm_start)
+
+
+def _keep_transfers(records: Records, task: TuningTask) -> list[str]:
+    """Measure the transfers between host and device, where ops are placed together by their times; and a note."""
+    if not places_together(task.program):
+        return []
+    found = transfers_here(task.chosen.target.value, task.chosen.arch)
+    records.set_fact("transfers", asdict(found))
+    ways = (("to the device", found.to_device), ("to the host", found.to_host))
+    return [f"transfers {way}: {si.seconds(t.latency)} and {t.bandwidth / 1e9:.3g} GB/s" for way, t in ways]
+
+
+def transfers_here(target: str, arch: str) -> Transfers:
+    """The times of transfers between host and device of this machine: measured, and fitted."""
+    samples = measured_transfers(target, arch)
+    return Transfers(fit_transfer(samples["to_device"]), fit_transfer(samples["to_host"]))
 
 
 def _subsets(
