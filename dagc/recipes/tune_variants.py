@@ -41,6 +41,7 @@ from dagc.recipes.tune_labels import (
     vector,
 )
 from dagc.recipes.tune_moved import borrowed, home_of, lost_by_move
+from dagc.recipes.tune_placed import TOGETHER, Programs
 from dagc.recipes.tune_prepare import TuningTask, another_program, tuning_task
 from dagc.recipes.tune_records import keep
 from dagc.recipes.tune_results import Evaluated, Evaluation, Tuning, choosable, doubtful
@@ -290,13 +291,7 @@ def evaluate_inputs(
     )  # fmt: skip
     if not can_run(task):
         raise UsageError(f"inputs are measured, and nothing can run here: {task.chosen.reason}", "use --target host")
-    trained = {c.point for c in tuned.cells if c.op != PROGRAM and c.times} - tuned.facts.tests
-    points = tuple(p for p in task.points if p not in trained)
-    notes = [f"{p.text}: skipped: the file was trained on it" for p in task.points if p in trained]
-    if not points:
-        raise UsageError(
-            "every input was trained on, which evaluates nothing", "name others with --inputs or --samples"
-        )
+    points, trained, notes = _untrained(task, tuned)
     home = home_of(task, tuned, options)
     choosers = {c.op: c for c in choosers_of(task.graph, tuned, None if home else task.chosen.gpu_arch)}
     task = replace(
@@ -308,19 +303,44 @@ def evaluate_inputs(
     options = replace(options, resume=True, objective=options.objective or tuned.facts.objective)
     with opened(task, output, options, order_of(task), progress, references=False) as inputs:
         inputs.total = len(points) * sum(map(len, inputs.task.settings.values()))
-        done = [p for p in order_of(inputs.task) if not inputs.over and inputs.visit(p, test=True)]
+        placed = _programs(inputs, choosers, tuned) if places_together(task.program) else None
+        then = placed.time if placed is not None else None
+        done = [p for p in order_of(inputs.task) if not inputs.over and inputs.visit(p, test=True, then=then)]
         if not done:
             raise nothing_evaluated(inputs.known.measured.failures)
         ops = [_evaluated(inputs, choosers[unit.op], unit, sorted(done)) for unit in inputs.task.units]
-        if home:
-            stored, seed = tuned.kernel_choosers, options.seed
-            lost = [lost_by_move(tuned, one.op, stored[one.op], one.judged, seed) for one in ops]
-            ops = [replace(one, costs=(line, *one.costs)) for one, line in zip(ops, lost, strict=True)]
+        ops = [_moved(one, tuned, options.seed) for one in ops] if home else ops
+        ops += [Evaluated(TOGETHER, *placed.judged())] if placed is not None else []
         return Evaluation(
             tuple(ops), grade(task, len(inputs.known.measured.cells), NOT_COUNTED, {}), len(done),
             tuple(inputs.known.measured.failures), (*notes, *inputs.ready.notes, *task.text.changed()),
-            time.monotonic() - began, len(trained),
+            time.monotonic() - began, trained,
         )  # fmt: skip
+
+
+def _programs(inputs: Inputs, choosers: Mapping[str, Any], tuned: Tuned) -> Programs:
+    """Raises UsageError for a file without what placing takes."""
+    if tuned.facts.transfers is None or not all(c.predicts for c in choosers.values() if c.site.variants):
+        raise UsageError(f"{tuned.path}: nothing to place ops by: times of transfers, and expected ones", "tune again")
+    return Programs.of(inputs, choosers, tuned.facts.transfers)
+
+
+def _untrained(task: TuningTask, tuned: Tuned) -> tuple[tuple[Point, ...], int, list[str]]:
+    """The inputs that a file was not trained on, how many it was, and notes of those that are skipped. Raises
+    UsageError where none is left."""
+    trained = {c.point for c in tuned.cells if c.op != PROGRAM and c.times} - tuned.facts.tests
+    points = tuple(p for p in task.points if p not in trained)
+    if not points:
+        raise UsageError(
+            "every input was trained on, which evaluates nothing", "name others with --inputs or --samples"
+        )
+    return points, len(trained), [f"{p.text}: skipped: the file was trained on it" for p in task.points if p in trained]
+
+
+def _moved(one: Evaluated, tuned: Tuned, seed: int) -> Evaluated:
+    """With what the move to another machine loses."""
+    line = lost_by_move(tuned, one.op, tuned.kernel_choosers[one.op], one.judged, seed)
+    return replace(one, costs=(line, *one.costs))
 
 
 def nothing_evaluated(failures: Sequence[str]) -> UsageError:
