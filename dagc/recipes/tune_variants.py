@@ -293,7 +293,8 @@ def evaluate_inputs(
         raise UsageError(f"inputs are measured, and nothing can run here: {task.chosen.reason}", "use --target host")
     points, trained, notes = _untrained(task, tuned)
     home = home_of(task, tuned, options)
-    choosers = {c.op: c for c in choosers_of(task.graph, tuned, None if home else task.chosen.gpu_arch)}
+    found = choosers_of(task.graph, tuned, task.chosen.gpu_arch, other_machine=bool(home))
+    choosers = {c.op: c for c in found}
     task = replace(
         task, points=points, check_at=points[0], settings={op: c.settings for op, c in choosers.items()},
         features={op: c.data for op, c in choosers.items()}, constraints=options.constraints,
