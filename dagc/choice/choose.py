@@ -34,7 +34,7 @@ from dagc.choice.site import Site, SiteKind
 from dagc.choice.types import Settings, Unit
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.cuda.text import NotUnderstood
-from dagc.ir.plan import AXES, FAR, VARIANT, Choice
+from dagc.ir.plan import AXES, FAR, VARIANT, Choice, answers_of
 from dagc.ir.plan import Chooser as Emitted
 from dagc.ir.program import Graph, Program
 from dagc.ir.sym import Number
@@ -87,6 +87,7 @@ def chooser_c(chooser: Chooser, margin: float) -> str:
         ranges=[{"index": data.index(f), "low": low, "high": high} for f, low, high in chooser.extent.ranges],
         selector={"function": f"dagc_select_{name}", "places": [data.index(d) for d in selector.data]}
         if selector is not None else None,
+        predict=site.predict if chooser.predicts else "",
     )  # fmt: skip
 
 
@@ -222,6 +223,21 @@ class Chooser:
         good = _over_answers(self.launchable, self.columns)(self._sizes(values))
         return [bool(g == 1) for g in _broadcast(good, n)]
 
+    @property
+    def predicts(self) -> bool:
+        """Whether `predict` gives times."""
+        return self.selector is not None and self.selector.predicts
+
+    def predict(self, values: Mapping[str, Number]) -> tuple[float, ...]:
+        """The expected seconds of each answer, by a selector that predicts; constraints are not looked at. Infinite for
+        an answer that was never timed, and for all where a feature is not finite."""
+        assert self.selector is not None
+        here = dict(zip(self.data, self.vector(values), strict=True))
+        if not all(map(math.isfinite, here.values())):
+            return (math.inf,) * len(self.site.answers)
+        seconds = self.selector.seconds([here[n] for n in self.selector.data])
+        return tuple(seconds.get(i, math.inf) for i in range(len(self.site.answers)))
+
     def choose(self, values: Mapping[str, Number]) -> int:
         """The number of the answer."""
         return self.decide(values)[0]
@@ -306,6 +322,7 @@ class Chooser:
         return Choice(
             self.site.function, self.site.table, self.op, tuple(f.expression for f in self.features),
             self.site.decisions, self.extent.text, self.site.label, len(self.site.answers),
+            predict=self.site.predict if self.predicts else "",
         )  # fmt: skip
 
 
@@ -417,10 +434,9 @@ def _site(graph: Graph, unit: Unit, settings: Sequence[Settings]) -> Site:
     program, op = graph.program, op_of(graph, unit)
     if not unit.variants:
         return Site(SiteKind.LAUNCH, unit.op, tuple(settings))
-    kernel = next(k for k in program.kernels if k.name == op.kernel)
     defaults = {t.name: int(t.default) for t in reversed(unit.tunables) if t.name != VARIANT}
-    defaults |= {t.name: int(t.default) for t in unit.tunables_of(op.variant)}
-    variants = tuple(impl.name for impl in kernel.impls if impl.device is op.device)
+    defaults |= {t.name: int(t.default) for t in unit.tunables_of(op.answer)}
+    variants = answers_of(program, op)
     return Site(SiteKind.LAUNCH, unit.op, tuple(settings), variants, tuple(defaults.items()))
 
 

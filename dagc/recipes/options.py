@@ -55,6 +55,9 @@ class ExploreOptions:
     warm_start: str | None = None
 
 
+MARGIN = 0.5  # of probability, below which a guide of active learning is unsure (MLCD, section IV-C)
+
+
 @dataclass(frozen=True, slots=True)
 class TuneOptions:
     """Options of `dagc tune`.
@@ -62,6 +65,10 @@ class TuneOptions:
     `method`: one of METHODS; "": that of the program's own `select`, else `volume`. `inputs`: lists of inputs
     (`dagc.choice.inputs`). `top`: how many of the model's best are measured at each size (0: none). `gpu`: a
     descriptor's name or file (None: by the architecture). `budget`: cells at most; `seconds`: time for measuring.
+
+    `samples`: inputs to draw from the values after `over` (None: all of these). `active`: by Algorithm 1
+    (`dagc.choice.active`): `initial` at random, then batches of `batch` below `margin`.
+    `folds`, `hold_out`: evaluate by what is left out of the training inputs.
 
     Of inputs: `variants`: tune sites whose `select` names the variant, and nothing else. `incremental`: label those
     inputs that teach most (by `next`), until `iterations` are labelled or `accuracy` is reached. `calls`: over
@@ -96,6 +103,13 @@ class TuneOptions:
     calls: int = 0
     constraints: bool = True
     objective: str | None = None
+    samples: int | None = None
+    active: bool = False
+    initial: int | None = None
+    batch: int | None = None
+    margin: float = MARGIN
+    folds: int | None = None
+    hold_out: float | None = None
 
 
 Progress: TypeAlias = Callable[[int, int, str], None]
@@ -112,6 +126,7 @@ def searching() -> tuple[str, ...]:
     return tuple(name for name in names_in("lab/strategies") if name not in _SUMMARIES)
 
 
+COSTS = "cost"  # that which expects a time of each answer
 METHODS = (*_SUMMARIES, *searching(), *names_in("choice/learners"))
 
 

@@ -420,7 +420,7 @@ def loadables_of(
 
 
 def _loadable(configured: ConfiguredSpace, library: Library) -> Loadable:
-    from dagc.emit import rows  # loads jinja2
+    from dagc.emit import never_captured, rows  # loads jinja2
 
     prover = Prover(configured.graph) if configured.graph.folding is not None else None
 
@@ -428,7 +428,8 @@ def _loadable(configured: ConfiguredSpace, library: Library) -> Loadable:
     def unrolled(traversal: Traversal, capture: bool) -> list[tuple[int, int, int]]:
         if prover is not None:
             prover.prove(traversal)  # what orders rounds is not of the space
-        return rows(unroll(configured.graph, traversal)[1], capture)
+        graph, flat = unroll(configured.graph, traversal)
+        return rows(flat, capture, never_captured(graph) if capture else ())
 
     return Loadable(library, unrolled, configured.configuration.get("capture") is True)
 

@@ -36,6 +36,7 @@ from dagc.recipes.tune_gpu import (
     hardware_at_hand,
     named_arch,
 )
+from dagc.recipes.tune_labels import first_samples
 from dagc.recipes.tune_measure import CheckedSettings, Lost, Wanted, computed_features, measure
 from dagc.recipes.tune_prepare import (
     DEFAULT_FLUSH,
@@ -76,6 +77,11 @@ def tune(
     text = read(path, options.defines)
     other = options.objective not in (None, "time")
     if wants_programs(text, options):
+        if options.active:
+            raise UsageError(
+                "--active draws inputs of kernels, and whole programs (a `select` at the top) are tuned here",
+                "use --samples alone, or name a kernel with --kernel",
+            )
         if other:
             raise UsageError(
                 "whole programs are tuned for the time", "drop --objective, or name a kernel with --kernel"
@@ -93,7 +99,7 @@ def tune(
     task = tuning_task(
         text, kernels=options.kernels, sizes=options.sizes, inputs=options.inputs, check_at=options.check_at,
         target=options.target, arch=options.arch or named_arch(options.gpu), seed=options.seed, ranks=options.ranks,
-        earlier=() if fresh or output is None else _sizes_in(output),
+        earlier=() if fresh or output is None else _sizes_in(output), samples=first_samples(options),
     )  # fmt: skip
     if options.variants:
         task = with_variants(task)

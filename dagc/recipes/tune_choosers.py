@@ -16,8 +16,9 @@ from dagc.choice.types import variant_of
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.ir import sym
 from dagc.ir.enums import ElementType
-from dagc.ir.plan import VARIANT, Target, kernel_of
+from dagc.ir.plan import DEVICE, VARIANT, Target, kernel_of, places_together
 from dagc.ir.program import Region
+from dagc.recipes.options import COSTS
 from dagc.recipes.tune_prepare import Prepared, TuningTask, only
 from dagc.recipes.tune_results import GUESS, Line, Measurements, best_cell
 
@@ -52,6 +53,7 @@ class LearnedSelector:
 
 
 EVERY = "exhaustive"
+_PLACED = f"placed with other ops, by expected times: method {COSTS}"
 
 
 def asked_of(task: TuningTask, method: str, runs: bool) -> dict[str, Asked]:
@@ -67,6 +69,8 @@ def asked_of(task: TuningTask, method: str, runs: bool) -> dict[str, Asked]:
     for unit in task.units:
         wanted, data = select_of(task.graph, unit)
         chosen, note = method or wanted, ""
+        if unit.variants and places_together(task.program):
+            chosen, note = method or COSTS, "" if method else _PLACED
         if unit.variants and chosen in MODELS and runs:
             chosen, note = EVERY, f"no model compares variants: all are measured, as with --method {EVERY}"
         if chosen not in MODELS and not runs:
@@ -86,7 +90,7 @@ def select_of(graph: Graph, unit: Unit) -> tuple[str, tuple[str, ...]]:
 
     program = graph.program
     kernel = next(k for k in program.kernels if k.name == unit.kernel)
-    tunables = {VARIANT} if unit.variants else {t.name for t in unit.tunables}
+    tunables = {VARIANT, DEVICE} if unit.variants else {t.name for t in unit.tunables}
     for item in kernel.selects:
         if not tunables & set(item.names) or item.method not in ("rational", *LEARNED):
             continue

@@ -14,7 +14,7 @@ from dagc.base.errors import DagcError, RunFailed
 from dagc.choice.legal import op_of, op_under, unit_in
 from dagc.choice.types import Cell
 from dagc.ir.enums import Opcode
-from dagc.ir.plan import MEASURED, VARIANT, variant_number
+from dagc.ir.plan import MEASURED, VARIANT, selects_device, variant_number
 from dagc.lab.engine import Options, PriorResult, explore
 from dagc.lab.launches import Launches, SizedProgram, Timing, Values, verify
 from dagc.lab.settings import LaunchSettings
@@ -276,9 +276,12 @@ class Measuring:
         right = [i for i, s in enumerate(item.settings) if s in at.fits[item.op] and (item.op, s) not in wrong]
         if not right or self.over():
             return ""
+        graph = self.task.graph_at(item.point)
+        transfers = selects_device(graph.program, op_of(graph, unit))
         machine = Launches(
-            self.service, self.program(item.point), unit_in(self.task.graph_at(item.point), unit).index,
-            self.values(), lambda settings: self.decisions(unit, settings), timing=self.timing, rtol=RESULTS_AGREE,
+            self.service, self.program(item.point), unit_in(graph, unit).index, self.values(),
+            lambda settings: self.decisions(unit, settings), timing=replace(self.timing, transfers=transfers),
+            rtol=RESULTS_AGREE,
         )  # fmt: skip
         failure = machine.place()
         if failure:
