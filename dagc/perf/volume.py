@@ -3,22 +3,24 @@
 After the idea of Ernst et al., arXiv 2204.14242 (volumes from address expressions, limits from the hardware), with the
 terms that matter on an H200. All terms are in cycles of a multiprocessor (SM):
 
-    time = shape * (max(issue + loads + stores + misses + L2 + HBM + latency, starts) + launch + turnover)
+    time = soft_max(work, starts) + launch + turnover
+    work = L + c_overlap * (sum - L) + c_square * (sum of squares - L^2) / L,  L the longest of the terms
 
 issue      instructions of the busiest SM with four schedulers; as compiled by nvcc if known, else counted in the text
 loads      cycles of the L1 cache for each load of a warp: bank conflicts as in shared memory, or cache lines touched
-stores     cycles of the L1 cache for each store of a warp: lines, bytes, and sectors written in part
-misses     sectors that a block brings into the L1 cache: unique ones, again for each later
-           loop that finds them evicted, or more if its working set is too large
-L2, HBM    unique sectors of all blocks, unique bytes of the grid, over the bandwidth
-latency    what one warp waits for, load after load, times the waves of blocks
-starts     the whole GPU starts about one block a cycle
+stores     cycles of the L1 cache for each store of a warp. It writes through: nothing is merged between requests
+misses     accesses of the L2 cache by loads: one for each line of a block, and for each two sectors of it; unique ones,
+           again for each later loop that finds them evicted
+l2         the same by stores, of each request; a sector that is written in part costs what a whole one does. The L2
+           cache serves both with the same slices: the two are one term
+hbm        unique bytes of the grid over the bandwidth of the memory
+latency    what one warp takes alone, load after load and instruction after instruction, times the waves of blocks
+starts     the whole GPU starts about one block a cycle, while others work
 turnover   a block's slot is empty while its successor starts, longer with more warps
-shape      a mild preference for blocks of middle size, fitted
 
-Terms are added, unlike the maximum of a roofline: on the oracle (benchmarks/results) a sum ranks better, since overlap
-is never perfect, and the program stays rational. The constants (`CALIBRATION`) were fitted once to that oracle;
-docs/how-to/launch-settings.md gives the error on programs outside of the fit.
+On the oracles (benchmarks/results) overlap is neither perfect, as in a roofline, nor absent: terms as long as the
+longest are hidden less. soft_max(a, b) = max + soft * min^2 / max: the terms are not known so well that the smaller has
+no say.
 """
 
 from __future__ import annotations
@@ -43,19 +45,21 @@ from dagc.perf.traffic import LINE, SECTOR, Placed, Traffic
 # give: c_issue (four schedulers of one instruction a cycle), c_sector (64 bytes a cycle), c_hbm and c_start.
 CALIBRATION: dict[str, tuple[float, str, str]] = {
     "c_issue": (1.0, "cycles", "a scheduler's time for an instruction"),
-    "c_load": (1.12, "", "cycles of the L1 cache over those that were counted, loads"),
-    "c_store": (1.58, "cycles", "of the L1 cache, for each piece of up to 64 bytes of a line that a warp stores"),
+    "c_load": (1.268, "", "cycles of the L1 cache over those that were counted, loads"),
+    "c_store": (2.345, "cycles", "of the L1 cache, for each piece of up to 64 bytes of a line that a warp stores"),
     "c_sector": (0.5, "cycles", "of an SM, for an access of the L2 cache"),
-    "c_read": (0.0077, "cycles", "of the GPU, for an access of the L2 cache's slices by loads"),
-    "c_write": (0.0195, "cycles", "the same, by stores"),
+    "c_read": (0.0061, "cycles", "of the GPU, for an access of the L2 cache's slices by loads"),
+    "c_write": (0.0182, "cycles", "the same, by stores"),
     "c_hbm": (0.000439, "cycles/byte", "of the GPU, for a byte from memory"),
-    "c_wait": (805.0, "cycles", "that a warp waits for loads that are in flight together"),
+    "c_wait": (238.0, "cycles", "that a warp waits for loads that are in flight together"),
+    "c_miss": (283.0, "cycles", "more, where none of their sectors is in the L1 cache"),
+    "c_serial": (6.0, "cycles", "that a warp takes for an instruction, were it alone"),
     "c_start": (1.2, "cycles", "of the GPU, to start a block"),
-    "c_overlap": (0.2155, "", "share of the other terms that is not overlapped with the longest"),
-    "c_square": (0.2064, "", "the same, of their squares over the longest: a term as long is overlapped less"),
-    "soft": (0.2136, "", "the same, of the work while blocks start, or of their starts while they work"),
-    "launch": (5289.0, "cycles", "a launch that does nothing"),
-    "turn_warp": (32.6, "cycles", "a block's turnover, for each of its warps"),
+    "c_overlap": (0.12, "", "share of the other terms that is not overlapped with the longest"),
+    "c_square": (0.365, "", "the same, of their squares over the longest: a term as long is overlapped less"),
+    "soft": (0.2, "", "the same, of the work while blocks start, or of their starts while they work"),
+    "launch": (5002.0, "cycles", "a launch that does nothing"),
+    "turn_warp": (32.3, "cycles", "a block's turnover, for each of its warps"),
 }
 SPILL = 0.5  # of the L1 cache: beyond, a later loop finds less of what an earlier one read; 1 beyond, nothing
 REFERENCE = "h200"
@@ -64,7 +68,8 @@ SAME = 0.1  # relative difference of equal measurements
 # Constants that a micro-benchmark measures: the H200's value, times the ratio of the present GPU's measurement to the
 # H200's. True: a larger measurement is faster. The first that both descriptors have counts.
 SCALES = {
-    "c_wait": (("memory_latency", False),), "c_sector": (("departure_uncoalesced", False),),
+    "c_wait": (("l2_latency", False),), "c_miss": (("memory_latency", False),),
+    "c_sector": (("departure_uncoalesced", False),),
     "c_read": (("l2_loads_per_cycle", True), ("l2_bytes_per_cycle", True)),
     "c_write": (("l2_stores_per_cycle", True), ("l2_bytes_per_cycle", True)),
     "c_hbm": (("memory_bytes_per_cycle", True),), "c_start": (("block_start_cycles", False),),
@@ -178,7 +183,13 @@ def _time(g: Geometry, t: Traffic, accesses: Accesses, resources: Resources) -> 
         "misses": (sp.Max(of_sm * c["c_sector"], read * c["c_read"]), "from the L2 cache"),
         "l2": (written * c["c_write"], "to the L2 cache"),
         "hbm": (real("memory_bytes") * c["c_hbm"], "memory"),
-        "latency": (waves * real("stages") * c["c_wait"], "latency"),
+        "latency": (
+            waves
+            * (
+                real("stages") * (c["c_wait"] + c["c_miss"] * real("miss_share")) + real("instructions") * c["c_serial"]
+            ),
+            "latency",
+        ),
     }
     for name, (value, meaning) in terms.items():
         b.body.append(Assign(f"t_{name}", sp.sympify(value), Number.REAL, "cycles", meaning))
@@ -243,6 +254,9 @@ def _of_a_block(g: Geometry, t: Traffic, one_thread: bool) -> None:
     let("spilled", sp.Min(one, sp.Max(sp.Float(0), held - SPILL)), "", "share that a later loop reads again")
     more = real("spilled") * real("again_slices")
     let("block_slices", real("unique_slices") + more, "", "accesses of the L2 cache by a block's loads")
+    again = real("block_slices") / sp.Max(sp.Float(1e-9), real("unique_slices"))
+    share = again * real("block_sectors") * g.blocks / sp.Max(one, real("sectors") * g.active)
+    let("miss_share", sp.Min(one, share), "", "of the sectors that are asked for")
     let("memory_bytes", t.memory_bytes(clusters), "bytes", "unique ones of the grid")
 
 
