@@ -99,9 +99,14 @@ def _add_evaluation(parser: argparse.ArgumentParser) -> None:
 
 def _add_measuring(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    help = "measure the first N of the model's ranking at each size; 0: none (default: 5)"
-    add("--top", type=natural, default=5, metavar="N", help=help)
-    add("--budget", type=positive, metavar="N", help="measure at most N settings (default: no limit)")
+    help = (
+        "measure N settings at each size besides the default, on average; 0: none"
+        " (default: 5, no limit with --budget, --time or --until)"
+    )
+    add("--top", type=natural, metavar="N", help=help)
+    add("--budget", type=positive, metavar="N", help="measure at most N settings in all (default: by --top)")
+    help = "end where no setting is expected to be faster by more than this share, such as 1%%"
+    add("--until", type=share, metavar="SHARE", help=help)
     add("--time", type=duration, metavar="T", help="time limit of measuring, such as 90s, 10m, 1.5h (default: none)")
     help = "maximal time for one setting in seconds (default: 0.25)"
     add("--cell", type=seconds, default=0.25, metavar="S", help=help)
@@ -189,7 +194,7 @@ def _options(args: argparse.Namespace) -> TuneOptions:
     return TuneOptions(
         kernels=tuple(args.kernels), method=args.method, sizes=args.sizes, inputs=tuple(args.inputs),
         check_at=args.check_at, top=args.top,
-        budget=args.budget, seconds=args.time, gpu=args.gpu, target=args.target, arch=args.arch,
+        budget=args.budget, seconds=args.time, until=args.until, gpu=args.gpu, target=args.target, arch=args.arch,
         defines=defines_of(args), seed=args.seed, flush=not args.warm, cell=args.cell, resume=args.resume,
         other_machine=args.other_machine,
         ranks=args.ranks or 1, variants=args.variants, incremental=args.incremental, iterations=args.iterations,
@@ -224,6 +229,8 @@ def table(done: Tuning) -> str:
     unit = "us" if done.objective.is_time else done.objective.text
     titles = ["kernel", "size", "default", "chosen", "best known", f"default {unit}", f"chosen {unit}"]
     titles += ["regret, in training", "left out"] if learned else ["regret"]
+    searched = any(not math.isnan(line.sure) for line in done.lines)
+    titles += ["sure"] if searched else []
     head = (*titles, "limited by")
     rows = [head]
     for line in done.lines:
@@ -233,7 +240,8 @@ def table(done: Tuning) -> str:
             (
                 line.op, line.point.text or "as given", settings_text(line.default), settings_text(line.chosen), best,
                 *(_value(v, done.objective) for v in (line.default_seconds, line.chosen_seconds)), _share(regret),
-                *([_share(line.left_out)] if learned else []), line.why,
+                *([_share(line.left_out)] if learned else []),
+                *(["-" if math.isnan(line.sure) else f"{line.sure:.0%}"] if searched else []), line.why,
             )
         )  # fmt: skip
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]

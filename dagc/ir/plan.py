@@ -193,7 +193,8 @@ def open_variants(program: Program, op: KernelOp) -> tuple[OpenTunable, ...]:
     kernel = next(k for k in program.kernels if k.name == op.kernel)
     wanted = {VARIANT, DEVICE} if op.placed else {VARIANT}
     names = next((s.names for s in kernel.selects if not wanted.isdisjoint(s.names)), ())
-    if not op.others or not (names or op.placed):
+    decided = any(d.name == f"{op.site}.{VARIANT}" for d in program.decisions)  # not that of an `any` op on one device
+    if not op.others or not decided or not (names or op.placed):
         return ()
     variants = variants_of(program, op)
     out = [OpenTunable(op.site, VARIANT, op.answer, tuple(v.answer for v in variants), "")]

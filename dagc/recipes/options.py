@@ -63,8 +63,10 @@ class TuneOptions:
     """Options of `dagc tune`.
 
     `method`: one of METHODS; "": that of the program's own `select`, else `volume`. `inputs`: lists of inputs
-    (`dagc.choice.inputs`). `top`: how many of the model's best are measured at each size (0: none). `gpu`: a
-    descriptor's name or file (None: by the architecture). `budget`: cells at most; `seconds`: time for measuring.
+    (`dagc.choice.inputs`). `top`: settings that are measured at each size besides the default, on average (0: none;
+    None: TOP where neither `budget` nor `seconds` nor `until` is given). `gpu`: a descriptor's name or file (None: by
+    the architecture). `budget`: cells at most; `seconds`: time for measuring; `until`: a share (0.01: one percent), it
+    ends where no setting is expected to be faster by more.
 
     `samples`: inputs to draw from the values after `over` (None: all of these). `active`: by Algorithm 1
     (`dagc.choice.active`): `initial` at random, then batches of `batch` below `margin`.
@@ -81,9 +83,10 @@ class TuneOptions:
     sizes: str = ""
     inputs: tuple[str, ...] = ()
     check_at: str = ""
-    top: int = 5
+    top: int | None = None
     budget: int | None = None
     seconds: float | None = None
+    until: float | None = None
     gpu: str | None = None
     target: str | None = None
     arch: str | None = None
@@ -111,12 +114,20 @@ class TuneOptions:
     folds: int | None = None
     hold_out: float | None = None
 
+    @property
+    def each(self) -> int:
+        """Settings that are measured at each size besides the default."""
+        return TOP if self.top is None else self.top
+
+
+TOP = 5  # settings that are measured at each size besides the default
+
 
 Progress: TypeAlias = Callable[[int, int, str], None]
 
 _SUMMARIES = {
     "rational": "MWP-CWP over counts fitted to hardware counters (ncu), or read from the text; its best are measured",
-    "volume": "model of the data volumes; its best few are measured where there is a GPU",
+    "volume": "model of the data volumes and a pre-trained learner; where there is a GPU a few settings are measured",
     "exhaustive": "every legal setting is measured at every size; elsewhere the model may overrule",
 }
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError
@@ -70,7 +71,10 @@ def asked_of(task: TuningTask, method: str, runs: bool) -> dict[str, Asked]:
         wanted, data = select_of(task.graph, unit)
         chosen, note = method or wanted, ""
         if unit.variants and places_together(task.program):
-            chosen, note = method or COSTS, "" if method else _PLACED
+            if method not in ("", COSTS):
+                message = f"method {method} expects no times, by which the ops are placed together"
+                raise UsageError(message, f"use --method {COSTS}")
+            chosen, note = COSTS, _PLACED
         if unit.variants and chosen in MODELS and runs:
             chosen, note = EVERY, f"no model compares variants: all are measured, as with --method {EVERY}"
         if chosen not in MODELS and not runs:
@@ -211,13 +215,15 @@ def features_of(ready: Prepared, unit: Unit, points: Sequence[Point]) -> tuple[s
 
 @dataclass(frozen=True, slots=True)
 class ChooserInputs:
-    """What choosers are made from, but for measurements. `resources`: of the kernels that nvcc has compiled."""
+    """What choosers are made from, but for measurements. `resources`: of the kernels that nvcc has compiled; `each`: of
+    each setting."""
 
     ready: Prepared
     asked: Mapping[str, Asked]
     counted: Counted
     hardware: Any
     resources: Mapping[str, Resources]
+    each: Mapping[str, Sequence[Resources]] = field(default_factory=dict)
 
     def resources_of(self, op: str) -> Resources:
         return self.resources.get(op, ASSUMED)
@@ -270,10 +276,14 @@ def first_choosers(inputs: ChooserInputs) -> dict[str, AtSizes]:
 
 
 def final_choosers(
-    inputs: ChooserInputs, fit: Mapping[str, tuple[Settings, ...]], measured: Measurements, seed: int
+    inputs: ChooserInputs,
+    fit: Mapping[str, tuple[Settings, ...]],
+    measured: Measurements,
+    seed: int,
+    guessed: Mapping[tuple[str, Point], Settings] = MappingProxyType({}),
 ) -> tuple[dict[str, AtSizes], dict[str, LearnedSelector]]:
     """Each unit's chooser, with what was measured and learned, and what that was, by op. `fit`: the settings that may
-    be chosen."""
+    be chosen; `guessed`: what a search chooses at sizes of which nothing was timed."""
     from dagc.choice.methods import LEARNED  # loads msgspec
 
     ready = inputs.ready
@@ -287,8 +297,10 @@ def final_choosers(
         asked = inputs.asked[unit.op]
         model = _model(inputs, good, unit) if asked.method in LEARNED else None
         learned = learn(good, unit, asked, right, seed, model)
-        bests = ((point, best_cell(right, unit.op, point)) for point in ready.task.points)
-        anchors = [(_features_at(ready, unit, point), cell.settings) for point, cell in bests if cell is not None]
+        cells = {point: best_cell(right, unit.op, point) for point in ready.task.points}
+        bests = {point: cell.settings for point, cell in cells.items() if cell is not None}
+        bests |= {p: s for (op, p), s in guessed.items() if op == unit.op and p not in bests and s in fit[op]}
+        anchors = [(_features_at(ready, unit, p), bests[p]) for p in ready.task.points if p in bests]
         out[unit.op] = AtSizes.of(ready.task, partial(chooser_with, inputs, good, unit, anchors, learned.selector))
         learned_by_op[unit.op] = replace(
             learned, notes=tuple(f"{unit.op}: {note}" for note in (asked.note, *learned.notes) if note)

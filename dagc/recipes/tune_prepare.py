@@ -80,28 +80,52 @@ def computed_of(task: TuningTask) -> tuple[CodeFeature, ...]:
 
 
 def resources_of(task: TuningTask, folder: Path) -> dict[str, Resources]:
-    """What the kernel of each unit takes of a multiprocessor, by op; of several compiled for their tunables the most,
-    and the instructions of that with the defaults, or of the first.
+    """`most_of` what nvcc says of a task's kernels."""
+    return most_of(task, compiled_resources(task, folder))
 
-    An op is missing if there is no nvcc, or it does not report them.
-    """
+
+def compiled_resources(task: TuningTask, folder: Path) -> dict[str, Resources]:
+    """What each kernel function takes of a multiprocessor, by its name; empty if there is no nvcc."""
     directory = folder / "resources"
     _emitted(task, directory)
-    resources = kernel_resources(directory / "kernels.cu", task.chosen.arch)
+    return kernel_resources(directory / "kernels.cu", task.chosen.arch)
+
+
+def most_of(task: TuningTask, compiled: Mapping[str, Resources]) -> dict[str, Resources]:
+    """What the kernel of each unit takes of a multiprocessor, by op; of several compiled for their tunables the most,
+    and the instructions of that with the defaults, or of the first. An op that nvcc does not report is missing."""
     out = {}
     for unit in task.units:
-        own = [resources[name] for name in _functions_of(task, unit) if name in resources]
+        own = [compiled[name] for _, name in _functions_of(task, unit) if name in compiled]
         if own:
-            out[unit.op] = Resources(max(r.registers for r in own), max(r.shared for r in own), own[0].instructions)
+            most = {n: max(getattr(r, n) for r in own) for n in ("registers", "shared", "spills")}
+            out[unit.op] = Resources(**most, instructions=own[0].instructions)
     return out
 
 
-def _functions_of(task: TuningTask, unit: Unit) -> list[str]:
-    """Names of the functions that the unit's kernel is compiled to, that with the defaults first."""
+def of_settings(task: TuningTask, compiled: Mapping[str, Resources]) -> dict[str, tuple[Resources, ...]]:
+    """The same of each setting of a unit, by op, in the order of `task.settings`; of one that nvcc does not report,
+    that of the unit."""
+    most, out = most_of(task, compiled), {}
+    for unit in task.units:
+        constants = [t.name for t in unit.tunables if not t.axis]
+        known = most.get(unit.op, ASSUMED)
+
+        def key(values: Iterable[tuple[str, Any]], names: Sequence[str] = constants) -> tuple[Any, ...]:
+            of = dict(values)
+            return tuple(of.get(name) for name in names)
+
+        found = {key(tunables): compiled.get(name, known) for tunables, name in _functions_of(task, unit)}
+        out[unit.op] = tuple(found.get(key(s), known) for s in task.settings[unit.op])
+    return out
+
+
+def _functions_of(task: TuningTask, unit: Unit) -> list[tuple[tuple[tuple[str, Value], ...], str]]:
+    """(tunables, name) of the functions that the unit's kernel is compiled to, that with the defaults first."""
     functions = Functions(task.graph, task.chosen.target, _open(task))
     op = op_of(task.graph, unit)
     settled = sorted(functions.settled(op), key=lambda one: one.tunables != op.tunables)
-    return [functions.name(one) for one in settled]
+    return [(one.tunables, functions.name(one)) for one in settled]
 
 
 def assumed(task: TuningTask, resources: Mapping[str, Resources]) -> list[str]:

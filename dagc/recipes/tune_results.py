@@ -129,6 +129,7 @@ class Line:
     why: str
     trained: bool = False
     left_out: float = math.nan
+    sure: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
