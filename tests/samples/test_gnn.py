@@ -184,9 +184,8 @@ def test_networks_are_right_under_the_plan_and_on_each_device(tmp_path: Path) ->
     for one in found["test"]:
         assert one["wrong"] == {}
         assert one["tried"] == 2 ** one["layers"]
-        assert {name: version[:3] for name in ("gpu_only", "cpu_only") for version in one["named"][name]["versions"]} == {
-            "gpu_only": "gpu", "cpu_only": "cpu",
-        }  # fmt: skip
+        for side in ("gpu", "cpu"):
+            assert all(version.startswith(f"{side}.") for version in one["named"][f"{side}_only"]["versions"])
         assert one["exhaustive_us"] <= min(at["us"] for at in one["named"].values())
         assert one["expected_us"] > 0
     assert "PoIS" in done.stdout
