@@ -158,7 +158,7 @@ def missed(found: Sequence[Measured], trees: Sequence[Trees | None]) -> list[Mis
 
 
 AMPLITUDES = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
-START = (4.0, 8.0, 4.0, 0.7, 1.5, 0.6, 0.5, 0.07, 0.45, 0.2)
+START = (6.0, 9.0, 6.0, 3.0, 4.0, 2.0, 0.8, 0.012, 0.46, 0.32)
 
 
 def kernel_of(logs: Array) -> tuple[Kernel, float]:

@@ -160,7 +160,8 @@ def prior_covariance(
     """Of all rows, shape (rows, rows)."""
     others = coordinates.shape[1] - 3
     scaled = coordinates / np.array([*kernel.lengths[:3], *[kernel.lengths[3]] * others])
-    alike = np.exp(-_distance(scaled))
+    apart = math.sqrt(3) * _distance(scaled)
+    alike = (1 + apart) * np.exp(-apart)  # Matern 3/2: more likely than 1/2 on the corpus, and no less than 5/2
     near = np.exp(-_distance(sizes / kernel.size_length))[np.ix_(size_of, size_of)]
     total = kernel.shared + kernel.similar + kernel.alone
     shape = (kernel.shared * alike + kernel.similar * alike * near) / total

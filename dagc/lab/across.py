@@ -150,7 +150,7 @@ class AcrossSizes:
         if self.out_of_time or (left is not None and left <= len(unsure)):
             return self._confirming(unsure)
         new = [(o, p) for o, p in pairs if (o.op, p) not in self._started]
-        if new and (left is None or left >= 2 * len(new)):
+        if new and (self.budget is None or 2 * (len(self._started) + 1) <= max(2, self.budget)):
             return self._started_at(*_nearest(new, op, point))
         return self._most_telling(pairs, unsure)
 
