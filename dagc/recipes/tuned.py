@@ -32,14 +32,18 @@ if TYPE_CHECKING:
 
 
 def choosers_of(
-    graph: Graph, tuned: Tuned, arch: str | None = None, ops: Collection[str] | None = None
+    graph: Graph,
+    tuned: Tuned,
+    arch: str | None = None,
+    ops: Collection[str] | None = None,
+    other_machine: bool = False,
 ) -> tuple[Any, ...]:
     """The choosers of a tuned file, for a program's graph. `arch`: what is compiled for (None: do not compare).
-    `ops`: only those of these.
+    `ops`: only those of these. `other_machine`: accept another GPU of the architecture.
 
     Raises UsageError where the file was tuned for another text of the program or another GPU.
     """
-    check_tuned(tuned, graph.program, arch)
+    check_tuned(tuned, graph.program, arch, other_machine)
     check_compiled(tuned.path, tuned, graph.program)
     stored = tuned.kernel_choosers
     if not stored:
@@ -109,7 +113,7 @@ def _check_names(graph: Graph, unit: Unit, stored: KernelChooser, path: str | Pa
         raise UsageError(f"{path}: the fitted counts of `{unit.op}` are not all there", "tune again into another file")
 
 
-def check_tuned(tuned: Tuned, program: Program, arch: str | None) -> None:
+def check_tuned(tuned: Tuned, program: Program, arch: str | None, other_machine: bool = False) -> None:
     """Raises UsageError where a tuned file is of another text or GPU, or has no chooser. `arch`: of the GPU that is
     compiled for; None: for none, or do not compare."""
     path = tuned.path
@@ -128,7 +132,8 @@ def check_tuned(tuned: Tuned, program: Program, arch: str | None) -> None:
             f"{path}: tuned for {tuned.facts.arch}, this is compiled for {arch}",
             "tune on this GPU, or compile with --arch " + str(tuned.facts.arch),
         )
-    _check_gpu(tuned, path, arch)
+    if not other_machine:
+        _check_gpu(tuned, path, arch)
     if not tuned.choosers:
         raise UsageError(f"{path}: no chooser in it: tuning did not end", "tune again with --resume")
 
