@@ -15,7 +15,7 @@ from dagc.choice.extent import far_parameters
 from dagc.choice.feature import offered
 from dagc.choice.legal import legal_settings, op_of, unit_of, units
 from dagc.choice.types import Point, Settings, settings_text, variant_of
-from dagc.ir.plan import DP, VARIANT, Features, Placement, is_open, open_variants, places_together
+from dagc.ir.plan import DEVICE, DP, VARIANT, Features, Placement, is_open, open_variants, places_together
 from dagc.ir.program import KernelOp
 from dagc.perf.hardware import load_hardware
 from dagc.recipes.options import COSTS, METHODS
@@ -64,6 +64,11 @@ def _check_open(graph: Graph, stored: Mapping[str, KernelChooser], path: str | P
     found = {op.site for op in ops if is_open(graph.program, op)}
     variants = {op.site for op in ops if open_variants(graph.program, op)}
     for op, chooser in stored.items():
+        if op not in variants and any("." in variant_of(setting) for setting in chooser.settings):
+            raise UsageError(
+                f"{path}: chooses the device of op `{op}`, which is not open",
+                f"drop -D {op}.{DEVICE}=..., or --launch: a search chooses devices when it compiles",
+            )
         if chooser.variants and op not in variants:
             raise UsageError(
                 f"{path}: chooses the variant of op `{op}`, which is not open",
