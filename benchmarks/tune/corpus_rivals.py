@@ -2,7 +2,7 @@
 
     python -m venv KT && KT/bin/pip install kernel-tuner==1.5.0
     python -m benchmarks.tune.corpus_rivals ORACLE-validate.csv.xz --write SPACES.json     # with dagc's Python
-    KT/bin/python benchmarks/tune/corpus_rivals.py SPACES.json                             # with Kernel Tuner's
+    KT/bin/python -P benchmarks/tune/corpus_rivals.py SPACES.json     # Kernel Tuner's; -P: not the file beside it
 
 Simulation mode: an evaluation looks the median up. The default is the first evaluation of every strategy, as for dagc;
 the budget is for each size (5), or for all (20: evenly, since Kernel Tuner tunes one size at a time).
@@ -87,7 +87,7 @@ def evaluated(space: Mapping[str, Any], strategy: str, budget: int, seed: int, f
         warnings.simplefilter("ignore")
         results, _ = kernel_tuner.tune_kernel(
             "k", "__global__ void k() {}", (1, 1, 1), [], params, lang="CUDA", block_size_names=names[:1], quiet=True,
-            restrictions=lambda p: tuple(p[n] for n in names) in legal, strategy=strategy,
+            restrictions=[f"({', '.join(names)},) in {tuple(legal)!r}"], strategy=strategy,
             strategy_options={"max_fevals": budget}, cache=str(cache), simulation_mode=True,
         )  # fmt: skip
     tried = dict.fromkeys(tuple(int(r[n]) for n in names) for r in results if r)
