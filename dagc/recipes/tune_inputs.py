@@ -178,11 +178,11 @@ class Inputs:
 
     def note_input(self, facts: InputFacts) -> None:
         """Keep what is known of an input."""
-        from dagc.store.tuned import input_to_json  # loads msgspec, numpy, sqlite3, sympy
+        from dagc.store.tuned import input_key, input_to_json  # loads msgspec, numpy, sqlite3, sympy
 
         self.known.inputs[facts.point] = facts
         if self.records is not None:
-            self.records.set_fact("inputs", [input_to_json(one) for one in self.known.inputs.values()])
+            self.records.set_fact(input_key(list(self.known.inputs).index(facts.point)), input_to_json(facts))
 
     # ---- visits -------------------------------------------------------------------------------
 
