@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import islice
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 
 from dagc.base.errors import UsageError
 from dagc.choice.inputs import has_inputs, parse_inputs
@@ -55,35 +55,42 @@ class Draws:
             )
         self._random = random.Random(f"{seed} {'tests' if test else 'draws'}")
         self._known: set[Point] = set()
-        self._constants: dict[str, Number] = {
+        self._constants: dict[str, Value] = {
             p.name: p.value for p in program.params if isinstance(p.value, bool | int | float | str)
         }
 
-    def __iter__(self) -> Iterator[Point]:
-        """Raises UsageError where the program's `require`s leave next to nothing."""
-        refused: dict[int, int] = {}
+    def take(self, number: int) -> tuple[Point, ...]:
+        """The next points, each of them once; fewer where there are no others. Raises UsageError as `candidates`."""
+        out: list[Point] = []
+        while len(out) < number and not self.spent:
+            for point in self.candidates(1):
+                self._known.add(point)
+                out.append(point)
+        return tuple(out)
+
+    def candidates(self, number: int) -> tuple[Point, ...]:
+        """Points that were not taken or dropped; they may be drawn again. Fewer where there are next to no others.
+
+        Raises UsageError where the program's `require`s leave next to nothing.
+        """
+        out: list[Point] = []
+        refused: Counter[int] = Counter()
         known = 0
-        while True:
+        while len(out) < number and known < MOST_KNOWN:
             values = self._draw()
             broken = self._broken(values)
-            point = Point.of(values)
             if broken is not None:
-                refused[broken] = refused.get(broken, 0) + 1
-                if sum(refused.values()) == MOST_REFUSED:
-                    raise self._too_few(max(refused, key=lambda n: refused[n]))
-            elif point in self._known:
-                known += 1
-                if known == MOST_KNOWN:
-                    self.spent = True
-                    return
-            else:
-                self._known.add(point)
-                refused, known = {}, 0
-                yield point
-
-    def take(self, number: int) -> tuple[Point, ...]:
-        """The next points; fewer where there are no others."""
-        return tuple(islice(self, number))
+                refused[broken] += 1
+                if refused.total() == MOST_REFUSED:
+                    raise self._too_few(refused.most_common(1)[0][0])
+                continue
+            point = Point.of(values)
+            known = known + 1 if point in self._known else 0
+            refused.clear()
+            if not known:
+                out.append(point)
+        self.spent = known == MOST_KNOWN
+        return tuple(out)
 
     def drop(self, points: Collection[Point]) -> None:
         """Points that are not drawn any more."""
@@ -92,7 +99,7 @@ class Draws:
     def vector(self, point: Point) -> tuple[float, ...]:
         """The values of a point as numbers: a word by its place among the values."""
         at = dict(point.params)
-        return tuple(self._number(p, at[p.name]) for p in self.params)
+        return tuple(self._number(p, at.get(p.name, self._constants.get(p.name, 0))) for p in self.params)
 
     def _number(self, param: Param, value: Value) -> float:
         if not isinstance(value, str):
@@ -113,7 +120,7 @@ class Draws:
 
     def _broken(self, values: Mapping[str, Value]) -> int | None:
         """The number of the first `require` that a draw violates."""
-        at = {**self._constants, **values}
+        at: dict[str, Number] = {**self._constants, **values}
         for number, condition in enumerate(self.program.domain):
             try:
                 if not evaluate(condition, at):

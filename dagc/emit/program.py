@@ -19,6 +19,7 @@ from dagc.ir.plan import (
     Chooser,
     CodeFeature,
     Features,
+    answers_of,
     feature_variable,
     memory_parts,
     needed_features,
@@ -40,6 +41,7 @@ from dagc.ir.program import (
     conditional_regions,
 )
 from dagc.ir.sym import Apply, Const, Fn, Sym, show, substitute
+from dagc.ir.values import users_of, values_of
 
 ROLES = {Role.CONST: "constant", Role.IN: "in", Role.OUT: "out", Role.INOUT: "inout", None: "scratch"}
 
@@ -156,6 +158,42 @@ class ChoiceView:
     worth: tuple[tuple[float, float], ...]
     voted: bool
     requires: tuple[tuple[str, str, str], ...]
+    placed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedView:
+    """An op that is placed with the others. `name`: a C++ string. `side`: the only one where it can run, "" where that
+    is chosen: then `choice` is the number of the choice, `predict` its C function, `variant` the place of the variant
+    in an answer, and `sides` those of the variants by number."""
+
+    number: int
+    name: str
+    side: str
+    choice: int = -1
+    predict: str = ""
+    variant: int = 0
+    sides: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedValueView:
+    """What one write of an array leaves: the ops by number; `producer` is -1 for the set-up."""
+
+    array: str
+    producer: int
+    readers: tuple[int, ...]
+    ends_on_host: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementView:
+    """How the ops are placed together; `to_device` and `to_host` are C++ texts: latency, bandwidth."""
+
+    to_device: str
+    to_host: str
+    ops: tuple[PlacedView, ...]
+    values: tuple[PlacedValueView, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +224,7 @@ class ProgramView:
     tunables: tuple[TunableView, ...]
     features: tuple[FeatureView, ...]
     choices: tuple[ChoiceView, ...]
+    placement: PlacementView | None
     mode: Features
     may_lack_gpu: bool  # every op may run on the CPU, and what runs is chosen before the first run
 
@@ -243,7 +282,10 @@ def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -
     shapes = (a.shape for a in (*arrays, *scratch, *(a for p in preparations for a in p.arrays)))
     chosen = {name for c in (chooser.choices if chooser else ()) for f in c.features for name in sym.free(f)}
     chosen |= {f.name for op in _kernels(layout) for f in needed_features(program, op)}
+    placement = _placement(layout, chooser) if chooser is not None and chooser.placement is not None else None
+    together = {op.choice for op in placement.ops} if placement is not None else set()
     choices = tuple(_choice(layout, c, chooser.constraints) for c in chooser.choices) if chooser else ()
+    choices = tuple(replace(c, placed=i in together) for i, c in enumerate(choices))
     tests = (test for choice in choices for _, test, _ in choice.requires)
     beside = chooser is not None and chooser.mode is Features.BESIDE
     defaults = (op for op in program.ops if isinstance(op, KernelOp))
@@ -273,6 +315,7 @@ def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -
             for one in steps.functions.features
         ),
         choices=choices,
+        placement=placement,
         mode=chooser.mode if chooser is not None else Features.NOW,
         may_lack_gpu=chooser is not None and not beside and _may_lack_gpu(layout),
     )
@@ -350,6 +393,39 @@ def _choice(layout: Layout, choice: Choice, constraints: bool) -> ChoiceView:
         voted,
         tuple(_of_variants(layout, choice.op, constraints)),
     )
+
+
+_SIDE = {Device.CPU: "on_host", Device.GPU: "on_device"}
+
+
+def _placement(layout: Layout, chooser: Chooser) -> PlacementView:
+    """The ops that use two-sided arrays, and what they hand on to each other."""
+    assert chooser.placement is not None
+    program = layout.program
+    users = users_of(program)
+    number = {op.name: i for i, op in enumerate(users)}
+    ops = tuple(_placed(layout, chooser, number[op.name], op) for op in users)
+    values = tuple(
+        PlacedValueView(
+            layout.array(v.array),
+            -1 if v.producer is None else number[v.producer],
+            tuple(dict.fromkeys(number[r] for r in v.readers)),
+            v.ends_on_host,
+        )
+        for v in values_of(program)
+    )
+    to_device, to_host = (", ".join(map(repr, way)) for way in (chooser.placement.to_device, chooser.placement.to_host))
+    return PlacementView(to_device, to_host, ops, values)
+
+
+def _placed(layout: Layout, chooser: Chooser, number: int, op: KernelOp) -> PlacedView:
+    for i, choice in enumerate(chooser.choices):
+        if op.placed and choice.op == op.site and choice.predict:
+            answers = answers_of(layout.program, op)
+            sides = tuple(_SIDE[Device(answer.partition(".")[0])] for answer in answers)
+            variant = choice.decisions.index(VARIANT)
+            return PlacedView(number, cxx_string(op.name), "", i, choice.predict, variant, sides)
+    return PlacedView(number, cxx_string(op.name), _SIDE[op.device])
 
 
 def _of_variants(layout: Layout, site: str, constraints: bool) -> Iterator[tuple[str, str, str]]:

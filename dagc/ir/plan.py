@@ -34,6 +34,7 @@ FAR = 4
 
 
 DEVICE = "device"
+DP = "dp"  # the method of `select device` in a dag
 VARIANT = "variant"  # the name of the choice among implementations; no tunable is called like this
 
 
@@ -123,6 +124,15 @@ class Choice:
     predict: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """That all placed ops are placed together, by the expected seconds of their answers and of transfers: latency in
+    seconds, bandwidth in bytes per second."""
+
+    to_device: tuple[float, float]
+    to_host: tuple[float, float]
+
+
 class Features(Enum):
     """When the program computes the features that it chooses by: before all else, one after the other, or at the same
     time; beside the program, which waits for them where the choice is first needed; or beside its runs, which have the
@@ -137,13 +147,15 @@ class Features(Enum):
 @dataclass(frozen=True, slots=True)
 class Chooser:
     """C99 text, and what the program asks once its sizes are known. `warnings`: of the sizes known when compiling.
-    `constraints`: whether the `require`s of variants are tested; those on the memory always are."""
+    `constraints`: whether the `require`s of variants are tested; those on the memory always are. `placement`: how the
+    ops whose device is open are placed together, None where each is chosen by itself."""
 
     source: str
     choices: tuple[Choice, ...]
     warnings: tuple[str, ...] = ()
     constraints: bool = True
     mode: Features = Features.NOW
+    placement: Placement | None = None
 
 
 def kernel_of(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:
@@ -181,7 +193,8 @@ def open_variants(program: Program, op: KernelOp) -> tuple[OpenTunable, ...]:
     kernel = next(k for k in program.kernels if k.name == op.kernel)
     wanted = {VARIANT, DEVICE} if op.placed else {VARIANT}
     names = next((s.names for s in kernel.selects if not wanted.isdisjoint(s.names)), ())
-    if not op.others or not (names or op.placed):
+    decided = any(d.name == f"{op.site}.{VARIANT}" for d in program.decisions)  # not that of an `any` op on one device
+    if not op.others or not decided or not (names or op.placed):
         return ()
     variants = variants_of(program, op)
     out = [OpenTunable(op.site, VARIANT, op.answer, tuple(v.answer for v in variants), "")]
@@ -190,9 +203,16 @@ def open_variants(program: Program, op: KernelOp) -> tuple[OpenTunable, ...]:
     return tuple(out)
 
 
+def places_together(program: Program) -> bool:
+    """Whether the dag has `select device with dp()`: its ops are placed together."""
+    return any(s.owner == "dag" and DEVICE in s.names and s.method == DP for s in program.selects)
+
+
 def selects_device(program: Program, op: KernelOp) -> bool:
     """Whether the op's own kernel chooses its device when the program runs, for each call: then its data come from
     the host, and its results go there."""
+    if places_together(program):
+        return False
     kernel = next(k for k in program.kernels if k.name == op.kernel)
     return op.placed and any(DEVICE in s.names for s in kernel.selects)
 

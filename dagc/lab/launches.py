@@ -167,6 +167,8 @@ def _outcome(answer: Mapping[str, Any]) -> Outcome:
     if "wrong" in answer:
         return Outcome(failure=one_line(str(answer["wrong"])))
     times = answer.get("times", ())
+    if not all(math.isfinite(t) and t > 0 for t in times):
+        return Outcome(failure="a time that is not a positive number was measured")
     return Outcome(
         median(times) if times else math.nan, iterations=len(times), times=tuple(map(float, times)),
         metrics=answer.get("metrics", {}),

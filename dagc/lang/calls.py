@@ -60,8 +60,9 @@ def kernel_op(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -
     qualified = base if item.kind is not OpKind.ANY else name if device is None else f"{base}.{device.value}"
     impl = _variant(frame, item, kernel, every, qualified)
     chosen = _tunables(frame, item, kernel, impl, pins, qualified)
-    several = placed or item.kind is not OpKind.ANY
-    others = tuple(_others(frame, kernel, every, impl, pins, qualified)) if several else ()
+    others = tuple(_others(frame, kernel, every, impl, pins, qualified))
+    if item.kind is OpKind.ANY and device is not None:
+        _choose_elsewhere(frame, item, kernel, device, base)
     args = _arguments(frame, kernel, positional, {i.device for i in every.values()}, chosen)
     accesses = _accesses(out, frame, name, args)
     fixed = item.call.callee.trailers
@@ -135,6 +136,15 @@ def _implementations(kernel: ir.Kernel, device: Device | None) -> dict[str, ir.I
     if not any("variant" in s.names for s in kernel.selects):
         every = [i for n, i in enumerate(every) if not any(i.device is before.device for before in every[:n])]
     return {f"{i.device.value}.{i.name}": i for i in every}
+
+
+def _choose_elsewhere(frame: Frame, item: ast.Op, kernel: ir.Kernel, device: Device, base: str) -> None:
+    """Enter the variant that an `any` op would have on its other device: a decision of the program, whichever device
+    is chosen."""
+    other = Device.CPU if device is Device.GPU else Device.GPU
+    name, impls = f"{base}.{other.value}.variant", _implementations(kernel, other)
+    if len(impls) > 1 and not item.call.callee.trailers and name not in frame.ctx.choices:
+        frame.ctx.choose(name, tuple(impls), item.span)
 
 
 def _variant(frame: Frame, item: ast.Op, kernel: ir.Kernel, impls: Mapping[str, ir.Impl], base: str) -> ir.Impl:

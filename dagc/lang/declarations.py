@@ -14,6 +14,7 @@ from dagc.ir import program as ir
 from dagc.ir import sym
 from dagc.ir.enums import CodeLang, ElementType
 from dagc.ir.linear import Facts
+from dagc.ir.plan import DEVICE, DP
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, show
 from dagc.lang import ast
 from dagc.lang.evaluate import Evaluator
@@ -709,4 +710,6 @@ def select(ev: Evaluator, item: ast.Select, owner: str, names: set[str]) -> ir.S
 def _used(item: ast.Select, owner: str) -> bool:
     if owner == "":
         return item.method in _IN_PROGRAM
-    return owner != "dag" and item.method in _IN_KERNEL
+    if owner == "dag":
+        return item.method == DP and item.names == (DEVICE,) and not item.args
+    return item.method in _IN_KERNEL

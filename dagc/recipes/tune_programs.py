@@ -26,11 +26,12 @@ from dagc.passes import build_graph
 from dagc.recipes.plans import plan_chooser
 from dagc.recipes.program import ProgramText
 from dagc.recipes.tune_gpu import can_run
+from dagc.recipes.tune_labels import ITERATIONS
 from dagc.recipes.tune_plans import PlanInputs, ProgramTask, order_of
-from dagc.recipes.tune_prepare import TuningTask, check_point, points_asked
+from dagc.recipes.tune_prepare import TuningTask, another_program, check_point, compiled_part, points_asked
 from dagc.recipes.tune_records import open_records
 from dagc.recipes.tune_results import Line, Tuning
-from dagc.recipes.tune_variants import ITERATIONS, Evaluated, Evaluation, nothing_evaluated
+from dagc.recipes.tune_variants import Evaluated, Evaluation, nothing_evaluated
 from dagc.store.fixed import check_fixed, fixed_choices
 
 if TYPE_CHECKING:
@@ -110,15 +111,8 @@ def _legal(build: Callable[[dict[str, Value]], Program], values: Mapping[str, Se
 
 def _same_at(program: Program, other: Program, point: Point) -> None:
     """One compiled program must serve all sizes."""
-
-    def rest(p: Program) -> Program:
-        return replace(p, params=(), setup=None, verifies=(), domain=())
-
-    if rest(program) != rest(other):
-        raise UsageError(
-            f"at {point.text} the program is compiled differently, so that no plan serves all sizes",
-            "make sizes per-rank scalars (`scalar n : i64`) that the set-up sets from the parameter",
-        )
+    if compiled_part(program) != compiled_part(other):
+        raise another_program(point)
 
 
 # ---- what is learned ----

@@ -18,6 +18,7 @@ from msgspec import Meta
 from dagc.base.errors import UsageError
 from dagc.choice.methods import from_json
 from dagc.choice.nodes import Name as FeatureName
+from dagc.choice.placement import Transfers
 from dagc.choice.selector import Selector
 from dagc.choice.types import PROGRAM, Cell, Point, Settings, variant_of
 from dagc.cuda.ptx import Instructions, Resources
@@ -90,7 +91,8 @@ class InputFacts:
 class Facts:
     """Facts of a tuned file. `kernels` and `program`: choices that must not differ if kernels, or whole programs, were
     tuned. `program_data`: parameters of a size, and the features of the selector there. `inputs`: of the inputs.
-    `objective`: what the choosers minimise (`dagc.base.objective`)."""
+    `objective`: what the choosers minimise (`dagc.base.objective`). `transfers`: between host and device, where ops are
+    placed together."""
 
     target: Literal["", "host", "cuda"] = ""
     arch: Annotated[str, Meta(pattern=r"\A[a-z0-9_]{0,40}\Z")] = ""
@@ -100,6 +102,7 @@ class Facts:
     program_data: tuple[PointData, ...] = ()
     inputs: tuple[InputFacts, ...] = ()
     objective: str = "time"
+    transfers: Transfers | None = None
 
     @property
     def tests(self) -> frozenset[Point]:
@@ -333,6 +336,7 @@ def _facts(rows: dict[str, str]) -> Facts:
         decoded(rows.get("program data", "[]"), tuple[PointData, ...]),
         decoded(rows.get("inputs", "[]"), tuple[InputFacts, ...]),
         decoded(rows.get("objective", '"time"'), Line),
+        decoded(rows.get("transfers", "null"), Transfers | None),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -132,4 +131,4 @@ def test_inputs_are_drawn_from_those_that_are_named(tmp_path: Path) -> None:
     assert {dict(p.params)["file"] for p in points} == {"a.txt", "b.txt", "c.txt"}
     assert {draws.vector(p)[-1] for p in points} == {0.0, 1.0, 2.0}
     named = Draws(known, 1, inputs=["made(n = 1)"])
-    assert {dict(p.params)["file"] for p in islice(named, 10)} == {"made(n = 1)"}
+    assert {dict(p.params)["file"] for p in named.take(10)} == {"made(n = 1)"}
