@@ -163,6 +163,15 @@ class Runner:
         function(values, seconds, ctypes.c_int64(count))
         return list(values), list(seconds)
 
+    def feature_now(self) -> str:
+        """The feature that `features` computes now. Callable from another thread, also while it hangs."""
+        function = getattr(self._library, "dagc_runner_feature", None)
+        if function is None:
+            return "a feature"
+        function.restype = ctypes.c_char_p
+        text: bytes = function() or b"a feature"
+        return text.decode(errors="replace")
+
     def preparations(self) -> dict[str, float]:
         """Seconds that `prepare` of each implementation took on this rank, with the allocation of its scratch, by
         "OP VARIANT"; 0 where it has not been chosen. Empty if the library has none."""
