@@ -30,8 +30,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.variants import costs, tables
+from benchmarks.tune.active import compare
 from benchmarks.tune.variants import NOISE, Table, tuned_tables
-from dagc.choice.active import trained
+from dagc.choice.active import Sampling, trained
 from dagc.choice.judge import Figures, judge
 from dagc.recipes import tune as recipes
 from dagc.recipes.options import TuneOptions
@@ -142,9 +143,7 @@ def judged(name: str, args: argparse.Namespace) -> dict[str, Any]:
     record["costs"] = costs(tables(tuned, ROOT / f"samples/{kernel.sample}/{kernel.sample}.dag")[0])
     for text in record["costs"]["lines"]:
         print(f"  {text}")
-    if args.curves:
-        from benchmarks.tune.active import Sampling, compare  # measuring needs neither
-
+    if args.curves and count >= 100:
         most = count * 9 // 10
         compare(table, args.methods.split(",")[0], args.seeds, Sampling.of(most, None, None, 0.5), most, [])
     return record

@@ -418,18 +418,18 @@ def array_argument(frame: Frame, formal: ir.Formal, arg: ast.Expr, devices: Coll
         message = f"`{actual.label}` holds {actual.array.type.value}; {formal.type.value} is expected"
         report.fail("type-mismatch", message, arg.span, "pass an array of that type", related)
     for device in sorted(devices, key=lambda d: d.value):
-        check_place(frame, actual, device, arg.span)
+        check_place(frame, actual, device, arg.span, both=len(devices) > 1)
     return actual
 
 
-def check_place(frame: Frame, actual: Storage, device: Device, span: Span) -> None:
-    """gpu ops access device and pinned memory, cpu ops host and pinned memory."""
+def check_place(frame: Frame, actual: Storage, device: Device, span: Span, both: bool = False) -> None:
+    """gpu ops access device and pinned memory, cpu ops host and pinned memory. `both`: the op may run on either."""
     unreachable = Place.HOST if device is Device.GPU else Place.DEVICE
     if actual.array.place is not unreachable:
         return
     other = "pinned" if device is Device.GPU else "pinned` or `on host"
     message = f"a {device.value} op cannot access `{actual.label}`, which is on the {unreachable.value}"
-    help = f"declare it `on {other}`, or copy it with `gpu copy`"
+    help = "declare it `on any`" if both else f"declare it `on {other}`, or copy it with `gpu copy`"
     frame.ctx.report.error("place-mismatch", message, span, help, ((actual.array.span, "declared here"),))
 
 

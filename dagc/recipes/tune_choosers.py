@@ -71,7 +71,10 @@ def asked_of(task: TuningTask, method: str, runs: bool) -> dict[str, Asked]:
         wanted, data = select_of(task.graph, unit)
         chosen, note = method or wanted, ""
         if unit.variants and places_together(task.program):
-            chosen, note = method or COSTS, "" if method else _PLACED
+            if method not in ("", COSTS):
+                message = f"method {method} expects no times, by which the ops are placed together"
+                raise UsageError(message, f"use --method {COSTS}")
+            chosen, note = COSTS, _PLACED
         if unit.variants and chosen in MODELS and runs:
             chosen, note = EVERY, f"no model compares variants: all are measured, as with --method {EVERY}"
         if chosen not in MODELS and not runs:

@@ -40,6 +40,7 @@ from dagc.recipes.tune_labels import (
     times_at,
     vector,
 )
+from dagc.recipes.tune_placed import TOGETHER, Programs
 from dagc.recipes.tune_prepare import TuningTask, another_program, tuning_task
 from dagc.recipes.tune_records import keep
 from dagc.recipes.tune_results import Tuning, choosable, doubtful
@@ -319,15 +320,25 @@ def evaluate_inputs(
     began = time.monotonic()
     with opened(task, tuned.path, replace(options, resume=True), order_of(task), progress, references=False) as inputs:
         inputs.total = len(points) * sum(map(len, inputs.task.settings.values()))
-        done = [p for p in order_of(inputs.task) if not inputs.over and inputs.visit(p, test=True)]
+        placed = _programs(inputs, choosers, tuned) if places_together(task.program) else None
+        then = placed.time if placed is not None else None
+        done = [p for p in order_of(inputs.task) if not inputs.over and inputs.visit(p, test=True, then=then)]
         if not done:
             raise nothing_evaluated(inputs.known.measured.failures)
         ops = tuple(_evaluated(inputs, choosers[unit.op], unit, sorted(done)) for unit in inputs.task.units)
+        ops += (Evaluated(TOGETHER, *placed.judged()),) if placed is not None else ()
         return Evaluation(
             ops, grade(task, len(inputs.known.measured.cells), NOT_COUNTED, {}), len(done),
             tuple(inputs.known.measured.failures), (*notes, *inputs.ready.notes, *task.text.changed()),
             time.monotonic() - began,
         )  # fmt: skip
+
+
+def _programs(inputs: Inputs, choosers: Mapping[str, Any], tuned: Tuned) -> Programs:
+    """Raises UsageError for a file without what placing takes."""
+    if tuned.facts.transfers is None or not all(c.predicts for c in choosers.values() if c.site.variants):
+        raise UsageError(f"{tuned.path}: nothing to place ops by: times of transfers, and expected ones", "tune again")
+    return Programs.of(inputs, choosers, tuned.facts.transfers)
 
 
 def nothing_evaluated(failures: Sequence[str]) -> UsageError:

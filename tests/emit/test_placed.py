@@ -11,8 +11,11 @@ from random import Random
 import pytest
 
 from dagc import api
+from dagc.base.errors import UsageError
+from dagc.base.source import Source
 from dagc.build.builder import build
 from dagc.build.mpi import thread_sanitizer_environment
+from dagc.build.target import gpus
 from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc, require_mpi
 from dagc.emit import emit, never_captured
 from dagc.emit.table import table_line
@@ -20,10 +23,13 @@ from dagc.ir.plan import Plan, Target, answers_of, open_variants
 from dagc.ir.program import CopyOp, Graph, KernelOp
 from dagc.ir.sym import show
 from dagc.ir.values import users_of, values_of
+from dagc.lang.lower import analyse, parse_with_includes
 from dagc.measure.launch import Finished, launch
 from dagc.recipes.program import ProgramText, read
+from dagc.recipes.show import show as show_dag
 from dagc.setup import run_setup
 from dagc.space import Space
+from dagc.space.loops import unroll
 from dagc.space.proof import Prover
 from tests.emit.build import ROOT, write
 from tests.measure.conftest import wander
@@ -85,34 +91,35 @@ class Placements:
         return out
 
 
-def built(folder: Path, sanitize: str) -> Placements:
+def built(folder: Path, sanitize: str = "", target: Target = Target.HOST) -> Placements:
     graph = text_of("true").graph()
-    write(plan_of(graph), folder)
+    write(plan_of(graph, target), folder)
     header = folder / "include/dagc/two_sided.hpp"
     text = header.read_text()
     for number, left_out in enumerate(MUTANTS.values(), 1):
         assert text.count(left_out) == 1
-        guarded = left_out.replace("if (", f"if (!mutated({number}) && ").replace(
-            "DAGC_CUDA", f"if (!mutated({number})) DAGC_CUDA"
-        )
+        guarded = left_out.replace("if (", f"if (!mutated({number}) && ")
+        guarded = guarded.replace("DAGC_CUDA", f"if (!mutated({number})) DAGC_CUDA")
         if left_out.startswith("void"):
             guarded = f"{left_out}\n    if (mutated({number}) && side == Side::device) return;"
         text = text.replace(left_out, guarded)
     copy = "void copy(T* to, const T* from, cudaMemcpyKind kind, cudaStream_t stream) const {"
     assert text.count(copy) == 1
     header.write_text(text.replace(copy, f"{copy}\n    ++copies;"))
-    (folder / "placements.cpp").write_text(MAIN.read_text())
+    end = "cu" if target is Target.CUDA else "cpp"
+    main = folder / f"placements.{end}"
+    main.write_text(MAIN.read_text().replace("runner.cpp", f"runner.{end}"))
     run_setup(graph.program, PLACED.parent, RANKS, 3, folder / "data")
-    flags = () if sanitize else ("-O0",)
+    flags = () if sanitize or target is Target.CUDA else ("-O0",)
     binary = build(
-        [folder / "placements.cpp"], folder / "placements", mpi=require_mpi(), sanitize=sanitize, flags=flags
+        [main], folder / "placements", mpi=require_mpi(), target=target.value, sanitize=sanitize, flags=flags
     )
     return Placements(graph, binary, folder / "data", sanitize)
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Placements:
-    return built(tmp_path_factory.mktemp("plain") / "out", "")
+    return built(tmp_path_factory.mktemp("plain") / "out")
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +136,21 @@ def test_every_placement_gives_the_results_of_numpy(plain: Placements) -> None:
     every = product(range(3), range(3), range(2), range(2), range(2), range(3))
     lines = [f"0 {' '.join(map(str, variants))} |{first}" for variants in every] + plain.lines(60, seed=1)
     done = plain.run(lines)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert done.stdout.count(": good") == len(lines)
+
+
+@needs_mpi
+@pytest.mark.mpi
+@pytest.mark.gpu
+@pytest.mark.nvcc
+@pytest.mark.skipif(not gpus() or find_nvcc() is None, reason="needs a CUDA device")
+def test_every_placement_on_a_gpu(tmp_path: Path) -> None:
+    placements = built(tmp_path / "out", target=Target.CUDA)
+    first = table_line(Space(placements.graph).first())
+    every = product(range(3), range(3), range(2), range(2), range(2), range(3))
+    lines = [f"0 {' '.join(map(str, variants))} |{first}" for variants in every] + placements.lines(60, seed=1)
+    done = placements.run(lines)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert done.stdout.count(": good") == len(lines)
 
@@ -257,3 +279,62 @@ def test_what_the_ops_hand_on_to_each_other() -> None:
     ]
     assert {show(v.bytes) for v in values_of(program) if v.bytes is not None} == {"4 * n"}
     assert [op.name for op in users_of(program)] == [op.name for op in program.ops]
+
+
+LOOP = '''
+program loop
+scalar n : i32
+array x : f32[n] on any in
+array s : f32[n] on any inout
+kernel add(y: inout f32[n], x: in f32[n], n: i32) {
+  select device with tree(n)
+  gpu { launch grid(n) block(32) cuda """ y[blockIdx.x] += x[blockIdx.x]; """ }
+  cpu { cpp """ for (int i = 0; i < n; ++i) y[i] += x[i]; """ }
+}
+dag { for l in 0..6 { step[l] : any add(s, x, n) } }
+'''
+
+
+def test_each_op_of_a_loop_is_placed_for_itself(tmp_path: Path) -> None:
+    (tmp_path / "loop.dag").write_text(LOOP)
+    text = read(tmp_path / "loop.dag", folds=True).with_open_devices()
+    folded = text.graph()
+    first = Space(folded).first()
+    graph, traversal = unroll(folded, first)
+    made = replace(plan_of(graph), traversal=traversal, period=(folded, first))
+    iteration = emit(made)["iteration.hpp"]
+    assert all(f"if (p.step_{turn}_variant == 1) {{  // cpu.default" in iteration for turn in range(6))
+    forced = {
+        f"step[{turn}].{name}": value
+        for turn in range(6)
+        for name, value in (("device", "any"), ("variant", "cpu.default"))
+    }
+    folded = text.with_defines(forced).graph()
+    first = Space(folded).first()
+    graph, traversal = unroll(folded, first)
+    alike = Plan(graph, traversal, Target.HOST, period=(folded, first))
+    assert "turn < 6" in emit(alike)["iteration.hpp"]
+    assert "step[0]  after start   [add on gpu or cpu]" in show_dag(tmp_path / "loop.dag", {"step[0].device": "any"})
+
+
+# ---- what is wrong in a program --------------------------------------------------------------
+
+
+def findings(text: str, **defines: str) -> list[str]:
+    lowered = analyse(parse_with_includes(Source("test.dag", text)), {"step.device": "any", **defines})
+    return [f"{d.message}; {d.help}" for d in lowered.diagnostics]
+
+
+ONE = LOOP.replace("for l in 0..6 { step[l] : any add(s, x, n) }", "step : any add(s, x, n)")
+
+
+def test_what_cannot_be_placed() -> None:
+    (explicit,) = findings(ONE.replace("step :", "edges explicit\n  step :"))
+    assert explicit.startswith("`x` is `on any`, whose copies follow text order")
+    (place,) = findings(ONE.replace("x : f32[n] on any in", "x : f32[n] in"))
+    assert place == "a cpu op cannot access `x`, which is on the device; declare it `on any`"
+    assert not findings(ONE.replace("on any", "on pinned"))  # both devices access it
+    with pytest.raises(UsageError, match=r"-D step.variant=gpu.fast: not one of the choices"):
+        findings(ONE, **{"step.variant": "gpu.fast"})
+    only = ONE.replace("cpu { cpp", "gpu other { cpp")
+    assert findings(only)[0].startswith("there is no device to select: all implementations are for the gpu")

@@ -98,8 +98,8 @@ def test_the_features_of_both_graph_samples_are_one_file() -> None:
 # Every version on the host target, at drawn inputs: tiles end within the input, and threads share the work.
 RUNS = {
     "gemm": ({"most": "2e5", "relu": "true"}, 5 + has_library("openblas")),  # without cuBLAS and cuSPARSE
-    "pagerank": ({"most": "20000"}, 6),
-    "nbody": ({"most": "500000"}, 5),
+    "pagerank": ({"most": "30000"}, 6),
+    "nbody": ({"most": "1e6"}, 5),
     "kmotif": ({"most": "3000"}, 4),
 }
 
