@@ -112,7 +112,7 @@ def _add_measuring(parser: argparse.ArgumentParser) -> None:
     add("--cell", type=seconds, default=0.25, metavar="S", help=help)
     add("--warm", action="store_true", help="do not flush the L2 cache before each launch")
     add("--resume", action="store_true", help="continue an existing tuned file")
-    add("--other-machine", action="store_true", help="with --resume: accept a file of another machine")
+    add("--other-machine", action="store_true", help="with --resume or --evaluate: accept a file of another machine")
 
 
 def _add_machine(parser: argparse.ArgumentParser) -> None:

@@ -63,7 +63,7 @@ class PlacedAt:
 
 
 def placed_at(program: Program, at: AtPoint, choosers: Mapping[str, Chooser], transfers: Transfers) -> PlacedAt:
-    """An op whose chooser takes the default has it as its only answer, as one of which no answer is allowed."""
+    """An op whose chooser takes the default has the first that is allowed as its only answer."""
     rows: list[tuple[float, float]] = []
     answers: dict[str, tuple[Settings | None, Settings | None]] = {}
     users = users_of(program)
@@ -98,7 +98,11 @@ def _answers(chooser: Chooser, at: AtPoint) -> dict[int, tuple[float, Settings]]
             out[side] = seconds, settings
     if out and reason.value == "chosen":
         return out
-    return {_side(chooser.settings[0]): (predicted[0] if predicted[0] < math.inf else 0.0, chooser.settings[0])}
+    allowed = (
+        pair for pair in zip(predicted, chooser.settings, strict=True) if pair[1] in legal and pair[0] < math.inf
+    )
+    seconds, settings = next(allowed, (0.0, chooser.settings[0]))
+    return {_side(settings): (seconds, settings)}
 
 
 def _side(settings: Settings) -> int:

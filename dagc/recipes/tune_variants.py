@@ -312,7 +312,8 @@ def evaluate_inputs(
         raise UsageError(
             "every input was trained on, which evaluates nothing", "name others with --inputs or --samples"
         )
-    choosers = {c.op: c for c in choosers_of(task.graph, tuned, task.chosen.gpu_arch)}
+    found = choosers_of(task.graph, tuned, task.chosen.gpu_arch, other_machine=options.other_machine)
+    choosers = {c.op: c for c in found}
     task = replace(
         task, points=points, check_at=points[0], settings={op: c.settings for op, c in choosers.items()},
         features={op: c.data for op, c in choosers.items()}, constraints=options.constraints,
