@@ -1,4 +1,4 @@
-"""Two versions of a program at the same inputs, measured one right after the other: what a change of its kernels gained.
+"""Two versions of a program at the same inputs, one measured right after the other: what a change of kernels gained.
 
     python -m benchmarks.gpu.versions PROGRAM.dag AFTER.db[.xz] BEFORE.db[.xz] [BEFORE_AGAIN.db[.xz]]
 
