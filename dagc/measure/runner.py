@@ -164,13 +164,10 @@ class Runner:
         return list(values), list(seconds)
 
     def feature_now(self) -> str:
-        """The feature that `features` computes now. Callable from another thread, also while it hangs."""
-        function = getattr(self._library, "dagc_runner_feature", None)
-        if function is None:
-            return "a feature"
+        """The name of the feature that is being computed."""
+        function = self._library.dagc_runner_feature_now
         function.restype = ctypes.c_char_p
-        text: bytes = function() or b"a feature"
-        return text.decode(errors="replace")
+        return str(function().decode())
 
     def preparations(self) -> dict[str, float]:
         """Seconds that `prepare` of each implementation took on this rank, with the allocation of its scratch, by

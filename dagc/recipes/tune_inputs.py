@@ -122,12 +122,13 @@ class Inputs:
         self.wrong = {key for key, failure in known.measured.checks.items() if failure}
         self.codes = [f.name for f in computed_of(self.task)]
         self.service = service
+        service.told = self.say  # what hangs is tried again: not all of that in silence
         end = None if options.seconds is None else time.monotonic() + options.seconds
         timing = Timing(seconds=options.cell, flush=flush, clear=CLEAR, metrics=observed(objective))
         before = list(known.measured.cells.values())
         self.run = Measuring(ready, service, timing, self.keep, before, end, time.monotonic)
         for facts in known.inputs.values():
-            ready.at[facts.point] = self._at_before(facts)
+            ready.at[facts.point] = self.at_before(facts)
 
     @property
     def over(self) -> bool:
@@ -322,7 +323,7 @@ class Inputs:
         empty = {op for op, setting in default.items() if setting not in fits[op]}
         return replace(at, fits={op: () if op in empty else of for op, of in fits.items()})
 
-    def _at_before(self, facts: InputFacts) -> AtPoint:
+    def at_before(self, facts: InputFacts) -> AtPoint:
         """An input of an earlier run: all but its arrays."""
         scalars: dict[str, Number] = {n: v for n, v in facts.values.items() if n not in self.codes}
         at = AtPoint(facts.point, Path(), scalars, 1, {}, {}, self._computed(facts))

@@ -324,9 +324,11 @@ def tuning_task(
     earlier: Iterable[Point] = (),
     samples: int | None = None,
     test: bool = False,
+    points: tuple[Point, ...] | None = None,
 ) -> TuningTask:
     """What is to be tuned. `sizes` and `check_at` are texts of `dagc.choice.sizes`, `inputs` of `dagc.choice.inputs`;
-    without: the values after `over`, or so many `samples` drawn from them, others where they are to `test`.
+    without: the values after `over`, or so many `samples` drawn from them, others where they are to `test`;
+    or `points` themselves.
     `earlier`: sizes of a file that is resumed; those at which the program is the same count for the choosers too.
 
     Raises ProgramError and UsageError.
@@ -336,7 +338,8 @@ def tuning_task(
     text = text.with_open_devices()
     graph = text.graph()
     tuned_units = units(graph, kernels, variants=True)
-    points = points_asked(text, graph.program, sizes, inputs, samples, seed, test)
+    if points is None:
+        points = points_asked(text, graph.program, sizes, inputs, samples, seed, test)
     check = check_point(graph.program, points, check_at)
     graphs = _graphs(text, graph, tuple(dict.fromkeys((check, *points))))
     before = tuple(p for p in dict.fromkeys(earlier) if p not in points and same_at(text, graph, p))

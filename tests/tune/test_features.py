@@ -17,7 +17,6 @@ from dagc.choice.feature import asked_features, offered, values_of
 from dagc.choice.legal import op_of, units
 from dagc.ir.program import Graph
 from dagc.recipes import tune as tune_recipe
-from dagc.recipes import tune_measure
 from dagc.recipes.options import ExploreOptions, TuneOptions
 from dagc.recipes.tuned import choosers_of
 from dagc.store.tuned import load_tuned
@@ -227,25 +226,12 @@ def test_a_file_that_asks_for_a_feature_of_another_program_is_refused(tuned: Pat
         choosers_of(api.load_graph(tuned / "sums.dag"), load_tuned(copy))
 
 
-def test_a_feature_that_crashes_throws_or_hangs_is_named_and_ends_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tune_measure, "FEATURE_LIMIT", 1.0)
-    bad = PROGRAM.replace(
-        "int most = 0;",
-        """int most = 0; if (n == 200) *(volatile int*)8 = n;
-        if (n == 500) throw std::runtime_error("no such row");
-        for (volatile bool more = true; n == 1000 && more;) {}""",
-    )
+def test_a_feature_that_crashes_ends_nothing(tmp_path: Path) -> None:
+    bad = PROGRAM.replace("int most = 0;", "int most = 0; *(volatile int*)8 = n;")
     path = written(tmp_path, "tree(longest)", bad)
     done = tune_recipe.tune(path, None, TuneOptions(sizes="N=200,500,1000", target="host", cell=0.005))
     assert done.cells == 9
-    crashed, thrown, hung = (n for n in done.notes if "no features: " in n)
-    assert "N=200: no features: rank 0: ended by SIGSEGV" in crashed
-    assert " in feature `rows.longest`" in crashed
-    assert "N=500: no features: " in thrown
-    assert "feature `rows.longest`: no such row" in thrown
-    assert "hang: rank 0 in feature `rows.longest`" in hung
+    assert [n for n in done.notes if "no features: rank 0: ended by SIGSEGV" in n]
     assert [n for n in done.notes if n.startswith("rows: no tree: ")]
     assert not [n for n in done.notes if "to compute" in n]
 

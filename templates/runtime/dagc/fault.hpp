@@ -54,14 +54,6 @@ inline void begin_op(const char* text) {
 }
 inline void end_op() { begin_op(nullptr); }
 
-// From here to the end of the scope.
-struct UnderWay {
-  explicit UnderWay(const char* text) { begin_op(text); }
-  ~UnderWay() { end_op(); }
-  UnderWay(const UnderWay&) = delete;
-  UnderWay& operator=(const UnderWay&) = delete;
-};
-
 // A stack for the handlers of this thread, unless it has one: its own may be what overflowed. Kept until the process
 // ends.
 inline void make_signal_stack() {
