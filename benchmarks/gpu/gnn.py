@@ -315,7 +315,8 @@ def measured(network: Network, selector: Selector, transfers: Transfers, random:
     return {
         **asdict(case), "name": case.name, "features": features, "seconds": seconds, "predicted": predicted,
         "expected_us": 1e6 * solution.seconds, "planning_us": 1e6 * planning, "all_placements": all_of,
-        "tried": len(every), "wrong": wrong, "exhaustive": list(exhaustive), "exhaustive_us": 1e6 * final[exhaustive],
+        "tried": len(every), "placements_us": {"".join(v[0] for v in one): 1e6 * median(t) for one, t in every.items()},
+        "wrong": wrong, "exhaustive": list(exhaustive), "exhaustive_us": 1e6 * final[exhaustive],
         "named": {n: {"versions": list(v), "us": 1e6 * final[v], "interval_us": [1e6 * x for x in interval(again[v])]}
                   for n, v in named.items()},
     }  # fmt: skip
