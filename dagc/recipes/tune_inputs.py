@@ -35,10 +35,12 @@ from dagc.recipes.tune_prepare import (
     AtPoint,
     Prepared,
     TuningTask,
+    another_program,
     build_what_compiles,
     computed_of,
     fitting,
     read_point,
+    same_at,
 )
 from dagc.recipes.tune_records import open_records, resumed
 from dagc.recipes.tune_results import Measurements
@@ -116,7 +118,7 @@ class Inputs:
         self.objective = objective
         self.ready, self.task, self.beside, self.known = ready, ready.task, beside, known
         self.records, self.progress, self.flush = records, progress, flush
-        self.calls = options.calls
+        self.calls, self.sampled = options.calls, options.samples is not None
         self.left = options.budget if options.budget is not None else 10**9
         self.done, self.total = 0, 0
         self.wrong = {key for key, failure in known.measured.checks.items() if failure}
@@ -176,11 +178,11 @@ class Inputs:
 
     def note_input(self, facts: InputFacts) -> None:
         """Keep what is known of an input."""
-        from dagc.store.tuned import input_to_json  # loads msgspec, numpy, sqlite3, sympy
+        from dagc.store.tuned import input_key, input_to_json  # loads msgspec, numpy, sqlite3, sympy
 
         self.known.inputs[facts.point] = facts
         if self.records is not None:
-            self.records.set_fact("inputs", [input_to_json(one) for one in self.known.inputs.values()])
+            self.records.set_fact(input_key(list(self.known.inputs).index(facts.point)), input_to_json(facts))
 
     # ---- visits -------------------------------------------------------------------------------
 
@@ -285,6 +287,8 @@ class Inputs:
 
     def _read(self, point: Point, test: bool = False) -> AtPoint:
         """The program with the arrays of an input, whose features are known then. Raises DagcError."""
+        if self.sampled and not same_at(self.task.text, self.task.graph, point):
+            raise another_program(point)
         place = self.beside.get(point)
         self.run.programs.pop(point, None)  # its arrays were elsewhere
         at = read_point(self.task, point, place)

@@ -341,7 +341,9 @@ def tuning_task(
     if points is None:
         points = points_asked(text, graph.program, sizes, inputs, samples, seed, test)
     check = check_point(graph.program, points, check_at)
-    graphs = _graphs(text, graph, tuple(dict.fromkeys((check, *points))))
+    # Of many that are drawn, most may never be measured: each is compared when it is.
+    compared = points if samples is None else points[:COMPARED]
+    graphs = _graphs(text, graph, tuple(dict.fromkeys((check, *compared))))
     before = tuple(p for p in dict.fromkeys(earlier) if p not in points and same_at(text, graph, p))
     settings: dict[str, tuple[Settings, ...]] = {}
     for one in (graph, *_distinct(graphs.values())):
@@ -371,6 +373,7 @@ def another_program(point: Point) -> UsageError:
 
 
 MOST_PROGRAMS = 16
+COMPARED = 8  # drawn inputs whose programs are compared before anything is measured
 
 
 def _graphs(text: ProgramText, graph: Graph, points: Sequence[Point]) -> dict[Point, Graph]:
