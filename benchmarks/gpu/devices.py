@@ -68,7 +68,8 @@ def measure(name: str, args: argparse.Namespace) -> None:
     kernel, tuned = KERNELS[name], args.out / f"{name}.db"
     options = TuneOptions(
         target=args.target, variants=True, method="tree", samples=args.samples, seconds=args.time, seed=args.seed,
-        resume=tuned.exists(), cell=args.cell, defines={**dict(kernel.defines), "most": f"{args.most or kernel.most:.0f}"},
+        resume=tuned.exists(), cell=args.cell,
+        defines={**dict(kernel.defines), "most": f"{args.most or kernel.most:.0f}"},
     )  # fmt: skip
     began, said = time.monotonic(), [0.0]
 
