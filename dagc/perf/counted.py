@@ -416,7 +416,7 @@ def _of_block(columns: Mapping[str, np.ndarray], values: np.ndarray, seed: int) 
     """A function of sizes and lanes; of the whole block too, if that is off by more than POOR and this by less."""
     few = {n: v for n, v in columns.items() if n not in BLOCK or n in LANES}
     score, fitted = _fitted(few, values, seed) if few else (np.inf, None)
-    if fitted is None or score > POOR and len(columns) > len(few):
+    if fitted is None or (score > POOR and len(columns) > len(few)):
         other, whole = _fitted(columns, values, seed)
         if fitted is None or other * WORSE < score:
             return whole
