@@ -507,3 +507,13 @@ def test_parquet_has_the_same(tmp_path: Path) -> None:
     assert table.schema.metadata[b"program_hash"] == PROGRAM.hash.encode()
     with pytest.raises(DagcError, match="none"):
         export_parquet(load(tmp_path / "r.db"), tmp_path / "none" / "r.parquet")
+
+
+def test_a_tuned_file_goes_on_wherever_the_program_lies(tmp_path: Path) -> None:
+    """The texts count, not their paths; another text is refused."""
+    path = tmp_path / "t.db"
+    written(path, {"a": [1.0]})
+    moved = replace(PROGRAM, path="/elsewhere/p.dag", sources=(("/elsewhere/p.dag", "program p"),))
+    Records.open(path, moved, RUN, resume=True, tuning=True).close()
+    with pytest.raises(UsageError, match="tuned for another text of p"):
+        Records.open(path, replace(moved, sources=(("p.dag", "program p "),)), RUN, resume=True, tuning=True)
