@@ -510,6 +510,16 @@ def test_parquet_has_the_same(tmp_path: Path) -> None:
         export_parquet(load(tmp_path / "r.db"), tmp_path / "none" / "r.parquet")
 
 
+def test_a_tuned_file_goes_on_wherever_the_program_lies(tmp_path: Path) -> None:
+    """The texts count, not their paths; another text is refused."""
+    path = tmp_path / "t.db"
+    written(path, {"a": [1.0]})
+    moved = replace(PROGRAM, path="/elsewhere/p.dag", sources=(("/elsewhere/p.dag", "program p"),))
+    Records.open(path, moved, RUN, resume=True, tuning=True).close()
+    with pytest.raises(UsageError, match="tuned for another text of p"):
+        Records.open(path, replace(moved, sources=(("p.dag", "program p "),)), RUN, resume=True, tuning=True)
+
+
 def test_inputs_are_kept_one_by_one_and_those_of_earlier_versions_are_read(tmp_path: Path) -> None:
     first, second, third = (InputFacts({"n": n}, elements=n) for n in (1, 2, 3))
     with Records.open(tmp_path / "r.db", PROGRAM, RUN, tuning=True) as records:

@@ -77,8 +77,8 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
     add("--iterations", type=positive, metavar="N", help="with --incremental: inputs to measure (default: 25)")
     help = "with --incremental: stop at this accuracy, such as 0.9 or 90%%"
     add("--accuracy", type=share, metavar="A", help=help)
-    help = "with --incremental: how the next input is chosen (default: bvsb)"
-    add("--next", choices=("bvsb", "cost", "random"), default="bvsb", help=help)
+    help = "with --incremental: how the next input is chosen (default: cost)"
+    add("--next", choices=("bvsb", "cost", "random"), default="cost", help=help)
 
 
 def _add_learning(parser: argparse.ArgumentParser) -> None:

@@ -102,7 +102,7 @@ class TuneOptions:
     incremental: bool = False
     iterations: int | None = None
     accuracy: float | None = None
-    next: Literal["bvsb", "cost", "random"] = "bvsb"
+    next: Literal["bvsb", "cost", "random"] = "cost"
     select_features: bool = False
     calls: int = 0
     constraints: bool = True

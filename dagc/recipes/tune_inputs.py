@@ -35,10 +35,12 @@ from dagc.recipes.tune_prepare import (
     AtPoint,
     Prepared,
     TuningTask,
+    another_program,
     build_what_compiles,
     computed_of,
     fitting,
     read_point,
+    same_at,
 )
 from dagc.recipes.tune_records import open_records, resumed
 from dagc.recipes.tune_results import Measurements
@@ -116,7 +118,7 @@ class Inputs:
         self.objective = objective
         self.ready, self.task, self.beside, self.known = ready, ready.task, beside, known
         self.records, self.progress, self.flush = records, progress, flush
-        self.calls = options.calls
+        self.calls, self.sampled = options.calls, options.samples is not None
         self.left = options.budget if options.budget is not None else 10**9
         self.done, self.total = 0, 0
         self.wrong = {key for key, failure in known.measured.checks.items() if failure}
@@ -285,6 +287,8 @@ class Inputs:
 
     def _read(self, point: Point, test: bool = False) -> AtPoint:
         """The program with the arrays of an input, whose features are known then. Raises DagcError."""
+        if self.sampled and not same_at(self.task.text, self.task.graph, point):
+            raise another_program(point)
         place = self.beside.get(point)
         self.run.programs.pop(point, None)  # its arrays were elsewhere
         at = read_point(self.task, point, place)

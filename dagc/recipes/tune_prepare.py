@@ -341,12 +341,16 @@ def tuning_task(
     if points is None:
         points = points_asked(text, graph.program, sizes, inputs, samples, seed, test)
     check = check_point(graph.program, points, check_at)
-    graphs = _graphs(text, graph, tuple(dict.fromkeys((check, *points))))
+    # Of many that are drawn, most may never be measured: each is compared when it is.
+    compared = points if samples is None else points[:COMPARED]
+    graphs = _graphs(text, graph, tuple(dict.fromkeys((check, *compared))))
     before = tuple(p for p in dict.fromkeys(earlier) if p not in points and same_at(text, graph, p))
     settings: dict[str, tuple[Settings, ...]] = {}
     for one in (graph, *_distinct(graphs.values())):
         for op, legal in _legal(one, [unit_in(one, u) for u in tuned_units]).items():
             settings[op] = tuple(dict.fromkeys((*settings.get(op, ()), *legal)))
+    without = (*without, *(f"op `{u.op}`: {NOT_LEGAL}" for u in tuned_units if u.op not in settings))
+    tuned_units = tuple(u for u in tuned_units if u.op in settings)
     return TuningTask(
         text, chosen, graph, tuned_units, (*points, *before), settings, check, seed, ranks, graphs=graphs,
         earlier=before, constants=tuple(sorted({n for p in points for n, _ in p.params})) if graphs else (),
@@ -371,6 +375,7 @@ def another_program(point: Point) -> UsageError:
 
 
 MOST_PROGRAMS = 16
+COMPARED = 8  # drawn inputs whose programs are compared before anything is measured
 
 
 def _graphs(text: ProgramText, graph: Graph, points: Sequence[Point]) -> dict[Point, Graph]:
@@ -437,9 +442,10 @@ def task_as_given(
 
     Raises UsageError where nothing is open.
     """
-    tuned_units, here = units(graph), Point(())
+    settings, here = _legal(graph, units(graph)), Point(())
+    tuned_units = tuple(u for u in units(graph) if u.op in settings)
     return TuningTask(
-        text, chosen, graph, tuned_units, (here,), _legal(graph, tuned_units), here, ranks=ranks, data=data,
+        text, chosen, graph, tuned_units, (here,), settings, here, ranks=ranks, data=data,
         device_pointers=device_pointers,
     )  # fmt: skip
 
@@ -447,17 +453,20 @@ def task_as_given(
 _LIMITS = {"max_threads_per_block": 1024, "shared_per_block": 49152, "warp_size": 32}
 
 
+NOT_LEGAL = "no value of its tunables is legal"
+
+
 def _legal(graph: Graph, units: Iterable[Unit]) -> dict[str, tuple[Settings, ...]]:
-    """The legal settings by op. Raises UsageError for an op that has none."""
+    """The legal settings by op, without ops that have none. Raises UsageError where no op has one."""
     settings = {u.op: legal_settings(graph, u, _LIMITS) for u in units}
-    for op, legal in settings.items():
-        if not legal:
-            raise UsageError(
-                f"op `{op}`: no value of its tunables is legal",
-                f"look at its `require`s; a block has at most {_LIMITS['max_threads_per_block']} threads and"
-                f" {_LIMITS['shared_per_block'] >> 10} KiB of shared memory",
-            )
-    return settings
+    found = {op: legal for op, legal in settings.items() if legal}
+    if settings and not found:
+        raise UsageError(
+            f"op `{next(iter(settings))}`: {NOT_LEGAL}",
+            f"look at its `require`s; a block has at most {_LIMITS['max_threads_per_block']} threads and"
+            f" {_LIMITS['shared_per_block'] >> 10} KiB of shared memory",
+        )
+    return found
 
 
 def _volume(point: Point) -> tuple[float, str]:
@@ -553,6 +562,7 @@ def unbuilt(task: TuningTask, folder: Path) -> Prepared:
     """The data of each size alone, where nothing is measured. Runs the program's Python code."""
     at, notes = _usable_points(task, [_tried(task, p, folder) for p in task.points], ())
     points = tuple(p for p in task.points if any(p == a.point for a in at))
+    notes = [*(f"without {what}" for what in task.without), *notes]
     return Prepared(replace(task, points=points), Path(), {a.point: a for a in at}, notes)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import sqlite3
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from dagc.recipes.options import TuneOptions
 from dagc.recipes.tune import tune
 from tests.measure.conftest import can_run
 from tests.samples.load import SAMPLES, sample
+from tests.samples.test_variants import inputs_of
 
 gnn = sample("gnn/gnn.py")
 GRAPH = "powerlaw(nodes = 40, edges = 3, features = 7, zeros = 0.5, classes = 3)"
@@ -189,3 +191,12 @@ def test_networks_are_right_under_the_plan_and_on_each_device(tmp_path: Path) ->
         assert one["exhaustive_us"] <= min(at["us"] for at in one["named"].values())
         assert one["expected_us"] > 0
     assert "PoIS" in done.stdout
+
+
+def test_the_lists_share_no_graph_and_each_can_be_made() -> None:
+    lists = [inputs_of("gnn", which) for which in ("train", "test")]
+    every = [text for one in lists for text in one]
+    assert len(set(every)) == len(every)
+    for text in every:
+        small = re.sub(r"nodes = [\d_]+", "nodes = 30", text)
+        assert gnn._graph(small).classes > 1
