@@ -66,9 +66,10 @@ KERNELS = {
 
 def measure(name: str, args: argparse.Namespace) -> None:
     kernel, tuned = KERNELS[name], args.out / f"{name}.db"
+    defines = {**dict(kernel.defines), "most": f"{args.most or kernel.most:.0f}"}
     options = TuneOptions(
         target=args.target, variants=True, method="tree", samples=args.samples, seconds=args.time, seed=args.seed,
-        resume=tuned.exists(), cell=args.cell, defines={**dict(kernel.defines), "most": f"{args.most or kernel.most:.0f}"},
+        resume=tuned.exists(), cell=args.cell, defines=defines,
     )  # fmt: skip
     began, said = time.monotonic(), [0.0]
 

@@ -179,8 +179,8 @@ def written(case: Case, folder: Path) -> str:
 class Network:
     """A case whose program is loaded."""
 
-    def __init__(self, case: Case, program: Built, data: Path, end: float) -> None:
-        self.case, self.program, self.end = case, program, end
+    def __init__(self, case: Case, program: Built, data: Path) -> None:
+        self.case, self.program = case, program
         self.runner = Runner(program.library, data, world())
         self.table: Table = self.runner.prepare(program.rows)
         self.scalars = read_scalars(program.graph.program, data)
@@ -415,7 +415,7 @@ def run(args: argparse.Namespace) -> int:
         if why or time.monotonic() > end:
             continue
         began, program = time.monotonic(), programs[case.model, case.layers]
-        network = Network(case, program, folder, end)
+        network = Network(case, program, folder)
         if case in train_on:
             features = [network.features(op) for _, op in program.ops]
             found["train"].append({**asdict(case), "name": case.name, "features": features,
