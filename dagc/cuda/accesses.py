@@ -253,8 +253,8 @@ def _if(state: State, node: Node) -> bool:
     # A guard at the edge of the grid: few threads leave. The code after it runs as often as the code before.
     state.weight = before * (0.0 if leaves and chance == 1 else chance)
     falls = _statement(state, then)
-    if not falls and _one_thread_stays(condition):
-        state.one_thread = True
+    if not falls and _one_thread_stays(condition) and not state.accesses:
+        state.one_thread = True  # else the others have worked until here
     then_env, then_stored = state.env, state.stored
     state.env, state.stored = dict(env), stored
     state.weight = before if not falls else before * (1 - chance)

@@ -228,11 +228,16 @@ class Traffic:
     def touched(self, p: Placed, size: int) -> sp.Expr:
         """Aligned pieces of `size` bytes that one request of a warp touches, on average."""
         steps = [(s.stride, s.count(n)) for one, n in zip(p.threads, self.lanes, strict=True) for s in one if n != 1]
-        many, pieces = self._pieces(steps, p.access.size, size, p.offset)
+        many, pieces = self._pieces(steps, p.access.size, size, p.offset, self._begin(p, size))
         return self.b.let("touched", many * pieces, "", f"pieces of {size} bytes of a request")
 
     def _pieces(
-        self, steps: Sequence[tuple[sp.Expr, sp.Expr]], element: int, size: int, offset: sp.Expr
+        self,
+        steps: Sequence[tuple[sp.Expr, sp.Expr]],
+        element: int,
+        size: int,
+        offset: sp.Expr,
+        begin: sp.Expr | None = None,
     ) -> tuple[sp.Expr, sp.Expr]:
         """(rows, pieces of each): constant strides up to `size` make a row, all others give rows of their own."""
         run: sp.Expr = sp.Float(element)
@@ -252,8 +257,18 @@ class Traffic:
                 count = count / (1 + (count - 1) * sp.Float(size) / (2 * element * sp.Max(ONE, rows[0])))
             many = many * count
             apart.append(stride)
-        start = self.b.let("aligned", self._alignment(apart, element, size, offset), "bytes", "that rows start at")
+        aligned = self._alignment(apart, element, size, offset)
+        aligned = aligned if begin is None else sp.Min(aligned, begin)
+        start = self.b.let("aligned", aligned, "bytes", "that rows start at")
         return many, sp.Max(sp.Float(1), self.b.let("span", (run + size - start) / size, "", "pieces of a row"))
+
+    def _begin(self, p: Placed, size: int) -> sp.Expr:
+        """Alignment in bytes of the first lane of a row along x, at most `size`: threads that skip elements begin a
+        block anywhere."""
+        x = p.stride(0)
+        if not x.is_Integer or abs(x) < 2 or abs(x) * p.access.size > size:
+            return sp.Integer(size)
+        return self._gcd(self.geometry.bx * abs(x) * p.access.size, size)
 
     def _alignment(self, apart: Sequence[sp.Expr], element: int, size: int, offset: sp.Expr) -> sp.Expr:
         """Alignment in bytes of rows at these strides, at most `size`."""
@@ -421,10 +436,11 @@ def _merged(wide: Strides) -> Strides:
             if not ratio.is_Rational or stride.has(SCATTERED):
                 continue
             factor = abs(ratio)
+            apart = have * count  # where the smaller one does not reach the next of the larger
             if factor >= 1:
-                out[i] = (other, have + factor * (count - 1))
+                out[i] = (other, sp.Min(apart, have + factor * (count - 1)))
             else:
-                out[i] = (stride, count + (have - 1) / factor)
+                out[i] = (stride, sp.Min(apart, count + (have - 1) / factor))
             break
         else:
             out.append((stride, count))

@@ -366,6 +366,8 @@ def test_a_choice_that_failed_is_expected_to_be_slow() -> None:
     selector = fit("cost", ("n",), sizes, [3 if n < 30 else 0 for (n,) in sizes], times=times)
     assert [selector.choose((n,)) for n in (12.0, 45.0)] == [3, 0]
     assert selector.seconds((45.0,))[3] > 5
+    nothing = fit("cost", ("n",), sizes, [0] * len(sizes), times=[{0: 0.0, 3: 1.0}] * len(sizes))
+    assert nothing.choose((20.0,)) == 0
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`dagc tune --samples`: inputs that are drawn, at random and where a guide is unsure; on the host target."""
+"""`dagc tune --samples`: inputs drawn at random, and where a guide is unsure; versions on two devices, host target."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from dagc.store.tuned import Tuned, load_tuned
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 
-# `low` takes long where `share` is above 0.4, `high` where it is below. `wrong` is the fastest of all, and wrong. The
-# set-up refuses kind 3; the feature `inverse` has no value at kind 1, and `odd` throws at a count of 44.
+# `low`, on the CPU, takes long where `share` is above 0.4, `high` where it is below. `wrong` is the fastest of all, and
+# wrong. The set-up refuses kind 3; the feature `inverse` has no value at kind 1, and `odd` throws at a count of 44.
 TEXT = '''program pair
 param count : i64 = 16 over log(4, 64)
 param share : f64 = 0.25 over uniform(0, 1)
@@ -34,9 +34,16 @@ require both <= 100 && count != 5
 setup "pair.py" load(count, share, kind)
 scalar n, k : i32
 scalar slow : f32
-array y : f32[n] out
+array y : f32[n] on any out
+cpp """
+  static inline float taken(int turns) {
+    float sum = 0;
+    for (int j = 0; j < turns; ++j) sum += 1e-30f * j;
+    return sum > 1 ? 1 : 0;
+  }
+"""
 cuda """
-  static __host__ __device__ float spent(int turns) {
+  static __device__ float spent(int turns) {
     float sum = 0;
     for (int j = 0; j < turns; ++j) sum += 1e-30f * j;
     return sum > 1 ? 1 : 0;
@@ -49,11 +56,8 @@ kernel fill(y: out f32[n], n, k: i32, slow: f32) {
     if (n == 44) throw std::runtime_error("44 is not a count");
     return n % 2;
   """
-  select variant with tree(slowness, inverse, odd)
-  gpu low {
-    launch grid(1) block(64)
-    cuda """ if (threadIdx.x < n) y[threadIdx.x] = threadIdx.x + spent(slow > 0.4f ? 3000 : 300); """
-  }
+  select variant, device with tree(slowness, inverse, odd)
+  cpu low { cpp """ for (int i = 0; i < n; ++i) y[i] = i + taken(slow > 0.4f ? 3000 : 300); """ }
   gpu high {
     launch grid(1) block(64)
     cuda """ if (threadIdx.x < n) y[threadIdx.x] = threadIdx.x + spent(slow > 0.4f ? 300 : 3000); """
@@ -63,7 +67,7 @@ kernel fill(y: out f32[n], n, k: i32, slow: f32) {
     cuda """ if (threadIdx.x < n) y[threadIdx.x] = threadIdx.x + (threadIdx.x == 3 && slow > 0.2f); """
   }
 }
-dag { fill : gpu fill(y, n, k, slow) }
+dag { fill : any fill(y, n, k, slow) }
 verify y ~ reference() rtol 0
 '''
 SETUP = """import numpy as np
@@ -117,17 +121,34 @@ def test_batches_are_drawn_where_the_best_variant_changes(tuned: Tuned) -> None:
 def test_what_fails_is_named_and_the_rest_goes_on(done: Tuning, tuned: Tuned) -> None:
     failed = "\n".join(done.failures)
     assert "kind 3 is not supported" in failed
-    assert "fill wrong at kind=" in failed, "a variant that is wrong at some inputs, by their names"
+    assert "fill gpu.wrong at kind=" in failed, "a variant that is wrong at some inputs, by their names"
     assert "element 3 is 4, expected 3" in failed
     assert any("inverse not finite: not learned from" in note for note in done.notes)
     assert any(note.startswith("active: ") and "at random, then " in note for note in done.notes)
     assert {at["kind"] for at in labelled(tuned)} == {0, 1, 2}
     chooser = tuned.kernel_choosers["fill"]
     assert chooser.selector is not None
-    for share, variant in ((0.1, "low"), (0.7, "high")):
+    for share, variant in ((0.1, "cpu.low"), (0.7, "gpu.high")):
         settings = chooser.settings[chooser.selector.choose((share, -1.0, 0.0))]
         assert dict(settings)["variant"] == variant
-    assert any(note.startswith("fill wrong: never chosen, since it failed at ") for note in done.notes)
+    assert any(note.startswith("fill gpu.wrong: never chosen, since it failed at ") for note in done.notes)
+
+
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [
+        ("0.1", "fill: cpu.low (chosen 1)"),
+        ("0.7", "fill: gpu.high (chosen 1)"),
+        ("0.999e9", "fill: gpu.high (outside 1)"),
+    ],
+)
+def test_the_program_chooses_version_and_device(
+    tuned: Tuned, program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], share: str, said: str
+) -> None:
+    """By what was learned; far from what was trained on it takes the default."""
+    command = ["compile", str(program), "--launch", str(tuned.path), "--target", "host", "--run", "-n", "1", "--quiet"]
+    assert main([*command, "-D", "count=16", "-D", f"share={share}", "-o", str(tmp_path / "out")]) == 0
+    assert said in capsys.readouterr().out
 
 
 def test_more_samples_are_added(done: Tuning, program: Path, tuned: Tuned, tmp_path: Path) -> None:
@@ -269,8 +290,8 @@ def test_a_few_samples_mend_what_another_machine_was_trained_for(moved: Path, pr
     assert len({c.point for c in kept.cells}) <= 20, "what was measured elsewhere stays in its file"
     chooser = kept.kernel_choosers["fill"]
     assert chooser.selector is not None
-    assert dict(chooser.settings[chooser.selector.choose((0.1, -1.0, 0.0))])["variant"] == "low"
-    assert dict(chooser.settings[chooser.selector.choose((0.7, -1.0, 0.0))])["variant"] == "high"
+    assert dict(chooser.settings[chooser.selector.choose((0.1, -1.0, 0.0))])["variant"] == "cpu.low"
+    assert dict(chooser.settings[chooser.selector.choose((0.7, -1.0, 0.0))])["variant"] == "gpu.high"
     with pytest.raises(UsageError, match="--warm-start measures some inputs"):
         tune_recipe.tune(program, tmp_path / "no.db", replace(options, samples=None))
 

@@ -27,6 +27,7 @@ BEYOND = 2.0  # of a coordinate: as far outside of the trained range the line go
 # Of the ridge regressions of the mean over the choices, and of what each differs from it: chosen on six tables, where
 # lines that are free to differ ranked choices worse at families of inputs that were held out.
 ALPHAS, OWN_ALPHAS = (0.01, 0.1, 1.0, 10.0, 100.0), (1e2, 1e3, 1e4)
+_SHORTEST = 1e-30  # an energy may be 0
 _SLOPE = 1 << 20  # a slope of 1, so that a line is in units of _ONE
 _ONE = _SLOPE * UNIT  # a factor of 2 in time
 # Magnitudes, so that the sum of a start, 16 products and a leaf, and that of 1000 leaves, stay below 2**63.
@@ -160,8 +161,8 @@ def logarithms(times: Sequence[Mapping[int, float]], labels: Sequence[int]) -> A
 
     rows = []
     for at in times:
-        lost = math.log2(PENALTY * max(at.values()))
-        rows.append([math.log2(at[label]) if label in at else lost for label in labels])
+        lost = PENALTY * max(at.values())
+        rows.append([math.log2(max(at.get(label, lost), _SHORTEST)) for label in labels])
     return np.array(rows)
 
 
