@@ -17,6 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+if __name__ == "__main__":  # not this folder, whose selectors.py is not Python's
+    sys.path[0] = str(Path(__file__).parents[2])
+
 from dagc.choice.types import Point, Settings
 from dagc.store.tuned import load_tuned
 

@@ -95,6 +95,7 @@ class Build:
     `target`     "host" (g++) or "cuda" (nvcc, for `arch`); a `.cu` source is compiled as C++ on `host`
     `sanitize`   "" or "thread" (host only): ThreadSanitizer, -O1 -g1
     `flags`      further compiler flags, before the libraries
+    `openmp`     compile and link for OpenMP
     """
 
     directory: Path
@@ -109,6 +110,7 @@ class Build:
     libraries: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     warnings_as_errors: bool = True
+    openmp: bool = False
 
 
 def build(
@@ -126,6 +128,7 @@ def build(
     libraries: Sequence[str] = (),
     flags: Sequence[str] = (),
     warnings_as_errors: bool = True,
+    openmp: bool = False,
 ) -> Path:
     """Compile and link `sources` into `out` (a program, or with `shared` a library) and return its absolute path.
 
@@ -148,6 +151,7 @@ def build(
         tuple(libraries),
         tuple(flags),
         warnings_as_errors,
+        openmp,
     )
     built = run(order, out.absolute())
     # In a directory that dagc wrote, the program is replaced with its sources: an old one never stays beside new ones.
@@ -201,6 +205,8 @@ def command_line(order: Build, compiler: Compiler) -> tuple[str, ...]:
     if order.shared:
         # -Bsymbolic: a kernel may have the name of a function of the C library (`advance`), and must take precedence.
         words += ["-shared", *(("-Xcompiler=-fPIC", "-Xlinker=-Bsymbolic") if cuda else ("-fPIC", "-Wl,-Bsymbolic"))]
+    if order.openmp:
+        words.append("-Xcompiler=-fopenmp" if cuda else "-fopenmp")
     words += [f"-D{define}" for define in order.defines]
     words += [f"-I{path}" for path in order.include]
     if order.mpi is not None:

@@ -346,6 +346,28 @@ def mpi4py_library() -> tuple[MPIKind, Path] | None:
     return _VENDORS.get(lines[0], MPIKind.OTHER), Path(lines[1])
 
 
+# ---- libraries that a program links ----
+
+
+def has_library(name: str, cuda: bool = False) -> bool:
+    """Whether the linker finds `-lNAME`, with the folders that DAGC_CXXFLAGS, or for `cuda` DAGC_NVCCFLAGS, gives.
+    True without a C++ compiler: then that is what is missing."""
+    words = shlex.split(os.environ.get("DAGC_NVCCFLAGS" if cuda else "DAGC_CXXFLAGS", ""))
+    compiler = find_cxx()
+    return compiler is None or _links(compiler.path, name, tuple(word for word in words if word.startswith("-L")))
+
+
+@lru_cache(maxsize=64)
+def _links(compiler: Path, name: str, folders: tuple[str, ...]) -> bool:
+    with tempfile.TemporaryDirectory(prefix="dagc-link-") as folder:
+        command = [str(compiler), "-x", "c++", "-", "-o", f"{folder}/out", *folders, f"-l{name}"]
+        try:
+            done = subprocess.run(command, input=b"int main() {}", capture_output=True, timeout=60, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return True
+    return done.returncode == 0
+
+
 # ---- NCCL ----
 
 NO_NCCL_HELP = "install libnccl-dev, or `pip install nvidia-nccl-cu13`, or name its folder in NCCL_HOME"

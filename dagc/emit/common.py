@@ -21,11 +21,13 @@ from dagc.ir.traversal import traversal_text
 
 @dataclass(frozen=True, slots=True)
 class Linked:
-    """What a program is built from besides its main source: further sources, folders of headers, libraries."""
+    """What a program is built from besides its main source: further sources, folders of headers, libraries; and whether
+    for OpenMP."""
 
     sources: tuple[str, ...]
     include: tuple[str, ...]
     libraries: tuple[str, ...]
+    openmp: bool = False
 
 
 def linked(plan: Plan) -> Linked:
@@ -37,7 +39,7 @@ def _linked(plan: Plan, functions: Functions) -> Linked:
     folders = [CODE if f == "." else f"{CODE}/{f}" for f in plan.program.folders]
     if plan.program.files and plan.target is Target.HOST:
         folders.append(f"{CODE}/{_ON_HOST}")
-    return Linked(tuple(u.source for u in functions.units), tuple(folders), functions.links)
+    return Linked(tuple(u.source for u in functions.units), tuple(folders), functions.links, functions.openmp)
 
 
 _ON_HOST = "_host"  # headers of CUDA, for files that include them
@@ -75,6 +77,7 @@ def common_view(
         "units": functions.units,
         "folders": others.include,
         "links": others.libraries,
+        "openmp": others.openmp,
         "step": macro("bench/step.j2", "step"),
         "arch": plan.arch.removeprefix("sm_"),
         "carried": any(a.role is Role.INOUT for a in plan.program.arrays),

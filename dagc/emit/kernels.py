@@ -42,6 +42,7 @@ from dagc.ir.sym import Const, Sym, free, substitute
 _OURS = frozenset("Program iteration ops stream p dagc program turn dagc_entry".split())
 ENTRIES = "dagc_entry"  # the namespace of functions of files of code
 CODE = "code"  # the folder of the files
+_OPENMP = re.compile(r"^[ \t]*#[ \t]*(?:pragma[ \t]+omp\b|include[ \t]*<omp\.h>)", re.MULTILINE)
 _MAIN = re.compile(r"\bint\s+main\s*\(")
 
 Key = tuple[str, str, tuple[tuple[str, Value], ...]]
@@ -224,6 +225,27 @@ class Functions:
         """The libraries of the implementations that the graph uses, by name."""
         used = (implementation(self.program, op)[1].links for op in self._ops.values())
         return tuple(dict.fromkeys(name for names in used for name in names if name != "cudart"))  # nvcc links it
+
+    @property
+    def openmp(self) -> bool:
+        """Whether an implementation on the CPU that the graph uses, or code outside of kernels, is for OpenMP: its
+        text, the file that has its function, or a header."""
+        program = self.program
+        named = {
+            i.code.file for k in program.kernels for i in k.impls if i.code is not None and i.code.file is not None
+        }
+        used = {*self._files_on_cpu(), *(f.name for f in program.files if f.name not in named)}
+        impls = [implementation(program, op)[1] for op in self._ops.values() if op.device is Device.CPU]
+        texts = [
+            c.text for c in (*program.code, *(i.code for i in impls), *(i.prepare for i in impls)) if c is not None
+        ]
+        return any(_OPENMP.search(text) for text in (*(t for t in texts if t is not None), *map(self._text_of, used)))
+
+    def _files_on_cpu(self) -> Iterator[str]:
+        for op in self._ops.values():
+            impl = implementation(self.program, op)[1]
+            codes = (impl.code, impl.prepare) if op.device is Device.CPU else ()
+            yield from (c.file for c in codes if c is not None and c.file is not None)
 
     def _prepared_by_file(self, op: KernelOp) -> bool:
         prepare = implementation(self.program, op)[1].prepare

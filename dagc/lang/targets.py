@@ -1,11 +1,12 @@
-"""What a target leaves out of a program."""
+"""What a program has not on a target, or on this machine: implementations that link libraries which are missing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from dagc.base.errors import Diagnostic, ProgramError
+from dagc.ir.enums import OpKind
 from dagc.lang import ast
 from dagc.lang.lower import Parsed
 
@@ -17,9 +18,11 @@ CUDA_LIBRARIES = frozenset(
 )
 
 
-def without_cuda(parsed: Parsed) -> tuple[Parsed, tuple[str, ...]]:
-    """The program without the implementations that link libraries of the CUDA toolkit, which g++ compiles for the host,
-    and a note for each.
+def without_missing(
+    parsed: Parsed, cuda: bool, installed: Callable[[str], bool] | None = None
+) -> tuple[Parsed, tuple[str, ...]]:
+    """The program without the implementations that link missing libraries, and a note for each: those of the CUDA
+    toolkit where g++ compiles for the host, and others that are not `installed` here (None: all are).
 
     Raises ProgramError for a kernel of an op that has no other implementation for its device.
     """
@@ -27,16 +30,16 @@ def without_cuda(parsed: Parsed) -> tuple[Parsed, tuple[str, ...]]:
     notes: list[str] = []
     changed: dict[ast.Kernel, ast.Kernel] = {}
     for kernel in (item for item in parsed.items if isinstance(item, ast.Kernel)):
-        gone = {impl: library for impl in _impls(kernel) if (library := _needs(impl))}
+        gone = {impl: library for impl in _impls(kernel) if (library := _missing(impl, cuda, installed))}
+        left = [other for other in _impls(kernel) if other not in gone]
         for impl, library in gone.items():
-            others = any(other not in gone for other in _impls(kernel) if other.device is impl.device)
-            if (kernel.name, impl.device) in called and not others:
-                message = f"without CUDA, kernel `{kernel.name}` has no {impl.device.value} implementation"
-                help = f'add one without `link "{library}"`, or compile with --target cuda'
-                found = Diagnostic("missing-implementation", message, impl.span, help)
-                raise ProgramError([found], dict(parsed.sources))
+            asked = ((kernel.name, impl.device) in called, (kernel.name, OpKind.ANY) in called)
+            none = (asked[0] and not any(other.device is impl.device for other in left)) or (asked[1] and not left)
+            if none:
+                raise ProgramError([_no_other(kernel, impl, library)], dict(parsed.sources))
             name = f"{kernel.name}.{impl.name}" if impl.name is not None else kernel.name
-            notes.append(f"{name}: links {library}, which the host target does not have")
+            why = "which the host target does not have" if library in CUDA_LIBRARIES else "which is not installed"
+            notes.append(f"{name}: links {library}, {why}")
         if gone:
             changed[kernel] = replace(kernel, items=tuple(item for item in kernel.items if item not in gone))
     if not changed:
@@ -49,7 +52,23 @@ def _impls(kernel: ast.Kernel) -> Iterator[ast.Impl]:
     return (item for item in kernel.items if isinstance(item, ast.Impl))
 
 
-def _needs(impl: ast.Impl) -> str:
-    """The first library of the CUDA toolkit that it links; "" if it links none."""
-    links = (name for item in impl.items if isinstance(item, ast.Link) for name in item.libraries)
-    return next((name for name in links if name in CUDA_LIBRARIES), "")
+def _no_other(kernel: ast.Kernel, impl: ast.Impl, library: str) -> Diagnostic:
+    device = impl.device.value
+    if library in CUDA_LIBRARIES:
+        message = f"without CUDA, kernel `{kernel.name}` has no {device} implementation"
+        help = f'add one without `link "{library}"`, or compile with --target cuda'
+    else:
+        message = f"`{library}` is not installed, and kernel `{kernel.name}` has no other {device} implementation"
+        help = f'install it, add one without `link "{library}"`, or name its folder by -L in DAGC_CXXFLAGS'
+    return Diagnostic("missing-implementation", message, impl.span, help)
+
+
+def _missing(impl: ast.Impl, cuda: bool, installed: Callable[[str], bool] | None) -> str:
+    """The first library that it links and that is missing; "" if none is."""
+    for name in (name for item in impl.items if isinstance(item, ast.Link) for name in item.libraries):
+        if name in CUDA_LIBRARIES:
+            if not cuda:
+                return name
+        elif installed is not None and not installed(name):
+            return name
+    return ""

@@ -149,6 +149,7 @@ def build_library(directory: Path, plan: Plan, library: Library) -> Path:
     built = build(
         [directory / "src" / name for name in names], directory / f"lib/lib{library.name}.so", directory=directory,
         include=("include", "src/include", *(f"src/{f}" for f in others.include)), libraries=others.libraries,
+        openmp=others.openmp,
         target=plan.target.value, arch=plan.arch, mpi=require_mpi(), shared=True, warnings_as_errors=False,
         flags=(*hidden, *nccl),
     )  # fmt: skip
@@ -167,6 +168,7 @@ def build_artifact(directory: Path, plan: Plan, what: str) -> Path:
     return build(
         [directory / name for name in (main, *others.sources)], directory / (f"lib{what}.so" if library else what),
         target=plan.target.value, arch=plan.arch, include=("include", *others.include), libraries=others.libraries,
+        openmp=others.openmp,
         mpi=require_mpi(), shared=library, warnings_as_errors=False,
         flags=(*flags, "-O0") if what == "audit" else flags, defines=("DAGC_RUNNER_MAIN",) if what == "audit" else (),
     )  # fmt: skip

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import Diagnostic, Severity, UsageError, rendered
 from dagc.base.source import Source
+from dagc.build.toolchain import has_library
 from dagc.editor.analysis import analysis_of
 from dagc.ir.plan import Target
 from dagc.ir.traversal import traversal_text
 from dagc.lang.lower import Parsed, lower, parse_with_includes
-from dagc.lang.targets import without_cuda
+from dagc.lang.targets import without_missing
 from dagc.passes import build_graph
 from dagc.passes.loops import fold
 from dagc.report.display import SILENT, Display
@@ -50,11 +52,11 @@ class ProgramText:
         """The same text with other values for -D."""
         return replace(self, defines=dict(defines))
 
-    def on(self, target: Target) -> tuple[ProgramText, tuple[str, ...]]:
-        """The text as the target has it, and a note for each implementation that it leaves out."""
-        if target is Target.CUDA:
-            return self, ()
-        parsed, notes = without_cuda(self.parsed)
+    def on(self, target: Target, *, here: bool = True) -> tuple[ProgramText, tuple[str, ...]]:
+        """The text as the target has it, and a note for each implementation that it leaves out. `here`: it is compiled
+        on this machine, with the libraries that are installed."""
+        cuda = target is Target.CUDA
+        parsed, notes = without_missing(self.parsed, cuda, partial(has_library, cuda=cuda) if here else None)
         return replace(self, parsed=parsed), notes
 
     def program(self, choices: Mapping[str, Any] | None = None) -> Program:

@@ -129,7 +129,7 @@ class Loaded:
         parsed = parse_with_includes(source, texts)
         text = ProgramText(Path(program.path), parsed, dict(program.params), self.results.folded)
         host = any(run.machine.target == Target.HOST.value for run in self.results.runs)
-        return text.on(Target.HOST)[0] if host else text
+        return text.on(Target.HOST, here=False)[0] if host else text
 
     @cached_property
     def _structural(self) -> frozenset[str]:

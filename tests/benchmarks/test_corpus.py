@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -126,3 +128,12 @@ class TestOracle:
         monkeypatch.setattr(sys, "argv", ["x", str(csv), "-o", str(csv)])
         assert oracle_csv.main() == 0
         assert len(list(oracle_csv.read_oracle(csv))) == 5
+
+
+def test_the_csv_script_runs_from_anywhere(tmp_path: Path) -> None:
+    """As a file: the folder that Python puts first on its path then has a module with the name of a standard one."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, oracle_csv.__file__, "--help"], cwd=tmp_path, env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr

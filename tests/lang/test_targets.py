@@ -12,7 +12,7 @@ from dagc.base.source import Source
 from dagc.emit import linked
 from dagc.ir.plan import Plan, Target
 from dagc.lang.lower import lower, parse_with_includes
-from dagc.lang.targets import without_cuda
+from dagc.lang.targets import without_missing
 from dagc.passes import build_graph
 from dagc.space import Space
 
@@ -35,7 +35,7 @@ dag { one : gpu copy4(y, x) }
 
 def test_they_are_no_choices_there() -> None:
     parsed = parse_with_includes(Source("test.dag", TEXT))
-    here, notes = without_cuda(parsed)
+    here, notes = without_missing(parsed, cuda=False)
     assert [d.values for d in lower(parsed).decisions if d.name == "one.variant"] == [("plain", "cublas", "cub")]
     assert not any(d.name == "one.variant" for d in lower(here).decisions)
     assert notes == (
@@ -62,10 +62,37 @@ def test_compile_names_what_it_leaves_out(tmp_path: Path) -> None:
 def test_a_kernel_with_nothing_else_is_an_error() -> None:
     text = TEXT.replace("gpu plain {", 'gpu plain { link "cusparse"')
     with pytest.raises(ProgramError, match="without CUDA, kernel `copy4` has no gpu implementation"):
-        without_cuda(parse_with_includes(Source("test.dag", text)))
+        without_missing(parse_with_includes(Source("test.dag", text)), cuda=False)
     unused = (
         text.replace("gpu copy4", "cpu copy4")
         .replace("x : f32[4]", "x : f32[4] on host")
         .replace("y : f32[4]", "y : f32[4] on host")
     )
-    assert lower(without_cuda(parse_with_includes(Source("test.dag", unused)))[0]).kernels
+    assert lower(without_missing(parse_with_includes(Source("test.dag", unused)), cuda=False)[0]).kernels
+
+
+def test_a_library_that_is_not_installed(tmp_path: Path) -> None:
+    """Its implementations do not exist; the program says so, and runs with the others."""
+    text = TEXT.replace('link "cublas"', 'link "dagc_nowhere"').replace('link "cudart", "m"', 'link "m"')
+    text = text.replace('cpu { link "openblas"  cpp """ cblas_scopy(4, x, 1, y, 1); """ }', "")
+    (tmp_path / "p.dag").write_text(text)
+    for target in ("host", "cuda"):
+        done = api.compile(tmp_path / "p.dag", tmp_path / target, target=target, build=False)
+        assert "copy4.cublas: links dagc_nowhere, which is not installed" in done.left_out
+        assert [d.values for d in done.plan.program.decisions if d.name == "one.variant"] == [("plain", "cub")]
+    (tmp_path / "q.dag").write_text(
+        text.replace("gpu plain {", 'gpu plain { link "dagc_nowhere"').replace('"m"', '"dagc_nowhere"')
+    )
+    with pytest.raises(ProgramError, match="`dagc_nowhere` is not installed, and kernel `copy4` has no other gpu"):
+        api.compile(tmp_path / "q.dag", tmp_path / "q", target="host", build=False)
+
+
+def test_an_op_on_any_device_runs_on_the_other(tmp_path: Path) -> None:
+    text = TEXT.replace("f32[4] in", "f32[4] on any in", 1).replace("f32[4] out", "f32[4] on any out", 1)
+    parsed = parse_with_includes(Source("test.dag", text.replace("one : gpu", "one : any")))
+    assert (
+        lower(without_missing(parsed, True, lambda name: name != "openblas")[0]).decision("one.gpu.variant") == "plain"
+    )
+    with pytest.raises(ProgramError, match="no other cpu implementation"):
+        only = TEXT.replace("one : gpu", "one : cpu")
+        without_missing(parse_with_includes(Source("test.dag", only)), True, lambda name: name != "openblas")

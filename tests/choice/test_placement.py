@@ -1,0 +1,168 @@
+"""The placement of ops on devices: every way to find it, against all placements."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagc.base.errors import UsageError
+from dagc.choice.placement import (
+    DEVICE,
+    HOST,
+    Placement,
+    Problem,
+    Value,
+    chain_of,
+    place,
+    place_chain,
+    place_cut,
+    place_exhaustively,
+    place_search,
+    two_way,
+)
+
+COSTS = st.integers(0, 20).map(float)
+
+
+@st.composite
+def problems(draw: st.DrawFn, devices: int = 2, most: int = 6) -> Problem:
+    """Any graph, with ops that can run on one device only, values that several ops read, and loops (an op may read what
+    a later one writes)."""
+    n = draw(st.integers(1, most))
+    rows = []
+    for _ in range(n):
+        row = [draw(COSTS) for _ in range(devices)]
+        if draw(st.integers(0, 5)) == 0:
+            only = draw(st.integers(0, devices - 1))
+            row = [v if d == only else math.inf for d, v in enumerate(row)]
+        rows.append(tuple(row))
+    masks = st.integers(0, 2**devices - 1)
+    values = []
+    for _ in range(draw(st.integers(0, 2 * n))):
+        moves = tuple(tuple(0.0 if a == b else draw(COSTS) for b in range(devices)) for a in range(devices))
+        producer = draw(st.none() | st.integers(0, n - 1))
+        readers = draw(st.lists(st.integers(0, n - 1), max_size=3))
+        begins, ends = (tuple(d for d in range(devices) if mask >> d & 1) for mask in (draw(masks) or 1, draw(masks)))
+        values.append(Value(producer, tuple(readers), moves, begins, ends))
+    return Problem(tuple(rows), tuple(values))
+
+
+def chain(cpu: list[float], gpu: list[float], transfers: list[float]) -> Problem:
+    """The problem of the seed: data and results on the host, transfers[i] before op i and the last after all."""
+    n = len(cpu)
+    first = Value(None, (0,), two_way(transfers[0], transfers[0]))
+    between = [Value(i - 1, (i,), two_way(transfers[i], transfers[i])) for i in range(1, n)]
+    last = Value(n - 1, (), two_way(transfers[n], transfers[n]), ends=(HOST,))
+    return Problem(tuple(zip(cpu, gpu, strict=True)), (first, *between, last))
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> tuple[list[float], list[float], list[float]]:
+    n = draw(st.integers(1, 8))
+    return tuple(draw(st.lists(COSTS, min_size=k, max_size=k)) for k in (n, n, n + 1))  # type: ignore[return-value]
+
+
+@given(chains())
+def test_a_chain_is_placed_as_well_as_by_all_placements(lists: tuple[list[float], list[float], list[float]]) -> None:
+    problem = chain(*lists)
+    as_chain = chain_of(problem)
+    assert as_chain is not None
+    found = place_chain(problem, as_chain)
+    assert found.seconds == problem.cost(found.placement) == place_exhaustively(problem).seconds
+
+
+@given(problems())
+def test_a_graph_on_two_devices_is_placed_as_well_as_by_all_placements(problem: Problem) -> None:
+    best = place_exhaustively(problem).seconds
+    for found in (place_cut(problem), place(problem), place_search(problem, nodes=10**6)):
+        assert found.seconds == problem.cost(found.placement) == pytest.approx(best, abs=1e-9)
+        assert found.gap == 0
+
+
+@given(problems(devices=3, most=4), st.data())
+def test_a_search_on_three_devices_with_a_cost_of_the_whole(problem: Problem, data: st.DataObject) -> None:
+    """The cost is not separable: each device in use costs something, as its start does."""
+    price = data.draw(COSTS)
+
+    def extra(placement: Placement) -> float:
+        return price * len(set(placement))
+
+    best = place_exhaustively(problem, extra).seconds
+    found = place_search(problem, extra=extra, nodes=10**6)
+    assert (found.seconds, found.gap) == (pytest.approx(best, abs=1e-9), 0)
+    few = place_search(problem, extra=extra, nodes=2)
+    assert few.bound <= best + 1e-9 <= few.seconds + 2e-9
+
+
+@given(problems(devices=3, most=4))
+def test_any_chain_is_recognized_rightly(problem: Problem) -> None:
+    as_chain = chain_of(problem)
+    if as_chain is not None:
+        assert place_chain(problem, as_chain).seconds == place_exhaustively(problem).seconds
+
+
+def algorithm_2(cpu: list[float], gpu: list[float], transfers: list[float], *, as_printed: bool) -> Placement:
+    """Algorithm 2 of the seed. As printed, line 16 reads the time on the CPU that line 15 has just overwritten."""
+    on_cpu, on_gpu = [HOST], [DEVICE]
+    least_cpu, least_gpu = cpu[0], gpu[0] + transfers[0]
+    for i in range(1, len(cpu)):
+        to_cpu = on_gpu if least_cpu > least_gpu + transfers[i] else on_cpu
+        to_gpu = on_cpu if least_gpu > least_cpu + transfers[i] else on_gpu
+        on_cpu, on_gpu = [*to_cpu, HOST], [*to_gpu, DEVICE]
+        before = least_cpu
+        least_cpu = cpu[i] + min(least_cpu, least_gpu + transfers[i])  # line 15
+        least_gpu = gpu[i] + min(least_gpu, (least_cpu if as_printed else before) + transfers[i])  # line 16
+    return tuple(on_gpu if least_cpu > least_gpu + transfers[-1] else on_cpu)
+
+
+def test_line_16_of_the_printed_algorithm_is_wrong() -> None:
+    """Op 0 is quick on the CPU, op 1 on the GPU: 0 + 1 + 10. Printed, the 100 of op 1 on the CPU takes the place of
+    that 0, and the whole goes to the CPU."""
+    cpu, gpu, transfers = [0.0, 100.0, 30.0], [95.0, 10.0, 30.0], [0.0, 1.0, 0.0, 0.0]
+    problem = chain(cpu, gpu, transfers)
+    assert place(problem).seconds == place_exhaustively(problem).seconds == 41
+    assert problem.cost(algorithm_2(cpu, gpu, transfers, as_printed=True)) == 130
+    assert problem.cost(algorithm_2(cpu, gpu, transfers, as_printed=False)) == 41
+
+
+def test_a_value_that_several_ops_read_is_moved_once() -> None:
+    value = Value(0, (1, 2, 3), two_way(5, 5))
+    problem = Problem(((1.0, math.inf), *[(math.inf, 1.0)] * 3), (value,))
+    assert problem.cost((HOST, DEVICE, DEVICE, DEVICE)) == 4 + 5
+
+
+def test_a_search_that_ends_early_states_its_gap() -> None:
+    """Ops that want to be on different devices, each pair joined by a value: the bound without transfers is low."""
+    pairs = [(a, b) for a in range(12) for b in range(a + 1, 12)]
+    values = tuple(Value(a, (b,), ((0.0, 1.0, 1.0),) * 3) for a, b in pairs)
+    rows = tuple(tuple(0.0 if d == i % 3 else 20.0 for d in range(3)) for i in range(12))
+    few = place_search(Problem(rows, values), nodes=10)
+    assert 0 < few.gap < 1
+    assert few.bound < few.seconds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "values", "text"),
+    [
+        (((math.inf, math.inf),), (), "op 0 can run on no device"),
+        (((1.0, -1.0),), (), "the seconds"),
+        (((1.0, math.nan),), (), "the seconds"),
+        (((1.0, 1.0),), (Value(None, (3,), two_way(1, 1)),), "an op that does not exist"),
+        (((1.0, 1.0),), (Value(None, (0,), two_way(1, 1), begins=()),), "nowhere at the start"),
+        (((1.0, 1.0),), (Value(None, (0,), two_way(1, 1), ends=(2,)),), "a device that does not exist"),
+        (((1.0, 1.0),), (Value(None, (0,), two_way(1, math.inf)),), "the moves"),
+    ],
+)
+def test_what_cannot_be_placed_is_refused(
+    seconds: tuple[tuple[float, ...], ...], values: tuple[Value, ...], text: str
+) -> None:
+    with pytest.raises(UsageError, match=text):
+        Problem(seconds, values)
+
+
+def test_a_minimum_cut_is_between_two_devices() -> None:
+    with pytest.raises(UsageError, match="3 devices"):
+        place_cut(Problem(((1.0, 1.0, 1.0),)))
