@@ -13,7 +13,7 @@ import pytest
 from dagc.base.errors import BuildFailed, DagcError, MissingTool, UsageError
 from dagc.build import builder as build_module
 from dagc.build.builder import KEPT, build, cache_directory
-from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc, mpi_of_wrapper
+from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc, find_openblas, mpi_of_wrapper
 
 pytestmark = pytest.mark.skipif(find_cxx() is None, reason="needs a C++ compiler")
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc")
@@ -265,3 +265,20 @@ def test_a_compiler_that_is_killed_is_told(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("DAGC_CXX", str(script))
     with pytest.raises(BuildFailed, match=r"^cxx was ended by SIGKILL \(.*memory runs out\) at main.cpp:"):
         build(["main.cpp"], tmp_path / "a", directory=_project(tmp_path / "p"))
+
+
+@pytest.mark.skipif(find_openblas() is None, reason="needs the wheel scipy-openblas32")
+def test_openblas_of_the_wheel_is_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without LD_LIBRARY_PATH; by nvcc, the same library."""
+    folder = _project(tmp_path / "p")
+    (folder / "main.cpp").write_text(
+        "#include <cblas.h>\n#include <cstdio>\n"
+        "#ifdef BLAS_SYMBOL_PREFIX\n#define cblas_sdot scipy_cblas_sdot\n#endif\n"
+        'int main() { const float a[] = {1, 2, 3}; std::printf("%g", cblas_sdot(3, a, 1, a, 1)); }\n'
+    )
+    program = build(["main.cpp"], tmp_path / "a", directory=folder, libraries=["openblas"])
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    assert _said(program) == "14"
+    if find_nvcc() is not None:
+        by_nvcc = build(["main.cpp"], tmp_path / "b", directory=folder, libraries=["openblas"], target="cuda")
+        assert _said(by_nvcc) == "14"

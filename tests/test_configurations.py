@@ -10,6 +10,8 @@ from dagc import api
 from dagc.base.errors import UsageError
 from dagc.ir.program import Graph, Value
 from dagc.lab.configurations import configuration_of, configurations, open_decisions
+from dagc.recipes.runs import with_automatic
+from dagc.space import Space
 from dagc.store.results import Configuration
 
 SPMV = Path(__file__).parent.parent / "samples/spmv/spmv.dag"
@@ -66,3 +68,62 @@ def test_mistakes(opened: list[str], fixed: tuple[str, ...], message: str) -> No
 def test_a_configuration_as_text() -> None:
     made = Configuration((("capture", False), ("transport", "nccl"), ("yl.block", 64)))
     assert made.text == "capture=false transport=nccl yl.block=64"
+
+
+DEVICES = """
+program devices
+scalar n : i32
+array x : f32[n] on any in
+array y : f32[n] on any out
+array z : f32[n] on any out
+kernel scale(y: out f32[n], x: in f32[n], n: i32) {
+  gpu one { tune b in {32, 64} launch grid(n) block(b) cuda \"\"\" y[0] = x[0]; \"\"\" }
+  gpu two { launch grid(n) block(32) cuda \"\"\" y[0] = x[0]; \"\"\" }
+  cpu one { cpp \"\"\" y[0] = x[0]; \"\"\" }
+  cpu two { cpp \"\"\" y[0] = x[0]; \"\"\" }
+}
+kernel plain(y: out f32[n], x: in f32[n], n: i32) {
+  gpu { launch grid(n) block(32) cuda \"\"\" y[0] = x[0]; \"\"\" }
+}
+dag {
+  first : any scale(y, x, n)
+  second : gpu plain(z, x, n)
+}
+"""
+
+
+def test_a_device_is_a_choice_like_any_other(tmp_path: Path) -> None:
+    """Each device has its own implementations: what is chosen for the other one makes no difference."""
+    path = tmp_path / "devices.dag"
+    path.write_text(DEVICES)
+    program = api.load(path)
+    opened = open_decisions(program, ["first.device", "first.gpu.variant", "first.cpu.variant"], ())
+    found, refused = configurations(opened, lambda choices: api.load_graph(path, choices))
+    assert [tuple(n for n, _ in c.configuration.decisions if n.startswith("first.")) for c in found] == [
+        ("first.device", "first.gpu.b", "first.gpu.variant"),
+        ("first.device", "first.gpu.variant"),
+        ("first.cpu.variant", "first.device"),
+        ("first.cpu.variant", "first.device"),
+    ]
+    assert not refused
+    searched, _ = with_automatic(program, {}, ())
+    assert list(searched)[:1] == ["first.device"]
+
+
+def test_the_count_of_a_program_on_two_devices_is_exact(tmp_path: Path) -> None:
+    path = tmp_path / "devices.dag"
+    path.write_text(DEVICES)
+    orders = {d: sum(1 for _ in Space(api.load_graph(path, {"first.device": d}))) for d in ("gpu", "cpu", "any")}
+    found = api.count(path)
+    implementations = {"gpu": 2 + 1, "cpu": 2}
+    assert [(line.label, line.count, line.combinations) for line in found.lines if line.label.startswith("first")] == [
+        (f"first.device={device}", orders[device], number) for device, number in implementations.items()
+    ]
+    assert found.whole == sum(orders[device] * number for device, number in implementations.items())
+    at_run_time = api.count(path, {"first.device": "any"})
+    assert (at_run_time.count, at_run_time.per_op) == (orders["any"], (("first", 3),))  # the first on each
+    selected = path.with_name("selected.dag")
+    selected.write_text(
+        DEVICES.replace("n: i32) {\n  gpu one", "n: i32) {\n  select variant, device with tree(n)\n  gpu one")
+    )
+    assert api.count(selected, {"first.device": "any"}).per_op == (("first", 5),)

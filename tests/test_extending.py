@@ -27,8 +27,8 @@ from dagc.choice.learners import knn
 SUMMARY, Row, read = "one neighbour", knn.Row, knn.read
 
 
-def fit(data, sizes, labels, shares=None, seed=0):
-    return knn.nearest(data, sizes, labels)
+def fit(examples, seed=0):
+    return knn.nearest(examples.data, examples.rows, examples.labels)
 """
 FEATURE = """
 from dagc.choice.feature import Feature

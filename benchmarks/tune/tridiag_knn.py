@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dagc.choice.labels import observed_labels, simplest_labels
-from dagc.choice.learners.knn import fit
+from dagc.choice.methods import fit
 from dagc.choice.train import Interval, tolerance_of
 
 Pair = tuple[int, int]
@@ -55,7 +55,7 @@ class Measured:
         """What is chosen at the sizes of `test` by neighbours that were trained on those of `train`."""
         labels = self.labels(train, tolerance, correct)
         known = sorted(set(labels))
-        selector = fit(["n"], [[s] for s in train], [known.index(label) for label in labels])
+        selector = fit("knn", ["n"], [[s] for s in train], [known.index(label) for label in labels])
         return [known[selector.choose([s])] for s in test]
 
     def regret(self, size: int, pair: Pair) -> float:

@@ -29,7 +29,7 @@ from tempfile import TemporaryDirectory
 from dagc.base import signals
 from dagc.base.errors import BuildFailed, DagcError, counted
 from dagc.base.files import cache_folder, claim, load_entry, store_entry
-from dagc.build.toolchain import MPI, Compiler, find_cxx, require_cxx, require_nvcc
+from dagc.build.toolchain import MPI, Compiler, find_cxx, library_flags, require_cxx, require_nvcc
 
 # ---- files of a build that failed ----
 
@@ -215,7 +215,7 @@ def command_line(order: Build, compiler: Compiler) -> tuple[str, ...]:
     for source in order.sources:
         # Emitted CUDA text is valid C++ for the host target; g++ does not know `.cu`.
         words += [source] if cuda or not source.endswith(".cu") else ["-x", "c++", source, "-x", "none"]
-    words += [f"-l{library}" for library in order.libraries]
+    words += [word for library in order.libraries for word in library_flags(library, nvcc=cuda)]
     if order.mpi is not None:
         words += order.mpi.link_flags(nvcc=cuda)
     words += shlex.split(os.environ.get("DAGC_NVCCFLAGS" if cuda else "DAGC_CXXFLAGS", ""))

@@ -1,4 +1,4 @@
-"""The tools of this machine: C++ compilers, nvcc, CMake, an MPI, NCCL; and nvcc's report on a kernel."""
+"""The tools of this machine: C++ compilers, nvcc, CMake, an MPI, NCCL, OpenBLAS; and nvcc's report on a kernel."""
 
 from __future__ import annotations
 
@@ -350,7 +350,7 @@ def mpi4py_library() -> tuple[MPIKind, Path] | None:
 
 
 def has_library(name: str, cuda: bool = False) -> bool:
-    """Whether the linker finds `-lNAME`, with the folders that DAGC_CXXFLAGS, or for `cuda` DAGC_NVCCFLAGS, gives.
+    """Whether the linker finds the library, with the folders that DAGC_CXXFLAGS, or for `cuda` DAGC_NVCCFLAGS, gives.
     True without a C++ compiler: then that is what is missing."""
     words = shlex.split(os.environ.get("DAGC_NVCCFLAGS" if cuda else "DAGC_CXXFLAGS", ""))
     compiler = find_cxx()
@@ -360,7 +360,7 @@ def has_library(name: str, cuda: bool = False) -> bool:
 @lru_cache(maxsize=64)
 def _links(compiler: Path, name: str, folders: tuple[str, ...]) -> bool:
     with tempfile.TemporaryDirectory(prefix="dagc-link-") as folder:
-        command = [str(compiler), "-x", "c++", "-", "-o", f"{folder}/out", *folders, f"-l{name}"]
+        command = [str(compiler), "-x", "c++", "-", "-o", f"{folder}/out", *folders, *library_flags(name)]
         try:
             done = subprocess.run(command, input=b"int main() {}", capture_output=True, timeout=60, check=False)
         except (OSError, subprocess.TimeoutExpired):
@@ -424,11 +424,48 @@ def require_nccl() -> Nccl:
     return nccl
 
 
+# ---- OpenBLAS ----
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBlas:
+    """OpenBLAS of the wheel `scipy-openblas32`. Its functions have a prefix, so that it may stand beside another BLAS:
+    `cblas.h` declares `scipy_cblas_sgemm`, and as its pkg-config file says, BLAS_SYMBOL_PREFIX is defined as `scipy_`.
+    """
+
+    include: Path
+    library: Path
+
+    def flags(self, *, nvcc: bool = False) -> tuple[str, ...]:
+        """Compile and link."""
+        rpath = ("-Xlinker", f"-rpath={self.library.parent}") if nvcc else (f"-Wl,-rpath,{self.library.parent}",)
+        library = ("-Xlinker", str(self.library)) if nvcc else (str(self.library),)
+        return ("-isystem", str(self.include), "-DBLAS_SYMBOL_PREFIX=scipy_", *library, *rpath)
+
+
+@lru_cache(maxsize=1)
+def find_openblas() -> OpenBlas | None:
+    """That of the wheel. None without it: `-lopenblas` then means the system's, if it has one."""
+    spec = importlib.util.find_spec("scipy_openblas32")  # importing it would load the library
+    for folder in map(Path, (spec.submodule_search_locations or []) if spec else []):
+        libraries = sorted((folder / "lib").glob("libscipy_openblas*.so"))
+        if (folder / "include/cblas.h").is_file() and libraries:
+            return OpenBlas(folder / "include", libraries[0])
+    return None
+
+
+def library_flags(name: str, *, nvcc: bool = False) -> tuple[str, ...]:
+    """What the compiler needs for `link "NAME"`."""
+    openblas = find_openblas() if name == "openblas" else None
+    return (f"-l{name}",) if openblas is None else openblas.flags(nvcc=nvcc)
+
+
 # ---- resources of kernels ----
 
 PATIENCE = 300.0  # seconds
 _FUNCTION = re.compile(r"Compiling entry function '(\w+)'")
 _USED = re.compile(r"Used (\d+) registers(?:.*?(\d+) bytes smem)?")
+_SPILLED = re.compile(r"(\d+) bytes spill stores")
 
 
 def kernel_resources(source: Path, arch: str) -> dict[str, Resources]:
@@ -459,11 +496,13 @@ def kernel_resources(source: Path, arch: str) -> dict[str, Resources]:
 def read_resources(text: str) -> dict[str, Resources]:
     """Parse the output of `ptxas -v`."""
     out: dict[str, Resources] = {}
-    name = ""
+    name, spills = "", 0
     for line in text.splitlines():
         if match := _FUNCTION.search(line):
-            name = match.group(1)
+            name, spills = match.group(1), 0
+        elif name and (match := _SPILLED.search(line)):
+            spills = int(match.group(1))
         elif name and (match := _USED.search(line)):
-            out[name] = Resources(int(match.group(1)), int(match.group(2) or 0))
+            out[name] = Resources(int(match.group(1)), int(match.group(2) or 0), spills=spills)
             name = ""
     return out

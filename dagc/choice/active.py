@@ -1,6 +1,8 @@
-"""Which input to measure next, so that a selector of few labelled inputs chooses well (incremental tuning).
+"""Which input to measure next, so that a selector of few labelled inputs chooses well.
 
-Features of all inputs are known; measuring all answers at an input labels it. Strategies:
+Measuring all answers at an input labels it. Of inputs that are drawn, `uncertain` takes the next batch: Algorithm 1 of
+MLCD, uncertainty sampling guided by a random forest. Of listed inputs, whose features are all known, `next_input` names
+one (incremental tuning). Its strategies:
 
   bvsb    Best-vs-Second-Best (Joshi et al. 2009; Nitro): where the two most likely answers are closest
   cost    where the answer taken now is expected to lose most, by an ensemble of regressors of the times; every third
@@ -15,9 +17,9 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from dagc.choice.judge import Times, judge
 from dagc.choice.selector import FEWEST, Selector, coordinates, scales_of
@@ -26,6 +28,100 @@ from dagc.choice.train import Interval, merged, train
 Strategy = Literal["bvsb", "cost", "random"]
 STRATEGIES: tuple[Strategy, ...] = ("bvsb", "cost", "random")
 Vectors = Sequence[Sequence[float]]
+K = TypeVar("K", bound=Hashable)  # an input
+
+# ---- inputs that are drawn ----
+
+GUIDE_TREES = 100  # of the forest that guides
+PATIENCE = 200  # candidates for each input of a batch; then the batch is as large as it is
+_AT_ONCE = 256  # candidates whose margins are computed together
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Parameters of Algorithm 1: `initial` inputs at random, then batches of `batch` whose margin is below `margin`."""
+
+    initial: int
+    batch: int
+    margin: float = 0.5
+
+    @classmethod
+    def of(cls, samples: int, initial: int | None, batch: int | None, margin: float) -> Sampling:
+        """With the defaults for so many samples: a fifth of them, but 20 or more; batches of a twentieth."""
+        first = min(samples, initial if initial is not None else max(20, samples // 5))
+        return cls(first, batch if batch is not None else max(1, samples // 20), margin)
+
+
+@dataclass(frozen=True, slots=True)
+class Guide:
+    """A random forest of which answer is best where."""
+
+    forest: Any
+
+    def margins(self, vectors: Vectors) -> list[float]:
+        """Of each input: the probability of the most likely answer less that of the second, in [0, 1]."""
+        import numpy as np
+
+        likely = np.sort(self.forest.predict_proba(np.asarray(vectors, dtype=float)), axis=1)
+        return [float(m) for m in likely[:, -1] - likely[:, -2]]
+
+
+def guide(vectors: Vectors, times: Sequence[Times], seed: int = 0) -> Guide | None:
+    """The guide of what is labelled: `times` of all answers at each input. None while one answer is best everywhere:
+    then nothing is known of the borders."""
+    from sklearn.ensemble import RandomForestClassifier
+
+    known = [i for i, at in enumerate(times) if any(map(math.isfinite, at.values()))]
+    labels = [min(times[i], key=lambda a: (times[i][a], a)) for i in known]
+    if len(set(labels)) < 2:
+        return None
+    # Splits of any feature: with few of them, trees of random ones are unsure everywhere.
+    forest = RandomForestClassifier(GUIDE_TREES, max_features=None, random_state=seed)
+    return Guide(forest.fit([list(vectors[i]) for i in known], labels))
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Inputs to measure next, and how many candidates were looked at for them."""
+
+    inputs: tuple[Any, ...]
+    looked: int
+
+
+def uncertain(
+    guides: Sequence[Guide | None],
+    draw: Callable[[int], Sequence[K]],
+    vector: Callable[[K], Sequence[float]],
+    size: int,
+    margin: float,
+) -> Batch:
+    """The next batch of Algorithm 1 (MLCD, section III-A, lines 4 to 10): candidates that `draw` gives, those kept for
+    which a guide (one for each op) has a margin below `margin`.
+
+    `draw(n)` gives n candidates that are not labelled, or fewer; `vector` is what the guides see of one. Unlike the
+    published loop, this one ends: the batch is smaller, or empty, where PATIENCE * `size` candidates have no more.
+    Where no guide is known, every candidate is kept.
+    """
+    kept: dict[K, None] = {}
+    looked = 0
+    while len(kept) < size and looked < PATIENCE * size:
+        found = draw(min(_AT_ONCE, PATIENCE * size - looked))
+        looked += len(found)
+        new = [one for one in dict.fromkeys(found) if one not in kept]
+        if not new:
+            break
+        least = _least_margins(guides, [vector(one) for one in new])
+        kept |= dict.fromkeys(one for one, m in zip(new, least, strict=True) if m < margin)
+    return Batch(tuple(kept)[:size], looked)
+
+
+def _least_margins(guides: Sequence[Guide | None], vectors: Vectors) -> list[float]:
+    """Of each input, over the guides; below any threshold where one is not known yet."""
+    columns = [one.margins(vectors) if one is not None else [-1.0] * len(vectors) for one in guides]
+    return [min(row) for row in zip(*columns, strict=True)]
+
+
+# ---- inputs that are listed ----
 
 
 def next_input(

@@ -34,16 +34,16 @@ from dagc.choice.site import Site, SiteKind
 from dagc.choice.types import Settings, Unit
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.cuda.text import NotUnderstood
-from dagc.ir.plan import FAR, VARIANT, Choice
+from dagc.ir.plan import AXES, FAR, VARIANT, Choice, answers_of
 from dagc.ir.plan import Chooser as Emitted
 from dagc.ir.program import Graph, Program
 from dagc.ir.sym import Number
 from dagc.perf.counted import Fitted
 from dagc.perf.cprint import BATCH_HELPERS, HELPERS, batch_to_c, padded_count, split, to_c
 from dagc.perf.evaluate import Evaluator, evaluate_all
-from dagc.perf.geometry import launchable_program
+from dagc.perf.geometry import launchable_program, tunable
 from dagc.perf.hardware import Hardware
-from dagc.perf.program import ParameterKind, RationalProgram
+from dagc.perf.program import ParameterKind, RationalProgram, specialise
 
 # ---- in C99 ----
 
@@ -87,6 +87,7 @@ def chooser_c(chooser: Chooser, margin: float) -> str:
         ranges=[{"index": data.index(f), "low": low, "high": high} for f, low, high in chooser.extent.ranges],
         selector={"function": f"dagc_select_{name}", "places": [data.index(d) for d in selector.data]}
         if selector is not None else None,
+        predict=site.predict if chooser.predicts else "",
     )  # fmt: skip
 
 
@@ -222,6 +223,21 @@ class Chooser:
         good = _over_answers(self.launchable, self.columns)(self._sizes(values))
         return [bool(g == 1) for g in _broadcast(good, n)]
 
+    @property
+    def predicts(self) -> bool:
+        """Whether `predict` gives times."""
+        return self.selector is not None and self.selector.predicts
+
+    def predict(self, values: Mapping[str, Number]) -> tuple[float, ...]:
+        """The expected seconds of each answer, by a selector that predicts; constraints are not looked at. Infinite for
+        an answer that was never timed, and for all where a feature is not finite."""
+        assert self.selector is not None
+        here = dict(zip(self.data, self.vector(values), strict=True))
+        if not all(map(math.isfinite, here.values())):
+            return (math.inf,) * len(self.site.answers)
+        seconds = self.selector.seconds([here[n] for n in self.selector.data])
+        return tuple(seconds.get(i, math.inf) for i in range(len(self.site.answers)))
+
     def choose(self, values: Mapping[str, Number]) -> int:
         """The number of the answer."""
         return self.decide(values)[0]
@@ -306,6 +322,7 @@ class Chooser:
         return Choice(
             self.site.function, self.site.table, self.op, tuple(f.expression for f in self.features),
             self.site.decisions, self.extent.text, self.site.label, len(self.site.answers),
+            predict=self.site.predict if self.predicts else "",
         )  # fmt: skip
 
 
@@ -417,10 +434,9 @@ def _site(graph: Graph, unit: Unit, settings: Sequence[Settings]) -> Site:
     program, op = graph.program, op_of(graph, unit)
     if not unit.variants:
         return Site(SiteKind.LAUNCH, unit.op, tuple(settings))
-    kernel = next(k for k in program.kernels if k.name == op.kernel)
     defaults = {t.name: int(t.default) for t in reversed(unit.tunables) if t.name != VARIANT}
-    defaults |= {t.name: int(t.default) for t in unit.tunables_of(op.variant)}
-    variants = tuple(impl.name for impl in kernel.impls if impl.device is op.device)
+    defaults |= {t.name: int(t.default) for t in unit.tunables_of(op.answer)}
+    variants = answers_of(program, op)
     return Site(SiteKind.LAUNCH, unit.op, tuple(settings), variants, tuple(defaults.items()))
 
 
@@ -448,12 +464,14 @@ def _placed(
 
 
 def _columns(graph: Graph, unit: Unit, settings: Sequence[Settings]) -> dict[str, list[float]]:
-    """Parameters of models that depend on the setting: its block."""
-    blocks = [block_of(graph.program, op_of(graph, unit), s) for s in settings]
+    """Parameters of models that depend on the setting: its block, and the tunables that are no dimension of it."""
+    op = op_of(graph, unit)
+    blocks = [block_of(graph.program, op, s) for s in settings]
+    values = [{**dict(op.tunables), **dict(s)} for s in settings]
     return {
-        "blockDim_x": [float(b[0]) for b in blocks],
-        "blockDim_y": [float(b[1]) for b in blocks],
+        **{f"blockDim_{a}": [float(b[i]) for b in blocks] for i, a in enumerate(AXES)},
         "log2_threads": [math.log2(b[0] * b[1] * b[2]) for b in blocks],
+        **{tunable(name).name: [float(v[name]) for v in values] for name, _ in op.tunables},
     }
 
 
@@ -469,15 +487,19 @@ def _programs(
     model = launchable = None
     note = ""
     try:
-        launchable = launchable_program(graph.program, op_of(graph, unit))
+        launchable = _on(hardware, launchable_program(graph.program, op_of(graph, unit)))
         if method in MODELS:
             model = ranking_model(graph, unit, method, hardware, resources, calibration, fits)
-            tie = "the model sees the block only: settings that share a block tie"
-            notes = [tie] if any(t.axis == "" for t in unit.tunables) else []
-            note = "; ".join((*notes, *(() if fits else doubts(graph, unit))))
+            note = "; ".join(() if fits else doubts(graph, unit))
     except NotUnderstood as error:
         note = f"no model: {error.message}"
     return _Programs(model, launchable, note)
+
+
+def _on(hardware: Hardware, program: RationalProgram) -> RationalProgram:
+    """The program with the limits of a GPU."""
+    limits = {p.name for p in program.parameters if p.kind is ParameterKind.HARDWARE}
+    return specialise(program, {n: v for n, v in hardware.parameters().items() if n in limits})
 
 
 def _asked(*programs: RationalProgram | None) -> set[str]:

@@ -10,8 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from dagc.choice.selector import Scale, check_training, coordinates, scales_of
+
 DIGITS = 16  # binary digits behind the point of a gain that a selector keeps
 FULL = 1 << DIGITS
+LEAST = 0.02  # gains below count as this where their logarithm is taken
+FOLDS = 5
 Shares = Sequence[Mapping[int, float]]
 Candidate = TypeVar("Candidate")
 
@@ -44,13 +48,55 @@ def gains_of(labels: Sequence[int], shares: Shares | None) -> Gains:
     return Gains(columns, np.array([[row.get(label, 0.0) for label in columns] for row in shares], float))
 
 
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """Training points: `rows` hold a value for each of `data`, a feature; `labels` are the best choices.
+
+    `scales`: of the features. `gains`: what each choice is worth at each point. `shared`: whether that was given, or
+    follows from the labels. `times`: seconds of each choice at each point; missing where it failed.
+    """
+
+    data: tuple[str, ...]
+    rows: tuple[tuple[float, ...], ...]
+    labels: tuple[int, ...]
+    scales: tuple[Scale, ...]
+    gains: Gains
+    shared: bool
+    times: tuple[Mapping[int, float], ...]
+
+    @property
+    def x(self) -> Any:
+        """The coordinates, a row for each point."""
+        return coordinates(self.rows, self.scales)
+
+
+def examples_of(
+    data: Sequence[str],
+    rows: Sequence[Sequence[float]],
+    labels: Sequence[int],
+    shares: Shares | None = None,
+    times: Shares | None = None,
+) -> Examples:
+    """`shares` as `gains_of` takes them. `times`: seconds; none: what choices are worth stands for them.
+
+    Raises UsageError as `check_training`.
+    """
+    check_training(data, rows, labels)
+    gains = gains_of(labels, shares)
+    if times is None:
+        known = [dict(zip(gains.labels, map(float, row), strict=True)) for row in gains.matrix]
+        times = [{label: 1 / max(gain, LEAST) for label, gain in row.items()} for row in known]
+    return Examples(
+        tuple(data), tuple(map(tuple, rows)), tuple(map(int, labels)), scales_of(rows), gains, shares is not None,
+        tuple(times),
+    )  # fmt: skip
+
+
 def best_candidate(
     candidates: Sequence[Candidate],
     fit: Callable[[Candidate, Any, Any], Callable[[Any], Any]],
     x: Any,
     matrix: Any,
-    *,
-    folds: int,
     seed: int,
 ) -> Candidate:
     """The candidate whose choices at the points left out are worth most on average; the first of equal ones.
@@ -61,7 +107,7 @@ def best_candidate(
     import numpy as np
     from sklearn.model_selection import KFold
 
-    splits = list(KFold(min(folds, len(x)), shuffle=True, random_state=seed).split(x))
+    splits = list(KFold(min(FOLDS, len(x)), shuffle=True, random_state=seed).split(x))
 
     def worth(candidate: Candidate) -> float:
         chosen = [matrix[left, fit(candidate, x[kept], matrix[kept])(x[left])] for kept, left in splits]

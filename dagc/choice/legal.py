@@ -24,23 +24,24 @@ def units(graph: Graph, wanted: Iterable[str] = (), variants: bool = False) -> t
 
     Raises UsageError (no such one).
     """
-    names = list(wanted)
+    names = dict.fromkeys(wanted)
     by_op: dict[str, Unit] = {}
     for index, op in enumerate(graph.ops):
-        if not isinstance(op.op, KernelOp) or op.op.base in by_op:
+        if not isinstance(op.op, KernelOp) or op.op.site in by_op:
             continue
-        if names and op.op.base not in names and op.op.kernel not in names:
+        if names and not {op.op.site, op.op.base, op.op.kernel} & names.keys():
             continue
         unit = _unit(graph, index, op.op, variants)
         if unit is not None:
-            by_op[op.op.base] = unit
+            by_op[op.op.site] = unit
         elif op.gpu and op.op.tunables and names:
-            open_tunables(graph.program, [op.op.base])  # raises
-    known = {u.op for u in by_op.values()} | {u.kernel for u in by_op.values()}
+            open_tunables(graph.program, [op.op.site])  # raises
+    ops = {o.op.site: o.op for o in graph.ops if isinstance(o.op, KernelOp)}
+    known = {name for u in by_op.values() for name in (u.op, u.kernel, ops[u.op].base)}
     if not by_op or any(name not in known for name in names):
         bad = next((name for name in names if name not in known), "")
-        ops = ((i, o.op) for i, o in enumerate(graph.ops) if isinstance(o.op, KernelOp))
-        have = [op.base for i, op in ops if _unit(graph, i, op, variants) is not None]
+        every = ((i, o.op) for i, o in enumerate(graph.ops) if isinstance(o.op, KernelOp))
+        have = [op.site for i, op in every if _unit(graph, i, op, variants) is not None]
         raise UsageError(
             f"no op or kernel `{bad}` has anything to tune"
             if bad
@@ -61,8 +62,8 @@ def _unit(graph: Graph, index: int, op: KernelOp, variants: bool) -> Unit | None
     """What is open of an op; None if nothing is."""
     found = open_variants(graph.program, op) if variants else ()
     if not found and graph.ops[index].gpu and is_open(graph.program, op):
-        found = open_tunables(graph.program, [op.base])
-    return Unit(op.base, op.kernel, index, found) if found else None
+        found = open_tunables(graph.program, [op.site])
+    return Unit(op.site, op.kernel, index, found) if found else None
 
 
 def unit_in(graph: Graph, unit: Unit) -> Unit:
@@ -70,7 +71,7 @@ def unit_in(graph: Graph, unit: Unit) -> Unit:
     for index, op in enumerate(graph.ops):
         if (
             isinstance(op.op, KernelOp)
-            and op.op.base == unit.op
+            and op.op.site == unit.op
             and _unit(graph, index, op.op, bool(unit.variants)) is not None
         ):
             return replace(unit, index=index)
@@ -86,7 +87,7 @@ def op_of(graph: Graph, unit: Unit) -> KernelOp:
 def op_under(program: Program, op: KernelOp, settings: Settings) -> KernelOp:
     """The op with the variant of a setting, where it has one."""
     variant = variant_of(settings)
-    return next(one for one in variants_of(program, op) if one.variant == variant) if variant else op
+    return next(one for one in variants_of(program, op) if one.answer == variant) if variant else op
 
 
 def bindings(program: Program, op: KernelOp, settings: Settings) -> dict[str, Sym]:

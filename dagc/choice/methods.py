@@ -1,7 +1,7 @@
 """The learned methods by name. A learner is one file of `dagc/choice/learners`: `knn.py` holds the method `knn`.
 
-A file has `SUMMARY` (what answers where nothing was measured, in a few words), `fit` (trains a selector), `Row` (a
-`dagc.choice.nodes.SelectorRow` tagged with the method: what a tuned file keeps of it) and `read` (the selector of a
+A file has `SUMMARY` (what answers where nothing was measured, in a few words), `fit` (a selector of `Examples`), `Row`
+(a `dagc.choice.nodes.SelectorRow` tagged with the method: what a tuned file keeps of it) and `read` (the selector of a
 row). Its C is the template `choice/METHOD.h.j2`; a learner whose selectors are those of another file needs none.
 """
 
@@ -16,7 +16,7 @@ import msgspec
 
 from dagc.base.errors import UsageError
 from dagc.base.resources import names_in
-from dagc.choice.gains import Shares
+from dagc.choice.gains import Shares, examples_of
 from dagc.choice.selector import Selector
 
 LEARNED = names_in("choice/learners")
@@ -36,13 +36,16 @@ def fit(
     labels: Sequence[int],
     seed: int = 0,
     shares: Shares | None = None,
+    times: Shares | None = None,
 ) -> Selector:
-    """A selector, trained. `rows` hold a value for each feature of `data`; `labels` are numbers of choices. `shares`:
-    what each choice is worth at each row, in [0, 1]; without it only labels count.
+    """A selector, trained; the same seed gives the same. `rows` hold a value for each feature of `data`; `labels` are
+    numbers of choices. `shares`: what each choice is worth at each row, in [0, 1]; without it only labels count.
+    `times`: seconds of each choice, for methods that predict them.
 
     Raises UsageError for an unknown method, and as `dagc.choice.selector.check_training`.
     """
-    selector: Selector = learner(method).fit(data, rows, labels, shares=shares, seed=seed)
+    module = learner(method)
+    selector: Selector = module.fit(examples_of(data, rows, labels, shares, times), seed)
     return selector
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dagc.base.errors import UsageError
@@ -20,6 +20,52 @@ HOST, DEVICE = 0, 1
 NODES = 20_000  # of a bounded search: about a second
 Placement = tuple[int, ...]  # the device of each op
 Row = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """The time of a copy: `latency` in seconds, and its bytes over `bandwidth`, in bytes per second."""
+
+    latency: float
+    bandwidth: float
+
+    def seconds(self, bytes: float) -> float:
+        return self.latency + bytes / self.bandwidth
+
+
+@dataclass(frozen=True, slots=True)
+class Transfers:
+    """Between host and device."""
+
+    to_device: Transfer
+    to_host: Transfer
+
+    def moves(self, bytes: float) -> tuple[Row, Row]:
+        """The `moves` of a value of so many bytes."""
+        return two_way(self.to_device.seconds(bytes), self.to_host.seconds(bytes))
+
+
+def fit_transfer(samples: Sequence[tuple[int, float]]) -> Transfer:
+    """The latency and the bandwidth with the least relative errors (squared) of (bytes, seconds).
+
+    Raises UsageError for fewer than two sizes, or times that do not grow with the size.
+    """
+    if len({size for size, _ in samples}) < 2 or any(not 0 < t < math.inf or size < 0 for size, t in samples):
+        raise UsageError(f"{len(samples)} times of transfers", "give positive times of two sizes or more")
+    # Minimizes the sum of (latency / t + rate bytes / t - 1)^2.
+    ones, sizes = [1 / t for _, t in samples], [size / t for size, t in samples]
+    aa, ab, bb = _dot(ones, ones), _dot(ones, sizes), _dot(sizes, sizes)
+    a, b = math.fsum(ones), math.fsum(sizes)
+    latency, rate = (a * bb - b * ab) / (aa * bb - ab * ab), (b * aa - a * ab) / (aa * bb - ab * ab)
+    if latency < 0:
+        latency, rate = 0.0, b / bb
+    if rate <= 0:
+        raise UsageError("the times of transfers do not grow with the bytes", "measure again on a quiet machine")
+    return Transfer(latency, 1 / rate)
+
+
+def _dot(a: Sequence[float], b: Sequence[float]) -> float:
+    return math.fsum(x * y for x, y in zip(a, b, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,6 +164,16 @@ class Selector:
         """The share of the evidence for each choice; at least that of `ask`."""
         return dict([self.ask(x)])
 
+    @property
+    def predicts(self) -> bool:
+        """Whether it knows the time of each choice: `seconds`, and in C `dagc.choice.choose.chooser_c`'s function."""
+        return False
+
+    def seconds(self, x: Sequence[float]) -> Mapping[int, float]:
+        """The expected time of each choice that was timed in training, in the unit of the training's times. Only of
+        selectors that predict."""
+        raise NotImplementedError
+
     def view(self) -> dict[str, Any]:
         """What the template `choice/METHOD.h.j2` takes."""
         raise NotImplementedError

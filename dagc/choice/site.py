@@ -54,6 +54,11 @@ class Site:
         return f"dagc_choose_{self.identifier}"
 
     @property
+    def predict(self) -> str:
+        """The C function of the expected seconds of each answer: `dagc_predict_gemm(features, seconds)`."""
+        return f"dagc_predict_{self.identifier}"
+
+    @property
     def label(self) -> str:
         """The C function of the text of an answer: `dagc_text_gemm(answer)`."""
         return f"dagc_text_{self.identifier}"

@@ -18,6 +18,7 @@ Times = Mapping[int, float]  # number of a choice -> seconds
 Interval = tuple[float, float, float]  # low, median, high of one measurement
 ONE_BY_ONE = 24  # sizes: at most so many are left out one at a time
 FOLDS = 10
+MOST_PREDICTED = 32  # choices whose times are predicted, besides those that may be chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,8 @@ def noise_of_best(intervals: Iterable[Interval]) -> float:
 def merged(
     sizes: Sequence[Sequence[float]], times: Sequence[Times], intervals: Sequence[Sequence[Interval]]
 ) -> Training:
-    """Points of equal sizes as one: the mean of each choice's time over the best, over the choices that all have.
+    """Points of equal sizes as one: the mean of each choice's time over the best, over the choices that all have, times
+    the geometric mean of the best.
 
     Points differ in more than the sizes a selector is given where the program asks for fewer. A time that is infinite
     (the constraint of a variant fails) is as if it were missing; a point without times is dropped.
@@ -108,8 +110,12 @@ def _mean(group: Sequence[Times]) -> Times:
     if len(group) == 1:
         return group[0]
     shared = [label for label in group[0] if all(label in at for at in group)]
-    relative = {label: statistics.fmean(at[label] / min(at.values()) for at in group) for label in shared}
-    return relative or group[0]
+    best = [min(at.values()) for at in group]
+    scale = statistics.geometric_mean(best)
+    return {
+        label: scale * statistics.fmean(at[label] / least for at, least in zip(group, best, strict=True))
+        for label in shared
+    } or group[0]
 
 
 def train(method: str, data: Sequence[str], known: Training, seed: int = 0, default: int | None = None) -> Selector:
@@ -117,26 +123,30 @@ def train(method: str, data: Sequence[str], known: Training, seed: int = 0, defa
     loses. Raises UsageError as `fit`.
 
     It chooses among those that are best somewhere (along sizes that grow together: labels corrected by rule, within the
-    tolerance of `known`), the one that is best on average, and the default: what may be chosen has to be compiled.
-    `default`: the confidence below which it is better is learned, too.
+    tolerance of `known`), the one that is best on average, and the default: what may be chosen has to be compiled. A
+    method that predicts times knows besides these the MOST_PREDICTED that are best on average. `default`: the
+    confidence below which it is better is learned, too.
     """
     labels = observed_labels(known.times)
     if ascends(known.sizes):
         labels = corrected_labels(known.sizes, known.times, known.tolerance)
     shares = [shares_of(at) for at in known.times]
-    offered = {*labels, _best_on_average(shares), *(() if default is None else [default])}
+    ranked = best_on_average(shares)
+    offered = {*labels, ranked[0], *(() if default is None else [default])}
+    predicted = offered | set(ranked[:MOST_PREDICTED])
     kept = [{label: share for label, share in at.items() if label in offered} for at in shares]
-    selector = fit(method, data, known.sizes, labels, seed, kept)
+    times = [{label: seconds for label, seconds in at.items() if label in predicted} for at in known.times]
+    selector = fit(method, data, known.sizes, labels, seed, kept, times)
     return selector if default is None else unsure_below(selector, least_sure(method, data, known, default, seed))
 
 
-def _best_on_average(shares: Sequence[Mapping[int, float]]) -> int:
-    """The choice that is worth most over all sizes, the lowest of equal ones."""
+def best_on_average(shares: Sequence[Mapping[int, float]]) -> list[int]:
+    """The choices, that which is worth most over all sizes first, the lowest of equal ones."""
     total: dict[int, float] = {}
     for at in shares:
         for label, share in at.items():
             total[label] = total.get(label, 0.0) + share
-    return min(total, key=lambda label: (-total[label], label))
+    return sorted(total, key=lambda label: (-total[label], label))
 
 
 def shares_of(times: Times) -> dict[int, float]:

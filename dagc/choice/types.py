@@ -88,9 +88,9 @@ def variant_of(settings: Settings) -> str:
 @dataclass(frozen=True, slots=True, order=True)
 class Point:
     """One size or one input of the program: values of its parameters, sorted by name. Text values are inputs: paths of
-    files, calls of generators (`dagc.choice.inputs`)."""
+    files, calls of generators (`dagc.choice.inputs`). Real numbers are drawn (`dagc.choice.draws`)."""
 
-    params: tuple[tuple[str, int | str], ...]
+    params: tuple[tuple[str, int | float | str], ...]
 
     @property
     def text(self) -> str:
@@ -102,10 +102,10 @@ class Point:
     @property
     def sizes(self) -> dict[str, int]:
         """The whole numbers among the values."""
-        return {n: v for n, v in self.params if not isinstance(v, str)}
+        return {n: v for n, v in self.params if isinstance(v, int)}
 
     @classmethod
-    def of(cls, params: Mapping[str, int | str]) -> Point:
+    def of(cls, params: Mapping[str, int | float | str]) -> Point:
         return cls(tuple(sorted(params.items())))
 
 

@@ -13,6 +13,7 @@ from dagc.report import si
 
 if TYPE_CHECKING:
     from dagc.base.objective import Objective
+    from dagc.recipes.options import TuneOptions
     from dagc.recipes.tune_results import Tuning
     from dagc.recipes.tune_variants import Evaluation
 
@@ -20,6 +21,18 @@ if TYPE_CHECKING:
 def add_tune(parser: argparse.ArgumentParser) -> None:
     """The arguments of `dagc tune`."""
     file(parser)
+    _add_what(parser)
+    _add_inputs(parser)
+    _add_sampling(parser)
+    _add_learning(parser)
+    _add_evaluation(parser)
+    _add_measuring(parser)
+    _add_machine(parser)
+    quiet(parser)
+    _add_show(parser)
+
+
+def _add_what(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("-o", dest="output", metavar="PATH", help="tuned file (default: dagc-out/PROGRAM-tuned.db)")
     help = "op or kernel (default: all); may be repeated"
@@ -29,6 +42,12 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
         " (default: the program's `select`, else volume)"
     )
     add("--method", type=_method, default="", metavar="NAME", help=help)
+    help = "tune only what `select` names a variant for, and plans"
+    add("--variants", action="store_true", help=help)
+
+
+def _add_inputs(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     help = "sizes such as NI=NJ=512,1000 NK=64; separate several by `;` (default: the values after `over`)"
     add("--sizes", default="", metavar="SPEC", help=help)
     help = (
@@ -36,15 +55,33 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
         " repeated (default: the files of `over files`)"
     )
     add("--inputs", action="append", default=[], metavar="LIST", help=help)
-    help = "tune only what `select` names a variant for, and plans"
-    add("--variants", action="store_true", help=help)
-    help = "measure the inputs that teach most, instead of all"
-    add("--incremental", action="store_true", help=help)
+    help = "draw N inputs from the values after `over` (default: all that are listed there)"
+    add("--samples", type=positive, metavar="N", help=help)
+    help = "size or input at which results are compared with the reference (default: the smallest)"
+    add("--check-at", default="", metavar="SPEC", help=help)
+
+
+def _add_sampling(parser: argparse.ArgumentParser) -> None:
+    """Which inputs are measured, of those that are listed or drawn."""
+    add = parser.add_argument
+    help = "with --samples: draw inputs where a random forest is unsure which variant is best"
+    add("--active", action="store_true", help=help)
+    help = "with --active: inputs at random before the first batch (default: a fifth of the samples, 20 or more)"
+    add("--initial", type=positive, metavar="N", help=help)
+    help = "with --active: inputs of a batch (default: a twentieth of the samples)"
+    add("--batch", type=positive, metavar="N", help=help)
+    help = "with --active: the forest is unsure where its two best differ by less probability (default: 0.5)"
+    add("--margin", type=share, metavar="U", help=help)
+    add("--incremental", action="store_true", help="measure the inputs that teach most, instead of all")
     add("--iterations", type=positive, metavar="N", help="with --incremental: inputs to measure (default: 25)")
     help = "with --incremental: stop at this accuracy, such as 0.9 or 90%%"
     add("--accuracy", type=share, metavar="A", help=help)
     help = "with --incremental: how the next input is chosen (default: bvsb)"
     add("--next", choices=("bvsb", "cost", "random"), default="bvsb", help=help)
+
+
+def _add_learning(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     help = "choose features by cross-validation, cheap ones first"
     add("--select-features", action="store_true", help=help)
     help = "choose as if the conversion of a variant is paid over N calls (default: not counted)"
@@ -52,38 +89,51 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
     help = "ignore the `require`s of variants that depend on run-time values, but for those on hw.memory"
     add("--no-constraints", action="store_true", help=help)
     objective(parser, "that of a resumed file, else time")
-    add("--evaluate", action="store_true", help="judge the tuned file -o at --inputs that it was not trained on")
-    help = "size or input at which results are compared with the reference (default: the smallest)"
-    add("--check-at", default="", metavar="SPEC", help=help)
-    help = "measure the first N of the model's ranking at each size; 0: none (default: 5)"
-    add("--top", type=natural, default=5, metavar="N", help=help)
-    add("--budget", type=positive, metavar="N", help="measure at most N settings (default: no limit)")
+
+
+def _add_evaluation(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    help = "judge the tuned file -o at --inputs, or --samples, that it was not trained on"
+    add("--evaluate", action="store_true", help=help)
+
+
+def _add_measuring(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    help = (
+        "measure N settings at each size besides the default, on average; 0: none"
+        " (default: 5, no limit with --budget, --time or --until)"
+    )
+    add("--top", type=natural, metavar="N", help=help)
+    add("--budget", type=positive, metavar="N", help="measure at most N settings in all (default: by --top)")
+    help = "end where no setting is expected to be faster by more than this share, such as 1%%"
+    add("--until", type=share, metavar="SHARE", help=help)
     add("--time", type=duration, metavar="T", help="time limit of measuring, such as 90s, 10m, 1.5h (default: none)")
     help = "maximal time for one setting in seconds (default: 0.25)"
     add("--cell", type=seconds, default=0.25, metavar="S", help=help)
+    add("--warm", action="store_true", help="do not flush the L2 cache before each launch")
+    add("--resume", action="store_true", help="continue an existing tuned file")
+    add("--other-machine", action="store_true", help="with --resume: accept a file of another machine")
+
+
+def _add_machine(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     help = "descriptor of the GPU: h200, a100, v100, rtx2080ti or a .toml file (default: by architecture)"
     add("--gpu", metavar="NAME", help=help)
-    add("--warm", action="store_true", help="do not flush the L2 cache before each launch")
     add("--target", choices=("cuda", "host"), help="(default: cuda if a GPU and nvcc are found, else host)")
-    add(
-        "--arch",
-        metavar="NAME",
-        help="GPU architecture for nvcc (default: that of --gpu, else of the GPU here, else sm_90)",
-    )
+    help = "GPU architecture for nvcc (default: that of --gpu, else of the GPU here, else sm_90)"
+    add("--arch", metavar="NAME", help=help)
     defines(parser)
     help = "ranks that run the program together; the slowest counts (default: 1)"
     add("-n", dest="ranks", type=positive, metavar="RANKS", help=help)
-    add("--seed", type=natural, default=0, metavar="N", help="seed of the set-up and of the order (default: 0)")
-    add("--resume", action="store_true", help="continue an existing tuned file")
-    add("--other-machine", action="store_true", help="with --resume: accept a file of another machine")
-    quiet(parser)
+    help = "seed of the set-up, of the order and of what is drawn (default: 0)"
+    add("--seed", type=natural, default=0, metavar="N", help=help)
+
+
+def _add_show(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add("--show", metavar="K", help="only print the rational program of this op or kernel, or of `occupancy`")
-    add(
-        "--format",
-        choices=("text", "latex", "c", "dot", "svg"),
-        default="text",
-        help="format of --show (default: text)",
-    )
+    formats = ("text", "latex", "c", "dot", "svg")
+    add("--format", choices=formats, default="text", help="format of --show (default: text)")
 
 
 def _method(text: str) -> str:
@@ -101,7 +151,6 @@ def run_tune(args: argparse.Namespace) -> int:
     """Exit code 0. Failures of single settings are reported, and do not fail the command."""
     from dagc.recipes import tune as tune_recipe
     from dagc.recipes import tuned as tuned_recipe
-    from dagc.recipes.options import TuneOptions
 
     if args.show:
         print(
@@ -112,17 +161,7 @@ def run_tune(args: argparse.Namespace) -> int:
         )
         return 0
     _alone()
-    options = TuneOptions(
-        kernels=tuple(args.kernels), method=args.method, sizes=args.sizes, inputs=tuple(args.inputs),
-        check_at=args.check_at, top=args.top,
-        budget=args.budget, seconds=args.time, gpu=args.gpu, target=args.target, arch=args.arch,
-        defines=defines_of(args), seed=args.seed, flush=not args.warm, cell=args.cell, resume=args.resume,
-        other_machine=args.other_machine,
-        ranks=args.ranks or 1, variants=args.variants, incremental=args.incremental, iterations=args.iterations,
-        accuracy=args.accuracy, next=args.next, select_features=args.select_features,
-        objective=args.objective,
-        calls=args.calls, constraints=not args.no_constraints,
-    )  # fmt: skip
+    options = _options(args)
     from pathlib import Path
 
     from dagc.report.display import Display
@@ -137,6 +176,34 @@ def run_tune(args: argparse.Namespace) -> int:
         done = tune_recipe.tune(args.file, output, options, phase.at)
     print(table(done), end="")
     return 0
+
+
+def _options(args: argparse.Namespace) -> TuneOptions:
+    """Raises UsageError for an option without the one that it belongs to."""
+    from dagc.base.errors import UsageError
+    from dagc.recipes.options import MARGIN, TuneOptions
+
+    for names, owner in (
+        (("initial", "batch", "margin"), "active"),
+        (("iterations", "accuracy"), "incremental"),
+    ):
+        for name in names:
+            if getattr(args, name) is not None and not getattr(args, owner):
+                option = f"--{name.replace('_', '-')}"
+                raise UsageError(f"{option} belongs to --{owner}", f"add --{owner}, or drop {option}")
+    return TuneOptions(
+        kernels=tuple(args.kernels), method=args.method, sizes=args.sizes, inputs=tuple(args.inputs),
+        check_at=args.check_at, top=args.top,
+        budget=args.budget, seconds=args.time, until=args.until, gpu=args.gpu, target=args.target, arch=args.arch,
+        defines=defines_of(args), seed=args.seed, flush=not args.warm, cell=args.cell, resume=args.resume,
+        other_machine=args.other_machine,
+        ranks=args.ranks or 1, variants=args.variants, incremental=args.incremental, iterations=args.iterations,
+        accuracy=args.accuracy, next=args.next, select_features=args.select_features,
+        objective=args.objective,
+        samples=args.samples, active=args.active, initial=args.initial, batch=args.batch,
+        margin=MARGIN if args.margin is None else args.margin,
+        calls=args.calls, constraints=not args.no_constraints,
+    )  # fmt: skip
 
 
 def _alone() -> None:
@@ -162,6 +229,8 @@ def table(done: Tuning) -> str:
     unit = "us" if done.objective.is_time else done.objective.text
     titles = ["kernel", "size", "default", "chosen", "best known", f"default {unit}", f"chosen {unit}"]
     titles += ["regret, in training", "left out"] if learned else ["regret"]
+    searched = any(not math.isnan(line.sure) for line in done.lines)
+    titles += ["sure"] if searched else []
     head = (*titles, "limited by")
     rows = [head]
     for line in done.lines:
@@ -171,7 +240,8 @@ def table(done: Tuning) -> str:
             (
                 line.op, line.point.text or "as given", settings_text(line.default), settings_text(line.chosen), best,
                 *(_value(v, done.objective) for v in (line.default_seconds, line.chosen_seconds)), _share(regret),
-                *([_share(line.left_out)] if learned else []), line.why,
+                *([_share(line.left_out)] if learned else []),
+                *(["-" if math.isnan(line.sure) else f"{line.sure:.0%}"] if searched else []), line.why,
             )
         )  # fmt: skip
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]

@@ -4,7 +4,7 @@ dagc reads them from the code instead of asking for them in the `.dag`: a declar
 wrong one would go unnoticed. The reader is sound: its result has every load and store of global memory that the text
 can make, with a correct address, or with `known` False. What it cannot read at all raises NotUnderstood, and the
 models that need it are not used. Where paths meet (branches, iterations of a loop), a name keeps its value only if
-all paths agree. Execution frequencies are estimates, `Access.weight`.
+all paths agree; of two branches it has `either` value. Execution frequencies are estimates, `Access.weight`.
 
 Addresses are SymPy expressions in elements of their array, in `threadIdx_x`, `blockIdx_x`, `blockDim_x` (and y, z),
 the kernel's by-value formals, loop counters and tunables. Integers are mathematical: no index wraps around, and `/`
@@ -34,6 +34,7 @@ from dagc.cuda.expressions import (
     full_type,
     is_counter,
     joined_value,
+    nearby,
     new_unknown,
     place_of,
     shown_text,
@@ -47,6 +48,7 @@ from dagc.cuda.text import TYPE_SIZES, VECTORS, NotUnderstood, body_of, text_of
 if TYPE_CHECKING:
     from tree_sitter import Node
 
+GUESSED_TRIPS = 32  # of a loop whose number of iterations is not known
 EVEN_CHANCE = 0.5  # assumed frequency of an `if` whose condition gives no estimate
 
 
@@ -352,6 +354,7 @@ def _for(state: State, node: Node) -> None:
         halvings = _geometric(state, condition, own, name, start)
         step = sp.Integer(1) if halvings is not None else _step(state, own, name)
         trips = _trips(state, condition, name, start, step) if halvings is None else sp.Integer(halvings)
+        trips = _estimated(state, condition, nearby(trips))
         counter = symbol(f"{name if halvings is None else 'loop'}_{len(state.loops)}")
         begins = start if halvings is None else sp.Integer(0)
         along = {n: _moved(state, part, n, counter - begins, step) for n, part in others.items()}
@@ -374,9 +377,17 @@ def _for(state: State, node: Node) -> None:
                 state.env.pop(gone, None)
 
 
+def _estimated(state: State, condition: Node | None, trips: sp.Expr) -> sp.Expr:
+    """The number of iterations; a guess, the same for all settings, if it depends on loaded values."""
+    if not any(s.name.startswith(("unknown_", "uniform_")) for s in trips.free_symbols):
+        return trips
+    state.notes.append(f"`{shown_text(condition)}` depends on loaded values: {GUESSED_TRIPS} iterations are assumed")
+    return sp.Integer(GUESSED_TRIPS)
+
+
 def _unknown_loop(state: State, node: Node, parts: list[Node]) -> None:
     counter = symbol(f"loop_{len(state.loops)}")
-    _inside(state, Loop(counter, sp.Integer(0), sp.Integer(32), sp.Integer(1), node.start_byte), {}, parts)
+    _inside(state, Loop(counter, sp.Integer(0), sp.Integer(GUESSED_TRIPS), sp.Integer(1), node.start_byte), {}, parts)
 
 
 def _inside(state: State, loop: Loop, names: dict[str, sp.Expr], parts: list[Node]) -> None:
@@ -406,10 +417,51 @@ def _changed(state: State, env: Mapping[str, Any], parts: Iterable[Node]) -> dic
         for name, bumped in assigned_names(part):
             value = out.get(name)
             if isinstance(value, Pointer):
-                out[name] = replace(value, offset=new_unknown(state)) if bumped else Lost()
+                out[name] = replace(value, offset=new_unknown(state)) if bumped else _exchanged(state, env, name, parts)
             elif isinstance(value, sp.Expr):
                 out[name] = new_unknown(state)
     return out
+
+
+def _exchanged(state: State, env: Mapping[str, Any], name: str, parts: Iterable[Node]) -> Pointer | Lost:
+    """A pointer that a loop assigns: where it only gets the values of others of its kind (two buffers that are
+    exchanged), one of them."""
+    own: Pointer = env[name]
+    reached, left = {name}, [name]
+    while left:
+        target = left.pop()
+        for value in (v for part in parts for v in _assigned_to(part, target)):
+            if value is None:
+                return Lost()
+            if value not in reached:
+                reached.add(value)
+                left.append(value)
+    pointers = [env[n] for n in reached if n in env]
+    if any(not any(True for part in parts for _ in _assigned_to(part, n)) for n in reached if n in env):
+        return Lost()  # one that stays
+    kinds = {(p.size, p.shared, p.inner) if isinstance(p, Pointer) else None for p in pointers}
+    if len(kinds) != 1 or None in kinds or len(pointers) < 2:
+        return Lost()
+    state.notes.append(f"`{name}` is exchanged with other pointers: taken to stay where it is")
+    return own if len({p.offset for p in pointers}) == 1 else replace(own, offset=new_unknown(state))
+
+
+def _assigned_to(node: Node, name: str) -> Iterator[str | None]:
+    """What is assigned to a variable below a node: names; None for anything else."""
+    target = value = None
+    if node.type == "assignment_expression":
+        target, value = node.child_by_field_name("left"), node.child_by_field_name("right")
+    elif node.type == "init_declarator":
+        target, value = node.child_by_field_name("declarator"), node.child_by_field_name("value")
+        while target is not None and target.type == "pointer_declarator":
+            target = target.child_by_field_name("declarator")
+    elif node.type == "update_expression" or (node.type == "pointer_expression" and text_of(node).startswith("&")):
+        target = node.child_by_field_name("argument")
+    if target is not None and text_of(target) == name:
+        plain = node.type == "init_declarator" or text_of(node.child_by_field_name("operator")) == "="
+        yield text_of(value) if value is not None and value.type == "identifier" and plain else None
+    for child in node.named_children:
+        yield from _assigned_to(child, name)
 
 
 def _stored_before(state: State, loop: Loop) -> tuple[str, sp.Expr] | None:

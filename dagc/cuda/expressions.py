@@ -87,6 +87,13 @@ class Local:
 
 
 @dataclass(frozen=True, slots=True)
+class Uniform:
+    """An element of a constant table, with a value that is the same for all threads."""
+
+    value: sp.Expr
+
+
+@dataclass(frozen=True, slots=True)
 class Lost:
     """A pointer into an unknown array."""
 
@@ -151,13 +158,33 @@ def converted(state: State, type_: str, value: Any) -> Any:
     return value if value.is_Integer or (is_known(value) and type_ not in _NARROW) else new_unknown(state)
 
 
+class either(sp.Function):  # type: ignore[misc]
+    """One of two values, depending on a condition that is not followed; `nearby` takes one."""
+
+    is_integer = True
+
+
 def joined_value(state: State, one: Any, other: Any) -> Any:
     if isinstance(one, Pointer) and isinstance(other, Pointer):
         moved = replace(other, offset=one.offset)
         return replace(one, offset=new_unknown(state)) if moved == one else Lost()
     if isinstance(one, sp.Expr) and isinstance(other, sp.Expr):
-        return new_unknown(state)
+        whole = all(is_known(v) and v.is_integer and v.count_ops() < MOST_OPERATIONS for v in (one, other))
+        return either(one, other) if whole else new_unknown(state)
     return Lost()
+
+
+def nearby(address: sp.Expr) -> sp.Expr:
+    """An index as most threads compute it: without clamps at the edges of an array (`max(i - 1, 0)`), and of two values
+    that which differs between threads or iterations, else the first."""
+    kinds = (sp.Min, sp.Max, either)
+    while found := [f for f in address.atoms(*kinds) if not any(a.has(*kinds) for a in f.args)]:
+        address = address.xreplace({f: max(f.args, key=_variation) for f in found})
+    return address
+
+
+def _variation(value: sp.Expr) -> tuple[bool, bool]:
+    return varies(value), any(is_counter(s) for s in value.free_symbols)
 
 
 def assigned_names(node: Node) -> Iterator[tuple[str, bool]]:
@@ -195,6 +222,17 @@ def is_known(address: sp.Expr) -> bool:
 def varies(address: sp.Expr) -> bool:
     """Whether it differs between the threads of a grid."""
     return any(s.name.startswith(("threadIdx_", "blockIdx_", "unknown_")) for s in address.free_symbols)
+
+
+def linear(address: sp.Expr) -> sp.Expr:
+    """`nearby`, with quotients that are not rounded: linear in the indices where it was so piece by piece."""
+    address = sp.expand(nearby(address))
+    while found := [f for f in address.atoms(sp.floor) if not f.args[0].has(sp.floor)]:
+        address = sp.expand(address.xreplace({f: f.args[0] for f in found}))
+    return address
+
+
+MOST_OPERATIONS = 100  # of a value that depends on a condition; a larger one is unknown
 
 
 def _is_linear(address: sp.Expr) -> bool:
@@ -299,6 +337,16 @@ def _name(state: State, name: str) -> Any:
     return _read(state, value.to) if isinstance(value, Reference) else value
 
 
+def _table(state: State, node: Node, index: sp.Expr) -> Any:
+    """An element of an array that the kernel's text does not declare: one of the program's own code. Its accesses do
+    not count; where all threads read the same element, they have the same value."""
+    name = text_of(node)
+    state.notes.append(f"`{name}` is not declared in the kernel: its loads are taken to be free")
+    if not is_known(index) or varies(index):
+        return Local()
+    return Uniform(sp.Symbol(f"uniform_{name}_{index}", integer=True))
+
+
 def _field(state: State, node: Node) -> Any:
     if text_of(node) in _BUILT_IN:
         return symbol(text_of(node).replace(".", "_"))
@@ -395,7 +443,7 @@ def place_of(state: State, node: Node) -> Any:
             pointer = value_of(state, inner)
         case _:
             raise NotUnderstood(f"`{shown_text(node)}` is not understood")
-    if isinstance(pointer, (Pointer, Local)):
+    if isinstance(pointer, (Pointer, Local, Uniform)):
         return pointer
     raise NotUnderstood(f"where `{shown_text(node)}` points is not understood")
 
@@ -404,8 +452,10 @@ def _element(state: State, node: Node) -> Any:
     base_node, index_node = child_of(node, "argument"), child_of(node, "indices")
     indices = [value_of(state, child) for child in index_node.named_children if child.type != "comment"]
     base = _element(state, base_node) if base_node.type == "subscript_expression" else value_of(state, base_node)
-    if isinstance(base, Local):
-        return base
+    if isinstance(base, (Local, Uniform)):
+        return Local() if isinstance(base, Local) else base
+    if base_node.type == "identifier" and text_of(base_node) not in state.env and len(indices) == 1:
+        return _table(state, base_node, indices[0] if isinstance(indices[0], sp.Expr) else new_unknown(state))
     if not isinstance(base, Pointer) or len(indices) != 1:
         raise NotUnderstood(f"where `{shown_text(node)}` points is not understood")
     index = indices[0] if isinstance(indices[0], sp.Expr) else new_unknown(state)
@@ -413,6 +463,8 @@ def _element(state: State, node: Node) -> Any:
 
 
 def _read(state: State, place: Any) -> Any:
+    if isinstance(place, Uniform):
+        return place.value
     if not isinstance(place, Pointer):
         return new_unknown(state)
     return place if place.inner else _note(state, place, store=False)
@@ -423,7 +475,7 @@ def _note(state: State, pointer: Pointer, *, store: bool) -> Any:
     place = (pointer.array, address)
     if not store and state.stored == place:
         return new_unknown(state)  # still in a register
-    known = is_known(address) and _is_linear(address)
+    known = is_known(address) and _is_linear(linear(address))
     # One address for all threads and iterations, in an array that nothing is stored to: one value, even if unknown.
     constant = known and not varies(address) and not any(is_counter(s) for s in address.free_symbols)
     value: Any = new_unknown(state)

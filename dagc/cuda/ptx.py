@@ -39,11 +39,13 @@ class Instructions:
 @dataclass(frozen=True, slots=True)
 class Resources:
     """`registers` of a thread, of 32 bits; `shared` memory of a block in bytes, declared in the kernel's text;
-    `instructions`: None if not known, and then counted in the kernel's text."""
+    `instructions`: None if not known, and then counted in the kernel's text; `spills`: bytes that a thread stores in
+    local memory for want of registers."""
 
     registers: int = 32
     shared: int = 0
     instructions: Instructions | None = None
+    spills: int = 0
 
 
 ASSUMED = Resources()  # of a kernel that nvcc has not compiled

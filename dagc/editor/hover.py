@@ -189,6 +189,8 @@ def _sized(size: str) -> str:
 def _param(param: ir.Param) -> str:
     value = param.value.value if hasattr(param.value, "value") else param.value
     over = f", tuned over {_some(f'`{v}`' for v in param.over)}" if param.over else ""
+    if param.spread is not None:
+        over = f", drawn from `{param.spread.text}`"
     return f"`{param.name} = {value}`{over}; override it with `-D {param.name}=VALUE`"
 
 

@@ -10,13 +10,24 @@ from dagc.emit.kernels import Functions
 from dagc.emit.layout import Layout, promises, received
 from dagc.emit.program import program_view
 from dagc.emit.render import number_lines, render, tidy
-from dagc.emit.table import row_views, rows, table_line
+from dagc.emit.table import never_captured, row_views, rows, table_line
 from dagc.ir.enums import Mode
 from dagc.ir.plan import Plan, Target, plan_to_json
 from dagc.ir.program import Action, KernelOp
 from dagc.ir.traversal import traversal_text
 
-__all__ = ["Linked", "emit", "linked", "rows", "runtime_headers", "sources", "table_line", "uses_nccl", "why_no_driver"]
+__all__ = [
+    "Linked",
+    "emit",
+    "linked",
+    "never_captured",
+    "rows",
+    "runtime_headers",
+    "sources",
+    "table_line",
+    "uses_nccl",
+    "why_no_driver",
+]
 
 
 def sources(target: Target) -> tuple[str, str]:
@@ -36,7 +47,9 @@ def emit(plan: Plan) -> dict[str, str]:
     common = common_view(plan, layout, functions, program, bool(iteration.regions))
     flags = {k: "true" if common[k] else "false" for k in ("carried", "device_messages")}
     table = {
-        "ops": table_ops(plan.graph, steps), "rows": row_views(plan.traversal, plan.capture), "arrays": program.arrays,
+        "ops": table_ops(plan.graph, steps),
+        "rows": row_views(plan.traversal, plan.capture, never_captured(plan.graph)),
+        "arrays": program.arrays,
         "tunables": program.tunables, "written": _written(plan, layout), "received": received(layout),
         "promises": promises(plan.graph),
     }  # fmt: skip

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeGuard
+from typing import TypeAlias, TypeGuard
 
 from dagc.base.errors import DagcError, counted
 from dagc.emit.kernels import Functions, implementation
 from dagc.emit.layout import Layout, WriteView, writes
 from dagc.emit.render import cxx_string, cxx_value
 from dagc.emit.rolling import Block, Rolled, rolled
-from dagc.emit.table import Begin, End, plain, with_capture_regions
+from dagc.emit.table import Begin, End, never_captured, plain, with_capture_regions
 from dagc.ir.enums import CodeLang, Place, Role
 from dagc.ir.plan import Chooser, Features, named_features, needed_features
 from dagc.ir.program import (
+    Access,
     Action,
     CodeText,
     CollectiveKind,
@@ -66,7 +67,7 @@ class Case:
     """`condition` is C++ text; `comment` names the variant, if that is chosen."""
 
     condition: str
-    launch: KernelLaunch | Call
+    steps: tuple[KernelLaunch | Call, ...]
     comment: str = ""
 
 
@@ -104,11 +105,12 @@ class Guarded:
     """Steps of an op that only ranks with a condition (C++ text) run."""
 
     condition: str
-    steps: tuple[KernelLaunch | ConditionalLaunch | Copy | Call | CudaCall, ...]
+    steps: tuple[Unguarded, ...]
     kind: str = "guarded"
 
 
-Step = KernelLaunch | ConditionalLaunch | Copy | Call | CudaCall | Guarded
+Unguarded: TypeAlias = KernelLaunch | ConditionalLaunch | Copy | Call | CudaCall
+Step: TypeAlias = Unguarded | Guarded
 
 _REDUCE = {
     "sum": "MPI_SUM", "prod": "MPI_PROD", "min": "MPI_MIN", "max": "MPI_MAX",
@@ -147,7 +149,7 @@ class Steps:
             case Action.KERNEL if isinstance(op.op, KernelOp):
                 work = self._guarded(op.op.when, self._kernel(op.op, stream))
             case Action.COPY if isinstance(op.op, CopyOp):
-                work = self._guarded(op.op.when, self._copy(op.op, stream))
+                work = self._guarded(op.op.when, (self._copy(op.op, stream),))
             case Action.STAGE_OUT | Action.STAGE_IN:
                 assert op.staged is not None
                 return (self._stage(op.staged, op.action is Action.STAGE_OUT, stream),)
@@ -156,19 +158,19 @@ class Steps:
             case Action.WAIT_SEND | Action.WAIT_RECV | Action.WAIT_COLLECTIVE:
                 return (Call("dagc::wait_all", self.layout.requests(op)),)
             case Action.POST_COLLECTIVE if isinstance(op.op, CollectiveOp):
-                return (self._guarded(op.op.when, self._collective(op, op.op)),)
+                return self._guarded(op.op.when, (self._collective(op, op.op),))
             case Action.GROUP:
                 when = op.op.when if isinstance(op.op, CollectiveOp) else None
-                return (self._guarded(when, self._group(op, stream)),)
+                return self._guarded(when, (self._group(op, stream),))
             case Action.END:
-                return ()
+                return (Call("p.end_sides", ""),) if self.layout.sides else ()
             case _:
                 raise DagcError(f"op `{op.name}`: {op.action.value} does not match its origin")
         before: tuple[Step, ...] = tuple(self._stage(s, False, stream) for s in dict.fromkeys(op.copy_in))
         if isinstance(op.op, KernelOp) and self._waits and self._is_chosen(op.op):
             before = (*before, Call("p.settle", ""))
         after = tuple(self._stage(s, True, stream) for s in dict.fromkeys(op.copy_out))
-        return (*before, work, *after)
+        return (*before, *work, *after)
 
     def _is_chosen(self, op: KernelOp) -> bool:
         """Whether what the op does depends on features."""
@@ -176,16 +178,38 @@ class Steps:
 
     # ---- work -----------------------------------------------------------------------------
 
-    def _guarded(self, when: Sym | None, work: KernelLaunch | ConditionalLaunch | Copy | Call | CudaCall) -> Step:
-        return work if when is None else Guarded(self.layout.text(when), (work,))
+    def _guarded(self, when: Sym | None, work: tuple[Unguarded, ...]) -> tuple[Step, ...]:
+        return work if when is None else (Guarded(self.layout.text(when), work),)
 
-    def _kernel(self, op: KernelOp, stream: str) -> KernelLaunch | ConditionalLaunch | Call:
+    def _kernel(self, op: KernelOp, stream: str) -> tuple[Unguarded, ...]:
         settled = self.functions.settled(op)
         if len(settled) == 1:
-            return self._work(settled[0], stream)
-        several = len({one.variant for one in settled}) > 1
-        cases = (Case(self._settled(one), self._work(one, stream), one.variant if several else "") for one in settled)
-        return ConditionalLaunch(tuple(cases))
+            return self._on_its_side(settled[0], stream)
+        several = len({one.answer for one in settled}) > 1
+        cases = (
+            Case(self._settled(one), self._on_its_side(one, stream), one.answer if several else "") for one in settled
+        )
+        return (ConditionalLaunch(tuple(cases)),)
+
+    def _on_its_side(self, op: KernelOp, stream: str) -> tuple[KernelLaunch | Call, ...]:
+        """What one implementation does, between the copies of what it needs on its device, and the note of what is
+        valid there alone then. On the CPU, a placed op also waits for all before it on its stream."""
+        gpu = op.device is Device.GPU
+        needed, written = self.layout.sides_of(op.accesses)
+        work: tuple[KernelLaunch | Call, ...] = (self._work(op, stream),)
+        fresh = [side for side in written if side not in needed]
+        if gpu:
+            before = [Call("dagc::need_on_device", ", ".join((stream, *needed)))] if needed else []
+            before += [Call("dagc::room_on_device", ", ".join(fresh))] if fresh else []
+            work = (*before, *work)
+        elif op.placed:
+            work = (Call("dagc::need_on_host", ", ".join((stream, *needed))), *work)
+        elif needed:
+            work = (Call("dagc::need_on_host_now", ", ".join(needed)), *work)
+        if written:
+            side = f"dagc::Side::{'device' if gpu else 'host'}"
+            work = (*work, Call("dagc::wrote", ", ".join((side, *written))))
+        return work
 
     def _work(self, op: KernelOp, stream: str) -> KernelLaunch | Call:
         """What one implementation does, under one choice of the tunables that are constants of it."""
@@ -227,7 +251,10 @@ class Steps:
             return (call,)
         call = replace(call, args=f"{call.args}, {stream}")
         launched = Call("DAGC_LAUNCHED", cxx_string(f"prepare of {op.name}"))
-        return (call, launched, CudaCall("cudaStreamSynchronize", stream))
+        read = (a for a in op.accesses if a.region.array in constant)
+        needed, _ = self.layout.sides_of(read)
+        before = (Call("dagc::need_on_device", ", ".join((stream, *needed))),) if needed else ()
+        return (*before, call, launched, CudaCall("cudaStreamSynchronize", stream))
 
     def _settled(self, one: KernelOp) -> str:
         """Whether the variant and the open tunables are as in `one`."""
@@ -478,6 +505,9 @@ class TableOpView:
     uses_program: bool
     kernel: bool
     writes: tuple[WriteView, ...]
+    sides_used: tuple[str, ...]  # C++ texts, of arrays that are no constants
+    sides_written: tuple[str, ...]
+    on_host: str  # C++ text of whether it runs there as it is chosen; "" where nothing is
 
 
 def iteration_view(
@@ -488,7 +518,8 @@ def iteration_view(
     Raises DagcError for ops that cannot be emitted yet.
     """
     short = Rolled(traversal) if folded is None or capture else rolled(folded, traversal)
-    placed = [p.step for p in (with_capture_regions if capture else plain)(short.traversal)]
+    outside = never_captured(graph) if capture else frozenset[int]()
+    placed = [p.step for p in (with_capture_regions(short.traversal, outside) if capture else plain(short.traversal))]
     flat = [step for step in placed if not isinstance(step, Begin | End)]
     written = _Written(graph, steps, flat, short)
     blocks = {block.start: block for block in short.blocks}
@@ -539,9 +570,32 @@ def table_ops(graph: Graph, steps: Steps) -> tuple[TableOpView, ...]:
                 uses_program=bool(work),
                 kernel=op.action is Action.KERNEL,
                 writes=writes(steps.layout, op),
+                sides_used=_sides_used(steps.layout, op),
+                sides_written=steps.layout.sides_of(_accesses(op))[1],
+                on_host=_on_host(steps, op),
             )
         )
     return tuple(out)
+
+
+def _accesses(op: GraphOp) -> tuple[Access, ...]:
+    return op.op.accesses if isinstance(op.op, KernelOp) and op.action is Action.KERNEL else ()
+
+
+def _sides_used(layout: Layout, op: GraphOp) -> tuple[str, ...]:
+    every = (a for a in _accesses(op) if layout.arrays[a.region.array].role is not Role.CONST)
+    needed, written = layout.sides_of(every)
+    return tuple(dict.fromkeys((*needed, *written)))
+
+
+def _on_host(steps: Steps, op: GraphOp) -> str:
+    if not isinstance(op.op, KernelOp) or not op.op.placed:
+        return ""
+    every = steps.layout.opened.ops(steps.layout.program, op.op)
+    here = [one for one in every if one.device is Device.CPU]
+    if len(here) in (0, len(every)):
+        return "true" if here else "false"
+    return " || ".join(steps.layout.variant_is(one) for one in here)
 
 
 class _Written:
@@ -606,7 +660,7 @@ def _called(step: Step, name: str) -> Step:
     if isinstance(step, KernelLaunch):
         return _called_work(step, name)
     if isinstance(step, ConditionalLaunch):
-        cases = (replace(c, launch=_called_work(c.launch, name)) for c in step.cases)
+        cases = (replace(c, steps=tuple(_called_work(s, name) for s in c.steps)) for c in step.cases)
         return ConditionalLaunch(tuple(cases))
     return step
 

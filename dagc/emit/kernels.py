@@ -298,7 +298,9 @@ class Functions:
             parts = [key[0]]
             if len({k[1] for k in same}) > 1:
                 device, variant = key[1].split(" ", 1)
-                parts.append(variant if len({k[1].split(" ", 1)[1] for k in same}) > 1 else device)
+                variants = {k[1].split(" ", 1)[1] for k in same}
+                both = len({k[1] for k in same if k[1].split(" ", 1)[1] == variant}) > 1
+                parts += ([device] if both else []) + ([variant] if len(variants) > 1 else [])
             for tunable, value in key[2]:
                 if len({dict(k[2]).get(tunable) for k in same if k[1] == key[1]}) > 1:
                     parts.append(mangle(f"{tunable}{value}").replace("-", "m").replace("+", ""))

@@ -17,6 +17,7 @@ from dagc.emit.render import Names, cxx_type, expression, is_float, mangle
 from dagc.ir.enums import ElementType, Mode, Place
 from dagc.ir.plan import MEASURED, VARIANT, CodeFeature, Opened, OpenTunable, feature_variable, variant_number
 from dagc.ir.program import (
+    Access,
     Action,
     Array,
     CodeText,
@@ -28,6 +29,7 @@ from dagc.ir.program import (
     KernelOp,
     Region,
     Scalar,
+    two_sided,
 )
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, difference, free, show, substitute
 
@@ -37,6 +39,7 @@ _MEMBERS = (
     *"connect graph group_comm folder scalar make compare peers peer start choose feature features".split(),
     *"sites chosen_sites warn settle started at_once".split(),
     *"prepare prepared prepare_seconds preparations make_scratch compute_features check_features".split(),
+    *"begin_sides end_sides".split(),
     *"beside needs members worth make_graphs compute_late_features start_seconds".split(),
     *keyword.kwlist,
 )
@@ -90,6 +93,7 @@ class Layout:
         self.reals = frozenset((*self.features, *(s.name for s in self.program.scalars if is_float(s.type))))
         self._value_names = {s.name for s in self.program.scalars}
         self.tunable_member = {name: names.new(name) for name in dict.fromkeys(t.decision for t in self.opened.every)}
+        self.sides = {name: names.new(f"{self.member[name]}_sides") for name in self._two_sided()}
         self._requests = {
             op.name: names.new(f"{mangle(op.name)}_requests")
             for op in graph.ops
@@ -97,7 +101,7 @@ class Layout:
         }
         self._groups = {op.name: names.new(f"{mangle(op.name)}_group") for op in graph.ops if op.action is Action.GROUP}
         self._scratch = {
-            (one.name, one.variant): tuple(self._scratch_of(one, names))
+            (one.name, one.answer): tuple(self._scratch_of(one, names))
             for op in self.program.ops
             if isinstance(op, KernelOp)
             for one in self.opened.ops(self.program, op)
@@ -122,7 +126,7 @@ class Layout:
 
     def variant_is(self, op: KernelOp) -> str:
         """C++ text: whether the op's variant is chosen, where it is open."""
-        return f"{self.variable(f'{op.base}.{VARIANT}')} == {variant_number(self.program, op)}"
+        return f"{self.variable(f'{op.site}.{VARIANT}')} == {variant_number(self.program, op)}"
 
     def text(self, expr: Sym) -> str:
         return expression(expr, self.variable, self.reals)
@@ -133,6 +137,25 @@ class Layout:
         return text if free(dim).isdisjoint(self.reals) else f"dagc::whole({text}, {what})"
 
     # ---- arrays ---------------------------------------------------------------------------
+
+    def _two_sided(self) -> Iterator[str]:
+        """The arrays between whose sides the program copies when it runs, in the order of the program."""
+        at_run_time = two_sided(self.program.ops, self.program.arrays)
+        yield from (a.name for a in self.program.arrays if a.name in at_run_time)
+
+    def sides_of(self, accesses: Iterable[Access]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Of the two-sided arrays of an op: the C++ texts of those whose contents it needs, and of those that it
+        writes. What is written in part keeps the rest."""
+        needed: dict[str, None] = {}
+        written: dict[str, None] = {}
+        for access in accesses:
+            if access.region.array in self.sides:
+                text = f"p.{self.sides[access.region.array]}"
+                if access.mode is not Mode.OUT or not self.is_whole(access.region) or access.region.part is not None:
+                    needed[text] = None
+                if access.mode is not Mode.IN:
+                    written[text] = None
+        return tuple(needed), tuple(written)
 
     def array(self, name: str) -> str:
         return f"p.{self.member[name]}"
@@ -264,13 +287,13 @@ class Layout:
 
     def scratch(self, op: KernelOp) -> tuple[OpScratch, ...]:
         """The scratch of the op's implementation."""
-        return self._scratch[op.name, op.variant]
+        return self._scratch[op.name, op.answer]
 
     def _scratch_of(self, op: KernelOp, names: Names) -> Iterable[OpScratch]:
         kernel, impl = implementation(self.program, op)
         env = self.formals(op)
         several = impl.prepare is not None or self.opened.variants(op)
-        variant = f" of variant `{impl.name}`" if several and impl.name != "default" else ""
+        variant = f" of variant `{op.answer}`" if several and op.answer != "default" else ""
         for scratch in impl.scratch:
             dims = tuple(substitute(d, env) for d in scratch.dims if d is not None)
             if len(dims) != len(scratch.dims):
@@ -378,6 +401,7 @@ def writes(layout: Layout, op: GraphOp) -> tuple[WriteView, ...]:
     views = [_write(layout, a.region) for a in op.op.accesses if a.mode is not Mode.IN]
     views += [_write(layout, staged.region) for staged in op.copy_in]
     views += [_whole(f"p.{layout.staging[staged.region].member}") for staged in op.copy_out]
+    views += [_whole(layout.array(a.region.array)) for a in op.op.accesses if a.region.array in layout.sides]  # copied
     views += [_whole(f"p.{s.member}") for one in layout.opened.ops(layout.program, op.op) for s in layout.scratch(one)]
     return tuple(dict.fromkeys(views))
 

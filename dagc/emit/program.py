@@ -19,6 +19,7 @@ from dagc.ir.plan import (
     Chooser,
     CodeFeature,
     Features,
+    answers_of,
     feature_variable,
     memory_parts,
     needed_features,
@@ -40,6 +41,7 @@ from dagc.ir.program import (
     conditional_regions,
 )
 from dagc.ir.sym import Apply, Const, Fn, Sym, show, substitute
+from dagc.ir.values import users_of, values_of
 
 ROLES = {Role.CONST: "constant", Role.IN: "in", Role.OUT: "out", Role.INOUT: "inout", None: "scratch"}
 
@@ -156,6 +158,53 @@ class ChoiceView:
     worth: tuple[tuple[float, float], ...]
     voted: bool
     requires: tuple[tuple[str, str, str], ...]
+    placed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedView:
+    """An op that is placed with the others. `name`: a C++ string. `side`: the only one where it can run, "" where that
+    is chosen: then `choice` is the number of the choice, `predict` its C function, `variant` the place of the variant
+    in an answer, and `sides` those of the variants by number."""
+
+    number: int
+    name: str
+    side: str
+    choice: int = -1
+    predict: str = ""
+    variant: int = 0
+    sides: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedValueView:
+    """What one write of an array leaves: the ops by number; `producer` is -1 for the set-up."""
+
+    array: str
+    producer: int
+    readers: tuple[int, ...]
+    ends_on_host: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementView:
+    """How the ops are placed together; `to_device` and `to_host` are C++ texts: latency, bandwidth."""
+
+    to_device: str
+    to_host: str
+    ops: tuple[PlacedView, ...]
+    values: tuple[PlacedValueView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SidesView:
+    """An array between whose sides the program copies when it runs; `given` and `ends` are enumerators."""
+
+    member: str
+    array: str
+    type: str
+    given: str
+    ends: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +212,7 @@ class ProgramView:
     hardware: bool
     values: tuple[ValueView, ...]
     arrays: tuple[ArrayView, ...]
+    sides: tuple[SidesView, ...]
     scratch: tuple[ArrayView, ...]
     staging: tuple[ArrayView, ...]
     requests: tuple[RequestView, ...]
@@ -174,7 +224,9 @@ class ProgramView:
     tunables: tuple[TunableView, ...]
     features: tuple[FeatureView, ...]
     choices: tuple[ChoiceView, ...]
+    placement: PlacementView | None
     mode: Features
+    may_lack_gpu: bool  # every op may run on the CPU, and what runs is chosen before the first run
 
     @property
     def switches(self) -> bool:
@@ -230,7 +282,10 @@ def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -
     shapes = (a.shape for a in (*arrays, *scratch, *(a for p in preparations for a in p.arrays)))
     chosen = {name for c in (chooser.choices if chooser else ()) for f in c.features for name in sym.free(f)}
     chosen |= {f.name for op in _kernels(layout) for f in needed_features(program, op)}
+    placement = _placement(layout, chooser) if chooser is not None and chooser.placement is not None else None
+    together = {op.choice for op in placement.ops} if placement is not None else set()
     choices = tuple(_choice(layout, c, chooser.constraints) for c in chooser.choices) if chooser else ()
+    choices = tuple(replace(c, placed=i in together) for i, c in enumerate(choices))
     tests = (test for choice in choices for _, test, _ in choice.requires)
     beside = chooser is not None and chooser.mode is Features.BESIDE
     defaults = (op for op in program.ops if isinstance(op, KernelOp))
@@ -245,6 +300,7 @@ def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -
             for s in program.scalars
         ),
         arrays=arrays,
+        sides=tuple(_sides(layout)),
         scratch=scratch,
         staging=tuple(_staging(layout)),
         requests=tuple(RequestView(member, op) for member, op in layout.request_members()),
@@ -259,16 +315,27 @@ def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -
             for one in steps.functions.features
         ),
         choices=choices,
+        placement=placement,
         mode=chooser.mode if chooser is not None else Features.NOW,
+        may_lack_gpu=chooser is not None and not beside and _may_lack_gpu(layout),
     )
+
+
+def _may_lack_gpu(layout: Layout) -> bool:
+    """Whether each op on a stream is a placed one, with an implementation for the CPU that may be chosen."""
+    ops = [op.op for op in layout.graph.ops if op.gpu]
+    if not all(isinstance(op, KernelOp) and op.placed for op in ops):
+        return False
+    every = (layout.opened.ops(layout.program, op) for op in ops if isinstance(op, KernelOp))
+    return bool(ops) and all(any(one.device is Device.CPU for one in several) for several in every)
 
 
 def _tunables(layout: Layout) -> Iterator[TunableView]:
     """Each decision once, also where several variants have a tunable of its name."""
-    ops = {op.base: op for op in layout.program.ops if isinstance(op, KernelOp)}
+    ops = {op.site: op for op in layout.program.ops if isinstance(op, KernelOp)}
     seen = {}
     for t in layout.opened.every:
-        own = ops[t.op].variant == t.variant  # its default is the program's
+        own = ops[t.op].answer == t.variant  # its default is the program's
         if t.decision not in seen or own:
             seen[t.decision] = t
     for name, t in seen.items():
@@ -277,7 +344,7 @@ def _tunables(layout: Layout) -> Iterator[TunableView]:
             yield TunableView(member, label, cxx_value(t.default), f"tunable {name}")
             continue
         every = variants_of(layout.program, ops[t.op])
-        numbers = ", ".join(f"{variant_number(layout.program, one)}: {one.variant}" for one in every)
+        numbers = ", ".join(f"{variant_number(layout.program, one)}: {one.answer}" for one in every)
         most = variant_number(layout.program, every[-1]) + 1
         default = str(variant_number(layout.program, ops[t.op]))
         yield TunableView(member, label, default, f"{name}, {numbers}", most)
@@ -328,15 +395,58 @@ def _choice(layout: Layout, choice: Choice, constraints: bool) -> ChoiceView:
     )
 
 
-def _of_variants(layout: Layout, base: str, constraints: bool) -> Iterator[tuple[str, str, str]]:
+_SIDE = {Device.CPU: "on_host", Device.GPU: "on_device"}
+
+
+def _placement(layout: Layout, chooser: Chooser) -> PlacementView:
+    """The ops that use two-sided arrays, and what they hand on to each other."""
+    assert chooser.placement is not None
+    program = layout.program
+    users = users_of(program)
+    number = {op.name: i for i, op in enumerate(users)}
+    ops = tuple(_placed(layout, chooser, number[op.name], op) for op in users)
+    values = tuple(
+        PlacedValueView(
+            layout.array(v.array),
+            -1 if v.producer is None else number[v.producer],
+            tuple(dict.fromkeys(number[r] for r in v.readers)),
+            v.ends_on_host,
+        )
+        for v in values_of(program)
+    )
+    to_device, to_host = (", ".join(map(repr, way)) for way in (chooser.placement.to_device, chooser.placement.to_host))
+    return PlacementView(to_device, to_host, ops, values)
+
+
+def _placed(layout: Layout, chooser: Chooser, number: int, op: KernelOp) -> PlacedView:
+    for i, choice in enumerate(chooser.choices):
+        if op.placed and choice.op == op.site and choice.predict:
+            answers = answers_of(layout.program, op)
+            sides = tuple(_SIDE[Device(answer.partition(".")[0])] for answer in answers)
+            variant = choice.decisions.index(VARIANT)
+            return PlacedView(number, cxx_string(op.name), "", i, choice.predict, variant, sides)
+    return PlacedView(number, cxx_string(op.name), _SIDE[op.device])
+
+
+def _of_variants(layout: Layout, site: str, constraints: bool) -> Iterator[tuple[str, str, str]]:
     """The `require`s of the variants of an op that are open; without `constraints` those on the memory alone."""
-    for op in (op for op in _kernels(layout) if op.base == base and layout.opened.variants(op)):
+    for op in (op for op in _kernels(layout) if op.site == site and layout.opened.variants(op)):
         env = layout.formals(op)
         for condition in implementation(layout.program, op)[1].requires:
             for part in (condition,) if constraints else memory_parts(condition):
-                what, hidden = f"op {op.name}: variant {op.variant}: require", feature_variable(op, "")
+                what, hidden = f"op {op.name}: variant {op.answer}: require", feature_variable(op, "")
                 for test, text in _tested(layout, substitute(part, env), what, hidden):
                     yield layout.variant_is(op), test, text
+        if op.placed and op.device is Device.GPU:
+            yield layout.variant_is(op), *_fits_device(layout, op)
+
+
+def _fits_device(layout: Layout, op: KernelOp) -> tuple[str, str]:
+    """Whether the device holds the arrays that may be on either side (test and text in C++); without a GPU it has no
+    memory."""
+    sides = " + ".join(f"{layout.array(name)}.bytes()" for name in layout.sides) or "0"
+    text = f"op {op.name}: {op.answer}: the arrays `on any` fit into the memory of a GPU"
+    return f"static_cast<std::int64_t>({sides}) < p.hardware.memory", cxx_string(text)
 
 
 def _file(name: str) -> str:
@@ -364,6 +474,17 @@ def _array(layout: Layout, array: Array) -> ArrayView:
         role=ROLES[array.role],
         comment=f"{what}{place}{role}",
     )
+
+
+_GIVEN = {Role.CONST: "on_both", Role.IN: "on_host", Role.INOUT: "on_host"}
+
+
+def _sides(layout: Layout) -> Iterator[SidesView]:
+    for name, member in layout.sides.items():
+        array = layout.arrays[name]
+        ends = "on_host" if array.role in (Role.OUT, Role.INOUT) else "anywhere"
+        given = _GIVEN.get(array.role, "nowhere") if array.role is not None else "nowhere"
+        yield SidesView(member, layout.member[name], cxx_type(array.type), given, ends)
 
 
 def _scratch(layout: Layout) -> Iterator[ArrayView]:
@@ -401,7 +522,7 @@ def _preparations(layout: Layout, steps: Steps) -> Iterator[PreparationView]:
         conditions += [f"({layout.text(op.when)})"] if op.when is not None else []
         yield PreparationView(
             number=number,
-            name=cxx_string(f"{op.name} {op.variant}"),
+            name=cxx_string(f"{op.name} {op.answer}"),
             title=cxx_string(f"prepare of {titled_kernel(op)}"),
             when=" && ".join(conditions),
             arrays=tuple(_scratch_array(layout, s) for s in late),

@@ -15,7 +15,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from dagc.ir.program import Graph, OpId, Segment, folded_name
+from dagc.ir.program import Graph, KernelOp, OpId, Segment, folded_name
 from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Traversal
 
 MOST = 4  # rounds of a block
@@ -148,7 +148,8 @@ class _Roller:
         if not isinstance(entry, Issue):
             return entry
         op = self.graph.ops[entry.op]
-        work = None if op.op is None else replace(op.op, name="")
+        apart = isinstance(op.op, KernelOp) and op.op.placed and op.op.others  # each is chosen for itself
+        work = op.op if op.op is None or apart else replace(op.op, name="")
         return self.place[entry.op][1], entry.stream, replace(op, id=OpId(0), name="", op=work)
 
     def _names(self, first: int, width: int, times: int) -> list[tuple[int, str]]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from dagc.ir.enums import Opcode
+from dagc.ir.program import Graph, KernelOp, two_sided
 from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Traversal, Wait
 
 # ---- runs of GPU entries that a CUDA graph captures ----
@@ -39,9 +41,18 @@ class Placed:
     position: int | None
 
 
-def with_capture_regions(traversal: Traversal) -> tuple[Placed, ...]:
-    """The steps of a traversal with its capture regions marked."""
-    return _CaptureRegions(traversal).run()
+def never_captured(graph: Graph) -> frozenset[int]:
+    """The ops that are in no capture region: those that use arrays whose sides the program copies when it runs, as
+    placed ops do, which may run on the host."""
+    at_run_time = two_sided(graph.program.ops, graph.program.arrays)
+    outside = {t.begin for t in graph.touches if t.region.array in at_run_time}
+    outside |= {op.id for op in graph.ops if isinstance(op.op, KernelOp) and op.op.placed}
+    return frozenset(map(int, outside))
+
+
+def with_capture_regions(traversal: Traversal, outside: Collection[int] = ()) -> tuple[Placed, ...]:
+    """The steps of a traversal with its capture regions marked. `outside`: ops that are in none."""
+    return _CaptureRegions(traversal, outside).run()
 
 
 def plain(traversal: Traversal) -> tuple[Placed, ...]:
@@ -49,13 +60,10 @@ def plain(traversal: Traversal) -> tuple[Placed, ...]:
     return tuple(Placed(entry, i) for i, entry in enumerate(traversal.entries))
 
 
-def _on_gpu(entry: Entry) -> bool:
-    return not isinstance(entry, Sync) and entry.stream is not None
-
-
 class _CaptureRegions:
-    def __init__(self, traversal: Traversal) -> None:
+    def __init__(self, traversal: Traversal, outside: Collection[int]) -> None:
         self.entries = traversal.entries
+        self.outside = frozenset(outside)
         self.events = sum(isinstance(e, Record) for e in self.entries)
         self.regions = 0
         self.out: list[Placed] = []
@@ -64,7 +72,7 @@ class _CaptureRegions:
         at = 0
         while at < len(self.entries):
             end = at
-            while end < len(self.entries) and _on_gpu(self.entries[end]):
+            while end < len(self.entries) and self._may_join(self.entries[end]):
                 end += 1
             if sum(isinstance(e, Issue) for e in self.entries[at:end]) >= SMALLEST:
                 self._capture(at, end)
@@ -74,6 +82,11 @@ class _CaptureRegions:
                 self.out += [Placed(self.entries[i], i) for i in range(at, stop)]
                 at = stop
         return tuple(self.out)
+
+    def _may_join(self, entry: Entry) -> bool:
+        if isinstance(entry, Issue) and int(entry.op) in self.outside:
+            return False
+        return not isinstance(entry, Sync) and entry.stream is not None
 
     def _capture(self, start: int, end: int) -> None:
         inside = self.entries[start:end]
@@ -147,20 +160,25 @@ def row(step: Step) -> tuple[int, int, int]:
             return Opcode.END, 0, -1
 
 
-def rows(traversal: Traversal, capture: bool = False) -> list[tuple[int, int, int]]:
-    """One row per entry, in order. With `capture`, regions of GPU ops are marked for capture in CUDA graphs."""
-    return [row(placed.step) for placed in (with_capture_regions if capture else plain)(traversal)]
+def _steps(traversal: Traversal, capture: bool, outside: Collection[int]) -> tuple[Placed, ...]:
+    return with_capture_regions(traversal, outside) if capture else plain(traversal)
+
+
+def rows(traversal: Traversal, capture: bool = False, outside: Collection[int] = ()) -> list[tuple[int, int, int]]:
+    """One row per entry, in order. With `capture`, regions of GPU ops are marked for capture in CUDA graphs, but for
+    those `outside`."""
+    return [row(placed.step) for placed in _steps(traversal, capture, outside)]
 
 
 def positions(traversal: Traversal, capture: bool = False) -> list[int | None]:
     """Per row of `rows`, the position of its entry in the traversal; None for rows that capturing added."""
-    return [placed.position for placed in (with_capture_regions if capture else plain)(traversal)]
+    return [placed.position for placed in _steps(traversal, capture, ())]
 
 
-def table_line(traversal: Traversal, capture: bool = False) -> str:
+def table_line(traversal: Traversal, capture: bool = False, outside: Collection[int] = ()) -> str:
     """A line of the file that `runner --tables` reads."""
-    return ";".join(f"{int(kind)},{a},{b}" for kind, a, b in rows(traversal, capture))
+    return ";".join(f"{int(kind)},{a},{b}" for kind, a, b in rows(traversal, capture, outside))
 
 
-def row_views(traversal: Traversal, capture: bool = False) -> tuple[RowView, ...]:
-    return tuple(RowView(*r) for r in rows(traversal, capture))
+def row_views(traversal: Traversal, capture: bool, outside: Collection[int]) -> tuple[RowView, ...]:
+    return tuple(RowView(*r) for r in rows(traversal, capture, outside))

@@ -33,15 +33,18 @@ AXES = ("x", "y", "z")
 FAR = 4
 
 
+DEVICE = "device"
+DP = "dp"  # the method of `select device` in a dag
 VARIANT = "variant"  # the name of the choice among implementations; no tunable is called like this
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTunable:
-    """`op` is the base name of the ops that share it; `axis` the dimension of the block that it sets, "" if none.
+    """`op` is the base name of the ops that share it (`KernelOp.site`); `axis` the dimension of the block that it sets,
+    "" if none.
 
-    The variant of an op is one too, with the names of implementations as values. Where it is open, `variant` is the
-    implementation that a tunable belongs to; else "".
+    The variant of an op is one too, with the names of implementations as values (`KernelOp.answer`). Where it is open,
+    `variant` is the implementation that a tunable belongs to; else "".
     """
 
     op: str
@@ -66,21 +69,21 @@ class Opened:
 
     def has(self, op: KernelOp) -> bool:
         """Whether anything of the op is open."""
-        return any(t.op == op.base for t in self.every)
+        return any(t.op == op.site for t in self.every)
 
     def variants(self, op: KernelOp) -> tuple[str, ...]:
         """The implementations among which is chosen, none where the variant is not open."""
-        found = self._of.get((op.base, "", VARIANT))
+        found = self._of.get((op.site, "", VARIANT))
         return tuple(map(str, found.values)) if found is not None else ()
 
     def get(self, op: KernelOp, name: str) -> OpenTunable | None:
         """A tunable of the op under its variant, None where it is not open."""
-        return self._of.get((op.base, op.variant if self.variants(op) else "", name))
+        return self._of.get((op.site, op.answer if self.variants(op) else "", name))
 
     def ops(self, program: Program, op: KernelOp) -> tuple[KernelOp, ...]:
         """The op with each variant that is open; the op alone where none is."""
         variants = self.variants(op)
-        return tuple(one for one in variants_of(program, op) if one.variant in variants) if variants else (op,)
+        return tuple(one for one in variants_of(program, op) if one.answer in variants) if variants else (op,)
 
 
 MEASURED = "feature."  # what the program computes in C++ has this before its name, in expressions and in values
@@ -105,7 +108,8 @@ class Choice:
     `decisions`, which are tunables of `op`, or its variant; `text` gives that in words, of each of `answers`.
     `measured` says in words between which features was measured, "" where nothing was. `worth`: of each answer, in
     calls of the default where it is the best one: what a call gains, and what its conversion takes; () where that is
-    not known.
+    not known. `predict`: the C function `void predict(features, double* seconds)` of the expected time of each answer,
+    "" where the selector does not predict.
     """
 
     function: str
@@ -117,6 +121,16 @@ class Choice:
     text: str = ""
     answers: int = 0
     worth: tuple[tuple[float, float], ...] = ()
+    predict: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """That all placed ops are placed together, by the expected seconds of their answers and of transfers: latency in
+    seconds, bandwidth in bytes per second."""
+
+    to_device: tuple[float, float]
+    to_host: tuple[float, float]
 
 
 class Features(Enum):
@@ -133,13 +147,15 @@ class Features(Enum):
 @dataclass(frozen=True, slots=True)
 class Chooser:
     """C99 text, and what the program asks once its sizes are known. `warnings`: of the sizes known when compiling.
-    `constraints`: whether the `require`s of variants are tested; those on the memory always are."""
+    `constraints`: whether the `require`s of variants are tested; those on the memory always are. `placement`: how the
+    ops whose device is open are placed together, None where each is chosen by itself."""
 
     source: str
     choices: tuple[Choice, ...]
     warnings: tuple[str, ...] = ()
     constraints: bool = True
     mode: Features = Features.NOW
+    placement: Placement | None = None
 
 
 def kernel_of(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:
@@ -152,15 +168,15 @@ def kernel_of(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:
 
 
 def open_tunables(program: Program, ops: Iterable[str]) -> tuple[OpenTunable, ...]:
-    """The tunables of the named ops (base names), in the program's order, except those that `stays_fixed` names. The
-    variants of the ops are those of the program.
+    """The tunables of the named ops (`KernelOp.site`), in the program's order, except those that `stays_fixed` names.
+    The variants of the ops are those of the program.
 
     Raises UsageError for an op that has none.
     """
     wanted = dict.fromkeys(ops)
     out: dict[str, OpenTunable] = {}
     for op in program.ops:
-        if isinstance(op, KernelOp) and op.base in wanted:
+        if isinstance(op, KernelOp) and op.site in wanted:
             for tunable in _open_of(program, op):
                 out.setdefault(tunable.decision, tunable)
     for base in wanted:
@@ -171,30 +187,53 @@ def open_tunables(program: Program, ops: Iterable[str]) -> tuple[OpenTunable, ..
 
 
 def open_variants(program: Program, op: KernelOp) -> tuple[OpenTunable, ...]:
-    """The variant of an op where a `select` of its kernel leaves it open, and for each implementation those of its
-    tunables that the same `select` names; none where it leaves no variant open."""
+    """The variant of an op where a `select` of its kernel leaves it or the device open, and for each implementation
+    those of its tunables that the same `select` names; none where it leaves no variant open. That of a placed op is
+    open in any case: all of the dag may be placed together."""
     kernel = next(k for k in program.kernels if k.name == op.kernel)
-    names = next((s.names for s in kernel.selects if VARIANT in s.names), ())
-    if not op.others or not names:
+    wanted = {VARIANT, DEVICE} if op.placed else {VARIANT}
+    names = next((s.names for s in kernel.selects if not wanted.isdisjoint(s.names)), ())
+    decided = any(d.name == f"{op.site}.{VARIANT}" for d in program.decisions)  # not that of an `any` op on one device
+    if not op.others or not decided or not (names or op.placed):
         return ()
     variants = variants_of(program, op)
-    out = [OpenTunable(op.base, VARIANT, op.variant, tuple(v.variant for v in variants), "")]
+    out = [OpenTunable(op.site, VARIANT, op.answer, tuple(v.answer for v in variants), "")]
     for one in variants:
-        out += [replace(t, variant=one.variant) for t in _open_of(program, one) if t.name in names]
+        out += [replace(t, variant=one.answer) for t in _open_of(program, one) if t.name in names]
     return tuple(out)
+
+
+def places_together(program: Program) -> bool:
+    """Whether the dag has `select device with dp()`: its ops are placed together."""
+    return any(s.owner == "dag" and DEVICE in s.names and s.method == DP for s in program.selects)
+
+
+def selects_device(program: Program, op: KernelOp) -> bool:
+    """Whether the op's own kernel chooses its device when the program runs, for each call: then its data come from
+    the host, and its results go there."""
+    if places_together(program):
+        return False
+    kernel = next(k for k in program.kernels if k.name == op.kernel)
+    return op.placed and any(DEVICE in s.names for s in kernel.selects)
 
 
 def variants_of(program: Program, op: KernelOp) -> tuple[KernelOp, ...]:
     """The op with each of its implementations, in the order of the text."""
-    every = (op, *(replace(op, variant=other.variant, tunables=other.tunables) for other in op.others))
+    others = (replace(op, device=o.device, variant=o.variant, tunables=o.tunables) for o in op.others)
+    every = (op, *others)
     return tuple(sorted(every, key=lambda one: variant_number(program, one)))
 
 
 def variant_number(program: Program, op: KernelOp) -> int:
-    """The place of the op's implementation among those of its kernel for the device, in the order of the text: its
-    number in the emitted program."""
+    """The place of the op's implementation among `answers_of`: its number in the emitted program."""
+    return answers_of(program, op).index(op.answer)
+
+
+def answers_of(program: Program, op: KernelOp) -> tuple[str, ...]:
+    """All implementations of the op's kernel, of its device unless that is open, in the order of the text."""
     kernel = next(k for k in program.kernels if k.name == op.kernel)
-    return [impl.name for impl in kernel.impls if impl.device is op.device].index(op.variant)
+    every = (replace(op, device=i.device, variant=i.name) for i in kernel.impls if op.placed or i.device is op.device)
+    return tuple(one.answer for one in every)
 
 
 def _open_of(program: Program, op: KernelOp) -> Iterator[OpenTunable]:
@@ -202,7 +241,7 @@ def _open_of(program: Program, op: KernelOp) -> Iterator[OpenTunable]:
     kernel, impl = kernel_of(program, op)
     for name, decision in _choices(program, op):
         if _opens(impl, name, decision):
-            yield OpenTunable(op.base, name, dict(op.tunables)[name], decision.values, _axis(kernel, impl, name))
+            yield OpenTunable(op.site, name, dict(op.tunables)[name], decision.values, _axis(kernel, impl, name))
 
 
 def is_open(program: Program, op: KernelOp) -> bool:
@@ -219,9 +258,10 @@ def stays_fixed(program: Program, op: KernelOp) -> tuple[str, ...]:
 
 
 def _choices(program: Program, op: KernelOp) -> tuple[tuple[str, Decision], ...]:
-    of_variant = next((other.choices for other in op.others if other.variant == op.variant), program.decisions)
+    key = op.device, op.variant
+    of_variant = next((o.choices for o in op.others if (o.device, o.variant) == key), program.decisions)
     declared = {d.name: d for d in of_variant}
-    choices = ((name, declared.get(f"{op.base}.{name}")) for name, _ in op.tunables)
+    choices = ((name, declared.get(f"{op.site}.{name}")) for name, _ in op.tunables)
     return tuple((name, decision) for name, decision in choices if decision is not None)
 
 

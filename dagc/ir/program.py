@@ -28,15 +28,36 @@ Value: TypeAlias = int | float | bool | str
 
 
 @dataclass(frozen=True, slots=True)
+class Spread:
+    """`log(low, high)` or `uniform(low, high)` after `over`: how values of a param are drawn. Both ends are included;
+    `low` is not above `high`, and above 0 where it is `log`."""
+
+    log: bool
+    low: int | float
+    high: int | float
+
+    @property
+    def text(self) -> str:
+        return f"{'log' if self.log else 'uniform'}({self.low}, {self.high})"
+
+
+@dataclass(frozen=True, slots=True)
 class Param(Spanned):
     """A compile-time value of the program. `over` holds the values after `over`: the sizes to tune for. `files`: the
-    pattern of `over files(PATTERN)`, relative to the program's folder; "" without."""
+    pattern of `over files(PATTERN)`, relative to the program's folder; "" without. `spread`: of `over log(...)` and
+    `over uniform(...)`."""
 
     name: str
     value: Value | ElementType
     type: str  # as declared: i64, f64, bool, str, type
     over: tuple[Value, ...] = ()
     files: str = ""
+    spread: Spread | None = None
+
+    @property
+    def generated(self) -> bool:
+        """Whether values of it can be drawn."""
+        return self.spread is not None or bool(self.over) or bool(self.files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,9 +253,10 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class OtherVariant:
-    """An implementation that an op may have instead of its own: the values of its tunables, and the decisions on them
-    (none on a tunable that the call pins)."""
+    """An implementation that an op may have instead of its own: its device, the values of its tunables, and the
+    decisions on them (none on a tunable that the call pins)."""
 
+    device: Device
     variant: str
     tunables: tuple[tuple[str, Value], ...]
     choices: tuple[Decision, ...]
@@ -244,7 +266,9 @@ class OtherVariant:
 class KernelOp(Spanned):
     """`args` are in the order of the kernel's formals: a Region for an array formal, a Sym for a by-value one.
 
-    `others`: the further implementations that may be chosen; none where the text or -D names the variant.
+    `others`: the further implementations that may be chosen; none where the text or -D names the variant. `placed`: the
+    device is chosen when the program runs. Such an op has a stream and is ordered as a GPU op, whatever `device` is;
+    on the CPU it runs once all before it on its stream has completed, and the host waits for it.
     """
 
     name: str  # display name, indices resolved: `pack[x,lo]`
@@ -258,6 +282,23 @@ class KernelOp(Spanned):
     stream: int | None = None  # pinned stream
     when: Sym | None = None
     others: tuple[OtherVariant, ...] = ()
+    placed: bool = False
+
+    @property
+    def on_stream(self) -> bool:
+        """Whether it is issued on a stream."""
+        return self.placed or self.device is Device.GPU
+
+    @property
+    def site(self) -> str:
+        """The name of what is chosen for it: that of the op where it is placed; else the base name, which ops in a loop
+        share."""
+        return self.name if self.placed else self.base
+
+    @property
+    def answer(self) -> str:
+        """Its implementation among those that may be chosen: with the device in front where that is chosen too."""
+        return f"{self.device.value}.{self.variant}" if self.placed else self.variant
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,6 +368,13 @@ class CollectiveOp(Spanned):
 
 
 Op: TypeAlias = KernelOp | CopyOp | ExchangeOp | CollectiveOp
+
+
+def two_sided(ops: Iterable[Op], arrays: Iterable[Array]) -> frozenset[str]:
+    """The `any` arrays of placed ops. The program copies between their sides when it runs."""
+    anywhere = {a.name for a in arrays if a.place is Place.ANY}
+    placed = (op for op in ops if isinstance(op, KernelOp) and op.placed)
+    return frozenset(access.region.array for op in placed for access in op.accesses) & anywhere
 
 
 class End(Enum):
@@ -425,6 +473,7 @@ class Program:
     loops: tuple[Loop, ...] = ()
     files: tuple[CodeFile, ...] = ()
     folders: tuple[str, ...] = ()  # where code finds what it includes; named as the files are
+    domain: tuple[Sym, ...] = ()  # `require`s on nothing but params with values after `over`, which are variables in it
 
     def decision(self, name: str) -> Value:
         """The value chosen for a decision. Raises KeyError if there is none of that name."""

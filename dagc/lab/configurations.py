@@ -6,6 +6,7 @@ value given by the program or by -D.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -41,7 +42,26 @@ def configuration_of(graph: Graph) -> Configuration:
     made["streams"] = graph.streams
     if made.get("transport") != "mpi_host":
         made.pop("staging", None)
-    return Configuration(tuple(sorted(made.items())))
+    return Configuration(tuple(sorted(in_use(made).items())))
+
+
+_INDEX = re.compile(r"\[[^\]]*\]")
+_ON_DEVICE = re.compile(r"(.+)\.(gpu|cpu)\.\w+")
+
+
+def in_use(choices: Mapping[str, Value]) -> dict[str, Value]:
+    """Without the choices of ops on a device that is not chosen for any op of their name: `c.gpu.variant` where
+    `c.device` is the CPU."""
+    devices: dict[str, set[Value]] = {}
+    for name, value in choices.items():
+        if name.endswith(".device"):
+            devices.setdefault(_INDEX.sub("", name.removesuffix(".device")), set()).add(value)
+
+    def used(name: str) -> bool:
+        match = _ON_DEVICE.fullmatch(name)
+        return match is None or match[1] not in devices or match[2] in devices[match[1]]
+
+    return {name: value for name, value in choices.items() if used(name)}
 
 
 def open_decisions(program: Program, opened: Iterable[str], fixed: Iterable[str]) -> dict[str, tuple[Value, ...]]:
@@ -116,7 +136,8 @@ def combinations(opened: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]
 
 
 def _key(choices: Mapping[str, Value]) -> frozenset[tuple[str, Value]]:
-    """Ignores staging if the transport does not stage."""
+    """Ignores staging if the transport does not stage, and what is chosen for a device that is not."""
+    choices = in_use(choices)
     if choices.get("transport", "mpi_host") != "mpi_host":
         return frozenset((n, v) for n, v in choices.items() if n != "staging")
     return frozenset(choices.items())

@@ -28,7 +28,8 @@ class Timing:
     """How long a candidate is timed: see `Runner.time`. Seconds and bytes.
 
     `clear`: how many times the best so far a candidate must take to be timed `fewest` times only (0: never). `metrics`:
-    what is observed of a launch besides its time.
+    what is observed of a launch besides its time. `transfers`: of a call from data on the host to results on the host,
+    where an op may run on either side; else its data are where it runs.
     """
 
     relative: float = 0.01
@@ -38,6 +39,7 @@ class Timing:
     flush: int = 0
     clear: float = 0.0
     metrics: tuple[str, ...] = ()
+    transfers: bool = False
 
     @property
     def limits(self) -> dict[str, Any]:
@@ -165,6 +167,8 @@ def _outcome(answer: Mapping[str, Any]) -> Outcome:
     if "wrong" in answer:
         return Outcome(failure=one_line(str(answer["wrong"])))
     times = answer.get("times", ())
+    if not all(math.isfinite(t) and t > 0 for t in times):
+        return Outcome(failure="a time that is not a positive number was measured")
     return Outcome(
         median(times) if times else math.nan, iterations=len(times), times=tuple(map(float, times)),
         metrics=answer.get("metrics", {}),

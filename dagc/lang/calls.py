@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn
@@ -55,20 +55,24 @@ def kernel_op(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -
         help = f"pass {listing([f.name for f in kernel.formals], 12)}"
         frame.ctx.report.fail("wrong-arity", message, item.call.span, help, ((kernel.span, "declared here"),))
     device = _device(frame, item, kernel, name)
-    qualified = f"{base}.{device.value}" if item.kind is OpKind.ANY else base
-    impl = _variant(frame, item, kernel, device, qualified)
+    placed = device is None
+    every = _implementations(kernel, device)
+    qualified = base if item.kind is not OpKind.ANY else name if device is None else f"{base}.{device.value}"
+    impl = _variant(frame, item, kernel, every, qualified)
     chosen = _tunables(frame, item, kernel, impl, pins, qualified)
-    others = () if item.kind is OpKind.ANY else tuple(_others(frame, kernel, impl, pins, base))
-    args = _arguments(frame, kernel, positional, device, chosen)
+    others = tuple(_others(frame, kernel, every, impl, pins, qualified))
+    if item.kind is OpKind.ANY and device is not None:
+        _choose_elsewhere(frame, item, kernel, device, base)
+    args = _arguments(frame, kernel, positional, {i.device for i in every.values()}, chosen)
     accesses = _accesses(out, frame, name, args)
     fixed = item.call.callee.trailers
-    _check_prepared(frame, args, [i for i in kernel.impls if i is impl or (i.device is device and not fixed)])
-    stream = pinned_stream(frame, item, device)
+    _check_prepared(frame, args, [i for i in every.values() if i is impl or not fixed])
+    stream = pinned_stream(frame, item, impl.device if device is not None else Device.GPU)
     return ir.KernelOp(
         name,
         base,
         kernel.name,
-        device,
+        impl.device,
         impl.name,
         tuple(chosen.items()),
         tuple(a.storage.region if isinstance(a, Argument) else a for a in args),
@@ -76,6 +80,7 @@ def kernel_op(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -
         stream,
         frame.condition,
         others,
+        placed,
         span=item.span,
     )
 
@@ -97,7 +102,11 @@ def _kernel(out: GraphOut, frame: Frame, item: ast.Op) -> ir.Kernel:
 # ---- decisions --------------------------------------------------------------------------------------
 
 
-def _device(frame: Frame, item: ast.Op, kernel: ir.Kernel, name: str) -> Device:
+AT_RUN_TIME = "any"  # -D OP.device=any: the device is chosen when the program runs
+
+
+def _device(frame: Frame, item: ast.Op, kernel: ir.Kernel, name: str) -> Device | None:
+    """The device of the op, None where it is chosen when the program runs."""
     have = [d for d in (Device.GPU, Device.CPU) if any(i.device is d for i in kernel.impls)]
     if item.kind is not OpKind.ANY:
         device = Device(item.kind.value)
@@ -111,24 +120,48 @@ def _device(frame: Frame, item: ast.Op, kernel: ir.Kernel, name: str) -> Device:
         return device
     if not have:
         raise Skip  # missing-implementation was reported for the kernel
-    choice = frame.ctx.choose(f"{name}.device", tuple(d.value for d in have), item.span)
+    at_run_time = frame.ctx.defines.get(f"{name}.device") == AT_RUN_TIME
+    values = (AT_RUN_TIME,) if at_run_time else tuple(d.value for d in have)
+    choice = frame.ctx.choose(f"{name}.device", values, item.span)
     choice.structural = True
-    return Device(str(choice.chosen))
+    return None if at_run_time else Device(str(choice.chosen))
 
 
-def _variant(frame: Frame, item: ast.Op, kernel: ir.Kernel, device: Device, base: str) -> ir.Impl:
-    impls = {i.name: i for i in kernel.impls if i.device is device}
+def _implementations(kernel: ir.Kernel, device: Device | None) -> dict[str, ir.Impl]:
+    """Those that an op may have, by name, the default first. Where the device is open, each name has it in front;
+    unless a `select` of the kernel names the variant, the first on each device is the only one there."""
+    if device is not None:
+        return {i.name: i for i in kernel.impls if i.device is device}
+    every = [i for d in (Device.GPU, Device.CPU) for i in kernel.impls if i.device is d]
+    if not any("variant" in s.names for s in kernel.selects):
+        every = [i for n, i in enumerate(every) if not any(i.device is before.device for before in every[:n])]
+    return {f"{i.device.value}.{i.name}": i for i in every}
+
+
+def _choose_elsewhere(frame: Frame, item: ast.Op, kernel: ir.Kernel, device: Device, base: str) -> None:
+    """Enter the variant that an `any` op would have on its other device: a decision of the program, whichever device
+    is chosen."""
+    other = Device.CPU if device is Device.GPU else Device.GPU
+    name, impls = f"{base}.{other.value}.variant", _implementations(kernel, other)
+    if len(impls) > 1 and not item.call.callee.trailers and name not in frame.ctx.choices:
+        frame.ctx.choose(name, tuple(impls), item.span)
+
+
+def _variant(frame: Frame, item: ast.Op, kernel: ir.Kernel, impls: Mapping[str, ir.Impl], base: str) -> ir.Impl:
     trailers = item.call.callee.trailers
     if trailers:
         member = trailers[0]
         if len(trailers) > 1 or not isinstance(member, ast.Member):
             help = "write `kernel(...)` or `kernel.variant(...)`"
             frame.ctx.report.fail("bad-index", "a kernel takes no index", item.call.callee.span, help)
-        if member.name not in impls:
-            message = f"kernel `{kernel.name}` has no {device.value} variant `{member.name}`"
+        named = [i for i in impls.values() if i.name == member.name]
+        if not named:
+            devices = {i.device.value for i in impls.values()}
+            device = f"{devices.pop()} " if len(devices) == 1 else ""
+            message = f"kernel `{kernel.name}` has no {device}variant `{member.name}`"
             help = did_you_mean(member.name, impls, f"choose from {listing(impls)}")
             frame.ctx.report.fail("unknown-name", message, member.span, help, ((kernel.span, "declared here"),))
-        return impls[member.name]
+        return named[0]
     if len(impls) == 1:
         return next(iter(impls.values()))
     name = f"{base}.variant"
@@ -170,15 +203,20 @@ def _tunables(
 
 
 def _others(
-    frame: Frame, kernel: ir.Kernel, own: ir.Impl, pins: Mapping[str, ast.Named], base: str
+    frame: Frame,
+    kernel: ir.Kernel,
+    every: Mapping[str, ir.Impl],
+    own: ir.Impl,
+    pins: Mapping[str, ast.Named],
+    base: str,
 ) -> Iterator[ir.OtherVariant]:
     """The other implementations that may be chosen, with the first legal values of their tunables. One for which -D,
     pins and `require`s leave no value is not among them."""
     choice = frame.ctx.choices.get(f"{base}.variant")
     if choice is None or choice.fixed:
         return
-    for impl in kernel.impls:
-        if impl.device is own.device and impl is not own:
+    for impl in every.values():
+        if impl is not own:
             with suppress(UsageError):  # -D of a value that only others have
                 other = _other(frame, kernel, impl, pins, base)
                 if other is not None:
@@ -202,7 +240,7 @@ def _other(
         for t, of in zip(tunables, candidates, strict=True)
         if t.name not in pins
     )
-    return ir.OtherVariant(impl.name, tuple(values.items()), tuple(choices))
+    return ir.OtherVariant(impl.device, impl.name, tuple(values.items()), tuple(choices))
 
 
 def _open(ctx: Context, name: str, tunable: ir.Tunable) -> tuple[ir.Value, ...]:
@@ -230,7 +268,7 @@ def _first_legal(
     candidates: list[tuple[ir.Value, ...]],
 ) -> dict[str, ir.Value] | None:
     """The first combination that violates no `require` and gives blocks that a GPU accepts, None if there is none."""
-    key = (kernel.name, impl.name, tuple(candidates))
+    key = (kernel.name, impl.device, impl.name, tuple(candidates))
     if key not in ctx.legal:
         requires = [condition(c, _holds) for c in (*kernel.requires, *impl.requires) if _decidable(c, names)]
         of = dict(zip(names, candidates, strict=True))
@@ -306,7 +344,7 @@ def _block_fits(impl: ir.Impl) -> tuple[Condition, ...]:
 
 
 def _arguments(
-    frame: Frame, kernel: ir.Kernel, args: list[ast.Expr], device: Device, chosen: Mapping[str, ir.Value]
+    frame: Frame, kernel: ir.Kernel, args: list[ast.Expr], devices: Collection[Device], chosen: Mapping[str, ir.Value]
 ) -> tuple[Argument | Sym, ...]:
     out: list[Argument | Sym] = []
     failed = False
@@ -315,7 +353,7 @@ def _arguments(
             if formal.dims is None:
                 out.append(by_value(frame, formal, arg))
             else:
-                out.append(Argument(formal, array_argument(frame, formal, arg, device), arg.span))
+                out.append(Argument(formal, array_argument(frame, formal, arg, devices), arg.span))
         except Skip:
             failed = True
     if failed:
@@ -369,8 +407,8 @@ def by_value(frame: Frame, formal: ir.Formal, arg: ast.Expr) -> Sym:
     return value
 
 
-def array_argument(frame: Frame, formal: ir.Formal, arg: ast.Expr, device: Device | None) -> Storage:
-    """An array argument of the formal's element type, in a place that the device can access."""
+def array_argument(frame: Frame, formal: ir.Formal, arg: ast.Expr, devices: Collection[Device] = ()) -> Storage:
+    """An array argument of the formal's element type, in a place that the devices can access."""
     report = frame.ctx.report
     related = ((formal.span, f"formal `{formal.name}` is declared here"),)
     if not isinstance(arg, ast.Ref):
@@ -379,19 +417,19 @@ def array_argument(frame: Frame, formal: ir.Formal, arg: ast.Expr, device: Devic
     if actual.array.type is not formal.type:
         message = f"`{actual.label}` holds {actual.array.type.value}; {formal.type.value} is expected"
         report.fail("type-mismatch", message, arg.span, "pass an array of that type", related)
-    if device is not None:
-        check_place(frame, actual, device, arg.span)
+    for device in sorted(devices, key=lambda d: d.value):
+        check_place(frame, actual, device, arg.span, both=len(devices) > 1)
     return actual
 
 
-def check_place(frame: Frame, actual: Storage, device: Device, span: Span) -> None:
-    """gpu ops access device and pinned memory, cpu ops host and pinned memory."""
+def check_place(frame: Frame, actual: Storage, device: Device, span: Span, both: bool = False) -> None:
+    """gpu ops access device and pinned memory, cpu ops host and pinned memory. `both`: the op may run on either."""
     unreachable = Place.HOST if device is Device.GPU else Place.DEVICE
     if actual.array.place is not unreachable:
         return
     other = "pinned" if device is Device.GPU else "pinned` or `on host"
     message = f"a {device.value} op cannot access `{actual.label}`, which is on the {unreachable.value}"
-    help = f"declare it `on {other}`, or copy it with `gpu copy`"
+    help = "declare it `on any`" if both else f"declare it `on {other}`, or copy it with `gpu copy`"
     frame.ctx.report.error("place-mismatch", message, span, help, ((actual.array.span, "declared here"),))
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from dagc.base.errors import counted
@@ -14,6 +14,7 @@ from dagc.ir import program as ir
 from dagc.ir import sym
 from dagc.ir.enums import CodeLang, ElementType
 from dagc.ir.linear import Facts
+from dagc.ir.plan import DEVICE, DP
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, show
 from dagc.lang import ast
 from dagc.lang.evaluate import Evaluator
@@ -25,9 +26,12 @@ from dagc.lang.scope import (
     TRANSPORTS,
     TYPES,
     Bound,
+    Family,
     Label,
     ListValue,
+    Report,
     ScalarKind,
+    Scope,
     Skip,
     Storage,
     TypeValue,
@@ -228,6 +232,58 @@ def overlap(a: ir.Region, b: ir.Region, facts: Facts) -> bool:
 # ---- values: param, let, enum, scalar, array, part, tune, require ----
 
 
+class Drawn:
+    """The params with values after `over` as variables, and what the program requires of them: of other values than
+    those that it is lowered with.
+
+    `let`s and `require`s are evaluated a second time, in a scope where these params have no value. What cannot be
+    evaluated without their values is left to the lowering with each.
+    """
+
+    def __init__(self) -> None:
+        self.conditions: tuple[Sym, ...] = ()
+        self._scope = Scope()
+
+    def add(self, name: str, type_: str, span: Span) -> None:
+        """A param whose values are drawn."""
+        self._scope.families[name] = Family(name, What.PARAM, span, 0, {(): Bound(name, Var(name), span)})
+        others = {"str": ScalarKind.STR, "bool": ScalarKind.BOOL}
+        self._scope.kinds[name] = others[type_] if type_ in others else kind_of_type(TYPES[type_])
+
+    def let(self, ev: Evaluator, name: ast.DeclName, expr: ast.Expr) -> None:
+        """A `let`, or the value of another param, that depends on such params."""
+        if not self._scope.families or ev.scope.parent is not None:
+            return
+        value = None
+        with suppress(Skip):
+            value = self._evaluator(ev).value(expr)
+            if not any(self._depends(v) for v in (value.items if isinstance(value, ListValue) else (value,))):
+                return
+        family = self._scope.families.setdefault(name.name, Family(name.name, What.LET, name.span, len(name.indices)))
+        if value is None or name.indices:
+            family.broken = True
+        else:
+            family.instances[()] = Bound(name.name, value, name.span)
+
+    def require(self, ev: Evaluator, item: ast.Require) -> None:
+        """Keep a condition on nothing but such params."""
+        if not self._scope.families or ev.scope.parent is not None:
+            return
+        with suppress(Skip):
+            condition = self._evaluator(ev).settled(item.condition, (ScalarKind.BOOL,))
+            if self._depends(condition) and sym.free(condition) <= self._scope.families.keys():
+                self.conditions = (*self.conditions, condition)
+
+    def _depends(self, value: Value) -> bool:
+        scalar = as_sym(value)
+        return scalar is not None and not sym.free(scalar).isdisjoint(self._scope.families)
+
+    def _evaluator(self, ev: Evaluator) -> Evaluator:
+        """Of this scope, with a report of its own: what is wrong was reported already."""
+        self._scope.parent = ev.scope
+        return Evaluator(replace(ev.ctx, report=Report()), self._scope, ev.loops)
+
+
 @dataclass(slots=True)
 class Declared:
     """The declarations of a program (and of its dags), in text order."""
@@ -239,6 +295,7 @@ class Declared:
     arrays: list[ir.Array] = field(default_factory=list)
     parts: list[ir.Part] = field(default_factory=list)
     requires: list[tuple[Sym, Span]] = field(default_factory=list)
+    drawn: Drawn = field(default_factory=Drawn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,8 +385,16 @@ class Declarer:
         value: Value = TypeValue(parsed) if isinstance(parsed, ElementType) else Const(parsed)
         self._enter(What.PARAM, name, value)
         files = self._files(item, item.over) if item.over is not None else ""
-        over = self._over(item, item.over) if item.over is not None and not files else ()
-        self.out.params.append(ir.Param(item.name, parsed, item.type, over, files, span=item.span))
+        spread = self._spread(item, item.over) if item.over is not None else None
+        over = self._over(item, item.over) if item.over is not None and not files and spread is None else ()
+        param = ir.Param(item.name, parsed, item.type, over, files, spread, span=item.span)
+        self.out.params.append(param)
+        if item.name in ctx.defines:
+            return
+        if param.generated:
+            self.out.drawn.add(item.name, item.type, item.span)
+        else:
+            self.out.drawn.let(self.ev, name, item.value)
 
     def _param_value(self, item: ast.Param) -> ir.Value | ElementType:
         if item.type == "type":
@@ -367,6 +432,32 @@ class Declarer:
             self.ev.ctx.report.fail("type-mismatch", "`files` takes one pattern, and gives strings", over.span, help)
         return str(pattern)
 
+    def _spread(self, item: ast.Param, over: ast.Expr | ast.Range) -> ir.Spread | None:
+        """`over log(LOW, HIGH)` and `over uniform(LOW, HIGH)`; None for other values."""
+        if not isinstance(over, ast.Call) or over.callee.name not in ("log", "uniform") or over.callee.trailers:
+            return None
+        name, fail = over.callee.name, self.ev.ctx.report.fail
+        if item.type in ("type", "str", "bool"):
+            help = "write `over {VALUE, ...}`" if item.type != "type" else "declare it with a type of numbers"
+            fail("type-mismatch", f"`{name}` gives numbers, not values of type {item.type}", over.span, help)
+        ends = [arg for arg in over.args if not isinstance(arg, ast.Named)]
+        if len(ends) != 2 or len(over.args) != 2:
+            fail("wrong-arity", f"`{name}` takes its two ends", over.span, f"write `over {name}(2, 1024)`")
+        kinds = _NUMBERS if item.type in ("f32", "f64") else (ScalarKind.INT,)
+        low, high = (self._end(item, end, f"an end of `{name}`", kinds) for end in ends)
+        if name == "log" and low <= 0:
+            help = "begin above 0, or write `uniform`"
+            fail("bad-range", f"`log` has no values from {low}, since it has no logarithm", over.span, help)
+        if low > high:
+            help = f"write `over {name}({high}, {low})`"
+            fail("bad-range", f"there is nothing from {low} to {high}", over.span, help)
+        return ir.Spread(name == "log", low, high)
+
+    def _end(self, item: ast.Param, end: ast.Expr, what: str, kinds: tuple[ScalarKind, ...]) -> int | float:
+        value = self._fitting(self.ev.constant(end, what, kinds), item.type, end.span)
+        assert isinstance(value, int | float)
+        return value
+
     def _over(self, item: ast.Param, over: ast.Expr | ast.Range) -> tuple[ir.Value, ...]:
         """The values to tune for."""
         values: list[ir.Value] = []
@@ -390,6 +481,7 @@ class Declarer:
                 "too-large", "this expression is too large", item.value.span, "assign parts of it to a scalar"
             )
         bound = self._enter(What.LET, item.name, value)
+        self.out.drawn.let(self.ev, item.name, item.value)
         if scalar is not None:
             self.out.lets.append((bound.display, self.ev.settle(scalar, item.value.span)))
 
@@ -491,6 +583,7 @@ class Declarer:
         condition = self.ev.sym(item.condition, (ScalarKind.BOOL,))
         self.ev.settle(condition, item.condition.span)
         self.out.requires.append((condition, item.condition.span))
+        self.out.drawn.require(self.ev, item)
 
 
 _NUMBERS = (ScalarKind.INT, ScalarKind.REAL)
@@ -617,4 +710,6 @@ def select(ev: Evaluator, item: ast.Select, owner: str, names: set[str]) -> ir.S
 def _used(item: ast.Select, owner: str) -> bool:
     if owner == "":
         return item.method in _IN_PROGRAM
-    return owner != "dag" and item.method in _IN_KERNEL and "device" not in item.names
+    if owner == "dag":
+        return item.method == DP and item.names == (DEVICE,) and not item.args
+    return item.method in _IN_KERNEL

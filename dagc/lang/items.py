@@ -692,7 +692,7 @@ def _bind(frame: Frame, inner: Frame, item: ast.Op, dag: ast.SubDag) -> None:
                 declare_formal(inner.ev, nodes[formal.name], by_value(frame, formal, arg))
                 inner.ev.scope.kinds[formal.name] = kind_of_type(formal.type)
                 continue
-            actual = array_argument(frame, formal, arg, None)
+            actual = array_argument(frame, formal, arg)
             mode = _narrowed(frame, actual, formal, arg)
             bound = Storage(actual.array, actual.region, actual.dims, actual.label, mode)
             declare_formal(inner.ev, nodes[formal.name], bound)

@@ -67,6 +67,7 @@ def lower_kernel(ctx: Context, kernel: ast.Kernel) -> ir.Kernel:
                 wrong_place(ctx.report, item, "in a kernel")
     _check_impls(ctx.report, kernel, impls, formals, features)
     names = {t.name for t in parts.tunables} | {t.name for i in impls for t in i.tunables} | {"variant", "device"}
+    _check_devices(ctx.report, selected, impls)
     chosen = selects(((item, ev) for item in selected), kernel.name, names)
     return ir.Kernel(
         kernel.name,
@@ -419,6 +420,16 @@ def _check_impls(
         if not any(d is impl.device for d, _ in seen):
             _check_default(report, impl, run_time)
         seen[key] = impl
+
+
+def _check_devices(report: Report, selected: Sequence[ast.Select], impls: Sequence[ir.Impl]) -> None:
+    """Warn where only one device can be chosen."""
+    devices = {impl.device for impl in impls}
+    for item in selected:
+        if "device" in item.names and len(devices) == 1:
+            (only,), other = devices, "cpu" if Device.GPU in devices else "gpu"
+            message = f"there is no device to select: all implementations are for the {only.value}"
+            report.warning("one-device", message, item.span, f"add `{other} {{...}}`, or drop `device`")
 
 
 def _check_prepare(report: Report, impl: ir.Impl, formals: tuple[ir.Formal, ...]) -> None:

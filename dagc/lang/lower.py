@@ -198,9 +198,11 @@ class _Sides:
 def insert_copies(ops: Sequence[ir.Op], arrays: Sequence[ir.Array]) -> tuple[ir.Op, ...]:
     """The ops, with `A.to_device` and `A.to_host` copies inserted.
 
-    `const`: resident on both sides. `in` and `inout` start on the host, `out` and `inout` end there.
+    `const`: resident on both sides. `in` and `inout` start on the host, `out` and `inout` end there. Arrays of ops
+    whose device is chosen when the program runs are copied by the program.
     """
-    sides = {a.name: _Sides(a, _initial(a)) for a in arrays if a.place is Place.ANY}
+    at_run_time = ir.two_sided(ops, arrays)
+    sides = {a.name: _Sides(a, _initial(a)) for a in arrays if a.place is Place.ANY and a.name not in at_run_time}
     if not sides:
         return tuple(ops)
     out: list[ir.Op] = []
@@ -387,6 +389,7 @@ class Lowering:
             loops=tuple(out.loops),
             files=self.ctx.named.files,
             folders=self.ctx.named.folders,
+            domain=d.drawn.conditions,
         )
 
     # ---- values -------------------------------------------------------------------------------

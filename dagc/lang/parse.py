@@ -185,6 +185,7 @@ _RULES: dict[str, _Rule] = {
     # decisions
     "feature": lambda b, c, s: ast.Feature(str(c[0]), c[2], c[1], span=s),
     "select": _select,
+    "method": lambda b, c, s: str(c[0]),
     # kernels
     "kernel": lambda b, c, s: ast.Kernel(str(c[0]), c[1] or (), _some(c[2:]), span=s, name_span=b.span_of(c[0])),
     "formal": _formal,

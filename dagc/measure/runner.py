@@ -214,18 +214,28 @@ class Runner:
         self._library.dagc_runner_restore(ctypes.c_int64(op))
 
     def time(
-        self, op: int, *, relative: float, seconds: float, fewest: int, most: int, flush: int
+        self,
+        op: int,
+        *,
+        relative: float,
+        seconds: float,
+        fewest: int,
+        most: int,
+        flush: int,
+        transfers: bool = False,
     ) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Seconds of each of `fewest` to `most` launches of an op, event to event, in order.
 
         Ends when the median's 95 % interval is within +-`relative` of it, or after `seconds`. `flush` bytes are
-        written before each launch (0: none), so that caches up to that size contain none of the op's data.
+        written before each launch (0: none), so that caches up to that size contain none of the op's data. `transfers`:
+        by the clock of the host, from data on the host to results on the host, for an op that may run on either side.
         """
         out = np.empty(max(most, fewest, 1))
         self._library.dagc_runner_time.restype = ctypes.c_int64
         n = self._library.dagc_runner_time(
             ctypes.c_int64(op), ctypes.c_double(relative), ctypes.c_double(seconds), ctypes.c_int32(fewest),
-            ctypes.c_int32(most), ctypes.c_int64(flush), out.ctypes.data_as(ctypes.POINTER(ctypes.c_double)),
+            ctypes.c_int32(most), ctypes.c_int64(flush), ctypes.c_int32(transfers),
+            out.ctypes.data_as(ctypes.POINTER(ctypes.c_double)),
         )  # fmt: skip
         return out[: int(n)]
 

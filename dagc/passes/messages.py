@@ -24,7 +24,6 @@ from dagc.ir.program import (
     CollectiveKind,
     CollectiveOp,
     CopyOp,
-    Device,
     ExchangeOp,
     GraphOp,
     KernelOp,
@@ -36,6 +35,7 @@ from dagc.ir.program import (
     Touch,
     Transport,
     certain_regions,
+    two_sided,
 )
 from dagc.ir.sym import Apply, Const, Fn
 from dagc.passes.regions import Regions, TooManyRegions
@@ -90,6 +90,7 @@ class _Lowering:
     def __init__(self, program: Program, transport: Transport, staging: Staging) -> None:
         self.program, self.transport, self.staging = program, transport, staging
         self.places = {array.name: array.place for array in program.arrays}
+        self.two_sided = two_sided(program.ops, program.arrays)
         self._reads, self._writes = _by_array(program)
         self._neighbours: dict[str, dict[Region, list[Region]]] = {}
         self.regions = Regions(program, certain_regions(program))
@@ -215,11 +216,13 @@ class _Lowering:
         return number
 
     def _touch(self, begin: OpId, end: OpId, region: Region, mode: Mode, *, staged: bool = False) -> None:
+        if region.array in self.two_sided:
+            region = Region(region.array)  # its sides are copied as a whole
         self.touches.append(Touch(begin, end, region, mode, staged))
 
     def _work(self, op: KernelOp | CopyOp) -> None:
         copy_in, copy_out = self.copy_in.get(op.name, []), self.copy_out.get(op.name, [])
-        gpu = isinstance(op, CopyOp) or op.device is Device.GPU
+        gpu = _on_gpu(op)
         action = Action.COPY if isinstance(op, CopyOp) else Action.KERNEL
         number = self._add(
             op.name, action, gpu=gpu, op=op, stream=op.stream, span=op.span,
@@ -419,4 +422,4 @@ def _by_array(program: Program) -> tuple[_Uses, _Uses]:
 
 
 def _on_gpu(op: object) -> bool:
-    return isinstance(op, CopyOp) or (isinstance(op, KernelOp) and op.device is Device.GPU)
+    return isinstance(op, CopyOp) or (isinstance(op, KernelOp) and op.on_stream)

@@ -138,6 +138,26 @@ def evaluate_all(program: RationalProgram, values: Mapping[str, Any]) -> dict[st
     return {**out, **{name: run.values[value] for name, value in run.names().items() if value in run.values}}
 
 
+class Steps:
+    """All steps of a program by name, for many calls: what depends on `known` alone is computed once."""
+
+    def __init__(self, program: RationalProgram, known: Mapping[str, Any]) -> None:
+        self._run = Evaluator(program, known)
+        self._names = self._run.names()
+
+    def at(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Numbers, or arrays where `known` or `values` have some. Raises UsageError if a parameter has no value."""
+        found = dict(self._run.values)
+        for parameter in self._run.asked:
+            if parameter.name not in values:
+                raise UsageError(f"{self._run.program.name}: no value for `{parameter.name}`", "give one")
+            found[parameter.name] = typed(values[parameter.name], parameter.number)
+        for instruction in self._run.left:
+            args = [found[a] if isinstance(a, str) else a for a in instruction.args]
+            found[instruction.name] = operate(instruction.operation, args)
+        return {name: found[value] for name, value in self._names.items()}
+
+
 class Evaluator:
     """A program with some values known: what depends on them alone is computed once, at construction.
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import sympy as sp
 
 from dagc.cuda.accesses import Accesses, Work, accesses_of
-from dagc.cuda.expressions import Access, Loop, real, symbol
+from dagc.cuda.expressions import Access, Loop, linear, real, symbol
 from dagc.cuda.ptx import Instructions
 from dagc.cuda.text import NotUnderstood
 from dagc.ir.enums import ElementType, Mode
@@ -35,14 +35,14 @@ from dagc.perf.program import (
 
 
 def read_accesses(program: Program, op: KernelOp) -> Accesses:
-    """Raises NotUnderstood. Tunables that are block dimensions become `blockDim_x`, others symbols of their name."""
+    """Raises NotUnderstood. Tunables that are block dimensions become `blockDim_x`, others `tunable` symbols."""
     kernel, impl = kernel_of(program, op)
     if impl.code is None or impl.code.text is None or impl.launch is None:
         raise NotUnderstood(f"kernel `{kernel.name}` has no CUDA text")
     arrays = {f.name: f.type.size for f in kernel.formals if f.mode is not None}
     values: dict[str, sp.Expr] = {f.name: symbol(f.name) for f in kernel.formals if f.mode is None}
     for name, _ in op.tunables:
-        values[name] = symbol(name)
+        values[name] = tunable(name)
     for axis, size in zip(AXES, impl.launch.block, strict=False):
         if isinstance(size, Var) and size.name in values:
             values[size.name] = symbol(f"blockDim_{axis}")
@@ -61,10 +61,23 @@ def read_accesses(program: Program, op: KernelOp) -> Accesses:
     return accesses_of(impl.code.text, arrays, values, constant, types)
 
 
+def tunable(name: str) -> sp.Symbol:
+    """A tunable that is no dimension of the block: a parameter of the models, as the block is."""
+    return symbol(f"{name}{TUNABLE}")
+
+
+TUNABLE = "_tunable"
 _C_TYPES = {t: f"{'u' * t.value.startswith('u')}int{t.size * 8}_t" for t in ElementType}
 _C_TYPES |= {ElementType.F32: "float", ElementType.F64: "double", ElementType.BOOL: "bool"}
 
 
+# `hw.NAME` of the language: the descriptor's name, or the value
+_HARDWARE: dict[str, str | int] = {
+    "hw.sms": "multiprocessors", "hw.max_threads_per_sm": "max_threads_per_multiprocessor",
+    "hw.max_blocks_per_sm": "max_blocks_per_multiprocessor", "hw.shared_per_sm": "shared_per_multiprocessor",
+    "hw.registers_per_sm": "registers_per_multiprocessor", "hw.l2_bytes": "l2_bytes",
+    "hw.warp_size": 32, "hw.max_threads_per_block": 1024, "hw.shared_per_block": 48 << 10,
+}  # fmt: skip
 _FUNCTIONS: dict[Fn, Callable[..., sp.Expr]] = {
     Fn.ADD: sp.Add, Fn.MUL: sp.Mul, Fn.MIN: sp.Min, Fn.MAX: sp.Max, Fn.FLOOR: sp.floor, Fn.CEIL: sp.ceiling,
     Fn.SUB: lambda a, b: a - b, Fn.DIV: lambda a, b: a / b, Fn.NEG: lambda a: -a,
@@ -77,7 +90,8 @@ def to_sympy(expr: Sym) -> sp.Expr | None:
     if isinstance(expr, Const):
         return sp.sympify(expr.value) if not isinstance(expr.value, (str, bool)) else None
     if isinstance(expr, Var):
-        return symbol(expr.name)
+        known = _HARDWARE.get(expr.name, expr.name)
+        return symbol(known) if isinstance(known, str) else sp.Integer(known)
     args = [to_sympy(a) for a in expr.args]
     return None if None in args or expr.fn not in _FUNCTIONS else _FUNCTIONS[expr.fn](*args)
 
@@ -109,11 +123,24 @@ HARDWARE = {
     "shared_per_multiprocessor": ("bytes", "of shared memory of an SM"),
     "shared_reserved_per_block": ("bytes", "of shared memory that each block costs besides"),
     "l1_bytes": ("bytes", "of the L1 cache that loads can use"),
+    "l2_bytes": ("bytes", "of the L2 cache"),
 }
 MEANINGS = {
     "blockDim_x": "threads of a block along x", "blockDim_y": "threads of a block along y",
     "blockDim_z": "threads of a block along z", "registers": "of a thread", "log2_threads": "of a block",
 }  # fmt: skip
+
+
+def parameter_of(name: str) -> Parameter:
+    """What a symbol of the models stands for: a limit of the GPU, something of the setting, or a size."""
+    if name in HARDWARE:
+        return Parameter(name, ParameterKind.HARDWARE, Number.INTEGER, *HARDWARE[name])
+    if name in MEANINGS:
+        number = Number.REAL if name == "log2_threads" else Number.INTEGER
+        return Parameter(name, ParameterKind.PROGRAM, number, "", MEANINGS[name])
+    if name.endswith(TUNABLE):
+        return Parameter(name, ParameterKind.PROGRAM, Number.INTEGER, "", "a tunable")
+    return Parameter(name, ParameterKind.DATA, Number.INTEGER, "", "size")
 
 
 class Builder:
@@ -193,7 +220,7 @@ class Geometry:
         assert self.impl.launch is not None
         names = dict(zip(self.impl.launch.block, AXES, strict=False))
         values = {
-            symbol(n): symbol(f"blockDim_{names[Var(n)]}") if Var(n) in names else sp.sympify(v) for n, v in op.tunables
+            symbol(n): symbol(f"blockDim_{names[Var(n)]}") if Var(n) in names else tunable(n) for n, _ in op.tunables
         }
 
         def of(sizes: Sequence[Sym]) -> list[sp.Expr]:
@@ -263,27 +290,16 @@ class Geometry:
         """Parameters of everything used and not assigned, by name; `known` are those that the model declares."""
         body = tuple(self.b.body)
         used = {s.name for value in expressions(body) for s in value.free_symbols} - {a.name for a in assignments(body)}
-        out = []
-        for name in sorted(used):
-            if known is not None and name in known:
-                out.append(known[name])
-            elif name in HARDWARE:
-                out.append(Parameter(name, ParameterKind.HARDWARE, Number.INTEGER, *HARDWARE[name]))
-            elif name in MEANINGS:
-                number = Number.REAL if name == "log2_threads" else Number.INTEGER
-                out.append(Parameter(name, ParameterKind.PROGRAM, number, "", MEANINGS[name]))
-            else:
-                out.append(Parameter(name, ParameterKind.DATA, Number.INTEGER, "", "size"))
-        return tuple(out)
+        return tuple(known[n] if known is not None and n in known else parameter_of(n) for n in sorted(used))
 
 
 def _required(program: Program, geometry: Geometry, op: KernelOp) -> list[sp.Basic]:
-    """The `require`s that depend on sizes. Those on tunables and the GPU alone are checked with the settings; a tunable
-    that is not a block dimension has no value here."""
+    """The `require`s that depend on sizes. Those on tunables and the GPU alone are checked with the settings."""
     kernel, impl = geometry.kernel, geometry.impl
     assert impl.launch is not None
-    blocks = {s.name: f"blockDim_{a}" for s, a in zip(impl.launch.block, "xy", strict=False) if isinstance(s, Var)}
-    env: dict[str, Sym] = {name: Var(blocks.get(name, f"tunable.{name}")) for name, _ in op.tunables}
+    blocks = {s.name: f"blockDim_{a}" for s, a in zip(impl.launch.block, AXES, strict=False) if isinstance(s, Var)}
+    tunables = {name: blocks.get(name, tunable(name).name) for name, _ in op.tunables}
+    env: dict[str, Sym] = {name: Var(known) for name, known in tunables.items()}
     for name, expr in (*kernel.lets, *impl.lets):
         env[name] = substitute(expr, env)
     sizes = {scalar.name for scalar in program.scalars}
@@ -292,7 +308,7 @@ def _required(program: Program, geometry: Geometry, op: KernelOp) -> list[sp.Bas
         for relation in conditions_of(substitute(require, env)):
             condition = relation.subs(geometry.sizes)
             names = {s.name for s in condition.free_symbols}
-            if names & sizes and names <= sizes | set(blocks.values()):
+            if names & sizes and names <= sizes | set(tunables.values()):
                 out.append(condition)
     return out
 
@@ -306,17 +322,7 @@ def launchable_program(program: Program, op: KernelOp) -> RationalProgram:
         if size != 1:
             conditions += [size >= 1, size <= limit]
     good = sp.Piecewise((1, sp.And(*conditions)), (0, True)) if conditions else sp.Integer(1)
-    names = sorted(s.name for s in good.free_symbols)
-    parameters = tuple(
-        Parameter(
-            n,
-            ParameterKind.PROGRAM if n in MEANINGS else ParameterKind.DATA,
-            Number.INTEGER,
-            "",
-            MEANINGS.get(n, "size"),
-        )
-        for n in names
-    )
+    parameters = tuple(parameter_of(name) for name in sorted(s.name for s in good.free_symbols))
     return RationalProgram(
         f"{geometry.kernel.name}_launchable", parameters, (Assign("good", good, Number.INTEGER),), "good", "",
         "CUDA C++ Programming Guide, technical specifications",
@@ -368,6 +374,11 @@ class Placed:
     apart: tuple[tuple[sp.Expr, sp.Expr], ...] = ()
 
 
+def _unrounded(count: sp.Expr) -> sp.Expr:
+    """An average number of iterations, of which fractions count."""
+    return count.replace(lambda e: isinstance(e, (sp.ceiling, sp.floor)), lambda e: e.args[0])
+
+
 class Traffic:
     """Data moved by a launch with placed geometry. Intermediate results become assignments of the geometry's
     program."""
@@ -384,13 +395,13 @@ class Traffic:
     def _placed(self, access: Access) -> Placed:
         t, g = ([symbol(f"{index}_{a}") for a in "xyz"] for index in ("threadIdx", "blockIdx"))
         times = sp.Float(access.weight)
-        trips = [self._average(loop.trips.subs(self.sizes)) for loop in access.loops]
+        trips = self.trips_of(access.loops)
         for number in trips:
             times = times * number
         if not access.known:
             wide = symbol("blockDim_x") * 0 + 33
             return Placed(access, wide, wide, sp.Integer(0), (), sp.Integer(0), times)
-        address = self._in_iterations(access)
+        address = linear(self._in_iterations(access))
         loops = tuple((address.coeff(loop.counter, 1), n) for loop, n in zip(access.loops, trips, strict=True))
         rest = address.subs(dict.fromkeys((*t, *g, *(lo.counter for lo in access.loops)), 0))
         x, y = (address.coeff(index, 1) for index in t[:2])
@@ -420,6 +431,18 @@ class Traffic:
         # Loaded values that are the same for all threads shift addresses, which hardly matters.
         return sp.expand(address.subs({s: 0 for s in address.free_symbols if s.name.startswith("uniform_")}))
 
+    def trips_of(self, loops: Sequence[Loop]) -> list[sp.Expr]:
+        """Iterations of each of nested loops, the outer ones halfway through."""
+        halfway: dict[sp.Expr, sp.Expr] = {}
+        out = []
+        for loop in loops:
+            trips, first = loop.trips, loop.first
+            if trips.free_symbols & halfway.keys() or first.free_symbols & halfway.keys():
+                trips, first = (_unrounded(e.subs(halfway)) for e in (trips, first))
+            out.append(self._average(trips.subs(self.sizes)))
+            halfway[loop.counter] = first + loop.step * (out[-1] - 1) / 2
+        return out
+
     def _average(self, trips: sp.Expr) -> sp.Expr:
         """Iterations of the thread in the middle of the grid."""
         average = self._of_first_thread(trips.subs(self._shape))
@@ -429,7 +452,9 @@ class Traffic:
     def _of_first_thread(self, trips: sp.Expr) -> sp.Expr:
         """Of the block in the middle of the grid."""
         trips = trips.subs({symbol(f"threadIdx_{a}"): 0 for a in "xyz"})
-        middle = {symbol(f"blockIdx_{a}"): self.extent[i] / (2 * symbol(f"blockDim_{a}")) for i, a in enumerate("xyz")}
+        g = self.geometry
+        of_all = zip("xyz", self.extent, g.block, strict=True)
+        middle = {symbol(f"blockIdx_{a}"): whole / (2 * block) for a, whole, block in of_all}
         return sp.simplify(trips.subs(middle)) if trips.free_symbols & set(middle) else trips
 
     def _gcd(self, stride: sp.Expr, most: int) -> sp.Expr:
@@ -615,7 +640,7 @@ class Traffic:
         total: sp.Expr = sp.Float(0)
         for one in work:
             times: sp.Expr = sp.Float(one.operations)
-            for loop in one.loops:
-                times = times * self._average(loop.trips.subs(self.sizes))
+            for number in self.trips_of(one.loops):
+                times = times * number
             total = total + times
         return total

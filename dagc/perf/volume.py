@@ -31,7 +31,7 @@ from dagc.cuda.accesses import Accesses
 from dagc.cuda.expressions import real, symbol
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.ir.program import KernelOp, Program
-from dagc.perf.geometry import LINE, SECTOR, Geometry, Placed, Traffic, read_accesses
+from dagc.perf.geometry import LINE, SECTOR, WARP, Geometry, Placed, Traffic, read_accesses
 from dagc.perf.hardware import Hardware, load_hardware
 from dagc.perf.program import Assign, Number, Parameter, ParameterKind, RationalProgram
 
@@ -86,22 +86,76 @@ def calibration_of(hardware: Hardware) -> dict[str, float]:
     return out
 
 
+# The terms whose sum is the time, then those beside the sum; `t_NAME` in the program.
+TERMS = ("issue", "loads", "stores", "misses", "l2", "hbm", "latency", "starts", "turnover")
+
+
 def volume_program(
-    program: Program, op: KernelOp, accesses: Accesses | None = None, *, resources: Resources = ASSUMED
+    program: Program,
+    op: KernelOp,
+    accesses: Accesses | None = None,
+    *,
+    resources: Resources = ASSUMED,
+    features: bool = False,
 ) -> RationalProgram:
     """The time of a launch of `op` in cycles of an SM, as a rational program in the program's scalars (data), the
     limits of the GPU and the calibration (hardware), and the block and the registers of a thread (program parameters).
     `resources`: shared memory and instructions of the compiled kernel; if not known, they are counted in its text.
+    `features`: with steps `f_NAME` that describe the launch, and do not enter its time.
 
     Raises NotUnderstood if the kernel's text cannot be read.
     """
     op_accesses = accesses if accesses is not None else read_accesses(program, op)
     geometry = Geometry(program, op, one_thread=op_accesses.one_thread, shared=resources.shared)
     geometry.place()
-    return _time(geometry, Traffic(geometry, op_accesses), op_accesses, resources)
+    traffic = Traffic(geometry, op_accesses)
+    _time(geometry, traffic, op_accesses, resources)
+    if features:
+        _features(geometry, traffic, op_accesses)
+    constants = {n: Parameter(n, ParameterKind.HARDWARE, Number.REAL, u, m) for n, (_, u, m) in CALIBRATION.items()}
+    return RationalProgram(
+        f"{geometry.kernel.name}_volume", geometry.parameters(constants), tuple(geometry.b.body), "time", "cycles",
+        "volumes from address expressions (after Ernst et al., arXiv 2204.14242), calibrated on an H200",
+    )  # fmt: skip
 
 
-def _time(g: Geometry, t: Traffic, accesses: Accesses, resources: Resources) -> RationalProgram:
+def _features(g: Geometry, t: Traffic, accesses: Accesses) -> None:
+    """What describes a launch to a learner (`dagc.choice.terms`)."""
+    one = sp.Float(1)
+
+    def mean(what: sp.Expr, of: sp.Expr) -> sp.Expr:
+        return what / sp.Max(of, sp.Float(1e-9))
+
+    loads, stores = ([p for p in t.placed if p.access.store is kind] for kind in (False, True))
+    of_loads, of_stores = (_total(p.times for p in ps) for ps in (loads, stores))
+    asked, written = (_total(p.times * t.touched(p, SECTOR) for p in ps) for ps in (loads, stores))
+    lanes = one * g.extent[0] * g.extent[1] * g.extent[2] / (WARP * one * g.active)
+    width = one * g.lx * g.ly
+    stored = _total(p.times * p.access.size * width for p in stores)
+    nx, ny = (sp.Min(g.bx, g.extent[0]), sp.Min(g.by, g.extent[1])) if not accesses.one_thread else (one, one)
+    clusters = t.clusters(t.placed)
+    unique, lines = (_total(t.unique(m, (nx, ny), size=size) for m in clusters) for size in (SECTOR, LINE))
+    asked_of_all = (asked + written) * g.active
+    guessed = _total(p.times for p in t.placed if not p.access.known)
+    waves = g.b.let("whole_waves", sp.ceiling(g.busiest / g.resident), "", "of blocks", integer=True)
+    values = {
+        "tail": 1 - one * g.busiest / (one * waves * sp.Min(g.resident, g.busiest)),
+        "occupancy": one * g.together * WARP / symbol("max_threads_per_multiprocessor"),
+        "active_lanes": one / WARP if accesses.one_thread else lanes,
+        "load_sectors": mean(asked, of_loads), "store_sectors": mean(written, of_stores),
+        "store_bytes": sp.Min(sp.Float(SECTOR), mean(stored, written)),
+        "reuse": one * asked_of_all / sp.Max(one, unique * g.blocks),
+        "held": one * sp.Min(g.resident, g.busiest) * LINE * lines / symbol("l1_bytes"),
+        "uncertainty": SURE + GUESS * len(accesses.notes) + GUESS * mean(guessed, of_loads + of_stores),
+    }  # fmt: skip
+    for name, value in values.items():
+        g.b.body.append(Assign(f"f_{name}", sp.Float(1) * sp.sympify(value), Number.REAL, "", "feature"))
+
+
+SURE, GUESS = 0.15, 0.15  # standard deviation of log(time): of a kernel that is read, and more for each guess
+
+
+def _time(g: Geometry, t: Traffic, accesses: Accesses, resources: Resources) -> None:
     b = g.b
     c = {name: real(name) for name in CALIBRATION}
     requests = b.let("requests", _total(p.times for p in t.placed), "", "loads and stores of a warp")
@@ -133,11 +187,6 @@ def _time(g: Geometry, t: Traffic, accesses: Accesses, resources: Resources) -> 
     shape = b.let("shape_factor", preference, "", "preference for blocks of middle size")
     total = _total(real(f"t_{n}") for n in terms)
     b.let("time", shape * (sp.Max(total, starts) + c["launch"] + turnover), "cycles", "of the launch")
-    constants = {n: Parameter(n, ParameterKind.HARDWARE, Number.REAL, u, m) for n, (_, u, m) in CALIBRATION.items()}
-    return RationalProgram(
-        f"{g.kernel.name}_volume", g.parameters(constants), tuple(b.body), "time", "cycles",
-        "volumes from address expressions (after Ernst et al., arXiv 2204.14242), calibrated on an H200",
-    )  # fmt: skip
 
 
 def _total(values: Iterable[sp.Expr]) -> sp.Expr:

@@ -14,6 +14,7 @@ from dagc.build.builder import build
 from dagc.build.toolchain import require_mpi, require_nccl
 from dagc.build.wheel import write_wheel
 from dagc.ir.plan import Plan, Target
+from dagc.ir.program import KernelOp
 from dagc.recipes.compiled import Compiled
 from dagc.report.display import SILENT, Display
 from dagc.space.enqueue import without_host
@@ -106,7 +107,13 @@ def left_out(plan: Plan) -> tuple[str, ...]:
     from dagc.emit import why_no_driver  # loads jinja2
 
     reason = why_no_driver(plan) if plan.target is Target.CUDA else ""
-    return (f"driver.py: {reason}",) if reason else ()
+    notes: tuple[str, ...] = (f"driver.py: {reason}",) if reason else ()
+    placed = [op.name for op in plan.graph.ops if isinstance(op.op, KernelOp) and op.op.placed]
+    if placed and plan.capture:
+        notes += (
+            f"capture of op `{placed[0]}`: it may run on the host, as its device is chosen when the program runs",
+        )
+    return notes
 
 
 def write_sources(plan: Plan, directory: Path, force: bool, library: Library | None = None) -> tuple[str, ...]:

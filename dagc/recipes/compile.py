@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from dagc.base.errors import LOOK, RunFailed, UsageError, WrongResult
 from dagc.build.mpi import rank_among, ranks_or_default
 from dagc.build.target import choose_target
+from dagc.choice.types import variant_of
 from dagc.emit.layout import promises
 from dagc.ir.plan import Features, plan_from_json, plan_inputs
 from dagc.ir.traversal import parse_traversal
@@ -93,6 +94,7 @@ def compile(
 
     def compile_here() -> Compiled:
         text, without = read(path, defines, folds=not unroll).on(chosen.target)  # text -> AST
+        text = text if tuned is None else text.with_open_devices(_placed(tuned))
         folded = text.graph()  # -> Program -> Graph
         with display.phase("finding the traversal"):
             graph, picked, number = wanted_traversal(folded, traversal)  # Graph -> Traversal
@@ -139,6 +141,12 @@ def _tuned(launch: str) -> Tuned | None:
     from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
 
     return load_tuned(launch)
+
+
+def _placed(tuned: Tuned) -> set[str]:
+    """The ops for which a tuned file chooses the device."""
+    answers = ((op, variant_of(settings)) for op, c in tuned.kernel_choosers.items() for settings in c.settings)
+    return {op for op, variant in answers if "." in variant}
 
 
 def _chooses_plans(tuned: Tuned, form: str) -> bool:

@@ -25,7 +25,7 @@ from dagc.recipes.program import ProgramText
 from dagc.recipes.tune import tune_task
 from dagc.recipes.tune_choosers import Asked, ChooserInputs, first_choosers
 from dagc.recipes.tune_gpu import NOT_COUNTED, hardware_at_hand
-from dagc.recipes.tune_measure import RESULTS_AGREE, computed_features
+from dagc.recipes.tune_measure import computed_features, results_agree
 from dagc.recipes.tune_prepare import (
     DEFAULT_FLUSH,
     Prepared,
@@ -397,7 +397,7 @@ def timed_sites(machine: LiveMachine, data: Path, options: ExploreOptions, targe
                 if key in known or time.monotonic() > end:
                     continue
                 repeats = repeats_of(program, read_scalars(program, data, options.ranks))
-                measure = machine.alone(index, site, repeats, timing, RESULTS_AGREE)
+                measure = machine.alone(index, site, repeats, timing, results_agree(program))
                 known[key] = timed_alone(site, measure, ALONE, options.seed)
                 phase.advance()
     out = []

@@ -55,13 +55,22 @@ class ExploreOptions:
     warm_start: str | None = None
 
 
+MARGIN = 0.5  # of probability, below which a guide of active learning is unsure (MLCD, section IV-C)
+
+
 @dataclass(frozen=True, slots=True)
 class TuneOptions:
     """Options of `dagc tune`.
 
     `method`: one of METHODS; "": that of the program's own `select`, else `volume`. `inputs`: lists of inputs
-    (`dagc.choice.inputs`). `top`: how many of the model's best are measured at each size (0: none). `gpu`: a
-    descriptor's name or file (None: by the architecture). `budget`: cells at most; `seconds`: time for measuring.
+    (`dagc.choice.inputs`). `top`: settings that are measured at each size besides the default, on average (0: none;
+    None: TOP where neither `budget` nor `seconds` nor `until` is given). `gpu`: a descriptor's name or file (None: by
+    the architecture). `budget`: cells at most; `seconds`: time for measuring; `until`: a share (0.01: one percent), it
+    ends where no setting is expected to be faster by more.
+
+    `samples`: inputs to draw from the values after `over` (None: all of these). `active`: by Algorithm 1
+    (`dagc.choice.active`): `initial` at random, then batches of `batch` below `margin`.
+    `folds`, `hold_out`: evaluate by what is left out of the training inputs.
 
     Of inputs: `variants`: tune sites whose `select` names the variant, and nothing else. `incremental`: label those
     inputs that teach most (by `next`), until `iterations` are labelled or `accuracy` is reached. `calls`: over
@@ -74,9 +83,10 @@ class TuneOptions:
     sizes: str = ""
     inputs: tuple[str, ...] = ()
     check_at: str = ""
-    top: int = 5
+    top: int | None = None
     budget: int | None = None
     seconds: float | None = None
+    until: float | None = None
     gpu: str | None = None
     target: str | None = None
     arch: str | None = None
@@ -96,13 +106,28 @@ class TuneOptions:
     calls: int = 0
     constraints: bool = True
     objective: str | None = None
+    samples: int | None = None
+    active: bool = False
+    initial: int | None = None
+    batch: int | None = None
+    margin: float = MARGIN
+    folds: int | None = None
+    hold_out: float | None = None
+
+    @property
+    def each(self) -> int:
+        """Settings that are measured at each size besides the default."""
+        return TOP if self.top is None else self.top
+
+
+TOP = 5  # settings that are measured at each size besides the default
 
 
 Progress: TypeAlias = Callable[[int, int, str], None]
 
 _SUMMARIES = {
     "rational": "MWP-CWP over counts fitted to hardware counters (ncu), or read from the text; its best are measured",
-    "volume": "model of the data volumes; its best few are measured where there is a GPU",
+    "volume": "model of the data volumes and a pre-trained learner; where there is a GPU a few settings are measured",
     "exhaustive": "every legal setting is measured at every size; elsewhere the model may overrule",
 }
 
@@ -112,6 +137,7 @@ def searching() -> tuple[str, ...]:
     return tuple(name for name in names_in("lab/strategies") if name not in _SUMMARIES)
 
 
+COSTS = "cost"  # that which expects a time of each answer
 METHODS = (*_SUMMARIES, *searching(), *names_in("choice/learners"))
 
 

@@ -5,7 +5,7 @@ Everything takes paths and plain values and returns frozen results; failures are
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -16,8 +16,10 @@ from dagc.base.errors import Diagnostic, Severity, UsageError, rendered
 from dagc.base.source import Source
 from dagc.build.toolchain import has_library
 from dagc.editor.analysis import analysis_of
-from dagc.ir.plan import Target
+from dagc.ir.plan import DEVICE, Target
+from dagc.ir.program import KernelOp
 from dagc.ir.traversal import traversal_text
+from dagc.lang.calls import AT_RUN_TIME
 from dagc.lang.lower import Parsed, lower, parse_with_includes
 from dagc.lang.targets import without_missing
 from dagc.passes import build_graph
@@ -67,6 +69,17 @@ class ProgramText:
         """As `program`: messages lowered, edges inferred, hazards checked."""
         graph = build_graph(self.program(choices))
         return fold(graph) if self.folds else graph
+
+    def with_open_devices(self, ops: Collection[str] | None = None) -> ProgramText:
+        """The text with the devices of ops open until the program runs, where a `select` names them and -D does not;
+        `ops`: of these alone."""
+        program = self.program()
+        selected = {k.name for k in program.kernels if any(DEVICE in s.names for s in k.selects)}
+        together = any(s.owner == "dag" and DEVICE in s.names for s in program.selects)
+        left = {d.name for d in program.decisions} - {name.replace(" ", "") for name in self.defines}
+        found = (op for op in program.ops if isinstance(op, KernelOp) and (together or op.kernel in selected))
+        names = (f"{op.name}.{DEVICE}" for op in found if ops is None or op.name in ops)
+        return self.with_defines({**self.defines, **{name: AT_RUN_TIME for name in names if name in left}})
 
     def changed(self) -> tuple[str, ...]:
         """A note for each file whose text has changed."""

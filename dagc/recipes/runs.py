@@ -107,8 +107,8 @@ def with_automatic(
 ) -> tuple[dict[str, tuple[Value, ...]], list[str]]:
     """The decisions to search, with those that a search opens by itself, and a note on the others.
 
-    These are the variants of kernels, staging, and choices that change no edge and cannot be made at run time, in this
-    order, as long as no more programs are to be compiled than MOST_PROGRAMS, and PROGRAMS_A_CORE on each core.
+    These are devices, the variants of kernels, staging, and choices that change no edge and cannot be made at run time,
+    in this order, as long as no more programs are to be compiled than MOST_PROGRAMS, and PROGRAMS_A_CORE on each core.
     `closed`: names that the user has fixed or opened.
     """
     out = dict(values)
@@ -132,13 +132,14 @@ def _automatic(program: Program, closed: Collection[str]) -> list[list[str]]:
     several = [d for d in program.decisions if len(d.values) > 1 and d.name not in closed]
     ops = [op for op in program.ops if isinstance(op, KernelOp)]
     at_compile_time = {f"{op.base}.{name}" for op in ops for name in stays_fixed(program, op)}
+    devices = [[d.name] for d in several if d.name.endswith(".device")]
     variants = [[d.name] for d in several if d.name.endswith(".variant")]
     staging = [[d.name] for d in several if d.name == "staging"] if program_has_messages(program) else []
     others: dict[str, list[str]] = {}
     for d in several:
         if d.name in at_compile_time or (not d.structural and "." not in d.name and d.name not in OF_SEARCH):
             others.setdefault(d.name.partition("[")[0], []).append(d.name)
-    return [*variants, *staging, *others.values()]
+    return [*devices, *variants, *staging, *others.values()]
 
 
 def program_has_messages(program: Program) -> bool:
@@ -420,7 +421,7 @@ def loadables_of(
 
 
 def _loadable(configured: ConfiguredSpace, library: Library) -> Loadable:
-    from dagc.emit import rows  # loads jinja2
+    from dagc.emit import never_captured, rows  # loads jinja2
 
     prover = Prover(configured.graph) if configured.graph.folding is not None else None
 
@@ -428,7 +429,8 @@ def _loadable(configured: ConfiguredSpace, library: Library) -> Loadable:
     def unrolled(traversal: Traversal, capture: bool) -> list[tuple[int, int, int]]:
         if prover is not None:
             prover.prove(traversal)  # what orders rounds is not of the space
-        return rows(unroll(configured.graph, traversal)[1], capture)
+        graph, flat = unroll(configured.graph, traversal)
+        return rows(flat, capture, never_captured(graph) if capture else ())
 
     return Loadable(library, unrolled, configured.configuration.get("capture") is True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from dagc.base.files import scratch_directory
 from dagc.choice.legal import op_of
 from dagc.choice.types import PROGRAM, settings_text
 from dagc.ir.plan import Target, stays_fixed
+from dagc.lab.across import AcrossSizes
 from dagc.lab.launches import Timing
 from dagc.recipes.options import METHODS, Progress, TuneOptions, searching
 from dagc.recipes.program import read
@@ -36,21 +38,25 @@ from dagc.recipes.tune_gpu import (
     hardware_at_hand,
     named_arch,
 )
+from dagc.recipes.tune_labels import first_samples
 from dagc.recipes.tune_measure import CheckedSettings, Lost, Wanted, computed_features, measure
 from dagc.recipes.tune_prepare import (
     DEFAULT_FLUSH,
     Prepared,
     TuningTask,
     assumed,
+    compiled_resources,
     computed_of,
+    most_of,
+    of_settings,
     prepare,
-    resources_of,
     tuning_task,
     unbuilt,
 )
 from dagc.recipes.tune_programs import evaluate_program, tune_program, wants_programs
 from dagc.recipes.tune_records import keep, open_records, resumed
 from dagc.recipes.tune_results import Measurements, Tuning, choosable, doubtful, unchecked
+from dagc.recipes.tune_search import guesses, search_of, sureness
 from dagc.recipes.tune_variants import Evaluation, evaluate_inputs, tune_inputs, wants_inputs, with_variants
 from dagc.store.fixed import FACT, fixed_of
 
@@ -76,6 +82,11 @@ def tune(
     text = read(path, options.defines)
     other = options.objective not in (None, "time")
     if wants_programs(text, options):
+        if options.active:
+            raise UsageError(
+                "--active draws inputs of kernels, and whole programs (a `select` at the top) are tuned here",
+                "use --samples alone, or name a kernel with --kernel",
+            )
         if other:
             raise UsageError(
                 "whole programs are tuned for the time", "drop --objective, or name a kernel with --kernel"
@@ -93,7 +104,7 @@ def tune(
     task = tuning_task(
         text, kernels=options.kernels, sizes=options.sizes, inputs=options.inputs, check_at=options.check_at,
         target=options.target, arch=options.arch or named_arch(options.gpu), seed=options.seed, ranks=options.ranks,
-        earlier=() if fresh or output is None else _sizes_in(output),
+        earlier=() if fresh or output is None else _sizes_in(output), samples=first_samples(options),
     )  # fmt: skip
     if options.variants:
         task = with_variants(task)
@@ -137,13 +148,13 @@ def tune_task(
     say = progress or (lambda done, total, what: None)
     runs = can_run(task)
     hardware, notes = hardware_at_hand(task, options.gpu)
-    top = options.top if runs else 0
+    top = options.each if runs else 0
     asked = asked_of(task, options.method, runs)
     by_features = {u.op for u in task.units if u.variants or asked[u.op].method in LEARNED}
     task = replace(task, features={op: asked[op].data for op in asked if op in by_features})
     cuda = task.chosen.target.value == "cuda"
     with scratch_directory("dagc-tune-") as temporary, ThreadPoolExecutor(1) as beside:
-        compiled = beside.submit(resources_of, task, temporary) if cuda else None  # beside the program itself
+        compiling = beside.submit(compiled_resources, task, temporary) if cuda else None  # beside the program itself
         if top or any(a.method not in MODELS for a in asked.values()):
             say(0, 0, "setting up the arrays of all sizes, compiling")
             ready = prepare(task, temporary)
@@ -156,9 +167,10 @@ def tune_task(
             say(0, 0, "computing the features of all sizes")
             computed_features(ready, computed)
         say(0, 0, "reading what the kernels take of a multiprocessor")
-        resources = compiled.result() if compiled is not None else {}
+        compiled = compiling.result() if compiling is not None else {}
         if cuda and ready.failures:
-            resources = resources_of(task, temporary)  # of what does compile
+            compiled = compiled_resources(task, temporary)  # of what does compile
+        resources = most_of(task, compiled)
         notes += assumed(task, resources)
         counting = tuple(op for op, a in asked.items() if a.method == "rational")
         counted = NOT_COUNTED
@@ -167,10 +179,19 @@ def tune_task(
             counted = fitted_counts(ready, counting, temporary, options.seed) if top else NOTHING_RAN
         ready.notes += [*notes, *_fixed(task), *counted.notes]
         say(0, 0, "ranking the settings by the model")
-        known = ChooserInputs(ready, asked, counted, hardware, resources)
-        choosers = first_choosers(known) if top else {}
-        wanted = _wanted(ready, choosers, asked, options, top)
-        return _measured(known, wanted, options, output, progress)
+        known = ChooserInputs(ready, asked, counted, hardware, resources, of_settings(task, compiled))
+        choosers = first_choosers(known) if any(a.method in searching() for a in asked.values()) else {}
+        wanted = _wanted(ready, choosers, asked, options)
+        search, found = search_of(known, _left(options, wanted), top)
+        ready.notes += found
+        return _measured(known, wanted, search, options, output, progress, top > 0)
+
+
+def _left(options: TuneOptions, wanted: Sequence[Wanted]) -> TuneOptions:
+    """With what the cells of other methods leave of the budget."""
+    if options.budget is None:
+        return options
+    return replace(options, budget=max(0, options.budget - sum(w.number for w in wanted)))
 
 
 def _fixed(task: TuningTask) -> list[str]:
@@ -183,10 +204,9 @@ def _fixed(task: TuningTask) -> list[str]:
 
 
 def _wanted(
-    ready: Prepared, choosers: Mapping[str, AtSizes], asked: Mapping[str, Asked], options: TuneOptions, top: int
+    ready: Prepared, choosers: Mapping[str, AtSizes], asked: Mapping[str, Asked], options: TuneOptions
 ) -> list[Wanted]:
-    """The cells that are worth a measurement: the default and the model's best, what a strategy proposes, or all."""
-    from dagc.choice.choose import worth_measuring  # loads numpy, sympy
+    """The cells to measure of ops that no model ranks: what a strategy proposes, or all."""
     from dagc.choice.models import MODELS  # loads numpy, sympy
 
     out = []
@@ -198,15 +218,10 @@ def _wanted(
         at = ready.at[point]
         for unit in ready.task.units:
             fits = at.fits[unit.op]
-            if asked[unit.op].method in MODELS and not top:
-                fits = ()
-            elif asked[unit.op].method in MODELS:
-                chooser = choosers[unit.op].at(point)
-                ranked = [chooser.settings[i] for i in chooser.ranked(at.values)]
-                few = ranked[: worth_measuring(top, len(fits))]
-                fits = tuple(dict.fromkeys(s for s in (*few, unit.default) if s in fits))
-            elif asked[unit.op].method in strategies and not unit.variants:
-                budget = min(len(fits), options.top + 1, max(0, left))  # as many as of a ranking, and the default
+            if asked[unit.op].method in MODELS:
+                continue
+            if asked[unit.op].method in strategies and not unit.variants:
+                budget = min(len(fits), options.each + 1, max(0, left))  # the default, and what it proposes
                 left -= budget
                 if budget:
                     prior = _prior(choosers, unit, point, at.values, fits) if choosers else ()
@@ -235,11 +250,13 @@ def _prior(
 def _measured(
     known: ChooserInputs,
     wanted: Sequence[Wanted],
+    search: AcrossSizes,
     options: TuneOptions,
     output: str | Path | None,
     progress: Progress | None,
+    searches: bool,
 ) -> Tuning:
-    """Measure what is wanted, make the choosers, keep all of it."""
+    """Measure what is wanted, and with `searches` what the search proposes; make the choosers, keep all of it."""
     from contextlib import nullcontext
 
     ready, task = known.ready, known.ready.task
@@ -252,18 +269,26 @@ def _measured(
                 measurements.cells, measurements.checks = resumed(records, task, flush)
                 measurements.failures += _failures_before(measurements, task)
             records.set_fact(FACT, fixed_of(task.program))
-        _run(ready, wanted, measurements, Timing(seconds=options.cell, flush=flush), options.seconds, records, progress)
+        timing = Timing(seconds=options.cell, flush=flush)
+        todo = search if searches and search.ops else None
+        _run(ready, wanted, todo, measurements, timing, options.seconds, records, progress)
         fit, notes = choosable(task, measurements.checks, measurements.cells)
-        final, learned = final_choosers(known, fit, measurements, options.seed)
+        guessed = guesses(search, measurements.cells)
+        final, learned = final_choosers(known, fit, measurements, options.seed, guessed)
         if records is not None:
             keep(records, known, {op: sized.chooser for op, sized in final.items()}, bool(measurements.cells))
+    sure = sureness(search)
     lines = tuple(
-        line_of(ready, u, p, final[u.op].at(p), measurements.cells, learned[u.op])
+        replace(
+            line_of(ready, u, p, final[u.op].at(p), measurements.cells, learned[u.op]),
+            sure=sure.get((u.op, p), math.nan),
+        )
         for u in task.units
         for p in task.points
     )
     notes = [*ready.notes, *notes, *(f"{op}: {c.chooser.note}" for op, c in final.items() if c.chooser.note)]
     notes += [note for what in learned.values() for note in what.notes]
+    notes += [f"the search ended: {search.ended}"] if searches and search.ended else []
     notes += [*doubtful(task, measurements.cells), *task.text.changed()]
     measured = len(measurements.cells)
     return Tuning(
@@ -271,6 +296,15 @@ def _measured(
         tuple(measurements.failures), tuple(notes), Path(output) if output is not None else None,
         measurements.seconds, measurements.busy,
     )  # fmt: skip
+
+
+def _number(search: AcrossSizes | None, known: Sequence[Cell]) -> int:
+    """How many cells a search measures at most."""
+    if search is None:
+        return 0
+    cells = sum(len(o.rows) for o in search.ops.values())
+    every = cells if search.budget is None else min(cells, search.budget)
+    return max(0, every - sum(search.has(c.op, c.point, c.settings) for c in known))
 
 
 def _failures_before(measured: Measurements, task: TuningTask) -> list[str]:
@@ -286,6 +320,7 @@ def _failures_before(measured: Measurements, task: TuningTask) -> list[str]:
 def _run(
     ready: Prepared,
     wanted: Sequence[Wanted],
+    search: AcrossSizes | None,
     measured: Measurements,
     timing: Timing,
     seconds: float | None,
@@ -299,10 +334,11 @@ def _run(
     for w in todo:
         new = [s for s in w.settings if (w.op, w.point, s) not in measured.cells]
         check[w.op] = list(dict.fromkeys((*check.get(w.op, []), *new)))
-    later = unchecked(task, check, measured.checks) if wanted and records is not None else {}
+    later = unchecked(task, check, measured.checks) if (wanted or search) and records is not None else {}
     before = list(measured.cells.values())
     known = {(c.op, c.point, c.settings) for c in before}
     total = sum(w.number - sum((w.op, w.point, s) in known for s in w.settings) for w in todo)
+    total += _number(search, before)
     done, began = 0, time.monotonic()
     if not (total > 0 or later):
         return
@@ -330,5 +366,9 @@ def _run(
         if progress is not None:
             progress(done, total, what)
 
-    measure(ready, todo, timing, keep, known=before, check=check, later=later, seconds=seconds)
+    checked = dict(measured.checks)
+    measure(
+        ready, todo, timing, keep, known=before, check=check, later=later, search=search, checked=checked,
+        seconds=seconds,
+    )  # fmt: skip
     measured.seconds = time.monotonic() - began

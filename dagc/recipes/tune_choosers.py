@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError
@@ -16,8 +17,9 @@ from dagc.choice.types import variant_of
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.ir import sym
 from dagc.ir.enums import ElementType
-from dagc.ir.plan import VARIANT, Target, kernel_of
+from dagc.ir.plan import DEVICE, VARIANT, Target, kernel_of, places_together
 from dagc.ir.program import Region
+from dagc.recipes.options import COSTS
 from dagc.recipes.tune_prepare import Prepared, TuningTask, only
 from dagc.recipes.tune_results import GUESS, Line, Measurements, best_cell
 
@@ -52,6 +54,7 @@ class LearnedSelector:
 
 
 EVERY = "exhaustive"
+_PLACED = f"placed with other ops, by expected times: method {COSTS}"
 
 
 def asked_of(task: TuningTask, method: str, runs: bool) -> dict[str, Asked]:
@@ -67,6 +70,11 @@ def asked_of(task: TuningTask, method: str, runs: bool) -> dict[str, Asked]:
     for unit in task.units:
         wanted, data = select_of(task.graph, unit)
         chosen, note = method or wanted, ""
+        if unit.variants and places_together(task.program):
+            if method not in ("", COSTS):
+                message = f"method {method} expects no times, by which the ops are placed together"
+                raise UsageError(message, f"use --method {COSTS}")
+            chosen, note = COSTS, _PLACED
         if unit.variants and chosen in MODELS and runs:
             chosen, note = EVERY, f"no model compares variants: all are measured, as with --method {EVERY}"
         if chosen not in MODELS and not runs:
@@ -86,7 +94,7 @@ def select_of(graph: Graph, unit: Unit) -> tuple[str, tuple[str, ...]]:
 
     program = graph.program
     kernel = next(k for k in program.kernels if k.name == unit.kernel)
-    tunables = {VARIANT} if unit.variants else {t.name for t in unit.tunables}
+    tunables = {VARIANT, DEVICE} if unit.variants else {t.name for t in unit.tunables}
     for item in kernel.selects:
         if not tunables & set(item.names) or item.method not in ("rational", *LEARNED):
             continue
@@ -207,13 +215,15 @@ def features_of(ready: Prepared, unit: Unit, points: Sequence[Point]) -> tuple[s
 
 @dataclass(frozen=True, slots=True)
 class ChooserInputs:
-    """What choosers are made from, but for measurements. `resources`: of the kernels that nvcc has compiled."""
+    """What choosers are made from, but for measurements. `resources`: of the kernels that nvcc has compiled; `each`: of
+    each setting."""
 
     ready: Prepared
     asked: Mapping[str, Asked]
     counted: Counted
     hardware: Any
     resources: Mapping[str, Resources]
+    each: Mapping[str, Sequence[Resources]] = field(default_factory=dict)
 
     def resources_of(self, op: str) -> Resources:
         return self.resources.get(op, ASSUMED)
@@ -266,10 +276,14 @@ def first_choosers(inputs: ChooserInputs) -> dict[str, AtSizes]:
 
 
 def final_choosers(
-    inputs: ChooserInputs, fit: Mapping[str, tuple[Settings, ...]], measured: Measurements, seed: int
+    inputs: ChooserInputs,
+    fit: Mapping[str, tuple[Settings, ...]],
+    measured: Measurements,
+    seed: int,
+    guessed: Mapping[tuple[str, Point], Settings] = MappingProxyType({}),
 ) -> tuple[dict[str, AtSizes], dict[str, LearnedSelector]]:
     """Each unit's chooser, with what was measured and learned, and what that was, by op. `fit`: the settings that may
-    be chosen."""
+    be chosen; `guessed`: what a search chooses at sizes of which nothing was timed."""
     from dagc.choice.methods import LEARNED  # loads msgspec
 
     ready = inputs.ready
@@ -283,8 +297,10 @@ def final_choosers(
         asked = inputs.asked[unit.op]
         model = _model(inputs, good, unit) if asked.method in LEARNED else None
         learned = learn(good, unit, asked, right, seed, model)
-        bests = ((point, best_cell(right, unit.op, point)) for point in ready.task.points)
-        anchors = [(_features_at(ready, unit, point), cell.settings) for point, cell in bests if cell is not None]
+        cells = {point: best_cell(right, unit.op, point) for point in ready.task.points}
+        bests = {point: cell.settings for point, cell in cells.items() if cell is not None}
+        bests |= {p: s for (op, p), s in guessed.items() if op == unit.op and p not in bests and s in fit[op]}
+        anchors = [(_features_at(ready, unit, p), bests[p]) for p in ready.task.points if p in bests]
         out[unit.op] = AtSizes.of(ready.task, partial(chooser_with, inputs, good, unit, anchors, learned.selector))
         learned_by_op[unit.op] = replace(
             learned, notes=tuple(f"{unit.op}: {note}" for note in (asked.note, *learned.notes) if note)

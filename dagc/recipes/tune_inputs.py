@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -231,13 +231,18 @@ class Inputs:
         self.refused.add(point)
         self.beside.drop(point)
 
-    def visit(self, point: Point, label: bool = True, test: bool = False) -> bool:
+    def visit(
+        self, point: Point, label: bool = True, test: bool = False, then: Callable[[AtPoint], str] | None = None
+    ) -> bool:
         """Compute the features of an input and, with `label`, time every answer that is allowed there. Whether that is
-        known now: the set-up may refuse the input, and the program may fail on it."""
+        known now: the set-up may refuse the input, and the program may fail on it.
+
+        `then`: what else is done while its arrays are loaded; "" or why that failed.
+        """
         if point in self.refused:
             return False
         at, facts = self.ready.at.get(point), self.known.inputs.get(point)
-        if at is not None and facts is not None and (not label or self.known.complete(point, at.fits)):
+        if then is None and at is not None and facts is not None and (not label or self.known.complete(point, at.fits)):
             return True
         self.say(point.text)
         try:
@@ -247,7 +252,7 @@ class Inputs:
             return False
         failure = ""
         if label:
-            failure = self.run.time_at(point, self._wanted(at), self.wrong)
+            failure = self.run.time_at(point, self._wanted(at), self.wrong) or (then(at) if then else "")
             if failure:
                 self.known.measured.failures.append(f"{point.text or 'as given'}: skipped: {failure}")
             else:

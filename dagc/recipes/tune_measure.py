@@ -14,7 +14,8 @@ from dagc.base.errors import DagcError, RunFailed
 from dagc.choice.legal import op_of, op_under, unit_in
 from dagc.choice.types import Cell
 from dagc.ir.enums import Opcode
-from dagc.ir.plan import MEASURED, VARIANT, variant_number
+from dagc.ir.plan import MEASURED, VARIANT, selects_device, variant_number
+from dagc.lab.across import AcrossSizes, Proposal
 from dagc.lab.engine import Options, PriorResult, explore
 from dagc.lab.launches import Launches, SizedProgram, Timing, Values, verify
 from dagc.lab.settings import LaunchSettings
@@ -29,7 +30,7 @@ from dagc.space import Space
 
 if TYPE_CHECKING:
     from dagc.choice.types import Point, Settings, Unit
-    from dagc.ir.program import Graph
+    from dagc.ir.program import Graph, Program
     from dagc.ir.sym import Number
     from dagc.store.results import Outcome
 
@@ -39,6 +40,11 @@ if TYPE_CHECKING:
 
 FEATURE_LIMIT = 30.0  # seconds that the code of all features may take at one size: more hangs
 RESULTS_AGREE = 1e-3  # largest difference between two settings of one op, over the largest value
+
+
+def results_agree(program: Program) -> float:
+    """The same for the ops of a program: more if a `verify` allows more, since settings may approximate."""
+    return max([RESULTS_AGREE, *(verify.rtol for verify in program.verifies)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,20 +97,25 @@ def measure(
     known: Iterable[Cell] = (),
     check: Mapping[str, Sequence[Settings]] | None = None,
     later: Mapping[str, Sequence[Settings]] | None = None,
+    search: AcrossSizes | None = None,
+    checked: Mapping[tuple[str, Settings], str] | None = None,
     seconds: float | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Check, then time; each result is handed to `keep` as it comes. Sizes come in random order, by the task's seed.
 
     `known` are cells of an earlier run. `check` names settings by op that are compared with the reference first; those
-    that fail are not timed. `later` names others that are compared when all is timed. `seconds` ends it between two
-    cells. Raises RunFailed where the program does not run at the size of the checks, or at none.
+    that fail are not timed. `search` proposes cells of other ops, one after another; `checked` are its settings that
+    were compared earlier, and what was wrong. `later` names others that are compared when all is timed. `seconds` ends
+    it between two cells. Raises RunFailed where the program does not run at the size of the checks, or at none.
     """
     with Service(WorkerLink(ready.task.ranks)) as service:
         run = Measuring(ready, service, timing, keep, known, None if seconds is None else clock() + seconds, clock)
         wrong = run.check(check or {})
         run.time(wanted, wrong)
-        run.verify(later or {})
+        if search is not None:
+            _Searching(run, search, checked or {}).run()
+        run.verify({op: [s for s in some if (op, s) not in run.compared] for op, some in (later or {}).items()})
 
 
 def computed_features(ready: Prepared, names: Sequence[str]) -> None:
@@ -159,6 +170,7 @@ class Measuring:
         self.units = {u.op: u for u in self.task.units}
         self.base = {u.op: u.default for u in self.task.units}
         self.timed = 0  # cells
+        self.compared: set[tuple[str, Settings]] = set()  # with the reference
         self.programs: dict[Point, SizedProgram] = {}
 
     def keep_cell(self, cell: Cell) -> None:
@@ -219,6 +231,7 @@ class Measuring:
                     failure = verify(self.service, self.program(point), self.values(), values)
                 except RunFailed as error:
                     raise _not_here(point, error.message) from None
+                self.compared.add((op, one))
                 yield CheckedSettings(op, one, failure, time.perf_counter() - began)
 
     # ---- single launches -------------------------------------------------------------------
@@ -270,16 +283,23 @@ class Measuring:
             self.programs[point] = sized_program(self.ready, point)
         return self.programs[point]
 
+    def machine(self, op: str, point: Point) -> Launches:
+        """Times single launches of an op at a point."""
+        unit, graph = self.units[op], self.task.graph_at(point)
+        transfers = selects_device(graph.program, op_of(graph, unit))
+        return Launches(
+            self.service, self.program(point), unit_in(graph, unit).index, self.values(),
+            lambda settings: self.decisions(unit, settings), timing=replace(self.timing, transfers=transfers),
+            rtol=results_agree(graph.program),
+        )  # fmt: skip
+
     def _time_unit(self, item: Wanted, wrong: set[tuple[str, Settings]]) -> str:
         """Time settings of one unit at one size. "" or why the program does not run at this size."""
-        unit, at = self.units[item.op], self.ready.at[item.point]
+        at = self.ready.at[item.point]
         right = [i for i, s in enumerate(item.settings) if s in at.fits[item.op] and (item.op, s) not in wrong]
         if not right or self.over():
             return ""
-        machine = Launches(
-            self.service, self.program(item.point), unit_in(self.task.graph_at(item.point), unit).index,
-            self.values(), lambda settings: self.decisions(unit, settings), timing=self.timing, rtol=RESULTS_AGREE,
-        )  # fmt: skip
+        machine = self.machine(item.op, item.point)
         failure = machine.place()
         if failure:
             return failure
@@ -299,6 +319,117 @@ class Measuring:
         if done.interrupted:
             raise KeyboardInterrupt
         return ""
+
+
+CHECKED_TOGETHER = 8  # settings of an op whose results are compared at a time, since that takes other arrays
+
+
+class _Searching:
+    """Times what a search over sizes proposes. What is wrong at the size of the checks is timed nowhere."""
+
+    def __init__(self, run: Measuring, search: AcrossSizes, checked: Mapping[tuple[str, Settings], str]) -> None:
+        self.measuring, self.search = run, search
+        self.right = {key for key, failure in checked.items() if not failure}
+        for op, settings in (key for key, failure in checked.items() if failure):
+            if op in search.ops:
+                search.exclude(op, settings)
+        for cell in run.known:
+            if search.has(cell.op, cell.point, cell.settings):
+                search.observe(cell.op, cell.point, cell.settings, cell.times)
+        self.at: tuple[str, Point | None] = "", None  # whose arrays are at hand
+        self.machine: Launches | None = None
+        self.lost: list[Lost] = []  # sizes at which the program does not run
+
+    def run(self) -> None:
+        began = self.measuring.clock()
+        self._check({op: self.search.hopeful(op, CHECKED_TOGETHER) for op in self.search.ops})
+        while not self.measuring.over():
+            self.search.out_of_time = self._late(began)
+            cell = self.search.propose(*self.at)
+            if cell is None:
+                break
+            if self._is_right(cell) and self._placed(cell):
+                self._time(cell)
+        self._leave()
+        if self.lost and not self.measuring.timed:
+            raise _not_here(self.lost[-1].point, self.lost[-1].failure)
+        for lost in self.lost:
+            self.measuring.keep(lost)
+
+    def _late(self, began: float) -> bool:
+        """Whether there is time for no more than what would be chosen."""
+        run = self.measuring
+        if run.end is None or not run.timed:
+            return False
+        now = run.clock()
+        return run.end - now < (now - began) / run.timed * (1 + self.search.to_confirm)
+
+    # ---- checks -------------------------------------------------------------------------
+
+    def _is_right(self, cell: Proposal) -> bool:
+        """Whether it agrees with the reference, as far as it can be launched at the size of the checks."""
+        key = cell.op, cell.settings
+        if (
+            key in self.right
+            or cell.settings not in self.measuring.ready.at[self.measuring.task.check_at].fits[cell.op]
+        ):
+            return True
+        settings = (cell.settings, *self.search.hopeful(cell.op, 10**6))
+        unknown = [s for s in dict.fromkeys(settings) if (cell.op, s) not in self.right]
+        self._check({cell.op: unknown[:CHECKED_TOGETHER]})
+        return key in self.right
+
+    def _check(self, settings: Mapping[str, Sequence[Settings]]) -> None:
+        run = self.measuring
+        here = run.ready.at[run.task.check_at].fits
+        new = {op: [s for s in some if s in here[op] and (op, s) not in self.right] for op, some in settings.items()}
+        new = {op: some for op, some in new.items() if some}
+        if not new:
+            return
+        self._leave()
+        wrong = run.check(new)
+        for op, some in new.items():
+            for one in some:
+                if (op, one) in wrong:
+                    self.search.exclude(op, one)
+                elif (op, one) in run.compared:
+                    self.right.add((op, one))
+        run.close(run.task.check_at)
+
+    # ---- timings ------------------------------------------------------------------------
+
+    def _leave(self) -> None:
+        if self.at[1] is not None:
+            self.measuring.close(self.at[1])
+        self.at, self.machine = ("", None), None
+
+    def _placed(self, cell: Proposal) -> bool:
+        """Stop the program before the op at the size. A size at which it does not run is given up."""
+        if self.machine is not None and self.at == (cell.op, cell.point):
+            return True
+        if self.at[1] != cell.point:
+            self._leave()
+        self.at = cell.op, cell.point
+        self.machine = self.measuring.machine(cell.op, cell.point)
+        failure = self.machine.place()
+        if failure:
+            failure = f"the program does not run: {failure}"
+            self.search.skip(cell.point)
+            self.lost.append(Lost(cell.point, failure))
+            self._leave()
+        return not failure
+
+    def _time(self, cell: Proposal) -> None:
+        assert self.machine is not None
+        store = CellStore(cell.op, cell.point, self.measuring.keep_cell)
+        key = store.begin(cell.settings)
+        outcome = self.machine.measure(cell.settings)
+        if outcome.failure:
+            store.fail(key, outcome.failure)
+            self.search.fail(cell.op, cell.point, cell.settings)
+        else:
+            store.add(key, outcome)
+            self.search.observe(cell.op, cell.point, cell.settings, outcome.times)
 
 
 def _not_here(point: Point, why: str) -> RunFailed:

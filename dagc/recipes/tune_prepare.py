@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -16,6 +16,7 @@ from dagc.build import target
 from dagc.build.mpi import cores
 from dagc.build.target import choose_target
 from dagc.build.toolchain import find_nvcc, kernel_resources
+from dagc.choice.draws import Draws
 from dagc.choice.feature import offered
 from dagc.choice.inputs import bytes_of, has_inputs, is_input, parse_input, parse_inputs
 from dagc.choice.legal import fits, legal_settings, op_of, unit_in, units
@@ -23,8 +24,9 @@ from dagc.choice.sizes import parse_size, parse_sizes
 from dagc.choice.types import Point
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.emit.kernels import Functions
+from dagc.emit.render import names_used
 from dagc.ir.plan import VARIANT, Opened, Target, needed_features
-from dagc.ir.program import KernelOp
+from dagc.ir.program import CodeText, KernelOp
 from dagc.ir.sym import evaluate
 from dagc.passes import build_graph
 from dagc.recipes.artifacts import build_artifact, compile_traversal
@@ -78,28 +80,52 @@ def computed_of(task: TuningTask) -> tuple[CodeFeature, ...]:
 
 
 def resources_of(task: TuningTask, folder: Path) -> dict[str, Resources]:
-    """What the kernel of each unit takes of a multiprocessor, by op; of several compiled for their tunables the most,
-    and the instructions of that with the defaults, or of the first.
+    """`most_of` what nvcc says of a task's kernels."""
+    return most_of(task, compiled_resources(task, folder))
 
-    An op is missing if there is no nvcc, or it does not report them.
-    """
+
+def compiled_resources(task: TuningTask, folder: Path) -> dict[str, Resources]:
+    """What each kernel function takes of a multiprocessor, by its name; empty if there is no nvcc."""
     directory = folder / "resources"
     _emitted(task, directory)
-    resources = kernel_resources(directory / "kernels.cu", task.chosen.arch)
+    return kernel_resources(directory / "kernels.cu", task.chosen.arch)
+
+
+def most_of(task: TuningTask, compiled: Mapping[str, Resources]) -> dict[str, Resources]:
+    """What the kernel of each unit takes of a multiprocessor, by op; of several compiled for their tunables the most,
+    and the instructions of that with the defaults, or of the first. An op that nvcc does not report is missing."""
     out = {}
     for unit in task.units:
-        own = [resources[name] for name in _functions_of(task, unit) if name in resources]
+        own = [compiled[name] for _, name in _functions_of(task, unit) if name in compiled]
         if own:
-            out[unit.op] = Resources(max(r.registers for r in own), max(r.shared for r in own), own[0].instructions)
+            most = {n: max(getattr(r, n) for r in own) for n in ("registers", "shared", "spills")}
+            out[unit.op] = Resources(**most, instructions=own[0].instructions)
     return out
 
 
-def _functions_of(task: TuningTask, unit: Unit) -> list[str]:
-    """Names of the functions that the unit's kernel is compiled to, that with the defaults first."""
+def of_settings(task: TuningTask, compiled: Mapping[str, Resources]) -> dict[str, tuple[Resources, ...]]:
+    """The same of each setting of a unit, by op, in the order of `task.settings`; of one that nvcc does not report,
+    that of the unit."""
+    most, out = most_of(task, compiled), {}
+    for unit in task.units:
+        constants = [t.name for t in unit.tunables if not t.axis]
+        known = most.get(unit.op, ASSUMED)
+
+        def key(values: Iterable[tuple[str, Any]], names: Sequence[str] = constants) -> tuple[Any, ...]:
+            of = dict(values)
+            return tuple(of.get(name) for name in names)
+
+        found = {key(tunables): compiled.get(name, known) for tunables, name in _functions_of(task, unit)}
+        out[unit.op] = tuple(found.get(key(s), known) for s in task.settings[unit.op])
+    return out
+
+
+def _functions_of(task: TuningTask, unit: Unit) -> list[tuple[tuple[tuple[str, Value], ...], str]]:
+    """(tunables, name) of the functions that the unit's kernel is compiled to, that with the defaults first."""
     functions = Functions(task.graph, task.chosen.target, _open(task))
     op = op_of(task.graph, unit)
     settled = sorted(functions.settled(op), key=lambda one: one.tunables != op.tunables)
-    return [functions.name(one) for one in settled]
+    return [(one.tunables, functions.name(one)) for one in settled]
 
 
 def assumed(task: TuningTask, resources: Mapping[str, Resources]) -> list[str]:
@@ -296,21 +322,24 @@ def tuning_task(
     seed: int = 0,
     ranks: int = 1,
     earlier: Iterable[Point] = (),
+    samples: int | None = None,
+    test: bool = False,
 ) -> TuningTask:
     """What is to be tuned. `sizes` and `check_at` are texts of `dagc.choice.sizes`, `inputs` of `dagc.choice.inputs`;
-    without: the values after `over`.
+    without: the values after `over`, or so many `samples` drawn from them, others where they are to `test`.
     `earlier`: sizes of a file that is resumed; those at which the program is the same count for the choosers too.
 
     Raises ProgramError and UsageError.
     """
     chosen = choose_target(target, arch)
     text, without = text.on(chosen.target)
+    text = text.with_open_devices()
     graph = text.graph()
     tuned_units = units(graph, kernels, variants=True)
-    points = points_of(graph.program, sizes, inputs)
+    points = points_asked(text, graph.program, sizes, inputs, samples, seed, test)
     check = check_point(graph.program, points, check_at)
     graphs = _graphs(text, graph, tuple(dict.fromkeys((check, *points))))
-    before = tuple(p for p in dict.fromkeys(earlier) if p not in points and _same_at(text, graph, p))
+    before = tuple(p for p in dict.fromkeys(earlier) if p not in points and same_at(text, graph, p))
     settings: dict[str, tuple[Settings, ...]] = {}
     for one in (graph, *_distinct(graphs.values())):
         for op, legal in _legal(one, [unit_in(one, u) for u in tuned_units]).items():
@@ -322,12 +351,20 @@ def tuning_task(
     )  # fmt: skip
 
 
-def _same_at(text: ProgramText, graph: Graph, point: Point) -> bool:
+def same_at(text: ProgramText, graph: Graph, point: Point) -> bool:
     """Is the program that of `graph` at a size, too?"""
     try:
-        return _compiled_part(text.program(dict(point.params))) == _compiled_part(graph.program)
+        return compiled_part(text.program(dict(point.params))) == compiled_part(graph.program)
     except DagcError:
         return False
+
+
+def another_program(point: Point) -> UsageError:
+    """For an input at which the program is compiled differently, where one compiled program has to serve all."""
+    return UsageError(
+        f"at {point.text} the program is compiled differently, so that it does not serve all inputs",
+        "make sizes per-rank scalars (`scalar n : i64`) that the set-up sets from the parameter",
+    )
 
 
 MOST_PROGRAMS = 16
@@ -339,7 +376,7 @@ def _graphs(text: ProgramText, graph: Graph, points: Sequence[Point]) -> dict[Po
     What does not lower at one size is left to `at_point`, which says so. Raises UsageError for more programs than are
     compiled, ProgramError where no size lowers.
     """
-    known: list[tuple[Program, Graph]] = [(_compiled_part(graph.program), graph)]
+    known: list[tuple[Program, Graph]] = [(compiled_part(graph.program), graph)]
     out: dict[Point, Graph] = {}
     failed: list[ProgramError] = []
     for point in points:
@@ -348,7 +385,7 @@ def _graphs(text: ProgramText, graph: Graph, points: Sequence[Point]) -> dict[Po
         except ProgramError as error:
             failed.append(error)
             continue
-        part = _compiled_part(program)
+        part = compiled_part(program)
         same = next((g for p, g in known if p == part), None)
         if same is None:
             same = build_graph(program)
@@ -368,9 +405,22 @@ def _graphs(text: ProgramText, graph: Graph, points: Sequence[Point]) -> dict[Po
     return out
 
 
-def _compiled_part(program: Program) -> Program:
-    """What a program is compiled from: two that agree in it can share a library."""
-    return replace(program, params=(), setup=None, verifies=())
+def compiled_part(program: Program) -> Program:
+    """What a program is compiled from: two that agree in it can share a library. Of params and `let`s those that code
+    uses, which are constants in it."""
+    used = frozenset[str]().union(*(names_used(code.text) for code in _codes(program) if code.text is not None))
+    params = tuple(replace(p, over=(), files="", spread=None) for p in program.params if p.name in used)
+    lets = tuple(let for let in program.lets if let[0] in used)
+    return replace(program, params=params, lets=lets, setup=None, verifies=(), domain=())
+
+
+def _codes(program: Program) -> Iterator[CodeText]:
+    """All code of a program."""
+    yield from program.code
+    for kernel in program.kernels:
+        yield from (code for impl in kernel.impls for code in (impl.code, impl.prepare) if code is not None)
+    features = (*program.features, *(f for kernel in program.kernels for f in kernel.features))
+    yield from (f.value for f in features if isinstance(f.value, CodeText))
 
 
 def _distinct(graphs: Iterable[Graph]) -> list[Graph]:
@@ -411,6 +461,28 @@ def _volume(point: Point) -> tuple[float, str]:
     return math.prod(map(float, point.sizes.values())), point.text
 
 
+def draws_of(text: ProgramText, program: Program, inputs: Sequence[str], seed: int, test: bool = False) -> Draws:
+    """What `--samples` draws from: params without a value of `-D`. Raises UsageError."""
+    return Draws(program, seed, [p.name for p in program.params if p.name in text.defines], inputs, test)
+
+
+def points_asked(
+    text: ProgramText,
+    program: Program,
+    sizes: str,
+    inputs: Sequence[str] = (),
+    samples: int | None = None,
+    seed: int = 0,
+    test: bool = False,
+) -> tuple[Point, ...]:
+    """`points_of`, or so many `samples`, others where they are to `test`. Raises UsageError."""
+    if samples is None:
+        return points_of(program, sizes, inputs)
+    if sizes:
+        raise UsageError("--sizes names sizes, and --samples draws them", "give one of them")
+    return draws_of(text, program, inputs, seed, test).take(samples)
+
+
 def points_of(program: Program, sizes: str, inputs: Sequence[str] = ()) -> tuple[Point, ...]:
     """Those of the texts; without one, the values after `over`, first with first and so on, and the files of `over
     files`; else the defaults. Inputs are combined with all sizes."""
@@ -422,12 +494,12 @@ def points_of(program: Program, sizes: str, inputs: Sequence[str] = ()) -> tuple
 
 
 def _sizes_over(program: Program) -> tuple[Point, ...]:
-    trained = {p.name: p.over for p in program.params if p.over and all(type(v) in (int, str) for v in p.over)}
+    trained = {p.name: p.over for p in program.params if p.over and all(type(v) in (int, float, str) for v in p.over)}
     if not trained:
         return (Point(()),)
     longest = max(len(v) for v in trained.values())
     values = ({n: v[min(i, len(v) - 1)] for n, v in trained.items()} for i in range(longest))
-    return tuple(dict.fromkeys(Point.of({n: v for n, v in at.items() if isinstance(v, int | str)}) for at in values))
+    return tuple(dict.fromkeys(map(Point.of, values)))
 
 
 def check_point(program: Program, points: Sequence[Point], text: str) -> Point:

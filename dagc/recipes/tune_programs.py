@@ -26,11 +26,12 @@ from dagc.passes import build_graph
 from dagc.recipes.plans import plan_chooser
 from dagc.recipes.program import ProgramText
 from dagc.recipes.tune_gpu import can_run
+from dagc.recipes.tune_labels import ITERATIONS
 from dagc.recipes.tune_plans import PlanInputs, ProgramTask, order_of
-from dagc.recipes.tune_prepare import TuningTask, check_point, points_of
+from dagc.recipes.tune_prepare import TuningTask, another_program, check_point, compiled_part, points_asked
 from dagc.recipes.tune_records import open_records
 from dagc.recipes.tune_results import Line, Tuning
-from dagc.recipes.tune_variants import ITERATIONS, Evaluated, Evaluation, nothing_evaluated
+from dagc.recipes.tune_variants import Evaluated, Evaluation, nothing_evaluated
 from dagc.store.fixed import check_fixed, fixed_choices
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def _single(defines: Mapping[str, Any]) -> dict[str, Any]:
     return {n: v for n, v in defines.items() if "," not in str(v)}
 
 
-def program_task(text: ProgramText, options: TuneOptions) -> ProgramTask:
+def program_task(text: ProgramText, options: TuneOptions, test: bool = False) -> ProgramTask:
     """Text -> ProgramTask. `-D m=4,8` leaves some values of a decision that the program selects.
 
     Raises ProgramError and UsageError.
@@ -76,7 +77,7 @@ def program_task(text: ProgramText, options: TuneOptions) -> ProgramTask:
     values = _values(program, select, several)
     settings = _legal(plain_text.program, values)
     default = tuple((n, program.decision(n)) for n in select.names)
-    points = points_of(program, options.sizes, options.inputs)
+    points = points_asked(plain_text, program, options.sizes, options.inputs, options.samples, options.seed, test)
     fixed = {n: v for n, v in plain.items() if n not in select.names}
     for point in points:
         _same_at(program, plain_text.program(dict(point.params)), point)
@@ -110,15 +111,8 @@ def _legal(build: Callable[[dict[str, Value]], Program], values: Mapping[str, Se
 
 def _same_at(program: Program, other: Program, point: Point) -> None:
     """One compiled program must serve all sizes."""
-
-    def rest(p: Program) -> Program:
-        return replace(p, params=(), setup=None, verifies=())
-
-    if rest(program) != rest(other):
-        raise UsageError(
-            f"at {point.text} the program is compiled differently, so that no plan serves all sizes",
-            "make sizes per-rank scalars (`scalar n : i64`) that the set-up sets from the parameter",
-        )
+    if compiled_part(program) != compiled_part(other):
+        raise another_program(point)
 
 
 # ---- what is learned ----
@@ -143,10 +137,11 @@ class LearnedPlans:
 
 
 def learn(task: ProgramTask, method: str, cells: Cells, data: Data) -> LearnedPlans:
-    """Labels by rule, within the noise of the best at each size, and the selector trained on them."""
+    """Few plans, by rule, that are within the noise of the best at each size, the one that is best on average, and the
+    selector trained on what these are worth."""
     from dagc.choice.learners.knn import nearest  # loads msgspec
     from dagc.choice.methods import fit  # loads msgspec
-    from dagc.choice.train import leave_one_out, merged  # loads msgspec
+    from dagc.choice.train import best_on_average, leave_one_out, merged, shares_of  # loads msgspec
 
     complete = measured(cells.values(), task.settings, data)
     notes, names = list(complete.notes), task.select.data
@@ -158,13 +153,15 @@ def learn(task: ProgramTask, method: str, cells: Cells, data: Data) -> LearnedPl
         return LearnedPlans(method, None, (), "", tuple(notes))
     exhaustive = method == "exhaustive"
     labels = observed_labels(times) if exhaustive else corrected_labels(sizes, times, training.tolerance)
-    answers = sorted(set(labels))
+    shares = [shares_of(at) for at in times]
+    answers = sorted({*labels, *(() if exhaustive else best_on_average(shares)[:1])})
     numbers = [answers.index(label) for label in labels]
     settings = tuple(complete.settings[i] for i in answers)
     if exhaustive:
         return LearnedPlans(method, nearest(names, sizes, numbers), settings, "nearest measured size", tuple(notes))
     try:
-        selector = fit(method, names, sizes, numbers, task.seed)
+        worth, seconds = ([_of(answers, at) for at in table] for table in (shares, times))
+        selector = fit(method, names, sizes, numbers, task.seed, worth, seconds)
     except UsageError as error:
         return LearnedPlans(method, None, (), "", (*notes, f"no chooser: {error.message}"))
     default = [complete.settings.index(task.default)] * len(sizes) if task.default in complete.settings else None
@@ -174,6 +171,11 @@ def learn(task: ProgramTask, method: str, cells: Cells, data: Data) -> LearnedPl
     regrets = dict(zip(out.sizes, out.regrets, strict=True)) if out is not None else {}
     left_out = {p: regrets.get(row, math.nan) for p, row in zip(complete.points, complete.data, strict=True)}
     return LearnedPlans(method, selector, settings, selector.text, tuple(notes), left_out, training.tolerance)
+
+
+def _of(answers: Sequence[int], at: Mapping[int, float]) -> dict[int, float]:
+    """What is known of some answers, by their place."""
+    return {place: at[answer] for place, answer in enumerate(answers) if answer in at}
 
 
 def chooser_record(task: ProgramTask, learned: LearnedPlans) -> dict[str, Any]:
@@ -385,13 +387,15 @@ def evaluate_program(
     from dagc.choice.judge import judge  # only to evaluate
     from dagc.choice.train import noise_of_best  # loads msgspec
 
-    task = program_task(text, options)
+    task = program_task(text, options, test=True)
     chooser = plan_chooser(task.program, tuned)
     trained = {c.point for c in tuned.cells if c.op == PROGRAM and c.times} - tuned.facts.tests
     points = tuple(p for p in task.points if p not in trained)
     notes = [f"{p.text}: skipped: the file was trained on it" for p in task.points if p in trained]
     if not points:
-        raise UsageError("every input was trained on, which evaluates nothing", "name others with --inputs")
+        raise UsageError(
+            "every input was trained on, which evaluates nothing", "name others with --inputs or --samples"
+        )
     task, began = replace(task, points=points), time.monotonic()
     with _opened(task, tuned.path, replace(options, resume=True), progress) as (plans, _):
         plans.begin(order_of(task))

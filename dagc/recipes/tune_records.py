@@ -31,7 +31,7 @@ def open_records(task: TuningTask, output: str | Path, options: TuneOptions, flu
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         machine=machine_facts(task.chosen.target.value, task.chosen.arch), ranks=task.ranks, seed=options.seed,
         strategy=f"tune {options.method or 'as asked'}", seconds=options.cell, revision=revision(task.text.path.parent),
-        version=__version__, options={"flush": flush, "top": options.top, "sizes": [p.text for p in task.points]},
+        version=__version__, options={"flush": flush, "top": options.each, "sizes": [p.text for p in task.points]},
     )  # fmt: skip
     return Records.open(
         output, program_record(task.program), run, resume=options.resume, other_machine=options.other_machine,

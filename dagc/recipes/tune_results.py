@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dagc.base.errors import counted
 from dagc.base.objective import TIME, Objective
 from dagc.choice.inputs import is_input
 from dagc.choice.types import settings_text
@@ -40,16 +41,24 @@ def choosable(
     """The settings of each unit that a chooser may return, and notes. These agree with the reference (or, if they
     cannot be launched at the size of the checks, with another setting at the sizes where they were timed), and failed
     at no size. All, if nothing was run; only the default, if none is right. A size at which each of several settings
-    failed says nothing about them. What fails at an input counts as infinitely slow there and is learned from."""
+    failed says nothing about them. What fails at an input counts as infinitely slow there and is learned from; at one
+    that was drawn, other results than the default's exclude it."""
     good = {key for key, failure in checks.items() if not failure} | {
         (o, s) for (o, _, s), c in cells.items() if c.times
     }
     lost = _lost(cells)
     bad = {key for key, failure in checks.items() if failure}
-    bad |= {(o, s) for (o, p, s), c in cells.items() if c.failure and (o, p) not in lost and not is_input(p)}
+    drawn = {p.name for p in task.program.params if p.spread is not None}
+    failed: dict[tuple[str, Settings], list[Point]] = {}
+    for (o, p, s), c in cells.items():
+        learned = is_input(p) or (OTHER not in c.failure and any(name in drawn for name, _ in p.params))
+        if c.failure and (o, p) not in lost and not learned:
+            failed.setdefault((o, s), []).append(p)
+    bad |= failed.keys()
     right = good - bad
     out: dict[str, tuple[Settings, ...]] = {}
     notes = [f"{op} at {point.text}: all settings failed, so that says nothing about one" for op, point in lost]
+    notes += [_excluded(op, settings, points) for (op, settings), points in failed.items()]
     for unit in task.units:
         legal = task.settings[unit.op]
         left = sum((unit.op, s) not in good | bad for s in legal)
@@ -63,6 +72,11 @@ def choosable(
             out[unit.op] = (unit.default,)
             notes.append(f"{unit.op}: no setting is right, the default stays")
     return out, notes
+
+
+def _excluded(op: str, settings: Settings, points: Sequence[Point]) -> str:
+    where = ", ".join(p.text or "as given" for p in points[:3]) + (", ..." if len(points) > 3 else "")
+    return f"{op} {settings_text(settings)}: never chosen, since it failed at {counted(len(points), 'input')} ({where})"
 
 
 def _lost(cells: Mapping[tuple[str, Point, Settings], Cell]) -> list[tuple[str, Point]]:
@@ -115,6 +129,7 @@ class Line:
     why: str
     trained: bool = False
     left_out: float = math.nan
+    sure: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)

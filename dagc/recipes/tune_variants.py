@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -14,9 +14,10 @@ from dagc.base.errors import UsageError, counted
 from dagc.choice.feature import offered
 from dagc.choice.inputs import has_inputs
 from dagc.choice.legal import op_of
-from dagc.choice.selector import FEWEST
+from dagc.choice.placement import Transfers, fit_transfer
 from dagc.choice.types import PROGRAM, settings_text, variant_of
-from dagc.ir.plan import MEASURED
+from dagc.ir.plan import MEASURED, places_together
+from dagc.measure.transfers import measured_transfers
 from dagc.recipes.tune_choosers import (
     Asked,
     ChooserInputs,
@@ -29,7 +30,18 @@ from dagc.recipes.tune_choosers import (
 )
 from dagc.recipes.tune_gpu import NOT_COUNTED, can_run, hardware_at_hand, named_arch
 from dagc.recipes.tune_inputs import MANY, Inputs, opened, order_of
-from dagc.recipes.tune_prepare import TuningTask, tuning_task
+from dagc.recipes.tune_labels import (
+    drawn_less,
+    label_actively,
+    label_all,
+    label_incrementally,
+    noise,
+    noises,
+    times_at,
+    vector,
+)
+from dagc.recipes.tune_placed import TOGETHER, Programs
+from dagc.recipes.tune_prepare import TuningTask, another_program, tuning_task
 from dagc.recipes.tune_records import keep
 from dagc.recipes.tune_results import Tuning, choosable, doubtful
 from dagc.report import si
@@ -40,9 +52,8 @@ if TYPE_CHECKING:
     from dagc.choice.types import Point, Settings, Unit
     from dagc.recipes.options import Progress, TuneOptions
     from dagc.recipes.program import ProgramText
+    from dagc.store.records import Records
     from dagc.store.tuned import Tuned
-
-ITERATIONS = 25  # labelled inputs of incremental tuning: Nitro (Muralidharan et al. 2014, section III-B)
 
 
 def with_variants(task: TuningTask) -> TuningTask:
@@ -63,7 +74,7 @@ def wants_inputs(task: TuningTask, options: TuneOptions) -> bool:
     if options.variants or options.incremental or options.select_features:
         return True
     methods_asked = {a.method for a in asked_of(task, options.method, can_run(task)).values()}
-    inputs = bool(options.inputs) or has_inputs(task.program)
+    inputs = bool(options.inputs) or has_inputs(task.program) or options.samples is not None
     return inputs and methods_asked <= {*LEARNED, "exhaustive"}
 
 
@@ -85,6 +96,8 @@ def tune_inputs(
             f"inputs are measured, and nothing can run here: {task.chosen.reason}",
             "use --target host, or run it on a machine with a GPU",
         )
+    if task.graphs:
+        raise another_program(next(iter(task.graphs)))
     asked = asked_of(task, options.method, True)
     wrong = sorted({a.method for a in asked.values()} - {*LEARNED, "exhaustive"})
     if wrong:
@@ -97,113 +110,13 @@ def tune_inputs(
     with opened(task, output, options, order_of(task), progress, MANY if options.incremental else AHEAD) as inputs:
         inputs.check(given=bool(options.check_at))
         if options.incremental:
-            notes = _incremental(inputs, asked, options)
+            notes = label_incrementally(inputs, asked, options)
+        elif options.active:
+            notes = label_actively(inputs, options)
         else:
-            notes = _all(inputs)
+            notes = [*drawn_less(task, options), *label_all(inputs)]
         inputs.known.measured.seconds = time.monotonic() - began
         return _learned(inputs, asked, options, output, notes)
-
-
-def _all(inputs: Inputs) -> list[str]:
-    """Label every input, while time and budget last."""
-    order = order_of(inputs.task)
-    points = [p for p in order if p in inputs.task.points]
-    inputs.total = len(points) * sum(map(len, inputs.task.settings.values()))
-    for number, point in enumerate(points):
-        if inputs.over:
-            return [f"stopped by --time or --budget: {counted(len(points) - number, 'input')} left; use --resume"]
-        inputs.visit(point)
-    return []
-
-
-def _incremental(inputs: Inputs, asked: Mapping[str, Asked], options: TuneOptions) -> list[str]:
-    """Features of all inputs first; then label one after the other, that which teaches most, until enough."""
-    from dagc.choice.active import next_input  # loads msgspec
-
-    points = [p for p in order_of(inputs.task) if p in inputs.task.points and inputs.visit(p, label=False)]
-    most = options.iterations or (len(points) if options.accuracy is not None else ITERATIONS)
-    inputs.total = min(most, len(points)) * sum(map(len, inputs.task.settings.values()))
-    labelled = {p for p in points if inputs.known.complete(p, inputs.ready.at[p].fits)}
-    units, tried, reached = inputs.task.units, 0, math.nan
-    while len(labelled) < most and tried < len(points) and not inputs.over:
-        unit = units[tried % len(units)]
-        names = asked[unit.op].data or features_of(inputs.ready, unit, points)
-        vectors = [vector(inputs, unit.op, names, p) for p in points]
-        table = {i: times_at(inputs, unit.op, p) for i, p in enumerate(points) if p in labelled}
-        chosen = next_input(names, vectors, table, asked[unit.op].method, options.seed, options.next)
-        tried += 1
-        if chosen is None:
-            break
-        if inputs.visit(points[chosen]):
-            labelled.add(points[chosen])
-        else:
-            points.pop(chosen)
-        if options.accuracy is not None and len(labelled) > max(FEWEST, *map(len, inputs.task.settings.values())):
-            reached = _accuracy(inputs, asked, options, labelled)
-            if reached >= options.accuracy:
-                break
-    inputs.ready.task = inputs.task = replace(inputs.task, points=tuple(p for p in inputs.task.points if p in labelled))
-    note = f"incremental: {counted(len(labelled), 'input')} labelled of {len(points)}, chosen by {options.next}"
-    return [note + ("" if math.isnan(reached) else f"; accuracy {reached:.1%}")]
-
-
-def _accuracy(inputs: Inputs, asked: Mapping[str, Asked], options: TuneOptions, labelled: set[Point]) -> float:
-    """The least accuracy of all ops: at the file's test inputs where there are any, else by leaving one input out."""
-    from dagc.choice.active import trained  # loads msgspec
-    from dagc.choice.judge import judge  # only with --accuracy
-
-    tests = [p for p, facts in inputs.known.inputs.items() if facts.test]
-    out = []
-    for unit in inputs.task.units:
-        names = asked[unit.op].data or features_of(inputs.ready, unit, list(labelled))
-        rows = sorted(labelled)
-        vectors = [vector(inputs, unit.op, names, p) for p in rows]
-        times = [times_at(inputs, unit.op, p) for p in rows]
-        asks = tests or rows
-        chosen = []
-        for number, point in enumerate(asks):
-            known = {i: t for i, t in enumerate(times) if tests or i != number}
-            selector = trained(names, vectors, known, asked[unit.op].method, options.seed, 0.0)
-            x = vector(inputs, unit.op, names, point)
-            chosen.append(selector.choose(x) if selector is not None and all(map(math.isfinite, x)) else 0)
-        truth = [times_at(inputs, unit.op, p) for p in asks]
-        out.append(judge([p.text for p in asks], truth, chosen, 0, noises(inputs, unit.op, asks)).all.accuracy)
-    return min((a for a in out if not math.isnan(a)), default=math.nan)
-
-
-def vector(inputs: Inputs, op: str, names: Sequence[str], point: Point) -> tuple[float, ...]:
-    """The features of an op at an input; NaN where one is not known."""
-    known = inputs.known.inputs[point].features.get(op, {})
-    return tuple(known.get(name, math.nan) for name in names)
-
-
-def times_at(inputs: Inputs, op: str, point: Point, priced: bool = True) -> dict[int, float]:
-    """The objective of each answer of an op at an input, by number: infinite where it is not allowed there, missing
-    where it failed or was not measured. Seconds, if not `priced`."""
-    fits, out = set(inputs.ready.at[point].fits[op]), {}
-    for number, settings in enumerate(inputs.task.settings[op]):
-        cell = inputs.known.measured.cells.get((op, point, settings))
-        if settings not in fits:
-            out[number] = math.inf
-        elif cell is not None and cell.times and not cell.failure:
-            out[number] = (inputs.priced(cell) if priced else cell).seconds
-    return out
-
-
-def noise(inputs: Inputs, op: str) -> float:
-    """The noise of a comparison of two answers of an op, relative: the median over the inputs."""
-    return median(noises(inputs, op, list(inputs.known.inputs)) or [0.0])
-
-
-def noises(inputs: Inputs, op: str, points: Sequence[Point]) -> list[float]:
-    """The noise of comparing the two fastest answers of an op at each input, relative."""
-    from dagc.choice.train import noise_of_best  # loads msgspec
-
-    found: dict[Point, list[tuple[float, float, float]]] = {p: [] for p in points}
-    for (o, point, _), cell in inputs.known.measured.cells.items():
-        if o == op and point in found and cell.times and not cell.failure:
-            found[point].append((cell.interval[0], cell.seconds, cell.interval[1]))
-    return [noise_of_best(intervals) for intervals in found.values()]
 
 
 # ---- what was learned -----------------------------------------------------------------------
@@ -228,6 +141,7 @@ def _learned(
     known = ChooserInputs(ready, asked, NOT_COUNTED, hardware, {})
     final, learned = final_choosers(known, fit, training, options.seed)
     if inputs.records is not None:
+        notes = [*notes, *_keep_transfers(inputs.records, task)]
         keep(inputs.records, known, {op: sized.chooser for op, sized in final.items()}, bool(cells))
     labelled = [p for p in task.points if any(key[1] == p for key in cells)]
     lines = tuple(line_of(ready, u, p, final[u.op].at(p), cells, learned[u.op]) for u in task.units for p in labelled)
@@ -239,6 +153,22 @@ def _learned(
         lines, grade(task, len(cells), NOT_COUNTED, asked), methods(asked), len(cells), tuple(measured.failures),
         tuple(notes), Path(output) if output is not None else None, measured.seconds, measured.busy, inputs.objective,
     )  # fmt: skip
+
+
+def _keep_transfers(records: Records, task: TuningTask) -> list[str]:
+    """Measure the transfers between host and device, where ops are placed together by their times; and a note."""
+    if not places_together(task.program):
+        return []
+    found = transfers_here(task.chosen.target.value, task.chosen.arch)
+    records.set_fact("transfers", asdict(found))
+    ways = (("to the device", found.to_device), ("to the host", found.to_host))
+    return [f"transfers {way}: {si.seconds(t.latency)} and {t.bandwidth / 1e9:.3g} GB/s" for way, t in ways]
+
+
+def transfers_here(target: str, arch: str) -> Transfers:
+    """The times of transfers between host and device of this machine: measured, and fitted."""
+    samples = measured_transfers(target, arch)
+    return Transfers(fit_transfer(samples["to_device"]), fit_transfer(samples["to_host"]))
 
 
 def _subsets(
@@ -371,6 +301,7 @@ def evaluate_inputs(
     task = tuning_task(
         text, kernels=tuned.kernel_choosers, sizes=options.sizes, inputs=options.inputs, target=options.target,
         arch=options.arch or named_arch(options.gpu), seed=options.seed, ranks=options.ranks,
+        samples=options.samples, test=True,
     )  # fmt: skip
     if not can_run(task):
         raise UsageError(f"inputs are measured, and nothing can run here: {task.chosen.reason}", "use --target host")
@@ -378,7 +309,9 @@ def evaluate_inputs(
     points = tuple(p for p in task.points if p not in trained)
     notes = [f"{p.text}: skipped: the file was trained on it" for p in task.points if p in trained]
     if not points:
-        raise UsageError("every input was trained on, which evaluates nothing", "name others with --inputs")
+        raise UsageError(
+            "every input was trained on, which evaluates nothing", "name others with --inputs or --samples"
+        )
     choosers = {c.op: c for c in choosers_of(task.graph, tuned, task.chosen.gpu_arch)}
     task = replace(
         task, points=points, check_at=points[0], settings={op: c.settings for op, c in choosers.items()},
@@ -387,15 +320,25 @@ def evaluate_inputs(
     began = time.monotonic()
     with opened(task, tuned.path, replace(options, resume=True), order_of(task), progress, references=False) as inputs:
         inputs.total = len(points) * sum(map(len, inputs.task.settings.values()))
-        done = [p for p in order_of(inputs.task) if not inputs.over and inputs.visit(p, test=True)]
+        placed = _programs(inputs, choosers, tuned) if places_together(task.program) else None
+        then = placed.time if placed is not None else None
+        done = [p for p in order_of(inputs.task) if not inputs.over and inputs.visit(p, test=True, then=then)]
         if not done:
             raise nothing_evaluated(inputs.known.measured.failures)
         ops = tuple(_evaluated(inputs, choosers[unit.op], unit, sorted(done)) for unit in inputs.task.units)
+        ops += (Evaluated(TOGETHER, *placed.judged()),) if placed is not None else ()
         return Evaluation(
             ops, grade(task, len(inputs.known.measured.cells), NOT_COUNTED, {}), len(done),
             tuple(inputs.known.measured.failures), (*notes, *inputs.ready.notes, *task.text.changed()),
             time.monotonic() - began,
         )  # fmt: skip
+
+
+def _programs(inputs: Inputs, choosers: Mapping[str, Any], tuned: Tuned) -> Programs:
+    """Raises UsageError for a file without what placing takes."""
+    if tuned.facts.transfers is None or not all(c.predicts for c in choosers.values() if c.site.variants):
+        raise UsageError(f"{tuned.path}: nothing to place ops by: times of transfers, and expected ones", "tune again")
+    return Programs.of(inputs, choosers, tuned.facts.transfers)
 
 
 def nothing_evaluated(failures: Sequence[str]) -> UsageError:

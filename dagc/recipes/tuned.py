@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -15,10 +15,10 @@ from dagc.choice.extent import far_parameters
 from dagc.choice.feature import offered
 from dagc.choice.legal import legal_settings, op_of, unit_of, units
 from dagc.choice.types import Point, Settings, settings_text, variant_of
-from dagc.ir.plan import VARIANT, Features, is_open, open_variants
+from dagc.ir.plan import DP, VARIANT, Features, Placement, is_open, open_variants, places_together
 from dagc.ir.program import KernelOp
 from dagc.perf.hardware import load_hardware
-from dagc.recipes.options import METHODS
+from dagc.recipes.options import COSTS, METHODS
 from dagc.recipes.program import load_graph
 from dagc.recipes.runs import program_record
 from dagc.store.fixed import check_compiled
@@ -57,8 +57,8 @@ def choosers_of(
 def _check_open(graph: Graph, stored: Mapping[str, KernelChooser], path: str | Path) -> None:
     """Raises UsageError for an op of which nothing is open, or not its variant, which the file chooses."""
     ops = [o.op for o in graph.ops if isinstance(o.op, KernelOp)]
-    found = {op.base for op in ops if is_open(graph.program, op)}
-    variants = {op.base for op in ops if open_variants(graph.program, op)}
+    found = {op.site for op in ops if is_open(graph.program, op)}
+    variants = {op.site for op in ops if open_variants(graph.program, op)}
     for op, chooser in stored.items():
         if chooser.variants and op not in variants:
             raise UsageError(
@@ -172,11 +172,27 @@ def launch_of(
     chooser = replace(
         emitted(choosers), warnings=far_parameters(graph.program, cells), constraints=constraints, mode=mode
     )
+    if places_together(graph.program):
+        chooser = replace(chooser, placement=_placement(tuned, choosers, mode))
     if mode is Features.BESIDE:
         worth = [_worth(tuned, c) for c in choosers]
         choices = (replace(c, worth=w) for c, w in zip(chooser.choices, worth, strict=True))
         chooser = replace(chooser, choices=tuple(choices))
     return Launched(opened, chooser, tuple(features))
+
+
+def _placement(tuned: Tuned, choosers: Sequence[UnitChooser], mode: Features) -> Placement:
+    """How the program places its ops together. Raises UsageError for a file without what that takes."""
+    transfers = tuned.facts.transfers
+    lacking = [c.op for c in choosers if c.site.variants and not c.predicts]
+    if transfers is None or lacking:
+        what = "no times of transfers" if transfers is None else f"no expected times of op `{lacking[0]}`"
+        raise UsageError(
+            f"{tuned.path}: {what}, by which `select device with {DP}()` places the ops", f"tune with --method {COSTS}"
+        )
+    if mode is Features.BESIDE:
+        raise UsageError("the devices of ops are not chosen beside the first runs", "compile with --features now")
+    return Placement(astuple(transfers.to_device), astuple(transfers.to_host))
 
 
 def _worth(tuned: Tuned, chooser: UnitChooser) -> tuple[tuple[float, float], ...]:
@@ -255,7 +271,8 @@ def _tuned_source(graph: Graph, name: str, tuned: str | Path) -> str:
     from dagc.choice.choose import emitted  # loads numpy, sympy
     from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
 
-    ops = {o.op.base for o in graph.ops if isinstance(o.op, KernelOp) and name in (o.op.base, o.op.kernel)}
+    every = (o.op for o in graph.ops if isinstance(o.op, KernelOp))
+    ops = {op.site for op in every if name in (op.site, op.base, op.kernel)}
     choosers = [c for c in choosers_of(graph, load_tuned(tuned)) if c.op in ops]
     if not choosers:
         raise UsageError(f"{tuned}: {name} was not tuned", "tune it, or leave out -o")

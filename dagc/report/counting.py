@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from time import monotonic
 
@@ -29,11 +29,12 @@ Build = Callable[[dict[str, Value]], Graph]
 @dataclass(frozen=True, slots=True)
 class Line:
     """One variation: the choices that differ from the default, and its count (None: not counted, `note` gives the
-    reason)."""
+    reason). `combinations`: of variants and tunables, which may be others there."""
 
     choices: tuple[tuple[str, Value], ...]
     count: int | None
     note: str = ""
+    combinations: int = 1
 
     @property
     def label(self) -> str:
@@ -97,9 +98,9 @@ def count_report(
     current = {d.name: d.chosen for d in structural}
     per_op = (*_per_op(program), *_global(program))
     with display.phase("counting its variations", unit="variation") as phase:
-        tally = _Tally(build, current, moves, count, phase)
+        tally = _Tally(build, current, moves, count, phase, math.prod(number for _, number in per_op))
         lines = tuple(_variations(structural, current, tally))
-        whole, note = _whole(structural, tally, per_op)
+        whole, note = _whole(structural, tally)
     chosen = tuple(_sensible(current).items())
     return CountReport(program.name, count, len(counter), chosen, lines, per_op, whole, note, more, loop_notes(graph))
 
@@ -135,24 +136,33 @@ def _sensible(choices: dict[str, Value]) -> dict[str, Value]:
 class _Tally:
     """Counts by structural choices. Each is counted once, and those with equal moves together."""
 
-    def __init__(self, build: Build, current: dict[str, Value], moves: Moves, count: int | None, phase: Phase) -> None:
+    def __init__(
+        self, build: Build, current: dict[str, Value], moves: Moves, count: int | None, phase: Phase, combinations: int
+    ) -> None:
         self._build = build
         self._phase = phase
         whole: int | str = _TOO_MANY if count is None else count
         self._known: dict[frozenset[tuple[str, Value]], int | str] = {_key(current): whole}
         self._counted: dict[Moves, int | str] = {moves: whole}
+        self._combinations: dict[frozenset[tuple[str, Value]], int] = {_key(current): combinations}
 
     def count(self, choices: dict[str, Value]) -> int | str:
         """The count, or the reason why there is none."""
         key = _key(choices)
         if key not in self._known:
-            self._known[key] = self._count(_sensible(choices))
+            self._known[key] = self._count(key, _sensible(choices))
             self._phase.advance()
         return self._known[key]
 
-    def _count(self, choices: dict[str, Value]) -> int | str:
+    def combinations(self, choices: dict[str, Value]) -> int:
+        """Of variants and tunables, where `count` gave a number."""
+        return self._combinations[_key(choices)]
+
+    def _count(self, key: frozenset[tuple[str, Value]], choices: dict[str, Value]) -> int | str:
         try:
-            moves = Moves.of(self._build(choices))
+            graph = self._build(choices)
+            moves = Moves.of(graph)
+            self._combinations[key] = math.prod(n for _, n in (*_per_op(graph.program), *_global(graph.program)))
         except ProgramError as error:
             first = next(d for d in error.diagnostics if d.severity is Severity.ERROR)
             return first.message
@@ -188,11 +198,13 @@ def _variations(structural: list[Decision], current: dict[str, Value], tally: _T
     for choices in shown:
         if choices:
             count = tally.count({**current, **choices})
-            number, note = (None, count) if isinstance(count, str) else (count, "")
-            yield Line(tuple(choices.items()), number, note)
+            if isinstance(count, str):
+                yield Line(tuple(choices.items()), None, count)
+            else:
+                yield Line(tuple(choices.items()), count, "", tally.combinations({**current, **choices}))
 
 
-def _whole(structural: list[Decision], tally: _Tally, per_op: tuple[tuple[str, int], ...]) -> tuple[int | None, str]:
+def _whole(structural: list[Decision], tally: _Tally) -> tuple[int | None, str]:
     combinations = list(_combinations(structural))
     if len(combinations) > WHOLE_COMBINATIONS:
         return None, f"{len(combinations)} structural combinations, more than {WHOLE_COMBINATIONS}"
@@ -202,9 +214,7 @@ def _whole(structural: list[Decision], tally: _Tally, per_op: tuple[tuple[str, i
         if count == _TOO_MANY:
             return None, "a combination has too many states"
         # A combination forbidden by `require` or the checks is not part of the space.
-        total += count if isinstance(count, int) else 0
-    for _, combinations_of_op in per_op:
-        total *= combinations_of_op
+        total += count * tally.combinations(chosen) if isinstance(count, int) else 0
     return total, ""
 
 
@@ -214,19 +224,25 @@ def _whole(structural: list[Decision], tally: _Tally, per_op: tuple[tuple[str, i
 def _per_op(program: Program) -> Iterator[tuple[str, int]]:
     """Per op name with open choices: its legal combinations of implementation and tunables."""
     kernels = {kernel.name: kernel for kernel in program.kernels}
-    seen: set[str] = set()
+    seen: set[tuple[str, ...]] = set()
     for op in program.ops:
-        if not isinstance(op, KernelOp) or op.base in seen:
+        prefixes = _prefixes(op) if isinstance(op, KernelOp) else ()
+        if not isinstance(op, KernelOp) or prefixes in seen:
             continue
-        seen.add(op.base)
+        seen.add(prefixes)
         mine: dict[str, Decision] = {}
         for decision in program.decisions:
-            for prefix in (f"{op.base}.", f"{op.base}.{op.device.value}."):  # the latter for ops on any device
+            for prefix in prefixes:
                 rest = decision.name.removeprefix(prefix)
                 if rest != decision.name and "." not in rest and not decision.structural:
                     mine[rest] = decision
         if mine:
-            yield op.base, _legal(kernels[op.kernel], op, mine)
+            yield op.site, _legal(kernels[op.kernel], op, mine)
+
+
+def _prefixes(op: KernelOp) -> tuple[str, ...]:
+    """What the names of its decisions begin with; those of an `any` op have its device, unless that is open."""
+    return (f"{op.site}.",) if op.placed else (f"{op.base}.", f"{op.base}.{op.device.value}.")
 
 
 def _global(program: Program) -> Iterator[tuple[str, int]]:
@@ -238,16 +254,18 @@ def _global(program: Program) -> Iterator[tuple[str, int]]:
 
 def _legal(kernel: Kernel, op: KernelOp, open_: dict[str, Decision]) -> int:
     total = 0
-    variants = open_["variant"].values if "variant" in open_ else (op.variant,)
+    variants = open_["variant"].values if "variant" in open_ else (op.answer,)
     pinned: dict[str, Value] = {name: value for name, value in op.tunables if name not in open_}
-    others = {other.variant: other for other in op.others}
+    others = {(other.device, other.variant): other for other in op.others}
     for impl in kernel.impls:
-        if impl.device is not op.device or impl.name not in variants:
+        one = replace(op, device=impl.device, variant=impl.name)
+        if (impl.device is not op.device and not op.placed) or one.answer not in variants:
             continue
         own, fixed = open_, pinned
-        if impl.name in others:  # with tunables, and values of them, of its own
-            own = {d.name.removeprefix(f"{op.base}."): d for d in others[impl.name].choices}
-            fixed = dict(others[impl.name].tunables)
+        other = others.get((impl.device, impl.name))
+        if other is not None:  # with tunables, and values of them, of its own
+            own = {d.name.rpartition(".")[2]: d for d in other.choices}
+            fixed = dict(other.tunables)
         names = [t.name for t in (*kernel.tunables, *impl.tunables) if t.name in own]
         for values in product(*(own[name].values for name in names)):
             env = {**fixed, **dict(zip(names, values, strict=True))}
@@ -273,7 +291,7 @@ def as_text(report: CountReport) -> str:
     out += [f"  {note}" for note in report.loops]
     if report.lines:
         width = max(len(line.label) for line in report.lines)
-        out += [f"  {line.label:{width}}  {_counted(line, report.combinations)}" for line in report.lines]
+        out += [f"  {line.label:{width}}  {_counted(line)}" for line in report.lines]
     if report.per_op:
         each = ", ".join(f"{op} {n}" for op, n in report.per_op)
         out.append(f"variants and tunables, for each of them: {each}: {si.exact(report.combinations)} combinations")
@@ -284,12 +302,13 @@ def as_text(report: CountReport) -> str:
     return "\n".join(out) + "\n"
 
 
-def _counted(line: Line, combinations: int) -> str:
+def _counted(line: Line) -> str:
     """The orders of a variation, and with variants and tunables."""
     if line.count is None:
         return f"({line.note})"
     orders = si.exact(line.count)
-    return orders if combinations == 1 else f"{orders} x {combinations} = {si.exact(line.count * combinations)}"
+    times = line.combinations
+    return orders if times == 1 else f"{orders} x {times} = {si.exact(line.count * times)}"
 
 
 def _how_many(report: CountReport) -> str:
@@ -314,7 +333,7 @@ def as_json(report: CountReport) -> str:
                     "choices": dict(x.choices),
                     "count": x.count,
                     "note": x.note,
-                    "whole": None if x.count is None else x.count * report.combinations,
+                    "whole": None if x.count is None else x.count * x.combinations,
                 }
                 for x in report.lines
             ],

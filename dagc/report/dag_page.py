@@ -10,6 +10,7 @@ from itertools import islice
 from dagc.base.errors import counted
 from dagc.base.source import Source, Span
 from dagc.ir import program as ir
+from dagc.ir.plan import answers_of
 from dagc.ir.sym import show
 from dagc.passes.reasons import HAZARDS, Reason, Why, reasons
 from dagc.report.ops import array_size, array_text, stream, touched, verb
@@ -211,9 +212,9 @@ def _settings(op: ir.GraphOp, program: ir.Program) -> tuple[tuple[str, str], ...
     kernel = next(k for k in program.kernels if k.name == called.kernel)
     impl = next(i for i in kernel.impls if i.name == called.variant and i.device is called.device)
     out = [("kernel", called.kernel)]
-    variants = [i.name for i in kernel.impls if i.device is called.device]
+    variants = answers_of(program, called)
     if len(variants) > 1:
-        out.append(("variant", f"{called.variant} of {', '.join(variants)}"))
+        out.append(("variant", f"{called.answer} of {', '.join(variants)}"))
     if impl.launch is not None:
         out.append(("grid", ", ".join(show(s) for s in impl.launch.grid)))
         out.append(("block", ", ".join(show(s) for s in impl.launch.block)))

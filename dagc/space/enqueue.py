@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dagc.ir.program import Action, Graph
+from dagc.ir.program import Action, Graph, KernelOp
 from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Traversal, Wait
 from dagc.space.proof import NotProved, Prover
 
@@ -14,8 +14,11 @@ def without_host(graph: Graph, traversal: Traversal) -> Traversal | str:
     proved, with one wait for every stream at the end.
     """
     for entry in traversal.entries:
-        if isinstance(entry, Issue) and entry.stream is None and graph.ops[entry.op].action is not Action.END:
-            return f"op `{graph.ops[entry.op].name}` runs on the host"
+        op = graph.ops[entry.op] if isinstance(entry, Issue) else None
+        if isinstance(entry, Issue) and op is not None and entry.stream is None and op.action is not Action.END:
+            return f"op `{op.name}` runs on the host"
+        if op is not None and isinstance(op.op, KernelOp) and op.op.placed:
+            return f"op `{op.name}` may run on the host"
     waited = {e.event for e in traversal.entries if isinstance(e, Wait)}
     kept: list[Entry] = [
         e

@@ -18,6 +18,7 @@ from msgspec import Meta
 from dagc.base.errors import UsageError
 from dagc.choice.methods import from_json
 from dagc.choice.nodes import Name as FeatureName
+from dagc.choice.placement import Transfers
 from dagc.choice.selector import Selector
 from dagc.choice.types import PROGRAM, Cell, Point, Settings, variant_of
 from dagc.cuda.ptx import Instructions, Resources
@@ -51,10 +52,10 @@ Power = Annotated[int, Meta(ge=0, le=64)]
 KernelMethod = Annotated[str, Meta(pattern=r"\A[a-z-]{1,40}\Z")]
 Sizes = dict[Name, Size]
 Input = Annotated[str, Meta(pattern=r"\A[^\x00-\x1f\x7f\x80-\x9f]*\Z", max_length=10_000)]  # a path or a call
-Params = dict[Name, Size | Input]  # of a point
+Params = dict[Name, Size | Real | Input]  # of a point
 Choices = Annotated[tuple[dict[Name, Size | Name], ...], Meta(min_length=1, max_length=100_000)]
 
-PointData = tuple[tuple[tuple[Name, Size | Input], ...], tuple[Feature, ...]]  # parameters, features
+PointData = tuple[tuple[tuple[Name, Size | Real | Input], ...], tuple[Feature, ...]]  # parameters, features
 
 
 class FixedChoices(TypedDict):
@@ -73,7 +74,7 @@ class InputFacts:
     compute each code feature. `elements`: of its largest array. `conversions`: seconds of `prepare` by op and variant.
     """
 
-    params: dict[Name, Size | Input]
+    params: Params
     test: bool = False
     values: dict[Name, bool | Size | Real] = field(default_factory=dict)
     features: dict[Name, dict[FeatureName, Real]] = field(default_factory=dict)
@@ -90,7 +91,8 @@ class InputFacts:
 class Facts:
     """Facts of a tuned file. `kernels` and `program`: choices that must not differ if kernels, or whole programs, were
     tuned. `program_data`: parameters of a size, and the features of the selector there. `inputs`: of the inputs.
-    `objective`: what the choosers minimise (`dagc.base.objective`)."""
+    `objective`: what the choosers minimise (`dagc.base.objective`). `transfers`: between host and device, where ops are
+    placed together."""
 
     target: Literal["", "host", "cuda"] = ""
     arch: Annotated[str, Meta(pattern=r"\A[a-z0-9_]{0,40}\Z")] = ""
@@ -100,6 +102,7 @@ class Facts:
     program_data: tuple[PointData, ...] = ()
     inputs: tuple[InputFacts, ...] = ()
     objective: str = "time"
+    transfers: Transfers | None = None
 
     @property
     def tests(self) -> frozenset[Point]:
@@ -333,6 +336,7 @@ def _facts(rows: dict[str, str]) -> Facts:
         decoded(rows.get("program data", "[]"), tuple[PointData, ...]),
         decoded(rows.get("inputs", "[]"), tuple[InputFacts, ...]),
         decoded(rows.get("objective", '"time"'), Line),
+        decoded(rows.get("transfers", "null"), Transfers | None),
     )
 
 

@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 
 import pytest
 
+from benchmarks.tune import active as replays
+from benchmarks.tune.variants import Table
 from dagc.base.errors import UsageError
-from dagc.choice.active import STRATEGIES, Strategy, curve, next_input, trained
+from dagc.choice.active import (
+    PATIENCE,
+    STRATEGIES,
+    Batch,
+    Sampling,
+    Strategy,
+    curve,
+    guide,
+    next_input,
+    trained,
+    uncertain,
+)
 from dagc.choice.gains import FULL
 from dagc.choice.learners.forest import Forest
 from dagc.choice.learners.knn import Knn
@@ -107,3 +121,82 @@ def test_votes_are_the_evidence_for_each_answer() -> None:
     assert forest.votes([1]) == {9: 2 / 3, 2: 1 / 3}
     assert forest.ask([1]) == (9, pytest.approx(2.5 / 3)), "as sure as it is worth on average"
     assert Tree(("n",), (Scale(),), Split(0, 5.0, Answer(1, 0.75), Answer(2, 1.0))).votes([4]) == {1: 0.75}
+
+
+# ---- inputs that are drawn ----
+
+
+def _border(count: int, seed: int, at: float = 0.9) -> tuple[list[tuple[float, float]], list[dict[int, float]]]:
+    """Two answers; the second is the faster one where the sum of two features is above a number."""
+    draw = random.Random(seed)
+    vectors = [(draw.random(), draw.random()) for _ in range(count)]
+    return vectors, [{0: 1 + (x + y > at), 1: 1 + (x + y <= at)} for x, y in vectors]
+
+
+def _drawn(seed: int) -> Callable[[int], list[tuple[float, float]]]:
+    draw = random.Random(seed)
+    return lambda n: [(draw.random(), draw.random()) for _ in range(n)]
+
+
+def test_a_guide_is_unsure_at_the_border_between_two_answers() -> None:
+    found, same = guide(*_border(100, 1), seed=3), guide(*_border(100, 1), seed=3)
+    assert found is not None
+    assert same is not None
+    asked = [(0.45, 0.45), (0.9, 0.9), (0.1, 0.1)]
+    near, above, below = found.margins(asked)
+    assert near < 0.7
+    assert min(above, below) > 0.95
+    assert found.margins(asked) == same.margins(asked), "the same seed gives the same guide"
+
+
+def test_a_batch_has_what_the_guide_is_unsure_of_and_nothing_else() -> None:
+    found = guide(*_border(60, 2))
+    assert found is not None
+    batch = uncertain([found], _drawn(5), lambda one: one, 20, 0.5)
+    assert len(batch.inputs) == len(set(batch.inputs)) == 20
+    assert all(m < 0.5 for m in found.margins(batch.inputs))
+    assert max(abs(x + y - 0.9) for x, y in batch.inputs) < 0.3
+    assert batch.looked > 60, "most candidates are not worth a measurement"
+
+
+def test_of_several_ops_one_that_is_unsure_suffices() -> None:
+    guides = [guide(*_border(60, 2, 0.5)), guide(*_border(60, 2, 1.5))]
+    sums = [x + y for x, y in uncertain(guides, _drawn(5), lambda one: one, 20, 0.5).inputs]
+    assert min(sums) < 0.7
+    assert max(sums) > 1.3
+
+
+def test_a_batch_ends_where_the_guide_is_sure_of_all_candidates() -> None:
+    """The published loop would go on for ever."""
+    found = guide(*_border(60, 2))
+    sure = uncertain([found], lambda n: [(0.9 + i / (10 * n), 0.9) for i in range(n)], lambda one: one, 5, 0.5)
+    assert sure == Batch((), 5 * PATIENCE)
+    one = uncertain([found], lambda _: [(0.4, 0.4)], lambda one: one, 5, 1.1)
+    assert one.inputs == ((0.4, 0.4),), "a candidate that comes twice is taken once"
+
+
+def test_without_a_border_all_candidates_are_worth_a_measurement() -> None:
+    vectors, _ = _border(10, 1)
+    assert guide(vectors, [{0: 1.0, 1: 2.0}] * 10) is None
+    assert guide(vectors, [{0: INF}] * 10) is None
+    assert len(uncertain([None], _drawn(1), lambda one: one, 7, 0.5).inputs) == 7
+
+
+def test_the_defaults_of_a_sampling_follow_the_number_of_samples() -> None:
+    assert Sampling.of(1000, None, None, 0.5) == Sampling(200, 50, 0.5)
+    assert Sampling.of(10, None, None, 0.5) == Sampling(10, 1, 0.5), "no more at random than are asked for"
+    assert Sampling.of(1000, 300, 7, 0.4) == Sampling(300, 7, 0.4)
+
+
+def test_fewer_samples_reach_the_same_penalty() -> None:
+    """A replay on a full table, judged at inputs that were kept."""
+    vectors, times = _border(400, 7)
+    names = tuple(map(str, range(400)))
+    table = Table("border", names, names, (0.0,) * 400, ("x", "y"), tuple(vectors), ("low", "high"), tuple(times))
+    split = replays.Split.of(400, 0, 0.4)
+    found = {s: replays.replay(table, split, Sampling(20, 20), s, "tree", 0, 80) for s in ("active", "random")}
+    active, at_random = found["active"].steps, found["random"].steps
+    assert active[0] == at_random[0], "from the same inputs on"
+    assert active[-1].penalty < 0.7 * at_random[-1].penalty
+    assert active[-1].ideal > at_random[-1].ideal
+    assert found["active"].looked > 0

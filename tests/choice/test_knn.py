@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from dagc.base.errors import UsageError
 from dagc.choice.choose import c_head
 from dagc.choice.labels import observed_labels, simplest_labels
-from dagc.choice.learners.knn import Knn, fit
+from dagc.choice.learners.knn import Knn
+from dagc.choice.methods import fit
 from dagc.choice.selector import Scale
 from tests.examples import examples
 
@@ -60,7 +61,7 @@ def test_no_labelling_is_simpler(times: list[dict[int, int]], tolerance: float) 
 
 
 def test_a_fit() -> None:
-    chooser = fit(["n"], [[s] for s in reversed(SIZES)], LABELS[::-1])
+    chooser = fit("knn", ["n"], [[s] for s in reversed(SIZES)], LABELS[::-1])
     assert chooser.points == tuple((s,) for s in SIZES)
     assert [chooser.choose([s]) for s in (50, 900, 6000, 10**9)] == [4, 4, 8, 32]
     assert chooser.text == f"knn, k = {chooser.k}, weights by distance"
@@ -82,7 +83,7 @@ def test_a_tie_goes_to_the_size_that_stands_first() -> None:
 )
 def test_what_cannot_be_fitted(sizes: list[int], labels: list[int]) -> None:
     with pytest.raises(UsageError):
-        fit(["n"], [[s] for s in sizes], labels)
+        fit("knn", ["n"], [[s] for s in sizes], labels)
 
 
 @pytest.mark.parametrize(("k", "weights"), [(1, "uniform"), (3, "uniform"), (2, "distance"), (4, "distance")])

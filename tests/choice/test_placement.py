@@ -14,8 +14,10 @@ from dagc.choice.placement import (
     HOST,
     Placement,
     Problem,
+    Transfer,
     Value,
     chain_of,
+    fit_transfer,
     place,
     place_chain,
     place_cut,
@@ -166,3 +168,19 @@ def test_what_cannot_be_placed_is_refused(
 def test_a_minimum_cut_is_between_two_devices() -> None:
     with pytest.raises(UsageError, match="3 devices"):
         place_cut(Problem(((1.0, 1.0, 1.0),)))
+
+
+@given(st.floats(1e-7, 1e-4), st.floats(1e8, 1e11), st.floats(0, 0.02))
+def test_a_transfer_is_fitted_at_all_sizes(latency: float, bandwidth: float, noise: float) -> None:
+    """Relative errors: a large copy does not hide the latency of small ones."""
+    sizes = [4**k for k in range(1, 14)]
+    exact = Transfer(latency, bandwidth)
+    found = fit_transfer([(n, exact.seconds(n) * (1 + noise * (-1) ** k)) for k, n in enumerate(sizes)])
+    for n in sizes:
+        assert found.seconds(n) == pytest.approx(exact.seconds(n), rel=0.05)
+
+
+@pytest.mark.parametrize("samples", [[(4, 1.0)], [(4, 1.0), (8, 0.0)], [(4, 2.0), (8, 1.0)]])
+def test_transfers_that_cannot_be_fitted_are_refused(samples: list[tuple[int, float]]) -> None:
+    with pytest.raises(UsageError, match="times of transfers"):
+        fit_transfer(samples)

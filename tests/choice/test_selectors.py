@@ -20,14 +20,13 @@ from hypothesis import strategies as st
 from dagc.base.errors import UsageError
 from dagc.choice.choose import c_head
 from dagc.choice.gains import FULL, gains_of
-from dagc.choice.learners import boost, forest, svm, tree
+from dagc.choice.learners import boost, cost, forest, svm, tree
 from dagc.choice.learners.boost import Boost
+from dagc.choice.learners.cost import Cost
 from dagc.choice.learners.forest import Forest
-from dagc.choice.learners.forest import fit as fit_forest
 from dagc.choice.learners.knn import Knn
 from dagc.choice.learners.svm import ONE, Pair, Svm
 from dagc.choice.learners.tree import Tree
-from dagc.choice.learners.tree import fit as fit_tree
 from dagc.choice.methods import LEARNED, fit, from_json
 from dagc.choice.nodes import Split
 from dagc.choice.selector import UNIT, Answer, Scale, Selector, coordinates, exp2_fixed, log2_fixed, scales_of
@@ -50,8 +49,10 @@ Asking = Callable[[Sequence[float]], tuple[int, float]]
 def compiled(selectors: Sequence[Selector], folder: Path, compiler: Sequence[str]) -> list[Asking]:
     """Each as compiled C, called with a vector of features: the label, and how sure."""
     text = c_head() + "".join(selector.c_text(f"choose_{i}") for i, selector in enumerate(selectors))
-    for i in range(len(selectors)):
+    for i, selector in enumerate(selectors):
         text += f"int ask_{i}(const double* x, double* sure) {{ return choose_{i}(x, sure); }}\n"
+        if selector.predicts:
+            text += f"void predict_{i}(const double* x, double* seconds) {{ choose_{i}_seconds(x, seconds); }}\n"
     source, library = folder / "choose.c", folder / "choose.so"
     source.write_text(f'extern "C" {{\n{text}}}\n' if compiler[0] == "g++" else text)
     flags = ["-Wall", "-Wextra", "-Werror", "-O2", "-shared", "-fPIC"]
@@ -59,11 +60,16 @@ def compiled(selectors: Sequence[Selector], folder: Path, compiler: Sequence[str
     loaded = ctypes.CDLL(str(library))
 
     def asking(i: int) -> Asking:
-        function = getattr(loaded, f"ask_{i}")
+        function, selector = getattr(loaded, f"ask_{i}"), selectors[i]
 
         def ask(x: Sequence[float]) -> tuple[int, float]:
-            sure = ctypes.c_double()
-            return int(function((ctypes.c_double * len(x))(*x), ctypes.byref(sure))), sure.value
+            sure, at = ctypes.c_double(), (ctypes.c_double * len(x))(*x)
+            if selector.predicts:
+                expected = selector.seconds(x)
+                seconds = (ctypes.c_double * (max(expected) + 1))()
+                getattr(loaded, f"predict_{i}")(at, seconds)
+                assert [seconds[label] for label in expected] == pytest.approx(list(expected.values()), rel=1e-14)
+            return int(function(at, ctypes.byref(sure))), sure.value
 
         return ask
 
@@ -122,12 +128,13 @@ def test_what_was_trained_is_found_again(method: str) -> None:
 
 
 def test_a_threshold_lies_halfway_on_the_logarithm() -> None:
-    tree = fit_tree(["n"], [[s] for s in (100, 200, 400, 800, 1600, 3200)], [1, 1, 1, 5, 5, 5])
-    assert isinstance(tree.root, Split)
-    assert 560 <= tree.root.most <= 570, "halfway on the logarithm: sqrt(400 * 800) = 565.7"
-    above = math.nextafter(tree.root.most, math.inf)
-    assert [tree.choose([n]) for n in (1, tree.root.most, above, 10**12)] == [1, 1, 5, 5]
-    assert tree.text == "tree of 2 leaves"
+    grown = fit("tree", ["n"], [[s] for s in (100, 200, 400, 800, 1600, 3200)], [1, 1, 1, 5, 5, 5])
+    assert isinstance(grown, Tree)
+    assert isinstance(grown.root, Split)
+    assert 560 <= grown.root.most <= 570, "halfway on the logarithm: sqrt(400 * 800) = 565.7"
+    above = math.nextafter(grown.root.most, math.inf)
+    assert [grown.choose([n]) for n in (1, grown.root.most, above, 10**12)] == [1, 1, 5, 5]
+    assert grown.text == "tree of 2 leaves"
 
 
 @pytest.mark.parametrize("method", LEARNED)
@@ -137,8 +144,8 @@ def test_one_label_needs_no_question(method: str) -> None:
 
 
 def test_a_forest_is_that_of_its_seed_and_ties_go_to_the_lowest_label() -> None:
-    assert fit_forest(DATA, SIZES, LABELS, seed=3) == fit_forest(DATA, SIZES, LABELS, seed=3)
-    assert fit_forest(DATA, SIZES, LABELS, seed=3) != fit_forest(DATA, SIZES, LABELS, seed=4)
+    assert fit("forest", DATA, SIZES, LABELS, seed=3) == fit("forest", DATA, SIZES, LABELS, seed=3)
+    assert fit("forest", DATA, SIZES, LABELS, seed=3) != fit("forest", DATA, SIZES, LABELS, seed=4)
     assert Forest(("n",), (Scale(),), (2, 9), ONE_HOT, (Answer(1, 1), Answer(0, 1))).ask([1]) == (2, 0.5)
 
 
@@ -201,6 +208,8 @@ NODES = st.recursive(
     max_leaves=8,
 )
 PLACE = st.integers(0, 2**21)
+SLOPE = st.integers(-(2**26), 2**26)
+LOG = st.one_of(st.integers(-3, 3), st.integers(-(2**52), 2**52))
 COEFFICIENT = st.one_of(st.integers(-3, 3), st.integers(-(2**30), 2**30))
 
 
@@ -239,6 +248,8 @@ def test_python_and_c_agree_on_any_selector(data: st.DataObject) -> None:
     roots = tuple(data.draw(st.lists(ROWS, min_size=1, max_size=6)))
     rows = tuple(data.draw(st.lists(st.tuples(GAIN, GAIN, GAIN), min_size=4, max_size=4)))
     boosted = tuple(data.draw(st.tuples(*[st.lists(ROWS, max_size=3).map(tuple)] * 3)))
+    slopes = tuple(data.draw(st.lists(st.tuples(st.integers(-3, 3), SLOPE), min_size=3, max_size=3)))
+    times = tuple(data.draw(st.lists(st.tuples(LOG, LOG, LOG), min_size=4, max_size=4)))
     selectors: list[Selector] = [
         Knn(DATA, BOTH, points, labels, k, "uniform"), Knn(DATA, BOTH, points, labels, k, "distance"),
         Knn(DATA, BOTH, points, labels, k, "uniform", (1, 4, 9), gains),
@@ -246,6 +257,7 @@ def test_python_and_c_agree_on_any_selector(data: st.DataObject) -> None:
         Tree(DATA, BOTH, data.draw(NODES)),
         Forest(DATA, BOTH, (1, 4, 9), rows, roots),
         Boost(DATA, BOTH, (1, 4, 9), (-3, 2**24, 7), (2**23, -(2**23), 0, 2**40), boosted),
+        Cost(DATA, BOTH, (1, 4, 9), (2**22, 0), (2**24, 2**25), (-(2**46), 0, 5), slopes, times, roots),
         data.draw(MACHINES),
     ]  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
@@ -276,7 +288,8 @@ def test_scikit_learn_chooses_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     x, at = coordinates(rows, scales), coordinates(asked, scales)
     classes = np.array(gains.labels)
 
-    machine = svm.fit(DATA, rows, labels, shares=shares)
+    machine = fit("svm", DATA, rows, labels, shares=shares)
+    assert isinstance(machine, Svm)
     low, width = np.array(machine.lows) / UNIT, np.array(machine.widths) / UNIT
     scaled = 2 * np.clip((np.concatenate([x, at]) - low) / width, 0, 1) - 1
     libsvm = svm.trained(8.0, 0.5, scaled[: len(rows)], gains.matrix)
@@ -292,8 +305,8 @@ def test_scikit_learn_chooses_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     boosted = np.array([boost.trained(0, x, column).predict(at) for column in gains.matrix.T]).T
     averaged = forest.trained(forest.TREES, 0, x, gains.matrix).predict(at)
     for selector, worth in (
-        (boost.fit(DATA, rows, labels, shares=shares), boosted),
-        (forest.fit(DATA, rows, labels, shares=shares), averaged),
+        (fit("boost", DATA, rows, labels, shares=shares), boosted),
+        (fit("forest", DATA, rows, labels, shares=shares), averaged),
     ):
         ordered = np.sort(worth, axis=1)
         clear = ordered[:, -1] - ordered[:, -2] > 1e-4
@@ -301,9 +314,23 @@ def test_scikit_learn_chooses_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
         expected = classes[worth.argmax(axis=1)]
         assert [selector.choose(v) for v, c in zip(asked, clear, strict=True) if c] == list(expected[clear])
 
+    times = [{label: 1 / share for label, share in at.items()} for at in shares]
+    selector = fit("cost", DATA, rows, labels, shares=shares, times=times)
+    logs = cost.logarithms(times, (2, 5, 6))
+    lines = [cost.line_of(x, column) for column in logs.T]
+    residuals = logs - np.array([start + x @ slope for start, slope in lines]).T
+    inside = np.clip(at, x.min(axis=0) - cost.BEYOND, x.max(axis=0) + cost.BEYOND)
+    expected = np.array([start + inside @ slope for start, slope in lines]).T + cost.trained(0, x, residuals).predict(
+        at
+    )
+    said = np.log2([list(selector.seconds(v).values()) for v in asked])
+    assert np.abs(said - expected).max() < 1e-4, "slopes and coordinates are rounded"
+
     monkeypatch.setattr(tree, "best_candidate", lambda *_, **__: (5, 2))
     grown = tree.trained((5, 2), x, gains.matrix).predict(at)
-    assert [tree.fit(DATA, rows, labels, shares=shares).choose(v) for v in asked] == list(classes[grown.argmax(axis=1)])
+    assert [fit("tree", DATA, rows, labels, shares=shares).choose(v) for v in asked] == list(
+        classes[grown.argmax(axis=1)]
+    )
 
 
 def test_what_costs_more_weighs_more() -> None:
@@ -311,12 +338,32 @@ def test_what_costs_more_weighs_more() -> None:
     rows = [(float(n), 1.0) for n in range(100, 120)]
     labels = [1, 1, 2, 1] * 5
     shares = [{1: 1.0, 2: 0.99} if label == 1 else {1: 0.1, 2: 1.0} for label in labels]
-    for method in ("tree", "forest", "boost", "knn"):
+    for method in ("tree", "forest", "boost", "cost", "knn"):
         costly, equal = fit(method, DATA, rows, labels, shares=shares), fit(method, DATA, rows, labels)
         far = [(1.0, 1.0), (1e6, 1.0)]
-        assert [costly.choose(x) for x in far] == [2, 2] or method == "boost", method
+        assert [costly.choose(x) for x in far] == [2, 2] or method in ("boost", "cost"), method
         chosen = [sum(s.choose(row) == 2 for row in rows) for s in (costly, equal)]
         assert chosen[0] > chosen[1] or chosen[0] == len(rows), method
+
+
+def test_times_go_on_along_the_line_beyond_the_trained_range() -> None:
+    """Seconds of two choices over sizes: 1e-5 + n 1e-9 and 4e-9 n. Forty times beyond, the line's end counts."""
+    sizes = [(float(2**k),) for k in range(4, 24)]
+    times = [{0: 1e-5 + n * 1e-9, 7: 4e-9 * n} for (n,) in sizes]
+    selector = fit("cost", ("n",), sizes, [0] * len(sizes), times=times)
+    assert selector.predicts
+    assert [selector.seconds((n,))[7] / (4e-9 * n) for n in (100.0, 3e5, 2.0**25)] == pytest.approx([1] * 3, rel=0.2)
+    assert selector.seconds((2.0**40,)) == selector.seconds((2.0**25,))
+    assert [selector.choose((n,)) for n in (100.0, 5e6)] == [7, 0]
+    assert not fit("forest", ("n",), sizes, [0] * len(sizes), times=times).predicts
+
+
+def test_a_choice_that_failed_is_expected_to_be_slow() -> None:
+    sizes = [(float(n),) for n in range(10, 50)]
+    times = [{0: 1.0, 3: 0.5} if n < 30 else {0: 1.0} for (n,) in sizes]
+    selector = fit("cost", ("n",), sizes, [3 if n < 30 else 0 for (n,) in sizes], times=times)
+    assert [selector.choose((n,)) for n in (12.0, 45.0)] == [3, 0]
+    assert selector.seconds((45.0,))[3] > 5
 
 
 @pytest.mark.parametrize(
@@ -330,6 +377,10 @@ def test_what_costs_more_weighs_more() -> None:
         ("boost", {"starts": [2**41, 0, 0]}), ("boost", {"trees": [[[5, 1, 0, 0]], [], []]}),
         ("forest", {"labels": []}), ("forest", {"gains": [[1, 2]]}), ("forest", {"gains": [[0, 0, FULL + 1]]}),
         ("forest", {"trees": [10**6]}), ("forest", {"trees": []}),
+        ("cost", {"labels": [0, 2, 1]}), ("cost", {"labels": [0, 1]}), ("cost", {"lows": [0]}),
+        ("cost", {"starts": [0]}),
+        ("cost", {"slopes": [[0], [0], [0]]}), ("cost", {"slopes": [[2**27, 0]] * 3}), ("cost", {"leaves": [[1, 2]]}),
+        ("cost", {"trees": [10**6]}), ("cost", {"lows": [2**31, 0], "highs": [0, 0]}), ("cost", {"leaves": []}),
         ("knn", {"gains": [[1, 2]]}), ("knn", {"columns": [1]}), ("knn", {"k": 1001}),
         ("tree", {"least_sure": -1}), ("tree", {"least_sure": 3}),
     ],

@@ -78,7 +78,7 @@ def test_points_of_equal_sizes_are_one() -> None:
     noise = [[(0.9, 1.0, 1.1)], [], [(0.8, 1.0, 1.2)], [(0.0, 1.0, 9.0)]]
     found = merged([(1,), (2,), (1,), (3,)], [{0: 1.0, 1: 2.0}, {0: 5.0}, {0: 30.0, 1: 10.0, 2: 1e9}, {}], noise)
     assert found.sizes == ((1,), (2,))
-    assert found.times[0] == pytest.approx({0: 2.0, 1: 1.5})
+    assert found.times[0] == pytest.approx({0: 2 * 10**0.5, 1: 1.5 * 10**0.5}), "2 and 1.5 times the mean of 1 and 10"
     assert found.times[1] == {0: 5.0}
     assert found.intervals == ((noise[0][0], noise[2][0]), ()), "of a size without times none"
     assert found.tolerance == pytest.approx(0.3)
@@ -192,5 +192,5 @@ def test_what_may_be_chosen_is_best_somewhere_or_on_average_or_the_default(metho
     sizes = [(100.0 + 7 * k, float(k * 5 % 11)) for k in range(30)]
     times = [dict.fromkeys(range(9), 2.0) | {3: 1.1, 5 + k % 2: 1.0, 6 - k % 2: 1.3} for k in range(30)]
     selector = train(method, ["n", "m"], exact(sizes, times), default=0)
-    assert selector.answers <= {0, 3, 5, 6}
+    assert selector.answers <= {0, 3, 5, 6} or selector.predicts, "times are known of all"
     assert method in ("svm", "tree") or 3 in selector.answers

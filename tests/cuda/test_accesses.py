@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagc.cuda.accesses import accesses_of
-from dagc.cuda.expressions import Access, symbol
+from dagc.cuda.expressions import Access, either, nearby, symbol
 from dagc.cuda.text import NotUnderstood
 from tests.examples import examples
 
@@ -38,9 +38,11 @@ T = "threadIdx_x"
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        ("int i = threadIdx.x, k = 0; if (i < n) k = i; a[k] = 1;", [("a", "?", True)]),
+        ("int i = threadIdx.x, k = 0; if (i < n) k = i; a[k] = 1;", [("a", f"either({T}, 0)", True)]),
         ("int i = threadIdx.x, k = 0; if (i < n) k = i; else k = i; a[k] = 1;", [("a", T, True)]),
-        ("int i = threadIdx.x, k; if (i == 0) k = 1; else k = 2; a[k] = 1;", [("a", "?", True)]),
+        ("int i = threadIdx.x, k; if (i == 0) k = 1; else k = 2; a[k] = 1;", [("a", "either(1, 2)", True)]),
+        ("int i = threadIdx.x, k = i; if (i < n) k = i * i; a[k] = 1;", [("a", "?", True)]),
+        ("int i = threadIdx.x; a[i > 0 ? i - 1 : i] = 1;", [("a", f"either({T} - 1, {T})", True)]),
         ("int k = 1; if (n < m) { int k = 2; a[k] = 1; } a[k] = 1;", [("a", "2", True), ("a", "1", True)]),
         ("int i = threadIdx.x; if (!(i == 3)) a[i] = 1;", [("a", T, True)]),
         ("int i = threadIdx.x; if (i == 3) a[i] = 1;", [("a", T, True)]),
@@ -128,6 +130,39 @@ def test_the_trips_of_another_geometric_loop_are_not_known(header):
     assert "is not understood: the number of iterations is not known" in note
 
 
+@pytest.mark.parametrize(
+    ("address", "most_threads"),
+    [
+        (f"Min(n - 1, Max(0, {T} - 1))*m + 2", f"({T} - 1)*m + 2"), (f"either({T} - 1, 0)", f"{T} - 1"),
+        (f"either(0, {T} - 1)", f"{T} - 1"), ("either(n, m)", "n"), (f"either(Max({T}, 0), 3) + n", f"{T} + n"),
+    ],
+)  # fmt: skip
+def test_an_address_as_most_threads_compute_it(address, most_threads):
+    names = {n: symbol(n) for n in ("n", "m", T)} | {"either": either}
+    one, other = (sp.sympify(text, locals=names) for text in (address, most_threads))
+    assert sp.expand(nearby(one) - other) == 0
+
+
+def test_a_loop_between_loaded_bounds_has_a_guess_and_a_note():
+    text = "for (int k = b[threadIdx.x]; k < b[threadIdx.x + 1]; ++k) a[k] = 1;"
+    found = accesses_of(text, {"a": 4, "b": 4}, {}, {"b"})
+    assert {loop.trips for access in found.accesses for loop in access.loops} == {32}
+    assert found.notes == ("`k < b[threadIdx.x + 1]` depends on loaded values: 32 iterations are assumed",)
+
+
+def test_a_table_of_the_programs_own_code_gives_equal_values_to_all_threads():
+    found = accesses_of("for (int q = 0; q < 9; ++q) a[threadIdx.x - c[q]] += w[q];", {"a": 4}, {})
+    assert {(a.array, a.known, a.address.coeff(symbol(T), 1)) for a in found.accesses} == {("a", True, 1)}
+    assert found.notes == tuple(f"`{n}` is not declared in the kernel: its loads are taken to be free" for n in "wc")
+
+
+def test_buffers_that_are_exchanged():
+    body = "float *p = s, *q = s + 64; for (int r = 0; r < 8; ++r) { q[0] = p[1]; float *o = p; p = q; q = o; }"
+    found = accesses_of(f"extern __shared__ float s[]; {body} a[0] = p[3];", {"a": 4}, {})
+    assert {(a.array, a.shared) for a in found.accesses} == {("s", True), ("a", False)}
+    assert any("is exchanged with other pointers" in note for note in found.notes)
+
+
 def test_a_barrier_in_a_loop_counts_once():
     assert accesses_of("for (int j = 0; j < n; ++j) __syncthreads();", {}, {"n": symbol("n")}).barriers == 1
 
@@ -151,7 +186,7 @@ def test_a_barrier_in_a_loop_counts_once():
         ("a[UNKNOWN_MACRO] = 1;", [("a", "?", True)]),
         ("a[INDEX(threadIdx.x, n)] = 1;", [("a", "?", True)]),
         ("float2 v; a[v.x] = 1;", [("a", "?", True)]),
-        ("a[threadIdx.x / 32] = 1;", [("a", "?", True)]),
+        ("a[threadIdx.x / 32] = 1;", [("a", f"floor({T}/32)", True)]),
         ("a[threadIdx.x * threadIdx.x] = 1;", [("a", "?", True)]),
         ("int k = 1; change(&k); a[k] = 1;", [("a", "?", True)]),
         ("int k = 1; for (int j = 0; j < n; ++j) change(&k); a[k] = 1;", [("a", "?", True)]),

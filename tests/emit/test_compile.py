@@ -17,7 +17,7 @@ from tests.emit.build import ALLTOALLV, COLUMNS, HALO, RANKS, ROOT, SINK, SPMV, 
 from tests.emit.together import write_together
 
 GROUPS = ROOT / "tests/measure/data/groups.dag"
-SAMPLES = [ROOT / "samples" / name / f"{name}.dag" for name in ("cg", "gcn", "tridiag")]
+SAMPLES = [ROOT / "samples" / name for name in ("cg/cg.dag", "gnn/gcn.dag", "tridiag/tridiag.dag")]
 LOWERINGS = [{"transport": "mpi_host"}, {"transport": "mpi_host", "staging": "ops"}, {"transport": "mpi_cuda"}]
 CASES = [(path, choice) for path in (SPMV, HALO, SINK) for choice in LOWERINGS] + [(path, {}) for path in SAMPLES]
 CASES += [(SPMV, {"transport": "mpi_cuda", "capture": "true"})]

@@ -77,6 +77,7 @@ def test_the_samples_are_these() -> None:
         "cg",
         "corr",
         "gcn",
+        "sage",
         "halo3d",
         "heat",
         "histogram",
@@ -161,12 +162,13 @@ def test_corr_takes_the_first_legal_block() -> None:
 
 
 def test_gcn_moves_arrays_where_they_are_needed() -> None:
-    assert names(sample("gcn"))[0] == "h[0].to_device"
-    assert names(sample("gcn"))[-1] == "h[4].to_host"
-    p = sample("gcn", {"dense[1].device": "cpu"})
-    assert names(p)[3:6] == ["h[1].to_host", "dense[1]", "t[1].to_device"]
-    on_cpu = {f"{op}[{i}].device": "cpu" for op in ("dense", "layer") for i in range(4)}
-    assert not any(isinstance(op, ir.CopyOp) for op in sample("gcn", on_cpu).ops)
+    deep = {"layers": 4}
+    assert names(sample("gnn/gcn", deep))[0] == "h[0].to_device"
+    assert names(sample("gnn/gcn", deep))[-1] == "h[4].to_host"
+    p = sample("gnn/gcn", deep | {"layer[1].device": "cpu"})
+    assert names(p)[1:5] == ["layer[0]", "h[1].to_host", "layer[1]", "h[2].to_device"]
+    on_cpu = {f"layer[{i}].device": "cpu" for i in range(4)}
+    assert not any(isinstance(op, ir.CopyOp) for op in sample("gnn/gcn", deep | on_cpu).ops)
 
 
 def test_cg_compounds_and_repetition() -> None:

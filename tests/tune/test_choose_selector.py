@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import random
 import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,6 +73,9 @@ def test_c_chooses_as_python_does(method: str, tmp_path: Path) -> None:
     text = emitted(found).source
     for made in found:
         text += f"int ask_{made.op}(const double* x) {{ return {made.site.function}(x).answer; }}\n"
+        assert made.choice.predict == (f"dagc_predict_{made.op}" if method == "cost" else "")
+        if made.predicts:
+            text += f"void time_{made.op}(const double* x, double* t) {{ {made.choice.predict}(x, t); }}\n"
     source, library = tmp_path / "choose.c", tmp_path / "choose.so"
     source.write_text(text)
     flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-ffp-contract=off", "-shared", "-fPIC"]
@@ -82,6 +87,18 @@ def test_c_chooses_as_python_does(method: str, tmp_path: Path) -> None:
         for here in (*SIZES, {"ni": 300, "nj": 77}, {"ni": 4000, "nj": 100}, *points, points[-1]):
             answer = getattr(loaded, f"ask_{made.op}")((ctypes.c_double * 2)(*(here[n] for n in made.data)))
             assert answer == made.choose(here), (made.op, here)
+            if made.predicts:
+                assert list(times(made, loaded, here)) == pytest.approx(made.predict(here), rel=1e-14)
+        if made.predicts:
+            unknown = {"ni": math.nan, "nj": 64}
+            assert set(times(made, loaded, unknown)) == set(made.predict(unknown)) == {math.inf}
+
+
+def times(made: Chooser, loaded: ctypes.CDLL, here: Mapping[str, float]) -> Sequence[float]:
+    """What the C function says; one answer was never timed."""
+    out = (ctypes.c_double * len(made.settings))()
+    getattr(loaded, f"time_{made.op}")((ctypes.c_double * 2)(*(here[n] for n in made.data)), out)
+    return out
 
 
 def test_the_text_of_choosers(golden: Compare) -> None:

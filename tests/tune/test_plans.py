@@ -20,6 +20,8 @@ from dagc.measure.bench import run_bench
 from dagc.measure.launch import launch
 from dagc.recipes import tune as tune_recipe
 from dagc.recipes.options import TuneOptions
+from dagc.recipes.program import read
+from dagc.recipes.tune_programs import learn, program_task
 from dagc.store.tuned import load_tuned
 from tests.measure.conftest import can_run
 from tests.tune.oracle import ROOT
@@ -430,3 +432,22 @@ def test_measured_leaves_out_what_cannot_be_learned_from() -> None:
         "N=20: 1 of 3 settings tried, skipped until --resume completes it",
         "N=40: no setting runs, skipped",
     )
+
+
+def test_a_plan_that_loses_much_where_it_is_wrong_is_not_chosen(tmp_path: Path) -> None:
+    """By turns that the size does not tell, k = 2 is a little faster than k = 1, or 20 times slower, or fails."""
+    (tmp_path / "a.dag").write_text(FAULTY.replace("{1, 2, 3, 4}", "{1, 2}").replace("k != 3", "k > 0"))
+    (tmp_path / "faulty.py").write_text(FAULTY_PY)
+    task = program_task(read(tmp_path / "a.dag"), TuneOptions(target="host"))
+    one, two = ((("k", 1),), (("k", 2),))
+    points = [Point.of({"input": f"made(n = {n})"}) for n in range(100, 136)]
+    cells = {(p, one): Cell(PROGRAM, p, one, (1.0,)) for p in points}
+    for i, p in enumerate(points):
+        cells[p, two] = (
+            Cell(PROGRAM, p, two, (), "no end") if i % 6 == 0 else Cell(PROGRAM, p, two, (0.9 if i % 3 else 20,))
+        )
+    found = learn(task, "forest", cells, {p: (float(i),) for i, p in enumerate(points)})
+    assert found.selector is not None
+    assert found.settings == (one, two)
+    chosen = [found.settings[found.selector.choose([n])] for n in np.arange(0.5, 35, 3)]
+    assert chosen.count(one) >= 11, "by labels alone, two thirds of the inputs say k = 2"

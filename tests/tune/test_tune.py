@@ -83,7 +83,7 @@ def test_tune_and_compile(tmp_path: Path) -> None:
     assert "dagc_choose_syrk" in (tmp_path / "out" / "chooser.h").read_text()
     api.run_setup(SYRK, 1, tmp_path / "far", 0, {"NI": 5, "NJ": 24})
     (warning,) = run_bench(compiled.binary, tmp_path / "far", 1, 1e-4, 2).warnings
-    far = "syrk: sizes are up to 6.6 times outside of the measured ones (ni 33 to 40, nj 24 to 50) on 1 of 1 ranks"
+    far = "syrk: sizes are up to 6.6 times outside of the tuned ones (ni 33 to 40, nj 24 to 50) on 1 of 1 ranks"
     assert warning.startswith(far)
 
 

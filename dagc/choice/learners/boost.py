@@ -12,8 +12,8 @@ import msgspec
 
 from dagc.base.errors import counted
 from dagc.choice import nodes
-from dagc.choice.gains import Shares, gains_of
-from dagc.choice.selector import Answer, Scale, Selector, check_training, coordinates, scales_of
+from dagc.choice.gains import Examples
+from dagc.choice.selector import Answer, Scale, Selector
 
 SUMMARY = "gradient-boosted trees"
 TREES, DEPTH, RATE, SAMPLE = 40, 4, 0.15, 0.7
@@ -80,21 +80,9 @@ class Boost(Selector):
         }  # fmt: skip
 
 
-def fit(
-    data: Sequence[str],
-    rows: Sequence[Sequence[float]],
-    labels: Sequence[int],
-    *,
-    shares: Shares | None = None,
-    seed: int = 0,
-) -> Boost:
-    """Trees of depth 4, each on 70 % of the points; the same seed gives the same.
-
-    `rows` hold a value for each of `data`; `shares` as `gains_of` takes them. Raises UsageError as `check_training`.
-    """
-    check_training(data, rows, labels)
-    scales, gains = scales_of(rows), gains_of(labels, shares)
-    x = coordinates(rows, scales)
+def fit(examples: Examples, seed: int = 0) -> Boost:
+    """Trees of depth 4, each on 70 % of the points."""
+    scales, gains, x = examples.scales, examples.gains, examples.x
     values: dict[int, int] = {}
 
     def leaf(tree: Any, number: int) -> Answer:
@@ -106,7 +94,7 @@ def fit(
         starts.append(round(float(column.mean()) * _UNIT))
         grown = trained(seed, x, column).estimators_[:, 0] if (column != column[0]).any() else ()
         trees.append(tuple(nodes.from_scikit(one.tree_, scales, partial(leaf, one.tree_)) for one in grown))
-    return Boost(tuple(data), scales, gains.labels, tuple(starts), tuple(values), tuple(trees))
+    return Boost(examples.data, scales, gains.labels, tuple(starts), tuple(values), tuple(trees))
 
 
 def trained(seed: int, x: Any, column: Any) -> Any:

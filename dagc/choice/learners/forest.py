@@ -12,8 +12,8 @@ import msgspec
 
 from dagc.base.errors import counted
 from dagc.choice import nodes
-from dagc.choice.gains import FULL, Shares, gains_of
-from dagc.choice.selector import Answer, Scale, Selector, check_training, coordinates, scales_of
+from dagc.choice.gains import FULL, Examples
+from dagc.choice.selector import Answer, Scale, Selector
 
 SUMMARY = "a random forest"
 TREES = 31
@@ -68,31 +68,18 @@ class Forest(Selector):
         }  # fmt: skip
 
 
-def fit(
-    data: Sequence[str],
-    rows: Sequence[Sequence[float]],
-    labels: Sequence[int],
-    *,
-    shares: Shares | None = None,
-    trees: int = TREES,
-    seed: int = 0,
-) -> Forest:
-    """Extremely randomised trees (Geurts et al. 2006) with leaves of two points or more; the same seed gives the same
-    forest.
-
-    `rows` hold a value for each of `data`; `shares` as `gains_of` takes them. Raises UsageError as `check_training`.
-    """
-    check_training(data, rows, labels)
-    scales, gains = scales_of(rows), gains_of(labels, shares)
+def fit(examples: Examples, seed: int = 0) -> Forest:
+    """Extremely randomised trees (Geurts et al. 2006) with leaves of two points or more."""
+    scales, gains = examples.scales, examples.gains
     found: dict[tuple[int, ...], int] = {}
 
     def leaf(tree: Any, number: int) -> Answer:
         row = tuple(int(v) for v in (tree.value[number][:, 0] * FULL).round())
         return Answer(found.setdefault(row, len(found)), 1.0)
 
-    grown = [one.tree_ for one in trained(trees, seed, coordinates(rows, scales), gains.matrix).estimators_]
+    grown = [one.tree_ for one in trained(TREES, seed, examples.x, gains.matrix).estimators_]
     roots = tuple(nodes.from_scikit(tree, scales, partial(leaf, tree)) for tree in grown)
-    return Forest(tuple(data), scales, gains.labels, tuple(found), roots)
+    return Forest(examples.data, scales, gains.labels, tuple(found), roots)
 
 
 def trained(trees: int, seed: int, x: Any, matrix: Any) -> Any:

@@ -11,9 +11,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from dagc.choice.gains import FULL, Shares, best_candidate, gains_of
+from dagc.choice.gains import FOLDS, FULL, Examples, Gains, best_candidate
 from dagc.choice.nodes import Gain, Label, Real, SelectorRow
-from dagc.choice.selector import Answer, Scale, Selector, check_training, coordinates, number, scales_of
+from dagc.choice.selector import Answer, Scale, Selector, coordinates, number, scales_of
 
 SUMMARY = "nearest neighbours"
 _WEIGHT = 2.0**36  # by distance: this over the distance in units of 2**-22, rounded down
@@ -118,34 +118,20 @@ def nearest(data: Sequence[str], rows: Sequence[Sequence[float]], labels: Sequen
     return Knn(tuple(data), scales_of(rows), points, y, 1, "uniform")
 
 
-def fit(
-    data: Sequence[str],
-    rows: Sequence[Sequence[float]],
-    labels: Sequence[int],
-    *,
-    shares: Shares | None = None,
-    folds: int = 5,
-    seed: int = 0,
-) -> Knn:
+def fit(examples: Examples, seed: int = 0) -> Knn:
     """k from 1 to the number of labels (as the paper on the tridiagonal method), or to 9 where the shares are known,
-    and the weights, by cross-validation over shuffled folds.
-
-    `rows` hold a value for each of `data`; `shares` as `gains_of` takes them. Raises UsageError as `check_training`.
-    """
-
-    check_training(data, rows, labels)
-    one = nearest(data, rows, labels)
-    order = sorted(range(len(rows)), key=lambda i: tuple(rows[i]))
-    gains = gains_of([labels[i] for i in order], [shares[i] for i in order] if shares is not None else None)
-    splits = min(folds, len(rows))
-    smallest_part = len(rows) - -(-len(rows) // splits)
-    most = max(1, min(max(len(gains.labels), 1 if shares is None else _MOST), smallest_part))
+    and the weights, by cross-validation."""
+    rows, shared = examples.rows, examples.shared
+    one = nearest(examples.data, rows, examples.labels)
+    order = sorted(range(len(rows)), key=lambda i: rows[i])
+    gains = Gains(examples.gains.labels, examples.gains.matrix[order])
+    smallest_part = len(rows) - -(-len(rows) // min(FOLDS, len(rows)))
+    most = max(1, min(max(len(gains.labels), _MOST if shared else 1), smallest_part))
     grid = list(product(range(1, most + 1), ("uniform", "distance")))
     x = coordinates(one.points, one.scales)
-    k, weights = best_candidate(grid, _chooses, x, gains.matrix, folds=folds, seed=seed)
-    if shares is None:
-        return replace(one, k=k, weights=weights)
-    return replace(one, k=k, weights=weights, columns=gains.labels, gains=gains.rows)
+    k, weights = best_candidate(grid, _chooses, x, gains.matrix, seed)
+    kept = replace(one, k=k, weights=weights)
+    return replace(kept, columns=gains.labels, gains=gains.rows) if shared else kept
 
 
 def _chooses(candidate: tuple[int, str], x: Any, matrix: Any) -> Any:

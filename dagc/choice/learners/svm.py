@@ -15,16 +15,14 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from dagc.choice.gains import Shares, best_candidate, gains_of
+from dagc.choice.gains import Examples, best_candidate
 from dagc.choice.nodes import Label, SelectorRow
 from dagc.choice.selector import (
     EXP2_FRACTION,
     Answer,
     Scale,
     Selector,
-    check_training,
     exp2_fixed,
-    scales_of,
 )
 
 SUMMARY = "a support vector machine"
@@ -149,33 +147,20 @@ def scaled(coordinate: int, low: int, width: int) -> int:
 # ---- training ---------------------------------------------------------------------------------
 
 
-def fit(
-    data: Sequence[str],
-    rows: Sequence[Sequence[float]],
-    labels: Sequence[int],
-    *,
-    shares: Shares | None = None,
-    folds: int = 5,
-    seed: int = 0,
-) -> Svm:
-    """libSVM's classes are the best labels; C and gamma by cross-validation over shuffled folds, by what the choices
-    are worth. (To weigh points by what a wrong label costs did worse at families of inputs that were not trained on.)
-
-    `rows` hold a value for each of `data`; `shares` as `gains_of` takes them. Raises UsageError as `check_training`.
-    """
+def fit(examples: Examples, seed: int = 0) -> Svm:
+    """libSVM's classes are the best labels; C and gamma by cross-validation, by what the choices are worth. (To weigh
+    points by what a wrong label costs did worse at families of inputs that were not trained on.)"""
     import numpy as np
 
-    check_training(data, rows, labels)
-    scales, gains = scales_of(rows), gains_of(labels, shares)
+    rows, scales, gains = examples.rows, examples.scales, examples.gains
     at = [[scale.coordinate(v) for scale, v in zip(scales, row, strict=True)] for row in rows]
     lows = tuple(map(min, zip(*at, strict=True)))
     widths = tuple(max(column) - low or 1 for column, low in zip(zip(*at, strict=True), lows, strict=True))
     points = [tuple(map(scaled, row, lows, widths)) for row in at]
     x = np.array(points, float) / (1 << (_SHARE - 1)) - 1
     costs = [c for c in COSTS if c * len(rows) <= 1 << 17] or [1.0]  # so that a decision fits into 64 bits
-    grid = list(product(costs, WIDTHS))
-    cost, width = best_candidate(grid, _chooses, x, gains.matrix, folds=folds, seed=seed)
-    parts = (tuple(data), scales, lows, widths, _fixed(width))
+    cost, width = best_candidate(list(product(costs, WIDTHS)), _chooses, x, gains.matrix, seed)
+    parts = (examples.data, scales, lows, widths, _fixed(width))
     machine = trained(cost, width, x, gains.matrix)
     if machine is None:
         return Svm(*parts, (gains.labels[int(gains.best[0])],), (), ())

@@ -9,11 +9,10 @@ from typing import Any, ClassVar
 
 from dagc.base.errors import counted
 from dagc.choice import nodes
-from dagc.choice.gains import Shares, best_candidate, gains_of
-from dagc.choice.selector import Answer, Scale, Selector, check_training, coordinates, scales_of
+from dagc.choice.gains import LEAST, Examples, best_candidate
+from dagc.choice.selector import Answer, Scale, Selector
 
 SUMMARY = "a decision tree"
-_LEAST = 0.02  # gains below count as this
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,32 +48,19 @@ class Tree(Selector):
         return {**self.common_json(), "tree": nodes.node_to_json(self.root)}
 
 
-def fit(
-    data: Sequence[str],
-    rows: Sequence[Sequence[float]],
-    labels: Sequence[int],
-    *,
-    shares: Shares | None = None,
-    folds: int = 5,
-    seed: int = 0,
-) -> Tree:
+def fit(examples: Examples, seed: int = 0) -> Tree:
     """A regression tree of what each label is worth; a leaf answers with the label that is worth most there. Depth (1
-    to 7, or any) and least size of a leaf by cross-validation over shuffled folds; of equally good ones the shallowest.
-
-    `rows` hold a value for each of `data`; `shares` as `gains_of` takes them. Raises UsageError as `check_training`.
-    """
-    check_training(data, rows, labels)
-    scales, gains = scales_of(rows), gains_of(labels, shares)
-    x = coordinates(rows, scales)
+    to 7, or any) and least size of a leaf by cross-validation; of equally good ones the shallowest."""
+    scales, gains, x = examples.scales, examples.gains, examples.x
     grid = list(product((1, 2, 3, 4, 5, 7, None), (1, 2, 3, 5)))
-    grown = trained(best_candidate(grid, _chooses, x, gains.matrix, folds=folds, seed=seed), x, gains.matrix)
+    grown = trained(best_candidate(grid, _chooses, x, gains.matrix, seed), x, gains.matrix)
     at = grown.apply(x)
 
     def leaf(number: int) -> Answer:
         best = int(grown.tree_.value[number].argmax())
         return Answer(gains.labels[best], min(1.0, float(gains.matrix[at == number, best].mean())))
 
-    return Tree(tuple(data), scales, nodes.from_scikit(grown.tree_, scales, leaf))
+    return Tree(examples.data, scales, nodes.from_scikit(grown.tree_, scales, leaf))
 
 
 def trained(candidate: tuple[int | None, int], x: Any, matrix: Any) -> Any:
@@ -85,7 +71,7 @@ def trained(candidate: tuple[int | None, int], x: Any, matrix: Any) -> Any:
 
     depth, least = candidate
     return DecisionTreeRegressor(max_depth=depth, min_samples_leaf=least, random_state=0).fit(
-        x, np.log(np.maximum(matrix, _LEAST))
+        x, np.log(np.maximum(matrix, LEAST))
     )
 
 

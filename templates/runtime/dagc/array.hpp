@@ -14,8 +14,9 @@
 
 namespace dagc {
 
-// `any` arrays have two sides: `data` on the device, `mirror` on the host.
-enum class Place { device, pinned, host, any };
+// `any` arrays have two sides: `data` on the device, `mirror` on the host. Of `two_sided` ones, that on the device is allocated
+// when it is first needed (two_sided.hpp).
+enum class Place { device, pinned, host, any, two_sided };
 // `prepared`: scratch that is filled once, before the first run.
 enum class Role { constant, in, inout, out, scratch, prepared };
 

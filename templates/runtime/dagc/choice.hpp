@@ -67,8 +67,8 @@ inline int voted(int mine, int answers, MPI_Comm comm) {
 }
 
 // All ranks take one answer: the one that most want, or the default, 0, where a `require` of that does not hold on some
-// rank. `take(answer)` sets what it stands for, and returns the `require` that does not hold here, null if all do.
-// Fails where those of the default do not hold either. Collective.
+// rank, or the first whose `require`s hold everywhere. `take(answer)` sets what it stands for, and returns the `require`
+// that does not hold here, null if all do. Fails where there is none. Collective.
 template <class Take>
 void decide(Site& site, int answers, int wanted, int reason, MPI_Comm comm, Take take) {
   if (wanted < 0 || wanted >= answers) fail(exit_run_failed, std::string(site.op) + ": the chooser gave an answer that does not exist");
@@ -81,9 +81,13 @@ void decide(Site& site, int answers, int wanted, int reason, MPI_Comm comm, Take
   };
   if (somewhere()) {
     reason = constraint;
-    answer = 0;
-    broken = take(answer);
-    const bool left = !somewhere();
+    bool left = false;
+    for (int next = 0; next < answers && !left; ++next) {
+      answer = next;
+      broken = take(answer);
+      left = !somewhere();
+    }
+    if (!left) broken = take(0);
     if (!left && broken != nullptr) fail(exit_bad_input, std::string(broken) + " does not hold for these data, nor is another choice left");
     if (!left) fail(exit_bad_input, std::string(site.op) + ": a `require` of the default does not hold for the data of another rank");
   }

@@ -42,10 +42,15 @@ inline void check_ranks(const std::string& data, int rank, int ranks, MPI_Comm c
   DAGC_MPI(MPI_Barrier(comm));
 }
 
+inline int number_of_gpus() {
+  int gpus = 0;
+  return cudaGetDeviceCount(&gpus) == cudaSuccess ? gpus : 0;
+}
+
 // Selects GPU (local rank mod number of GPUs). Reports if ranks share one. Ends the program if there is none.
 inline void take_gpu(int rank, MPI_Comm comm) {
-  int gpus = 0;
-  if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus == 0)
+  const int gpus = number_of_gpus();
+  if (gpus == 0)
     fail(exit_missing, "no GPU found; for a machine without one compile with --target host");
   const LocalRank local = local_rank(comm);
   DAGC_CUDA(cudaSetDevice(local.rank % gpus));
@@ -55,6 +60,22 @@ inline void take_gpu(int rank, MPI_Comm comm) {
 #else
   static_cast<void>(rank);
 #endif
+}
+
+// As `take_gpu`, for a program that runs without a GPU too (absent_gpu.hpp): `absent` is set where there is none, and the first
+// rank without one says so.
+inline void take_gpu_if_any(int rank, MPI_Comm comm, bool* absent) {
+  *absent = number_of_gpus() == 0;
+  int ranks = 1;
+  DAGC_MPI(MPI_Comm_size(comm, &ranks));
+  int first = *absent ? rank : ranks, here = *absent ? 0 : 1, all = here;
+  DAGC_MPI(MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, comm));
+  DAGC_MPI(MPI_Allreduce(&here, &all, 1, MPI_INT, MPI_SUM, comm));
+  if (first == rank) std::fprintf(stderr, "note: %s: all ops run on the CPU\n", all == 0 ? "no GPU found" : "some ranks have no GPU");
+  MPI_Comm group = MPI_COMM_NULL;
+  DAGC_MPI(MPI_Comm_split(comm, here, rank, &group));
+  if (!*absent) take_gpu(rank, group);
+  DAGC_MPI(MPI_Comm_free(&group));
 }
 
 // Ends the program, before any message, unless the MPI accepts device pointers or the user asserts it.

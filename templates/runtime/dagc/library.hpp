@@ -57,12 +57,19 @@ class Workspace {
   void add(Array<T>& a, const char* name, const std::vector<std::int64_t>& shape, Place place) {
     a.size = elements_of(shape, sizeof(T), name);
     push(a, name, index_of(place));
+    if (place != Place::any) return;
+    const auto set = [](void* array, void* memory) { static_cast<Array<T>*>(array)->mirror = static_cast<T*>(memory); };
+    blocks_.push_back({&a, set, name, rounded(a.bytes()), index_of(Place::pinned), nullptr});
   }
   // The device's side of an array that the application has on the host.
   template <class T>
   void add_side(Array<T>& a, const char* name) {
     push(a, name, 0);
   }
+
+  // Both sides are allocated from the start; an empty array has none.
+  template <class T>
+  void provide_side(Array<T>&) {}
 
   Bytes bytes() const {
     Bytes out;

@@ -95,21 +95,21 @@ inline bool as_chain(const Problem& problem, Step* steps) {
     steps[i] = {{s[on_host], s[on_device]}, {{0, 0}, {0, 0}}};
   }
   for (const Value& v : problem.values) {
-    const int reader = v.n_readers > 0 ? v.readers[0] : 0;
-    const bool one = std::all_of(v.readers, v.readers + v.n_readers, [&](int r) { return r == reader; });
-    const auto paid = [&](Side writes, Side reads) {
-      const auto side = [&](int op) { return op == v.producer ? writes : reads; };
-      return (moved(v, on_device, side) ? v.to_device : 0) + (moved(v, on_host, side) ? v.to_host : 0);
-    };
-    if (v.producer == setup) {
-      if (v.begins_on_host && v.begins_on_device) continue;
-      if (!one) return false;
-      for (Side b : {on_host, on_device}) steps[reader].seconds[b] += paid(on_host, b);
-    } else if (v.n_readers == 0) {
-      for (Side a : {on_host, on_device}) steps[v.producer].seconds[a] += paid(a, a);
-    } else if (one && reader == v.producer + 1) {
-      for (Side a : {on_host, on_device})
-        for (Side b : {on_host, on_device}) steps[reader].link[a][b] += paid(a, b);
+    const int reader = v.n_readers > 0 ? v.readers[0] : setup;
+    for (int r = 1; r < v.n_readers; ++r)
+      if (v.readers[r] != reader && !(v.producer == setup && v.begins_on_host && v.begins_on_device)) return false;
+    const double end = v.ends_on_host ? v.to_host : 0;  // where it was not on the host before
+    if (v.producer == setup && v.begins_on_host) {
+      if (reader != setup && !v.begins_on_device) steps[reader].seconds[on_device] += v.to_device;
+    } else if (v.producer == setup) {
+      steps[std::max(reader, 0)].seconds[on_host] += reader != setup ? v.to_host : end;
+      steps[std::max(reader, 0)].seconds[on_device] += end;
+    } else if (reader == setup) {
+      steps[v.producer].seconds[on_device] += end;
+    } else if (reader == v.producer + 1) {
+      steps[reader].link[on_host][on_device] += v.to_device;
+      steps[reader].link[on_device][on_host] += v.to_host;
+      steps[reader].link[on_device][on_device] += end;
     } else {
       return false;
     }
@@ -229,10 +229,8 @@ inline void place_cut(const Problem& problem, Side* sides) {
 inline double place(const Problem& problem, std::vector<Side>* sides) {
   std::vector<Step> steps(problem.ops.size());
   sides->assign(problem.ops.size(), on_host);
-  if (as_chain(problem, steps.data()))
-    place_chain(steps.data(), static_cast<int>(steps.size()), sides->data());
-  else
-    place_cut(problem, sides->data());
+  if (as_chain(problem, steps.data())) return place_chain(steps.data(), static_cast<int>(steps.size()), sides->data());
+  place_cut(problem, sides->data());
   return cost(problem, sides->data());
 }
 

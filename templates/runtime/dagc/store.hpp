@@ -100,6 +100,25 @@ class Store {
     a.data = nullptr;
   }
 
+  // Allocates the side on the device of a two-sided array: constants are there, too.
+  template <class T>
+  void provide_side(Array<T>& a) {
+    Entry& e = *find(a);
+    const std::size_t room = e.bytes + guard_bytes;
+    void* data = nullptr;
+    const cudaError_t status = cudaMalloc(&data, room);
+    if (status == cudaErrorMemoryAllocation)
+      fail(exit_run_failed, "out of memory: array " + e.name + " takes " + std::to_string(room) + " bytes on the device");
+    DAGC_CUDA(status);
+    e.place = Place::any;
+    e.data = data;
+    a.data = static_cast<T*>(data);
+    if (e.bytes != 0 && e.role == Role::constant) DAGC_CUDA(cudaMemcpy(data, e.mirror, e.bytes, cudaMemcpyHostToDevice));
+    if (e.bytes != 0 && e.role != Role::constant) DAGC_CUDA(cudaMemset(data, e.poison.bytes[poison_], e.bytes));
+    DAGC_CUDA(cudaMemcpy(e.end(), guard_of(e).data(), guard_bytes, cudaMemcpyDefault));
+    DAGC_CUDA(cudaDeviceSynchronize());  // before work of other streams
+  }
+
   // Called where memory does not suffice for an array: frees others and returns true, or returns false.
   std::function<bool()> make_room;
 
@@ -125,6 +144,7 @@ class Store {
   std::vector<std::string> overrun() {
     std::vector<std::string> out;
     for (Entry& e : entries_) {
+      if (e.data == nullptr) continue;
       Guard now;
       DAGC_CUDA(cudaMemcpy(now.data(), e.end(), guard_bytes, cudaMemcpyDefault));
       if (now == guard_of(e)) continue;
@@ -154,8 +174,8 @@ class Store {
       std::size_t at = 0;
       for (const auto& [begin, end] : holes) {
         if (begin > at) {
-          sum += digest(e.data, at, begin, e.on_device());
-          if (e.place == Place::any) sum += 3 * digest(e.mirror, at, begin, false);
+          if (e.data != nullptr) sum += digest(e.data, at, begin, e.on_device());
+          if (e.mirror != nullptr) sum += 3 * digest(e.mirror, at, begin, false);
         }
         at = std::max(at, end);
       }
@@ -171,7 +191,7 @@ class Store {
   std::vector<char> contents(const std::string& name) const {
     const Entry& e = named(name);
     std::vector<char> out(e.bytes);
-    if (e.bytes) DAGC_CUDA(cudaMemcpy(out.data(), e.data, e.bytes, cudaMemcpyDefault));
+    if (e.bytes) DAGC_CUDA(cudaMemcpy(out.data(), e.data != nullptr ? e.data : e.mirror, e.bytes, cudaMemcpyDefault));
     return out;
   }
 
@@ -208,7 +228,7 @@ class Store {
     if (want_ == Want::keep) return kept_[file] = std::move(copy), "";
     if (want_ == Want::kept && kept_.at(file) == copy) return "";  // also where both have a NaN
     if (want_ == Want::kept) first = reinterpret_cast<const T*>(kept_.at(file).data());
-    Entry* e = find(a.data);
+    Entry* e = find(a);
     const T* got = reinterpret_cast<const T*>(copy.data());
     std::string wrong = difference(got, first, count, tolerance, e ? e->shape : std::vector<std::int64_t>{}, start);
     if (wrong.empty() && e && e->poisoned()) {
@@ -247,7 +267,8 @@ class Store {
 
   // The sides of an input: both of them where it is an `any` array that ops may move.
   static std::uint64_t digest_of(const Entry& e) {
-    if (e.place == Place::any && e.role != Role::constant) return digest(e.mirror, 0, e.bytes, false);
+    const bool moved = e.place == Place::any && e.role != Role::constant;
+    if (moved || e.data == nullptr) return digest(e.mirror, 0, e.bytes, false);
     return digest(e.data, 0, e.bytes, e.on_device());
   }
 
@@ -280,6 +301,7 @@ class Store {
       *data = std::aligned_alloc(64, (room + 63) / 64 * 64);
       return *data ? cudaSuccess : cudaErrorMemoryAllocation;
     }
+    if (place == Place::two_sided) return cudaMallocHost(other, room);
     status = place == Place::pinned ? cudaMallocHost(data, room) : cudaMalloc(data, room);
     if (status != cudaSuccess || place != Place::any) return status;
     status = cudaMallocHost(other, room);
@@ -305,24 +327,26 @@ class Store {
     a.mirror = static_cast<T*>(other);
     entries_.push_back({name, shape, data, other, a.bytes(), sizeof(T), place, role, poison_of<T>(), added_++});
     if (other) std::memset(other, entries_.back().poison.bytes[0], a.bytes());
+    if (data == nullptr) return entries_.back();
     DAGC_CUDA(cudaMemcpy(entries_.back().end(), guard_of(entries_.back()).data(), guard_bytes, cudaMemcpyDefault));
     return entries_.back();
   }
 
-  const Entry* find(const void* data) const {
-    for (const Entry& e : entries_)
-      if (e.data == data) return &e;
+  template <class T>
+  Entry* find(const Array<T>& a) {
+    for (Entry& e : entries_)
+      if (e.data == a.data && e.mirror == a.mirror) return &e;
     return nullptr;
   }
   const Entry& named(const std::string& name) const {
     return *std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == name; });
   }
-  Entry* find(const void* data) { return const_cast<Entry*>(std::as_const(*this).find(data)); }
 
   // `any`: constants are on both sides, other arrays start on the host.
   void write(Entry& e, const void* from) const {
     if (e.bytes == 0) return;
-    if (e.place == Place::any) std::memcpy(e.mirror, from, e.bytes);
+    if (e.mirror != nullptr) std::memcpy(e.mirror, from, e.bytes);
+    if (e.data == nullptr) return;
     if (e.place == Place::any && e.role != Role::constant) {
       DAGC_CUDA(cudaMemset(e.data, e.poison.bytes[poison_], e.bytes));
     } else if (e.place == Place::device || e.place == Place::any) {
@@ -336,6 +360,7 @@ class Store {
     if (e.bytes == 0) return;
     const int byte = e.poison.bytes[poison_];
     if (e.mirror) std::memset(e.mirror, byte, e.bytes);
+    if (e.data == nullptr) return;
     if (e.on_device())
       DAGC_CUDA(cudaMemset(e.data, byte, e.bytes));
     else

@@ -157,10 +157,15 @@ inline std::size_t in_a_row(double seconds, const TimeOptions& options) {
   return static_cast<std::size_t>(std::min(most, std::ceil(least / std::max(seconds, 1e-6))));
 }
 
+struct Nothing {
+  void operator()() const {}
+};
+
 // Seconds of a launch, for each measurement in order. Event to event, on one stream, without work beside it; an
-// op of the CPU (`gpu` false) by the clock of the host.
-template <class Issue>
-void time_op(Issue issue, cudaStream_t stream, const TimeOptions& options, std::vector<double>* times, bool gpu = true) {
+// op of the CPU (`gpu` false) by the clock of the host, each after `before`, which is not timed.
+template <class Issue, class Before = Nothing>
+void time_op(Issue issue, cudaStream_t stream, const TimeOptions& options, std::vector<double>* times, bool gpu = true,
+             Before before = {}) {
   using Clock = std::chrono::steady_clock;
   static void* scratch = nullptr;
   static std::int64_t room = 0;
@@ -181,6 +186,7 @@ void time_op(Issue issue, cudaStream_t stream, const TimeOptions& options, std::
     for (std::size_t i = 0; i < now; ++i) {
       if (options.flush) DAGC_CUDA(cudaMemsetAsync(scratch, 0, static_cast<std::size_t>(options.flush), stream));
       if (!gpu) {
+        before();
         DAGC_CUDA(cudaStreamSynchronize(stream));
         const Clock::time_point begin = Clock::now();
         issue();

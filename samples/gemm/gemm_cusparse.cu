@@ -1,13 +1,14 @@
 // C = A B through cuSPARSE, on the caller's stream, row-major: C is M x N, A is M x K, B is K x N. A is written in CSR
-// into ptr, col and val first.
+// into ptr, col and val first. With `relu`, max(C, 0) by a kernel of its own: cuSPARSE fuses none.
 #include <cusparse.h>
 
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 
 static void must(cusparseStatus_t status) {
   if (status == CUSPARSE_STATUS_SUCCESS) return;
-  std::printf("cuSPARSE: %s\n", cusparseGetErrorString(status));
+  std::fprintf(stderr, "gemm_cusparse.cu: cuSPARSE: %s\n", cusparseGetErrorString(status));
   std::exit(1);
 }
 
@@ -17,13 +18,18 @@ static void* room(std::size_t bytes) {
   static std::size_t size = 0;
   if (bytes > size) {
     cudaFree(memory);
-    if (cudaMalloc(&memory, bytes) != cudaSuccess) std::puts("cuSPARSE: no memory"), std::exit(1);
+    if (cudaMalloc(&memory, bytes) != cudaSuccess) must(CUSPARSE_STATUS_ALLOC_FAILED);
     size = bytes;
   }
   return memory;
 }
 
-void gemm_cusparse(float* C, const float* A, const float* B, int M, int N, int K, double, int* ptr, int* col,
+static __global__ void rectify(float* C, std::size_t size) {
+  for (std::size_t i = blockIdx.x * std::size_t{256} + threadIdx.x; i < size; i += std::size_t{256} * gridDim.x)
+    C[i] = C[i] < 0 ? 0 : C[i];
+}
+
+void gemm_cusparse(float* C, const float* A, const float* B, int M, int N, int K, bool relu, int* ptr, int* col,
                    float* val, cudaStream_t stream) {
   static cusparseHandle_t handle = nullptr;
   if (handle == nullptr) must(cusparseCreate(&handle));
@@ -45,6 +51,10 @@ void gemm_cusparse(float* C, const float* A, const float* B, int M, int N, int K
                                &zero, c, CUDA_R_32F, CUSPARSE_SPMM_ALG_DEFAULT, &bytes));
   must(cusparseSpMM(handle, CUSPARSE_OPERATION_NON_TRANSPOSE, CUSPARSE_OPERATION_NON_TRANSPOSE, &one, csr, b, &zero, c,
                     CUDA_R_32F, CUSPARSE_SPMM_ALG_DEFAULT, room(bytes)));
+  if (relu) {
+    const std::size_t size = std::size_t(M) * N, blocks = (size + 255) / 256;
+    rectify<<<static_cast<unsigned>(blocks < 4096 ? blocks : 4096), 256, 0, stream>>>(C, size);
+  }
   must(cusparseDestroySpMat(csr));
   must(cusparseDestroyDnMat(a));
   must(cusparseDestroyDnMat(b));

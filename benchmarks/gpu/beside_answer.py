@@ -1,0 +1,99 @@
+"""What the chooser of a tuned file answers at its test inputs, beside the best of some answers, such as a library's.
+
+    python -m benchmarks.gpu.beside_answer TUNED.db[.xz] PROGRAM.dag cusparse1 cusparse2
+
+Nothing is measured or trained: the selector is that of the file. Where it is unsure, or a constraint fails, the default
+is taken. A line for each size (elements of the largest array): speed over the
+best of the named answers, of what was chosen and of the best of all others, and percent of exhaustive.
+"""
+
+from __future__ import annotations
+
+import argparse
+import lzma
+import math
+import sys
+import tempfile
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from statistics import fmean, geometric_mean
+
+from benchmarks.gpu.variants import Row, Table, tables
+from dagc.base.errors import UsageError
+from dagc.choice.selector import Selector
+from dagc.choice.types import settings_text
+from dagc.store.tuned import Tuned, load_tuned
+
+BANDS = ((0, math.inf), (0, 100_000), (100_000, 1_000_000), (1_000_000, math.inf))
+
+
+def chosen_at(row: Row, selector: Selector) -> float:
+    """Seconds of what runs where the selector is asked at an input; infinite where that failed."""
+    answer, sure = selector.ask(row.vector) if all(map(math.isfinite, row.vector)) else (0, 1.0)
+    taken = 0 if sure < selector.least_sure or row.times.get(answer) == math.inf else answer
+    return row.times.get(taken, math.inf)
+
+
+def line(rows: Sequence[Row], rivals: Collection[int], selector: Selector) -> str:
+    """The figures of some inputs, at which a rival and another answer worked."""
+    rival = [min(row.times.get(i, math.inf) for i in rivals) for row in rows]
+    own = [min(t for i, t in row.times.items() if i not in rivals) for row in rows]
+    taken = [chosen_at(row, selector) for row in rows]
+    speed, best = ([r / t for r, t in zip(rival, times, strict=True)] for times in (taken, own))
+    percent = 100 * fmean(min(row.times.values()) / t for row, t in zip(rows, taken, strict=True))
+    return (
+        f"{len(rows):4} inputs: chosen {geometric_mean(speed):.3f}, at least as fast {fmean(s >= 1 for s in speed):.0%}"
+        f", worst {min(speed):.2f}; best other {geometric_mean(best):.3f}, worst {min(best):.2f};"
+        f" {percent:.2f} % of exhaustive"
+    )
+
+
+def report(table: Table, selector: Selector, names: Collection[str]) -> list[str]:
+    """Lines of one op. Raises UsageError where no answer has one of the names."""
+    known = {settings_text(settings): i for i, settings in enumerate(table.answers)}
+    if unknown := sorted(set(names) - set(known)):
+        raise UsageError(f"{table.op} has no answer {unknown[0]}", f"one of: {', '.join(known)}")
+    rivals = [known[name] for name in names]
+    out = [f"{table.op}: {selector.text}"]
+    for low, high in BANDS:
+        rows = [row for row in table.test if low <= row.facts.elements < high]
+        if rows:
+            out.append(f"{low:9,.0f} to {high:<9,.0f} {line(rows, rivals, selector)}")
+    return out
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tuned", type=Path)
+    parser.add_argument("program", type=Path)
+    parser.add_argument("answers", nargs="+")
+    args = parser.parse_args()
+    try:
+        print("\n".join(lines(args.tuned, args.program, args.answers)))
+    except UsageError as error:
+        print(f"error: {error.message}\nhelp: {error.help}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def lines(path: Path, program: Path, answers: Sequence[str]) -> list[str]:
+    """The report of a file. Raises UsageError as `report`."""
+    tuned, out = unpacked(path), []
+    for table in tables(tuned, program):
+        selector = tuned.choosers[table.op].selector
+        if selector is not None:
+            out += report(table, selector, answers)
+    return out
+
+
+def unpacked(path: Path) -> Tuned:
+    """A tuned file, which may be packed (`.xz`)."""
+    with tempfile.TemporaryDirectory() as folder:
+        if path.suffix == ".xz":
+            packed, path = path, Path(folder) / path.stem
+            path.write_bytes(lzma.decompress(packed.read_bytes()))
+        return load_tuned(path)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,182 @@
+"""Versions on two devices, chosen by features of the input: measured at drawn inputs, then judged.
+
+    python -m benchmarks.gpu.devices measure KERNEL --out "$OUT" --time 60 [--samples 2000] [--most 1e8]
+    python -m benchmarks.gpu.devices judge FOLDER [KERNEL...]
+
+KERNEL is gemm, gemm-relu, pagerank, nbody or kmotif. `measure` draws inputs by the `over` of the sample (seeded), and
+times every version at each, from host data to host data, for so many seconds: `dagc tune --variants --samples`. What is
+measured stays in FOLDER/KERNEL.db; the same command continues it. `--most` limits the work of an input, as the
+param `most` of the sample does. `--cell`: seconds for one version at one input, at most.
+
+`judge` needs no GPU. From the tuned files of FOLDER, by the methods of `--methods`: 90 % of the inputs to learn from
+and 10 % to judge at, `--seeds` times, and 10 folds; PPP, PoIS, accuracy, speed over the best single version, as MLCD
+has them (Cao et al., section IV-D); which version wins how often; costs of the features; what active learning saves
+(benchmarks/tune/active.py). It writes FOLDER/KERNEL.json.
+
+--target host with --most rehearses `measure` without a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.variants import costs, tables
+from benchmarks.tune.active import compare
+from benchmarks.tune.variants import NOISE, Table, tuned_tables
+from dagc.choice.active import Sampling, trained
+from dagc.choice.judge import Figures, judge
+from dagc.recipes import tune as recipes
+from dagc.recipes.options import TuneOptions
+from dagc.store.tuned import load_tuned
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """`most`: of the work of an input, for the param of that name. `seed`'s figures with an H100: PPP and PoIS, %."""
+
+    sample: str
+    most: float
+    seed: tuple[float, float]
+    defines: tuple[tuple[str, str], ...] = ()
+
+
+KERNELS = {
+    "gemm": Kernel("gemm", 1e9, (3.12, 99.85)),
+    "gemm-relu": Kernel("gemm", 1e9, (3.12, 99.85), (("relu", "true"),)),
+    "pagerank": Kernel("pagerank", 3e5, (6.04, 97.37)),
+    "nbody": Kernel("nbody", 3e8, (3.30, 99.9)),
+    "kmotif": Kernel("kmotif", 3e4, (3.26, 98.71)),
+}
+
+
+# ---- measured ---------------------------------------------------------------------------------
+
+
+def measure(name: str, args: argparse.Namespace) -> None:
+    kernel, tuned = KERNELS[name], args.out / f"{name}.db"
+    options = TuneOptions(
+        target=args.target, variants=True, samples=args.samples, seconds=args.time, resume=tuned.exists(),
+        seed=args.seed, cell=args.cell, defines={**dict(kernel.defines), "most": f"{args.most or kernel.most:.0f}"},
+    )  # fmt: skip
+    began, said = time.monotonic(), [0.0]
+
+    def progress(done: int, total: int, what: str) -> None:
+        if time.monotonic() > said[0] + 10:
+            said[0] = time.monotonic()
+            print(f"  {time.monotonic() - began:.0f} s: {done} of {total} {what}", flush=True)
+
+    done = recipes.tune(ROOT / f"samples/{kernel.sample}/{kernel.sample}.dag", tuned, options, progress)
+    took = time.monotonic() - began
+    inputs = len(load_tuned(tuned).facts.inputs)
+    print(f"{name}: {inputs} inputs in the file, {took:.1f} s, {took / max(1, inputs):.3f} s an input", flush=True)
+    for failure in done.failures[:20]:
+        print(f"  failed: {failure}")
+
+
+# ---- judged -----------------------------------------------------------------------------------
+
+
+def figures_of(table: Table, method: str, train: Sequence[int], test: Sequence[int]) -> tuple[Figures, list[int]]:
+    selector = trained(table.features, table.vectors, {i: table.times[i] for i in train}, method, 0, NOISE)
+    said = [selector.choose(table.vectors[i]) if selector is not None else 0 for i in test]
+    names, times = [table.inputs[i] for i in test], [table.times[i] for i in test]
+    return judge(names, times, said, 0, NOISE).all, said
+
+
+def folded(table: Table, method: str, count: int, seed: int) -> Figures:
+    """Each input judged by what the other folds taught."""
+    order = random.Random(f"{seed} folds").sample(range(len(table.inputs)), len(table.inputs))
+    chosen = [0] * len(order)
+    for k in range(count):
+        test = order[k::count]
+        kept = [i for n, i in enumerate(order) if n % count != k]
+        for i, answer in zip(test, figures_of(table, method, kept, test)[1], strict=True):
+            chosen[i] = answer
+    return judge(table.inputs, table.times, chosen, 0, NOISE).all
+
+
+def line(label: str, of: Sequence[Figures]) -> str:
+    def mean(pick: str) -> float:
+        return statistics.fmean(getattr(f, pick) for f in of)
+
+    return (
+        f"  {label:22} PPP {100 * mean('regret'):6.2f} %  PoIS {100 * mean('ideal'):6.2f} %  accuracy"
+        f" {100 * mean('accuracy'):6.2f} %  over the best single version {mean('faster'):.2f} (mean of ratios),"
+        f" {mean('faster_sum'):.2f} (of sums)"
+    )
+
+
+def judged(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    path = args.folder / f"{name}.db"
+    (table,) = tuned_tables(path)
+    tuned, kernel = load_tuned(path), KERNELS[name]
+    count, record = len(table.inputs), {"inputs": len(table.inputs), "methods": {}}
+    record["machine"], record["gpu"] = tuned.runs[-1].machine.key, tuned.facts.gpu
+    record["revision"] = tuned.runs[-1].revision
+    wins = Counter(table.variants[min(t, key=lambda a: t[a])] for t in table.times if t)
+    print(f"\n== {name}: {count} inputs; MLCD with an H100: PPP {kernel.seed[0]} %, PoIS {kernel.seed[1]} %")
+    print("  fastest: " + ", ".join(f"{variant} {n}" for variant, n in wins.most_common()))
+    total = sum(min(t.values()) for t in table.times if t)
+    print(f"  best of every input, summed: {total:.4f} s")
+    for method in args.methods.split(","):
+        splits = []
+        for seed in range(args.seeds):
+            order = random.Random(f"{seed} split").sample(range(count), count)
+            kept = max(1, count // 10)
+            splits.append(figures_of(table, method, order[kept:], order[:kept])[0])
+        ten = folded(table, method, 10, 0)
+        print(line(f"{method}, 90/10", splits))
+        print(line(f"{method}, 10 folds", [ten]), flush=True)
+        record["methods"][method] = {"split": [asdict(f) for f in splits], "folds": asdict(ten)}
+    record["wins"], record["variants"], record["features"] = dict(wins), table.variants, table.features
+    record["costs"] = costs(tables(tuned, ROOT / f"samples/{kernel.sample}/{kernel.sample}.dag")[0])
+    for text in record["costs"]["lines"]:
+        print(f"  {text}")
+    if args.curves and count >= 100:
+        most = count * 9 // 10
+        compare(table, args.methods.split(",")[0], args.seeds, Sampling.of(most, None, None, 0.5), most, [])
+    return record
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    add = commands.add_parser("measure").add_argument
+    add("kernels", nargs="+", metavar="KERNEL", choices=KERNELS)
+    add("--out", required=True, type=Path, help="folder of the tuned files")
+    add("--time", type=float, default=60.0, help="seconds for each kernel")
+    add("--samples", type=int, default=2000)
+    add("--most", type=float, default=0.0, help="limit of the work of an input (default: of the kernel)")
+    add("--cell", type=float, default=0.02)
+    add("--seed", type=int, default=0)
+    add("--target", choices=("cuda", "host"))
+    add = commands.add_parser("judge").add_argument
+    add("folder", type=Path)
+    add("kernels", nargs="*", metavar="KERNEL")
+    add("--methods", default="forest,tree,boost,cost", help="the first also learns actively")
+    add("--seeds", type=int, default=20)
+    add("--no-curves", dest="curves", action="store_false")
+    args = parser.parse_args()
+    if args.command == "measure":
+        args.out.mkdir(parents=True, exist_ok=True)
+        for name in args.kernels:
+            measure(name, args)
+        return
+    for name in args.kernels or [n for n in KERNELS if (args.folder / f"{n}.db").exists()]:
+        record = judged(name, args)
+        (args.folder / f"{name}.json").write_text(json.dumps(record, indent=1, default=str))
+
+
+if __name__ == "__main__":
+    main()

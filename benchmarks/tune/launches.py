@@ -1,0 +1,144 @@
+"""Oracles of launch settings as arrays: what the model says of every kernel, size and setting, and what was measured.
+
+For `benchmarks.tune.learn` (trains the learner of `dagc tune`) and `benchmarks.tune.corpus` (judges it).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.tune.compiled import programs, read_compiled
+from benchmarks.tune.oracle_csv import read_oracle
+from dagc import api
+from dagc.base.errors import DagcError
+from dagc.choice.legal import legal_settings, unit_in, units
+from dagc.choice.residual import coordinates
+from dagc.choice.terms import TERMS, launch_terms
+from dagc.choice.types import Point, Settings, Unit
+from dagc.cuda.ptx import ASSUMED, Resources
+from dagc.ir.program import Graph
+from dagc.perf.hardware import Hardware, load_hardware
+from dagc.recipes.tune_search import alike
+
+NORMAL = 1.96  # half of a 95 % interval in standard deviations
+LIMITS = {"max_threads_per_block": 1024, "shared_per_block": 49152, "warp_size": 32}
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One op of an oracle. `logs`: logarithm of the median time in seconds, (sizes, settings), NaN where there is none;
+    `noise`: relative standard deviation of the median; `terms`: what the model says, (sizes, settings, TERMS)."""
+
+    program: str
+    op: str
+    unit: Unit
+    settings: tuple[Settings, ...]
+    points: tuple[Point, ...]
+    logs: Array
+    noise: Array
+    terms: Array
+    places: Array
+
+    @property
+    def family(self) -> str:
+        return self.program.split(".")[0] if "." in self.program else f"polybench {self.program}"
+
+    @property
+    def wide(self) -> bool:
+        """Whether its blocks have two dimensions or more."""
+        return self.unit.dimensions >= 2
+
+    @property
+    def tuned_code(self) -> bool:
+        """Whether it has tunables that are no dimension of the block."""
+        return any(not t.axis for t in self.unit.tunables)
+
+
+def load(oracles: Sequence[Path], gpu: str, compiled: Path) -> list[Measured]:
+    """The ops of some oracles, in their order; flushed cells that did not fail."""
+    hardware, known, paths = load_hardware(gpu), read_compiled(compiled), programs()
+    found: dict[tuple[str, str], dict[Point, dict[Settings, tuple[float, float]]]] = {}
+    for cell in (cell for path in oracles for cell in read_oracle(path)):
+        if cell.flush and not cell.failure and cell.seconds > 0:
+            noise = (cell.high - cell.low) / 2 / NORMAL / cell.seconds
+            of = found.setdefault((cell.program, cell.op), {}).setdefault(cell.point, {})
+            of[cell.settings] = math.log(cell.seconds), noise
+    return [
+        _measured(paths[program], program, op, times, hardware, known.get((program, op), {}))
+        for (program, op), times in found.items()
+    ]
+
+
+def _measured(
+    path: Path, program: str, op: str, times: dict[Point, dict[Settings, tuple[float, float]]], hardware: Hardware,
+    known: dict[Settings, Resources],
+) -> Measured:  # fmt: skip
+    graph = api.load_graph(path)
+    (unit,) = units(graph, [op])
+    settings = legal_settings(graph, unit, LIMITS)
+    each = alike([known.get(s, ASSUMED) for s in settings])
+    points = tuple(sorted(times))
+    cells = np.array([[times[p].get(s, (math.nan, math.nan)) for s in settings] for p in points])
+    terms = np.array(list(_tables(path, graph, unit, settings, points, hardware, each)))
+    return Measured(
+        program, op, unit, settings, points, cells[:, :, 0], cells[:, :, 1], terms, coordinates(unit, settings)
+    )
+
+
+def _tables(
+    path: Path, graph: Graph, unit: Unit, settings: Sequence[Settings], points: Sequence[Point], hardware: Hardware,
+    each: Sequence[Resources],
+) -> Iterator[Array]:  # fmt: skip
+    """As `dagc tune` has them: NaN where the model cannot be evaluated."""
+    unknown = np.full((len(settings), len(TERMS)), np.nan)
+    try:
+        terms = launch_terms(graph, unit_in(graph, unit), settings, hardware, resources=each)
+    except (ArithmeticError, DagcError, KeyError, TypeError, ValueError) as error:
+        print(f"{path.stem}: no terms: {error}")
+        terms = None
+    for point in points:
+        values: dict[str, Any] = {n.lower(): v for n, v in point.params} | {"rank": 0, "ranks": 1}
+        try:
+            yield unknown if terms is None else _at(terms, values, path, graph, point)
+        except (ArithmeticError, DagcError, KeyError, TypeError, ValueError) as error:
+            print(f"{path.stem} {point.text}: no terms: {error}")
+            yield unknown
+
+
+def _at(terms: Any, values: dict[str, Any], path: Path, graph: Graph, point: Point) -> Array:
+    try:
+        return np.asarray(terms.at(values))
+    except KeyError:  # a scalar that the set-up computes from its data
+        return np.asarray(terms.at(values | _scalars(path, graph, point)))
+
+
+def _scalars(path: Path, graph: Graph, point: Point) -> dict[str, Any]:
+    """The scalars that the set-up computes, of rank 0."""
+    setup = graph.program.setup
+    if setup is None:
+        return {}
+    try:
+        return _by_set_up(path, setup, point)
+    except Exception as error:  # the set-up is the program's code
+        print(f"{path.stem} {point.text}: {error}")
+        return {}
+
+
+def _by_set_up(path: Path, setup: Any, point: Point) -> dict[str, Any]:
+    source = path.parent / setup.file
+    spec = importlib.util.spec_from_file_location(f"corpus_{source.stem}", source)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    data = getattr(module, setup.function)(0, 1, 0, **dict(point.params))
+    return {n: v for n, v in data.items() if isinstance(v, int | float | np.integer | np.floating)}

@@ -1,0 +1,153 @@
+"""`--samples`: inputs drawn from the values after `over`, as a generator of points.
+
+over log(2, 9152)        log-uniform: every factor of two equally likely
+over uniform(0.6, 1)     uniform
+over {1, 2, 4}, 4..10    one of these
+over files("*.mtx")      one of the files (of `--inputs`, where that is given)
+
+Both ends are included. Whole numbers are rounded, others have six significant digits, so that a point is the same when
+it is read from its text. A draw that violates a `require` of the program on its params is dropped.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+from dagc.base.errors import UsageError
+from dagc.choice.inputs import has_inputs, parse_inputs
+from dagc.choice.types import Point
+from dagc.ir.program import Param, Program, Spread
+from dagc.ir.sym import Number, evaluate, show
+
+MOST_REFUSED = 10_000  # draws in a row that violate a `require`
+MOST_KNOWN = 1_000  # draws in a row that were drawn before: then there are no others
+_DIGITS = 6  # significant ones of a real number
+_REALS = ("f32", "f64")
+
+Value = int | float | str
+
+
+class Draws:
+    """Points drawn from the params of a program, each once; the same seed gives the same points, others where they are
+    to `test`.
+
+    `fixed`: names of params with a value of their own (`-D`). `inputs`: as `dagc.choice.inputs` has them.
+    `spent`: whether there are no other points.
+    """
+
+    def __init__(
+        self, program: Program, seed: int, fixed: Collection[str] = (), inputs: Sequence[str] = (), test: bool = False
+    ) -> None:
+        """Raises UsageError where no param has values after `over`, and as `parse_inputs`."""
+        self.program, self.spent = program, False
+        self.params = tuple(p for p in program.params if p.generated and p.name not in fixed)
+        self._given: list[dict[str, Value]] = []
+        if inputs or has_inputs(program):
+            self._given = [dict(p.params) for p in parse_inputs(inputs, program)]
+        if not self.params and not self._given:
+            raise UsageError(
+                f"--samples: no param of {program.name} says what its values are drawn from"
+                + (", but for those that -D gives" if any(p.generated for p in program.params) else ""),
+                "write `param M : i64 = 256 over log(2, 9152)`, `over uniform(...)` or `over {...}`",
+            )
+        self._random = random.Random(f"{seed} {'tests' if test else 'draws'}")
+        self._known: set[Point] = set()
+        self._constants: dict[str, Value] = {
+            p.name: p.value for p in program.params if isinstance(p.value, bool | int | float | str)
+        }
+
+    def take(self, number: int) -> tuple[Point, ...]:
+        """The next points, each of them once; fewer where there are no others. Raises UsageError as `candidates`."""
+        out: list[Point] = []
+        while len(out) < number and not self.spent:
+            for point in self.candidates(1):
+                self._known.add(point)
+                out.append(point)
+        return tuple(out)
+
+    def candidates(self, number: int) -> tuple[Point, ...]:
+        """Points that were not taken or dropped; they may be drawn again. Fewer where there are next to no others.
+
+        Raises UsageError where the program's `require`s leave next to nothing.
+        """
+        out: list[Point] = []
+        refused: Counter[int] = Counter()
+        known = 0
+        while len(out) < number and known < MOST_KNOWN:
+            values = self._draw()
+            broken = self._broken(values)
+            if broken is not None:
+                refused[broken] += 1
+                if refused.total() == MOST_REFUSED:
+                    raise self._too_few(refused.most_common(1)[0][0])
+                continue
+            point = Point.of(values)
+            known = known + 1 if point in self._known else 0
+            refused.clear()
+            if not known:
+                out.append(point)
+        self.spent = known == MOST_KNOWN
+        return tuple(out)
+
+    def drop(self, points: Collection[Point]) -> None:
+        """Points that are not drawn any more."""
+        self._known.update(points)
+
+    def vector(self, point: Point) -> tuple[float, ...]:
+        """The values of a point as numbers: a word by its place among the values."""
+        at = dict(point.params)
+        return tuple(self._number(p, at.get(p.name, self._constants.get(p.name, 0))) for p in self.params)
+
+    def _number(self, param: Param, value: Value) -> float:
+        if not isinstance(value, str):
+            return float(value)
+        words = [at.get(param.name) for at in self._given] if param.files else list(param.over)
+        return float(words.index(value)) if value in words else -1.0
+
+    def _draw(self) -> dict[str, Value]:
+        out: dict[str, Value] = {p.name: self._value(p) for p in self.params if not p.files}
+        return out | (self._random.choice(self._given) if self._given else {})
+
+    def _value(self, param: Param) -> Value:
+        if param.spread is None:
+            value = self._random.choice(param.over)
+            assert isinstance(value, int | float | str)
+            return float(value) if param.type in _REALS else value
+        return _real(param.spread, self._random) if param.type in _REALS else _whole(param.spread, self._random)
+
+    def _broken(self, values: Mapping[str, Value]) -> int | None:
+        """The number of the first `require` that a draw violates."""
+        at: dict[str, Number] = {**self._constants, **values}
+        for number, condition in enumerate(self.program.domain):
+            try:
+                if not evaluate(condition, at):
+                    return number
+            except (ArithmeticError, ValueError):
+                return number
+        return None
+
+    def _too_few(self, broken: int) -> UsageError:
+        ranges = ", ".join(f"{p.name} over {p.spread.text}" for p in self.params if p.spread is not None)
+        return UsageError(
+            f"--samples: {MOST_REFUSED} draws in a row violate `require`s of {self.program.name}, most of them"
+            f" `{show(self.program.domain[broken])}`",
+            f"draw from less{f': {ranges}' if ranges else ''}, or change the require",
+        )
+
+
+def _whole(spread: Spread, draw: random.Random) -> int:
+    """Each whole number stands for what is rounded to it: so are both ends."""
+    low, high = int(spread.low), int(spread.high)
+    if not spread.log:
+        return draw.randint(low, high)
+    value = math.exp(draw.uniform(math.log(low - 0.5), math.log(high + 0.5)))
+    return min(max(round(value), low), high)
+
+
+def _real(spread: Spread, draw: random.Random) -> float:
+    low, high = float(spread.low), float(spread.high)
+    value = math.exp(draw.uniform(math.log(low), math.log(high))) if spread.log else draw.uniform(low, high)
+    return min(max(float(f"{value:.{_DIGITS}g}"), low), high)

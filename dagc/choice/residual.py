@@ -1,0 +1,215 @@
+"""The pre-trained learner: what the model of data volumes misses, from the terms that the model computes.
+
+Boosted regression trees on the residual log(measured) - log(model), within a kernel and size, since what matters is the
+order of its settings. They were trained on families of kernels (`benchmarks/corpus`, split `fit`) by
+`python -m benchmarks.tune.learn`, which writes `launch_learner.json` beside this file. The file is data: it is checked
+when it is read, and holds where it comes from.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dagc.choice.surface import Kernel
+from dagc.choice.terms import TERMS
+from dagc.choice.types import Point, Settings, Unit
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+
+FILE = Path(__file__).with_name("launch_learner.json")
+FORMAT = 1
+MOST_NODES, MOST_BYTES = 200_000, 1 << 20
+
+PARTS = tuple(t for t in TERMS if t.endswith("_s"))  # seconds of each term of the model
+RATIOS = (
+    "waves", "occupancy", "warps_sm", "active_lanes", "load_sectors", "store_sectors", "store_bytes", "reuse", "held",
+    "resident", "registers",
+)  # fmt: skip
+AS_THEY_ARE = (
+    "tail", "occupancy", "active_lanes", "uncertainty", "log2_bx", "log2_by", "log2_bz", "log2_threads", "log2_blocks",
+    "spills", "tunable_1", "tunable_2", "tunable_3", "tunable_4",
+)  # fmt: skip
+LOGS = ("waves", "warps_sm", "load_sectors", "store_sectors", "store_bytes", "reuse", "held", "registers", "shared")
+FEATURES = (
+    "model", "seconds", *(f"{t} over mean" for t in PARTS), *(f"{t} of all" for t in PARTS),
+    *(f"{t} over mean" for t in RATIOS), *AS_THEY_ARE, *(f"log {t}" for t in LOGS),
+)  # fmt: skip
+_PLACE = {name: i for i, name in enumerate(TERMS)}
+
+
+def features(terms: Array) -> Array:
+    """FEATURES of the settings of a kernel at a size, shape (settings, len(FEATURES)); `terms` as
+    `dagc.choice.terms.LaunchTerms.at` gives them. Not known: NaN."""
+    n = len(terms)
+    with np.errstate(all="ignore"):
+        model = _finite(np.log(terms[:, 0]))
+        parts = terms[:, [_PLACE[t] for t in PARTS]]
+        whole = _mean(np.nansum(parts, axis=1)) or math.nan
+        columns = [model - _mean(model), np.full(n, _mean(model))]
+        columns += [(x - _mean(x)) / whole for x in parts.T]
+        columns += [np.full(n, _mean(x) / whole) for x in parts.T]
+        for name in RATIOS:
+            log = np.log(terms[:, _PLACE[name]] + 1e-3)
+            columns.append(log - _mean(log))
+        columns += [terms[:, _PLACE[name]] for name in AS_THEY_ARE]
+        columns += [np.log(terms[:, _PLACE[name]] + 1e-3) for name in LOGS]
+    return _finite(np.array(columns).T)
+
+
+def _finite(values: Array) -> Array:
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def _mean(values: Array) -> float:
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if len(finite) else math.nan
+
+
+def modelled(terms: Array) -> Array:
+    """The model's log(seconds), shape (settings,): where it knows nothing of a setting, that of the slowest one; where
+    it knows nothing at all, 0."""
+    with np.errstate(all="ignore"):
+        logs = _finite(np.log(terms[:, 0]))
+    known = logs[np.isfinite(logs)]
+    return np.where(np.isfinite(logs), logs, known.max() if len(known) else 0.0)
+
+
+def coordinates(unit: Unit, settings: Sequence[Settings]) -> Array:
+    """Where the settings lie, in doublings, shape (settings, 3 + tunables that are no dimension of the block)."""
+    own = [t.name for t in unit.tunables if not t.axis]
+    columns = {t.name: "xyz".index(t.axis) for t in unit.tunables if t.axis} | {n: 3 + i for i, n in enumerate(own)}
+    out = np.zeros((len(settings), 3 + len(own)))
+    for i, setting in enumerate(settings):
+        for name, value in setting:
+            if name in columns and not isinstance(value, str):
+                out[i, columns[name]] = math.log2(1 + abs(value)) if columns[name] > 2 else math.log2(max(1, value))
+    return out
+
+
+def size_coordinates(points: Sequence[Point]) -> Array:
+    """Where sizes lie, in doublings, shape (sizes, parameters). Inputs with a name are 3 doublings apart."""
+    names = list(dict.fromkeys(n for point in points for n, _ in point.params))
+    texts = list(dict.fromkeys(v for point in points for _, v in point.params if isinstance(v, str)))
+    out = np.zeros((len(points), max(1, len(names))))
+    for i, point in enumerate(points):
+        for name, value in point.params:
+            out[i, names.index(name)] = (
+                3 * texts.index(value) if isinstance(value, str) else math.log2(max(1, abs(value)))
+            )
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class Trees:
+    """Regression trees, added. Row t of each array is a tree; `left` and `right` are nodes of it, 0 in a leaf; a value
+    that is not known goes to the left where `unknown_left` says so."""
+
+    feature: np.ndarray[Any, Any]
+    threshold: np.ndarray[Any, Any]
+    left: np.ndarray[Any, Any]
+    right: np.ndarray[Any, Any]
+    value: np.ndarray[Any, Any]
+    unknown_left: np.ndarray[Any, Any]
+
+    def predict(self, rows: Array) -> Array:
+        """The sum of the trees, shape (rows,)."""
+        n, trees = len(rows), np.arange(len(self.feature))[:, None]
+        at = np.zeros((len(self.feature), n), dtype=np.int64)
+        while True:
+            inner = self.left[trees, at] > 0
+            if not inner.any():
+                return np.asarray(self.value[trees, at].sum(axis=0))
+            x = rows[np.arange(n)[None, :], self.feature[trees, at]]
+            unknown = np.isnan(x)
+            left = np.where(unknown, self.unknown_left[trees, at], x <= self.threshold[trees, at])
+            at = np.where(inner, np.where(left, self.left[trees, at], self.right[trees, at]), at)
+
+
+@dataclass(frozen=True, slots=True)
+class Learner:
+    """`trees`: the mean residual, None: none was learned. `kernel`: of what is still missed, `deviation` its standard
+    deviation where the model reads the kernel, `blind` where it does not. `archs`: of the GPUs of its measurements.
+    `source`: where it comes from, to be printed."""
+
+    trees: Trees | None
+    kernel: Kernel
+    deviation: float
+    blind: float
+    archs: tuple[str, ...]
+    source: str
+
+    def predict(self, terms: Array) -> tuple[Array, Array]:
+        """(mean, standard deviation) of log(seconds) of the settings at a size, but for a factor of the size."""
+        base = modelled(terms)
+        if self.trees is not None and len(terms):
+            missed = self.trees.predict(features(terms))
+            base = base + missed - missed.mean()
+        known = np.isfinite(terms[:, 0])
+        return base, np.where(known, self.deviation, self.blind if not known.any() else self.deviation)
+
+
+# Without a file, or with one that cannot be used: the model alone, and that it misses what it misses on most kernels.
+UNTRAINED = Learner(
+    None, Kernel((4.0, 8.0, 4.0, 0.7), 1.5, 0.63, 0.54, 0.066, 0.47, 0.004), 0.22, 0.35, (), "untrained"
+)
+
+
+@lru_cache(maxsize=4)
+def load_learner(path: Path) -> Learner:
+    """The learner of a file, such as FILE. Raises ValueError with what is wrong with it, OSError where it cannot be
+    read."""
+    if path.stat().st_size > MOST_BYTES:
+        raise ValueError(f"{path.name} is larger than {MOST_BYTES >> 10} KiB")
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return _learner(found)
+    except (KeyError, TypeError, AttributeError, IndexError, RecursionError, OverflowError, ValueError) as error:
+        raise ValueError(f"{path.name} is no learner of launch settings: {error}") from None
+
+
+def _learner(found: Mapping[str, Any]) -> Learner:
+    if found["format"] != FORMAT or tuple(found["features"]) != FEATURES:
+        raise ValueError("it was written for other features of kernels; make it again with benchmarks/tune/learn.py")
+    x, y, z, other = map(_positive, found["kernel"]["lengths"])
+    scalars = ("size_length", "shared", "similar", "alone", "strength", "noise")
+    kernel = Kernel((x, y, z, other), *(_positive(found["kernel"][name]) for name in scalars))
+    archs = tuple(str(a) for a in found["archs"])
+    return Learner(
+        _trees(found["trees"]) if found["trees"] else None, kernel, _positive(found["deviation"]),
+        _positive(found["blind"]), archs, str(found["source"]),
+    )  # fmt: skip
+
+
+def _positive(value: Any) -> float:
+    number = float(value)
+    if not 0 < number < 1e6:
+        raise ValueError(f"{value!r} is out of range")
+    return number
+
+
+def _trees(found: Sequence[Mapping[str, Sequence[float]]]) -> Trees:
+    """Trees of a file: every child is a later node of its tree, so that a walk ends."""
+    most = max(len(tree["value"]) for tree in found)
+    if most * len(found) > MOST_NODES:
+        raise ValueError("too many nodes")
+    kinds = {"feature": int, "threshold": float, "left": int, "right": int, "value": float, "unknown_left": bool}
+    arrays: dict[str, Any] = {name: np.zeros((len(found), most), dtype=kind) for name, kind in kinds.items()}
+    for t, tree in enumerate(found):
+        for name, into in arrays.items():
+            into[t, : len(tree["value"])] = tree[name]
+    nodes = np.arange(most)[None, :]
+    inner = arrays["left"] > 0
+    good = (arrays["feature"] >= 0) & (arrays["feature"] < len(FEATURES)) & np.isfinite(arrays["value"])
+    for side in ("left", "right"):
+        good &= ~inner | ((arrays[side] > nodes) & (arrays[side] < most))
+    if not good.all() or not np.isfinite(arrays["threshold"]).all():
+        raise ValueError("a tree is broken")
+    return Trees(**arrays)

@@ -1,0 +1,180 @@
+"""Times of one op under all settings at all sizes: one Gaussian process in logarithms, conditioned on measurements.
+
+The prior mean is what a model and the pre-trained learner predict (`dagc.choice.residual`). What they miss has four
+parts, as shares of the variance of each cell: an error of the setting that is the same at all sizes, one that is
+similar at similar sizes, one of the cell alone, and an unknown factor for all cells of a size. Beside these, the whole
+prediction may be too strong or too weak. So a measurement at one size informs the others.
+
+The value of a measurement is the knowledge gradient (Frazier, Powell, Dayanik: The Knowledge-Gradient Policy for
+Correlated Normal Beliefs, 2009): the expected decrease of the least expected time, here summed over the sizes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+LEVEL = 30.0  # standard deviation of the logarithm of the factor of a size: nothing is known of it
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
+WEIGHTS = WEIGHTS / WEIGHTS.sum()
+DRAWS = 500  # from the posterior, for probabilities
+AMPLITUDES = (0.25, 0.5, 1.0, 2.0, 4.0)  # of what a prediction misses, over what is usual
+NEGLIGIBLE = 0.02  # weight of a part of the mixture below which it is dropped
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Hyperparameters, fitted to what the learner missed on families that it was not trained on.
+
+    `lengths`: correlation lengths along x, y and z of the block, and along any other tunable, in doublings;
+    `size_length`: of the distance of sizes, in doublings.
+    `shared`, `similar`, `alone`: shares of the variance. `strength`: standard deviation of the factor of the predicted
+    differences. `noise`: least relative standard deviation of a measurement.
+    """
+
+    lengths: tuple[float, float, float, float]
+    size_length: float
+    shared: float
+    similar: float
+    alone: float
+    strength: float
+    noise: float
+
+
+class TimeSurface:
+    """Rows are cells: a setting at a size. Logarithms of seconds.
+
+    How much the prediction misses differs from kernel to kernel, so the process is a mixture over AMPLITUDES, whose
+    weights follow from the measurements.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        mean: Array,
+        deviation: Array,
+        coordinates: Array,
+        sizes: Array,
+        size_of: Numbers,
+    ) -> None:
+        """`mean`, `deviation`: of each row, of the prediction without the factor of the size, shape (rows,);
+        `coordinates`: of the setting of each row, (rows, 3 + other tunables), and `sizes`: of the sizes, (sizes,
+        parameters), in doublings; `size_of`: the size of each row, ascending."""
+        self.kernel, self.size_of = kernel, size_of
+        self.first = np.flatnonzero(np.r_[True, size_of[1:] != size_of[:-1]])  # the first row of each size
+        self._parts = [
+            _Part(
+                mean.astype(float),
+                prior_covariance(kernel, mean, amplitude * deviation, coordinates, sizes, size_of),
+                -math.log(len(AMPLITUDES)),
+            )
+            for amplitude in AMPLITUDES
+        ]
+        self.measured: dict[int, int] = {}  # how often each row was measured
+
+    @property
+    def mean(self) -> Array:
+        """Expected logarithm of each row's time."""
+        return np.asarray(sum(w * part.mean for w, part in self._weighted()))
+
+    def _weighted(self) -> list[tuple[float, _Part]]:
+        total = float(np.logaddexp.reduce([part.log_weight for part in self._parts]))
+        return [(math.exp(part.log_weight - total), part) for part in self._parts]
+
+    def observe(self, row: int, log_time: float, noise: float = math.nan) -> None:
+        """Condition on a measurement: the logarithm of its seconds, and its relative standard deviation. What is not
+        finite is ignored."""
+        if not math.isfinite(log_time):
+            return
+        variance = self._variance(noise)
+        for part in self._parts:
+            part.observe(row, log_time, variance)
+        self._parts = [part for w, part in self._weighted() if w > NEGLIGIBLE]
+        self.measured[row] = self.measured.get(row, 0) + 1
+
+    def _variance(self, noise: float) -> float:
+        least = self.kernel.noise
+        return max(least, noise if math.isfinite(noise) else least) ** 2
+
+    def gains(self, rows: Numbers) -> Array:
+        """The expected decrease of the logarithm of the least expected time at each size, if each of these rows is
+        measured. Shape (sizes, rows)."""
+        noise = self._variance(math.nan)
+        return np.asarray(sum(w * part.gains(rows, self.first, noise) for w, part in self._weighted()))
+
+    def against(self, row: int, other: int) -> tuple[float, float]:
+        """Mean and standard deviation of the logarithm of the time of a row over that of another one."""
+        parts = [(w, *part.against(row, other)) for w, part in self._weighted()]
+        mean = sum(w * m for w, m, _ in parts)
+        return mean, math.sqrt(max(0.0, sum(w * (v + (m - mean) ** 2) for w, m, v in parts)))
+
+    def doubt(self, chosen: int, rows: Numbers, share: float, seed: int = 0) -> float:
+        """Probability that one of these rows is faster than the row `chosen` by more than a share of it."""
+        if not len(rows):
+            return 0.0
+        return float(sum(w * part.doubt(chosen, rows, share, seed) for w, part in self._weighted()))
+
+
+class _Part:
+    """A Gaussian over all rows, and the logarithm of its weight in the mixture."""
+
+    def __init__(self, mean: Array, covariance: Array, log_weight: float) -> None:
+        self.mean, self.covariance, self.log_weight = mean, covariance, log_weight
+
+    def observe(self, row: int, value: float, variance: float) -> None:
+        column = self.covariance[:, row].copy()
+        total, missed = column[row] + variance, value - self.mean[row]
+        self.log_weight -= 0.5 * (missed**2 / total + math.log(total))
+        self.mean = self.mean + column * (missed / total)
+        self.covariance -= np.outer(column / total, column)
+
+    def gains(self, rows: Numbers, first: Numbers, noise: float) -> Array:
+        spread = self.covariance[:, rows]
+        spread = spread / np.sqrt(np.maximum(np.diag(self.covariance)[rows], 0.0) + noise)
+        expected = np.zeros((len(first), len(rows)))
+        for node, weight in zip(NODES, WEIGHTS, strict=True):
+            expected += weight * np.minimum.reduceat(self.mean[:, None] + node * spread, first, axis=0)
+        return np.asarray(np.minimum.reduceat(self.mean, first)[:, None] - expected)
+
+    def against(self, row: int, other: int) -> tuple[float, float]:
+        c = self.covariance
+        return float(self.mean[row] - self.mean[other]), float(c[row, row] + c[other, other] - 2 * c[row, other])
+
+    def doubt(self, chosen: int, rows: Numbers, share: float, seed: int) -> float:
+        both = np.r_[chosen, rows]
+        values, vectors = np.linalg.eigh(self.covariance[np.ix_(both, both)])
+        normal = np.random.default_rng(seed).standard_normal((len(both), DRAWS))
+        drawn = self.mean[both][:, None] + vectors * np.sqrt(np.maximum(values, 0.0)) @ normal
+        return float((drawn[1:].min(axis=0) < drawn[0] + math.log1p(-share)).mean())
+
+
+def prior_covariance(
+    kernel: Kernel, mean: Array, deviation: Array, coordinates: Array, sizes: Array, size_of: Numbers
+) -> Array:
+    """Of all rows, shape (rows, rows)."""
+    others = coordinates.shape[1] - 3
+    scaled = coordinates / np.array([*kernel.lengths[:3], *[kernel.lengths[3]] * others])
+    alike = np.exp(-_distance(scaled))
+    near = np.exp(-_distance(sizes / kernel.size_length))[np.ix_(size_of, size_of)]
+    total = kernel.shared + kernel.similar + kernel.alone
+    shape = (kernel.shared * alike + kernel.similar * alike * near) / total
+    shape[np.diag_indices_from(shape)] += kernel.alone / total
+    out = shape * np.outer(deviation, deviation)
+    same = size_of[:, None] == size_of[None, :]
+    count = same.sum(axis=1)
+    centred = mean - (same @ mean) / count
+    out += kernel.strength**2 * np.outer(centred, centred)
+    out += LEVEL**2 * same
+    return np.asarray(out)
+
+
+def _distance(points: Array) -> Array:
+    """Euclidean distances of the rows, shape (rows, rows)."""
+    square = (points**2).sum(axis=1)
+    return np.asarray(np.sqrt(np.maximum(square[:, None] + square[None, :] - 2 * points @ points.T, 0.0)))

@@ -1,0 +1,188 @@
+"""Terms of the launch model, for learners: what the volume model computes of each setting, as columns of one table.
+
+    terms = launch_terms(graph, unit, settings, hardware, resources=of_each_setting)
+    terms.at({"ni": 1024, "nj": 768})          # float64, (settings, len(TERMS)), times in seconds
+
+The columns are the same for every unit, so that what is learned of one kernel serves another. NaN stands for what is
+not known: of a kernel whose text cannot be read, only the launch and the compiled code are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dagc.choice.feature import offered
+from dagc.choice.legal import block_of, grid_of, op_of
+from dagc.choice.types import Settings, Unit
+from dagc.cuda.ptx import ASSUMED, Resources
+from dagc.cuda.text import NotUnderstood
+from dagc.ir import sym
+from dagc.ir.plan import AXES, VARIANT
+from dagc.ir.program import Graph
+from dagc.ir.sym import Number
+from dagc.perf.geometry import tunable
+from dagc.perf.hardware import Hardware
+from dagc.perf.program import ParameterKind, RationalProgram, specialise
+from dagc.perf.volume import TERMS as OF_TIME
+from dagc.perf.volume import calibration_of, volume_program
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MOST_TUNABLES = 4
+_OF_MODEL = {
+    "waves": "waves", "tail": "f_tail", "occupancy": "f_occupancy", "warps_sm": "warps_sm",
+    "active_lanes": "f_active_lanes", "load_sectors": "f_load_sectors", "store_sectors": "f_store_sectors",
+    "store_bytes": "f_store_bytes", "reuse": "f_reuse", "held": "f_held", "uncertainty": "f_uncertainty",
+}  # fmt: skip
+_OF_LAUNCH = (*(f"log2_b{a}" for a in AXES), "log2_threads", "log2_blocks")
+_OF_CODE = ("registers", "spills", "shared", "resident")
+_OF_TUNABLES = tuple(f"tunable_{i + 1}" for i in range(MOST_TUNABLES))
+
+# The columns: the model's time and its terms in seconds; waves of blocks; share of the places of the last wave that are
+# empty; resident warps over the most that a multiprocessor holds; warps that the busiest multiprocessor runs in all;
+# threads with work over 32 for each warp with work; sectors of 32 bytes of a load and of a store of a warp; bytes
+# written in a sector of a store; sectors asked for over unique ones of a block; bytes that the resident blocks use over
+# the L1 cache; standard deviation of log(seconds) that the model admits; the block and the grid; registers and bytes
+# spilled of a thread; bytes of shared memory of a block, and blocks that a multiprocessor holds; log2(1 + value) of the
+# tunables that are no dimension of the block, in the unit's order, 0 where there is none.
+TERMS: tuple[str, ...] = (
+    "seconds", *(f"{n}_s" for n in OF_TIME), *_OF_MODEL, *_OF_LAUNCH, *_OF_CODE, *_OF_TUNABLES
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchTerms:
+    """The terms of some settings of a unit. `note`: what the model takes for granted, or why it knows nothing."""
+
+    settings: tuple[Settings, ...]
+    note: str
+    _fixed: np.ndarray  # what does not depend on sizes; NaN elsewhere
+    _clock: float
+    _graph: Graph
+    _unit: Unit
+    _groups: tuple[tuple[tuple[int, ...], Any], ...]  # places of settings, the model's steps over them
+
+    def at(self, values: Mapping[str, Number]) -> np.ndarray:
+        """The table, (settings, len(TERMS)). `values`: the rank's scalars. Raises KeyError for one that is missing.
+
+        A setting that cannot be launched there has `seconds` infinite."""
+        import numpy as np
+
+        table = self._fixed.copy()
+        with np.errstate(all="ignore"):
+            for places, steps in self._groups:
+                self._fill(table, list(places), steps, values)
+            for i, settings in enumerate(self.settings):
+                blocks = self._blocks(settings, values)
+                table[i, _PLACE["log2_blocks"]] = math.log2(blocks) if blocks > 0 else math.nan
+                if blocks == 0:
+                    table[i, 0] = math.inf
+        return table
+
+    def _fill(self, table: np.ndarray, places: list[int], steps: Any, values: Mapping[str, Number]) -> None:
+        features = offered(self._graph.program, op_of(self._graph, self._unit))
+        sizes = {n: int(features[n].value(values)) for n in steps.asked if n in features}
+        found = steps.at(sizes)
+        seconds = {"seconds": "time", **{f"{n}_s": f"t_{n}" for n in OF_TIME}}
+        for column, name in (*seconds.items(), *_OF_MODEL.items(), ("resident", "resident")):
+            scale = self._clock if column in seconds else 1.0
+            if name in found:
+                table[places, _PLACE[column]] = found[name] / scale
+
+    def _blocks(self, settings: Settings, values: Mapping[str, Number]) -> float:
+        """Of the grid; NaN where it is not known before the dag runs."""
+        try:
+            grid = grid_of(self._graph, self._unit, settings, values)
+        except (sym.UnboundName, ArithmeticError):
+            return math.nan
+        return float(math.prod(grid)) if min(grid) > 0 else 0.0
+
+
+_PLACE = {name: i for i, name in enumerate(TERMS)}
+
+
+def launch_terms(
+    graph: Graph,
+    unit: Unit,
+    settings: Sequence[Settings],
+    hardware: Hardware,
+    *,
+    resources: Resources | Sequence[Resources] = ASSUMED,
+    calibration: Mapping[str, float] | None = None,
+) -> LaunchTerms:
+    """The terms of `settings` on a GPU. `resources`: of the compiled kernel, one for all settings or one for each (a
+    tunable may be a constant of the code). `calibration` overrules constants of the model."""
+    import numpy as np
+
+    of_each = [resources] * len(settings) if isinstance(resources, Resources) else list(resources)
+    fixed = np.full((len(settings), len(TERMS)), np.nan)
+    op = op_of(graph, unit)
+    others = [t.name for t in unit.tunables if not t.axis and t.name != VARIANT]
+    columns: dict[str, list[float]] = {}
+    for i, (setting, taken) in enumerate(zip(settings, of_each, strict=True)):
+        block = block_of(graph.program, op, setting)
+        chosen = {n: float(v) for n, v in (*op.tunables, *setting) if n != VARIANT}
+        row: dict[str, float] = {f"log2_b{a}": math.log2(b) for a, b in zip(AXES, block, strict=True)}
+        row |= {"log2_threads": math.log2(math.prod(block)), "registers": taken.registers}
+        row |= {"spills": taken.spills, "shared": taken.shared, **dict.fromkeys(_OF_TUNABLES, 0.0)}
+        row |= {f"tunable_{k + 1}": math.log2(1 + chosen[n]) for k, n in enumerate(others[:MOST_TUNABLES])}
+        fixed[i, [_PLACE[n] for n in row]] = list(row.values())
+        of_setting: dict[str, float] = {f"blockDim_{a}": b for a, b in zip(AXES, block, strict=True)}
+        of_setting |= {"log2_threads": row["log2_threads"], "registers": taken.registers}
+        of_setting |= {tunable(n).name: chosen[n] for n, _ in op.tunables}
+        for name, value in of_setting.items():
+            columns.setdefault(name, []).append(value)
+    groups, note = _groups(graph, unit, of_each, columns, hardware, calibration or {})
+    return LaunchTerms(tuple(settings), note, fixed, hardware.clock, graph, unit, groups)
+
+
+def _groups(
+    graph: Graph, unit: Unit, resources: Sequence[Resources], columns: Mapping[str, Sequence[float]],
+    hardware: Hardware, calibration: Mapping[str, float],
+) -> tuple[tuple[tuple[tuple[int, ...], Any], ...], str]:  # fmt: skip
+    """The model over the settings that are compiled to code with equal counts, and its note."""
+    alike: dict[Any, list[int]] = {}
+    for i, taken in enumerate(resources):
+        alike.setdefault((taken.shared, taken.instructions), []).append(i)
+    out, note = [], ""
+    for places in alike.values():
+        try:
+            program = _program(graph, unit, resources[places[0]], hardware, calibration)
+        except (NotUnderstood, RecursionError) as error:
+            return (), f"no model: {getattr(error, 'message', 'its text is nested too deeply to be read')}"
+        out.append((tuple(places), _Steps.of(program, {n: [v[i] for i in places] for n, v in columns.items()})))
+        unknown = out[-1][1].asked - offered(graph.program, op_of(graph, unit)).keys()
+        if unknown:
+            return (), f"no model: it depends on {', '.join(sorted(unknown))}, not known before the dag runs"
+    return tuple(out), note
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """A program over settings. `asked`: names of the sizes."""
+
+    asked: frozenset[str]
+    at: Any
+
+    @staticmethod
+    def of(program: RationalProgram, columns: Mapping[str, Sequence[float]]) -> _Steps:
+        import numpy as np
+
+        from dagc.perf.evaluate import Steps  # loads numpy
+
+        names = {p.name for p in program.parameters}
+        known = {n: np.array(v) for n, v in columns.items() if n in names}
+        return _Steps(frozenset(names - known.keys()), Steps(program, known).at)
+
+
+def _program(
+    graph: Graph, unit: Unit, taken: Resources, hardware: Hardware, calibration: Mapping[str, float]
+) -> RationalProgram:
+    whole = volume_program(graph.program, op_of(graph, unit), resources=taken, features=True)
+    values = {**hardware.parameters(), **calibration_of(hardware), **calibration}
+    asked = {p.name for p in whole.parameters if p.kind is ParameterKind.HARDWARE}
+    return specialise(whole, {n: v for n, v in values.items() if n in asked})

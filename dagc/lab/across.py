@@ -1,0 +1,265 @@
+"""The search for launch settings of several ops at several sizes together: what is measured next, and when it ends.
+
+Each op has a surface of expected times over its settings and sizes (`dagc.choice.surface`), which every measurement
+updates at all sizes. The default is measured first at each size. Then the cell with the largest knowledge gradient
+follows: the expected gain over all sizes, not at its own alone. The last measurements are kept for the settings that
+would be chosen and were not measured, so that nothing is chosen at a measured size that was not compared with the
+default there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING
+
+from dagc.base.statistics import interval
+from dagc.choice.types import Point, Settings
+
+if TYPE_CHECKING:
+    from dagc.choice.surface import TimeSurface
+
+RISK = 0.2  # largest probability to be slower than the default of a setting that is chosen where nothing was measured
+DOUBT = 0.05  # of a faster setting: with `until`, the search ends where it is no larger
+FLOOR = 0.001  # least expected gain that is worth a measurement, if the noise is less than that
+HALF = 1.96  # half of a 95 % interval, in standard deviations
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A cell to measure."""
+
+    op: str
+    point: Point
+    settings: Settings
+
+
+@dataclass(slots=True)
+class OpTimes:
+    """What is expected of an op: `rows` are its cells, ordered by the place of their points in `points`, as in the
+    surface. `modelled`: whether more is known than which settings there are."""
+
+    op: str
+    default: Settings
+    points: tuple[Point, ...]
+    rows: tuple[tuple[Point, Settings], ...]
+    surface: TimeSurface
+    modelled: bool = True
+    number: dict[tuple[Point, Settings], int] = field(init=False)
+    of: dict[Point, list[int]] = field(init=False)
+    closed: set[int] = field(default_factory=set)  # failed, wrong, or at a size that is given up
+    seconds: dict[int, float] = field(default_factory=dict)  # medians of the measured rows
+
+    def __post_init__(self) -> None:
+        self.number = {cell: i for i, cell in enumerate(self.rows)}
+        self.of = {point: [] for point in self.points}
+        for i, (point, _) in enumerate(self.rows):
+            self.of[point].append(i)
+
+    def usable(self, point: Point) -> list[int]:
+        return [i for i in self.of[point] if i not in self.closed]
+
+    def measured(self, point: Point) -> list[int]:
+        return [i for i in self.usable(point) if i in self.seconds]
+
+    def start(self, point: Point) -> int | None:
+        """The default at a size, or the best guess where it cannot be used; None where nothing can."""
+        default = self.number.get((point, self.default))
+        if default is not None and default not in self.closed:
+            return default
+        return self.expected(point)
+
+    def expected(self, point: Point) -> int | None:
+        """The row that is expected to be the fastest, measured or not."""
+        mean = self.surface.mean
+        return min(self.usable(point), key=lambda i: float(mean[i]), default=None)
+
+
+class AcrossSizes:
+    """Proposes cells until the budget is spent, or nothing more is to be gained; then it chooses."""
+
+    def __init__(self, ops: Sequence[OpTimes], budget: int | None = None, until: float | None = None) -> None:
+        """`budget`: measurements in all; `until`: it ends where no unmeasured setting is faster by more than this share
+        with a probability of more than 5 %."""
+        self.ops = {o.op: o for o in ops}
+        self.budget, self.until = budget, until
+        self.spent = 0
+        self.ended = ""  # why, once it has
+        self.out_of_time = False  # only what would be chosen is measured from now on
+        self._noises: list[float] = []
+        self._started: set[tuple[str, Point]] = set()
+        self._sated = False  # whether nothing more is expected
+
+    def has(self, op: str, point: Point, settings: Settings) -> bool:
+        """Whether it is a cell of the search."""
+        return op in self.ops and (point, settings) in self.ops[op].number
+
+    # ---- what was measured ----------------------------------------------------------------
+
+    def observe(self, op: str, point: Point, settings: Settings, times: Sequence[float]) -> None:
+        """Times in seconds. A cell of which none is finite and positive counts as failed."""
+        good = [t for t in times if math.isfinite(t) and t > 0]
+        if not good:
+            self.fail(op, point, settings)
+            return
+        low, high = interval(good)
+        self.learn(op, point, settings, median(good), (high - low) / 2 / HALF / median(good))
+
+    def learn(self, op: str, point: Point, settings: Settings, seconds: float, noise: float) -> None:
+        """The median of a cell, and its relative standard deviation (NaN: not known)."""
+        self.spent += 1
+        self._started.add((op, point))
+        row = self.ops[op].number.get((point, settings))
+        if row is None:
+            return
+        if math.isfinite(noise):
+            self._noises.append(noise)
+        self.ops[op].seconds[row] = seconds
+        self.ops[op].surface.observe(row, math.log(seconds), noise)
+
+    def fail(self, op: str, point: Point, settings: Settings) -> None:
+        """It failed at one size. It is not proposed at another one either, unless all do fail at that size."""
+        self.spent += 1
+        self._started.add((op, point))
+        times = self.ops[op]
+        times.closed |= {row for row in (times.number.get((point, settings)),) if row is not None}
+        if times.measured(point):
+            self.exclude(op, settings)
+
+    def exclude(self, op: str, settings: Settings) -> None:
+        """Wrong under the check: at no size."""
+        times = self.ops[op]
+        times.closed |= {i for i, (_, s) in enumerate(times.rows) if s == settings}
+
+    def skip(self, point: Point) -> None:
+        """The program does not run at a size."""
+        for times in self.ops.values():
+            times.closed |= set(times.of.get(point, ()))
+
+    # ---- what is measured next ------------------------------------------------------------
+
+    def propose(self, op: str = "", point: Point | None = None) -> Proposal | None:
+        """The next cell; None at the end, and `ended` says why. `op`, `point`: whose data are at hand."""
+        left = None if self.budget is None else self.budget - self.spent
+        if left is not None and left <= 0:
+            return self._end(f"{self.budget} settings are measured")
+        pairs = [(o, p) for o in self.ops.values() for p in o.points if o.usable(p)]
+        unsure = self._unsure(pairs)
+        if self.out_of_time or (left is not None and left <= len(unsure)):
+            return self._confirming(unsure)
+        new = [(o, p) for o, p in pairs if (o.op, p) not in self._started]
+        if new and (left is None or left >= 2 * len(new)):
+            return self._started_at(*_nearest(new, op, point))
+        return self._most_telling(pairs, unsure)
+
+    @property
+    def to_confirm(self) -> int:
+        """How many settings would be chosen at measured sizes, and are not measured."""
+        return len(self._unsure([(o, p) for o in self.ops.values() for p in o.points if o.usable(p)]))
+
+    def _unsure(self, pairs: Sequence[tuple[OpTimes, Point]]) -> list[tuple[OpTimes, Point]]:
+        return [(o, p) for o, p in pairs if (o.op, p) in self._started and self._loss(o, p) > FLOOR]
+
+    def _end(self, why: str) -> Proposal | None:
+        self.ended = why
+        return None
+
+    def _loss(self, times: OpTimes, point: Point) -> float:
+        """What is lost if the best of the measured ones is taken instead of the best that is expected (logarithm)."""
+        mean, known, best = times.surface.mean, times.measured(point), times.expected(point)
+        return float(min(mean[i] for i in known) - mean[best]) if known and best is not None else 0.0
+
+    def _started_at(self, times: OpTimes, point: Point) -> Proposal | None:
+        row = times.start(point)
+        return None if row is None else Proposal(times.op, *times.rows[row])
+
+    def _confirming(self, unsure: Sequence[tuple[OpTimes, Point]]) -> Proposal | None:
+        if not unsure:
+            return self._end(
+                "the time is over" if self.out_of_time
+                else f"{self.spent} settings are measured" if not self._sated
+                else "the expected gain is below the noise" if self.until is None
+                else f"none is expected to be faster by more than {self.until:.3g}"
+            )  # fmt: skip
+        times, point = max(unsure, key=lambda pair: self._loss(*pair))
+        row = times.expected(point)
+        return None if row is None else Proposal(times.op, *times.rows[row])
+
+    def _most_telling(
+        self, pairs: Sequence[tuple[OpTimes, Point]], unsure: Sequence[tuple[OpTimes, Point]]
+    ) -> Proposal | None:
+        import numpy as np
+
+        best: tuple[float, OpTimes, int] | None = None
+        for times in self.ops.values():
+            rows = [i for i in range(len(times.rows)) if i not in times.closed and i not in times.seconds]
+            if rows:
+                gains = times.surface.gains(np.array(rows)).sum(axis=0)
+                first = int(gains.argmax())
+                if best is None or gains[first] > best[0]:
+                    best = float(gains[first]), times, rows[first]
+        if best is None:
+            return self._end("every setting is measured")
+        gain, times, row = best
+        if self._enough(pairs, gain):
+            self._sated = True
+            return self._confirming(unsure)
+        point = times.rows[row][0]
+        if (times.op, point) not in self._started:  # the default comes first at each size
+            return self._started_at(times, point)
+        return Proposal(times.op, *times.rows[row])
+
+    def _enough(self, pairs: Sequence[tuple[OpTimes, Point]], most: float) -> bool:
+        if self.until is not None:
+            return all(self.doubt(o.op, p, self.until) <= DOUBT for o, p in pairs)
+        return most < max(FLOOR, median(self._noises) if self._noises else FLOOR)
+
+    # ---- what is chosen -------------------------------------------------------------------
+
+    def choice(self, op: str, point: Point) -> Settings:
+        """The fastest of the measured settings, where there are any at the size. Elsewhere the one with the least
+        expected time of those that are slower than the default with a probability of at most RISK."""
+        times = self.ops[op]
+        known = times.measured(point)
+        if known:
+            return times.rows[min(known, key=lambda i: times.seconds[i])][1]
+        start = times.start(point)
+        if start is None:
+            return times.default
+        mean = times.surface.mean
+        good = [i for i in times.usable(point) if i == start or _slower(times.surface.against(i, start)) <= RISK]
+        return times.rows[min(good, key=lambda i: float(mean[i]))][1]
+
+    def hopeful(self, op: str, number: int) -> list[Settings]:
+        """The settings that are expected to be nearest to the best at some size."""
+        times = self.ops[op]
+        mean, least = times.surface.mean, dict[Settings, float]()
+        for point in times.points:
+            rows = times.usable(point)
+            best = min((float(mean[i]) for i in rows), default=0.0)
+            for i in rows:
+                settings = times.rows[i][1]
+                least[settings] = min(least.get(settings, math.inf), float(mean[i]) - best)
+        return sorted(least, key=lambda s: least[s])[:number]
+
+    def doubt(self, op: str, point: Point, share: float) -> float:
+        """Probability that an unmeasured setting is faster than the choice by more than this share."""
+        import numpy as np
+
+        times = self.ops[op]
+        row = times.number.get((point, self.choice(op, point)))
+        others = [i for i in times.usable(point) if i not in times.surface.measured and i != row]
+        return 0.0 if row is None else times.surface.doubt(row, np.array(others, dtype=np.int64), share)
+
+
+def _nearest(pairs: Sequence[tuple[OpTimes, Point]], op: str, point: Point | None) -> tuple[OpTimes, Point]:
+    """The pair whose data are at hand, else one of the same size, else the first."""
+    return min(pairs, key=lambda pair: ((pair[0].op, pair[1]) != (op, point), pair[1] != point))
+
+
+def _slower(ratio: tuple[float, float]) -> float:
+    """Probability that a logarithm with this mean and standard deviation is above 0."""
+    mean, deviation = ratio
+    return 0.5 * math.erfc(-mean / deviation / math.sqrt(2)) if deviation > 0 else float(mean > 0)

@@ -1,0 +1,192 @@
+"""The search for launch settings, wired: what is expected of each op at each size before anything is measured."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from dagc.base.errors import DagcError
+from dagc.choice.legal import unit_in
+from dagc.lab.across import AcrossSizes, OpTimes
+from dagc.recipes.options import TuneOptions
+from dagc.recipes.tune_choosers import ChooserInputs
+
+if TYPE_CHECKING:
+    from dagc.choice.residual import Learner
+    from dagc.choice.types import Cell, Point, Settings, Unit
+    from dagc.cuda.ptx import Resources
+
+MOST_CODES = 6  # compiled versions of a kernel whose instructions are told apart
+MOST_ROWS = 1500  # cells of an op that the search looks at: its covariances take the square of it
+
+
+def search_of(inputs: ChooserInputs, options: TuneOptions, top: int) -> tuple[AcrossSizes, list[str]]:
+    """The search over all ops that a model ranks, nothing observed yet, and notes. `top`: settings measured at each
+    size besides the default, where neither budget nor time nor accuracy is given."""
+    from dagc.choice.models import MODELS  # loads numpy, sympy
+
+    units = [u for u in inputs.ready.task.units if inputs.asked[u.op].method in MODELS and not u.variants]
+    learner, notes = learner_for(inputs)
+    found = []
+    for unit in units:
+        times, told = expected_times(
+            inputs, unit, learner if inputs.asked[unit.op].method == "volume" else _plain(learner)
+        )
+        found += [times] if times is not None else []
+        notes += [f"{unit.op}: {note}" for note in told]
+    open_ended = options.seconds is not None or options.until is not None
+    budget = options.budget if options.budget is not None or open_ended else _budget(found, top)
+    return AcrossSizes(found, budget, options.until), notes
+
+
+def _plain(learner: Learner) -> Learner:
+    """Without trees, which know what the volume model misses and no other one."""
+    return replace(learner, trees=None)
+
+
+def _budget(found: list[OpTimes], top: int) -> int:
+    """`top` for each op and size, at most half of the legal ones, so that it always costs less than measuring all; and
+    the default."""
+    from dagc.choice.choose import worth_measuring  # loads numpy, sympy
+
+    return sum(worth_measuring(top, len(o.of[p])) + 1 for o in found for p in o.points if o.of[p])
+
+
+def learner_for(inputs: ChooserInputs) -> tuple[Learner, list[str]]:
+    """The pre-trained learner, and a note where it cannot be used, or was trained on GPUs of other architectures."""
+    from dagc.choice import residual  # loads numpy
+
+    try:
+        learner = residual.load_learner(residual.FILE)
+    except (OSError, ValueError) as error:
+        return residual.UNTRAINED, [f"the model alone ranks, without a pre-trained learner: {error}"]
+    arch = inputs.hardware.arch
+    if learner.archs and arch not in learner.archs:
+        wider = replace(learner, deviation=1.5 * learner.deviation, blind=1.5 * learner.blind)
+        return wider, [f"the pre-trained learner knows {', '.join(learner.archs)}, not {arch}: it is trusted less"]
+    return learner, []
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Cells of an op, as the arrays of a surface."""
+
+    cells: list[tuple[Point, Settings]]
+    means: list[Any]
+    deviations: list[Any]
+    places: list[Any]
+    size_of: list[int]
+
+
+def expected_times(inputs: ChooserInputs, unit: Unit, learner: Learner) -> tuple[OpTimes | None, list[str]]:
+    """What the model and the learner expect of an op at each size where it is measured; None where nothing fits."""
+    import numpy as np
+
+    from dagc.choice.residual import coordinates, size_coordinates  # loads numpy
+    from dagc.choice.surface import TimeSurface  # loads numpy
+
+    ready, notes = inputs.ready, []
+    points = [p for p in ready.task.points if p not in ready.task.earlier and ready.at[p].fits[unit.op]]
+    random.Random(f"{ready.task.seed} order").shuffle(points)
+    if not points:
+        return None, []
+    settings = ready.task.settings[unit.op]
+    place, tables = coordinates(unit, settings), _Tables(inputs, unit)
+    rows, most = _Rows([], [], [], [], []), max(2, MOST_ROWS // len(points))
+    for number, point in enumerate(points):
+        mean, deviation = learner.predict(tables.at(point))
+        index = {s: i for i, s in enumerate(settings)}
+        fits = [index[s] for s in ready.at[point].fits[unit.op]]
+        if len(fits) > most:
+            notes.append(f"{point.text or 'as given'}: the {most} most promising of {len(fits)} settings are searched")
+            fits = sorted(sorted(fits, key=lambda i: (settings[i] != unit.default, mean[i]))[:most])
+        rows.cells += [(point, settings[i]) for i in fits]
+        rows.means += [mean[i] - mean[fits].mean() for i in fits]
+        rows.deviations += [deviation[i] for i in fits]
+        rows.places += [place[i] for i in fits]
+        rows.size_of += [number] * len(fits)
+    surface = TimeSurface(
+        learner.kernel, np.array(rows.means), np.array(rows.deviations), np.array(rows.places),
+        size_coordinates(points), np.array(rows.size_of),
+    )  # fmt: skip
+    if tables.note:
+        notes.append(tables.note)
+    return OpTimes(unit.op, unit.default, tuple(points), tuple(rows.cells), surface, tables.known), notes
+
+
+class _Tables:
+    """The terms of an op's settings at each size. `note`: where they are not known."""
+
+    def __init__(self, inputs: ChooserInputs, unit: Unit) -> None:
+        self.inputs, self.unit, self.note = inputs, unit, ""
+        self.known = False  # whether the model could be evaluated anywhere
+        self._terms: dict[int, Any] = {}
+
+    def at(self, point: Point) -> Any:
+        """(settings, TERMS), all NaN where the model cannot be evaluated: then settings are known by their place among
+        each other alone."""
+        import numpy as np
+
+        from dagc.choice.terms import TERMS, launch_terms  # loads numpy, sympy
+
+        inputs, task = self.inputs, self.inputs.ready.task
+        settings, values = task.settings[self.unit.op], inputs.ready.at[point].values
+        graph = task.graph_at(point)
+        try:
+            if id(graph) not in self._terms:
+                each = alike(inputs.each.get(self.unit.op, [inputs.resources_of(self.unit.op)] * len(settings)))
+                self._terms[id(graph)] = launch_terms(
+                    graph, unit_in(graph, self.unit), settings, inputs.hardware, resources=each
+                )
+            terms = self._terms[id(graph)]
+            if terms.note.startswith("no model"):
+                self.note = f"{terms.note}; the search knows the launch and the compiled code alone"
+            table = terms.at(values)
+        except (ArithmeticError, DagcError, KeyError, TypeError, ValueError) as error:
+            self.note = f"no model at {point.text or 'this size'}: {error}; the search starts without one"
+            table = np.full((len(settings), len(TERMS)), np.nan)
+        if inputs.asked[self.unit.op].method == "rational":
+            table = table.copy()
+            table[:, 0] = self._of_method(point)
+        self.known |= bool(np.isfinite(table[:, 0]).any())
+        return table
+
+    def _of_method(self, point: Point) -> Any:
+        """Times by the model of `--method rational`, in any unit."""
+        import numpy as np
+
+        from dagc.recipes.tune_choosers import first_choosers  # only with --method rational
+
+        chooser = first_choosers(self.inputs)[self.unit.op].at(point)
+        settings = self.inputs.ready.task.settings[self.unit.op]
+        return (
+            np.array(chooser.times(self.inputs.ready.at[point].values))
+            if chooser.model
+            else np.full(len(settings), np.nan)
+        )
+
+
+def alike(each: Sequence[Resources]) -> list[Resources]:
+    """With the instructions of the first, where more than MOST_CODES differ: a model is made for each."""
+    if len({(r.shared, r.instructions) for r in each}) <= MOST_CODES:
+        return list(each)
+    return [replace(r, instructions=each[0].instructions) for r in each]
+
+
+SHARE = 0.02  # what another setting must gain, for the column of the table
+
+
+def guesses(
+    search: AcrossSizes, cells: Mapping[tuple[str, Point, Settings], Cell]
+) -> dict[tuple[str, Point], Settings]:
+    """What the search chooses at sizes of which nothing was timed."""
+    timed = {(op, point) for (op, point, _), cell in cells.items() if cell.times and not cell.failure}
+    ops = [o for o in search.ops.values() if o.modelled or any(op == o.op for op, _ in timed)]
+    return {(o.op, p): search.choice(o.op, p) for o in ops for p in o.points if (o.op, p) not in timed}
+
+
+def sureness(search: AcrossSizes) -> dict[tuple[str, Point], float]:
+    """The probability that no other setting is faster than what is chosen by more than SHARE, by op and size."""
+    return {(o.op, p): 1 - search.doubt(o.op, p, SHARE) for o in search.ops.values() for p in o.points}

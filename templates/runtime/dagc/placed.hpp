@@ -1,0 +1,137 @@
+// Places the ops of a program together when it starts: by the expected seconds of their implementations, and of the
+// transfers between host and device that a placement needs.
+//
+//   dagc::Placing placing{comm, to_device, to_host};
+//   placing.open(site, n, sides, seconds, reason);   // ops in the order of their numbers
+//   placing.fixed("c", dagc::placement::on_host);
+//   placing.value(bytes, 0, {1}, false);             // what op 0 writes, and op 1 reads
+//   placing.solve();
+//   placing.answer(0);                               // the implementation of op 0, the same on every rank
+#pragma once
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "dagc/check.hpp"
+#include "dagc/choice.hpp"
+#include "dagc/placement.hpp"
+
+namespace dagc {
+
+// The time of a copy: seconds, and bytes per second.
+struct TransferTime {
+  double latency, bandwidth;
+
+  double seconds(std::size_t bytes) const { return latency + static_cast<double>(bytes) / bandwidth; }
+};
+
+class Placing {
+ public:
+  Placing(MPI_Comm comm, TransferTime to_device, TransferTime to_host) : comm_(comm), to_device_(to_device), to_host_(to_host) {}
+
+  // The next op runs on one side only.
+  void fixed(const char* name, placement::Side side) {
+    const int none[2] = {0, 0};
+    add(name, nullptr, side, 0, none);
+  }
+
+  // The next op has `n` implementations, on `sides`, with expected `seconds`, which this takes the most of over the ranks:
+  // infinite where one is not allowed. It keeps its default, 0, where a chooser has a `reason` for that, or none is
+  // allowed. Collective.
+  void open(const Site& site, int n, const placement::Side* sides, double* seconds, int reason) {
+    DAGC_MPI(MPI_Allreduce(MPI_IN_PLACE, seconds, n, MPI_DOUBLE, MPI_MAX, comm_));
+    DAGC_MPI(MPI_Allreduce(MPI_IN_PLACE, &reason, 1, MPI_INT, MPI_MAX, comm_));
+    int best[2] = {-1, -1};
+    for (int i = 0; i < n; ++i)
+      if (seconds[i] < placement::never && (best[sides[i]] < 0 || seconds[i] < seconds[best[sides[i]]])) best[sides[i]] = i;
+    if (reason == 0 && best[0] < 0 && best[1] < 0) reason = constraint;
+    if (reason != 0) {
+      const int first[2] = {0, 0};
+      add(site.op, &site, sides[0], seconds[0] < placement::never ? seconds[0] : 0, first);
+    } else {
+      add(site.op, &site, placement::on_host, 0, best);
+      for (int side : {0, 1}) problem_.ops.back().seconds[side] = best[side] < 0 ? placement::never : seconds[best[side]];
+    }
+    ops_.back().reason = reason;
+  }
+
+  // What op `producer` (or `placement::setup`, on the host) leaves, and the ops `readers` read. Collective.
+  void value(std::size_t bytes, int producer, std::vector<int> readers, bool ends_on_host) {
+    unsigned long long most = bytes;
+    DAGC_MPI(MPI_Allreduce(MPI_IN_PLACE, &most, 1, MPI_UNSIGNED_LONG_LONG, MPI_MAX, comm_));
+    const bool given = producer == placement::setup;
+    readers_.push_back(std::move(readers));
+    problem_.values.push_back({producer, nullptr, 0, to_device_.seconds(most), to_host_.seconds(most), given, false, ends_on_host});
+  }
+
+  void solve() {
+    for (std::size_t i = 0; i < readers_.size(); ++i) {
+      problem_.values[i].readers = readers_[i].data();
+      problem_.values[i].n_readers = static_cast<int>(readers_[i].size());
+    }
+    seconds_ = placement::place(problem_, &sides_);
+  }
+
+  int answer(int op) const { return ops_[static_cast<std::size_t>(op)].answer[sides_[static_cast<std::size_t>(op)]]; }
+  int reason(int op) const { return ops_[static_cast<std::size_t>(op)].reason; }
+
+  // Expected seconds of the program.
+  double seconds() const { return seconds_; }
+
+  // "a gpu.naive 12 us, b cpu.blas 30 us, transfers 5 us: 47 us expected (GPU only 60 us, CPU only 80 us)".
+  std::string text() const {
+    std::string out;
+    double ops = 0;
+    for (std::size_t i = 0; i < ops_.size(); ++i) {
+      const double took = problem_.ops[i].seconds[sides_[i]];
+      const char* where = sides_[i] == placement::on_host ? "cpu" : "gpu";
+      const std::string how = ops_[i].site != nullptr ? ops_[i].site->text(answer(static_cast<int>(i))) : where;
+      out += std::string(ops_[i].name) + " " + how + (ops_[i].site != nullptr ? " " + micro(took) : "") + ", ";
+      ops += took;
+    }
+    out += "transfers " + micro(std::max(0.0, seconds_ - ops)) + ": " + micro(seconds_) + " expected";
+    return out + " (GPU only " + micro(only(placement::on_device)) + ", CPU only " + micro(only(placement::on_host)) + ")";
+  }
+
+ private:
+  struct Op {
+    const char* name;
+    const Site* site;
+    int answer[2], reason;
+  };
+
+  void add(const char* name, const Site* site, placement::Side side, double seconds, const int* answers) {
+    ops_.push_back({name, site, {answers[0], answers[1]}, 0});
+    problem_.ops.push_back({{placement::never, placement::never}});
+    problem_.ops.back().seconds[side] = seconds;
+  }
+
+  // Seconds with all ops on one side that can be there.
+  double only(placement::Side side) const {
+    std::vector<placement::Side> sides;
+    for (const placement::Op& op : problem_.ops)
+      sides.push_back(op.seconds[side] < placement::never ? side : static_cast<placement::Side>(1 - side));
+    return placement::cost(problem_, sides.data());
+  }
+
+  static std::string micro(double seconds) {
+    char text[40];
+    std::snprintf(text, sizeof text, "%.4g us", seconds * 1e6);
+    return text;
+  }
+
+  MPI_Comm comm_;
+  TransferTime to_device_, to_host_;
+  std::vector<Op> ops_;
+  placement::Problem problem_;
+  std::vector<std::vector<int>> readers_;
+  std::vector<placement::Side> sides_;
+  double seconds_ = 0;
+};
+
+}  // namespace dagc

@@ -1,0 +1,140 @@
+// `any` arrays of ops whose device is chosen when the program runs: which side has the current contents, and copies from
+// one side to the other when, and only when, the next reader is there.
+//
+//   dagc::TwoSided<float, dagc::Store> x_sides{x, store, dagc::Given::on_host, dagc::Ends::on_host};
+//   dagc::need_on_device(stream, x_sides, y_sides);   // before a kernel that reads x and y, on its stream
+//   dagc::room_on_device(z_sides);                    // before a kernel that writes z
+//   dagc::wrote(dagc::Side::device, z_sides);         // after it was issued
+//   dagc::need_on_host(stream, y_sides);              // before a function on the host; waits for the stream
+//
+// The storage allocates the side on the device when it is first needed (`provide_side`).
+//
+// The state is what holds once all that was issued has completed. Ops that use an array, one of which writes it, are ordered
+// by the program, with events where they are on different streams. So the source of a copy is complete where it begins, and
+// nobody uses its destination. What the program does not order are ops that only read: one of them copies, and the others
+// wait for the event of that copy.
+#pragma once
+
+#include "dagc/array.hpp"
+#include "dagc/check.hpp"
+#include "dagc/target.hpp"
+
+namespace dagc {
+
+enum class Side { host, device };
+
+// Where an array has contents before a run, and where it must have them after it. Only a constant is on both sides.
+enum class Given { nowhere, on_host, on_both };
+enum class Ends { anywhere, on_host };
+
+template <class T, class Storage>
+class TwoSided {
+ public:
+  TwoSided(Array<T>& array, Storage& storage, Given given, Ends ends)
+      : array_(array), storage_(storage), given_(given), ends_(ends) {
+    begin();
+  }
+  TwoSided(const TwoSided&) = delete;
+  TwoSided& operator=(const TwoSided&) = delete;
+  ~TwoSided() {
+    if (copied_ != nullptr) cudaEventDestroy(copied_);
+  }
+
+  // Before a run.
+  void begin() {
+    host_ = given_ != Given::nowhere;
+    device_ = given_ == Given::on_both;
+    copying_ = false;
+  }
+
+  void room_on_device() {
+    if (array_.data == nullptr) storage_.provide_side(array_);
+  }
+
+  // Work that is enqueued on the stream after this reads the side on the device.
+  void need_on_device(cudaStream_t stream) {
+    room_on_device();
+    if (device_) {
+      if (copying_ && stream != stream_) DAGC_CUDA(cudaStreamWaitEvent(stream, copied_, 0));
+      return;
+    }
+    if (!host_) return;  // nothing was written yet
+    copy(array_.data, array_.mirror, cudaMemcpyHostToDevice, stream);
+    if (copied_ == nullptr) DAGC_CUDA(cudaEventCreateWithFlags(&copied_, cudaEventDisableTiming));
+    DAGC_CUDA(cudaEventRecord(copied_, stream));
+    stream_ = stream;
+    copying_ = device_ = true;
+  }
+
+  // The side on the host may be read once the stream has completed.
+  void need_on_host(cudaStream_t stream) {
+    if (host_ || !device_) return;
+    copy(array_.mirror, array_.data, cudaMemcpyDeviceToHost, stream);
+    host_ = true;
+  }
+
+  // Where all that has written the array is complete: the side on the host may be read at once.
+  void need_on_host_now() {
+    if (host_ || !device_) return;
+    if (array_.size != 0) DAGC_CUDA(cudaMemcpy(array_.mirror, array_.data, array_.bytes(), cudaMemcpyDeviceToHost));
+    host_ = true;
+  }
+
+  // The op that was issued last writes this side, so the other one is no longer valid.
+  void wrote(Side side) {
+    host_ = side == Side::host;
+    device_ = side == Side::device;
+    copying_ = false;
+  }
+
+  // After a run, when all is complete.
+  void end() {
+    if (ends_ == Ends::on_host) need_on_host_now();
+    begin();
+  }
+
+  bool on(Side side) const { return side == Side::host ? host_ : device_; }
+
+ private:
+  void copy(T* to, const T* from, cudaMemcpyKind kind, cudaStream_t stream) const {
+    if (array_.size != 0) DAGC_CUDA(cudaMemcpyAsync(to, from, array_.bytes(), kind, stream));
+  }
+
+  Array<T>& array_;
+  Storage& storage_;
+  Given given_;
+  Ends ends_;
+  bool host_ = false, device_ = false;  // which sides have the current contents
+  bool copying_ = false;                // a copy to the device may be under way
+  cudaEvent_t copied_ = nullptr;        // its event
+  cudaStream_t stream_ = nullptr;       // its stream
+};
+
+template <class... Arrays>
+void need_on_device(cudaStream_t stream, Arrays&... arrays) {
+  (arrays.need_on_device(stream), ...);
+}
+
+template <class... Arrays>
+void room_on_device(Arrays&... arrays) {
+  (arrays.room_on_device(), ...);
+}
+
+// For a function on the host that takes the place of work on the stream: all before it on the stream has completed then.
+template <class... Arrays>
+void need_on_host(cudaStream_t stream, Arrays&... arrays) {
+  (arrays.need_on_host(stream), ...);
+  DAGC_CUDA(cudaStreamSynchronize(stream));
+}
+
+template <class... Arrays>
+void need_on_host_now(Arrays&... arrays) {
+  (arrays.need_on_host_now(), ...);
+}
+
+template <class... Arrays>
+void wrote(Side side, Arrays&... arrays) {
+  (arrays.wrote(side), ...);
+}
+
+}  // namespace dagc

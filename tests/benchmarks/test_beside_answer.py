@@ -1,0 +1,68 @@
+"""The figures beside cuSPARSE are those of the selector in the committed tuned file."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.gpu import repeated
+
+ROOT = Path(__file__).parents[2]
+RECORDS = ROOT / "benchmarks/results/2026-11-22-h100-variants"
+
+
+def beside(*answers: str) -> subprocess.CompletedProcess[str]:
+    tuned, program = RECORDS / "unseen-spmv.db.xz", ROOT / "samples/spmv/variants.dag"
+    command = [sys.executable, "-m", "benchmarks.gpu.beside_answer", str(tuned), str(program), *answers]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def figures() -> str:
+    return (ROOT / "docs/figures.md").read_text().replace("*", "")
+
+
+@pytest.fixture(scope="module")
+def printed() -> str:
+    done = beside("cusparse1", "cusparse2")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_it_judges_as_the_evaluation_on_the_machine_did(printed: str) -> None:
+    evaluated = (RECORDS / "unseen-spmv-test.txt").read_text()
+    every = re.findall(r"^ +(?:all|under \S+|\S+ to \S+|\S+ or more) +(\d+) +([\d.]+) %", evaluated, re.MULTILINE)
+    assert re.findall(r" (\d+) inputs: .* ([\d.]+) % of exhaustive", printed) == every
+    assert len(every) == 4
+
+
+def test_the_documentation_says_what_is_printed(printed: str) -> None:
+    pattern = r"(\d+) inputs: chosen (\S+), at least as fast (\d+)%, worst (\S+); best other (\S+), worst (\S+);"
+    for row in re.findall(pattern, printed):
+        assert " | {} | {} | {} % | {} | {} | {} |".format(*row) in figures()
+    _, speed, fast, worst, *_ = re.findall(pattern, printed)[0]
+    said = f"{float(speed):.2f} times ({fast} % at least as fast, worst {worst})"
+    assert said in (ROOT / "README.md").read_text().replace("*", "")
+
+
+def test_an_unknown_answer_is_refused_with_those_there_are() -> None:
+    done = beside("cusparse3")
+    assert done.returncode == 2
+    assert "y has no answer cusparse3" in done.stderr
+    assert "cusparse2" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_repeats() -> None:
+    """A file repeats itself; another run does not quite."""
+    program = ROOT / "samples/spmv/variants.dag"
+    first, second = RECORDS / "first-spmv.db.xz", RECORDS / "unseen-spmv.db.xz"
+    _, _, every, *_ = repeated.report(first, second, program)
+    said = re.search(r"on the (\d+) training matrices.*has ([\d.]+) %", figures(), re.DOTALL)
+    assert said is not None
+    assert every.split()[1] == said[1]
+    assert float(every.split()[2]) == pytest.approx(float(said[2]), abs=0.051)
+    assert repeated.report(second, second, program)[2].split()[2] == "100.00"

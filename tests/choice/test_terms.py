@@ -1,0 +1,86 @@
+"""The terms of the launch model as a table: equal columns for all kernels, NaN for what is not known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dagc import api
+from dagc.choice.choose import unit_chooser
+from dagc.choice.legal import legal_settings, units
+from dagc.choice.terms import TERMS, LaunchTerms, launch_terms
+from dagc.cuda.ptx import Resources
+from dagc.perf.hardware import load_hardware
+
+CORPUS = Path(__file__).parents[2] / "benchmarks" / "corpus"
+H200 = load_hardware("h200")
+LIMITS = {"max_threads_per_block": 1024}
+
+
+def terms_of(path: Path, op: str, **options) -> LaunchTerms:
+    graph = api.load_graph(path)
+    (unit,) = units(graph, [op])
+    return launch_terms(graph, unit, legal_settings(graph, unit, LIMITS), H200, **options)
+
+
+def column(terms: LaunchTerms, table: np.ndarray, name: str) -> dict[tuple[int, ...], float]:
+    """By the values of the setting."""
+    places = (tuple(v for _, v in s) for s in terms.settings)
+    return dict(zip(places, table[:, TERMS.index(name)].tolist(), strict=True))
+
+
+def test_the_time_is_that_of_the_chooser_and_the_rest_describes_it() -> None:
+    path, sizes = CORPUS / "stream" / "add.dag", {"ni": 1024, "nj": 1024}
+    terms = terms_of(path, "add")
+    table = terms.at(sizes)
+    assert table.shape == (len(terms.settings), len(TERMS))
+    assert np.isfinite(table).all()
+    graph = api.load_graph(path)
+    (unit,) = units(graph)
+    chooser = unit_chooser(graph, unit, terms.settings, H200)
+    assert table[:, 0] * H200.clock == pytest.approx(chooser.times(sizes))
+    assert column(terms, table, "log2_blocks")[32, 8] == 12
+    assert column(terms, table, "load_sectors")[32, 8] == 4
+    assert column(terms, table, "load_sectors")[1, 32] == 32
+    assert column(terms, table, "active_lanes")[32, 8] == 1
+    assert set(table[:, TERMS.index("tunable_1")]) == {0}
+
+
+def test_tunables_that_are_no_block_dimension_are_columns_and_do_not_tie() -> None:
+    terms = terms_of(CORPUS / "reduce" / "dot.dag", "dot")
+    table = terms.at({"n": 1 << 22})
+    of_block = {t for (bx, _, _), t in column(terms, table, "seconds").items() if bx == 256}
+    assert len(of_block) > 6
+    assert column(terms, table, "tunable_1")[256, 264, 2] == pytest.approx(np.log2(265))
+    assert column(terms, table, "tunable_2")[256, 264, 2] == pytest.approx(np.log2(3))
+
+
+def test_code_that_differs_between_settings() -> None:
+    path = CORPUS / "dense" / "gemm_registers.dag"
+    count = len(terms_of(path, "gemm_registers").settings)
+    taken = [Resources(registers=32 + i % 7 * 32, spills=i % 2 * 8) for i in range(count)]
+    table = terms_of(path, "gemm_registers", resources=taken).at({"ni": 512, "nj": 512, "nk": 512})
+    registers, spills = (table[:, TERMS.index(n)].tolist() for n in ("registers", "spills"))
+    assert (registers, spills) == ([t.registers for t in taken], [t.spills for t in taken])
+    full, half = (table[registers.index(r)] for r in (32, 224))
+    assert full[TERMS.index("resident")] > half[TERMS.index("resident")]
+
+
+def test_a_kernel_that_cannot_be_read_has_its_launch_and_its_code(tmp_path: Path) -> None:
+    text = (CORPUS / "stream" / "add.dag").read_text(encoding="utf-8").replace("int j =", 'asm("exit;"); int j =')
+    (tmp_path / "stream.py").write_text((CORPUS / "stream" / "stream.py").read_text(encoding="utf-8"))
+    (tmp_path / "asm.dag").write_text(text)
+    terms = terms_of(tmp_path / "asm.dag", "add", resources=replace(Resources(), registers=40))
+    table = terms.at({"ni": 1024, "nj": 1024})
+    assert terms.note.startswith("no model: ")
+    known = {name for name, values in zip(TERMS, table.T, strict=True) if np.isfinite(values).all()}
+    assert {"log2_bx", "log2_by", "log2_threads", "log2_blocks", "registers", "spills", "shared"} <= known
+    assert np.isnan(table[:, 0]).all()
+
+
+def test_a_setting_that_cannot_be_launched_takes_for_ever() -> None:
+    terms = terms_of(CORPUS / "stream" / "add.dag", "add")
+    assert set(terms.at({"ni": 0, "nj": 64})[:, 0]) == {np.inf}

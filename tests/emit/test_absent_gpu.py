@@ -1,0 +1,135 @@
+"""A program whose ops may all run on the CPU, where the GPU is too small, or absent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dagc.build.builder import build
+from dagc.build.target import gpus
+from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc, require_mpi
+from dagc.choice.choose import emitted, unit_chooser
+from dagc.choice.legal import legal_settings, units
+from dagc.emit import emit
+from dagc.ir.plan import Features, Plan, Target
+from dagc.measure.launch import Finished, launch
+from dagc.perf.hardware import load_hardware
+from dagc.recipes.program import read
+from dagc.setup import run_setup
+from dagc.space import Space
+from tests.emit.build import write
+from tests.precompiled import precompiled_flags
+
+mpi = find_mpi()
+pytestmark = pytest.mark.skipif(mpi is None or mpi.mpiexec is None or find_cxx() is None, reason="needs an MPI")
+
+PROGRAM = '''
+program pair
+setup "pair.py" given()
+scalar n : i32
+array x : f32[n] on any in
+array c : f32[4] on any const
+array y : f32[n] on any inout
+kernel scale(y: inout f32[n], x: in f32[n], c: in f32[4], n: i32) {
+  select variant, device with tree(n, first)
+  feature first cost 1 = cpp """ return x[0]; """
+  gpu one {
+    launch grid(ceil(n / 64)) block(64)
+    cuda """ int i = blockIdx.x * 64 + threadIdx.x; if (i < n) y[i] += c[1] * x[i]; """
+  }
+  gpu two {
+    require n > 1
+    launch grid(ceil(n / 32)) block(32)
+    cuda """ int i = blockIdx.x * 32 + threadIdx.x; if (i < n) y[i] += c[1] * x[i]; """
+  }
+  cpu one { cpp """ for (int i = 0; i < n; ++i) y[i] += c[1] * x[i]; """ }
+}
+dag {
+  first : any scale(y, x, c, n)
+  second : any scale(y, x, c, n)
+  FIXED
+}
+verify y ~ expected() rtol 1e-6
+'''
+SETUP = """
+import numpy as np
+def given(rank, size, seed):
+    x = np.linspace(1, 2, 500, dtype=np.float32)
+    return {"n": 500, "x": x, "c": np.arange(4, dtype=np.float32), "y": x[::-1].copy()}
+def expected(data, **_):
+    return {"y": data["y"] + 2 * data["x"]}
+"""
+
+
+def plan(folder: Path, target: Target, mode: Features = Features.NOW, fixed: str = "") -> Plan:
+    """Whose chooser wants the second implementation on the GPU."""
+    (folder / "pair.dag").write_text(PROGRAM.replace("FIXED", fixed))
+    (folder / "pair.py").write_text(SETUP)
+    graph = read(folder / "pair.dag").with_open_devices().graph()
+    choosers = []
+    for unit in units(graph, variants=True):
+        settings = legal_settings(graph, unit, {"max_threads_per_block": 1024})
+        anchors = [({"n": n, "first": 1.0}, settings[1]) for n in (400, 600)]
+        choosers.append(
+            unit_chooser(
+                graph, unit, settings, load_hardware("h200"), anchors=anchors, method="exhaustive", asked=("n", "first")
+            )
+        )
+    codes = dict.fromkeys(code for c in choosers for feature in c.features for code in feature.code)
+    opened = tuple(t for unit in units(graph, variants=True) for t in unit.tunables)
+    chooser = replace(emitted(choosers), mode=mode)
+    return Plan(graph, Space(graph).first(), target, open=opened, chooser=chooser, features=tuple(codes))
+
+
+def run(binary: Path, made: Plan, data: Path) -> Finished:
+    run_setup(made.program, Path(made.program.path).parent, 2, 1, data)
+    return launch([binary, "--data", data, "--check-only", "--verbose"], 2, timeout=60)
+
+
+@pytest.mark.mpi
+def test_arrays_that_do_not_fit_stay_on_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = plan(tmp_path, Target.HOST)
+    write(made, tmp_path / "out")
+    program = tmp_path / "out/program.hpp"
+    text = program.read_text()
+    asked = "static_cast<std::int64_t>(p.x.bytes() + p.c.bytes() + p.y.bytes()) < p.hardware.memory"
+    assert text.count(asked) == 2 * 2  # of each op both implementations on the GPU
+    memory = '(std::getenv("SMALL") != nullptr ? 4016 : p.hardware.memory)'
+    program.write_text(text.replace(asked, asked.replace("p.hardware.memory", memory)))
+    flags = ("-O0", *precompiled_flags())
+    built = build([tmp_path / "out/bench.cpp"], tmp_path / "bench", mpi=require_mpi(), flags=flags)
+    for size, chosen in (("LARGE", "gpu.two (chosen 2)"), ("SMALL", "cpu.one (constraint 2)")):
+        monkeypatch.setenv(size, "1")
+        done = run(built, made, tmp_path / f"data-{size}")
+        assert done.returncode == 0, done.stderr
+        assert f"first: {chosen}\nsecond: {chosen}\n" in done.stdout
+
+
+def test_which_programs_run_without_a_gpu(tmp_path: Path) -> None:
+    """Those of which no op needs one, if what runs is chosen before the first run."""
+    absent = '#include "dagc/absent_gpu.hpp"'
+    assert absent in emit(plan(tmp_path, Target.CUDA))["bench.cu"]
+    assert absent not in emit(plan(tmp_path, Target.CUDA, fixed="third : gpu scale(y, x, c, n)"))["bench.cu"]
+    assert absent not in emit(replace(plan(tmp_path, Target.CUDA), chooser=None, open=()))["bench.cu"]
+
+
+@pytest.mark.mpi
+@pytest.mark.nvcc
+@pytest.mark.slow
+@pytest.mark.skipif(find_nvcc() is None or bool(gpus()), reason="needs nvcc, and no GPU")
+def test_it_runs_on_the_cpu_where_there_is_no_gpu(tmp_path: Path) -> None:
+    made = plan(tmp_path, Target.CUDA)
+    write(made, tmp_path / "out")
+    built = build(
+        [tmp_path / "out/bench.cu"], tmp_path / "bench", target="cuda", mpi=require_mpi(),
+        flags=("-O0", "-Xptxas=-O0"),
+    )  # fmt: skip
+    done = run(built, made, tmp_path / "data")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("note: no GPU found: all ops run on the CPU") == 1
+    assert "y agrees with the reference" in done.stdout
+    assert "first: cpu.one (constraint 2)" in done.stdout
+    timed = launch([built, "--data", tmp_path / "data", "--seconds", "0.001", "--repeats", "2"], 2, timeout=60)
+    assert timed.returncode == 0, timed.stderr

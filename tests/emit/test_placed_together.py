@@ -1,0 +1,124 @@
+"""Ops that are placed together when the program starts: as the Python twin places them, whatever the expected times."""
+
+from __future__ import annotations
+
+import math
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+from dagc.build.builder import build
+from dagc.build.toolchain import find_cxx, find_mpi, require_mpi
+from dagc.choice.choose import c_head
+from dagc.choice.feature import asked_features
+from dagc.choice.placement import DEVICE, HOST, Problem, Transfer, Transfers, Value, place
+from dagc.ir.plan import Choice, Chooser, Placement, Plan, Target, open_variants
+from dagc.ir.program import KernelOp
+from dagc.measure.launch import launch
+from dagc.recipes.program import read
+from dagc.setup import run_setup
+from dagc.space import Space
+from tests.emit.build import ROOT, write
+
+DAG = ROOT / "tests/emit/data/together.dag"
+RANKS, OPS = 2, "abcd"
+UNSURE = 90e-6  # seconds of the first implementation, from which on the test's choosers are not sure
+SIDES = (DEVICE, HOST, HOST)  # of the implementations, in the order of the text
+TRANSFERS = Transfers(Transfer(5e-6, 1e9), Transfer(8e-6, 2e9))
+
+mpi = find_mpi()
+pytestmark = [
+    pytest.mark.mpi,
+    pytest.mark.skipif(mpi is None or mpi.mpiexec is None or find_cxx() is None, reason="needs an MPI"),
+]
+
+CHOOSER = """
+static inline dagc_choice dagc_choose_{op}(const double* x) {{
+  dagc_choice choice = {{0, 1, 1, x[0] > {unsure} ? DAGC_UNSURE : DAGC_CHOSEN}};
+  return choice;
+}}
+static inline const int32_t* dagc_answer_{op}(int answer) {{
+  static const int32_t answers[3][1] = {{{{0}}, {{1}}, {{2}}}};
+  return answers[answer];
+}}
+static inline const char* dagc_text_{op}(int answer) {{
+  static const char* const texts[3] = {{"gpu.naive", "cpu.naive", "cpu.back"}};
+  return texts[answer];
+}}
+static inline void dagc_predict_{op}(const double* x, double* seconds) {{
+  for (int i = 0; i < 3; ++i) seconds[i] = x[i];
+}}
+"""
+
+
+def seconds_of(seed: int) -> dict[str, list[float]]:
+    """The most over the ranks, of each implementation of each op."""
+    seconds = runpy.run_path(str(DAG.with_suffix(".py")))["seconds"]
+    of = [seconds(seed, rank) for rank in range(RANKS)]
+    return {op: [max(one[f"s{op}[{i}]"] for one in of) for i in range(3)] for op in OPS}
+
+
+def expected(seed: int) -> tuple[dict[str, int], float]:
+    """The implementation of each op, and the seconds of all."""
+    times = seconds_of(seed)
+    rows, answers = [], {}
+    for op in OPS:
+        legal = [0, 1, 2] if seed % 2 else [0, 1]
+        unsure = times[op][0] > UNSURE
+        best = {s: min((i for i in legal if SIDES[i] == s), key=times[op].__getitem__) for s in (HOST, DEVICE)}
+        answers[op] = {HOST: 0, DEVICE: 0} if unsure else best
+        rows.append((math.inf if unsure else times[op][best[HOST]], times[op][0 if unsure else best[DEVICE]]))
+    moves = TRANSFERS.moves(4000)
+    values = (
+        Value(None, (0,), moves), Value(0, (1, 2), moves), Value(1, (3,), moves), Value(2, (3,), moves),
+        Value(3, (4,), moves), Value(4, (), moves, ends=(HOST,)),
+    )  # fmt: skip
+    found = place(Problem((*rows[:3], (0.0, math.inf), rows[3]), values))  # e, which is `cpu`, is the fourth
+    sides = dict(zip("abced", found.placement, strict=True))
+    return {op: answers[op][sides[op]] for op in OPS}, found.seconds
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a chooser whose expected times are features: scalars that the set-up draws."""
+    graph = read(DAG).with_open_devices().graph()
+    ops = {o.op.name: o.op for o in graph.ops if isinstance(o.op, KernelOp)}
+    opened = tuple(t for op in OPS for t in open_variants(graph.program, ops[op]))
+    choices = []
+    for name in OPS:
+        kernel = next(k for k in graph.program.kernels if k.name == ops[name].kernel)
+        features = asked_features(graph.program, ops[name], kernel.selects[0].args)
+        choices.append(
+            Choice(
+                f"dagc_choose_{name}", f"dagc_answer_{name}", name, tuple(f.expression for f in features),
+                ("variant",), "", f"dagc_text_{name}", 3, predict=f"dagc_predict_{name}",
+            )
+        )  # fmt: skip
+    source = c_head() + "".join(CHOOSER.format(op=op, unsure=UNSURE) for op in OPS)
+    placement = Placement(
+        (TRANSFERS.to_device.latency, TRANSFERS.to_device.bandwidth),
+        (TRANSFERS.to_host.latency, TRANSFERS.to_host.bandwidth),
+    )
+    chooser = Chooser(source, tuple(choices), placement=placement)
+    folder = tmp_path_factory.mktemp("together") / "out"
+    write(Plan(graph, Space(graph).first(), Target.HOST, open=opened, chooser=chooser), folder)
+    return build([folder / "bench.cpp"], folder / "bench", mpi=require_mpi(), flags=("-O0",))
+
+
+def test_the_program_places_its_ops_as_the_python_twin_does(program: Path) -> None:
+    answers = set()
+    for seed in range(8):
+        data = program.parent / f"data-{seed}"
+        run_setup(read(DAG).program(), DAG.parent, RANKS, seed, data)
+        done = launch([program, "--check-only", "--verbose", "--data", data], RANKS, env={}, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
+        wanted, seconds = expected(seed)
+        names = ("gpu.naive", "cpu.naive", "cpu.back")
+        for op, answer in wanted.items():
+            assert re.search(rf"^{op}: {re.escape(names[answer])} \(", done.stdout, re.MULTILINE), (seed, done.stdout)
+        line = next(line for line in done.stdout.splitlines() if line.startswith("placement: "))
+        assert float(line.partition(": ")[2].partition(": ")[2].split()[0]) == pytest.approx(seconds * 1e6, rel=1e-3)
+        answers.add(tuple(wanted.values()))
+    assert len(answers) > 3  # the cases differ

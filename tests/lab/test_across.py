@@ -1,0 +1,167 @@
+"""The search over sizes: what is measured, when it ends, what is chosen; on times that are known beforehand."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from dagc.choice.residual import UNTRAINED, size_coordinates
+from dagc.choice.surface import TimeSurface
+from dagc.choice.types import Point, Settings
+from dagc.lab.across import AcrossSizes, OpTimes
+
+POINTS = tuple(Point.of({"N": n}) for n in (256, 512, 1024))
+BLOCKS = [(32, 8), *((x, y) for x in (8, 16, 32, 64) for y in (1, 4, 8, 16) if (x, y) != (32, 8))]
+SETTINGS: tuple[Settings, ...] = tuple((("bx", x), ("by", y)) for x, y in BLOCKS)
+Time = Callable[[Point, Settings], float]
+
+
+def op_times(
+    op: str = "k", prior: Time | None = None, points: tuple[Point, ...] = POINTS, deviation: float = 0.3
+) -> OpTimes:
+    cells = [(p, s) for p in points for s in SETTINGS]
+    mean = np.array([math.log(prior(p, s)) if prior else 0.0 for p, s in cells])
+    places = np.array([[math.log2(v) for _, v in s] + [0.0] for _, s in cells])
+    size_of = np.repeat(np.arange(len(points)), len(SETTINGS))
+    found = TimeSurface(
+        UNTRAINED.kernel, mean - mean.mean(), np.full(len(cells), deviation), places, size_coordinates(points), size_of
+    )
+    return OpTimes(op, SETTINGS[0], points, tuple(cells), found)
+
+
+def run(search: AcrossSizes, time: Time) -> list[tuple[str, Point, Settings]]:
+    out = []
+    while (cell := search.propose()) is not None:
+        out.append((cell.op, cell.point, cell.settings))
+        search.observe(cell.op, cell.point, cell.settings, [time(cell.point, cell.settings)] * 5)
+    return out
+
+
+def drawn(seed: int) -> Time:
+    """A smooth preference for some block, the same at all sizes, and an error of each cell."""
+    draw = random.Random(seed)
+    x, y = draw.uniform(3, 6), draw.uniform(0, 4)
+    error = {(p, s): draw.gauss(0, 0.1) for p in POINTS for s in SETTINGS}
+
+    def time(point: Point, settings: Settings) -> float:
+        (_, bx), (_, by) = settings
+        off = 0.1 * (math.log2(bx) - x) ** 2 + 0.05 * (math.log2(by) - y) ** 2
+        return 1e-6 * point.sizes["N"] * math.exp(off + error[point, settings])
+
+    return time
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("budget", [6, 9, 20])
+def test_it_starts_with_the_default_and_never_ends_worse(seed: int, budget: int) -> None:
+    search, time = AcrossSizes([op_times()], budget), drawn(seed)
+    measured = run(search, time)
+    assert len(measured) == len(set(measured)) <= budget
+    for point in POINTS:
+        here = [s for _, p, s in measured if p == point]
+        assert here[0] == SETTINGS[0]
+        chosen = search.choice("k", point)
+        assert time(point, chosen) == min(time(point, s) for s in here), "the fastest that was measured"
+    assert len(measured) == budget or search.ended == "the expected gain is below the noise"
+    assert len(measured) >= 6
+
+
+def test_twenty_measurements_over_three_sizes_are_nearly_the_best() -> None:
+    losses = []
+    for seed in range(8):
+        search, time = AcrossSizes([op_times()], 20), drawn(seed)
+        run(search, time)
+        losses += [time(p, search.choice("k", p)) / min(time(p, s) for s in SETTINGS) for p in POINTS]
+    by_chance = []
+    draw = random.Random(0)
+    for seed in range(8):
+        time = drawn(seed)
+        for p in POINTS:
+            some = [SETTINGS[0], *draw.sample(SETTINGS[1:], 6)]
+            by_chance.append(min(time(p, s) for s in some) / min(time(p, s) for s in SETTINGS))
+    assert np.log(losses).mean() < np.log(by_chance).mean()
+
+
+def test_what_is_learned_at_one_size_is_chosen_at_the_others() -> None:
+    times = op_times()
+    search = AcrossSizes([times], 9)
+
+    def time(point: Point, settings: Settings) -> float:
+        return 1e-6 * point.sizes["N"] * (1 + 0.3 * math.log2(dict(settings)["by"]))
+
+    away = {i for i, (p, _) in enumerate(times.rows) if p != POINTS[1]}
+    times.closed |= away
+    assert {p for _, p, _ in run(search, time)} == {POINTS[1]}
+    times.closed -= away
+    for point in (POINTS[0], POINTS[2]):
+        assert time(point, search.choice("k", point)) < time(point, SETTINGS[0])
+
+
+def test_where_nothing_is_measured_the_default_stays_unless_another_is_surely_faster() -> None:
+    def prior(point: Point, settings: Settings) -> float:
+        return 0.99 if settings == SETTINGS[5] else 0.2 if (settings, point) == (SETTINGS[7], POINTS[1]) else 1.0
+
+    search = AcrossSizes([op_times(prior=prior)])
+    assert [search.choice("k", p) for p in POINTS] == [SETTINGS[0], SETTINGS[7], SETTINGS[0]]
+
+
+def test_it_ends_where_nothing_is_to_be_gained() -> None:
+    cells = len(POINTS) * len(SETTINGS)
+    flat = AcrossSizes([op_times(deviation=0.02)])
+    assert len(run(flat, lambda p, s: 1e-3)) < cells
+    assert flat.ended == "the expected gain is below the noise"
+    strict = AcrossSizes([op_times()], until=0.2)
+    loose = len(run(strict, drawn(1)))
+    assert strict.ended == "none is expected to be faster by more than 0.2"
+    assert loose < len(run(AcrossSizes([op_times()], until=0.001), drawn(1))) <= cells
+
+
+def test_what_fails_or_is_no_number_is_not_proposed_again() -> None:
+    """At no size, unless everything fails at a size: that says nothing about a setting."""
+    search, bad = AcrossSizes([op_times()]), SETTINGS[4]
+    search.exclude("k", SETTINGS[6])
+    seen = []
+    while (cell := search.propose()) is not None:
+        seen.append((cell.point, cell.settings))
+        broken = cell.settings == bad or cell.point == POINTS[2]
+        search.observe("k", cell.point, cell.settings, [math.nan] if broken else [1e-4 * (1 + 0.1 * len(seen))])
+    assert len(seen) == len(set(seen))
+    assert [s for _, s in seen].count(bad) <= 2, "at one size, and at the one where all fail"
+    assert SETTINGS[6] not in {s for _, s in seen}
+    assert all(search.choice("k", p) not in (bad, SETTINGS[6]) for p in POINTS[:2])
+
+
+def test_a_size_at_which_the_program_does_not_run_is_not_proposed_again() -> None:
+    search = AcrossSizes([op_times()], 12)
+    search.skip(POINTS[0])
+    assert {p for _, p, _ in run(search, drawn(0))} == set(POINTS[1:])
+    assert search.choice("k", POINTS[0]) == SETTINGS[0]
+
+
+def test_several_ops_share_a_budget_and_it_goes_where_more_is_to_be_gained() -> None:
+    """One kernel is as the model says, the other is not."""
+    right, other = drawn(5), drawn(6)
+    search = AcrossSizes([op_times("right", right), op_times("wrong")], 30)
+    count = {"right": 0, "wrong": 0}
+    while (cell := search.propose()) is not None:
+        count[cell.op] += 1
+        time = right if cell.op == "right" else other
+        search.observe(cell.op, cell.point, cell.settings, [time(cell.point, cell.settings)] * 5)
+    assert sum(count.values()) <= 30
+    assert count["wrong"] > count["right"] >= 3
+
+
+def test_without_time_only_what_would_be_chosen_is_measured() -> None:
+    search, time = AcrossSizes([op_times()]), drawn(2)
+    for _ in range(8):
+        cell = search.propose()
+        assert cell is not None
+        search.observe("k", cell.point, cell.settings, [time(cell.point, cell.settings)] * 5)
+    search.out_of_time, expected = True, search.to_confirm
+    assert len(run(search, time)) >= min(1, expected)
+    assert search.ended == "the time is over"
+    assert search.to_confirm == 0

@@ -1,0 +1,21 @@
+"""Times of transfers on the host target, where they are copies in memory."""
+
+from __future__ import annotations
+
+import itertools
+
+from dagc.choice.placement import fit_transfer
+from dagc.measure.transfers import measured_transfers
+
+
+def test_transfers_of_this_machine() -> None:
+    found = measured_transfers("host", "")
+    assert found.keys() == {"to_device", "to_host"}
+    for samples in found.values():
+        sizes = [size for size, _ in samples]
+        assert sizes[0] == 4
+        assert sizes[-1] == 1 << 26
+        assert all(a < b for a, b in itertools.pairwise(sizes))
+        transfer = fit_transfer(samples)
+        assert transfer.latency >= 0
+        assert 1e6 < transfer.bandwidth < 1e13  # bytes per second: no mistaken unit

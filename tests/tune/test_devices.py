@@ -1,0 +1,88 @@
+"""Devices chosen when the program runs: tuned from host data to host data, compiled with the chooser, on two ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dagc import api
+from dagc.base.errors import UsageError
+from dagc.build.toolchain import find_cxx, find_mpi
+from dagc.choice.types import variant_of
+from dagc.measure.launch import launch
+from dagc.recipes import tune as tune_recipe
+from dagc.recipes.options import TuneOptions
+from dagc.recipes.program import run_setup
+from dagc.store.tuned import load_tuned
+
+mpi = find_mpi()
+pytestmark = [
+    pytest.mark.mpi,
+    pytest.mark.skipif(mpi is None or mpi.mpiexec is None or find_cxx() is None, reason="needs an MPI and a compiler"),
+]
+
+PROGRAM = '''program scaled
+param N : i64 = 100 over {100, 1000, 2000}
+setup "scaled.py" given(N)
+scalar n : i32
+array x : f32[n] on any in
+array y : f32[n] on any out
+kernel scale(y: out f32[n], x: in f32[n], n: i32) {
+  select variant, device with tree(n)
+  cpu plain { cpp """ for (int i = 0; i < n; ++i) y[i] = 2 * x[i]; """ }
+  gpu plain {
+    launch grid(ceil(n / 64)) block(64)
+    cuda """ int i = blockIdx.x * 64 + threadIdx.x; if (i < n) y[i] = 2 * x[i]; """
+  }
+  gpu wrong {
+    require n < 1500
+    launch grid(ceil(n / 64)) block(64)
+    cuda """ int i = blockIdx.x * 64 + threadIdx.x; if (i < n) y[i] = 3 * x[i]; """
+  }
+}
+dag { scale : any scale(y, x, n) }
+verify y ~ expected() rtol 0
+'''
+SETUP = """
+import numpy as np
+def given(rank, size, seed, N):
+    return {"n": N, "x": np.arange(N, dtype=np.float32)}
+def expected(data, **_):
+    return {"y": 2 * data["x"]}
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("scaled")
+    (folder / "scaled.dag").write_text(PROGRAM)
+    (folder / "scaled.py").write_text(SETUP)
+    return folder / "scaled.dag"
+
+
+def test_from_tuning_to_the_program(program: Path, tmp_path: Path, unoptimised: None) -> None:
+    tuned = tmp_path / "tuned.db"
+    tune_recipe.tune(program, tuned, TuneOptions(variants=True, target="host", ranks=2, cell=0.002))
+    found = load_tuned(tuned)
+    answers = [variant_of(setting) for setting in found.kernel_choosers["scale"].settings]
+    assert answers == ["gpu.plain", "cpu.plain"]  # the default: the first on the GPU; without what is wrong
+    timed = {variant_of(cell.settings) for cell in found.cells if cell.times}
+    assert timed == {"gpu.plain", "cpu.plain"}
+    done = api.compile(program, tmp_path / "out", target="host", launch=str(tuned))
+    assert done.binary is not None
+    run_setup(program, 2, tmp_path / "data", defines={"N": 2000})
+    said = launch([done.binary, "--data", tmp_path / "data", "--check-only", "--verbose"], 2)
+    assert said.returncode == 0, said.stderr
+    assert "y agrees with the reference" in said.stdout
+    chosen = next(line for line in said.stdout.splitlines() if line.startswith("scale: "))
+    assert chosen in (f"scale: {answer} (chosen 2)" for answer in answers)
+    with pytest.raises(UsageError, match="which is not open"):
+        api.compile(program, tmp_path / "no", target="host", launch=str(tuned), defines={"scale.device": "gpu"})
+
+
+def test_a_device_that_is_fixed_is_not_tuned(program: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no kernel of the program has `tune` choices that are open"):
+        tune_recipe.tune(
+            program, tmp_path / "t.db", TuneOptions(variants=True, target="host", defines={"scale.device": "gpu"})
+        )

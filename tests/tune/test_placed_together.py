@@ -1,0 +1,112 @@
+"""`select device with dp()` of a chain into a diamond: from tuning to the program; whole programs evaluated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dagc import api
+from dagc.base.errors import UsageError
+from dagc.build.toolchain import find_cxx, find_mpi
+from dagc.measure.launch import launch
+from dagc.recipes import tune as tune_recipe
+from dagc.recipes.options import TuneOptions
+from dagc.recipes.program import run_setup
+from dagc.recipes.tune_placed import TOGETHER
+from dagc.store.tuned import load_tuned
+
+mpi = find_mpi()
+pytestmark = [
+    pytest.mark.mpi,
+    pytest.mark.skipif(mpi is None or mpi.mpiexec is None or find_cxx() is None, reason="needs an MPI and a compiler"),
+]
+
+# The same loop so many times on the host, and on the device.
+PROGRAM = '''program graph
+param N : i64 = 500 over {500, 1000, 4000}
+setup "graph.py" given(N)
+scalar n : i32
+array x : f32[n] on any in
+array t, u, v : f32[n] on any
+array y : f32[n] on any out
+kernel scale(y: out f32[n], x: in f32[n], n: i32, f: f32, host: i32, device: i32) {
+  select variant with tree(n)
+  gpu naive {
+    launch grid(1) block(1)
+    cuda """ for (int k = 0; k < device; ++k) for (int i = 0; i < n; ++i) y[i] = f * x[i]; """
+  }
+  cpu naive { cpp """ for (int k = 0; k < host; ++k) for (int i = 0; i < n; ++i) y[i] = f * x[i]; """ }
+  cpu slow { cpp """ for (int k = 0; k < 3 * host; ++k) for (int i = 0; i < n; ++i) y[i] = f * x[i]; """ }
+}
+kernel add(z: out f32[n], x: in f32[n], y: in f32[n], n: i32) {
+  gpu {
+    launch grid(1) block(1)
+    cuda """ for (int i = 0; i < n; ++i) z[i] = x[i] + y[i]; """
+  }
+  cpu { cpp """ for (int i = 0; i < n; ++i) z[i] = x[i] + y[i]; """ }
+}
+dag {
+  select device with dp()
+  a : any scale(t, x, n, 2.0, 1, 40)
+  b : any scale(u, t, n, 3.0, 40, 1)
+  c : any scale(v, t, n, 5.0, 40, 1)
+  d : any add(y, u, v, n)
+}
+verify y ~ expected() rtol 1e-6
+'''
+SETUP = """
+import numpy as np
+def given(rank, size, seed, N):
+    return {"n": N, "x": np.random.default_rng([seed, rank]).random(N, dtype=np.float32)}
+def expected(data, **_):
+    return {"y": np.float32(16) * data["x"]}
+"""
+OPTIONS = TuneOptions(variants=True, target="host", cell=0.002)
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("graph")
+    (folder / "graph.dag").write_text(PROGRAM)
+    (folder / "graph.py").write_text(SETUP)
+    return folder / "graph.dag"
+
+
+def placement_of(said: str) -> str:
+    """`a cpu, b gpu, c gpu, d cpu`, of the line that `bench --verbose` prints."""
+    line = next(line for line in said.splitlines() if line.startswith("placement: "))
+    words = [part.split() for part in line.removeprefix("placement: ").split(", ")]
+    return ", ".join(f"{op} {answer.partition('.')[0]}" for op, answer, *_ in words if op in "abcd")
+
+
+@pytest.mark.slow
+def test_from_tuning_to_the_program(program: Path, tmp_path: Path, unoptimised: None) -> None:
+    file = tmp_path / "tuned.db"
+    tune_recipe.tune(program, file, OPTIONS)
+    tuned = load_tuned(file)
+    assert tuned.facts.transfers is not None
+    assert {op: c.method for op, c in tuned.kernel_choosers.items()} == dict.fromkeys("abcd", "cost")
+
+    done = api.compile(program, tmp_path / "out", target="host", launch=str(file))
+    assert done.binary is not None
+    run_setup(program, 1, tmp_path / "data", defines={"N": 3000})
+    said = launch([done.binary, "--data", tmp_path / "data", "--check-only", "--verbose"], 1)
+    assert said.returncode == 0, said.stderr
+    assert "y agrees with the reference" in said.stdout
+    emitted = placement_of(said.stdout)
+    assert emitted.startswith("a cpu, b gpu, c gpu")  # 40 times as fast, where a transfer takes about one pass
+
+    judged = tune_recipe.evaluate(program, file, TuneOptions(sizes="N=3000,700", target="host", cell=0.002))
+    whole = judged.ops[-1]
+    assert whole.op == TOGETHER
+    assert {case.name for case in whole.judged.cases} == {"N=3000", "N=700"}
+    chosen = {case.name: whole.settings[case.chosen][0][1] for case in whole.judged.cases}
+    assert chosen["N=3000"] == emitted
+    assert len(whole.judged.all.singles) == 16  # every placement was timed
+    assert "times as fast as GPU only" in whole.costs[0]
+
+
+def test_ops_are_not_placed_together_without_expected_times(program: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="method tree expects no times, by which the ops are placed together"):
+        tune_recipe.tune(program, tmp_path / "t.db", TuneOptions(variants=True, target="host", method="tree"))
