@@ -12,6 +12,7 @@ import pytest
 
 from dagc.base.errors import BuildFailed, DagcError, MissingTool, UsageError
 from dagc.build import builder as build_module
+from dagc.build import toolchain
 from dagc.build.builder import KEPT, build, cache_directory
 from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc, find_openblas, mpi_of_wrapper
 
@@ -282,3 +283,19 @@ def test_openblas_of_the_wheel_is_linked(tmp_path: Path, monkeypatch: pytest.Mon
     if find_nvcc() is not None:
         by_nvcc = build(["main.cpp"], tmp_path / "b", directory=folder, libraries=["openblas"], target="cuda")
         assert _said(by_nvcc) == "14"
+
+
+def test_a_library_given_by_its_path_is_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not compiled as a text in C++, which takes a minute for a large one."""
+    compiler = find_cxx()
+    assert compiler is not None
+    library = tmp_path / "libsome.so"
+    command = [str(compiler.path), "-x", "c++", "-shared", "-fPIC", "-o", str(library), "-"]
+    subprocess.run(command, input=b"int some() { return 1; }", check=True)
+    monkeypatch.setattr(toolchain, "find_openblas", lambda: toolchain.OpenBlas(tmp_path, library))
+    toolchain._links.cache_clear()
+    try:
+        assert toolchain.has_library("openblas")
+        assert not toolchain.has_library("no_such_library")
+    finally:
+        toolchain._links.cache_clear()

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from dagc.base.errors import DagcError, UsageError
 from dagc.store.records import Records, export_csv, export_parquet, load, merge
 from dagc.store.results import Configuration, Machine, Program, Run, TraceSpan
+from dagc.store.tuned import InputFacts, input_key, input_to_json
 from tests.data.h200 import h200_file, h200_results
 from tests.examples import examples
 
@@ -507,3 +508,22 @@ def test_parquet_has_the_same(tmp_path: Path) -> None:
     assert table.schema.metadata[b"program_hash"] == PROGRAM.hash.encode()
     with pytest.raises(DagcError, match="none"):
         export_parquet(load(tmp_path / "r.db"), tmp_path / "none" / "r.parquet")
+
+
+def test_a_tuned_file_goes_on_wherever_the_program_lies(tmp_path: Path) -> None:
+    """The texts count, not their paths; another text is refused."""
+    path = tmp_path / "t.db"
+    written(path, {"a": [1.0]})
+    moved = replace(PROGRAM, path="/elsewhere/p.dag", sources=(("/elsewhere/p.dag", "program p"),))
+    Records.open(path, moved, RUN, resume=True, tuning=True).close()
+    with pytest.raises(UsageError, match="tuned for another text of p"):
+        Records.open(path, replace(moved, sources=(("p.dag", "program p "),)), RUN, resume=True, tuning=True)
+
+
+def test_inputs_are_kept_one_by_one_and_those_of_earlier_versions_are_read(tmp_path: Path) -> None:
+    first, second, third = (InputFacts({"n": n}, elements=n) for n in (1, 2, 3))
+    with Records.open(tmp_path / "r.db", PROGRAM, RUN, tuning=True) as records:
+        records.set_fact("inputs", [input_to_json(one) for one in (first, second)])  # as versions before wrote them
+        records.set_fact(input_key(2), input_to_json(third))
+        records.set_fact(input_key(0), input_to_json(replace(first, elements=9)))
+        assert records.tuned().facts.inputs == (replace(first, elements=9), second, third)

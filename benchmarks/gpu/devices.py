@@ -6,7 +6,8 @@
 KERNEL is gemm, gemm-relu, pagerank, nbody or kmotif. `measure` draws inputs by the `over` of the sample (seeded), and
 times every version at each, from host data to host data, for so many seconds: `dagc tune --variants --samples`. What is
 measured stays in FOLDER/KERNEL.db; the same command continues it. `--most` limits the work of an input, as the
-param `most` of the sample does. `--cell`: seconds for one version at one input, at most.
+param `most` of the sample does. `--cell`: seconds for one version at one input, at most. The file itself gets trees,
+which take seconds to learn.
 
 `judge` needs no GPU. From the tuned files of FOLDER, by the methods of `--methods`: 90 % of the inputs to learn from
 and 10 % to judge at, `--seeds` times, and 10 folds; PPP, PoIS, accuracy, speed over the best single version, as MLCD
@@ -65,9 +66,10 @@ KERNELS = {
 
 def measure(name: str, args: argparse.Namespace) -> None:
     kernel, tuned = KERNELS[name], args.out / f"{name}.db"
+    defines = {**dict(kernel.defines), "most": f"{args.most or kernel.most:.0f}"}
     options = TuneOptions(
-        target=args.target, variants=True, samples=args.samples, seconds=args.time, resume=tuned.exists(),
-        seed=args.seed, cell=args.cell, defines={**dict(kernel.defines), "most": f"{args.most or kernel.most:.0f}"},
+        target=args.target, variants=True, method="tree", samples=args.samples, seconds=args.time, seed=args.seed,
+        resume=tuned.exists(), cell=args.cell, defines=defines,
     )  # fmt: skip
     began, said = time.monotonic(), [0.0]
 
@@ -158,7 +160,7 @@ def main() -> None:
     add("--time", type=float, default=60.0, help="seconds for each kernel")
     add("--samples", type=int, default=2000)
     add("--most", type=float, default=0.0, help="limit of the work of an input (default: of the kernel)")
-    add("--cell", type=float, default=0.02)
+    add("--cell", type=float, default=0.006)
     add("--seed", type=int, default=0)
     add("--target", choices=("cuda", "host"))
     add = commands.add_parser("judge").add_argument

@@ -34,6 +34,7 @@ from benchmarks.tune.learn import CHOSEN, COMPILED, RECIPES, Recipe, learned
 from dagc.choice.residual import FILE, Learner, load_learner, size_coordinates
 from dagc.choice.surface import TimeSurface
 from dagc.lab.across import AcrossSizes, OpTimes
+from dagc.recipes.tune_search import MOST_ROWS
 
 SEEDS = 20
 SLOWER = 1.02  # than the default
@@ -85,6 +86,8 @@ def op_times(kernel: Measured, learner: Learner) -> OpTimes:
     for number, i in enumerate(points):
         mean, deviation = learner.predict(kernel.terms[i])
         fits = np.flatnonzero(np.isfinite(kernel.logs[i]))
+        most = max(2, MOST_ROWS // len(points))
+        fits = np.sort(sorted(fits, key=lambda s: (s != 0, mean[s]))[:most])
         cells += [(kernel.points[i], kernel.settings[s]) for s in fits]
         means += list(mean[fits] - mean[fits].mean())
         deviations += list(deviation[fits])

@@ -68,22 +68,22 @@ CLOCK = 1.755e9  # of the multiprocessors, Hz
 REGISTERS = 32  # of a thread: these kernels need no more
 # Constant of the volume model -> first guess, least, most. Fitting starts here, not at the values in use.
 GUESSES = {
-    "lat_hit": (130, 20, 600),
-    "lat_miss": (200, 1, 1500),
-    "c_issue": (1, 0.3, 2.5),
-    "c_load": (1, 0.85, 1.25),
-    "c_store": (1, 0.8, 1.25),
-    "c_partial": (2, 0.1, 6),
-    "c_sector": (0.5, 0.01, 4),
-    "c_thrash": (0.1, 1e-3, 10),
-    "c_l2": (0.01, 1e-3, 0.05),
-    "c_hbm": (1 / 2400, 1 / 3000, 1 / 1900),
-    "c_start": (1, 0.8, 1.3),
-    "launch": (3500, 500, 9000),
-    "turn_warp": (22, 10, 40),
-    "turn_block": (10, 0.01, 300),
-    "shape": (0.002, 1e-4, 0.02),
-    "shape_best": (8, 7, 9),
+    "c_issue": (1, 0.8, 1.25),
+    "c_load": (1, 0.7, 1.6),
+    "c_store": (1.5, 0.5, 4),
+    "c_sector": (0.5, 0.25, 1),
+    "c_read": (0.01, 0.004, 0.02),
+    "c_write": (0.02, 0.01, 0.04),
+    "c_hbm": (1 / 2277, 1 / 2600, 1 / 1900),
+    "c_wait": (290, 50, 1000),
+    "c_miss": (350, 50, 1000),
+    "c_serial": (5, 2, 15),
+    "c_start": (1.2, 1, 1.4),
+    "c_overlap": (0.3, 0.01, 1),
+    "c_square": (0.2, 0.01, 1),
+    "soft": (0.2, 0.01, 1),
+    "launch": (3500, 500, 12000),
+    "turn_warp": (22, 5, 60),
 }
 
 

@@ -25,6 +25,7 @@ import sympy as sp
 from benchmarks.tune.counters_csv import read_counters
 from benchmarks.tune.oracle_csv import read_oracle
 from dagc import api
+from dagc.base.errors import UsageError
 from dagc.choice.legal import op_of, units
 from dagc.perf.counted import counted_program, fit_counts
 from dagc.perf.evaluate import Evaluator
@@ -162,7 +163,11 @@ def counted(rows: list[Row], regrets: dict[str, list[float]], machine: dict[str,
     for (program, name), found in launches.items():
         graph = api.load_graph(SAMPLES / f"{program}.dag")
         op = op_of(graph, next(u for u in units(graph) if u.op == name))
-        fits = fit_counts(graph.program, op, found)
+        try:
+            fits = fit_counts(graph.program, op, found)
+        except UsageError as error:  # refused: too far off
+            print(f"{program} {name}: {error.message}")
+            continue
         errors.append((program, name, len(found), fits))
         programs[program, name] = counted_program(graph.program, op, fits)
     here = [i for i, r in enumerate(rows) if (r.program, r.op) in programs]

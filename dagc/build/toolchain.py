@@ -360,7 +360,9 @@ def has_library(name: str, cuda: bool = False) -> bool:
 @lru_cache(maxsize=64)
 def _links(compiler: Path, name: str, folders: tuple[str, ...]) -> bool:
     with tempfile.TemporaryDirectory(prefix="dagc-link-") as folder:
-        command = [str(compiler), "-x", "c++", "-", "-o", f"{folder}/out", *folders, *library_flags(name)]
+        # `-x none`: a library that is given by its path is not a text in C++.
+        source = ["-x", "c++", "-", "-x", "none"]
+        command = [str(compiler), *source, "-o", f"{folder}/out", *folders, *library_flags(name)]
         try:
             done = subprocess.run(command, input=b"int main() {}", capture_output=True, timeout=60, check=False)
         except (OSError, subprocess.TimeoutExpired):

@@ -117,6 +117,11 @@ class Judged:
             row = (str(f.inputs), *map(_percent, (f.percent, f.accuracy, f.balanced, f.regret)))
             row += tuple(map(_percent, (f.singles[0][1] if f.singles else math.nan, f.default, f.random)))
             out.append(f"{name:{width}}  " + "  ".join(f"{v:>{len(h)}}" for v, h in zip(row, head, strict=True)))
+        if self.cases:
+            f = self.all
+            out.append(f"PPP {_percent(f.regret)}, PoIS {_percent(f.ideal)}, accuracy {_percent(f.accuracy)}")
+            over = f"{f.faster:.3f} (mean of ratios), {f.faster_sum:.3f} (ratio of sums)"
+            out.append(f"speed-up over the best single variant: {over}")
         if self.all.singles:
             out.append(f"best single variant, in hindsight: {text(self.all.single[0])}")
         if self.reasons:

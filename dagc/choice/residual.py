@@ -157,9 +157,7 @@ class Learner:
 
 
 # Without a file, or with one that cannot be used: the model alone, and that it misses what it misses on most kernels.
-UNTRAINED = Learner(
-    None, Kernel((4.0, 8.0, 4.0, 0.7), 1.5, 0.63, 0.54, 0.066, 0.47, 0.004), 0.22, 0.35, (), "untrained"
-)
+UNTRAINED = Learner(None, Kernel((6.0, 9.0, 6.0, 3.0), 4.0, 2.0, 0.8, 0.012, 0.46, 0.004), 0.32, 0.5, (), "untrained")
 
 
 @lru_cache(maxsize=4)

@@ -14,8 +14,7 @@ from dagc.report import si
 if TYPE_CHECKING:
     from dagc.base.objective import Objective
     from dagc.recipes.options import TuneOptions
-    from dagc.recipes.tune_results import Tuning
-    from dagc.recipes.tune_variants import Evaluation
+    from dagc.recipes.tune_results import Evaluation, Tuning
 
 
 def add_tune(parser: argparse.ArgumentParser) -> None:
@@ -57,6 +56,8 @@ def _add_inputs(parser: argparse.ArgumentParser) -> None:
     add("--inputs", action="append", default=[], metavar="LIST", help=help)
     help = "draw N inputs from the values after `over` (default: all that are listed there)"
     add("--samples", type=positive, metavar="N", help=help)
+    help = "learn from a tuned file of another machine, too: N --samples of its inputs are measured here"
+    add("--warm-start", metavar="TUNED", help=help)
     help = "size or input at which results are compared with the reference (default: the smallest)"
     add("--check-at", default="", metavar="SPEC", help=help)
 
@@ -76,8 +77,8 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
     add("--iterations", type=positive, metavar="N", help="with --incremental: inputs to measure (default: 25)")
     help = "with --incremental: stop at this accuracy, such as 0.9 or 90%%"
     add("--accuracy", type=share, metavar="A", help=help)
-    help = "with --incremental: how the next input is chosen (default: bvsb)"
-    add("--next", choices=("bvsb", "cost", "random"), default="bvsb", help=help)
+    help = "with --incremental: how the next input is chosen (default: cost)"
+    add("--next", choices=("bvsb", "cost", "random"), default="cost", help=help)
 
 
 def _add_learning(parser: argparse.ArgumentParser) -> None:
@@ -95,6 +96,10 @@ def _add_evaluation(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     help = "judge the tuned file -o at --inputs, or --samples, that it was not trained on"
     add("--evaluate", action="store_true", help=help)
+    help = "with --evaluate: judge by N-fold cross-validation of the inputs that the file was trained on"
+    add("--folds", type=_folds, metavar="N", help=help)
+    help = "with --evaluate: judge at this share of them, such as 10%%, drawn by --seed and trained on the others"
+    add("--hold-out", type=share, metavar="S", help=help)
 
 
 def _add_measuring(parser: argparse.ArgumentParser) -> None:
@@ -112,7 +117,7 @@ def _add_measuring(parser: argparse.ArgumentParser) -> None:
     add("--cell", type=seconds, default=0.25, metavar="S", help=help)
     add("--warm", action="store_true", help="do not flush the L2 cache before each launch")
     add("--resume", action="store_true", help="continue an existing tuned file")
-    add("--other-machine", action="store_true", help="with --resume: accept a file of another machine")
+    add("--other-machine", action="store_true", help="with --resume or --evaluate: accept a file of another machine")
 
 
 def _add_machine(parser: argparse.ArgumentParser) -> None:
@@ -134,6 +139,13 @@ def _add_show(parser: argparse.ArgumentParser) -> None:
     add("--show", metavar="K", help="only print the rational program of this op or kernel, or of `occupancy`")
     formats = ("text", "latex", "c", "dot", "svg")
     add("--format", choices=formats, default="text", help="format of --show (default: text)")
+
+
+def _folds(text: str) -> int:
+    folds = positive(text)
+    if folds < 2:
+        raise argparse.ArgumentTypeError("one fold leaves nothing to train on: give 2 or more")
+    return folds
 
 
 def _method(text: str) -> str:
@@ -186,6 +198,7 @@ def _options(args: argparse.Namespace) -> TuneOptions:
     for names, owner in (
         (("initial", "batch", "margin"), "active"),
         (("iterations", "accuracy"), "incremental"),
+        (("folds", "hold_out"), "evaluate"),
     ):
         for name in names:
             if getattr(args, name) is not None and not getattr(args, owner):
@@ -201,7 +214,8 @@ def _options(args: argparse.Namespace) -> TuneOptions:
         accuracy=args.accuracy, next=args.next, select_features=args.select_features,
         objective=args.objective,
         samples=args.samples, active=args.active, initial=args.initial, batch=args.batch,
-        margin=MARGIN if args.margin is None else args.margin,
+        margin=MARGIN if args.margin is None else args.margin, folds=args.folds, hold_out=args.hold_out,
+        warm_start=args.warm_start,
         calls=args.calls, constraints=not args.no_constraints,
     )  # fmt: skip
 
@@ -256,7 +270,8 @@ def table(done: Tuning) -> str:
 
 def evaluation_text(done: Evaluation) -> str:
     """A table for each op: percent of exhaustive and what stands beside it."""
-    text = [f"{done.grade}; {counted(done.inputs, 'test input')} in {done.seconds:.1f} s"]
+    learned = f", trained on {counted(done.trained, 'other')}" if done.trained else ""
+    text = [f"{done.grade}; {counted(done.inputs, 'test input')}{learned}, in {done.seconds:.1f} s"]
     for one in done.ops:
         text += [f"{one.op}:", *(f"  {line}" for line in one.lines)]
     text += [f"failed: {failure}" for failure in done.failures]

@@ -33,6 +33,7 @@ from dagc.cuda.expressions import (
     converted,
     full_type,
     is_counter,
+    is_known,
     joined_value,
     nearby,
     new_unknown,
@@ -63,13 +64,15 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Accesses:
-    """`one_thread`: only one thread of each block works. `barriers`: __syncthreads in the text."""
+    """`one_thread`: only one thread of each block works. `barriers`: __syncthreads in the text. `shared`: bytes of the
+    arrays in shared memory that the text declares with a size that can be read."""
 
     accesses: tuple[Access, ...]
     work: tuple[Work, ...]
     one_thread: bool = False
     barriers: int = 0
     notes: tuple[str, ...] = ()
+    shared: sp.Expr = sp.Integer(0)
 
 
 _LEAVING = "a loop with `break` or `continue`: assumed to run to its end"
@@ -95,7 +98,8 @@ def accesses_of(
         if not _statement(state, statement):
             break
     work = tuple(Work(loops, n[0], n[1]) for loops, n in state.work.items())
-    return Accesses(tuple(state.accesses), work, state.one_thread, state.barriers, tuple(dict.fromkeys(state.notes)))
+    notes = tuple(dict.fromkeys(state.notes))
+    return Accesses(tuple(state.accesses), work, state.one_thread, state.barriers, notes, state.shared_bytes)
 
 
 # ---- statements -----------------------------------------------------------------------------
@@ -196,6 +200,9 @@ def _declaration(state: State, node: Node) -> None:
         if one.dims and shared:
             inner = tuple(as_number(value_of(state, d)) if d is not None else sp.Integer(1) for d in one.dims[1:])
             state.env[one.name] = Pointer(one.name, sp.Integer(0), size_of(type_), True, inner)
+            first = value_of(state, one.dims[0]) if one.dims[0] is not None else sp.Integer(0)
+            bytes_ = as_number(first) * sp.prod(inner) * size_of(type_)
+            state.shared_bytes += bytes_ if is_known(bytes_) and not varies(bytes_) else 0
             continue
         value = _initial(state, one)
         if one.dims:
@@ -207,8 +214,8 @@ def _declaration(state: State, node: Node) -> None:
         elif shared:
             state.shared.add(one.name)
             value = new_unknown(state)
-        elif one.pointer and not isinstance(value, Pointer):
-            value = value if isinstance(value, (Local, Lost)) else Lost()
+        elif one.pointer:
+            value = value if isinstance(value, (Pointer, Local, Lost)) else Lost()
         elif type_ != "auto" and (type_ not in TYPE_SIZES or type_ in VECTORS):
             value = Local()  # a structure
         else:
@@ -246,8 +253,8 @@ def _if(state: State, node: Node) -> bool:
     # A guard at the edge of the grid: few threads leave. The code after it runs as often as the code before.
     state.weight = before * (0.0 if leaves and chance == 1 else chance)
     falls = _statement(state, then)
-    if not falls and _one_thread_stays(condition):
-        state.one_thread = True
+    if not falls and _one_thread_stays(condition) and not state.accesses:
+        state.one_thread = True  # else the others have worked until here
     then_env, then_stored = state.env, state.stored
     state.env, state.stored = dict(env), stored
     state.weight = before if not falls else before * (1 - chance)
@@ -353,8 +360,8 @@ def _for(state: State, node: Node) -> None:
         start = as_number(state.env[name])
         halvings = _geometric(state, condition, own, name, start)
         step = sp.Integer(1) if halvings is not None else _step(state, own, name)
-        trips = _trips(state, condition, name, start, step) if halvings is None else sp.Integer(halvings)
-        trips = _estimated(state, condition, nearby(trips))
+        trips = _trips(state, condition, name, start, step) if halvings is None else halvings
+        trips = _estimated(state, condition, nearby(trips), step)
         counter = symbol(f"{name if halvings is None else 'loop'}_{len(state.loops)}")
         begins = start if halvings is None else sp.Integer(0)
         along = {n: _moved(state, part, n, counter - begins, step) for n, part in others.items()}
@@ -377,12 +384,14 @@ def _for(state: State, node: Node) -> None:
                 state.env.pop(gone, None)
 
 
-def _estimated(state: State, condition: Node | None, trips: sp.Expr) -> sp.Expr:
-    """The number of iterations; a guess, the same for all settings, if it depends on loaded values."""
+def _estimated(state: State, condition: Node | None, trips: sp.Expr, step: sp.Expr) -> sp.Expr:
+    """The number of iterations; if it depends on loaded values, a guess for a step of 1, the same for all settings."""
     if not any(s.name.startswith(("unknown_", "uniform_")) for s in trips.free_symbols):
         return trips
     state.notes.append(f"`{shown_text(condition)}` depends on loaded values: {GUESSED_TRIPS} iterations are assumed")
-    return sp.Integer(GUESSED_TRIPS)
+    if step.is_number or not is_known(step) or varies(step):
+        return sp.Integer(GUESSED_TRIPS)
+    return sp.ceiling(sp.Integer(GUESSED_TRIPS) / step)
 
 
 def _unknown_loop(state: State, node: Node, parts: list[Node]) -> None:
@@ -531,32 +540,55 @@ def _plain(node: Node) -> bool:
     return node.type in _PLAIN and all(map(_plain, node.named_children))
 
 
-_SCALED = {"/=": lambda a, b: a // b, "*=": lambda a, b: a * b, ">>=": lambda a, b: a >> b, "<<=": lambda a, b: a << b}
+_SCALED = {"/=": -1, ">>=": -1, "*=": 1, "<<=": 1}
 _MOST_SCALED = 64  # a counter has no more bits
+_BLOCK_BITS = 11  # of a block's threads
 
 
-def _geometric(state: State, condition: Node | None, update: Node | None, name: str, start: sp.Expr) -> int | None:
-    """The number of iterations of `for (int d = 16; d > 0; d /= 2)`, where all of its numbers are constants."""
+def _geometric(state: State, condition: Node | None, update: Node | None, name: str, start: sp.Expr) -> sp.Expr | None:
+    """The number of iterations of `for (int d = 16; d > 0; d /= 2)`, where its numbers are constants or depend on the
+    block alone."""
     if update is None or update.type != "assignment_expression" or text_of(child_of(update, "left")) != name:
         return None
-    scaled = _SCALED.get(text_of(child_of(update, "operator")))
-    if (
-        scaled is None
-        or condition is None
-        or condition.type != "binary_expression"
-        or not isinstance(start, sp.Integer)
-    ):
+    operator = text_of(child_of(update, "operator"))
+    if operator not in _SCALED or condition is None or condition.type != "binary_expression":
         return None
-    operator, left = text_of(child_of(condition, "operator")), text_of(child_of(condition, "left"))
     factor, bound = (value_of(state, child_of(n, "right")) for n in (update, condition))
-    if left != name or not all(isinstance(v, sp.Integer) for v in (factor, bound)):
+    if text_of(child_of(condition, "left")) != name or not isinstance(factor, sp.Integer):
         return None
+    factor = factor if operator in ("/=", "*=") else sp.Integer(2) ** factor
+    relation = text_of(child_of(condition, "operator"))
+    if isinstance(start, sp.Integer) and isinstance(bound, sp.Integer):
+        return _counted(relation, start, bound, factor, _SCALED[operator])
+    return _of_block(relation, start, bound, factor, _SCALED[operator])
+
+
+def _counted(relation: str, start: sp.Integer, bound: sp.Integer, factor: sp.Integer, up: int) -> sp.Expr | None:
+    """Of numbers, one iteration after the other."""
     value, trips = int(start), 0
-    while trips <= _MOST_SCALED and _settled(operator, sp.Integer(value), bound):
+    while trips <= _MOST_SCALED and _settled(relation, sp.Integer(value), bound):
         if value < 0 or int(factor) <= 0:  # rounded otherwise in C++
             return None
-        value, trips = scaled(value, int(factor)), trips + 1
-    return trips if trips <= _MOST_SCALED else None
+        value, trips = value * int(factor) if up > 0 else value // int(factor), trips + 1
+    return sp.Integer(trips) if trips <= _MOST_SCALED else None
+
+
+def _of_block(relation: str, start: Any, bound: Any, factor: sp.Integer, up: int) -> sp.Expr | None:
+    """Of the block: how many powers of the factor lie between, by comparisons."""
+    numbers = (start, bound)
+    if factor < 2 or not all(isinstance(v, sp.Expr) and is_known(v) and not varies(v) for v in numbers):
+        return None
+    if up > 0 and relation in ("<", "<=") and start.is_number and start > 0:
+        limit, strict, most = bound, relation == "<", start
+    elif up < 0 and relation in (">", ">=") and bound.is_number:
+        limit, strict, most = start, relation == ">" and bound != 0, max(bound, sp.Integer(1))
+    else:
+        return None
+    if not limit.free_symbols or not all(s.name.startswith("blockDim_") for s in limit.free_symbols):
+        return None
+    powers = [most * factor**k for k in range(_BLOCK_BITS)]
+    tests = [limit > power if strict else limit >= power for power in powers]
+    return sum((sp.Piecewise((sp.Integer(1), test), (sp.Integer(0), True)) for test in tests), sp.Integer(0))
 
 
 def _step(state: State, node: Node | None, name: str) -> sp.Expr:

@@ -114,11 +114,16 @@ class State:
     notes: list[str] = field(default_factory=list)
     fresh: int = 0
     shared: set[str] = field(default_factory=set)  # scalars that other threads may change
+    shared_bytes: sp.Expr = field(default_factory=lambda: sp.Integer(0))  # of arrays in shared memory, of a block
     stored: tuple[str, sp.Expr] | None = None  # the last store, whose value is still in a register
 
 
 _BUILT_IN = {f"{v}.{a}" for v in ("threadIdx", "blockIdx", "blockDim", "gridDim") for a in "xyz"}
 _SLOW = {"sqrt", "sqrtf", "rsqrt", "exp", "expf", "log", "logf", "pow", "powf", "sin", "cos", "tanh", "tanhf"}
+_PURE = _SLOW | {
+    "min", "max", "abs", "fminf", "fmaxf", "fabsf", "fmaf", "floor", "floorf", "ceil", "ceilf", "rintf", "roundf",
+    "truncf", "lrintf", "__float2int_rd", "__float2int_rn", "__float2int_rz", "__mul24", "__umulhi", "__sinf", "__cosf",
+}  # fmt: skip
 _NARROW = {"char", "int8_t", "uint8_t", "uchar", "short", "int16_t", "uint16_t", "bool"}
 _LOADS = {"__ldg", "__ldca", "__ldcg", "__ldcs", "__ldlu", "__ldcv"}
 _STORES = {"__stwb", "__stcg", "__stcs", "__stwt"}
@@ -155,7 +160,11 @@ def converted(state: State, type_: str, value: Any) -> Any:
         return value
     if type_ in FLOATING:
         return sp.Float(value) if value.is_number else new_unknown(state)
-    return value if value.is_Integer or (is_known(value) and type_ not in _NARROW) else new_unknown(state)
+    if value.is_Integer or (is_known(value) and type_ not in _NARROW):
+        return value
+    if not is_known(value) and type_ not in _NARROW and isinstance(value, sp.Add):
+        return value  # a row that is scattered, and the place in it
+    return new_unknown(state, value)
 
 
 class either(sp.Function):  # type: ignore[misc]
@@ -209,10 +218,29 @@ def assigned_names(node: Node) -> Iterator[tuple[str, bool]]:
 # ---- expressions ----------------------------------------------------------------------------
 
 
-def new_unknown(state: State) -> sp.Symbol:
-    """An unknown value that may differ between threads."""
+def new_unknown(state: State, *of: sp.Expr) -> sp.Symbol:
+    """An unknown value that may differ between threads. `of`: what it is a function of; it is the same for threads and
+    iterations in which these are the same."""
     state.fresh += 1
-    return sp.Symbol(f"unknown_{state.fresh}")
+    if not of:
+        return sp.Symbol(f"unknown_{state.fresh}")
+    known_of = sorted({i.name for value in of for i in indices_of(value)})
+    return sp.Symbol(f"unknown_{state.fresh}({','.join(known_of)})")
+
+
+EVERYTHING = "everything"
+
+
+def indices_of(value: sp.Expr) -> set[sp.Symbol]:
+    """Indices of threads and blocks and counters of loops that a value depends on; EVERYTHING if it is not known."""
+    out: set[sp.Symbol] = set()
+    for one in value.free_symbols:
+        if one.name.startswith("unknown_"):
+            _, found, names = one.name.partition("(")
+            out |= {symbol(n) for n in (names[:-1].split(",") if found else [EVERYTHING]) if n}
+        elif one.name.startswith(("threadIdx_", "blockIdx_")) or is_counter(one):
+            out.add(one)
+    return out
 
 
 def is_known(address: sp.Expr) -> bool:
@@ -221,7 +249,7 @@ def is_known(address: sp.Expr) -> bool:
 
 def varies(address: sp.Expr) -> bool:
     """Whether it differs between the threads of a grid."""
-    return any(s.name.startswith(("threadIdx_", "blockIdx_", "unknown_")) for s in address.free_symbols)
+    return any(not is_counter(s) for s in indices_of(address))
 
 
 def linear(address: sp.Expr) -> sp.Expr:
@@ -250,6 +278,13 @@ def _is_linear(address: sp.Expr) -> bool:
 def is_counter(name: sp.Symbol) -> bool:
     """Whether it is the counter of a loop."""
     return name.name.rsplit("_", 1)[-1].isdecimal() and not name.name.startswith(("uniform_", "unknown_"))
+
+
+def only_scattered(address: sp.Expr) -> bool:
+    """Whether an address that is not known is a sum of loaded values and of something linear in the indices: the
+    loaded values say where rows lie, the rest how they are walked through."""
+    loaded = [s for s in address.free_symbols if s.name.startswith("unknown_")]
+    return _is_linear(linear(address.xreplace(dict.fromkeys(loaded, sp.Integer(0)))))
 
 
 def as_number(value: Any) -> sp.Expr:
@@ -368,9 +403,7 @@ def _cast(state: State, type_: str, value: Any) -> Any:
     size = size_of(full_type(state, type_))
     if size == value.size and not value.inner:
         return value
-    offset = sp.expand(value.offset * value.size / size)
-    whole = all(term.as_coeff_Mul()[0].is_Integer for term in sp.Add.make_args(offset))
-    return Pointer(value.array, offset if whole else new_unknown(state), size, value.shared)
+    return Pointer(value.array, sp.floor(sp.expand(value.offset * value.size / size)), size, value.shared)
 
 
 def _binary(state: State, node: Node) -> Any:
@@ -395,7 +428,8 @@ def _arithmetic(state: State, operator: str, left: sp.Expr, right: sp.Expr) -> s
     if not (is_known(left) and is_known(right)) or left.has(sp.Float) or right.has(sp.Float):
         if operator in "+-*/":
             _count(state, operator == "/")
-        return new_unknown(state)
+        found = _of_loaded(operator, left, right)
+        return new_unknown(state, left, right) if found is None else found
     match operator:
         case "+":
             return left + right
@@ -411,8 +445,24 @@ def _arithmetic(state: State, operator: str, left: sp.Expr, right: sp.Expr) -> s
             return left * 2**right
         case ">>":
             return sp.floor(left / 2**right)
+        case "^" if not varies(right) or not varies(left):
+            return either(left + right, left - right)  # where one of them is a power of two: the other half of a pair
         case _:
             return new_unknown(state)
+
+
+MOST_LOADED = 3  # loaded values in an index
+
+
+def _of_loaded(operator: str, left: sp.Expr, right: sp.Expr) -> sp.Expr | None:
+    """A sum of loaded values and others, or a loaded value times one that is the same for all threads: a row that is
+    scattered, and a place in it. None for anything else."""
+    names = {s for s in left.free_symbols | right.free_symbols if s.name.startswith("unknown_")}
+    if len(names) > MOST_LOADED or left.has(sp.Float) or right.has(sp.Float):
+        return None
+    if operator in ("+", "-"):
+        return left + right if operator == "+" else left - right
+    return sp.expand(left * right) if operator == "*" and not (varies(left) and varies(right)) else None
 
 
 # ---- loads and stores -----------------------------------------------------------------------
@@ -478,7 +528,7 @@ def _note(state: State, pointer: Pointer, *, store: bool) -> Any:
     known = is_known(address) and _is_linear(linear(address))
     # One address for all threads and iterations, in an array that nothing is stored to: one value, even if unknown.
     constant = known and not varies(address) and not any(is_counter(s) for s in address.free_symbols)
-    value: Any = new_unknown(state)
+    value: Any = new_unknown(state, address) if pointer.array in state.constant else new_unknown(state)
     if constant and pointer.array in state.constant:
         value = sp.Symbol(f"uniform_{pointer.array}_{address}", integer=True)
     same = [
@@ -587,4 +637,6 @@ def _call(state: State, node: Node) -> Any:
             if isinstance(state.env.get(changed), sp.Expr):
                 state.env[changed] = new_unknown(state)
     _count(state, name in _SLOW)
+    if name in _PURE and all(isinstance(v, sp.Expr) for v in values):
+        return new_unknown(state, *values)
     return new_unknown(state)

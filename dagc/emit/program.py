@@ -14,6 +14,7 @@ from dagc.ir import sym
 from dagc.ir.enums import Place, Role
 from dagc.ir.plan import (
     FAR,
+    MEASURED,
     VARIANT,
     Choice,
     Chooser,
@@ -108,9 +109,11 @@ class TunableView:
 
 @dataclass(frozen=True, slots=True)
 class FeatureView:
-    """A number that is computed from the arrays: its member, the arrays that are copied for it, and the call."""
+    """A number that is computed from the arrays: its member, the arrays that are copied for it, and the call. `name`: a
+    C++ string."""
 
     variable: str
+    name: str
     copies: tuple[tuple[str, str], ...]  # variable, arguments of dagc::Elements
     call: Call
     wanted: bool  # by the program itself: for a choice, a size or a `require`
@@ -373,7 +376,8 @@ def _feature(
         else:
             arguments.append(f"static_cast<{cxx_type(formal.type)}>({layout.text(argument)})")
     call = Call(functions.feature_names[feature.name], ", ".join(arguments))
-    return FeatureView(layout.features[feature.name], tuple(copies), call, wanted, early)
+    name = cxx_string(feature.name.removeprefix(MEASURED))
+    return FeatureView(layout.features[feature.name], name, tuple(copies), call, wanted, early)
 
 
 def _choice(layout: Layout, choice: Choice, constraints: bool) -> ChoiceView:

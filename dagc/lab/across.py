@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dagc.choice.surface import TimeSurface
 
 RISK = 0.2  # largest probability to be slower than the default of a setting that is chosen where nothing was measured
+MOST_COMPARED = 150  # cells of an op whose gain is computed before a measurement
 DOUBT = 0.05  # of a faster setting: with `until`, the search ends where it is no larger
 FLOOR = 0.001  # least expected gain that is worth a measurement, if the noise is less than that
 HALF = 1.96  # half of a 95 % interval, in standard deviations
@@ -150,7 +151,7 @@ class AcrossSizes:
         if self.out_of_time or (left is not None and left <= len(unsure)):
             return self._confirming(unsure)
         new = [(o, p) for o, p in pairs if (o.op, p) not in self._started]
-        if new and (left is None or left >= 2 * len(new)):
+        if new and (self.budget is None or 2 * (len(self._started) + 1) <= max(2, self.budget)):
             return self._started_at(*_nearest(new, op, point))
         return self._most_telling(pairs, unsure)
 
@@ -196,10 +197,11 @@ class AcrossSizes:
         for times in self.ops.values():
             rows = [i for i in range(len(times.rows)) if i not in times.closed and i not in times.seconds]
             if rows:
-                gains = times.surface.gains(np.array(rows)).sum(axis=0)
+                few = times.surface.promising(np.array(rows), MOST_COMPARED)
+                gains = times.surface.gains(few).sum(axis=0)
                 first = int(gains.argmax())
                 if best is None or gains[first] > best[0]:
-                    best = float(gains[first]), times, rows[first]
+                    best = float(gains[first]), times, int(few[first])
         if best is None:
             return self._end("every setting is measured")
         gain, times, row = best

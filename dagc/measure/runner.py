@@ -163,6 +163,12 @@ class Runner:
         function(values, seconds, ctypes.c_int64(count))
         return list(values), list(seconds)
 
+    def feature_now(self) -> str:
+        """The name of the feature that is being computed."""
+        function = self._library.dagc_runner_feature_now
+        function.restype = ctypes.c_char_p
+        return str(function().decode())
+
     def preparations(self) -> dict[str, float]:
         """Seconds that `prepare` of each implementation took on this rank, with the allocation of its scratch, by
         "OP VARIANT"; 0 where it has not been chosen. Empty if the library has none."""

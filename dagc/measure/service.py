@@ -74,6 +74,7 @@ class Service:
         self._open: dict[str, Library] = {}
         self.deaths = Deaths()
         self.died = 0  # deaths of the ranks so far; each loses their state
+        self.told: Callable[[str], None] | None = None  # is called with the reason of each death
 
     def __enter__(self) -> Self:
         return self
@@ -140,9 +141,11 @@ class Service:
         """A command that needs no library. Raises RanksDied."""
         try:
             return self._link.ask(command)
-        except RanksDied:
+        except RanksDied as death:
             self._open.clear()
             self.died += 1
+            if self.told is not None:
+                self.told(one_line(str(death)))
             raise
 
 

@@ -333,10 +333,11 @@ def _sum(exponents: Exponents, coefficients: Sequence[float], products: Mapping[
 
 SOURCE = "Hong and Kim, ISCA 2009, over counts that were fitted to hardware counters"
 FEWEST = 16  # launches
-# Parameters that counts may depend on besides sizes. Not the whole block: between two blocks with the same lanes, a
-# fit's error of a few per cent would decide, which on the oracle costs more than the true difference
-# (docs/explanation/mwp-cwp.md).
-BLOCK = ("lanes_x",)
+# Parameters that counts may depend on besides sizes. The whole block only where the lanes are not enough: between two
+# blocks with the same lanes, a fit's error of a few per cent would decide, which on the oracle costs more than the true
+# difference (docs/explanation/mwp-cwp.md). Counts such as 5 + 8 n / bx, of a block for each row, need it.
+LANES, BLOCK = ("lanes_x",), ("lanes_x", "blockDim_x", "blockDim_y")
+MEDIAN_BOUND, LARGEST_BOUND = 0.15, 1.0  # errors at held-out launches above which a fit is refused
 WORSE = 1.05  # factor by which the error may grow if a parameter is dropped
 EXACT = 1e-3  # parameters with smaller errors are equally good
 FOLDS = 4
@@ -399,7 +400,27 @@ def fit_counts(
     if not columns:
         raise UsageError(f"op `{op.name}`: all counted launches are alike", "count at several sizes or blocks")
     values = [derived(at.counts, float(w)) for at, w in zip(launches, active, strict=True)]
-    return {name: _fitted(columns, np.array([v[name] for v in values]), seed) for name in COUNTS}
+    fits = {name: _of_block(columns, np.array([v[name] for v in values]), seed) for name in COUNTS}
+    for name, fitted in fits.items():
+        off = fitted.held_out
+        if off.median > MEDIAN_BOUND or off.largest > LARGEST_BOUND:
+            message = (
+                f"op `{op.name}`: the fit of {name} is off by {off.median:.0%} at held-out launches (median; largest"
+            )
+            bounds = f"{off.largest:.0%}): more than {MEDIAN_BOUND:.0%} and {LARGEST_BOUND:.0%}"
+            raise UsageError(f"{message} {bounds}", "count at more sizes and blocks")
+    return fits
+
+
+def _of_block(columns: Mapping[str, np.ndarray], values: np.ndarray, seed: int) -> Fitted:
+    """A function of sizes and lanes; of the whole block too, if that is off by more than POOR and this by less."""
+    few = {n: v for n, v in columns.items() if n not in BLOCK or n in LANES}
+    score, fitted = _fitted(few, values, seed) if few else (np.inf, None)
+    if fitted is None or (score > POOR and len(columns) > len(few)):
+        other, whole = _fitted(columns, values, seed)
+        if fitted is None or other * WORSE < score:
+            return whole
+    return fitted
 
 
 def _scalars_of(op: KernelOp) -> set[str]:
@@ -462,8 +483,9 @@ class _Candidates:
         return now, names, degree
 
 
-def _fitted(columns: Mapping[str, np.ndarray], values: np.ndarray, seed: int) -> Fitted:
-    """Backward elimination; then a higher degree is tried on the remaining parameters."""
+def _fitted(columns: Mapping[str, np.ndarray], values: np.ndarray, seed: int) -> tuple[float, Fitted]:
+    """Error in cross-validation, and the fit. Backward elimination; then a higher degree is tried on the remaining
+    parameters."""
     rows = np.random.default_rng(seed).permutation(len(values))
     tested = max(2, len(values) // 6)
     candidates = _Candidates(columns, values, rows[tested:], seed)
@@ -478,7 +500,7 @@ def _fitted(columns: Mapping[str, np.ndarray], values: np.ndarray, seed: int) ->
     if fitted is None:
         raise UsageError("no rational function fits the counts", "count at more sizes and blocks")
     off = candidates.error(fitted, names, rows[:tested])
-    return replace(fitted, held_out=HeldOut(len(off), float(np.median(off)), float(off.max())))
+    return now, replace(fitted, held_out=HeldOut(len(off), float(np.median(off)), float(off.max())))
 
 
 def counted_program(

@@ -6,15 +6,12 @@ the GPU. Models (`volume`, `mwp_cwp`, `counted`) add their terms to its assignme
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import sympy as sp
 
-from dagc.cuda.accesses import Accesses, Work, accesses_of
-from dagc.cuda.expressions import Access, Loop, linear, real, symbol
-from dagc.cuda.ptx import Instructions
+from dagc.cuda.accesses import Accesses, accesses_of
+from dagc.cuda.expressions import real, symbol
 from dagc.cuda.text import NotUnderstood
 from dagc.ir.enums import ElementType, Mode
 from dagc.ir.plan import AXES, kernel_of
@@ -204,24 +201,48 @@ def covered(grid: sp.Expr, block: sp.Expr) -> sp.Expr:
 class Geometry:
     """Geometry for one op. `place` writes the assignments and sets the attributes that depend on the block."""
 
-    def __init__(self, program: Program, op: KernelOp, *, one_thread: bool = False, shared: int = 0) -> None:
-        """`one_thread`: one thread of each block works. `shared`: bytes of shared memory of a block."""
+    def __init__(self, program: Program, op: KernelOp, *, one_thread: bool = False, shared: sp.Expr | int = 0) -> None:
+        """`one_thread`: one thread of each block works. `shared`: bytes of shared memory of a block that the kernel's
+        text declares; what the launch asks for comes on top."""
         self.b = Builder()
-        self.one_thread, self.shared = one_thread, shared
+        self.one_thread = one_thread
         self.kernel, self.impl = kernel_of(program, op)
         self.sizes = sizes_of(program, op)
-        self.bx, self.by = symbol("blockDim_x"), symbol("blockDim_y")
+        self.bx, self.by, self.bz = (symbol(f"blockDim_{a}") for a in AXES)
         self.block, self.grid = self._launch(op)
         # Threads with work in each dimension; blocks of one thread: the grid.
         self.extent = self.grid if one_thread else [covered(*s) for s in zip(self.grid, self.block, strict=True)]
+        shape = {symbol(f"blockDim_{a}"): n for a, n in zip("xyz", self.block, strict=True)}
+        self.array_bytes = self._array_bytes()
+        self.shared = sp.sympify(shared).subs(shape).subs(self.sizes) + self._dynamic(op)
+
+    def _array_bytes(self) -> dict[str, sp.Expr]:
+        """Bytes of the arrays that the kernel is called with, by formal, where their extents can be read."""
+        out = {}
+        for formal in self.kernel.formals:
+            extents = [to_sympy(e) if e is not None else None for e in formal.dims or ()]
+            if formal.mode is not None and extents and None not in extents:
+                out[formal.name] = sp.Float(formal.type.size) * sp.prod(extents).subs(self.sizes)
+        return out
+
+    def _dynamic(self, op: KernelOp) -> sp.Expr:
+        """Bytes of shared memory that the launch asks for; 0 where they cannot be read."""
+        asked = self.impl.launch.shared if self.impl.launch is not None else None
+        size = to_sympy(asked) if asked is not None else None
+        return sp.Integer(0) if size is None else size.subs(self._values(op)).subs(self.sizes)
+
+    def _values(self, op: KernelOp) -> dict[sp.Symbol, sp.Symbol]:
+        """What tunables are in the models: dimensions of the block, or parameters of their own."""
+        assert self.impl.launch is not None
+        names = dict(zip(self.impl.launch.block, AXES, strict=False))
+        return {
+            symbol(n): symbol(f"blockDim_{names[Var(n)]}") if Var(n) in names else tunable(n) for n, _ in op.tunables
+        }
 
     def _launch(self, op: KernelOp) -> tuple[list[sp.Expr], list[sp.Expr]]:
         """Block and grid, three dimensions each; 1 where a size cannot be read."""
         assert self.impl.launch is not None
-        names = dict(zip(self.impl.launch.block, AXES, strict=False))
-        values = {
-            symbol(n): symbol(f"blockDim_{names[Var(n)]}") if Var(n) in names else tunable(n) for n, _ in op.tunables
-        }
+        values = self._values(op)
 
         def of(sizes: Sequence[Sym]) -> list[sp.Expr]:
             read = [to_sympy(size) for size in sizes]
@@ -233,15 +254,16 @@ class Geometry:
     def place(self) -> None:
         """Assign everything, in a computable order."""
         b, one = self.b, self.one_thread
-        bx = self.bx
-        by = self.by if self.impl.launch is not None and len(self.impl.launch.block) > 1 else sp.Integer(1)
-        self.by = by
+        bx, one_row = self.bx, sp.Integer(1)
+        dimensions = len(self.impl.launch.block) if self.impl.launch is not None else 1
+        by, bz = (self.by if dimensions > 1 else one_row), (self.bz if dimensions > 2 else one_row)
+        self.by, self.bz = by, bz
         ex, ey, ez = (
             b.let(f"extent_{a}", e, "threads", f"with work along {a}", integer=True)
             for a, e in zip("xyz", self.extent, strict=True)
         )
         self.extent = [ex, ey, ez]
-        threads = b.let("threads", bx * by, "threads", "of a block", integer=True)
+        threads = b.let("threads", bx * by * bz, "threads", "of a block", integer=True)
         warps = b.let("warps", ceil_div(threads, WARP), "warps", "of a block", integer=True)
         blocks = b.let("blocks", self.grid[0] * self.grid[1] * self.grid[2], "blocks", "of the grid", integer=True)
         self.lx = b.let("lanes_x", sp.Min(bx, WARP), "threads", "of a warp along x", integer=True)
@@ -249,8 +271,14 @@ class Geometry:
         if by != 1:
             rows = sp.Min(by, int_div(WARP, self.lx))
             self.ly = b.let("lanes_y", rows, "threads", "of a warp along y", integer=True)
-        active = blocks if one else self._active_warps(ex, ey, ez, threads)
+        self.lz = sp.Integer(1)
+        if bz != 1:
+            planes = sp.Min(bz, int_div(WARP, self.lx * self.ly))
+            self.lz = b.let("lanes_z", planes, "threads", "of a warp along z", integer=True)
+        active = blocks if one else blocks * warps if bz != 1 else self._active_warps(ex, ey, ez, threads)
         active = b.let("active_warps", active, "warps", "that have work", integer=True)
+        whole = active if one or bz != 1 else sp.Float(1) * ex * ey * ez / WARP
+        self.whole = b.let("whole_warps", whole, "warps", "that the threads with work would fill")
         sms = symbol("multiprocessors")
         resident = self._resident(threads, warps)
         busiest = b.let("busiest", ceil_div(blocks, sms), "blocks", "on the busiest SM", integer=True)
@@ -279,7 +307,7 @@ class Geometry:
         by_threads = int_div(symbol("max_threads_per_multiprocessor"), WARP * warps)
         by_registers = int_div(symbol("registers_per_multiprocessor"), allocated * warps)
         limits = [symbol("max_blocks_per_multiprocessor"), by_threads, by_registers]
-        if self.shared:
+        if self.shared != 0:
             shared = SHARED_UNIT * ceil_div(self.shared + symbol("shared_reserved_per_block"), SHARED_UNIT)
             block = self.b.let("block_shared", shared, "bytes", "of shared memory a block is given", integer=True)
             limits.append(int_div(symbol("shared_per_multiprocessor"), block))
@@ -327,320 +355,3 @@ def launchable_program(program: Program, op: KernelOp) -> RationalProgram:
         f"{geometry.kernel.name}_launchable", parameters, (Assign("good", good, Number.INTEGER),), "good", "",
         "CUDA C++ Programming Guide, technical specifications",
     )  # fmt: skip
-
-
-# ---- data moved ----
-# Data moved by the loads and stores of a kernel, from their address expressions: cycles of the L1 cache, sectors,
-# lines, unique data of a block and of the grid.
-#
-# Strides are classified into small constants and wide ones (those that contain a size) when the program is generated,
-# so only arithmetic remains for run time.
-# is left for run time is arithmetic.
-
-SECTOR, LINE, BANKS = 32, 128, 32  # bytes, bytes, banks of 4 bytes
-TAG_CYCLES = sp.Rational(44, 100)  # of the L1 cache, for each line that a load touches
-STORE_LINE_CYCLES = sp.Rational(7, 2)  # for each line that a store touches
-STORE_BYTES_A_CYCLE = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Dimension:
-    """A stride in elements, for so many steps. `wide`: it contains a size."""
-
-    stride: sp.Expr
-    count: sp.Expr
-    wide: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """An access with its strides: per threadIdx.x, .y, per plane of blocks (blockIdx.z), and per iteration.
-
-    `blocks`: per blockIdx.x, .y where that is not the stride of a thread times the size of the block; None where it is,
-    so that the threads of the grid along this dimension are one row. `rows`: how often the iterations of loops repeat
-    the row of a block along x, each time beginning where it ended (`for (j = threadIdx.x; j < n; j += blockDim.x)`:
-    n / blockDim.x). `apart`: stride and trips of the other loops.
-    """
-
-    access: Access
-    x: sp.Expr
-    y: sp.Expr
-    z: sp.Expr
-    loops: tuple[tuple[sp.Expr, sp.Expr], ...]  # stride, trips
-    offset: sp.Expr
-    times: sp.Expr  # executions by a thread
-    blocks: tuple[sp.Expr | None, sp.Expr | None] = (None, None)
-    rows: sp.Expr = sp.Integer(1)
-    apart: tuple[tuple[sp.Expr, sp.Expr], ...] = ()
-
-
-def _unrounded(count: sp.Expr) -> sp.Expr:
-    """An average number of iterations, of which fractions count."""
-    return count.replace(lambda e: isinstance(e, (sp.ceiling, sp.floor)), lambda e: e.args[0])
-
-
-class Traffic:
-    """Data moved by a launch with placed geometry. Intermediate results become assignments of the geometry's
-    program."""
-
-    def __init__(self, geometry: Geometry, accesses: Accesses) -> None:
-        self.geometry, self.accesses = geometry, accesses
-        self.b, self.sizes, self.extent = geometry.b, geometry.sizes, geometry.extent
-        self.lx, self.ly = geometry.lx, geometry.ly
-        self._shape = {symbol(f"blockDim_{a}"): n for a, n in zip("xyz", geometry.block, strict=True)}
-        self._shape |= {symbol(f"gridDim_{a}"): n for a, n in zip("xyz", geometry.grid, strict=True)}
-        # Rare accesses (weight 0) move a negligible amount.
-        self.placed = [self._placed(a) for a in accesses.accesses if not a.shared and a.weight > 0]
-
-    def _placed(self, access: Access) -> Placed:
-        t, g = ([symbol(f"{index}_{a}") for a in "xyz"] for index in ("threadIdx", "blockIdx"))
-        times = sp.Float(access.weight)
-        trips = self.trips_of(access.loops)
-        for number in trips:
-            times = times * number
-        if not access.known:
-            wide = symbol("blockDim_x") * 0 + 33
-            return Placed(access, wide, wide, sp.Integer(0), (), sp.Integer(0), times)
-        address = linear(self._in_iterations(access))
-        loops = tuple((address.coeff(loop.counter, 1), n) for loop, n in zip(access.loops, trips, strict=True))
-        rest = address.subs(dict.fromkeys((*t, *g, *(lo.counter for lo in access.loops)), 0))
-        x, y = (address.coeff(index, 1) for index in t[:2])
-        apart = [address.coeff(index, 1) for index in g[:2]]
-        whole = [sp.expand(one * size) for one, size in zip((x, y), self.geometry.block, strict=False)]
-        blocks = tuple(None if own == row else own for own, row in zip(apart, whole, strict=True))
-        continues = [stride == whole[0] != 0 for stride, _ in loops]
-        rows = self._rows_of([lo for lo, row in zip(access.loops, continues, strict=True) if row])
-        others = tuple(one for one, row in zip(loops, continues, strict=True) if not row)
-        return Placed(access, x, y, address.coeff(g[2], 1), loops, rest, times, blocks, rows, others)  # type: ignore[arg-type]
-
-    def _rows_of(self, loops: Sequence[Loop]) -> sp.Expr:
-        """How many blocks long the row is that the iterations of these loops continue."""
-        rows: sp.Expr = sp.Integer(1)
-        for loop in loops:
-            trips = loop.trips.args[0] if isinstance(loop.trips, sp.ceiling) else loop.trips
-            rows = rows * self._of_first_thread(trips.subs(self._shape).subs(self.sizes))
-        return rows
-
-    def _in_iterations(self, access: Access) -> sp.Expr:
-        """The address, expanded, with the number of the iteration in place of each counter: a loop that a thread begins
-        at its own index strides with the threads."""
-        address = access.address
-        for loop in reversed(access.loops):
-            address = address.subs(loop.counter, loop.first + loop.step * loop.counter)
-        address = address.subs(self._shape).subs(self.sizes)
-        # Loaded values that are the same for all threads shift addresses, which hardly matters.
-        return sp.expand(address.subs({s: 0 for s in address.free_symbols if s.name.startswith("uniform_")}))
-
-    def trips_of(self, loops: Sequence[Loop]) -> list[sp.Expr]:
-        """Iterations of each of nested loops, the outer ones halfway through."""
-        halfway: dict[sp.Expr, sp.Expr] = {}
-        out = []
-        for loop in loops:
-            trips, first = loop.trips, loop.first
-            if trips.free_symbols & halfway.keys() or first.free_symbols & halfway.keys():
-                trips, first = (_unrounded(e.subs(halfway)) for e in (trips, first))
-            out.append(self._average(trips.subs(self.sizes)))
-            halfway[loop.counter] = first + loop.step * (out[-1] - 1) / 2
-        return out
-
-    def _average(self, trips: sp.Expr) -> sp.Expr:
-        """Iterations of the thread in the middle of the grid."""
-        average = self._of_first_thread(trips.subs(self._shape))
-        trips = sp.Float(average) if average.is_Integer else sp.Float(1) * average
-        return self.b.let("trips", trips, "", "iterations of a loop, in the middle of the grid")
-
-    def _of_first_thread(self, trips: sp.Expr) -> sp.Expr:
-        """Of the block in the middle of the grid."""
-        trips = trips.subs({symbol(f"threadIdx_{a}"): 0 for a in "xyz"})
-        g = self.geometry
-        of_all = zip("xyz", self.extent, g.block, strict=True)
-        middle = {symbol(f"blockIdx_{a}"): whole / (2 * block) for a, whole, block in of_all}
-        return sp.simplify(trips.subs(middle)) if trips.free_symbols & set(middle) else trips
-
-    def _gcd(self, stride: sp.Expr, most: int) -> sp.Expr:
-        """The greatest common divisor of a stride and a power of two, by comparisons, so that it stays rational."""
-        if stride.is_Integer:
-            return sp.Integer(math.gcd(int(abs(stride)), most) if stride != 0 else most)
-        total, power = sp.Integer(1), 2
-        whole = self.b.let("stride", stride, "elements", integer=True)
-        while power <= most:
-            total = total + sp.Piecewise(
-                (power // 2, sp.Eq(whole - power * int_div(whole, sp.Integer(power)), 0)), (0, True)
-            )
-            power *= 2
-        return self.b.let("stride_gcd", total, "", f"greatest common divisor of a stride and {most}", integer=True)
-
-    @staticmethod
-    def _wide(stride: sp.Expr) -> bool:
-        return not stride.is_Integer
-
-    def _conflicts(self, p: Placed) -> sp.Expr:
-        """Passes through the banks of the L1 cache for one request of a warp."""
-        words = max(1, p.access.size // 4)
-        if not p.access.known:
-            return WARP
-        nx = self.lx if p.x != 0 else sp.Integer(1)
-        ny = self.ly if p.y != 0 else sp.Integer(1)
-        gx = self._gcd(p.x * words, BANKS) if p.x != 0 else BANKS
-        gy = self._gcd(p.y * words, BANKS) if p.y != 0 else BANKS
-        banks_x = sp.Min(nx, int_div(BANKS, gx)) if p.x != 0 else sp.Integer(1)
-        banks_y = sp.Min(ny, int_div(BANKS, gy)) if p.y != 0 else sp.Integer(1)
-        banks = sp.Min(int_div(BANKS, sp.Min(gx, gy)), banks_x * banks_y)
-        passes = ceil_div(nx * ny * words, sp.Max(1, banks))
-        return self.b.let("passes", passes, "cycles", "bank conflicts of a request", integer=True)
-
-    def _row_bytes(self, p: Placed) -> sp.Expr:
-        """Bytes from the first to the last lane along x; one element if they are far apart."""
-        nx = self.lx if p.x != 0 else sp.Integer(1)
-        if self._wide(p.x) or abs(int(p.x)) > 8:
-            return sp.Integer(p.access.size)
-        return ((nx - 1) * abs(int(p.x)) + 1) * p.access.size
-
-    def _rows(self, p: Placed) -> sp.Expr:
-        nx = self.lx if p.x != 0 and (self._wide(p.x) or abs(int(p.x)) > 8) else sp.Integer(1)
-        return nx * (self.ly if p.y != 0 else sp.Integer(1))
-
-    def _alignment(self, p: Placed, size: int) -> sp.Expr:
-        """Alignment in bytes of the rows of a request, at most `size`."""
-        element = p.access.size
-        step = element * self._gcd(p.y, size // element) if p.y != 0 else sp.Integer(size)
-        if p.offset.is_Integer and (int(p.offset) * element) % size:
-            step = sp.Min(step, math.gcd(int(abs(p.offset)) * element, size))
-        return step
-
-    def touched(self, p: Placed, size: int) -> sp.Expr:
-        """Aligned pieces of `size` bytes that one request of a warp touches, on average."""
-        if not p.access.known:
-            return sp.Float(WARP)
-        element = p.access.size
-        scattered = self._wide(p.x) or abs(int(p.x)) * element > size
-        if scattered:
-            return sp.Float(1) * self.lx * (self.ly if p.y != 0 else 1)
-        row = ((self.lx if p.x != 0 else 1) - 1) * abs(int(p.x)) * element + element
-        ny = self.ly if p.y != 0 else sp.Integer(1)
-        if p.y != 0 and not self._wide(p.y) and abs(int(p.y)) * element < size:
-            return sp.Max(sp.Float(1), sp.Float(1) * ((ny - 1) * abs(int(p.y)) * element + row) / size)
-        pieces = sp.Max(sp.Float(1), sp.Float(1) * (row + size - self._alignment(p, size)) / size) * ny
-        return self.b.let("touched", pieces, "", f"pieces of {size} bytes of a request")
-
-    def load_cycles(self, p: Placed) -> sp.Expr:
-        if self.accesses.one_thread:
-            return sp.Float(1)
-        return sp.Max(sp.Float(1) * self._conflicts(p), sp.Float(TAG_CYCLES) * self.touched(p, LINE))
-
-    def store_cycles(self, p: Placed) -> tuple[sp.Expr, sp.Expr]:
-        """Cycles, and sectors written in part because rows do not start at a sector."""
-        if self.accesses.one_thread:
-            return sp.Float(8), sp.Float(0)
-        if not p.access.known:
-            return sp.Float(WARP * float(STORE_LINE_CYCLES)), sp.Float(0)
-        rows, row = self._rows(p), self._row_bytes(p)
-        cycles = sp.Max(
-            sp.Float(STORE_LINE_CYCLES) * self.touched(p, LINE),
-            sp.Float(1) * rows * sp.Min(row, LINE) / STORE_BYTES_A_CYCLE,
-        )
-        aligned = p.access.size * self._gcd(p.y, SECTOR // p.access.size) if p.y != 0 else sp.Integer(SECTOR)
-        return cycles, sp.Float(1) * rows * 2 * (1 - sp.Float(1) * aligned / SECTOR)
-
-    # ---- unique data --------------------------------------------------------------------------
-
-    def clusters(self, placed: Sequence[Placed]) -> list[list[Placed]]:
-        """Accesses of one array with the same strides whose offsets are within a few rows of each other."""
-        groups: dict[tuple[object, ...], list[Placed]] = {}
-        for p in placed:
-            groups.setdefault((p.access.array, p.x, p.y, p.z, p.loops, p.access.store), []).append(p)
-        out = []
-        for members in groups.values():
-            planes: dict[sp.Expr, list[Placed]] = {}
-            for p in members:
-                plane = sp.expand(p.offset).coeff(p.z, 1) if p.z != 0 and self._wide(p.z) else sp.Integer(0)
-                planes.setdefault(plane, []).append(p)
-            out += list(planes.values())
-        return out
-
-    @staticmethod
-    def visits(members: Sequence[Placed]) -> int:
-        """How many consecutive loops load what a cluster touches."""
-        return len({tuple(loop.place for loop in p.access.loops) for p in members if not p.access.store})
-
-    def unique(self, members: list[Placed], threads: tuple[sp.Expr, sp.Expr] | None, *, size: int = SECTOR) -> sp.Expr:
-        """Pieces of `size` bytes that the accesses of a cluster touch in a block of `threads` (x, y); without `threads`
-        the bytes, in whole pieces, in the grid."""
-        p, element = members[0], members[0].access.size
-        (nx, ny), nz, apart = self._of_grid(p) if threads is None else (threads, sp.Integer(1), [])
-        rows = [sp.expand(m.offset).coeff(p.y, 1) if p.y != 0 and self._wide(p.y) else sp.Integer(0) for m in members]
-        more_rows = max(rows) - min(rows) if all(r.is_Integer for r in rows) else sp.Integer(0)
-        rests = [
-            sp.expand(
-                m.offset - r * p.y - (sp.expand(m.offset).coeff(p.z, 1) * p.z if p.z != 0 and self._wide(p.z) else 0)
-            )
-            for m, r in zip(members, rows, strict=True)
-        ]
-        small = [r for r in rests if r.is_Integer]
-        more_x = (max(small) - min(small)) if small and p.x != 0 and abs(p.x) == 1 else sp.Integer(0)
-        dimensions = [
-            Dimension(p.x, nx * p.rows + more_x, self._wide(p.x)) if p.x != 0 else None,
-            Dimension(p.y, ny + more_rows, self._wide(p.y)) if p.y != 0 else None,
-            Dimension(p.z, nz, self._wide(p.z)) if p.z != 0 and nz != 1 else None,
-            *(Dimension(stride, n, self._wide(stride)) if stride != 0 else None for stride, n in (*apart, *p.apart)),
-        ]
-        known = [d for d in dimensions if d is not None]
-        run, many, ragged = sp.sympify(element), sp.Float(1), []
-        for d in sorted((d for d in known if not d.wide), key=lambda d: abs(int(d.stride))):
-            step = abs(int(d.stride)) * element
-            if step <= size or (many == 1 and run != element):
-                run = run + (d.count - 1) * step
-            else:
-                many = many * d.count
-        for d in (d for d in known if d.wide):
-            many = many * d.count
-            ragged.append(d.stride)
-        if threads is None:
-            return sp.Float(1) * many * sp.Max(size, run)
-        edge: sp.Expr = sp.Float(0)
-        if ragged and run != element:
-            aligned = self._gcd(ragged[0], size // element)
-            edge = sp.Piecewise((sp.Float(0.5), aligned * element < size), (sp.Float(0), True))
-        return sp.Float(1) * many * sp.Max(sp.Float(1), sp.Float(1) * run / size + edge)
-
-    def _of_grid(self, p: Placed) -> tuple[list[sp.Expr], sp.Expr, list[tuple[sp.Expr, sp.Expr]]]:
-        """Threads of a row along x and y, planes, and the stride and the number of blocks that continue no row."""
-        g, threads, apart = self.geometry, [], []
-        for own, whole, block, blocks in zip(p.blocks, self.extent, g.block, g.grid, strict=False):
-            threads.append(whole if own is None else sp.Min(block, whole))
-            if own is not None:
-                apart.append((own, blocks))
-        return threads, self.extent[2], apart
-
-    # ---- the sum ------------------------------------------------------------------------------
-    def instructions(self, counted: Instructions | None) -> sp.Expr:
-        """Instructions of a warp: as compiled by nvcc, else the loads, stores and operations of the text.
-
-        nvcc's output gives the number per memory access, and the text how often accesses run. A loop that nvcc unrolled
-        completely counts as part of the enclosing loop; for a remaining loop without memory accesses, the text's
-        operations count.
-        """
-        if counted is None:
-            return sum((p.times for p in self.placed), self._operations(self.accesses.work))
-        total: sp.Expr = sp.Float(counted.once)
-        for p in self.placed:
-            depth = min(len(p.access.loops), len(counted.loops))
-            if depth:
-                total = total + p.times * counted.loops[depth - 1]
-        loaded = {p.access.loops[:n] for p in self.placed for n in range(len(p.access.loops) + 1)}
-        left = [w for w in self.accesses.work if w.loops and w.loops not in loaded]
-        return total + self._operations([w for w in left if not self._is_unrolled(w.loops, len(counted.loops))])
-
-    def _is_unrolled(self, loops: Sequence[Loop], depth: int) -> bool:
-        """Whether nvcc unrolled the innermost of these loops, if its output has `depth` nested loops. It unrolls loops
-        with a known number of iterations, from the inside out."""
-        return len(loops) > depth and bool(loops[-1].trips.subs(self.sizes).is_Integer)
-
-    def _operations(self, work: Sequence[Work]) -> sp.Expr:
-        total: sp.Expr = sp.Float(0)
-        for one in work:
-            times: sp.Expr = sp.Float(one.operations)
-            for number in self.trips_of(one.loops):
-                times = times * number
-            total = total + times
-        return total

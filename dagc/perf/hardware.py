@@ -23,7 +23,8 @@ class Measured:
     """Results of the micro-benchmarks (`templates/probe/gpu.cu`), in cycles of a multiprocessor.
 
     Latencies are those of a load; bytes per cycle those of the whole GPU; departures those of one multiprocessor, from
-    one transaction to the next; the start of a block that of the whole GPU.
+    one transaction to the next; the start of a block that of the whole GPU. Loads and stores per cycle of the L2 cache
+    are sectors of the whole GPU, one word of each; 0 in descriptors written before they were measured.
     """
 
     launch_cycles: float
@@ -35,6 +36,8 @@ class Measured:
     departure_coalesced: float
     departure_uncoalesced: float
     block_start_cycles: float
+    l2_loads_per_cycle: float = 0.0
+    l2_stores_per_cycle: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +119,15 @@ def _unasked(table: dict[str, Any]) -> dict[str, Any]:
     return {"l1_bytes": next(same, {}).get("l1_bytes", table.get("shared_per_multiprocessor"))}
 
 
+_MAY_BE_ZERO = ("shared_reserved_per_block", "l2_loads_per_cycle", "l2_stores_per_cycle")
+
+
 def _check_range(name: str, value: Any, where: str) -> None:
     """Numbers are used as divisors, and names are displayed."""
     if isinstance(value, str):
         good = value.isprintable()
     else:
-        good = 0 < value <= _MOST or (value == 0 and name == "shared_reserved_per_block")
+        good = 0 < value <= _MOST or (value == 0 and name in _MAY_BE_ZERO)
     if not good:
         raise UsageError(f"{where} {name} = {value!r} is out of range", "correct the value")
 
@@ -132,6 +138,8 @@ def _values(type_: type, table: dict[str, Any], where: str) -> dict[str, Any]:
         if field.name == "measured":
             continue
         value = table.get(field.name)
+        if value is None and field.default == 0.0:
+            continue
         if value is None:
             raise UsageError(f"{where} lacks `{field.name}`", f"add a line: {field.name} = ...")
         wanted = {"str": (str,), "int": (int,), "float": (int, float)}[str(field.type)]

@@ -22,9 +22,10 @@ from dagc.cuda.accesses import Accesses
 from dagc.cuda.expressions import real, symbol
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.ir.program import KernelOp, Program
-from dagc.perf.geometry import LINE, SECTOR, Geometry, Placed, Traffic, read_accesses
+from dagc.perf.geometry import Geometry, read_accesses
 from dagc.perf.hardware import Hardware
 from dagc.perf.program import Assign, Branch, Number, Parameter, ParameterKind, RationalProgram, Statement
+from dagc.perf.traffic import LINE, SECTOR, Placed, Traffic
 
 SOURCE = "Hong and Kim, ISCA 2009, transactions per memory instruction"
 

@@ -3,22 +3,24 @@
 After the idea of Ernst et al., arXiv 2204.14242 (volumes from address expressions, limits from the hardware), with the
 terms that matter on an H200. All terms are in cycles of a multiprocessor (SM):
 
-    time = shape * (max(issue + loads + stores + misses + L2 + HBM + latency, starts) + launch + turnover)
+    time = soft_max(work, starts) + launch + turnover
+    work = L + c_overlap * (sum - L) + c_square * (sum of squares - L^2) / L,  L the longest of the terms
 
 issue      instructions of the busiest SM with four schedulers; as compiled by nvcc if known, else counted in the text
 loads      cycles of the L1 cache for each load of a warp: bank conflicts as in shared memory, or cache lines touched
-stores     cycles of the L1 cache for each store of a warp: lines, bytes, and sectors written in part
-misses     sectors that a block brings into the L1 cache: unique ones, again for each later
-           loop that finds them evicted, or more if its working set is too large
-L2, HBM    unique sectors of all blocks, unique bytes of the grid, over the bandwidth
-latency    what one warp waits for, load after load, times the waves of blocks
-starts     the whole GPU starts about one block a cycle
+stores     cycles of the L1 cache for each store of a warp. It writes through: nothing is merged between requests
+misses     accesses of the L2 cache by loads: one for each line of a block, and for each two sectors of it; unique ones,
+           again for each later loop that finds them evicted
+l2         the same by stores, of each request; a sector that is written in part costs what a whole one does. The L2
+           cache serves both with the same slices: the two are one term
+hbm        unique bytes of the grid over the bandwidth of the memory
+latency    what one warp takes alone, load after load and instruction after instruction, times the waves of blocks
+starts     the whole GPU starts about one block a cycle, while others work
 turnover   a block's slot is empty while its successor starts, longer with more warps
-shape      a mild preference for blocks of middle size, fitted
 
-Terms are added, unlike the maximum of a roofline: on the oracle (benchmarks/results) a sum ranks better, since overlap
-is never perfect, and the program stays rational. The constants (`CALIBRATION`) were fitted once to that oracle;
-docs/how-to/launch-settings.md gives the error on programs outside of the fit.
+On the oracles (benchmarks/results) overlap is neither perfect, as in a roofline, nor absent: terms as long as the
+longest are hidden less. soft_max(a, b) = max + soft * min^2 / max: the terms are not known so well that the smaller has
+no say.
 """
 
 from __future__ import annotations
@@ -30,43 +32,47 @@ import sympy as sp
 from dagc.cuda.accesses import Accesses
 from dagc.cuda.expressions import real, symbol
 from dagc.cuda.ptx import ASSUMED, Resources
+from dagc.cuda.text import NotUnderstood
 from dagc.ir.program import KernelOp, Program
-from dagc.perf.geometry import LINE, SECTOR, WARP, Geometry, Placed, Traffic, read_accesses
+from dagc.perf.geometry import WARP, Geometry, read_accesses
 from dagc.perf.hardware import Hardware, load_hardware
-from dagc.perf.program import Assign, Number, Parameter, ParameterKind, RationalProgram
+from dagc.perf.lower import instructions
+from dagc.perf.program import Assign, NotRational, Number, Parameter, ParameterKind, RationalProgram
+from dagc.perf.traffic import LINE, SECTOR, Placed, Traffic
 
-# name -> (value, unit, meaning). Fitted to the oracle of an H200 by benchmarks/tune/calibrate.py. Two are outside of
-# its search bounds: c_partial, for which least squares over all blocks find 2 (values from 8 to 13 choose correctly
-# among the best, for SYRK between the sizes of the oracle too: near.csv.xz of benchmarks/results), and c_hbm, which the
-# fit leaves at its lower bound, 1/3000.
+# name -> (value, unit, meaning). Of an H200; fitted together to the oracles of the fit families of benchmarks/corpus
+# and of PolyBench (benchmarks/results), but for those that the micro-benchmarks of templates/probe and the data sheet
+# give: c_issue (four schedulers of one instruction a cycle), c_sector (64 bytes a cycle), c_hbm and c_start.
 CALIBRATION: dict[str, tuple[float, str, str]] = {
-    "lat_hit": (100.985, "cycles", "wait for a load that hits the L1 cache, or for a store, as one warp sees it"),
-    "lat_miss": (24.3572, "cycles", "more, for each sector of a load that misses"),
-    "c_issue": (0.3, "cycles", "a scheduler's time for an instruction that was counted"),
-    "c_load": (1.25, "", "cycles of the L1 cache over those that were counted, loads"),
-    "c_store": (0.8, "", "the same, stores"),
-    "c_partial": (10.0, "cycles", "more, for a sector that is written in part"),
-    "c_sector": (0.0915, "cycles", "of an SM, for a sector that comes from the L2 cache"),
-    "c_thrash": (0.105, "", "how much more comes where the working set is twice the L1 cache"),
-    "c_l2": (0.001, "cycles", "of the GPU, for a sector that the L2 cache gives"),
-    "c_hbm": (0.0003, "cycles/byte", "of the GPU, for a byte from memory"),
-    "c_start": (1.3, "cycles", "of the GPU, to start a block"),
-    "launch": (8340.96, "cycles", "a launch that does nothing"),
-    "turn_warp": (10.1667, "cycles", "a block's turnover, for each of its warps"),
-    "turn_block": (8.5509, "cycles", "a block's turnover"),
-    "shape": (0.0128, "", "excess time of a block of twice or half the best size, squared in doublings"),
-    "shape_best": (8.7636, "log2 threads", "the best size"),
+    "c_issue": (1.0, "cycles", "a scheduler's time for an instruction"),
+    "c_load": (1.268, "", "cycles of the L1 cache over those that were counted, loads"),
+    "c_store": (2.345, "cycles", "of the L1 cache, for each piece of up to 64 bytes of a line that a warp stores"),
+    "c_sector": (0.5, "cycles", "of an SM, for an access of the L2 cache"),
+    "c_read": (0.0061, "cycles", "of the GPU, for an access of the L2 cache's slices by loads"),
+    "c_write": (0.0182, "cycles", "the same, by stores"),
+    "c_hbm": (0.000439, "cycles/byte", "of the GPU, for a byte from memory"),
+    "c_wait": (238.0, "cycles", "that a warp waits for loads that are in flight together"),
+    "c_miss": (283.0, "cycles", "more, where none of their sectors is in the L1 cache"),
+    "c_serial": (6.0, "cycles", "that a warp takes for an instruction, were it alone"),
+    "c_start": (1.2, "cycles", "of the GPU, to start a block"),
+    "c_overlap": (0.12, "", "share of the other terms that is not overlapped with the longest"),
+    "c_square": (0.365, "", "the same, of their squares over the longest: a term as long is overlapped less"),
+    "soft": (0.2, "", "the same, of the work while blocks start, or of their starts while they work"),
+    "launch": (5002.0, "cycles", "a launch that does nothing"),
+    "turn_warp": (32.3, "cycles", "a block's turnover, for each of its warps"),
 }
 SPILL = 0.5  # of the L1 cache: beyond, a later loop finds less of what an earlier one read; 1 beyond, nothing
 REFERENCE = "h200"
 SAME = 0.1  # relative difference of equal measurements
 
 # Constants that a micro-benchmark measures: the H200's value, times the ratio of the present GPU's measurement to the
-# H200's. True: a larger measurement is faster.
+# H200's. True: a larger measurement is faster. The first that both descriptors have counts.
 SCALES = {
-    "lat_hit": ("l1_latency", False), "lat_miss": ("l2_latency", False), "c_sector": ("departure_uncoalesced", False),
-    "c_l2": ("l2_bytes_per_cycle", True), "c_hbm": ("memory_bytes_per_cycle", True),
-    "c_start": ("block_start_cycles", False),
+    "c_wait": (("l2_latency", False),), "c_miss": (("memory_latency", False),),
+    "c_sector": (("departure_uncoalesced", False),),
+    "c_read": (("l2_loads_per_cycle", True), ("l2_bytes_per_cycle", True)),
+    "c_write": (("l2_stores_per_cycle", True), ("l2_bytes_per_cycle", True)),
+    "c_hbm": (("memory_bytes_per_cycle", True),), "c_start": (("block_start_cycles", False),),
 }  # fmt: skip
 
 
@@ -79,8 +85,10 @@ def calibration_of(hardware: Hardware) -> dict[str, float]:
     reference = load_hardware(REFERENCE).measured
     if hardware.measured is None or reference is None:
         return out
-    for name, (measured, faster) in SCALES.items():
-        ratio = getattr(hardware.measured, measured) / getattr(reference, measured)
+    for name, ways in SCALES.items():
+        pairs = [(getattr(hardware.measured, m), getattr(reference, m), faster) for m, faster in ways]
+        here, there, faster = next(p for p in pairs if p[0] > 0 and p[1] > 0)
+        ratio = here / there
         if abs(ratio - 1) > SAME:
             out[name] *= 1 / ratio if faster else ratio
     return out
@@ -106,17 +114,23 @@ def volume_program(
     Raises NotUnderstood if the kernel's text cannot be read.
     """
     op_accesses = accesses if accesses is not None else read_accesses(program, op)
-    geometry = Geometry(program, op, one_thread=op_accesses.one_thread, shared=resources.shared)
+    shared = op_accesses.shared if op_accesses.shared.free_symbols or not resources.shared else resources.shared
+    geometry = Geometry(program, op, one_thread=op_accesses.one_thread, shared=shared)
     geometry.place()
     traffic = Traffic(geometry, op_accesses)
     _time(geometry, traffic, op_accesses, resources)
     if features:
         _features(geometry, traffic, op_accesses)
     constants = {n: Parameter(n, ParameterKind.HARDWARE, Number.REAL, u, m) for n, (_, u, m) in CALIBRATION.items()}
-    return RationalProgram(
-        f"{geometry.kernel.name}_volume", geometry.parameters(constants), tuple(geometry.b.body), "time", "cycles",
-        "volumes from address expressions (after Ernst et al., arXiv 2204.14242), calibrated on an H200",
-    )  # fmt: skip
+    body, source = tuple(geometry.b.body), "volumes from address expressions (after Ernst et al., arXiv 2204.14242)"
+    try:
+        found = RationalProgram(
+            f"{geometry.kernel.name}_volume", geometry.parameters(constants), body, "time", "cycles", source
+        )
+        instructions(found)
+    except NotRational as error:
+        raise NotUnderstood(f"its addresses are beyond the model: {error.message}") from None
+    return found
 
 
 def _features(g: Geometry, t: Traffic, accesses: Accesses) -> None:
@@ -128,28 +142,24 @@ def _features(g: Geometry, t: Traffic, accesses: Accesses) -> None:
 
     loads, stores = ([p for p in t.placed if p.access.store is kind] for kind in (False, True))
     of_loads, of_stores = (_total(p.times for p in ps) for ps in (loads, stores))
-    asked, written = (_total(p.times * t.touched(p, SECTOR) for p in ps) for ps in (loads, stores))
+    written = real("stored_sectors")
     lanes = one * g.extent[0] * g.extent[1] * g.extent[2] / (WARP * one * g.active)
-    width = one * g.lx * g.ly
-    stored = _total(p.times * p.access.size * width for p in stores)
-    nx, ny = (sp.Min(g.bx, g.extent[0]), sp.Min(g.by, g.extent[1])) if not accesses.one_thread else (one, one)
-    clusters = t.clusters(t.placed)
-    unique, lines = (_total(t.unique(m, (nx, ny), size=size) for m in clusters) for size in (SECTOR, LINE))
-    asked_of_all = (asked + written) * g.active
-    guessed = _total(p.times for p in t.placed if not p.access.known)
+    stored = _total(p.times * p.access.size * one * g.lx * g.ly * g.lz for p in stores)
+    guessed = _total(p.times for p in t.placed if p.scattered)
     waves = g.b.let("whole_waves", sp.ceiling(g.busiest / g.resident), "", "of blocks", integer=True)
     values = {
         "tail": 1 - one * g.busiest / (one * waves * sp.Min(g.resident, g.busiest)),
         "occupancy": one * g.together * WARP / symbol("max_threads_per_multiprocessor"),
         "active_lanes": one / WARP if accesses.one_thread else lanes,
-        "load_sectors": mean(asked, of_loads), "store_sectors": mean(written, of_stores),
+        "load_sectors": mean(real("sectors"), of_loads), "store_sectors": mean(written, of_stores),
         "store_bytes": sp.Min(sp.Float(SECTOR), mean(stored, written)),
-        "reuse": one * asked_of_all / sp.Max(one, unique * g.blocks),
-        "held": one * sp.Min(g.resident, g.busiest) * LINE * lines / symbol("l1_bytes"),
+        "reuse": real("sectors") * g.active / sp.Max(one, real("block_sectors") * g.blocks),
+        "held": one * sp.Min(g.resident, g.busiest) * LINE * real("block_lines") / symbol("l1_bytes"),
         "uncertainty": SURE + GUESS * len(accesses.notes) + GUESS * mean(guessed, of_loads + of_stores),
     }  # fmt: skip
+    values |= {"blocks": g.blocks, "active": g.active, "busiest": g.busiest, "together": g.together, "whole": g.whole}
     for name, value in values.items():
-        g.b.body.append(Assign(f"f_{name}", sp.Float(1) * sp.sympify(value), Number.REAL, "", "feature"))
+        g.b.body.append(Assign(f"f_{name}", one * sp.sympify(value), Number.REAL, "", "feature"))
 
 
 SURE, GUESS = 0.15, 0.15  # standard deviation of log(time): of a kernel that is read, and more for each guess
@@ -158,86 +168,96 @@ SURE, GUESS = 0.15, 0.15  # standard deviation of log(time): of a kernel that is
 def _time(g: Geometry, t: Traffic, accesses: Accesses, resources: Resources) -> None:
     b = g.b
     c = {name: real(name) for name in CALIBRATION}
-    requests = b.let("requests", _total(p.times for p in t.placed), "", "loads and stores of a warp")
     issued = sp.sympify(t.instructions(resources.instructions))
     b.body.append(Assign("instructions", issued, Number.REAL, "instructions", "of a warp"))
-    loads, stores, partial, sectors, lines = _of_a_warp(t, accesses.one_thread)
-    unique, memory = _volumes(g, t, accesses.one_thread)
-    share = sp.Min(sp.Float(1), unique * g.blocks / sp.Max(sp.Float(1), sectors * g.active))
-    misses = b.let("miss_share", share, "", "of the sectors that are asked for")
+    _of_a_warp(t, accesses.one_thread)
+    _of_a_block(g, t, accesses.one_thread)
     waves = b.let("waves", sp.Max(sp.Float(1), sp.Float(1) * g.busiest / g.resident), "", "of blocks on an SM")
-    beyond = sp.Max(sp.Float(0), g.together * lines * LINE / symbol("l1_bytes") - 1)
-    thrash = b.let("thrash", beyond, "", "working set beyond the L1 cache, in its sizes")
     schedulers = sp.Min(4, sp.Max(sp.Float(1), sp.Min(g.on_sm, g.together)))
+    read, written = (g.blocks * real("block_slices"), g.whole * real("store_slices"))
+    of_sm = g.busiest * real("block_slices")
     terms = {
         "issue": (g.on_sm * real("instructions") * c["c_issue"] / schedulers, "instructions"),
-        "loads": (g.on_sm * loads * c["c_load"], "the L1 cache, loads"),
-        "stores": (g.on_sm * (stores * c["c_store"] + partial * c["c_partial"]), "the L1 cache, stores"),
-        "misses": (unique * g.busiest * c["c_sector"] * (1 + c["c_thrash"] * thrash), "from the L2 cache to an SM"),
-        "l2": (unique * g.blocks * c["c_l2"], "the L2 cache"),
-        "hbm": (memory * c["c_hbm"], "memory"),
-        "latency": (waves * requests * (c["lat_hit"] + c["lat_miss"] * misses), "latency"),
+        "loads": (g.on_sm * real("load_cycles") * c["c_load"], "the L1 cache, loads"),
+        "stores": (written * g.busiest / g.blocks * c["c_store"], "the L1 cache, stores"),
+        "misses": (sp.Max(of_sm * c["c_sector"], read * c["c_read"]), "from the L2 cache"),
+        "l2": (written * c["c_write"], "to the L2 cache"),
+        "hbm": (real("memory_bytes") * c["c_hbm"], "memory"),
+        "latency": (
+            waves
+            * (
+                real("stages") * (c["c_wait"] + c["c_miss"] * real("miss_share")) + real("instructions") * c["c_serial"]
+            ),
+            "latency",
+        ),
     }
     for name, (value, meaning) in terms.items():
         b.body.append(Assign(f"t_{name}", sp.sympify(value), Number.REAL, "cycles", meaning))
     starts = b.let("t_starts", g.blocks * c["c_start"], "cycles", "to start the blocks")
-    empty = sp.Float(1) * g.busiest / g.resident * (g.warps * c["turn_warp"] + c["turn_block"])
+    empty = sp.Float(1) * g.busiest / g.resident * g.warps * c["turn_warp"]
     turnover = b.let("t_turnover", empty, "cycles", "places empty between blocks")
-    preference = 1 + c["shape"] * (symbol("log2_threads") - c["shape_best"]) ** 2
-    shape = b.let("shape_factor", preference, "", "preference for blocks of middle size")
-    total = _total(real(f"t_{n}") for n in terms)
-    b.let("time", shape * (sp.Max(total, starts) + c["launch"] + turnover), "cycles", "of the launch")
+    slices = b.let("t_slices", real("t_misses") + real("t_l2"), "cycles", "of the L2 cache, loads and stores")
+    limits = [slices, *(real(f"t_{n}") for n in terms if n not in ("misses", "l2"))]
+    most = b.let("longest", sp.Max(*limits), "cycles", "the longest of the terms")
+    squares = _total(t * t for t in limits)
+    rest = c["c_overlap"] * (_total(limits) - most) + c["c_square"] * (squares - most * most) / most
+    work = b.let("work", most + rest, "cycles", "of all terms, as far as they overlap")
+    longer, shorter = (b.let(n, f(work, starts), "cycles") for n, f in (("longer", sp.Max), ("shorter", sp.Min)))
+    b.let("time", longer + c["soft"] * shorter * shorter / longer + c["launch"] + turnover, "cycles", "of the launch")
 
 
 def _total(values: Iterable[sp.Expr]) -> sp.Expr:
     return sum(values, sp.Float(0))
 
 
-def _of_a_warp(t: Traffic, one_thread: bool) -> tuple[sp.Expr, sp.Expr, sp.Expr, sp.Expr, sp.Expr]:
-    """L1 cycles of a warp's loads and stores, sectors that it writes in part and requests, lines in use."""
-    let, placed = t.b.let, t.placed
-    cycles = _total(p.times * t.load_cycles(p) for p in placed if not p.access.store)
-    loads = let("load_cycles", cycles, "cycles", "of the L1 cache for a warp's loads")
-    stored = [(p.times, *t.store_cycles(p)) for p in placed if p.access.store]
-    cycles = _total(times * n for times, n, _ in stored)
-    stores = let("store_cycles", cycles, "cycles", "of the L1 cache for a warp's stores")
-    partial = let("partial_sectors", _total(times * n for times, _, n in stored), "", "that a warp writes in part")
-    touched = _total(p.times * (sp.Float(1) if one_thread else t.touched(p, SECTOR)) for p in placed)
-    sectors = let("sectors", touched, "", "that a warp asks for")
-    used = _total(t.touched(p, LINE) for p in placed if p.loops and not p.access.store)
-    return loads, stores, partial, sectors, let("lines", used, "", "in use by a warp in an iteration")
+def _of_a_warp(t: Traffic, one_thread: bool) -> None:
+    """Assigns what a warp asks for: L1 cycles of its loads, accesses of the L2 cache's slices by its stores, sectors,
+    and the loads that it waits for one after the other."""
+    let = t.b.body.append
+    loads, stores = ([p for p in t.placed if p.access.store is kind] for kind in (False, True))
+    one = sp.Float(1)
+
+    def asked(placed: list[Placed]) -> sp.Expr:
+        return _total(p.times * (one if one_thread else t.touched(p, SECTOR)) for p in placed)
+
+    values = {
+        "load_cycles": (_total(p.times * t.load_cycles(p) for p in loads), "cycles", "of the L1 cache, a warp's loads"),
+        "store_slices": (_total(p.times * t.slices(p) for p in stores), "", "accesses of the L2 cache, its stores"),
+        "requests": (_total(p.times for p in t.placed), "", "loads and stores of a warp"),
+        "sectors": (asked(loads), "", "that a warp loads"),
+        "stored_sectors": (asked(stores), "", "that a warp stores"),
+        "stages": (t.stages(), "", "loads that follow each other"),
+    }  # fmt: skip
+    for name, (value, unit, meaning) in values.items():
+        let(Assign(name, one * value, Number.REAL, unit, meaning))
 
 
-def _volumes(g: Geometry, t: Traffic, one_thread: bool) -> tuple[sp.Expr, sp.Expr]:
-    """Sectors that a block brings in, and unique bytes of the grid."""
-    one = sp.Integer(1)
-    nx, ny = (one, one) if one_thread else (sp.Min(g.bx, g.extent[0]), sp.Min(g.by, g.extent[1]))
+def _of_a_block(g: Geometry, t: Traffic, one_thread: bool) -> None:
+    """Assigns what a block brings into its L1 cache, and the bytes that the grid moves."""
+    one = sp.Float(1)
+    threads = [sp.Integer(1)] * 3 if one_thread else [sp.Min(b, e) for b, e in zip(g.block, g.extent, strict=True)]
     clusters = t.clusters(t.placed)
-    sectors = _total(t.unique(m, (nx, ny)) for m in clusters)
-    unique = _read_again(g, t, clusters, g.b.let("block_sectors", sectors, "", "unique ones of a block"), nx, ny)
-    moved = _total(t.unique(m, None) for m in clusters)
-    return unique, g.b.let("memory_bytes", moved, "bytes", "unique ones of the grid")
+    loads = [m for m in clusters if not m[0].access.store]
 
+    def slices(members: list[Placed]) -> sp.Expr:
+        return sp.Max(t.unique(members, threads, size=LINE), t.unique(members, threads) / 2)
 
-def _read_again(
-    g: Geometry, t: Traffic, clusters: list[list[Placed]], unique: sp.Expr, nx: sp.Expr, ny: sp.Expr
-) -> sp.Expr:
-    """Sectors that a block brings in, including those that a later loop reads again.
+    def let(name: str, value: sp.Expr, unit: str, meaning: str) -> None:
+        g.b.body.append(Assign(name, one * value, Number.REAL, unit, meaning))
 
-    Data read by several loops stays in the L1 cache between them only if everything that the resident blocks touch
-    fits, in whole lines. On an H200 (GRAMSCHM r, `near.csv.xz` of benchmarks/results) the gain decreases between half
-    of the cache and one and a half of it.
-    """
-    again = [m for m in clusters if t.visits(m) > 1]
-    if not again:
-        return unique
-    touched = _total(t.unique(m, (nx, ny), size=LINE) for m in clusters if t.visits(m))
-    loaded = sp.Min(g.resident, g.busiest) * LINE * touched
-    held = g.b.let("held_bytes", loaded, "bytes", "that the resident blocks load")
-    share = sp.Min(1, sp.Max(sp.Float(0), held / symbol("l1_bytes") - SPILL))
-    spilled = g.b.let("spilled", share, "", "share that is read again")
-    more = _total((t.visits(m) - 1) * t.unique(m, (nx, ny)) for m in again)
-    return g.b.let("all_sectors", unique + spilled * more, "", "that a block brings in, those of later loops too")
+    let("block_sectors", _total(t.unique(m, threads) for m in loads), "", "unique ones of a block")
+    let("block_lines", _total(t.unique(m, threads, size=LINE) for m in loads), "", "unique ones of a block")
+    let("unique_slices", _total(slices(m) for m in loads), "", "accesses of the L2 cache, each sector once")
+    let("again_slices", _total((t.visits(m) - 1) * slices(m) for m in loads), "", "for what a later loop reads again")
+    held = sp.Min(g.resident, g.busiest) * LINE * real("block_lines") / symbol("l1_bytes")
+    let("held_bytes", held * symbol("l1_bytes"), "bytes", "that the resident blocks load")
+    let("spilled", sp.Min(one, sp.Max(sp.Float(0), held - SPILL)), "", "share that a later loop reads again")
+    more = real("spilled") * real("again_slices")
+    let("block_slices", real("unique_slices") + more, "", "accesses of the L2 cache by a block's loads")
+    again = real("block_slices") / sp.Max(sp.Float(1e-9), real("unique_slices"))
+    share = again * real("block_sectors") * g.blocks / sp.Max(one, real("sectors") * g.active)
+    let("miss_share", sp.Min(one, share), "", "of the sectors that are asked for")
+    let("memory_bytes", t.memory_bytes(clusters), "bytes", "unique ones of the grid")
 
 
 def explain_terms(values: Mapping[str, float]) -> str:

@@ -70,7 +70,8 @@ class TuneOptions:
 
     `samples`: inputs to draw from the values after `over` (None: all of these). `active`: by Algorithm 1
     (`dagc.choice.active`): `initial` at random, then batches of `batch` below `margin`.
-    `folds`, `hold_out`: evaluate by what is left out of the training inputs.
+    `folds`, `hold_out`: evaluate by what is left out of the training inputs. `warm_start`: a tuned file of another
+    machine, of which some inputs are measured here.
 
     Of inputs: `variants`: tune sites whose `select` names the variant, and nothing else. `incremental`: label those
     inputs that teach most (by `next`), until `iterations` are labelled or `accuracy` is reached. `calls`: over
@@ -101,7 +102,7 @@ class TuneOptions:
     incremental: bool = False
     iterations: int | None = None
     accuracy: float | None = None
-    next: Literal["bvsb", "cost", "random"] = "bvsb"
+    next: Literal["bvsb", "cost", "random"] = "cost"
     select_features: bool = False
     calls: int = 0
     constraints: bool = True
@@ -113,6 +114,7 @@ class TuneOptions:
     margin: float = MARGIN
     folds: int | None = None
     hold_out: float | None = None
+    warm_start: str | None = None
 
     @property
     def each(self) -> int:

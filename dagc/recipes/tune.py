@@ -18,7 +18,7 @@ from dagc.ir.plan import Target, stays_fixed
 from dagc.lab.across import AcrossSizes
 from dagc.lab.launches import Timing
 from dagc.recipes.options import METHODS, Progress, TuneOptions, searching
-from dagc.recipes.program import read
+from dagc.recipes.program import ProgramText, read
 from dagc.recipes.tune_choosers import (
     Asked,
     AtSizes,
@@ -39,7 +39,9 @@ from dagc.recipes.tune_gpu import (
     named_arch,
 )
 from dagc.recipes.tune_labels import first_samples
+from dagc.recipes.tune_left_out import evaluate_left_out
 from dagc.recipes.tune_measure import CheckedSettings, Lost, Wanted, computed_features, measure
+from dagc.recipes.tune_moved import points_of_file
 from dagc.recipes.tune_prepare import (
     DEFAULT_FLUSH,
     Prepared,
@@ -55,9 +57,9 @@ from dagc.recipes.tune_prepare import (
 )
 from dagc.recipes.tune_programs import evaluate_program, tune_program, wants_programs
 from dagc.recipes.tune_records import keep, open_records, resumed
-from dagc.recipes.tune_results import Measurements, Tuning, choosable, doubtful, unchecked
+from dagc.recipes.tune_results import Evaluation, Measurements, Tuning, choosable, doubtful, unchecked
 from dagc.recipes.tune_search import guesses, search_of, sureness
-from dagc.recipes.tune_variants import Evaluation, evaluate_inputs, tune_inputs, wants_inputs, with_variants
+from dagc.recipes.tune_variants import evaluate_inputs, tune_inputs, wants_inputs, with_variants
 from dagc.store.fixed import FACT, fixed_of
 
 if TYPE_CHECKING:
@@ -105,6 +107,7 @@ def tune(
         text, kernels=options.kernels, sizes=options.sizes, inputs=options.inputs, check_at=options.check_at,
         target=options.target, arch=options.arch or named_arch(options.gpu), seed=options.seed, ranks=options.ranks,
         earlier=() if fresh or output is None else _sizes_in(output), samples=first_samples(options),
+        points=None if options.warm_start is None else _points_of(options.warm_start, text, options),
     )  # fmt: skip
     if options.variants:
         task = with_variants(task)
@@ -124,8 +127,16 @@ def evaluate(path: str | Path, tuned: str | Path, options: TuneOptions, progress
     from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
 
     text, found = read(path, options.defines), load_tuned(tuned)
+    if options.folds is not None or options.hold_out is not None:
+        return evaluate_left_out(text, found, options)
     judged = evaluate_program if found.program_chooser is not None else evaluate_inputs
     return judged(text, found, options, progress)
+
+
+def _points_of(path: str, text: ProgramText, options: TuneOptions) -> tuple[Point, ...]:
+    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
+
+    return points_of_file(load_tuned(path), text.program(), options)
 
 
 def _sizes_in(path: str | Path) -> list[Point]:

@@ -35,10 +35,12 @@ from dagc.recipes.tune_prepare import (
     AtPoint,
     Prepared,
     TuningTask,
+    another_program,
     build_what_compiles,
     computed_of,
     fitting,
     read_point,
+    same_at,
 )
 from dagc.recipes.tune_records import open_records, resumed
 from dagc.recipes.tune_results import Measurements
@@ -116,18 +118,19 @@ class Inputs:
         self.objective = objective
         self.ready, self.task, self.beside, self.known = ready, ready.task, beside, known
         self.records, self.progress, self.flush = records, progress, flush
-        self.calls = options.calls
+        self.calls, self.sampled = options.calls, options.samples is not None
         self.left = options.budget if options.budget is not None else 10**9
         self.done, self.total = 0, 0
         self.wrong = {key for key, failure in known.measured.checks.items() if failure}
         self.codes = [f.name for f in computed_of(self.task)]
         self.service = service
+        service.told = self.say  # what hangs is tried again: not all of that in silence
         end = None if options.seconds is None else time.monotonic() + options.seconds
         timing = Timing(seconds=options.cell, flush=flush, clear=CLEAR, metrics=observed(objective))
         before = list(known.measured.cells.values())
         self.run = Measuring(ready, service, timing, self.keep, before, end, time.monotonic)
         for facts in known.inputs.values():
-            ready.at[facts.point] = self._at_before(facts)
+            ready.at[facts.point] = self.at_before(facts)
 
     @property
     def over(self) -> bool:
@@ -175,11 +178,11 @@ class Inputs:
 
     def note_input(self, facts: InputFacts) -> None:
         """Keep what is known of an input."""
-        from dagc.store.tuned import input_to_json  # loads msgspec, numpy, sqlite3, sympy
+        from dagc.store.tuned import input_key, input_to_json  # loads msgspec, numpy, sqlite3, sympy
 
         self.known.inputs[facts.point] = facts
         if self.records is not None:
-            self.records.set_fact("inputs", [input_to_json(one) for one in self.known.inputs.values()])
+            self.records.set_fact(input_key(list(self.known.inputs).index(facts.point)), input_to_json(facts))
 
     # ---- visits -------------------------------------------------------------------------------
 
@@ -284,6 +287,8 @@ class Inputs:
 
     def _read(self, point: Point, test: bool = False) -> AtPoint:
         """The program with the arrays of an input, whose features are known then. Raises DagcError."""
+        if self.sampled and not same_at(self.task.text, self.task.graph, point):
+            raise another_program(point)
         place = self.beside.get(point)
         self.run.programs.pop(point, None)  # its arrays were elsewhere
         at = read_point(self.task, point, place)
@@ -322,7 +327,7 @@ class Inputs:
         empty = {op for op, setting in default.items() if setting not in fits[op]}
         return replace(at, fits={op: () if op in empty else of for op, of in fits.items()})
 
-    def _at_before(self, facts: InputFacts) -> AtPoint:
+    def at_before(self, facts: InputFacts) -> AtPoint:
         """An input of an earlier run: all but its arrays."""
         scalars: dict[str, Number] = {n: v for n, v in facts.values.items() if n not in self.codes}
         at = AtPoint(facts.point, Path(), scalars, 1, {}, {}, self._computed(facts))

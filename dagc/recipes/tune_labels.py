@@ -12,7 +12,7 @@ from dagc.base.errors import UsageError, counted
 from dagc.choice.selector import FEWEST
 from dagc.recipes.tune_choosers import Asked, features_of
 from dagc.recipes.tune_inputs import Inputs, order_of
-from dagc.recipes.tune_prepare import TuningTask, another_program, draws_of, same_at
+from dagc.recipes.tune_prepare import TuningTask, draws_of
 from dagc.recipes.tune_results import choosable
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def label_actively(inputs: Inputs, options: TuneOptions) -> list[str]:
         looked, batches = looked + batch.looked, batches + bool(batch.inputs)
         inputs.total = inputs.done + len(batch.inputs) * sum(map(len, inputs.task.settings.values()))
         inputs.beside.expect(batch.inputs)
-        labelled += [p for p in batch.inputs if not inputs.over and _visited(inputs, p)]
+        labelled += [p for p in batch.inputs if not inputs.over and inputs.visit(p)]
         tried.update(batch.inputs)
         if inputs.over:
             why = "stopped by --time or --budget; use --resume"
@@ -118,13 +118,6 @@ def _labelled(inputs: Inputs) -> list[Point]:
     """Inputs to learn from at which every answer was tried, in the order in which they were measured."""
     known = {p: inputs.ready.at.get(p) for p, facts in inputs.known.inputs.items() if not facts.test}
     return [p for p, at in known.items() if at is not None and inputs.known.complete(p, at.fits)]
-
-
-def _visited(inputs: Inputs, point: Point) -> bool:
-    """Measure an input that was drawn after the program was compiled. Raises UsageError where that is another one."""
-    if not same_at(inputs.task.text, inputs.task.graph, point):
-        raise another_program(point)
-    return inputs.visit(point)
 
 
 def _exhausted(draws: Draws, looked: int, margin: float) -> str:

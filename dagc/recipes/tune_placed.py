@@ -63,7 +63,7 @@ class PlacedAt:
 
 
 def placed_at(program: Program, at: AtPoint, choosers: Mapping[str, Chooser], transfers: Transfers) -> PlacedAt:
-    """An op whose chooser takes the default has it as its only answer, as one of which no answer is allowed."""
+    """An op whose chooser takes the default has the first that is allowed as its only answer."""
     rows: list[tuple[float, float]] = []
     answers: dict[str, tuple[Settings | None, Settings | None]] = {}
     users = users_of(program)
@@ -98,7 +98,11 @@ def _answers(chooser: Chooser, at: AtPoint) -> dict[int, tuple[float, Settings]]
             out[side] = seconds, settings
     if out and reason.value == "chosen":
         return out
-    return {_side(chooser.settings[0]): (predicted[0] if predicted[0] < math.inf else 0.0, chooser.settings[0])}
+    allowed = (
+        pair for pair in zip(predicted, chooser.settings, strict=True) if pair[1] in legal and pair[0] < math.inf
+    )
+    seconds, settings = next(allowed, (0.0, chooser.settings[0]))
+    return {_side(settings): (seconds, settings)}
 
 
 def _side(settings: Settings) -> int:
@@ -126,13 +130,16 @@ class Programs:
     times: dict[str, dict[int, float]]  # by input
     chosen: dict[str, int]
     fixed: dict[str, dict[int, int]]  # the numbers of GPU only and CPU only, by input and side
+    noise: dict[str, float]  # of comparing the two fastest, relative, by input
 
     @classmethod
     def of(cls, inputs: Inputs, choosers: Mapping[str, Chooser], transfers: Transfers) -> Programs:
-        return cls(inputs, choosers, transfers, [], {}, {}, {})
+        return cls(inputs, choosers, transfers, [], {}, {}, {}, {})
 
     def time(self, at: AtPoint) -> str:
         """At one input, whose arrays are loaded. "" or why the program does not run there."""
+        from dagc.choice.train import noise_of_best  # loads msgspec
+
         program = self.inputs.task.graph_at(at.point).program
         placed = placed_at(program, at, self.choosers, self.transfers)
         best = place(placed.problem).placement
@@ -148,6 +155,7 @@ class Programs:
                 seconds[placement].append(answer["seconds"])
         name = at.point.text or "as given"
         self.times[name] = {self._number(placed, p): median(times) for p, times in seconds.items()}
+        self.noise[name] = noise_of_best([(min(t), median(t), max(t)) for t in seconds.values()])
         self.chosen[name] = self._number(placed, best)
         self.fixed[name] = {side: self._number(placed, placed.only(side)) for side in (HOST, DEVICE)}
         return ""
@@ -181,8 +189,10 @@ class Programs:
         alone = {
             side: sum(self.times[name][self.fixed[name][side]] for name in inputs) / taken for side in (DEVICE, HOST)
         }
-        # Of each input its own, where an op can be on one side only.
-        figures = judge(inputs, [self.times[n] for n in inputs], [self.chosen[n] for n in inputs])
+        figures = judge(
+            inputs, [self.times[n] for n in inputs], [self.chosen[n] for n in inputs],
+            tolerance=[self.noise[n] for n in inputs],
+        )  # fmt: skip
         settings = tuple(((VARIANT, name),) for name in self.names)
         faster = f"{alone[DEVICE]:.3f} times as fast as GPU only, {alone[HOST]:.3f} times as CPU only (ratios of sums)"
         return figures, settings, (faster,)

@@ -324,9 +324,11 @@ def tuning_task(
     earlier: Iterable[Point] = (),
     samples: int | None = None,
     test: bool = False,
+    points: tuple[Point, ...] | None = None,
 ) -> TuningTask:
     """What is to be tuned. `sizes` and `check_at` are texts of `dagc.choice.sizes`, `inputs` of `dagc.choice.inputs`;
-    without: the values after `over`, or so many `samples` drawn from them, others where they are to `test`.
+    without: the values after `over`, or so many `samples` drawn from them, others where they are to `test`;
+    or `points` themselves.
     `earlier`: sizes of a file that is resumed; those at which the program is the same count for the choosers too.
 
     Raises ProgramError and UsageError.
@@ -336,14 +338,19 @@ def tuning_task(
     text = text.with_open_devices()
     graph = text.graph()
     tuned_units = units(graph, kernels, variants=True)
-    points = points_asked(text, graph.program, sizes, inputs, samples, seed, test)
+    if points is None:
+        points = points_asked(text, graph.program, sizes, inputs, samples, seed, test)
     check = check_point(graph.program, points, check_at)
-    graphs = _graphs(text, graph, tuple(dict.fromkeys((check, *points))))
+    # Of many that are drawn, most may never be measured: each is compared when it is.
+    compared = points if samples is None else points[:COMPARED]
+    graphs = _graphs(text, graph, tuple(dict.fromkeys((check, *compared))))
     before = tuple(p for p in dict.fromkeys(earlier) if p not in points and same_at(text, graph, p))
     settings: dict[str, tuple[Settings, ...]] = {}
     for one in (graph, *_distinct(graphs.values())):
         for op, legal in _legal(one, [unit_in(one, u) for u in tuned_units]).items():
             settings[op] = tuple(dict.fromkeys((*settings.get(op, ()), *legal)))
+    without = (*without, *(f"op `{u.op}`: {NOT_LEGAL}" for u in tuned_units if u.op not in settings))
+    tuned_units = tuple(u for u in tuned_units if u.op in settings)
     return TuningTask(
         text, chosen, graph, tuned_units, (*points, *before), settings, check, seed, ranks, graphs=graphs,
         earlier=before, constants=tuple(sorted({n for p in points for n, _ in p.params})) if graphs else (),
@@ -368,6 +375,7 @@ def another_program(point: Point) -> UsageError:
 
 
 MOST_PROGRAMS = 16
+COMPARED = 8  # drawn inputs whose programs are compared before anything is measured
 
 
 def _graphs(text: ProgramText, graph: Graph, points: Sequence[Point]) -> dict[Point, Graph]:
@@ -434,9 +442,10 @@ def task_as_given(
 
     Raises UsageError where nothing is open.
     """
-    tuned_units, here = units(graph), Point(())
+    settings, here = _legal(graph, units(graph)), Point(())
+    tuned_units = tuple(u for u in units(graph) if u.op in settings)
     return TuningTask(
-        text, chosen, graph, tuned_units, (here,), _legal(graph, tuned_units), here, ranks=ranks, data=data,
+        text, chosen, graph, tuned_units, (here,), settings, here, ranks=ranks, data=data,
         device_pointers=device_pointers,
     )  # fmt: skip
 
@@ -444,17 +453,20 @@ def task_as_given(
 _LIMITS = {"max_threads_per_block": 1024, "shared_per_block": 49152, "warp_size": 32}
 
 
+NOT_LEGAL = "no value of its tunables is legal"
+
+
 def _legal(graph: Graph, units: Iterable[Unit]) -> dict[str, tuple[Settings, ...]]:
-    """The legal settings by op. Raises UsageError for an op that has none."""
+    """The legal settings by op, without ops that have none. Raises UsageError where no op has one."""
     settings = {u.op: legal_settings(graph, u, _LIMITS) for u in units}
-    for op, legal in settings.items():
-        if not legal:
-            raise UsageError(
-                f"op `{op}`: no value of its tunables is legal",
-                f"look at its `require`s; a block has at most {_LIMITS['max_threads_per_block']} threads and"
-                f" {_LIMITS['shared_per_block'] >> 10} KiB of shared memory",
-            )
-    return settings
+    found = {op: legal for op, legal in settings.items() if legal}
+    if settings and not found:
+        raise UsageError(
+            f"op `{next(iter(settings))}`: {NOT_LEGAL}",
+            f"look at its `require`s; a block has at most {_LIMITS['max_threads_per_block']} threads and"
+            f" {_LIMITS['shared_per_block'] >> 10} KiB of shared memory",
+        )
+    return found
 
 
 def _volume(point: Point) -> tuple[float, str]:
@@ -550,6 +562,7 @@ def unbuilt(task: TuningTask, folder: Path) -> Prepared:
     """The data of each size alone, where nothing is measured. Runs the program's Python code."""
     at, notes = _usable_points(task, [_tried(task, p, folder) for p in task.points], ())
     points = tuple(p for p in task.points if any(p == a.point for a in at))
+    notes = [*(f"without {what}" for what in task.without), *notes]
     return Prepared(replace(task, points=points), Path(), {a.point: a for a in at}, notes)
 
 

@@ -30,8 +30,8 @@ from dagc.recipes.tune_labels import ITERATIONS
 from dagc.recipes.tune_plans import PlanInputs, ProgramTask, order_of
 from dagc.recipes.tune_prepare import TuningTask, another_program, check_point, compiled_part, points_asked
 from dagc.recipes.tune_records import open_records
-from dagc.recipes.tune_results import Line, Tuning
-from dagc.recipes.tune_variants import Evaluated, Evaluation, nothing_evaluated
+from dagc.recipes.tune_results import Evaluated, Evaluation, Line, Tuning
+from dagc.recipes.tune_variants import nothing_evaluated
 from dagc.store.fixed import check_fixed, fixed_choices
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from dagc.choice.types import settings_text
 from dagc.recipes.tune_prepare import TuningTask
 
 if TYPE_CHECKING:
+    from dagc.choice.judge import Judged
     from dagc.choice.types import Cell, Point, Settings
 
 
@@ -148,6 +149,34 @@ class Tuning:
     seconds: float = 0.0
     busy: float = 0.0
     objective: Objective = TIME
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """One op at the test inputs. `text`: of an answer by number; `costs`: of features, a line each."""
+
+    op: str
+    judged: Judged
+    settings: tuple[Settings, ...]
+    costs: tuple[str, ...] = ()
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The table."""
+        return (*self.judged.lines(lambda answer: settings_text(self.settings[answer])), *self.costs)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The result of `dagc tune --evaluate`. `inputs` judge; `trained`: so many others were learned from."""
+
+    ops: tuple[Evaluated, ...]
+    grade: str
+    inputs: int
+    failures: tuple[str, ...]
+    notes: tuple[str, ...]
+    seconds: float
+    trained: int = 0
 
 
 @dataclass(slots=True)

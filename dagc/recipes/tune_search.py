@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dagc.cuda.ptx import Resources
 
 MOST_CODES = 6  # compiled versions of a kernel whose instructions are told apart
-MOST_ROWS = 1500  # cells of an op that the search looks at: its covariances take the square of it
+MOST_ROWS = 800  # cells of an op that the search looks at: its covariances take the square of it
 
 
 def search_of(inputs: ChooserInputs, options: TuneOptions, top: int) -> tuple[AcrossSizes, list[str]]:

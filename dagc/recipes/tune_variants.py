@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from dagc.choice.feature import offered
 from dagc.choice.inputs import has_inputs
 from dagc.choice.legal import op_of
 from dagc.choice.placement import Transfers, fit_transfer
-from dagc.choice.types import PROGRAM, settings_text, variant_of
+from dagc.choice.types import PROGRAM, variant_of
 from dagc.ir.plan import MEASURED, places_together
 from dagc.measure.transfers import measured_transfers
 from dagc.recipes.tune_choosers import (
@@ -40,16 +40,16 @@ from dagc.recipes.tune_labels import (
     times_at,
     vector,
 )
+from dagc.recipes.tune_moved import borrowed, home_of, lost_by_move
 from dagc.recipes.tune_placed import TOGETHER, Programs
 from dagc.recipes.tune_prepare import TuningTask, another_program, tuning_task
 from dagc.recipes.tune_records import keep
-from dagc.recipes.tune_results import Tuning, choosable, doubtful
+from dagc.recipes.tune_results import Evaluated, Evaluation, Tuning, choosable, doubtful
 from dagc.report import si
 from dagc.setup.beside import AHEAD
 
 if TYPE_CHECKING:
-    from dagc.choice.judge import Judged
-    from dagc.choice.types import Point, Settings, Unit
+    from dagc.choice.types import Point, Unit
     from dagc.recipes.options import Progress, TuneOptions
     from dagc.recipes.program import ProgramText
     from dagc.store.records import Records
@@ -138,12 +138,18 @@ def _learned(
         asked, chosen = _subsets(inputs, task, asked, options)
         notes = [*notes, *chosen]
     fit, chosen_from = choosable(task, measured.checks, cells)
+    labelled = [p for p in task.points if any(key[1] == p for key in cells)]
+    if options.warm_start is not None:
+        more_cells = borrowed(inputs, replace(task, points=tuple(labelled)), asked, fit, _other(options), options.seed)
+        training = replace(training, cells={**more_cells.cells, **cells})
+        every = tuple(dict.fromkeys((*task.points, *more_cells.at)))
+        ready = replace(ready, task=replace(task, points=every), at={**more_cells.at, **ready.at})
+        notes = [*notes, *more_cells.notes]
     known = ChooserInputs(ready, asked, NOT_COUNTED, hardware, {})
     final, learned = final_choosers(known, fit, training, options.seed)
     if inputs.records is not None:
         notes = [*notes, *_keep_transfers(inputs.records, task)]
         keep(inputs.records, known, {op: sized.chooser for op, sized in final.items()}, bool(cells))
-    labelled = [p for p in task.points if any(key[1] == p for key in cells)]
     lines = tuple(line_of(ready, u, p, final[u.op].at(p), cells, learned[u.op]) for u in task.units for p in labelled)
     notes = [*inputs.ready.notes, *more, *notes, *chosen_from, *(n for what in learned.values() for n in what.notes)]
     notes += [f"{op}: {c.chooser.note}" for op, c in final.items() if c.chooser.note]
@@ -153,6 +159,13 @@ def _learned(
         lines, grade(task, len(cells), NOT_COUNTED, asked), methods(asked), len(cells), tuple(measured.failures),
         tuple(notes), Path(output) if output is not None else None, measured.seconds, measured.busy, inputs.objective,
     )  # fmt: skip
+
+
+def _other(options: TuneOptions) -> Tuned:
+    from dagc.store.tuned import load_tuned  # loads msgspec, sqlite3
+
+    assert options.warm_start is not None
+    return load_tuned(options.warm_start)
 
 
 def _keep_transfers(records: Records, task: TuningTask) -> list[str]:
@@ -259,33 +272,6 @@ def _worth(calls: Sequence[float]) -> str:
 # ---- evaluation -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluated:
-    """One op at the test inputs. `text`: of an answer by number; `costs`: of features, a line each."""
-
-    op: str
-    judged: Judged
-    settings: tuple[Settings, ...]
-    costs: tuple[str, ...] = ()
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """The table."""
-        return (*self.judged.lines(lambda answer: settings_text(self.settings[answer])), *self.costs)
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """The result of `dagc tune --evaluate`."""
-
-    ops: tuple[Evaluated, ...]
-    grade: str
-    inputs: int
-    failures: tuple[str, ...]
-    notes: tuple[str, ...]
-    seconds: float
-
-
 def evaluate_inputs(
     text: ProgramText, tuned: Tuned, options: TuneOptions, progress: Progress | None = None
 ) -> Evaluation:
@@ -305,32 +291,31 @@ def evaluate_inputs(
     )  # fmt: skip
     if not can_run(task):
         raise UsageError(f"inputs are measured, and nothing can run here: {task.chosen.reason}", "use --target host")
-    trained = {c.point for c in tuned.cells if c.op != PROGRAM and c.times} - tuned.facts.tests
-    points = tuple(p for p in task.points if p not in trained)
-    notes = [f"{p.text}: skipped: the file was trained on it" for p in task.points if p in trained]
-    if not points:
-        raise UsageError(
-            "every input was trained on, which evaluates nothing", "name others with --inputs or --samples"
-        )
-    choosers = {c.op: c for c in choosers_of(task.graph, tuned, task.chosen.gpu_arch)}
+    points, trained, notes = _untrained(task, tuned)
+    home = home_of(task, tuned, options)
+    found = choosers_of(task.graph, tuned, task.chosen.gpu_arch, other_machine=bool(home))
+    choosers = {c.op: c for c in found}
     task = replace(
         task, points=points, check_at=points[0], settings={op: c.settings for op, c in choosers.items()},
         features={op: c.data for op, c in choosers.items()}, constraints=options.constraints,
     )  # fmt: skip
-    began = time.monotonic()
-    with opened(task, tuned.path, replace(options, resume=True), order_of(task), progress, references=False) as inputs:
+    began, output = time.monotonic(), tuned.path if not home else None
+    notes += [f"tuned on {home}: what is measured here is not kept in the file"] if home else []
+    options = replace(options, resume=True, objective=options.objective or tuned.facts.objective)
+    with opened(task, output, options, order_of(task), progress, references=False) as inputs:
         inputs.total = len(points) * sum(map(len, inputs.task.settings.values()))
         placed = _programs(inputs, choosers, tuned) if places_together(task.program) else None
         then = placed.time if placed is not None else None
         done = [p for p in order_of(inputs.task) if not inputs.over and inputs.visit(p, test=True, then=then)]
         if not done:
             raise nothing_evaluated(inputs.known.measured.failures)
-        ops = tuple(_evaluated(inputs, choosers[unit.op], unit, sorted(done)) for unit in inputs.task.units)
-        ops += (Evaluated(TOGETHER, *placed.judged()),) if placed is not None else ()
+        ops = [_evaluated(inputs, choosers[unit.op], unit, sorted(done)) for unit in inputs.task.units]
+        ops = [_moved(one, tuned, options.seed) for one in ops] if home else ops
+        ops += [Evaluated(TOGETHER, *placed.judged())] if placed is not None else []
         return Evaluation(
-            ops, grade(task, len(inputs.known.measured.cells), NOT_COUNTED, {}), len(done),
+            tuple(ops), grade(task, len(inputs.known.measured.cells), NOT_COUNTED, {}), len(done),
             tuple(inputs.known.measured.failures), (*notes, *inputs.ready.notes, *task.text.changed()),
-            time.monotonic() - began,
+            time.monotonic() - began, trained,
         )  # fmt: skip
 
 
@@ -339,6 +324,24 @@ def _programs(inputs: Inputs, choosers: Mapping[str, Any], tuned: Tuned) -> Prog
     if tuned.facts.transfers is None or not all(c.predicts for c in choosers.values() if c.site.variants):
         raise UsageError(f"{tuned.path}: nothing to place ops by: times of transfers, and expected ones", "tune again")
     return Programs.of(inputs, choosers, tuned.facts.transfers)
+
+
+def _untrained(task: TuningTask, tuned: Tuned) -> tuple[tuple[Point, ...], int, list[str]]:
+    """The inputs that a file was not trained on, how many it was, and notes of those that are skipped. Raises
+    UsageError where none is left."""
+    trained = {c.point for c in tuned.cells if c.op != PROGRAM and c.times} - tuned.facts.tests
+    points = tuple(p for p in task.points if p not in trained)
+    if not points:
+        raise UsageError(
+            "every input was trained on, which evaluates nothing", "name others with --inputs or --samples"
+        )
+    return points, len(trained), [f"{p.text}: skipped: the file was trained on it" for p in task.points if p in trained]
+
+
+def _moved(one: Evaluated, tuned: Tuned, seed: int) -> Evaluated:
+    """With what the move to another machine loses."""
+    line = lost_by_move(tuned, one.op, tuned.kernel_choosers[one.op], one.judged, seed)
+    return replace(one, costs=(line, *one.costs))
 
 
 def nothing_evaluated(failures: Sequence[str]) -> UsageError:

@@ -15,7 +15,7 @@ from dagc.choice.extent import far_parameters
 from dagc.choice.feature import offered
 from dagc.choice.legal import legal_settings, op_of, unit_of, units
 from dagc.choice.types import Point, Settings, settings_text, variant_of
-from dagc.ir.plan import DP, VARIANT, Features, Placement, is_open, open_variants, places_together
+from dagc.ir.plan import DEVICE, DP, VARIANT, Features, Placement, is_open, open_variants, places_together
 from dagc.ir.program import KernelOp
 from dagc.perf.hardware import load_hardware
 from dagc.recipes.options import COSTS, METHODS
@@ -32,14 +32,18 @@ if TYPE_CHECKING:
 
 
 def choosers_of(
-    graph: Graph, tuned: Tuned, arch: str | None = None, ops: Collection[str] | None = None
+    graph: Graph,
+    tuned: Tuned,
+    arch: str | None = None,
+    ops: Collection[str] | None = None,
+    other_machine: bool = False,
 ) -> tuple[Any, ...]:
     """The choosers of a tuned file, for a program's graph. `arch`: what is compiled for (None: do not compare).
-    `ops`: only those of these.
+    `ops`: only those of these. `other_machine`: accept another GPU of the architecture.
 
     Raises UsageError where the file was tuned for another text of the program or another GPU.
     """
-    check_tuned(tuned, graph.program, arch)
+    check_tuned(tuned, graph.program, arch, other_machine)
     check_compiled(tuned.path, tuned, graph.program)
     stored = tuned.kernel_choosers
     if not stored:
@@ -60,6 +64,11 @@ def _check_open(graph: Graph, stored: Mapping[str, KernelChooser], path: str | P
     found = {op.site for op in ops if is_open(graph.program, op)}
     variants = {op.site for op in ops if open_variants(graph.program, op)}
     for op, chooser in stored.items():
+        if op not in variants and any("." in variant_of(setting) for setting in chooser.settings):
+            raise UsageError(
+                f"{path}: chooses the device of op `{op}`, which is not open",
+                f"drop -D {op}.{DEVICE}=..., or --launch: a search chooses devices when it compiles",
+            )
         if chooser.variants and op not in variants:
             raise UsageError(
                 f"{path}: chooses the variant of op `{op}`, which is not open",
@@ -109,7 +118,7 @@ def _check_names(graph: Graph, unit: Unit, stored: KernelChooser, path: str | Pa
         raise UsageError(f"{path}: the fitted counts of `{unit.op}` are not all there", "tune again into another file")
 
 
-def check_tuned(tuned: Tuned, program: Program, arch: str | None) -> None:
+def check_tuned(tuned: Tuned, program: Program, arch: str | None, other_machine: bool = False) -> None:
     """Raises UsageError where a tuned file is of another text or GPU, or has no chooser. `arch`: of the GPU that is
     compiled for; None: for none, or do not compare."""
     path = tuned.path
@@ -128,7 +137,8 @@ def check_tuned(tuned: Tuned, program: Program, arch: str | None) -> None:
             f"{path}: tuned for {tuned.facts.arch}, this is compiled for {arch}",
             "tune on this GPU, or compile with --arch " + str(tuned.facts.arch),
         )
-    _check_gpu(tuned, path, arch)
+    if not other_machine:
+        _check_gpu(tuned, path, arch)
     if not tuned.choosers:
         raise UsageError(f"{path}: no chooser in it: tuning did not end", "tune again with --resume")
 

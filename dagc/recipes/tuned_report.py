@@ -111,7 +111,7 @@ class Chosen:
     how: str
 
 
-def _taken(answer: Answer, selector: Selector, beyond: float) -> tuple[int, str]:
+def taken(answer: Answer, selector: Selector, beyond: float) -> tuple[int, str]:
     if beyond > FAR:
         return 0, "outside"
     return (0, "unsure") if answer.sure < selector.least_sure else (answer.label, "chosen")
@@ -126,7 +126,7 @@ def chosen_at(method: str, selector: Selector, inputs: Measured) -> Chosen:
     if tests.points:
         extent = Extent.of(dict(zip(names, row, strict=True)) for row in kept.vectors)
         said = [
-            _taken(selector.ask(x), selector, max(extent.beyond(dict(zip(names, x, strict=True))).values(), default=1))
+            taken(selector.ask(x), selector, max(extent.beyond(dict(zip(names, x, strict=True))).values(), default=1))
             for x in tests.vectors
         ]
         how = f"Judged at {counted(len(tests.points), 'test input')}, of which nothing was learned."
@@ -135,7 +135,7 @@ def chosen_at(method: str, selector: Selector, inputs: Measured) -> Chosen:
     answers = dict(zip(known.sizes, answers_left_out(method, names, known), strict=False))
     if not answers:
         return Chosen(Measured((), (), (), (), kept.noise), (), (), "Too few inputs to leave any out.")
-    said = [_taken(answers[x], selector, 1.0) for x in kept.vectors]
+    said = [taken(answers[x], selector, 1.0) for x in kept.vectors]
     how = "Judged by cross-validation: at each input, what was trained without it and a fifth of the others."
     return Chosen(kept, tuple(a for a, _ in said), tuple(r for _, r in said), how)
 

@@ -398,7 +398,8 @@ def check_resumable(path: Path, program: Program, ranks: int) -> Results:
 
 def _check_program(connection: sqlite3.Connection, path: Path, program: Program, ranks: int, tuning: bool) -> None:
     stored = read_program(connection)
-    if tuning and dict(stored.sources) != dict(program.sources):
+    texts, now = (sorted(text for _, text in p.sources) for p in (stored, program))  # wherever the files lie
+    if tuning and texts != now:
         raise UsageError(f"{path}: tuned for another text of {stored.name}", "tune again into another file with -o")
     if not tuning and stored.hash != program.hash:
         raise UsageError(

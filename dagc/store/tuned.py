@@ -334,10 +334,24 @@ def _facts(rows: dict[str, str]) -> Facts:
         decoded(rows.get("kernels", "null"), FixedChoices | None),
         decoded(rows.get("program", "null"), FixedChoices | None),
         decoded(rows.get("program data", "[]"), tuple[PointData, ...]),
-        decoded(rows.get("inputs", "[]"), tuple[InputFacts, ...]),
+        _inputs(rows),
         decoded(rows.get("objective", '"time"'), Line),
         decoded(rows.get("transfers", "null"), Transfers | None),
     )
+
+
+def input_key(number: int) -> str:
+    """The key of what is known of an input, by its number in the order in which they were first looked at."""
+    return f"input {number:07}"
+
+
+def _inputs(rows: dict[str, str]) -> tuple[InputFacts, ...]:
+    """Each by a key of its own; `inputs`, all at once, is of earlier versions and of plans."""
+    found = {one.point: one for one in decoded(rows.get("inputs", "[]"), tuple[InputFacts, ...])}
+    for key in sorted(key for key in rows if key.startswith("input ")):
+        one = decoded(rows[key], InputFacts)
+        found[one.point] = one
+    return tuple(found.values())
 
 
 def input_to_json(facts: InputFacts) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from scipy.sparse import coo_array, csr_array
 
 def graph(rank: int, size: int, seed: int, nodes: int, ratio: float, skew: float) -> dict[str, Any]:
     """`n` vertices and about `ratio` * n edges of a stochastic Kronecker graph (R-MAT: Chakrabarti, Zhan and Faloutsos,
-    2004), directed, none twice, in both compressed forms. Each rank has the same one.
+    2004), directed, none twice and no loops, in both compressed forms. Each rank has the same one.
 
     `skew`: the share of edges in the first quarter of the adjacency matrix, at each level; the two beside it have 0.19.
     Raises ValueError for parameters outside of their ranges.
@@ -21,6 +21,7 @@ def graph(rank: int, size: int, seed: int, nodes: int, ratio: float, skew: float
     first, last = kronecker(
         np.random.default_rng([seed, nodes, round(1000 * ratio)]), nodes, round(ratio * nodes), skew
     )
+    first, last = first[first != last], last[first != last]
     outward = coo_array((np.ones(len(first), np.int8), (first, last)), (nodes, nodes)).tocsr()  # none twice
     inward = outward.tocsc()
     return {

@@ -1,4 +1,4 @@
-// What a GPU's driver says of its limits, and what five micro-benchmarks say of its speed: a TOML table on standard
+// What a GPU's driver says of its limits, and what seven micro-benchmarks say of its speed: a TOML table on standard
 // output, times in cycles of a multiprocessor. Written for dagc tune, which runs it once for each GPU and keeps the
 // answer.
 //
@@ -8,6 +8,8 @@
 //   bandwidths      all multiprocessors read an array that fits into the L2 cache, or does not
 //   departures      one multiprocessor reads from the L2 cache: cycles from one transaction to the next, where a warp's
 //                   lanes share a line of 128 bytes (coalesced), and where each lane has a line of its own
+//   scattered       all multiprocessors load, or store, one word of a sector of 32 bytes for each lane: sectors that the
+//                   L2 cache serves in a cycle where requests are not coalesced
 //   block start     blocks that do nothing
 #include <algorithm>
 #include <chrono>
@@ -82,6 +84,23 @@ __global__ void depart(const float* data, int words, int apart, int turns, float
   }
   __syncthreads();
   if (threadIdx.x == 0) *cycles = clock64() - begin;
+  if (sum == 12345.0f) *out = sum;
+}
+
+// Each lane loads, or stores, the first word of a line of its own; consecutive warps the next sectors of the same lines.
+// `lines` is a power of two.
+template <bool kStore>
+__global__ void scatter(float* data, unsigned lines, int turns, float* out) {
+  const unsigned thread = blockIdx.x * blockDim.x + threadIdx.x, threads = gridDim.x * blockDim.x;
+  float sum = 0;
+  for (int i = 0; i < turns; ++i) {
+    const unsigned at = thread + static_cast<unsigned>(i) * threads;
+    float* const word = data + (at & (lines - 1)) * (kLine / 4) + (at / lines % 4) * 8;
+    if (kStore)
+      __stcg(word, 1.0f);
+    else
+      sum += __ldcg(word);
+  }
   if (sum == 12345.0f) *out = sum;
 }
 
@@ -191,6 +210,21 @@ double departure(Device& device, int apart, int transactions) {
   return median(found);
 }
 
+// Sectors that the L2 cache serves in a second, of loads or of stores of one word each.
+template <bool kStore>
+double scattered(Device& device, std::size_t most, int multiprocessors) {
+  unsigned lines = 1;
+  while (2 * lines * static_cast<std::size_t>(kLine) <= most) lines *= 2;
+  const int turns = 64, threads = 512;
+  const unsigned blocks = 4 * static_cast<unsigned>(multiprocessors);
+  float* data = nullptr;
+  CHECK(cudaMalloc(&data, lines * static_cast<std::size_t>(kLine)));
+  CHECK(cudaMemset(data, 0, lines * static_cast<std::size_t>(kLine)));
+  const double seconds = timed([&] { scatter<kStore><<<blocks, threads>>>(data, lines, turns, device.out()); });
+  CHECK(cudaFree(data));
+  return static_cast<double>(turns) * blocks * threads / seconds;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -225,6 +259,9 @@ int main(int argc, char** argv) {
   std::printf("memory_bytes_per_cycle = %.5g\n", bandwidth(device, large, 1, 16 * blocks) / clock);
   std::printf("departure_coalesced = %.5g\n", departure(device, 1, 1));
   std::printf("departure_uncoalesced = %.5g\n", departure(device, 32, 32));
+  const std::size_t quarter = std::max(std::size_t{1} << 20, l2 / 4);
+  std::printf("l2_loads_per_cycle = %.5g\n", scattered<false>(device, quarter, p.multiProcessorCount) / clock);
+  std::printf("l2_stores_per_cycle = %.5g\n", scattered<true>(device, quarter, p.multiProcessorCount) / clock);
   std::printf("block_start_cycles = %.5g\n", timed([] { empty<<<many, 32>>>(); }) / many * clock);
   return 0;
 }

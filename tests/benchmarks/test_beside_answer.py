@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu import repeated
+from benchmarks.gpu import repeated, versions
 
 ROOT = Path(__file__).parents[2]
 RECORDS = ROOT / "benchmarks/results/2026-11-22-h100-variants"
@@ -66,3 +66,16 @@ def test_what_repeats() -> None:
     assert every.split()[1] == said[1]
     assert float(every.split()[2]) == pytest.approx(float(said[2]), abs=0.051)
     assert repeated.report(second, second, program)[2].split()[2] == "100.00"
+
+
+def test_versions_of_a_program() -> None:
+    """The ratios that the documentation gives; a version beside itself."""
+    records = RECORDS.parent / "2026-11-23-h100-variants"
+    program, after = ROOT / "samples/bfs/bfs.dag", records / "bfs-after.db.xz"
+    before = [records / "bfs-before.db.xz", records / "bfs-before-again.db.xz"]
+    lines = versions.report(program, after, before)
+    assert lines == (records / "bfs-versions.txt").read_text().splitlines()
+    said = re.search(r"best variant at (\d+) graphs\s+takes ([\d.]+) times", figures())
+    assert said is not None
+    assert lines[-1] == f"{said[1]} inputs: best after over best before, geometric mean {said[2]}"
+    assert versions.report(program, after, [after])[-1].endswith(" 1.000")

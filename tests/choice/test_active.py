@@ -200,3 +200,13 @@ def test_fewer_samples_reach_the_same_penalty() -> None:
     assert active[-1].penalty < 0.7 * at_random[-1].penalty
     assert active[-1].ideal > at_random[-1].ideal
     assert found["active"].looked > 0
+
+
+def test_fewer_samples_than_answers() -> None:
+    """What is best nowhere is never predicted; candidates between those that are known are worth a measurement."""
+    times = [{a: 1.0 + (a != best) for a in range(6)} for best in (0, 5)]
+    found = guide([(0.0, 0.0), (1.0, 1.0)], times)
+    assert found is not None
+    batch = uncertain([found], _drawn(1), lambda one: one, 4, 0.5)
+    assert len(batch.inputs) == 4
+    assert trained(NAMES, [(0.0, 0.0), (1.0, 1.0)], dict(enumerate(times)), "tree", 0, 0.0) is None

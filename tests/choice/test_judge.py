@@ -110,3 +110,19 @@ def test_the_feature_that_the_choice_depends_on_matters() -> None:
     assert lost[1] == 0
     assert importance(lambda x: 0, vectors, times) == (0, 0)
     assert importance(lambda x: 0, [], []) == ()
+
+
+def test_penalty_ideal_speed_and_speed_up_over_the_best_single_answer() -> None:
+    """As MLCD defines them: PPP is the mean of relative losses; PoIS compares sums, so that long inputs count."""
+    times = [{0: 1.0, 1: 2.0}, {0: 40.0, 1: 10.0}, {0: 3.0, 1: 2.0}]
+    all_ = judge(["a", "b", "c"], times, [0, 1, 0], 0).all
+    assert all_.regret == pytest.approx((0 + 0 + 0.5) / 3)
+    assert all_.ideal == pytest.approx((1 + 10 + 2) / (1 + 10 + 3))
+    assert all_.faster == pytest.approx((2 + 1 + 2 / 3) / 3), "over always 1, against which it is least"
+    assert all_.faster_sum == pytest.approx(14 / 14)
+    failed = judge(["a", "b"], [{0: 1.0}, {0: 1.0, 1: 2.0}], [1, 1], 0).all
+    assert (failed.ideal, failed.faster_sum) == (0, 0), "what was chosen failed somewhere"
+    assert math.isnan(judge([], [], [], 0).all.ideal)
+    text = "\n".join(judge(["a", "b", "c"], times, [0, 1, 0], 0).lines())
+    assert "PPP 16.67 %, PoIS 92.86 %, accuracy 66.67 %" in text
+    assert "speed-up over the best single variant: 1.222 (mean of ratios), 1.000 (ratio of sums)" in text

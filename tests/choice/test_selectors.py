@@ -9,7 +9,7 @@ import random
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -317,7 +317,7 @@ def test_scikit_learn_chooses_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     times = [{label: 1 / share for label, share in at.items()} for at in shares]
     selector = fit("cost", DATA, rows, labels, shares=shares, times=times)
     logs = cost.logarithms(times, (2, 5, 6))
-    lines = [cost.line_of(x, column) for column in logs.T]
+    lines = cost.lines_of(x, logs)
     residuals = logs - np.array([start + x @ slope for start, slope in lines]).T
     inside = np.clip(at, x.min(axis=0) - cost.BEYOND, x.max(axis=0) + cost.BEYOND)
     expected = np.array([start + inside @ slope for start, slope in lines]).T + cost.trained(0, x, residuals).predict(
@@ -347,12 +347,14 @@ def test_what_costs_more_weighs_more() -> None:
 
 
 def test_times_go_on_along_the_line_beyond_the_trained_range() -> None:
-    """Seconds of two choices over sizes: 1e-5 + n 1e-9 and 4e-9 n. Forty times beyond, the line's end counts."""
+    """Seconds of two choices over sizes: 1e-5 + n 1e-9 and 4e-9 n. Far beyond, the line's end counts."""
     sizes = [(float(2**k),) for k in range(4, 24)]
     times = [{0: 1e-5 + n * 1e-9, 7: 4e-9 * n} for (n,) in sizes]
     selector = fit("cost", ("n",), sizes, [0] * len(sizes), times=times)
     assert selector.predicts
-    assert [selector.seconds((n,))[7] / (4e-9 * n) for n in (100.0, 3e5, 2.0**25)] == pytest.approx([1] * 3, rel=0.2)
+    assert [selector.seconds((n,))[7] / (4e-9 * n) for n in (100.0, 3e5)] == pytest.approx([1, 1], rel=0.2)
+    at = [selector.seconds((2.0**k,))[7] for k in (23, 24, 25)]
+    assert [b / a for a, b in pairwise(at)] == pytest.approx([2, 2], rel=0.3)
     assert selector.seconds((2.0**40,)) == selector.seconds((2.0**25,))
     assert [selector.choose((n,)) for n in (100.0, 5e6)] == [7, 0]
     assert not fit("forest", ("n",), sizes, [0] * len(sizes), times=times).predicts
@@ -364,6 +366,8 @@ def test_a_choice_that_failed_is_expected_to_be_slow() -> None:
     selector = fit("cost", ("n",), sizes, [3 if n < 30 else 0 for (n,) in sizes], times=times)
     assert [selector.choose((n,)) for n in (12.0, 45.0)] == [3, 0]
     assert selector.seconds((45.0,))[3] > 5
+    nothing = fit("cost", ("n",), sizes, [0] * len(sizes), times=[{0: 0.0, 3: 1.0}] * len(sizes))
+    assert nothing.choose((20.0,)) == 0
 
 
 @pytest.mark.parametrize(

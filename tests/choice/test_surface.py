@@ -62,9 +62,13 @@ def test_a_measured_cell_has_nothing_more_to_gain() -> None:
     found = surface()
     for row, factor in enumerate((1.0, 1.2, 0.9, 1.3, 1.05)):
         found.observe(row, math.log(1e-4 * factor))
+    alone = found.gains(np.arange(SETTINGS, 2 * SETTINGS)).sum(axis=0)
+    assert np.allclose(alone, 0, atol=1e-6), "the first measurement at a size tells only how fast it is"
+    for size in (1, 2):
+        found.observe(size * SETTINGS, math.log(2e-4))
     gains = found.gains(np.arange(SETTINGS * SIZES)).sum(axis=0)
     assert gains.min() >= -1e-9
-    assert gains[:SETTINGS].max() < gains[SETTINGS:].max()
+    assert gains[:SETTINGS].max() < 1e-3 < gains[SETTINGS:].max()
 
 
 def test_the_amplitude_follows_from_the_measurements() -> None:

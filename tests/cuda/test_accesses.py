@@ -163,6 +163,12 @@ def test_buffers_that_are_exchanged():
     assert any("is exchanged with other pointers" in note for note in found.notes)
 
 
+def test_one_thread_works_where_the_others_leave_at_once():
+    leave = "if (threadIdx.x > 0) return;"
+    assert accesses_of(f"{leave} a[0] = 1;", {"a": 4}, {}).one_thread
+    assert not accesses_of(f"float s = a[threadIdx.x]; __syncthreads(); {leave} a[0] = s;", {"a": 4}, {}).one_thread
+
+
 def test_a_barrier_in_a_loop_counts_once():
     assert accesses_of("for (int j = 0; j < n; ++j) __syncthreads();", {}, {"n": symbol("n")}).barriers == 1
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from dagc.build.builder import build
-from dagc.build.toolchain import find_cxx, find_mpi, require_mpi
+from dagc.build.target import gpus
+from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc, require_mpi
 from dagc.choice.choose import c_head
 from dagc.choice.feature import asked_features
 from dagc.choice.placement import DEVICE, HOST, Problem, Transfer, Transfers, Value, place
@@ -80,8 +81,7 @@ def expected(seed: int) -> tuple[dict[str, int], float]:
     return {op: answers[op][sides[op]] for op in OPS}, found.seconds
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def plan(target: Target) -> Plan:
     """With a chooser whose expected times are features: scalars that the set-up draws."""
     graph = read(DAG).with_open_devices().graph()
     ops = {o.op.name: o.op for o in graph.ops if isinstance(o.op, KernelOp)}
@@ -102,8 +102,13 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (TRANSFERS.to_host.latency, TRANSFERS.to_host.bandwidth),
     )
     chooser = Chooser(source, tuple(choices), placement=placement)
+    return Plan(graph, Space(graph).first(), target, open=opened, chooser=chooser)
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("together") / "out"
-    write(Plan(graph, Space(graph).first(), Target.HOST, open=opened, chooser=chooser), folder)
+    write(plan(Target.HOST), folder)
     return build([folder / "bench.cpp"], folder / "bench", mpi=require_mpi(), flags=("-O0",))
 
 
@@ -122,3 +127,18 @@ def test_the_program_places_its_ops_as_the_python_twin_does(program: Path) -> No
         assert float(line.partition(": ")[2].partition(": ")[2].split()[0]) == pytest.approx(seconds * 1e6, rel=1e-3)
         answers.add(tuple(wanted.values()))
     assert len(answers) > 3  # the cases differ
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+@pytest.mark.skipif(find_nvcc() is None or bool(gpus()), reason="needs nvcc, and no GPU")
+def test_without_a_gpu_all_ops_are_placed_on_the_cpu(tmp_path: Path) -> None:
+    write(plan(Target.CUDA), tmp_path / "out")
+    flags = ("-O0", "-Xptxas=-O0")
+    built = build([tmp_path / "out/bench.cu"], tmp_path / "bench", target="cuda", mpi=require_mpi(), flags=flags)
+    for seed in (0, 3):
+        run_setup(read(DAG).program(), DAG.parent, RANKS, seed, tmp_path / f"data-{seed}")
+        done = launch([built, "--check-only", "--verbose", "--data", tmp_path / f"data-{seed}"], RANKS, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stderr.count("note: no GPU found: all ops run on the CPU") == 1
+        assert "gpu." not in done.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -11,13 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagc.ir.program import Action, Graph
-from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait
+from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, parse_traversal
 from dagc.lab.candidate import ConfiguredSpace
 from dagc.lab.configurations import configuration_of
+from dagc.lab.model.batch import Batch
 from dagc.lab.model.estimate import Model
 from dagc.lab.model.fit import fit_costs
 from dagc.lab.model.pool import Pool
 from dagc.lab.model.process import Process
+from dagc.lab.model.simulate import Costs, Simulator
 from dagc.lab.orders import Orders
 from dagc.lab.strategy import Chooser, find
 from dagc.recipes.program import load_graph
@@ -188,3 +191,45 @@ def test_a_large_space_is_sampled_and_the_sample_grows() -> None:
         strategy.observe(candidate, Outcome(1e-6 * (50 + number % 7)))
     assert len(set(found)) == 60
     assert strategy.best() in found
+
+
+ON_EITHER = """
+program either
+scalar n : i32
+array x : f32[n] on any const
+array y : f32[n] on pinned out
+array z : f32[n] on pinned out
+kernel scale(y: out f32[n], x: in f32[n], n: i32) {
+  gpu { launch grid(n) block(32) cuda \"\"\" y[0] = x[0]; \"\"\" }
+  cpu one { cpp \"\"\" y[0] = x[0]; \"\"\" }
+  cpu two { cpp \"\"\" y[0] = x[0]; \"\"\" }
+}
+dag {
+  host : any scale(y, x, n)
+  device : gpu scale(z, x, n)
+}
+"""
+
+
+def test_an_op_on_the_cpu_keeps_the_issuing_thread_busy(tmp_path: Path) -> None:
+    """What is issued after it begins when it has ended; and each implementation has a cost of its own."""
+    (tmp_path / "either.dag").write_text(ON_EITHER)
+    graphs = [
+        load_graph(tmp_path / "either.dag", {"host.device": "cpu", "host.cpu.variant": one}) for one in ("one", "two")
+    ]
+    costs = Costs(2)
+    simulators = [Simulator(graph, configuration_of(graph), costs) for graph in graphs]
+    cpu = [name for name in costs.numbers if name.startswith("cpu ")]
+    assert cpu == ["cpu host one cpu", "cpu host two cpu"]
+    batch = Batch(costs)
+    orders = [
+        "host device@s0 record(e0)@s0 sync(e0) end",
+        "device@s0 host record(e0)@s0 sync(e0) end",
+    ]
+    batch.extend(
+        [s.program(parse_traversal(text, g)) for s, g in zip(simulators, graphs, strict=True) for text in orders]
+    )
+    prior = np.zeros(len(costs.prior))
+    prior[[costs.numbers[name] for name in cpu]] = 100, 300
+    prior[costs.numbers["kernel device"]] = 50
+    assert batch.times(prior).tolist() == [150, 100, 350, 300]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from textwrap import wrap
 from typing import Any
 
 from dagc.lang import ast
@@ -192,7 +193,11 @@ def _main(i: ast.MainDag, indent: int) -> str:
 
 def _op(i: ast.Op, indent: int) -> str:
     stream = "" if i.stream is None else f" stream {print_expr(i.stream)}"
-    return f"{print_expr(i.name)} : {i.kind.value} {print_expr(i.call)}{stream}"
+    line = f"{print_expr(i.name)} : {i.kind.value} {print_expr(i.call)}{stream}"
+    more = " " * (indent + 2)
+    return "\n".join(
+        wrap(line, _WIDTH - indent, subsequent_indent=more, break_long_words=False, break_on_hyphens=False)
+    )
 
 
 def _message(i: ast.Message, indent: int) -> str:

@@ -98,3 +98,34 @@ def test_launches_that_are_all_alike():
     same = [CountedLaunch({"ni": 512, "nj": 512, "nk": 512}, (32, 8, 1), counts)] * 20
     with pytest.raises(UsageError, match="all counted launches are alike"):
         fit_counts(program, op, same)
+
+
+def launches_of(program, op, requests_of):
+    """Launches whose warps make so many requests, as counters would say."""
+    model = op_program(program, op)
+    rng, out = np.random.default_rng(3), []
+    for _ in range(48):
+        n, bx, by = int(rng.integers(200, 4000)), int(2 ** rng.integers(5, 10)), int(2 ** rng.integers(0, 2))
+        sizes = {"ni": n, "nj": n, "nk": n}
+        values = machine_values(load_hardware("h200")) | sizes
+        values |= {"blockDim_x": bx, "blockDim_y": by, "registers": 32}
+        warps = float(evaluate_all(model, values)["active_warps"])
+        requests = requests_of(n, bx) * warps
+        counts = {"instructions": 10 * requests, "warps": warps, "load_requests": requests, "store_requests": 0.0}
+        out.append(CountedLaunch(sizes, (bx, by, 1), counts | {"load_sectors": 4 * requests, "store_sectors": 0.0}))
+    return out
+
+
+def test_counts_of_a_row_for_each_block_need_the_block_and_not_its_lanes():
+    program, op = op_named("gemm", "gemm")
+    fits = fit_counts(program, op, launches_of(program, op, lambda n, bx: 5 + 8 * n / bx))
+    assert "blockDim_x" in fits["requests"].names
+    assert fits["requests"].held_out.largest < 0.01
+
+
+def test_a_fit_that_is_far_off_is_refused():
+    program, op = op_named("gemm", "gemm")
+    noise = np.random.default_rng(5)
+    launches = launches_of(program, op, lambda n, bx: 100 * np.exp(2 * noise.standard_normal()))
+    with pytest.raises(UsageError, match=r"the fit of \w+ is off by \d+% at held-out launches"):
+        fit_counts(program, op, launches)

@@ -148,7 +148,8 @@ def test_warps_and_bytes_are_those_of_the_launch(pattern: tuple[Pattern, object]
         sector = array, 4 * element // SECTOR
         warps.add((block, thread // WARP))
         sectors.add(sector)
-        of_block.add((block, sector))
+        if array == "a":  # loads; stores are not merged
+            of_block.add((block, sector))
         requests[block, thread // WARP, turns[block, thread]].add(sector)
         turns[block, thread] += 1
     largest = max(Counter(block for block, _ in of_block).values())
@@ -158,6 +159,95 @@ def test_warps_and_bytes_are_those_of_the_launch(pattern: tuple[Pattern, object]
         assert found["active_warps"] == pytest.approx(len(warps), rel=0.02 + 1 / len(warps))
     if n % (one.span * bx) == 0:  # else the last iteration of a loop has fewer threads, which the model does not see
         asked = sum(len(of_one) for of_one in requests.values())
-        for name, counted in (("requests", len(requests)), ("sectors", asked)):
-            if name in found:  # a number of the text is not assigned
-                assert found[name] * found["active_warps"] == pytest.approx(counted, rel=0.05 + 1 / counted)
+        for value, counted in ((found["requests"], len(requests)), (found["sectors"] + found["stored_sectors"], asked)):
+            assert value * found["active_warps"] == pytest.approx(counted, rel=0.05 + 1 / counted)
+
+
+# ---- blocks of two dimensions: sectors of loads and stores in any direction ------------------------
+
+PLANE = """
+program plane
+param edge : i64 = 64
+setup "none.py" data(edge)
+scalar ni, nj : i32
+array a : f32[*] in
+array p : i32[*] in
+array y : f32[*] out
+kernel work(y: out f32[*], a: in f32[*], p: in i32[*], ni, nj: i32) {{
+  tune bx in {{1, 2, 4, 8, 16, 32, 64}}
+  tune by in {{1, 2, 4, 8, 16, 32, 64}}
+  gpu {{
+    launch grid(ceil(nj / bx), ceil(ni / by)) block(bx, by)
+    cuda \"\"\"
+      int j = blockIdx.x * bx + threadIdx.x, i = blockIdx.y * by + threadIdx.y;
+      if (i >= ni || j >= nj) return;
+      {code}
+    \"\"\"
+  }}
+}}
+dag {{ w : gpu work(y, a, p, ni, nj) }}
+"""
+NI, NJ = 256, 512
+Touched = Callable[[int, int], list[tuple[str, int]]]  # row, column -> array and element, in order
+
+PLANES: dict[str, tuple[str, Touched]] = {
+    "a transposed store": ("y[j * ni + i] = a[i * nj + j];", lambda i, j: [("a", i * NJ + j), ("y", j * NI + i)]),
+    "a transposed load": ("y[i * nj + j] = a[j * ni + i];", lambda i, j: [("a", j * NI + i), ("y", i * NJ + j)]),
+    "a store along diagonals": (
+        "y[((i + j) % ni) * nj + j] = a[i * nj + j];",
+        lambda i, j: [("a", i * NJ + j), ("y", (i + j) % NI * NJ + j)],
+    ),
+    "columns dealt to four banks": (
+        "y[i * nj + (j % 4) * (nj / 4) + j / 4] = a[i * nj + j];",
+        lambda i, j: [("a", i * NJ + j), ("y", i * NJ + j % 4 * (NJ // 4) + j // 4)],
+    ),
+    "rows at loaded places": (
+        "y[p[i] * nj + j] = a[i * nj + j];",
+        lambda i, j: [("p", i), ("a", i * NJ + j), ("y", i * 37 % NI * NJ + j)],
+    ),
+    "three interleaved channels": (
+        "int at = 3 * (i * nj + j); y[at] = a[i * nj + j];",
+        lambda i, j: [("a", i * NJ + j), ("y", 3 * (i * NJ + j))],
+    ),
+    "a column of neighbours, clamped": (
+        "float s = 0; for (int r = -8; r <= 8; ++r) s += a[min(max(i + r, 0), ni - 1) * nj + j]; y[i * nj + j] = s;",
+        lambda i, j: [*(("a", min(max(i + r, 0), NI - 1) * NJ + j) for r in range(-8, 9)), ("y", i * NJ + j)],
+    ),
+    "half the resolution": (
+        "y[i * nj + j] = a[(i / 2) * (nj / 2) + j / 2];",
+        lambda i, j: [("a", i // 2 * (NJ // 2) + j // 2), ("y", i * NJ + j)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLANES)
+def test_sectors_of_a_warp_and_of_a_block(name: str, tmp_path: Path) -> None:
+    """A block in the middle of the grid, each lane counted: what its warps store and load, and what a block touches."""
+    code, touched = PLANES[name]
+    (tmp_path / "plane.dag").write_text(PLANE.format(code=code), encoding="utf-8")
+    graph = api.load_graph(tmp_path / "plane.dag")
+    (unit,) = units(graph)
+    program = volume_program(graph.program, next(o.op for o in graph.ops if getattr(o.op, "base", "") == unit.op))  # type: ignore[arg-type]
+    hardware = load_hardware("h200")
+    for bx, by in ((1, 64), (4, 8), (8, 32), (16, 2), (32, 8), (64, 4)):
+        values = {**hardware.parameters(), **calibration_of(hardware), "ni": NI, "nj": NJ, "registers": 32}
+        asked = {
+            p.name: v
+            for p in program.parameters
+            if (v := {**values, "blockDim_x": bx, "blockDim_y": by}.get(p.name)) is not None
+        }
+        found = evaluate_all(program, asked)
+        requests: dict[tuple[int, int], set[tuple[str, int]]] = defaultdict(set)
+        of_block = set()
+        for thread in range(bx * by):
+            row, column = NI // 2 // by * by + thread // bx, NJ // 2 // bx * bx + thread % bx
+            for turn, (array, element) in enumerate(touched(row, column)):
+                requests[thread // WARP, turn].add((array, 4 * element // SECTOR))
+                if array != "y":
+                    of_block.add((array, 4 * element // SECTOR))
+        warps = max(1, bx * by // WARP)
+        stores = sum(len(s) for s in requests.values() if next(iter(s))[0] == "y") / warps
+        loads = sum(len(s) for s in requests.values() if next(iter(s))[0] != "y") / warps
+        assert found["stored_sectors"] == pytest.approx(stores, rel=0.25), (bx, by)
+        assert found["sectors"] == pytest.approx(loads, rel=0.2), (bx, by)
+        assert found["block_sectors"] == pytest.approx(len(of_block), rel=0.25), (bx, by)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
+import re
 import sqlite3
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from dagc.recipes.options import TuneOptions
 from dagc.recipes.tune import tune
 from tests.measure.conftest import can_run
 from tests.samples.load import SAMPLES, sample
+from tests.samples.test_variants import inputs_of
 
 gnn = sample("gnn/gnn.py")
 GRAPH = "powerlaw(nodes = 40, edges = 3, features = 7, zeros = 0.5, classes = 3)"
@@ -152,13 +155,12 @@ def test_nothing_in_a_pickle_is_called(tmp_path: Path) -> None:
 @pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
 @pytest.mark.mpi
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["gcn", "sage"])
-def test_every_version_of_every_layer_is_right(model: str, tmp_path: Path, unoptimised: None) -> None:
+def test_every_version_of_every_layer_is_right(tmp_path: Path, unoptimised: None) -> None:
     """Widths that end within tiles and lanes: 70, 20, 9."""
     file = tmp_path / "gnn.db"
     graph = "powerlaw(nodes = 150, edges = 4, features = 70, zeros = 0.6, classes = 9)"
     options = TuneOptions(target="host", cell=0.001, inputs=(graph,), sizes="hidden=20")
-    done = tune(SAMPLES / f"gnn/{model}.dag", file, options)
+    done = tune(SAMPLES / "gnn/sage.dag", file, options)
     assert not done.failures
     with sqlite3.connect(file) as connection:
         checked = connection.execute("SELECT failure FROM checked").fetchall()
@@ -167,3 +169,34 @@ def test_every_version_of_every_layer_is_right(model: str, tmp_path: Path, unopt
     assert len(measured) >= 2 * 6  # versions without libraries, on both devices
     assert {failure for _, failure in measured} == {""}
     assert {failure for (failure,) in checked} == {""}
+
+
+@pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_networks_are_right_under_the_plan_and_on_each_device(tmp_path: Path) -> None:
+    """By the benchmark, on one small graph: both models, forced placements and the planned one."""
+    command = [sys.executable, "-m", "benchmarks.gpu.gnn", "--target", "host", "--first", "1", "--out"]
+    env = os.environ | {"DAGC_CXXFLAGS": "-O0", "OMP_NUM_THREADS": "1"}
+    command += [str(tmp_path), "--time", "900"]
+    done = subprocess.run(command, cwd=SAMPLES.parent, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "gnn.json").read_text())
+    assert [one["model"] for one in found["test"]] == ["gcn", "sage"]
+    for one in found["test"]:
+        assert one["wrong"] == {}
+        assert one["tried"] == 2 ** one["layers"]
+        for side in ("gpu", "cpu"):
+            assert all(version.startswith(f"{side}.") for version in one["named"][f"{side}_only"]["versions"])
+        assert one["exhaustive_us"] <= min(at["us"] for at in one["named"].values())
+        assert one["expected_us"] > 0
+    assert "PoIS" in done.stdout
+
+
+def test_the_lists_share_no_graph_and_each_can_be_made() -> None:
+    lists = [inputs_of("gnn", which) for which in ("train", "test")]
+    every = [text for one in lists for text in one]
+    assert len(set(every)) == len(every)
+    for text in every:
+        small = re.sub(r"nodes = [\d_]+", "nodes = 30", text)
+        assert gnn._graph(small).classes > 1

@@ -62,7 +62,7 @@ def test_the_model_is_better_than_the_default_blocks() -> None:
     one = [(chosen, default) for dimensions, chosen, default in found if dimensions == 1]
     assert geometric_mean([c for c, _ in two]) < 1.03 < 1.12 < geometric_mean([d for _, d in two])
     assert geometric_mean([c for c, _ in one]) < 1.015 < 1.19 < geometric_mean([d for _, d in one])
-    assert max(c for c, _ in two) < 1.16
+    assert max(c for c, _ in two) < 1.2
 
 
 def test_a_measured_best_is_kept_unless_the_model_gains() -> None:

@@ -134,6 +134,7 @@ def test_a_file_of_another_gpu_of_the_same_architecture_is_refused(
         if refused:
             with pytest.raises(UsageError, match="tuned for NVIDIA H200, this machine has NVIDIA H100 PCIe"):
                 choosers_of(graph, load_tuned(tuned), "sm_90")
+            assert choosers_of(graph, load_tuned(tuned), "sm_90", other_machine=True)
         else:
             assert choosers_of(graph, load_tuned(tuned), "sm_90")
     with pytest.raises(UsageError, match="tuned for sm_90, this is compiled for sm_80"):

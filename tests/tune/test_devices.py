@@ -77,7 +77,7 @@ def test_from_tuning_to_the_program(program: Path, tmp_path: Path, unoptimised: 
     assert "y agrees with the reference" in said.stdout
     chosen = next(line for line in said.stdout.splitlines() if line.startswith("scale: "))
     assert chosen in (f"scale: {answer} (chosen 2)" for answer in answers)
-    with pytest.raises(UsageError, match="which is not open"):
+    with pytest.raises(UsageError, match="chooses the device of op `scale`, which is not open"):
         api.compile(program, tmp_path / "no", target="host", launch=str(tuned), defines={"scale.device": "gpu"})
 
 

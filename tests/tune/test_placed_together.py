@@ -97,6 +97,9 @@ def test_from_tuning_to_the_program(program: Path, tmp_path: Path, unoptimised: 
     emitted = placement_of(said.stdout)
     assert emitted.startswith("a cpu, b gpu, c gpu")  # 40 times as fast, where a transfer takes about one pass
 
+    api.compile(program, tmp_path / "library", target="host", launch=str(file), form="library", build=False)
+    assert "program->placement" in (tmp_path / "library/src/graph.cpp").read_text()  # what graph_choices() returns
+
     judged = tune_recipe.evaluate(program, file, TuneOptions(sizes="N=3000,700", target="host", cell=0.002))
     whole = judged.ops[-1]
     assert whole.op == TOGETHER

@@ -1,25 +1,30 @@
-"""`dagc tune --samples`: inputs that are drawn, at random and where a guide is unsure; on the host target."""
+"""`dagc tune --samples`: inputs drawn at random, and where a guide is unsure; versions on two devices, host target."""
 
 from __future__ import annotations
 
+import random
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dagc.base.errors import UsageError
+from dagc.choice.types import Point
 from dagc.cli.main import main
 from dagc.recipes import tune as tune_recipe
 from dagc.recipes.options import TuneOptions
 from dagc.recipes.program import read
+from dagc.recipes.tune_moved import losses_of
 from dagc.recipes.tune_prepare import compiled_part
 from dagc.recipes.tune_results import Tuning
 from dagc.store.tuned import Tuned, load_tuned
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 
-# `low` takes long where `share` is above 0.4, `high` where it is below. `wrong` is the fastest of all, and wrong. The
-# set-up refuses kind 3; the feature `inverse` has no value at kind 1.
+# `low`, on the CPU, takes long where `share` is above 0.4, `high` where it is below. `wrong` is the fastest of all, and
+# wrong. The set-up refuses kind 3; the feature `inverse` has no value at kind 1, and `odd` throws at a count of 44.
 TEXT = '''program pair
 param count : i64 = 16 over log(4, 64)
 param share : f64 = 0.25 over uniform(0, 1)
@@ -29,9 +34,16 @@ require both <= 100 && count != 5
 setup "pair.py" load(count, share, kind)
 scalar n, k : i32
 scalar slow : f32
-array y : f32[n] out
+array y : f32[n] on any out
+cpp """
+  static inline float taken(int turns) {
+    float sum = 0;
+    for (int j = 0; j < turns; ++j) sum += 1e-30f * j;
+    return sum > 1 ? 1 : 0;
+  }
+"""
 cuda """
-  static __host__ __device__ float spent(int turns) {
+  static __device__ float spent(int turns) {
     float sum = 0;
     for (int j = 0; j < turns; ++j) sum += 1e-30f * j;
     return sum > 1 ? 1 : 0;
@@ -40,11 +52,12 @@ cuda """
 kernel fill(y: out f32[n], n, k: i32, slow: f32) {
   feature slowness = slow
   feature inverse = 1 / (k - 1)
-  select variant with tree(slowness, inverse)
-  gpu low {
-    launch grid(1) block(64)
-    cuda """ if (threadIdx.x < n) y[threadIdx.x] = threadIdx.x + spent(slow > 0.4f ? 3000 : 300); """
-  }
+  feature odd cost 1 = cpp """
+    if (n == 44) throw std::runtime_error("44 is not a count");
+    return n % 2;
+  """
+  select variant, device with tree(slowness, inverse, odd)
+  cpu low { cpp """ for (int i = 0; i < n; ++i) y[i] = i + taken(slow > 0.4f ? 3000 : 300); """ }
   gpu high {
     launch grid(1) block(64)
     cuda """ if (threadIdx.x < n) y[threadIdx.x] = threadIdx.x + spent(slow > 0.4f ? 300 : 3000); """
@@ -54,7 +67,7 @@ kernel fill(y: out f32[n], n, k: i32, slow: f32) {
     cuda """ if (threadIdx.x < n) y[threadIdx.x] = threadIdx.x + (threadIdx.x == 3 && slow > 0.2f); """
   }
 }
-dag { fill : gpu fill(y, n, k, slow) }
+dag { fill : any fill(y, n, k, slow) }
 verify y ~ reference() rtol 0
 '''
 SETUP = """import numpy as np
@@ -108,17 +121,34 @@ def test_batches_are_drawn_where_the_best_variant_changes(tuned: Tuned) -> None:
 def test_what_fails_is_named_and_the_rest_goes_on(done: Tuning, tuned: Tuned) -> None:
     failed = "\n".join(done.failures)
     assert "kind 3 is not supported" in failed
-    assert "fill wrong at kind=" in failed, "a variant that is wrong at some inputs, by their names"
+    assert "fill gpu.wrong at kind=" in failed, "a variant that is wrong at some inputs, by their names"
     assert "element 3 is 4, expected 3" in failed
     assert any("inverse not finite: not learned from" in note for note in done.notes)
     assert any(note.startswith("active: ") and "at random, then " in note for note in done.notes)
     assert {at["kind"] for at in labelled(tuned)} == {0, 1, 2}
     chooser = tuned.kernel_choosers["fill"]
     assert chooser.selector is not None
-    for share, variant in ((0.1, "low"), (0.7, "high")):
-        settings = chooser.settings[chooser.selector.choose((share, -1.0))]
+    for share, variant in ((0.1, "cpu.low"), (0.7, "gpu.high")):
+        settings = chooser.settings[chooser.selector.choose((share, -1.0, 0.0))]
         assert dict(settings)["variant"] == variant
-    assert any(note.startswith("fill wrong: never chosen, since it failed at ") for note in done.notes)
+    assert any(note.startswith("fill gpu.wrong: never chosen, since it failed at ") for note in done.notes)
+
+
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [
+        ("0.1", "fill: cpu.low (chosen 1)"),
+        ("0.7", "fill: gpu.high (chosen 1)"),
+        ("0.999e9", "fill: gpu.high (outside 1)"),
+    ],
+)
+def test_the_program_chooses_version_and_device(
+    tuned: Tuned, program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], share: str, said: str
+) -> None:
+    """By what was learned; far from what was trained on it takes the default."""
+    command = ["compile", str(program), "--launch", str(tuned.path), "--target", "host", "--run", "-n", "1", "--quiet"]
+    assert main([*command, "-D", "count=16", "-D", f"share={share}", "-o", str(tmp_path / "out")]) == 0
+    assert said in capsys.readouterr().out
 
 
 def test_more_samples_are_added(done: Tuning, program: Path, tuned: Tuned, tmp_path: Path) -> None:
@@ -152,6 +182,7 @@ def test_a_let_for_a_require_does_not_change_the_program(program: Path) -> None:
         (["--active", "--samples", "9", "--incremental"], "--incremental takes them from a list"),
         (["--batch", "9", "--samples", "9"], "--batch belongs to --active"),
         (["--margin", "0.3"], "--margin belongs to --active"),
+        (["--folds", "5"], "--folds belongs to --evaluate"),
         (["--accuracy", "90%"], "--accuracy belongs to --incremental"),
         (["--samples", "9", "--sizes", "count=8"], "--samples draws them"),
     ],
@@ -163,3 +194,121 @@ def test_options_that_do_not_go_together(
     assert main([*command, *options]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "no.db").exists()
+
+
+def test_a_feature_that_throws_is_named(program: Path) -> None:
+    said: list[str] = []
+    options = replace(HOST, samples=None, sizes="count=44")
+    done = tune_recipe.tune(program, None, options, lambda done, total, what: said.append(what))
+    assert any("no features: " in note and "feature fill.odd: 44 is not a count" in note for note in done.notes)
+    assert any("44 is not a count" in what for what in said), "told before it is tried again"
+
+
+# ---- evaluated, here and elsewhere ----
+
+
+def test_samples_to_evaluate_are_others(done: Tuning, program: Path, tuned: Tuned, tmp_path: Path) -> None:
+    path = tmp_path / "pair.db"
+    path.write_bytes(tuned.path.read_bytes())
+    options = replace(HOST, samples=6, defines={"count": "16"})
+    found = tune_recipe.evaluate(program, path, options)
+    assert found.trained == len({c.point for c in tuned.cells if c.times})
+    (one,) = found.ops
+    assert len(one.judged.cases) >= 2
+    assert not {case.name for case in one.judged.cases} & {c.point.text for c in tuned.cells}
+    text = "\n".join(one.lines)
+    assert "PPP " in text
+    assert "PoIS " in text
+    assert "speed-up over the best single variant: " in text
+    again = tune_recipe.evaluate(program, path, options)
+    assert [c.name for c in again.ops[0].judged.cases] == [c.name for c in one.judged.cases], "the same seed"
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        (["--folds", "5"], "mean and standard deviation of 5 folds: PPP "),
+        (["--hold-out", "10%"], "10% held out of the inputs that pair.db was trained on; "),
+    ],
+)
+def test_a_file_is_judged_by_what_is_left_out(
+    tuned: Tuned, program: Path, capsys: pytest.CaptureFixture[str], options: list[str], shown: str
+) -> None:
+    """Nothing is run, and the file stays as it is."""
+    before = tuned.path.read_bytes()
+    assert main(["tune", str(program), "--evaluate", "--quiet", "-o", str(tuned.path), *options]) == 0
+    out = capsys.readouterr().out
+    assert shown in out
+    assert "trained on " in out
+    assert tuned.path.read_bytes() == before
+
+
+def test_more_folds_than_inputs(tuned: Tuned, program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["tune", str(program), "--evaluate", "--quiet", "-o", str(tuned.path)]
+    assert main([*command, "--folds", "500"]) == 2
+    assert "500 folds of " in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([*command, "--folds", "1"])
+
+
+@pytest.fixture
+def moved(tuned: Tuned, tmp_path: Path) -> Path:
+    """The file of another machine, on which `low` takes 50 times as long."""
+    path = tmp_path / "moved.db"
+    path.write_bytes(tuned.path.read_bytes())
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute('UPDATE run SET machine = replace(machine, \'"cpu": "\', \'"cpu": "Another \')')
+        connection.execute(
+            "UPDATE value SET value = 50 * value WHERE sample IN (SELECT s.id FROM sample s JOIN candidate c ON"
+            " c.id = s.candidate JOIN assignment a ON a.id = c.assignment WHERE a.choices LIKE '%low%')"
+        )
+    return path
+
+
+def test_a_file_of_another_machine_says_what_it_loses(
+    moved: Path, program: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["tune", str(program), "--evaluate", "--quiet", "--target", "host", "-o", str(moved), "-D", "count=16"]
+    before = moved.read_bytes()
+    assert main([*command, "--samples", "4"]) == 2
+    assert "tuned on another machine" in capsys.readouterr().err
+    assert main([*command, "--samples", "4", "--other-machine"]) == 0
+    out = capsys.readouterr().out
+    assert "PPP at home " in out
+    assert "mend it with --warm-start" in out
+    assert "what is measured here is not kept in the file" in out
+    assert moved.read_bytes() == before
+
+
+def test_a_few_samples_mend_what_another_machine_was_trained_for(moved: Path, program: Path, tmp_path: Path) -> None:
+    options = replace(HOST, samples=20, warm_start=str(moved), defines={"count": "16"})
+    mended = tune_recipe.tune(program, tmp_path / "mended.db", options)
+    (note,) = (n for n in mended.notes if "fill: learned from " in n)
+    assert "the samples here alone" in note
+    assert "the file's times, scaled" in note
+    kept = load_tuned(tmp_path / "mended.db")
+    assert len({c.point for c in kept.cells}) <= 20, "what was measured elsewhere stays in its file"
+    chooser = kept.kernel_choosers["fill"]
+    assert chooser.selector is not None
+    assert dict(chooser.settings[chooser.selector.choose((0.1, -1.0, 0.0))])["variant"] == "cpu.low"
+    assert dict(chooser.settings[chooser.selector.choose((0.7, -1.0, 0.0))])["variant"] == "gpu.high"
+    with pytest.raises(UsageError, match="--warm-start measures some inputs"):
+        tune_recipe.tune(program, tmp_path / "no.db", replace(options, samples=None))
+
+
+def test_times_of_another_machine_are_scaled_where_that_is_better() -> None:
+    """Over there, the second answer takes five times as long; here, a few inputs were measured."""
+    draw = random.Random(3)
+    there, here = {}, {}
+    for number in range(120):
+        x = draw.random()
+        times = {0: 1.0, 1: 0.5 + x}
+        there[Point((("n", number),))] = ((x,), {0: times[0], 1: 5 * times[1]})
+        if number < 12:
+            here[Point((("n", number),))] = ((x,), times)
+    alone, as_it_is, scaled = losses_of("tree", ["x"], here, there, 0.0, 0)
+    assert scaled < 0.02
+    assert scaled < alone
+    assert scaled < as_it_is / 5
+    alone, as_it_is, scaled = losses_of("tree", ["x"], here, here, 0.0, 0)
+    assert alone == as_it_is == scaled, "a file with nothing else"

@@ -126,7 +126,7 @@ class Simulator:
             return number("post", transport), number("wire", f"{transport} {base}"), number("message", transport)
         if op.action in _WAITS:
             return number("wait", transport), number("message", f"{transport} {base}")
-        return () if op.action is Action.END else (number("cpu", base),)
+        return () if op.action is Action.END else (number("cpu", f"{base} {chosen}"),)
 
     def program(self, traversal: Traversal) -> list[int]:
         """Numbers of its instructions; after the last, moment `END` is the end of the iteration."""

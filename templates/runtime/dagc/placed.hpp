@@ -41,8 +41,8 @@ class Placing {
   }
 
   // The next op has `n` implementations, on `sides`, with expected `seconds`, which this takes the most of over the ranks:
-  // infinite where one is not allowed. It keeps its default, 0, where a chooser has a `reason` for that, or none is
-  // allowed. Collective.
+  // infinite where one is not allowed. It keeps the first that is allowed where a chooser has a `reason` for the
+  // default, and 0 where none is. Collective.
   void open(const Site& site, int n, const placement::Side* sides, double* seconds, int reason) {
     DAGC_MPI(MPI_Allreduce(MPI_IN_PLACE, seconds, n, MPI_DOUBLE, MPI_MAX, comm_));
     DAGC_MPI(MPI_Allreduce(MPI_IN_PLACE, &reason, 1, MPI_INT, MPI_MAX, comm_));
@@ -51,8 +51,10 @@ class Placing {
       if (seconds[i] < placement::never && (best[sides[i]] < 0 || seconds[i] < seconds[best[sides[i]]])) best[sides[i]] = i;
     if (reason == 0 && best[0] < 0 && best[1] < 0) reason = constraint;
     if (reason != 0) {
-      const int first[2] = {0, 0};
-      add(site.op, &site, sides[0], seconds[0] < placement::never ? seconds[0] : 0, first);
+      const int allowed = static_cast<int>(std::find_if(seconds, seconds + n, [](double s) { return s < placement::never; }) - seconds);
+      const int first = allowed < n ? allowed : 0;
+      const int both[2] = {first, first};
+      add(site.op, &site, sides[first], allowed < n ? seconds[first] : 0, both);
     } else {
       add(site.op, &site, placement::on_host, 0, best);
       for (int side : {0, 1}) problem_.ops.back().seconds[side] = best[side] < 0 ? placement::never : seconds[best[side]];

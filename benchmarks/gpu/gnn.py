@@ -1,0 +1,463 @@
+"""GCN and GraphSAGE on both devices: the plan of the network beside one device only and the best of all placements.
+
+    PYTHONUNBUFFERED=1 DAGC_PLANETOID=FOLDER python -m benchmarks.gpu.gnn --out "$OUT" --time 170
+    python -m benchmarks.gpu.gnn --summary FOLDER
+
+Networks are timed from features on the host to the result there. FOLDER has pubmed.npz (samples/gnn/planetoid.py).
+
+1. Programs: for each model and number of layers one runner library with all versions of all layers, side by side; the
+   data of all graphs, also side by side. Times of transfers between host and device.
+2. Training graphs: each version of each layer, resident on its device. Nothing else is learned from.
+3. Test graphs, cheap ones first. The plan: `--method cost` predicts the seconds of each version of each layer, and
+   `dagc.choice.placement` places the layers by these and the transfers, as a program with `select device with dp()`
+   does at its start (there with a regressor for each layer; here with one for all layers of a model, since the graphs
+   have 2, 3 or 6). Then the whole network is timed: under the plan; on the GPU only and on the CPU only, with the
+   predicted versions and with the measured best; under all placements of the layers, with the measured best version
+   of each layer on each device. The best of these are timed again beside the others, by measurements that did not
+   choose them.
+
+What is in FOLDER/gnn.json is not measured again. Results under the plan and on each device are compared with NumPy's.
+--target host --first 2 rehearses it without a GPU, with small graphs instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from itertools import pairwise, product
+from pathlib import Path
+from random import Random
+from statistics import mean, median
+from typing import Any
+
+from dagc.base.statistics import interval
+from dagc.build.target import TargetChoice, choose_target
+from dagc.choice.feature import Context
+from dagc.choice.placement import DEVICE, HOST, Problem, Transfer, Transfers, Value, place
+from dagc.choice.selector import Selector
+from dagc.choice.train import Training, train
+from dagc.emit import rows
+from dagc.ir.plan import answers_of, open_variants
+from dagc.ir.program import Graph, KernelOp
+from dagc.ir.sym import Var, evaluate, show
+from dagc.measure.machine import machine_facts
+from dagc.measure.runner import Row, Runner, Table, world
+from dagc.recipes.artifacts import build_artifact, compile_traversal
+from dagc.recipes.program import read
+from dagc.recipes.runs import revision
+from dagc.recipes.tune_variants import transfers_here
+from dagc.setup import read_scalars, run_setup
+from dagc.space import Space
+
+ROOT = Path(__file__).resolve().parents[2]
+MODELS = ("gcn", "sage")
+SIDES = {HOST: "cpu", DEVICE: "gpu"}
+SMALL = "powerlaw(nodes = {nodes}, edges = 4, features = {features}, zeros = 0.5)"  # in a rehearsal
+BATCH = 0.004  # seconds of one measurement of the whole network
+PATIENCE = 6.0  # seconds for all placements of one network
+
+# (graph, layers, hidden). Nodes, edges, features, widths and zeros cover those of TEST.
+TRAIN = [
+    ("uniform(nodes = 1000, edges = 1, features = 16, seed = 9)", 2, 4),
+    ("powerlaw(nodes = 1500, edges = 8, features = 1200, zeros = 0.99, seed = 9)", 3, 16),
+    ("uniform(nodes = 2000, edges = 4, features = 4000, zeros = 0.99, seed = 9)", 2, 64),
+    ("powerlaw(nodes = 2500, edges = 2, features = 1000, seed = 9)", 3, 8),
+    ("uniform(nodes = 4000, edges = 8, features = 100, seed = 9)", 3, 128),
+    ("uniform(nodes = 5000, edges = 2, features = 2000, zeros = 0.5, seed = 9)", 2, 32),
+    ("powerlaw(nodes = 8000, edges = 6, features = 500, zeros = 0.9, seed = 9)", 3, 16),
+    ("uniform(nodes = 9000, edges = 1, features = 3000, seed = 9)", 2, 4),
+    ("powerlaw(nodes = 15_000, edges = 8, features = 1500, zeros = 0.9, seed = 9)", 3, 64),
+    ("uniform(nodes = 20_000, edges = 4, features = 600, seed = 9)", 2, 128),
+    ("uniform(nodes = 22_000, edges = 2, features = 4000, zeros = 0.9, seed = 9)", 2, 16),
+    ("powerlaw(nodes = 50_000, edges = 3, features = 64, seed = 9)", 3, 32),
+    ("uniform(nodes = 80_000, edges = 8, features = 20, seed = 9)", 2, 96),
+    ("powerlaw(nodes = 250_000, edges = 6, features = 32, seed = 9)", 3, 16),
+    ("uniform(nodes = 600_000, edges = 2, features = 16, seed = 9)", 2, 48),
+    ("powerlaw(nodes = 1_000_000, edges = 8, features = 20, zeros = 0.5, seed = 9)", 2, 8),
+]
+TEST = [
+    ("data/cora.npz", 2, 16),
+    ("data/citeseer.npz", 2, 16),
+    ("powerlaw(nodes = 1000, edges = 4, features = 16)", 3, 4),
+    ("uniform(nodes = 1000, edges = 2, features = 1000)", 3, 16),
+    ("data/cora.npz", 3, 64),
+    ("powerlaw(nodes = 3000, edges = 4, features = 1000)", 6, 4),
+    ("uniform(nodes = 3000, edges = 8, features = 2000)", 6, 128),
+    ("pubmed.npz", 2, 16),
+    ("powerlaw(nodes = 6000, edges = 1, features = 1000, zeros = 0.9)", 6, 16),
+    ("uniform(nodes = 10_000, edges = 8, features = 64)", 3, 64),
+    ("powerlaw(nodes = 6000, edges = 8, features = 3000)", 6, 16),
+    ("uniform(nodes = 12_000, edges = 4, features = 2000, zeros = 0.5)", 6, 32),
+    ("powerlaw(nodes = 100_000, edges = 4, features = 128)", 3, 16),
+    ("powerlaw(nodes = 24_000, edges = 8, features = 1000)", 6, 64),
+    ("powerlaw(nodes = 100_000, edges = 8, features = 16)", 3, 128),
+    ("uniform(nodes = 24_000, edges = 2, features = 3000)", 3, 8),
+    ("uniform(nodes = 18_000, edges = 4, features = 5000, zeros = 0.99)", 2, 16),
+    ("uniform(nodes = 300_000, edges = 8, features = 64)", 2, 32),
+    ("powerlaw(nodes = 1_000_000, edges = 8, features = 16)", 2, 16),
+    ("uniform(nodes = 1_000_000, edges = 2, features = 16)", 3, 64),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    model: str
+    graph: str
+    layers: int
+    hidden: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.model} {self.graph} layers={self.layers} hidden={self.hidden}"
+
+    @property
+    def defines(self) -> dict[str, Any]:
+        return {"graph": self.graph, "layers": self.layers, "hidden": self.hidden}
+
+
+def cases(of: Sequence[tuple[str, int, int]], first: int = 0) -> list[Case]:
+    """Of both models. `first`: so many, small graphs and 2 layers instead."""
+    if first:
+        small = (SMALL.format(nodes=100 + 30 * i, features=20 + 7 * i) for i in range(first))
+        of = [(graph, 2, hidden) for graph, (_, _, hidden) in zip(small, of, strict=False)]
+    return [Case(model, *one) for one in of for model in MODELS]
+
+
+# ---- made ready -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """`answers`: all versions of a layer in the order of their numbers; `exist`: those that this target has. `ops`:
+    index and op of each layer."""
+
+    library: Path
+    rows: tuple[Row, ...]
+    graph: Graph
+    ops: tuple[tuple[int, KernelOp], ...]
+    answers: tuple[str, ...]
+    exist: tuple[str, ...]
+
+
+def built(model: str, layers: int, chosen: TargetChoice, work: Path) -> Built:
+    text, _notes = read(program_of(model), {"layers": layers}).on(chosen.target)
+    graph = text.with_open_devices().graph()
+    first = Space(graph).first()
+    ops = tuple((i, one.op) for i, one in enumerate(graph.ops) if isinstance(one.op, KernelOp))
+    opened = tuple(t for _, op in ops for t in open_variants(graph.program, op))
+    folder = work / f"{model}-{layers}"
+    done = compile_traversal(graph, first, chosen, folder, build=False, force=True, open=opened)
+    library = build_artifact(folder, done.plan, "runner")
+    op = ops[0][1]
+    exist = next(t for t in opened if t.op == op.site).values
+    return Built(library, tuple(rows(first)), graph, ops, answers_of(graph.program, op), tuple(map(str, exist)))
+
+
+def program_of(model: str) -> Path:
+    return ROOT / f"samples/gnn/{model}.dag"
+
+
+def written(case: Case, folder: Path) -> str:
+    """Why the data of a case cannot be made: "" if they are in `folder`."""
+    try:
+        run_setup(read(program_of(case.model), case.defines).program(), program_of(case.model).parent, 1, 1, folder)
+    except Exception as error:  # a file that is missing, no memory: the others go on
+        return str(error).splitlines()[0]
+    return ""
+
+
+# ---- measured ---------------------------------------------------------------------------------------------------
+
+
+class Network:
+    """A case whose program is loaded."""
+
+    def __init__(self, case: Case, program: Built, data: Path) -> None:
+        self.case, self.program = case, program
+        self.runner = Runner(program.library, data, world())
+        self.table: Table = self.runner.prepare(program.rows)
+        self.scalars = read_scalars(program.graph.program, data)
+        self.bytes = [4.0 * self.scalars["n"] * self._width(layer) for layer in range(case.layers + 1)]
+
+    def _width(self, layer: int) -> float:
+        name = "inputs" if layer == 0 else "classes" if layer == self.case.layers else "units"
+        return float(self.scalars[name])
+
+    def close(self) -> None:
+        self.runner.close()
+
+    def set(self, versions: Sequence[str]) -> None:
+        for (_, op), version in zip(self.program.ops, versions, strict=True):
+            self.runner.set(f"{op.site}.variant", self.program.answers.index(version))
+
+    def features(self, op: KernelOp) -> tuple[float, ...]:
+        """What the kernel's `select` names, in its order."""
+        context = Context(self.program.graph.program, op)
+        found = [context.resolve(argument) for argument in context.asked]
+        assert all(one is not None for one in found)
+        return tuple(float(evaluate(one, self.scalars)) for one in found if one is not None)
+
+    def time_ops(self) -> list[dict[str, float]]:
+        """Seconds of each version of each layer, its data resident on its device."""
+        out = []
+        for index, op in self.program.ops:
+            self.set([self.program.exist[0]] * self.case.layers)
+            self.runner.reset()
+            for before, _ in self.program.ops[: [i for i, _ in self.program.ops].index(index)]:
+                self.runner.issue(before)
+            self.runner.keep(index)
+            times = {}
+            for version in self.program.exist:
+                self.runner.set(f"{op.site}.variant", self.program.answers.index(version))
+                wrong = self.runner.again(index, 1e-3)
+                if wrong:
+                    print(f"  {self.case.name}: {op.site} {version}: {wrong}", flush=True)
+                    continue
+                taken = self.runner.time(index, relative=0.02, seconds=0.03, fewest=3, most=15, flush=0)
+                times[version] = median(map(float, taken))
+            out.append(times)
+        return out
+
+    def time_whole(self, versions: Sequence[str], seconds: float = BATCH) -> float:
+        """Seconds of one run, host to host."""
+        self.set(versions)
+        self.runner.execute(self.table)  # scratch is allocated, libraries start
+        return self.runner.measure(self.table, seconds)[0]
+
+    def check(self, versions: Sequence[str]) -> str:
+        self.set(versions)
+        return self.runner.check(self.table)
+
+    def problem(self, seconds: Sequence[Mapping[int, float]], transfers: Transfers) -> Problem:
+        """The chain of the layers: what they hand on, in bytes, from the host to the host."""
+        last = self.case.layers
+        values = [Value(None, (0,), transfers.moves(self.bytes[0]))]
+        for layer in range(1, last + 1):
+            ends = (HOST,) if layer == last else ()
+            readers = () if layer == last else (layer,)
+            values.append(Value(layer - 1, readers, transfers.moves(self.bytes[layer]), ends=ends))
+        return Problem(tuple((at[HOST], at[DEVICE]) for at in seconds), tuple(values))
+
+
+def best_of(times: Mapping[str, float]) -> dict[int, str]:
+    """The fastest version on each side."""
+    return {
+        side: min((v for v in times if v.startswith(f"{name}.")), key=lambda v: times[v])
+        for side, name in SIDES.items()
+    }
+
+
+def placements(layers: int, all_of: bool) -> Iterator[tuple[int, ...]]:
+    """All, or those that change the side at most twice."""
+    for one in product(SIDES, repeat=layers):
+        if all_of or sum(a != b for a, b in pairwise(one)) <= 2:
+            yield one
+
+
+def chosen_by(best: Sequence[Mapping[int, str]], placement: Sequence[int]) -> tuple[str, ...]:
+    return tuple(at[side] for at, side in zip(best, placement, strict=True))
+
+
+def trained(records: Sequence[Mapping[str, Any]], model: str, exist: Sequence[str], names: Sequence[str]) -> Selector:
+    """The predicted seconds of each version: of the layers of all training graphs of a model."""
+    found: dict[tuple[float, ...], list[Mapping[str, float]]] = {}  # layers of equal sizes count once
+    for record in records:
+        if record["model"] == model:
+            for x, at in zip(record["features"], record["seconds"], strict=True):
+                found.setdefault(tuple(x), []).append(at)
+    times = tuple(
+        {label: mean(at[v] for at in same) for label, v in enumerate(exist) if all(v in at for at in same)}
+        for same in found.values()
+    )
+    intervals = tuple(tuple((t, t, t) for t in at.values()) for at in times)
+    return train("cost", names, Training(tuple(found), times, intervals))
+
+
+def measured(network: Network, selector: Selector, transfers: Transfers, random: Random) -> dict[str, Any]:
+    """A test graph: the plan, one device only, and all placements."""
+    case, exist = network.case, network.program.exist
+    began = time.perf_counter()
+    features = [network.features(op) for _, op in network.program.ops]
+    predicted = [{exist[label]: s for label, s in selector.seconds(x).items()} for x in features]
+    guess = [best_of(at) for at in predicted]
+    expected = [{side: at[v] for side, v in by.items()} for at, by in zip(predicted, guess, strict=True)]
+    solution = place(network.problem(expected, transfers))
+    planning = time.perf_counter() - began
+    seconds = network.time_ops()
+    best = [best_of(at) for at in seconds]
+    sides = {"gpu": (DEVICE,) * case.layers, "cpu": (HOST,) * case.layers}
+    named = {
+        "plan": chosen_by(guess, solution.placement),
+        **{f"{name}_only": chosen_by(guess, one) for name, one in sides.items()},
+        **{f"{name}_only_best": chosen_by(best, one) for name, one in sides.items()},
+    }
+    wrong = {name: said for name in ("plan", "gpu_only", "cpu_only") if (said := network.check(named[name]))}
+    slowest = max(network.time_whole(versions) for versions in named.values())
+    all_of = 2**case.layers * 3 * max(BATCH, 2 * slowest) < PATIENCE
+    every = {chosen_by(best, one): [] for one in placements(case.layers, all_of)}  # type: dict[tuple[str, ...], list[float]]
+    for _round in range(3):
+        for versions in random.sample(list(every), len(every)):
+            every[versions].append(network.time_whole(versions))
+    top = sorted(every, key=lambda v: median(every[v]))[:3]
+    again = {versions: [] for versions in {*named.values(), *top}}  # type: dict[tuple[str, ...], list[float]]
+    for _round in range(7):
+        for versions in random.sample(sorted(again), len(again)):
+            again[versions].append(network.time_whole(versions))
+    final = {versions: median(t) for versions, t in again.items()}
+    exhaustive = min(final, key=lambda v: final[v])
+    return {
+        **asdict(case), "name": case.name, "features": features, "seconds": seconds, "predicted": predicted,
+        "expected_us": 1e6 * solution.seconds, "planning_us": 1e6 * planning, "all_placements": all_of,
+        "tried": len(every), "wrong": wrong, "exhaustive": list(exhaustive), "exhaustive_us": 1e6 * final[exhaustive],
+        "named": {n: {"versions": list(v), "us": 1e6 * final[v], "interval_us": [1e6 * x for x in interval(again[v])]}
+                  for n, v in named.items()},
+    }  # fmt: skip
+
+
+# ---- summary ----------------------------------------------------------------------------------------------------
+
+
+def summary(found: Mapping[str, Any]) -> str:
+    """A line a test graph, then speed-ups (mean of ratios, and of sums) and PoIS by model."""
+    lines = [f"{'':78} plan us  best us  GPU only  CPU only  (best versions)    placement"]
+    for one in found["test"]:
+        us = {name: at["us"] for name, at in one["named"].items()}
+        side = "".join(v[0] for v in one["named"]["plan"]["versions"])
+        ideal = "".join(v[0] for v in one["exhaustive"])
+        lines.append(
+            f"{one['name'][:77]:78}{us['plan']:8.1f} {one['exhaustive_us']:8.1f} {us['gpu_only']:9.1f} "
+            f"{us['cpu_only']:9.1f} {us['gpu_only_best']:9.1f} {us['cpu_only_best']:9.1f}  {side}, best {ideal}"
+            + (f"  WRONG {one['wrong']}" if one["wrong"] else "")
+        )
+    for model in MODELS:
+        of = [one for one in found["test"] if one["model"] == model]
+        if not of:
+            continue
+        plan = [one["named"]["plan"]["us"] for one in of]
+        ideal = [one["exhaustive_us"] for one in of]
+        lines.append(f"\n{model}, {len(of)} networks: PoIS {100 * sum(ideal) / sum(plan):.1f} %, mean of best / plan "
+                     f"{100 * mean(b / p for b, p in zip(ideal, plan, strict=True)):.1f} %")  # fmt: skip
+        for name in ("gpu_only", "cpu_only", "gpu_only_best", "cpu_only_best"):
+            other = [one["named"][name]["us"] for one in of]
+            ratios = [o / p for o, p in zip(other, plan, strict=True)]
+            bound = mean(o / b for o, b in zip(other, ideal, strict=True))
+            lines.append(f"  over {name:14} {mean(ratios):6.2f} (mean of ratios; least {min(ratios):.2f}), "
+                         f"{sum(other) / sum(plan):6.2f} (of sums); the best placement {bound:.2f}")  # fmt: skip
+        won = [one["name"] for one in of if one["named"]["cpu_only_best"]["us"] < one["named"]["gpu_only_best"]["us"]]
+        lines.append(f"  the CPU alone is faster than the GPU alone at {len(won)}: {'; '.join(won) or '-'}")
+    if found.get("left_out"):
+        lines.append(f"\nleft out: {'; '.join(found['left_out'])}")
+    return "\n".join(lines)
+
+
+# ---- command ----------------------------------------------------------------------------------------------------
+
+
+def kept(file: Path) -> dict[str, Any]:
+    if file.exists():
+        return json.loads(file.read_text())  # type: ignore[no-any-return]
+    return {"train": [], "test": [], "transfers": None, "left_out": []}
+
+
+def keep(file: Path, found: Mapping[str, Any]) -> None:
+    part = file.with_suffix(".part")
+    part.write_text(json.dumps(found, indent=1) + "\n")
+    os.replace(part, file)
+
+
+def prepared(
+    todo: Sequence[Case], chosen: TargetChoice, work: Path, jobs: int
+) -> tuple[dict[tuple[str, int], Built], dict[Case, tuple[Path, str]]]:
+    """Programs and data, side by side. Processes are forked before MPI and CUDA start."""
+    wanted = sorted({(case.model, case.layers) for case in todo}, key=lambda w: -w[1])
+    folders = {case: work / f"data-{number}" for number, case in enumerate(todo)}
+    with ProcessPoolExecutor(jobs) as processes, ThreadPoolExecutor(jobs) as threads:
+        data = {case: processes.submit(written, case, folder) for case, folder in folders.items()}
+        programs = {w: threads.submit(built, *w, chosen, work) for w in wanted}
+        return (
+            {w: job.result() for w, job in programs.items()},
+            {case: (folders[case], job.result()) for case, job in data.items()},
+        )
+
+
+def run(args: argparse.Namespace) -> int:
+    end, file, random = time.monotonic() + args.time, args.out / "gnn.json", Random(1)
+    args.out.mkdir(parents=True, exist_ok=True)
+    found, chosen = kept(file), choose_target(args.target, args.arch)
+    done = {one["name"] for kind in ("train", "test") for one in found[kind]}
+    left = [
+        [c for c in cases(of, first) if c.name not in done and not (args.skip and args.skip in c.name)]
+        for of, first in ((TRAIN, args.first and 6), (TEST, args.first))
+    ]
+    train_on, test_at = left
+    work = args.out / "work"
+    programs, data = prepared([*train_on, *test_at], chosen, work, args.jobs)
+    print(
+        f"{len(programs)} programs, {len(data)} sets of data: {args.time - (end - time.monotonic()):.0f} s", flush=True
+    )
+    found["left_out"] = [f"{case.name}: {why}" for case, (_, why) in data.items() if why]
+    if found["transfers"] is None:
+        found["transfers"] = asdict(transfers_here(chosen.target.value, chosen.arch))
+    found["machine"], found["revision"] = asdict(machine_facts(chosen.target.value, chosen.arch)), revision(ROOT)
+    found["threads"] = os.environ.get("OMP_NUM_THREADS", f"{len(os.sched_getaffinity(0))} cores")
+    transfers = Transfers(*(Transfer(**found["transfers"][way]) for way in ("to_device", "to_host")))
+    keep(file, found)
+    selectors: dict[str, Selector] = {}
+    for case in (*train_on, *test_at):
+        folder, why = data[case]
+        if why or time.monotonic() > end:
+            continue
+        began, program = time.monotonic(), programs[case.model, case.layers]
+        network = Network(case, program, folder)
+        if case in train_on:
+            features = [network.features(op) for _, op in program.ops]
+            found["train"].append({**asdict(case), "name": case.name, "features": features,
+                                   "seconds": network.time_ops()})  # fmt: skip
+        else:
+            if case.model not in selectors:
+                context = Context(program.graph.program, program.ops[0][1])
+                names = [a.name if isinstance(a, Var) else show(a) for a in context.asked]
+                selectors[case.model] = trained(found["train"], case.model, program.exist, names)
+            found["test"].append(measured(network, selectors[case.model], transfers, random))
+        network.close()
+        shutil.rmtree(folder)
+        keep(file, found)
+        print(f"{time.monotonic() - began:5.1f} s  {case.name}", flush=True)
+    shutil.rmtree(work, ignore_errors=True)
+    missing = [
+        c.name for c in (*train_on, *test_at) if c.name not in {o["name"] for o in (*found["train"], *found["test"])}
+    ]
+    if missing:
+        print(f"not measured: {len(missing)}; the same command goes on")
+    print(summary(found))
+    return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="folder of gnn.json")
+    parser.add_argument("--time", type=float, default=170.0, help="seconds after which no further graph is begun (170)")
+    parser.add_argument("--target", default=None, choices=("cuda", "host"))
+    parser.add_argument("--arch", default=None)
+    parser.add_argument("--jobs", type=int, default=max(1, len(os.sched_getaffinity(0)) // 2))
+    parser.add_argument("--first", type=int, default=0, help="only so many test graphs (0: all)")
+    parser.add_argument("--skip", help="leave out the graphs whose line has this text")
+    parser.add_argument("--summary", type=Path, help="only print what FOLDER/gnn.json says")
+    args = parser.parse_args()
+    if args.summary is not None:
+        print(summary(kept(args.summary / "gnn.json")))
+        return 0
+    if args.out is None:
+        parser.error("--out is missing")
+    return run(args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,474 @@
+"""Data moved by the loads and stores of a kernel, from their address expressions: cycles of the L1 cache, sectors,
+lines, unique data of a block and of the grid, and the chain of loads that a warp waits for.
+
+An address is a sum of strides: of the threads along x, y and z, of blocks, of iterations. Constant strides below the
+size of a piece (a sector, a line) make a row; wide ones, which contain a size, give as many rows as they have steps.
+`j / c` and `j % c` split the threads along an axis in groups of c. Strides are classified when the program is
+generated, so that only arithmetic is left for run time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sympy as sp
+
+from dagc.cuda.accesses import Accesses, Work
+from dagc.cuda.expressions import EVERYTHING, Access, Loop, indices_of, linear, nearby, only_scattered, symbol
+from dagc.cuda.ptx import Instructions
+from dagc.ir.plan import AXES
+from dagc.perf.geometry import TUNABLE, Geometry, ceil_div, int_div
+
+SECTOR, LINE, BANKS = 32, 128, 32  # bytes, bytes, banks of 4 bytes
+TAG_CYCLES = sp.Rational(44, 100)  # of the L1 cache, for each line that a load touches
+MOST_UNROLLED = 64  # iterations of a loop that nvcc unrolls completely
+UNROLLED = 4  # iterations whose loads nvcc puts side by side where they do not depend on each other
+SCATTERED = symbol("scattered")  # the stride of an index that is loaded
+ONE, ZERO = sp.Integer(1), sp.Integer(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A stride in elements and how often it is taken, as a function of a number of threads: `min(n, group)` within a
+    group, `ceil(n / group)` between groups; without groups n."""
+
+    stride: sp.Expr
+    group: sp.Expr | None = None
+    between: bool = False
+
+    def count(self, n: sp.Expr) -> sp.Expr:
+        if self.group is None or n == 1:
+            return n
+        return ceil_div(n, self.group) if self.between else sp.Min(n, self.group)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An access with its strides along the threads of a block.
+
+    `threads`: for each axis its steps (none: all threads use the same). `z`: stride of a plane of blocks. `blocks`: per
+    blockIdx.x, .y where that is not the stride of a thread times the size of the block; None where it is, so that the
+    threads of the grid along this axis are one row. `rows`: how often the iterations of loops repeat the row of a block
+    along x, each time beginning where it ended (`for (j = threadIdx.x; j < n; j += blockDim.x)`: n / blockDim.x).
+    `apart`: stride and trips of the other loops. `times`: executions by a thread.
+    """
+
+    access: Access
+    threads: tuple[tuple[Step, ...], ...]
+    z: sp.Expr
+    loops: tuple[tuple[sp.Expr, sp.Expr], ...]
+    offset: sp.Expr
+    times: sp.Expr
+    blocks: tuple[sp.Expr | None, sp.Expr | None] = (None, None)
+    rows: sp.Expr = ONE
+    apart: tuple[tuple[sp.Expr, sp.Expr], ...] = ()
+
+    def stride(self, axis: int) -> sp.Expr:
+        """Of the first step along an axis."""
+        return self.threads[axis][0].stride if self.threads[axis] else ZERO
+
+    @property
+    def scattered(self) -> bool:
+        """Whether neighbouring threads are at places that are loaded."""
+        return any(step.stride.has(SCATTERED) for steps in self.threads for step in steps)
+
+
+def _unrounded(count: sp.Expr) -> sp.Expr:
+    """An average number of iterations, of which fractions count."""
+    return count.replace(lambda e: isinstance(e, (sp.ceiling, sp.floor)), lambda e: e.args[0])
+
+
+def _is_constant(trips: sp.Expr) -> bool:
+    """Whether the compiler knows a number of iterations, and that it is small."""
+    if trips.is_number:
+        return bool(trips <= MOST_UNROLLED)
+    return all(s.name.endswith(TUNABLE) for s in trips.free_symbols)
+
+
+def is_wide(stride: sp.Expr) -> bool:
+    """Whether a stride is taken to be longer than a line: it contains a size."""
+    return not stride.is_number
+
+
+class Traffic:
+    """Data moved by a launch with placed geometry. Intermediate results become assignments of the geometry's
+    program."""
+
+    def __init__(self, geometry: Geometry, accesses: Accesses) -> None:
+        self.geometry, self.accesses = geometry, accesses
+        self.b, self.sizes, self.extent = geometry.b, geometry.sizes, geometry.extent
+        self.lanes = (geometry.lx, geometry.ly, geometry.lz)
+        self._shape = {symbol(f"blockDim_{a}"): n for a, n in zip("xyz", geometry.block, strict=True)}
+        self._shape |= {symbol(f"gridDim_{a}"): n for a, n in zip("xyz", geometry.grid, strict=True)}
+        # Rare accesses (weight 0) move a negligible amount.
+        self.placed = [self._placed(a) for a in accesses.accesses if not a.shared and a.weight > 0]
+
+    def _placed(self, access: Access) -> Placed:
+        t, g = ([symbol(f"{index}_{a}") for a in AXES] for index in ("threadIdx", "blockIdx"))
+        times = sp.Float(access.weight)
+        trips = self.trips_of(access.loops)
+        for number in trips:
+            times = times * number
+        exact = self._in_iterations(access)
+        loaded = {s for s in exact.free_symbols if s.name.startswith("unknown_")}
+        of = {value: self._reached(indices_of(value), access.loops) for value in loaded}
+        depends = set().union(*of.values())
+        if symbol(EVERYTHING) in depends or not only_scattered(exact):
+            scattered = Step(SCATTERED)
+            return Placed(access, tuple((scattered,) for _ in t), ZERO, (), ZERO, times)
+        walks = {i: SCATTERED * exact.coeff(value, 1) for value in loaded for i in of[value]}
+        exact = exact.xreplace(dict.fromkeys(loaded, ZERO))
+        address = linear(exact)
+        steps = tuple((Step(walks[index]),) if index in walks else _steps(exact, address, index) for index in t)
+        along = [walks.get(lo.counter, address.coeff(lo.counter, 1)) for lo in access.loops]
+        loops = tuple(zip(along, trips, strict=True))
+        rest = address.subs(dict.fromkeys((*t, *g, *(lo.counter for lo in access.loops)), 0))
+        apart = [walks.get(index, address.coeff(index, 1)) for index in g]
+        whole = [sp.expand(address.coeff(i, 1) * size) for i, size in zip(t, self.geometry.block, strict=True)]
+        free = [any(s.stride.has(SCATTERED) for s in one) for one in steps]
+        blocks = tuple(None if f or own == row else own for own, row, f in zip(apart, whole, free, strict=True))
+        continues = [stride == whole[0] != 0 and not free[0] for stride, _ in loops]
+        rows = self._rows_of([lo for lo, row in zip(access.loops, continues, strict=True) if row])
+        others = tuple(one for one, row in zip(loops, continues, strict=True) if not row)
+        return Placed(access, steps, apart[2], loops, rest, times, blocks[:2], rows, others)  # type: ignore[arg-type]
+
+    @staticmethod
+    def _reached(indices: set[sp.Symbol], loops: Sequence[Loop]) -> set[sp.Symbol]:
+        """With what the first values of the counters among them depend on."""
+        for loop in reversed(loops):
+            if loop.counter in indices:
+                indices = indices | indices_of(loop.first)
+        return indices
+
+    def _rows_of(self, loops: Sequence[Loop]) -> sp.Expr:
+        """How many blocks long the row is that the iterations of these loops continue."""
+        rows: sp.Expr = ONE
+        for loop in loops:
+            trips = loop.trips.args[0] if isinstance(loop.trips, sp.ceiling) else loop.trips
+            rows = rows * self._of_first_thread(trips.subs(self._shape).subs(self.sizes))
+        return rows
+
+    def _in_iterations(self, access: Access) -> sp.Expr:
+        """The address, expanded, with the number of the iteration in place of each counter: a loop that a thread begins
+        at its own index strides with the threads."""
+        address = nearby(access.address)
+        for loop in reversed(access.loops):
+            address = address.subs(loop.counter, loop.first + loop.step * loop.counter)
+        address = address.subs(self._shape).subs(self.sizes)
+        # Loaded values that are the same for all threads shift addresses, which hardly matters.
+        return sp.expand(address.xreplace({s: ZERO for s in address.free_symbols if s.name.startswith("uniform_")}))
+
+    def trips_of(self, loops: Sequence[Loop]) -> list[sp.Expr]:
+        """Iterations of each of nested loops, the outer ones halfway through."""
+        halfway: dict[sp.Expr, sp.Expr] = {}
+        out = []
+        for loop in loops:
+            trips, first = loop.trips, loop.first
+            if trips.free_symbols & halfway.keys() or first.free_symbols & halfway.keys():
+                trips, first = (_unrounded(e.subs(halfway)) for e in (trips, first))
+            out.append(self._average(trips.subs(self.sizes)))
+            halfway[loop.counter] = first + loop.step * (out[-1] - 1) / 2
+        return out
+
+    def _average(self, trips: sp.Expr) -> sp.Expr:
+        """Iterations of the thread in the middle of the grid."""
+        average = self._of_first_thread(trips.subs(self._shape))
+        trips = sp.Float(average) if average.is_Integer else sp.Float(1) * average
+        return self.b.let("trips", trips, "", "iterations of a loop, in the middle of the grid")
+
+    def _of_first_thread(self, trips: sp.Expr) -> sp.Expr:
+        """Of the block in the middle of the grid."""
+        trips = trips.subs({symbol(f"threadIdx_{a}"): 0 for a in "xyz"})
+        of_all = zip("xyz", self.extent, self.geometry.block, strict=True)
+        middle = {symbol(f"blockIdx_{a}"): whole / (2 * block) for a, whole, block in of_all}
+        return sp.simplify(trips.subs(middle)) if trips.free_symbols & set(middle) else trips
+
+    def _gcd(self, stride: sp.Expr, most: int) -> sp.Expr:
+        """The greatest common divisor of a stride and a power of two, by comparisons, so that it stays rational."""
+        if stride.is_number:
+            whole = int(abs(stride)) if stride.is_Integer else 1
+            return sp.Integer(math.gcd(whole, most) if stride != 0 else most)
+        if stride.has(SCATTERED) or not stride.is_integer:
+            return ONE
+        total, power = ONE, 2
+        named = self.b.let("stride", stride, "elements", integer=True)
+        while power <= most:
+            total = total + sp.Piecewise(
+                (power // 2, sp.Eq(named - power * int_div(named, sp.Integer(power)), 0)), (0, True)
+            )
+            power *= 2
+        return self.b.let("stride_gcd", total, "", f"greatest common divisor of a stride and {most}", integer=True)
+
+    def memory_bytes(self, clusters: Sequence[list[Placed]]) -> sp.Expr:
+        """Unique bytes of the grid, of each array no more than it has, where its size is known."""
+        of: dict[str, sp.Expr] = {}
+        for members in clusters:
+            array = members[0].access.array
+            of[array] = of.get(array, sp.Float(0)) + self.unique(members, None)
+        sizes = self.geometry.array_bytes
+        return sum((sp.Min(moved, sizes[a]) if a in sizes else moved for a, moved in of.items()), sp.Float(0))
+
+    # ---- one request of a warp ----------------------------------------------------------------
+
+    def _conflicts(self, p: Placed) -> sp.Expr:
+        """Passes through the banks of the L1 cache for one request of a warp."""
+        words = max(1, p.access.size // 4)
+        steps = [(s.stride, s.count(n)) for one, n in zip(p.threads, self.lanes, strict=True) for s in one if n != 1]
+        lanes, banks, least = ONE, ONE, sp.Integer(BANKS)
+        for stride, count in steps:
+            divisor = self._gcd(sp.expand(stride * words), BANKS)
+            lanes, least = lanes * count, self.b.let("divisor", sp.Min(least, divisor), integer=True)
+            banks = banks * sp.Min(count, int_div(sp.Integer(BANKS), divisor))
+        banks = sp.Min(int_div(sp.Integer(BANKS), least), banks)
+        passes = ceil_div(lanes * words, sp.Max(1, banks))
+        return self.b.let("passes", passes, "cycles", "bank conflicts of a request", integer=True)
+
+    def touched(self, p: Placed, size: int) -> sp.Expr:
+        """Aligned pieces of `size` bytes that one request of a warp touches, on average."""
+        steps = [(s.stride, s.count(n)) for one, n in zip(p.threads, self.lanes, strict=True) for s in one if n != 1]
+        many, pieces = self._pieces(steps, p.access.size, size, p.offset, self._begin(p, size))
+        return self.b.let("touched", many * pieces, "", f"pieces of {size} bytes of a request")
+
+    def _pieces(
+        self,
+        steps: Sequence[tuple[sp.Expr, sp.Expr]],
+        element: int,
+        size: int,
+        offset: sp.Expr,
+        begin: sp.Expr | None = None,
+    ) -> tuple[sp.Expr, sp.Expr]:
+        """(rows, pieces of each): constant strides up to `size` make a row, all others give rows of their own."""
+        run: sp.Expr = sp.Float(element)
+        many: sp.Expr = sp.Float(1)
+        apart = []
+        for stride, count in sorted((s for s in steps if not is_wide(s[0])), key=lambda s: abs(s[0])):
+            bytes_ = abs(stride) * element
+            if bytes_ <= size:
+                run = run + (count - 1) * bytes_
+            else:
+                many = many * count
+                apart.append(stride)
+        wide, run = _diagonal(_merged([s for s in steps if is_wide(s[0])]), element, run)
+        rows = [row for stride, _ in wide if (row := stride.xreplace({SCATTERED: ONE})) != 1]
+        for stride, count in wide:
+            if stride == SCATTERED and rows:  # within a row: some of them meet
+                count = count / (1 + (count - 1) * sp.Float(size) / (2 * element * sp.Max(ONE, rows[0])))
+            many = many * count
+            apart.append(stride)
+        aligned = self._alignment(apart, element, size, offset)
+        aligned = aligned if begin is None else sp.Min(aligned, begin)
+        start = self.b.let("aligned", aligned, "bytes", "that rows start at")
+        return many, sp.Max(sp.Float(1), self.b.let("span", (run + size - start) / size, "", "pieces of a row"))
+
+    def _begin(self, p: Placed, size: int) -> sp.Expr:
+        """Alignment in bytes of the first lane of a row along x, at most `size`: threads that skip elements begin a
+        block anywhere."""
+        x = p.stride(0)
+        if not x.is_Integer or abs(x) < 2 or abs(x) * p.access.size > size:
+            return sp.Integer(size)
+        return self._gcd(self.geometry.bx * abs(x) * p.access.size, size)
+
+    def _alignment(self, apart: Sequence[sp.Expr], element: int, size: int, offset: sp.Expr) -> sp.Expr:
+        """Alignment in bytes of rows at these strides, at most `size`."""
+        start: sp.Expr = sp.Integer(size)
+        for stride in apart:
+            row = stride.xreplace({SCATTERED: ONE})
+            if row.is_integer and row != 1 and size > element:
+                start = sp.Min(start, element * self._gcd(row, size // element))
+            elif row != 1:
+                start = sp.Min(start, self._gcd(sp.expand(row * element), size))
+        if offset.is_Integer and (int(offset) * element) % size:
+            start = sp.Min(start, math.gcd(int(abs(offset)) * element, size))
+        return start
+
+    def load_cycles(self, p: Placed) -> sp.Expr:
+        if self.accesses.one_thread:
+            return sp.Float(1)
+        tags = sp.Float(TAG_CYCLES) * self.touched(p, LINE)
+        return tags if p.scattered else sp.Max(sp.Float(1) * self._conflicts(p), tags)
+
+    def slices(self, p: Placed) -> sp.Expr:
+        """Accesses of the L2 cache's slices for one request of a warp that the L1 cache does not serve: one for each
+        line, and one for each two sectors of it."""
+        if self.accesses.one_thread:
+            return sp.Float(1)
+        return sp.Max(self.touched(p, LINE), self.touched(p, SECTOR) / 2)
+
+    # ---- unique data --------------------------------------------------------------------------
+
+    def clusters(self, placed: Sequence[Placed]) -> list[list[Placed]]:
+        """Accesses of one array with the same strides whose offsets are within a few rows of each other."""
+        groups: dict[tuple[object, ...], list[Placed]] = {}
+        for p in placed:
+            groups.setdefault((p.access.array, p.threads, p.z, p.loops, p.access.store), []).append(p)
+        out = []
+        for members in groups.values():
+            planes: dict[sp.Expr, list[Placed]] = {}
+            for p in members:
+                plane = sp.expand(p.offset).coeff(p.z, 1) if p.z != 0 and is_wide(p.z) else ZERO
+                planes.setdefault(plane, []).append(p)
+            out += list(planes.values())
+        return out
+
+    @staticmethod
+    def visits(members: Sequence[Placed]) -> int:
+        """How many consecutive loops load what a cluster touches."""
+        return len({tuple(loop.place for loop in p.access.loops) for p in members if not p.access.store})
+
+    def unique(self, members: list[Placed], threads: Sequence[sp.Expr] | None, *, size: int = SECTOR) -> sp.Expr:
+        """Pieces of `size` bytes that the accesses of a cluster touch in a block of `threads` (x, y, z); without
+        `threads` the bytes, in whole pieces, in the grid."""
+        p, element = members[0], members[0].access.size
+        counts, blocks = self._of_grid(p) if threads is None else (list(threads), [])
+        more_x, more_rows = self._spread(members)
+        steps = []
+        for axis, (one, n) in enumerate(zip(p.threads, counts, strict=True)):
+            for number, step in enumerate(one):
+                count = step.count(n * p.rows if axis == 0 else n)
+                more = (more_x, more_rows, ZERO)[axis] if number == 0 and step.group is None else ZERO
+                if count + more != 1:
+                    steps.append((step.stride, count + more))
+        steps += [(stride, n) for stride, n in (*blocks, *p.apart) if stride != 0]
+        many, pieces = self._pieces(steps, element, size, p.offset if threads is not None else ZERO)
+        unique = many * pieces * (size if threads is None else 1)
+        return self.b.let(
+            "unique", unique, "", f"pieces of {size} bytes" if threads is not None else "bytes of the grid"
+        )
+
+    def _spread(self, members: Sequence[Placed]) -> tuple[sp.Expr, sp.Expr]:
+        """By how many elements of a row, and by how many rows, the offsets of a cluster differ."""
+        p = members[0]
+        x, y = p.stride(0), p.stride(1)
+        rows = [sp.expand(m.offset).coeff(y, 1) if y != 0 and is_wide(y) else ZERO for m in members]
+        more_rows = max(rows) - min(rows) if all(r.is_Integer for r in rows) else ZERO
+        rests = [
+            sp.expand(m.offset - r * y - (sp.expand(m.offset).coeff(p.z, 1) * p.z if is_wide(p.z) else 0))
+            for m, r in zip(members, rows, strict=True)
+        ]
+        small = [r for r in rests if r.is_Integer]
+        return (max(small) - min(small)) if small and abs(x) == 1 else ZERO, more_rows
+
+    def _of_grid(self, p: Placed) -> tuple[list[sp.Expr], list[tuple[sp.Expr, sp.Expr]]]:
+        """Threads of a row along x, y and z, and the stride and the number of blocks that continue no row."""
+        g, threads, apart = self.geometry, [], []
+        for own, whole, block, blocks in zip(p.blocks, self.extent, g.block, g.grid, strict=False):
+            threads.append(whole if own is None else sp.Min(block, whole))
+            if own is not None:
+                apart.append((own, blocks))
+        if p.z != 0 and g.block[2] == 1:
+            return [*threads, ONE], [*apart, (p.z, self.extent[2])]
+        return [*threads, self.extent[2] if p.threads[2] else ONE], apart
+
+    # ---- what a warp waits for, and issues ----------------------------------------------------
+
+    def stages(self) -> sp.Expr:
+        """Loads that follow each other in a thread, since each needs the one before: those outside of loops, and of
+        each loop an iteration in UNROLLED; an index that is loaded is one more."""
+        total: sp.Expr = sp.Float(0)
+        outside = [p for p in self.placed if not p.access.store and not p.loops]
+        total = total + (1 if outside else 0) + (1 if any(p.scattered for p in outside) else 0)
+        innermost: dict[tuple[Loop, ...], list[Placed]] = {}
+        for p in self.placed:
+            if not p.access.store and p.access.loops:
+                innermost.setdefault(p.access.loops, []).append(p)
+        for loops, members in innermost.items():
+            each = 2 if any(p.scattered for p in members) else 1
+            weight = max(p.access.weight for p in members)
+            total = total + weight * each * self._turns(loops)
+        return total
+
+    def _turns(self, loops: Sequence[Loop]) -> sp.Expr:
+        """How often a thread waits in nested loops. The loads of loops whose number of iterations is a constant of the
+        code, and of UNROLLED iterations of an innermost loop, are in flight together, unless the loop stores: nvcc
+        moves no load across a store that might be to the same place."""
+        stores = any(p.access.store and p.access.loops[: len(loops)] == tuple(loops) for p in self.placed)
+        trips = self.trips_of(loops)
+        turns = [n for loop, n in zip(loops, trips, strict=True) if stores or not _is_constant(loop.trips)]
+        if turns and not stores:
+            turns[-1] = sp.Max(sp.Float(1), turns[-1] / UNROLLED)
+        return sp.prod(turns) if turns else sp.Float(1)
+
+    def instructions(self, counted: Instructions | None) -> sp.Expr:
+        """Instructions of a warp: as compiled by nvcc, else the loads, stores and operations of the text.
+
+        nvcc's output gives the number per memory access, and the text how often accesses run. A loop that nvcc unrolled
+        completely counts as part of the enclosing loop; for a remaining loop without memory accesses, the text's
+        operations count.
+        """
+        if counted is None:
+            return sum((p.times for p in self.placed), self._operations(self.accesses.work))
+        total: sp.Expr = sp.Float(counted.once)
+        for p in self.placed:
+            depth = min(len(p.access.loops), len(counted.loops))
+            if depth:
+                total = total + p.times * counted.loops[depth - 1]
+        loaded = {p.access.loops[:n] for p in self.placed for n in range(len(p.access.loops) + 1)}
+        left = [w for w in self.accesses.work if w.loops and w.loops not in loaded]
+        return total + self._operations([w for w in left if not self._is_unrolled(w.loops, len(counted.loops))])
+
+    def _is_unrolled(self, loops: Sequence[Loop], depth: int) -> bool:
+        """Whether nvcc unrolled the innermost of these loops, if its output has `depth` nested loops. It unrolls loops
+        with a known number of iterations, from the inside out."""
+        return len(loops) > depth and bool(loops[-1].trips.subs(self.sizes).is_Integer)
+
+    def _operations(self, work: Sequence[Work]) -> sp.Expr:
+        total: sp.Expr = sp.Float(0)
+        for one in work:
+            times: sp.Expr = sp.Float(one.operations)
+            for number in self.trips_of(one.loops):
+                times = times * number
+            total = total + times
+        return total
+
+
+Strides = list[tuple[sp.Expr, sp.Expr]]  # and how often each is taken
+
+
+def _merged(wide: Strides) -> Strides:
+    """Strides of which one is a multiple of another overlap: threads of neighbouring rows in a loop over rows (a
+    convolution) touch each row but once."""
+    out: Strides = []
+    for stride, count in wide:
+        for i, (other, have) in enumerate(out):
+            ratio = sp.simplify(stride / other)
+            if not ratio.is_Rational or stride.has(SCATTERED):
+                continue
+            factor = abs(ratio)
+            apart = have * count  # where the smaller one does not reach the next of the larger
+            if factor >= 1:
+                out[i] = (other, sp.Min(apart, have + factor * (count - 1)))
+            else:
+                out[i] = (stride, sp.Min(apart, count + (have - 1) / factor))
+            break
+        else:
+            out.append((stride, count))
+    return out
+
+
+def _diagonal(wide: Strides, element: int, run: sp.Expr) -> tuple[Strides, sp.Expr]:
+    """Two wide strides that differ by a few elements: threads on a diagonal are neighbours in a row. The rows, and the
+    bytes of a row."""
+    for i, (stride, one) in enumerate(wide):
+        for j, (next_, other) in enumerate(wide[i + 1 :], i + 1):
+            apart = sp.expand(stride - next_)
+            if apart.is_Integer and not stride.has(SCATTERED):
+                rows = one + other - 1
+                left = [w for k, w in enumerate(wide) if k not in (i, j)]
+                return [*left, (stride, rows)], run + (sp.Float(1) * one * other / rows - 1) * abs(apart) * element
+    return wide, run
+
+
+def _steps(exact: sp.Expr, address: sp.Expr, index: sp.Symbol) -> tuple[Step, ...]:
+    """The steps of an address along an axis of the block. `exact`: with quotients that are rounded; `address`: its
+    linear form."""
+    stride = address.coeff(index, 1)
+    quotients = [q for q in exact.atoms(sp.floor) if q.has(index)]
+    groups = {1 / sp.expand(linear(q)).coeff(index, 1) for q in quotients if sp.expand(linear(q)).coeff(index, 1) != 0}
+    if len(groups) != 1 or not (group := next(iter(groups))).is_integer or group == 1:
+        return (Step(stride),) if stride != 0 else ()
+    within = linear(exact.xreplace(dict.fromkeys(quotients, ZERO))).coeff(index, 1)
+    between = sp.expand(stride * group)
+    steps = (Step(within, group), Step(between, group, between=True))
+    return tuple(s for s in steps if s.stride != 0)

@@ -1,0 +1,208 @@
+"""A tuned file on another machine: what its choices lose there, and a few samples there that mend it.
+
+`--evaluate --other-machine` judges a file here, beside what it is worth at home. `--warm-start FILE` measures some of
+its inputs here, and learns from the others too: from their times as they are, or those of each answer multiplied by the
+median of what it takes here over there, whichever is better by cross-validation at the inputs that were measured here.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, median
+from typing import TYPE_CHECKING
+
+from dagc.base.errors import UsageError, counted
+from dagc.choice.judge import Judged, judge
+from dagc.choice.selector import FEWEST
+from dagc.measure.machine import machine_facts
+from dagc.recipes.tune_choosers import Asked, features_of
+from dagc.recipes.tune_inputs import Inputs
+from dagc.recipes.tune_labels import noise, times_at, vector
+from dagc.recipes.tune_left_out import FOLDS, cross_validated
+from dagc.recipes.tuned import check_tuned
+
+if TYPE_CHECKING:
+    from dagc.choice.types import Cell, Point, Settings
+    from dagc.ir.program import Program
+    from dagc.recipes.options import TuneOptions
+    from dagc.recipes.tune_prepare import AtPoint, TuningTask
+    from dagc.store.tuned import KernelChooser, Tuned
+
+Rows = Mapping["Point", tuple[Sequence[float], Mapping[int, float]]]  # features and times of the answers
+WAYS = ("the samples here alone", "the file's times as they are", "the file's times, scaled")
+
+# ---- judged elsewhere -----------------------------------------------------------------------
+
+
+def home_of(task: TuningTask, tuned: Tuned, options: TuneOptions) -> str:
+    """The machine that a file was tuned on, "" if it is this one. Raises UsageError for another one, unless the user
+    allows that, and for one that says nothing about this target."""
+    target = task.chosen.target.value
+    here = machine_facts(target, task.chosen.arch).key
+    homes = [run.machine.key for run in tuned.runs]
+    if not homes or here in homes:
+        return ""
+    if tuned.facts.target != target:
+        raise UsageError(f"{tuned.path}: tuned on the target {tuned.facts.target}, this is {target}", "tune it here")
+    if not options.other_machine:
+        raise UsageError(
+            f"{tuned.path}: tuned on another machine ({homes[-1]}; this is {here})",
+            "give --other-machine to judge what it is worth here",
+        )
+    return homes[-1]
+
+
+def lost_by_move(tuned: Tuned, op: str, chooser: KernelChooser, here: Judged, seed: int) -> str:
+    """What a file's choices lose away from home, in a line."""
+    try:
+        home = cross_validated(tuned, op, chooser, FOLDS, seed).judged.all
+    except UsageError as error:
+        return f"at home unknown: {error.message}"
+    lost = 100 * (here.all.regret - home.regret)
+    return (
+        f"PPP at home {100 * home.regret:.2f} % ({FOLDS} folds of its inputs), here {100 * here.all.regret:.2f} %:"
+        f" {'loses' if lost > 0 else 'gains'} {abs(lost):.2f} percentage points; mend it with --warm-start"
+    )
+
+
+# ---- mended by samples here -----------------------------------------------------------------
+
+
+def points_of_file(tuned: Tuned, program: Program, options: TuneOptions) -> tuple[Point, ...]:
+    """Some of the inputs of a file, to be measured here. Raises UsageError."""
+    check_tuned(tuned, program, None)
+    if options.samples is None:
+        raise UsageError("--warm-start measures some inputs of that file here", "say how many: --samples 50")
+    if options.active or options.incremental or options.sizes or options.inputs:
+        raise UsageError("--warm-start takes its inputs from that file", "drop --active, --incremental and the inputs")
+    points = sorted({c.point for c in tuned.cells if c.times} - tuned.facts.tests)
+    draw = random.Random(f"{options.seed} warm start")
+    return tuple(draw.sample(points, min(options.samples, len(points))))
+
+
+@dataclass(frozen=True, slots=True)
+class Borrowed:
+    """Cells of another machine, as learned from here, with what is known of their inputs."""
+
+    cells: Mapping[tuple[str, Point, Settings], Cell]
+    at: Mapping[Point, AtPoint]
+    notes: tuple[str, ...]
+
+
+def borrowed(
+    inputs: Inputs,
+    task: TuningTask,
+    asked: Mapping[str, Asked],
+    fit: Mapping[str, Sequence[Settings]],
+    tuned: Tuned,
+    seed: int,
+) -> Borrowed:
+    """What is learned from a file of another machine besides the inputs of `task`, which were measured here. `fit`:
+    the answers that may be chosen."""
+    facts = {one.point: one for one in tuned.facts.inputs if not one.test}
+    cells: dict[tuple[str, Point, Settings], Cell] = {}
+    notes = []
+    for unit in task.units:
+        names = asked[unit.op].data or features_of(inputs.ready, unit, list(task.points))
+        theirs = _theirs(tuned, unit.op, names, inputs.task.settings[unit.op], fit[unit.op])
+        rows = {p: (vector(inputs, unit.op, names, p), times_at(inputs, unit.op, p)) for p in task.points}
+        kept = set(theirs.number.values())
+        only = {p: (x, {n: t for n, t in at.items() if n in kept}) for p, (x, at) in rows.items()}
+        ours = {p: row for p, row in only.items() if _usable(row)}
+        method, tolerance = asked[unit.op].method, noise(inputs, unit.op)
+        losses = losses_of(method, names, ours, theirs.rows, tolerance, seed)
+        way = min(range(len(WAYS)), key=lambda n: losses[n])
+        shown = ", ".join(f"{what} {100 * loss:.2f} %" for what, loss in zip(WAYS, losses, strict=True))
+        notes.append(f"{unit.op}: learned from {WAYS[way]}; PPP at {counted(len(ours), 'sample')} here: {shown}")
+        if way:
+            ratios = _ratios(ours, theirs.rows) if way == 2 else {}
+            for key, cell in theirs.cells.items():
+                if key[1] not in ours and key[1] in facts:
+                    factor = ratios.get(theirs.number[key[2]], ratios.get(-1, 1.0))
+                    cells[key] = replace(cell, times=tuple(t * factor for t in cell.times))
+    at = {p: inputs.at_before(facts[p]) for p in {key[1] for key in cells}}
+    return Borrowed(cells, at, tuple(notes))
+
+
+@dataclass(frozen=True, slots=True)
+class _Theirs:
+    """An op in the file: its cells, the numbers of the answers here, and rows of all inputs with a time."""
+
+    cells: Mapping[tuple[str, Point, Settings], Cell]
+    number: Mapping[Settings, int]
+    rows: Rows
+
+
+def _theirs(
+    tuned: Tuned, op: str, names: Sequence[str], settings: Sequence[Settings], fit: Sequence[Settings]
+) -> _Theirs:
+    number = {s: n for n, s in enumerate(settings) if s in fit}
+    tests = tuned.facts.tests
+    cells = {
+        (c.op, c.point, c.settings): c
+        for c in tuned.cells
+        if c.op == op and c.settings in number and c.times and not c.failure and c.point not in tests
+    }
+    times: dict[Point, dict[int, float]] = {}
+    for (_, point, answer), cell in cells.items():
+        times.setdefault(point, {})[number[answer]] = cell.seconds
+    features = {one.point: one.features.get(op, {}) for one in tuned.facts.inputs}
+    rows = {p: (tuple(features.get(p, {}).get(n, math.nan) for n in names), at) for p, at in times.items()}
+    return _Theirs(cells, number, {p: row for p, row in rows.items() if _usable(row)})
+
+
+def _usable(row: tuple[Sequence[float], Mapping[int, float]]) -> bool:
+    return all(map(math.isfinite, row[0])) and any(map(math.isfinite, row[1].values()))
+
+
+def _ratios(ours: Rows, theirs: Rows) -> dict[int, float]:
+    """Of each answer: the median of its time here over there; -1: that of all."""
+    found: dict[int, list[float]] = {}
+    for point, (_, at) in ours.items():
+        for answer, seconds in at.items():
+            there = theirs[point][1].get(answer, math.inf) if point in theirs else math.inf
+            if math.isfinite(seconds) and math.isfinite(there):
+                found.setdefault(answer, []).append(seconds / there)
+    every = [ratio for ratios in found.values() for ratio in ratios]
+    return {**{answer: median(ratios) for answer, ratios in found.items()}, **({-1: median(every)} if every else {})}
+
+
+def losses_of(
+    method: str, names: Sequence[str], ours: Rows, theirs: Rows, tolerance: float, seed: int, folds: int = 5
+) -> list[float]:
+    """Mean PPP of each of WAYS at the samples here, each left out in turn with a fold of the others; infinite where
+    too few are left to train on."""
+    order = random.Random(f"{seed} moved").sample(sorted(ours), len(ours))
+    lost: list[list[float]] = [[] for _ in WAYS]
+    for fold in (order[k::folds] for k in range(folds)):
+        kept = {p: row for p, row in ours.items() if p not in set(fold)}
+        others = {p: row for p, row in theirs.items() if p not in ours}
+        ratios = _ratios(kept, theirs)
+        scaled = {
+            p: (x, {a: t * ratios.get(a, ratios.get(-1, 1.0)) for a, t in at.items()}) for p, (x, at) in others.items()
+        }
+        lent: tuple[Rows, ...] = ({}, others, scaled)
+        for way, more in enumerate(lent):
+            lost[way] += _regrets(method, names, {**more, **kept}, [ours[p] for p in fold], tolerance, seed)
+    return [fmean(regrets) if regrets else math.inf for regrets in lost]
+
+
+def _regrets(
+    method: str,
+    names: Sequence[str],
+    rows: Rows,
+    asked: Sequence[tuple[Sequence[float], Mapping[int, float]]],
+    tolerance: float,
+    seed: int,
+) -> list[float]:
+    from dagc.choice.active import trained  # loads msgspec
+
+    vectors, times = [x for x, _ in rows.values()], dict(enumerate(at for _, at in rows.values()))
+    if len(rows) < FEWEST or not asked:
+        return [math.inf] * len(asked)
+    selector = trained(names, vectors, times, method, seed, tolerance)
+    said = [selector.choose(x) if selector is not None else 0 for x, _ in asked]
+    return [case.ratio - 1 for case in judge([""] * len(asked), [at for _, at in asked], said).cases]

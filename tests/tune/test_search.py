@@ -1,0 +1,102 @@
+"""The search of `dagc tune` on the host target: budgets, what goes wrong, and what is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dagc.base.errors import UsageError
+from dagc.choice import residual
+from dagc.cli.tune import table
+from dagc.recipes import tune as tune_recipe
+from dagc.recipes.options import TuneOptions
+from dagc.recipes.tune_search import MOST_CODES, alike
+from dagc.store.tuned import load_tuned
+from tests.tune.programs import write_fill
+
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
+# A block of 128 threads writes nothing where n is 300: wrong there, and right at the size of the check.
+BODY = "if (i < n && !(n == 300 && blockDim.x == 128 && blockIdx.x == 2)) y[i] = i;"
+MODEL_ONLY = TuneOptions(sizes="N=100,300", target="cuda", arch="sm_90", top=0)
+
+
+@pytest.mark.mpi
+def test_a_budget_is_for_all_sizes_and_a_setting_that_fails_is_not_fatal(tmp_path: Path) -> None:
+    program = write_fill(tmp_path, "tune bx in {32, 64, 128}", BODY)
+    options = TuneOptions(sizes="N=100,300,500", target="host", cell=0.01, budget=4, check_at="N=100")
+    done = tune_recipe.tune(program, tmp_path / "t.db", options)
+    assert done.cells == 4
+    assert all(line.best is None or line.chosen_seconds <= line.default_seconds for line in done.lines)
+    every = tune_recipe.tune(
+        program, tmp_path / "t.db", TuneOptions(sizes="N=100,300,500", target="host", cell=0.01, budget=50, resume=True)
+    )
+    cells = load_tuned(tmp_path / "t.db").cells
+    assert 4 < every.cells == len({(c.point, c.settings) for c in cells}) <= 9, "nothing twice"
+    assert any("the search ended: " in note for note in every.notes)
+    assert all(0 <= line.sure <= 1 for line in every.lines)
+    assert "sure" in table(every)
+    if any(c.failure for c in cells):  # it was measured at the size where it is wrong
+        assert len([c for c in cells if c.failure]) == 1
+        assert all(dict(line.chosen)["bx"] != 128 for line in every.lines), "chosen at no size"
+
+
+def test_a_learner_that_cannot_be_read_is_said_and_the_model_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, broken = write_fill(tmp_path, "tune bx in {32, 64, 128}"), tmp_path / "launch_learner.json"
+    for text in ("{}", "no JSON"):
+        broken.write_text(text)
+        residual.load_learner.cache_clear()
+        monkeypatch.setattr(residual, "FILE", broken)
+        done = tune_recipe.tune(program, None, MODEL_ONLY)
+        (note,) = [n for n in done.notes if "pre-trained learner" in n]
+        assert note.startswith(
+            "the model alone ranks, without a pre-trained learner: launch_learner.json is no learner"
+        )
+        assert len(done.lines) == 2
+
+
+def test_a_learner_of_another_architecture_is_trusted_less(tmp_path: Path) -> None:
+    program = write_fill(tmp_path, "tune bx in {32, 64, 128}")
+    done = tune_recipe.tune(program, None, TuneOptions(sizes="N=100", target="cuda", gpu="v100", top=0))
+    assert "the pre-trained learner knows sm_90, not sm_70: it is trusted less" in done.notes
+    assert not [n for n in tune_recipe.tune(program, None, MODEL_ONLY).notes if "trusted" in n]
+
+
+def test_an_op_without_a_legal_setting_is_skipped(tmp_path: Path) -> None:
+    program = write_fill(tmp_path, "tune bx in {32, 64}")
+    other = (
+        "kernel large(y: inout f32[n], n: i32) {\n  tune t in {32, 64}\n  require hw.shared_per_block >= 1000000\n"
+        "  gpu { launch grid(ceil(n / t)) block(t)"
+        ' cuda """ int i = blockIdx.x * t + threadIdx.x; if (i < n) y[i] += 0; """ }\n}\ndag {'
+    )
+    text = (
+        program.read_text()
+        .replace("dag {", other)
+        .replace("gpu fill(y, n) }", "gpu fill(y, n) large : gpu large(y, n) }")
+    )
+    program.write_text(text)
+    done = tune_recipe.tune(program, None, MODEL_ONLY)
+    assert {line.op for line in done.lines} == {"fill"}
+    assert "without op `large`: no value of its tunables is legal" in done.notes
+    with pytest.raises(UsageError, match="op `large`: no value of its tunables is legal"):
+        tune_recipe.tune(program, None, TuneOptions(sizes="N=100", target="cuda", top=0, kernels=("large",)))
+
+
+def test_a_kernel_that_cannot_be_read_is_searched_all_the_same(tmp_path: Path) -> None:
+    program = write_fill(tmp_path, "tune bx in {32, 64}", "if (i >= n) goto end; y[i] = i; end: return;")
+    done = tune_recipe.tune(program, None, MODEL_ONLY)
+    assert any("the search knows the launch and the compiled code alone" in note for note in done.notes)
+    assert {line.chosen for line in done.lines} == {(("bx", 32),)}, "nothing is known: the default stays"
+
+
+def test_instructions_of_many_compiled_versions_are_not_told_apart() -> None:
+    """A model is made for each that is."""
+    from dagc.cuda.ptx import Instructions, Resources
+
+    versions = [Resources(32 + i, 0, Instructions(float(i))) for i in range(MOST_CODES + 1)]
+    assert alike(versions[:MOST_CODES]) == versions[:MOST_CODES]
+    assert [r.registers for r in alike(versions)] == [r.registers for r in versions]
+    assert len({r.instructions for r in alike(versions)}) == 1
