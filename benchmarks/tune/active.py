@@ -163,9 +163,8 @@ def compare(table: Table, method: str, seeds: int, sampling: Sampling, most: int
         for strategy in STRATEGIES:
             count = reaches(curves[strategy], goal)
             cells.append("not reached" if count is None else f"{count} ({pool / count:.1f} times)")
-        print(
-            f"| {100 * goal:.2f} % ({goal / penalty:.2f} times that of all) | " + " | ".join(cells) + " |", flush=True
-        )
+        times = f"{goal / penalty:.2f} times that of all" if penalty else "that of all"
+        print(f"| {100 * goal:.2f} % ({times}) | " + " | ".join(cells) + " |", flush=True)
 
 
 def synthetic(count: int, seed: int = 1, noise: float = 0.02) -> Table:

@@ -1,7 +1,8 @@
 """Judges the launch settings that `dagc tune` chooses on kernels that nothing was fitted to.
 
-    cd benchmarks/results
-    python -m benchmarks.tune.corpus h100-corpus/oracle-validate.csv.xz --fit h200-corpus/oracle-fit.csv.xz
+    R=benchmarks/results/2026-11-22
+    python -m benchmarks.tune.corpus $R-h100-corpus/oracle-validate.csv.xz --gpu h100 \\
+        --fit $R-h200-corpus/oracle-fit.csv.xz --fit-gpu h200
 
 The search replays an oracle: to measure a setting is to look its median time up. t_chosen / t_best over kernel x size:
 geometric mean, and the worst in brackets; the best is the least median of all legal settings, so that a winner by noise
@@ -298,13 +299,14 @@ def main() -> int:
     parser.add_argument("oracles", type=Path, nargs="+", help="what judges")
     parser.add_argument("--fit", type=Path, nargs="*", default=[], help="oracles that the learner is trained on")
     parser.add_argument("--gpu", default="h200", help="descriptor of the GPU that judges (default: h200)")
+    parser.add_argument("--fit-gpu", default="h200", help="descriptor of the GPU of --fit (default: h200)")
     parser.add_argument("--compiled", type=Path, default=COMPILED, help="from benchmarks.tune.compiled")
     parser.add_argument("--recipe", default=CHOSEN, choices=RECIPES)
     parser.add_argument("--families", action="store_true", help="each family apart, too")
     parser.add_argument("--markdown", type=Path, help="write it there, too")
     args = parser.parse_args()
     if args.fit:
-        fit = load(args.fit, args.gpu, args.compiled)
+        fit = load(args.fit, args.fit_gpu, args.compiled)
         source = ", ".join(f"{p.parent.name}/{p.name}" for p in args.fit)
         learner = learned(fit, RECIPES[args.recipe], ["sm_90"], source)
     else:

@@ -61,7 +61,7 @@ RECIPES = {
     "300 trees of 15 leaves, a third of the features": Recipe(rounds=300, leaves=15, least=50, share=0.3),
     "60 trees of 6 leaves": Recipe(rounds=60, leaves=6),
 }
-CHOSEN = "150 trees of 8 leaves"
+CHOSEN = "no trees"
 
 
 # ---- trees ----

@@ -72,7 +72,7 @@ def _check_open(graph: Graph, stored: Mapping[str, KernelChooser], path: str | P
         if chooser.variants and op not in variants:
             raise UsageError(
                 f"{path}: chooses the variant of op `{op}`, which is not open",
-                f"drop -D {op}.{VARIANT}=..., or compile without --launch",
+                f"drop -D {op}.{DEVICE}=... and -D {op}.{VARIANT}=..., or compile without --launch",
             )
         if not chooser.variants and op not in found:
             raise UsageError(
