@@ -85,11 +85,8 @@ def compile_plans(
     selected is fixed, and under mpiexec.
     """
     if joined() is not None:
-        refuse(
-            UsageError(
-                "plans cannot be compiled by a rank of a running program", "start dagc alone: -n RANKS starts the ranks"
-            )
-        )
+        help = "start dagc alone: -n RANKS starts the ranks"
+        refuse(UsageError("plans cannot be compiled by a rank of a running program", help))
     text, without = read(path, defines).on(chosen.target)
     program = text.program()
     check_tuned(tuned, program, chosen.gpu_arch)
@@ -110,18 +107,8 @@ def compile_plans(
         arrays(first.program, directory)
     binary = _build(plans, directory, display) if build else None
     far = far_parameters(program, (cell for cell in tuned.cells if cell.op == PROGRAM))
-    compiled = Compiled(
-        directory,
-        first,
-        None,
-        chosen.reason,
-        files,
-        binary,
-        None,
-        (*without, *left_out(first)),
-        Launcher(labels, why),
-        far,
-    )
+    left, launcher = (*without, *left_out(first)), Launcher(labels, why)
+    compiled = Compiled(directory, first, None, chosen.reason, files, binary, None, left, launcher, far)
     return Chosen(compiled, chooser, labels)
 
 

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError, counted
 from dagc.ir.program import Graph
@@ -389,8 +389,6 @@ def as_html(
     groups = groups_of(points)
     if learned is not None and len(learned.classes.times) != len(points):
         learned = None  # for other samples, whose positions are not those of the points
-    no_rules = "" if learned is None else why_no_rules(learned)
-    certainty = [] if learned is None else [by_chance(learned), cross_validated(learned)]
     classes = None if learned is None or len(points) < 2 else learned.classes
     dropped = () if classes is None else classes.dropped
     failures = [i for i in results.implementations if i.failure]
@@ -407,9 +405,8 @@ def as_html(
         dags=pictures(groups, graphs), convergence=_convergence(results, by),
         times=charts.sorted_times(points, best, groups, classes, results.noise, by) if len(points) > 1 else "",
         convolution=charts.convolution(classes, by) if classes is not None and classes.convolution else "",
-        classes=class_views(learned, by) if learned is not None else (),
         dropped=[f"Boundary at {by.text(b.value)} not drawn: {b.why_dropped}." for b in dropped],
-        tree=_tree(learned), no_rules=no_rules, certainty=certainty, advice=noise_advice_of(results),
+        tree=_tree(learned), advice=noise_advice_of(results), **_rules(learned, by),
         distribution=charts.distribution(groups, by) if groups else "",
         rows_left=max(0, len(groups) - charts.MOST_ROWS),
         fastest=fastest_rows(choices[:MOST_ROWS], groups, by), runs=provenance(results), data=_data(points, groups, by),
@@ -424,6 +421,14 @@ def _unconfirmed(best: Point | None, repeats: int) -> str:
     if best is None or len(best.times) >= repeats:
         return ""
     return f"{len(best.times)} of {counted(repeats, 'measurement')}"
+
+
+def _rules(learned: LearnedRules | None, by: Quantity) -> dict[str, Any]:
+    """Names of the template: the rules of each class, why there are none, and how certain they are."""
+    if learned is None:
+        return {"classes": (), "no_rules": "", "certainty": []}
+    certainty = [by_chance(learned), cross_validated(learned)]
+    return {"classes": class_views(learned, by), "no_rules": why_no_rules(learned), "certainty": certainty}
 
 
 def _tree(learned: LearnedRules | None) -> Mapping[str, object] | None:
