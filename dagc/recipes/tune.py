@@ -284,7 +284,9 @@ def _measured(
         todo = search if searches and search.ops else None
         _run(ready, wanted, todo, measurements, timing, options.seconds, records, progress)
         fit, notes = choosable(task, measurements.checks, measurements.cells)
-        guessed = guesses(search, measurements.cells)
+        # What is learned of GPUs says nothing about the CPU, where nothing was measured.
+        known_there = measurements.cells or task.chosen.target is Target.CUDA
+        guessed = guesses(search, measurements.cells) if known_there else {}
         final, learned = final_choosers(known, fit, measurements, options.seed, guessed)
         if records is not None:
             keep(records, known, {op: sized.chooser for op, sized in final.items()}, bool(measurements.cells))

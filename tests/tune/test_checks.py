@@ -146,7 +146,9 @@ def test_a_size_at_which_every_setting_fails_is_no_setting_s_failure(tmp_path: P
     assert fit == {"fill": settings}
     assert notes == ["fill at N=300: all settings failed, so that says nothing about one"]
     cells["fill", points[1], settings[2]] = Cell("fill", points[1], settings[2], (1.0,))
-    assert choosable(made, checks, cells) == ({"fill": settings[2:]}, [])
+    fit, notes = choosable(made, checks, cells)
+    assert fit == {"fill": settings[2:]}
+    assert [note.split(", ")[0] for note in notes] == ["fill 32: never chosen", "fill 64: never chosen"]
 
 
 def test_a_wrong_default_of_one_kernel_does_not_make_the_other_wrong(tmp_path: Path) -> None:
