@@ -12,7 +12,8 @@ which take seconds to learn.
 `judge` needs no GPU. From the tuned files of FOLDER, by the methods of `--methods`: 90 % of the inputs to learn from
 and 10 % to judge at, `--seeds` times, and 10 folds; PPP, PoIS, accuracy, speed over the best single version, as MLCD
 has them (Cao et al., section IV-D); which version wins how often; costs of the features; what active learning saves
-(benchmarks/tune/active.py). It writes FOLDER/KERNEL.json.
+(benchmarks/tune/active.py). It writes FOLDER/KERNEL.json, and
+FOLDER/KERNEL.csv.xz, a table that benchmarks/tune reads.
 
 --target host with --most rehearses `measure` without a GPU.
 """
@@ -20,7 +21,10 @@ has them (Cao et al., section IV-D); which version wins how often; costs of the 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
+import lzma
+import math
 import random
 import statistics
 import time
@@ -109,6 +113,18 @@ def complete(table: Table, tuned: Tuned) -> Table:
     )  # fmt: skip
 
 
+def write_table(table: Table, path: Path) -> None:
+    """As benchmarks/tune reads it: a line for each input and version; one that failed or was excluded has none."""
+    with lzma.open(path, "wt", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(["input", "family", "size", *table.features, "variant", "seconds"])
+        for i, times in enumerate(table.times):
+            for answer, seconds in sorted(times.items()):
+                if math.isfinite(seconds):
+                    head = [table.inputs[i], "", f"{table.sizes[i]:.0f}", *(f"{x:.9g}" for x in table.vectors[i])]
+                    out.writerow([*head, table.variants[answer], f"{seconds:.6g}"])
+
+
 def figures_of(table: Table, method: str, train: Sequence[int], test: Sequence[int]) -> tuple[Figures, list[int]]:
     selector = trained(table.features, table.vectors, {i: table.times[i] for i in train}, method, 0, NOISE)
     said = [selector.choose(table.vectors[i]) if selector is not None else 0 for i in test]
@@ -143,6 +159,7 @@ def judged(name: str, args: argparse.Namespace) -> dict[str, Any]:
     path = args.folder / f"{name}.db"
     tuned, kernel = load_tuned(path), KERNELS[name]
     (table,) = (complete(table, tuned) for table in tuned_tables(path))
+    write_table(table, args.folder / f"{name}.csv.xz")
     count, record = len(table.inputs), {"inputs": len(table.inputs), "methods": {}}
     record["machine"], record["gpu"] = tuned.runs[-1].machine.key, tuned.facts.gpu
     record["revision"] = tuned.runs[-1].revision
