@@ -34,6 +34,7 @@ from benchmarks.tune.launches import Array, Measured, load
 from benchmarks.tune.learn import CHOSEN, COMPILED, RECIPES, Recipe, learned
 from dagc.choice.residual import FILE, Learner, load_learner, size_coordinates
 from dagc.choice.surface import TimeSurface
+from dagc.choice.terms import TERMS
 from dagc.lab.across import AcrossSizes, OpTimes
 from dagc.recipes.tune_search import MOST_ROWS
 
@@ -130,6 +131,12 @@ def by_chance(number: int, seed: int) -> Choose:
         return out
 
     return choose
+
+
+def by_the_model(kernel: Measured) -> Chosen:
+    """What the volume model ranks first, however unsure it is; the default where it says nothing."""
+    seconds = np.nan_to_num(kernel.terms[:, :, TERMS.index("seconds")], nan=math.inf)
+    return [int(row.argmin()) for row in np.where(np.isfinite(kernel.logs), seconds, math.inf)]
 
 
 def everything_at_one(kernel: Measured) -> Chosen:
@@ -231,6 +238,7 @@ def table(found: Sequence[Measured], learner: Learner) -> list[str]:
     replay = Replay(learner)
     others: dict[str, Choose] = {
         "default": default,
+        "the model alone": by_the_model,
         "always 32 threads (32 x 1)": lambda k: always({"bx": 32, "by": 1} if k.wide else {"bx": 32})(k),
         "the best constant block of other families": best_constant(found),
         "everything measured at one size, reused": everything_at_one,

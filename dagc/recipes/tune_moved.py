@@ -1,4 +1,4 @@
-"""A tuned file on another machine: what its choices lose there, and a few samples there that mend it.
+"""A tuned file on another machine: what its choices lose there, and a few samples there that correct it.
 
 `--evaluate --other-machine` judges a file here, beside what it is worth at home. `--warm-start FILE` measures some of
 its inputs here, and learns from the others too: from their times as they are, or those of each answer multiplied by the
@@ -64,7 +64,7 @@ def lost_by_move(tuned: Tuned, op: str, chooser: KernelChooser, here: Judged, se
     lost = 100 * (here.all.regret - home.regret)
     return (
         f"PPP at home {100 * home.regret:.2f} % ({FOLDS} folds of its inputs), here {100 * here.all.regret:.2f} %:"
-        f" {'loses' if lost > 0 else 'gains'} {abs(lost):.2f} percentage points; mend it with --warm-start"
+        f" {'loses' if lost > 0 else 'gains'} {abs(lost):.2f} percentage points; correct it with --warm-start"
     )
 
 

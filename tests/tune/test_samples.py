@@ -275,7 +275,7 @@ def test_a_file_of_another_machine_says_what_it_loses(
     assert main([*command, "--samples", "4", "--other-machine"]) == 0
     out = capsys.readouterr().out
     assert "PPP at home " in out
-    assert "mend it with --warm-start" in out
+    assert "correct it with --warm-start" in out
     assert "what is measured here is not kept in the file" in out
     assert moved.read_bytes() == before
 
