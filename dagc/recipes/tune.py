@@ -330,6 +330,15 @@ def _failures_before(measured: Measurements, task: TuningTask) -> list[str]:
     ]
 
 
+def _to_check(wanted: Sequence[Wanted], measured: Measurements) -> dict[str, list[Settings]]:
+    """The settings of each op that are wanted and not measured yet."""
+    check: dict[str, list[Settings]] = {}
+    for w in wanted:
+        new = [s for s in w.settings if (w.op, w.point, s) not in measured.cells]
+        check[w.op] = list(dict.fromkeys((*check.get(w.op, []), *new)))
+    return check
+
+
 def _run(
     ready: Prepared,
     wanted: Sequence[Wanted],
@@ -343,15 +352,12 @@ def _run(
     """Measure the cells that are wanted and not found yet, and check every legal setting that was not checked."""
     task = ready.task
     todo = [w for w in wanted if any((w.op, w.point, s) not in measured.cells for s in w.settings)]
-    check: dict[str, list[Settings]] = {}
-    for w in todo:
-        new = [s for s in w.settings if (w.op, w.point, s) not in measured.cells]
-        check[w.op] = list(dict.fromkeys((*check.get(w.op, []), *new)))
+    check = _to_check(todo, measured)
     later = unchecked(task, check, measured.checks) if (wanted or search) and records is not None else {}
     before = list(measured.cells.values())
     known = {(c.op, c.point, c.settings) for c in before}
-    total = sum(w.number - sum((w.op, w.point, s) in known for s in w.settings) for w in todo)
-    total += _number(search, before)
+    total = _number(search, before)
+    total += sum(w.number - sum((w.op, w.point, s) in known for s in w.settings) for w in todo)
     done, began = 0, time.monotonic()
     if not (total > 0 or later):
         return
@@ -379,9 +385,8 @@ def _run(
         if progress is not None:
             progress(done, total, what)
 
-    checked = dict(measured.checks)
     measure(
-        ready, todo, timing, keep, known=before, check=check, later=later, search=search, checked=checked,
-        seconds=seconds,
+        ready, todo, timing, keep, known=before, check=check, later=later, search=search,
+        checked=dict(measured.checks), seconds=seconds,
     )  # fmt: skip
     measured.seconds = time.monotonic() - began
