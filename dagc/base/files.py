@@ -234,10 +234,16 @@ def load_entry(entry: Path, largest: int) -> bytes | None:
     return content[_DIGEST:] if hashlib.sha256(content[_DIGEST:]).digest() == content[:_DIGEST] else None
 
 
-def store_entry(entry: Path, content: bytes) -> None:
-    """Write an entry with its digest: readers see all of it or nothing. An entry that cannot be written is dropped."""
+def store_entry(entry: Path, content: bytes, most: int | None = None) -> None:
+    """Write an entry with its digest: readers see all of it or nothing. An entry that cannot be written is dropped.
+    `most`: of the entries in the folder, so many of the newest are kept (None: all)."""
     with suppress(OSError), TemporaryDirectory(prefix=".dagc-build-", dir=entry.parent) as scratch:
         file = Path(scratch, "entry")
         file.touch(mode=0o600)
         file.write_bytes(hashlib.sha256(content).digest() + content)
         file.replace(entry)
+    if most is None:
+        return
+    with suppress(OSError):
+        for old in sorted(entry.parent.iterdir(), key=lambda path: path.stat().st_mtime)[:-most]:
+            old.unlink()

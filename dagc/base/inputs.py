@@ -29,7 +29,7 @@ def call(text: str, functions: Mapping[str, Callable[..., T]], read: Callable[[s
     """
     if not is_call(text):
         if read is None:
-            raise ValueError(f"`{text}` is no call; write one of: {_offered(functions)}")
+            raise ValueError(f"`{text}` is not a call; write one of: {_offered(functions)}")
         return read(text)
     name, arguments = parse_call(text)
     if name not in functions:
@@ -44,9 +44,9 @@ def parse_call(text: str) -> tuple[str, dict[str, Any]]:
     try:
         node = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise ValueError(f"`{text}` is no call; write NAME(KEY = VALUE, ...)") from None
+        raise ValueError(f"`{text}` is not a call; write NAME(KEY = VALUE, ...)") from None
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-        raise ValueError(f"`{text}` is no call; write NAME(KEY = VALUE, ...)")
+        raise ValueError(f"`{text}` is not a call; write NAME(KEY = VALUE, ...)")
     if node.args or any(keyword.arg is None for keyword in node.keywords):
         raise ValueError(f"`{text}`: give each argument by its name: {node.func.id}(KEY = VALUE, ...)")
     return node.func.id, {str(k.arg): _literal(text, str(k.arg), k.value) for k in node.keywords}
@@ -58,7 +58,7 @@ def _literal(text: str, name: str, node: ast.expr) -> Any:
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         value = None
     if not _plain(value):
-        raise ValueError(f"`{text}`: {name} is no number, string, or list of these")
+        raise ValueError(f"`{text}`: {name} is not a number, a string, or a list of these")
     return value
 
 

@@ -49,7 +49,7 @@ def shrunk(series: Sequence[Sequence[float]]) -> tuple[float, float, float] | No
     """(estimate, low, high) of what the fastest of several has in truth; None where too little is known.
 
     `series` are measurements of each, equally many, of candidates that were not chosen by these. The least of several
-    medians is too low, as it is the least by luck too: it is moved towards the mean of the medians by as much as their
+    medians is too low, since it was selected: it is moved towards the mean of the medians by as much as their
     spread is explained by the noise (parametric empirical Bayes; the 95% interval is that of Morris, "Parametric
     Empirical Bayes Inference", 1983). At least four series and ten pairs of measurements.
     """

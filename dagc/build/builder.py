@@ -96,6 +96,7 @@ class Build:
     `sanitize`   "" or "thread" (host only): ThreadSanitizer, -O1 -g1
     `flags`      further compiler flags, before the libraries
     `openmp`     compile and link for OpenMP
+    `reads`      folders of files that the sources include by their places
     """
 
     directory: Path
@@ -111,6 +112,7 @@ class Build:
     flags: tuple[str, ...] = ()
     warnings_as_errors: bool = True
     openmp: bool = False
+    reads: tuple[str, ...] = ()
 
 
 def build(
@@ -129,6 +131,7 @@ def build(
     flags: Sequence[str] = (),
     warnings_as_errors: bool = True,
     openmp: bool = False,
+    reads: Sequence[str] = (),
 ) -> Path:
     """Compile and link `sources` into `out` (a program, or with `shared` a library) and return its absolute path.
 
@@ -152,6 +155,7 @@ def build(
         tuple(flags),
         warnings_as_errors,
         openmp,
+        tuple(reads),
     )
     built = run(order, out.absolute())
     # In a directory that dagc wrote, the program is replaced with its sources: an old one never stays beside new ones.
@@ -242,7 +246,7 @@ def key(order: Build, compiler: Compiler, command: Iterable[str]) -> str:
 
 
 def inputs(order: Build) -> list[Path]:
-    """The sources, every header beside a source, and every file under the include directories.
+    """The sources, every header beside a source, and every file under the folders that are read.
 
     More than are included in the end, but found without running the preprocessor.
     """
@@ -251,7 +255,7 @@ def inputs(order: Build) -> list[Path]:
         if not source.is_file():
             raise DagcError(f"there is no file {source} to compile")
     beside = {header for source in sources for header in source.parent.iterdir()}
-    below = {header for path in order.include for header in (order.directory / path).rglob("*")}
+    below = {header for path in (*order.include, *order.reads) for header in (order.directory / path).rglob("*")}
     headers = {h for h in beside if h.suffix in HEADER_SUFFIXES} | below
     return [*sources, *sorted(h for h in headers if h.is_file())]
 

@@ -27,7 +27,8 @@ def write_wheel(directory: Path, name: str, library: Path) -> Path:
     with WheelFile(str(out), "w") as wheel:
         for source in sorted((directory / "python" / name).glob("*.py")):
             wheel.write(str(source), f"{name}/{source.name}")
-        wheel.write(str(library), f"{name}/{library.name}")
+        for built in sorted(library.parent.glob("*.so")):  # with those of its plans
+            wheel.write(str(built), f"{name}/{built.name}")
         wheel.writestr(
             f"{info}/METADATA",
             f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nSummary: Written by dagc.\n"

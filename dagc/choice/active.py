@@ -21,7 +21,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from dagc.choice.judge import Times, judge
+from dagc.choice.judge import Asked, Times, judge
 from dagc.choice.selector import FEWEST, Selector, coordinates, scales_of
 from dagc.choice.train import Interval, merged, train
 
@@ -81,7 +81,7 @@ def guide(vectors: Vectors, times: Sequence[Times], seed: int = 0) -> Guide | No
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class InputBatch:
     """Inputs to measure next, and how many candidates were looked at for them."""
 
     inputs: tuple[Any, ...]
@@ -94,7 +94,7 @@ def uncertain(
     vector: Callable[[K], Sequence[float]],
     size: int,
     margin: float,
-) -> Batch:
+) -> InputBatch:
     """The next batch of Algorithm 1 (MLCD, section III-A, lines 4 to 10): candidates that `draw` gives, those kept for
     which a guide (one for each op) has a margin below `margin`.
 
@@ -112,7 +112,7 @@ def uncertain(
             break
         least = _least_margins(guides, [vector(one) for one in new])
         kept |= dict.fromkeys(one for one, m in zip(new, least, strict=True) if m < margin)
-    return Batch(tuple(kept)[:size], looked)
+    return InputBatch(tuple(kept)[:size], looked)
 
 
 def _least_margins(guides: Sequence[Guide | None], vectors: Vectors) -> list[float]:
@@ -240,8 +240,8 @@ def curve(
     return Curve(strategy, FEWEST, tuple(map(replay, seeds)), full)
 
 
-def _choose(selector: Selector | None, x: Sequence[float], default: int) -> int:
-    return selector.choose(x) if selector is not None and all(map(math.isfinite, x)) else default
+def _choose(selector: Selector | None, x: Sequence[float], default: int) -> Asked:
+    return selector.order(x) if selector is not None and all(map(math.isfinite, x)) else default
 
 
 def _begins(labelled: Mapping[int, Times]) -> bool:

@@ -9,7 +9,7 @@ A chooser has a model (a rational program that gives the time of a launch), meas
   a selector      where these features were measured, the best there; elsewhere what the selector has learned, or the
                   first setting that can be launched where its choice cannot
 
-Features that are no numbers (a division by zero) get the default. So do, among variants, features FAR times outside of
+Features that are not numbers (a division by zero) get the default. So do, among variants, features FAR times outside of
 the measured ones, and answers of which the selector is less sure than it must be. The distance of two points is the
 product over the features of the larger over the smaller value.
 """
@@ -34,8 +34,7 @@ from dagc.choice.site import Site, SiteKind
 from dagc.choice.types import Settings, Unit
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.cuda.text import NotUnderstood
-from dagc.ir.plan import AXES, FAR, VARIANT, Choice, answers_of
-from dagc.ir.plan import Chooser as Emitted
+from dagc.ir.plan import AXES, FAR, VARIANT, ChoiceCall, EmittedChoosers, answers_of
 from dagc.ir.program import Graph, Program
 from dagc.ir.sym import Number
 from dagc.perf.counted import Fitted
@@ -71,7 +70,7 @@ def chooser_c(chooser: Chooser, margin: float) -> str:
     functions += [to_c(program, f"dagc_{what}_{name}") for what, program in programs.items() if program is not None]
     selector = chooser.selector
     if selector is not None:
-        functions.append(selector.c_text(f"dagc_select_{name}"))
+        functions.append(selector.c_text(f"dagc_select_{name}", ranked=chooser.guarded))
     whole = sorted(_asked(chooser.model, chooser.launchable) & set(data))
     batch = _batch(chooser, whole)
     launch = site.kind is SiteKind.LAUNCH
@@ -80,7 +79,7 @@ def chooser_c(chooser: Chooser, margin: float) -> str:
         features=data, functions=functions, margin=repr(1 + margin), padded=padded_count(n), **calls, **batch,
         answers=[site.row(i) for i in range(n)] if launch else [],
         text=site.label, texts=[site.text(i) for i in range(n)] if launch else [],
-        guarded=chooser.guarded, least_sure=chooser.least_sure, far=FAR,
+        guarded=chooser.guarded, order=site.order if chooser.guarded else "", least_sure=chooser.least_sure, far=FAR,
         columns=[{"name": c, "type": _column_type(c), "values": [_number(v) for v in vs]} for c, vs in chooser.columns],
         measured=chooser.anchors,
         data=[{"name": _identifier(d), "index": data.index(d)} for d in whole],
@@ -265,6 +264,16 @@ class Chooser:
             return 0, Reason.OUTSIDE
         return (0, Reason.UNSURE) if sure < self.least_sure else (answer, Reason.CHOSEN)
 
+    def order(self, values: Mapping[str, Number]) -> tuple[int, ...]:
+        """All answers, the best first: that of `decide`, then as the selector has them, then those that it never gives.
+        The next is taken where a `require` of the one before does not hold."""
+        answer, reason = self.decide(values)
+        said: tuple[int, ...] = ()
+        if self.selector is not None and reason is Reason.CHOSEN:
+            here = dict(zip(self.data, self.vector(values), strict=True))
+            said = self.selector.order([here[n] for n in self.selector.data])
+        return tuple(dict.fromkeys((answer, *said, *range(len(self.site.answers)))))
+
     def _launched(self, wanted: int, values: Mapping[str, Number]) -> int:
         """The answer, or the first that can be launched."""
         good = self.can_launch(values)
@@ -317,12 +326,12 @@ class Chooser:
         return chooser_c(self, MARGIN)
 
     @property
-    def choice(self) -> Choice:
+    def choice(self) -> ChoiceCall:
         """The call in the emitted program."""
-        return Choice(
+        return ChoiceCall(
             self.site.function, self.site.table, self.op, tuple(f.expression for f in self.features),
             self.site.decisions, self.extent.text, self.site.label, len(self.site.answers),
-            predict=self.site.predict if self.predicts else "",
+            predict=self.site.predict if self.predicts else "", order=self.site.order if self.guarded else "",
         )  # fmt: skip
 
 
@@ -345,12 +354,12 @@ def _broadcast(values: Any, n: int) -> Any:
     return np.broadcast_to(values, n)
 
 
-def emitted(choosers: Sequence[Chooser]) -> Emitted:
+def emitted(choosers: Sequence[Chooser]) -> EmittedChoosers:
     """All choosers as one C text, and the calls in the emitted program."""
     from dagc.emit.render import tidy  # loads jinja2
 
     text = "\n".join((c_head(), *(c.c_text() for c in choosers)))
-    return Emitted(tidy(text), tuple(c.choice for c in choosers))
+    return EmittedChoosers(tidy(text), tuple(c.choice for c in choosers))
 
 
 # ---- of launch parameters ----
@@ -399,17 +408,10 @@ def unit_chooser(
     If the kernel's text cannot be read, or the model needs values that are not known when the program runs, the chooser
     has no model. Measured sizes without one of the features are skipped. `note` reports both.
     """
-    method = "volume" if method in names_in("lab/strategies") else method
     op, program = op_of(graph, unit), graph.program
     features = offered(program, op)
     columns = {} if unit.variants else _columns(graph, unit, settings)
-    try:
-        programs = (
-            _Programs(None, None, "") if unit.variants  # models are of one kernel each
-            else _programs(graph, unit, hardware, method, resources, calibration, fits)
-        )  # fmt: skip
-    except RecursionError:
-        programs = _Programs(None, None, "no model: its text is nested too deeply to be read")
+    programs = _programs(graph, unit, hardware, method, resources, calibration, fits)
     learned = set(selector.data if selector is not None else ())
     unknown = sorted(_asked(programs.model, programs.launchable) - set(columns) - set(features))
     if unknown:
@@ -464,7 +466,7 @@ def _placed(
 
 
 def _columns(graph: Graph, unit: Unit, settings: Sequence[Settings]) -> dict[str, list[float]]:
-    """Parameters of models that depend on the setting: its block, and the tunables that are no dimension of it."""
+    """Parameters of models that depend on the setting: its block, and the tunables that are not a dimension of it."""
     op = op_of(graph, unit)
     blocks = [block_of(graph.program, op, s) for s in settings]
     values = [{**dict(op.tunables), **dict(s)} for s in settings]
@@ -486,6 +488,9 @@ def _programs(
 ) -> _Programs:
     model = launchable = None
     note = ""
+    if unit.variants:  # models are of one kernel each
+        return _Programs(None, None, "")
+    method = "volume" if method in names_in("lab/strategies") else method
     try:
         launchable = _on(hardware, launchable_program(graph.program, op_of(graph, unit)))
         if method in MODELS:
@@ -493,6 +498,8 @@ def _programs(
             note = "; ".join(() if fits else doubts(graph, unit))
     except NotUnderstood as error:
         note = f"no model: {error.message}"
+    except RecursionError:
+        return _Programs(None, None, "no model: its text is nested too deeply to be read")
     return _Programs(model, launchable, note)
 
 

@@ -107,6 +107,24 @@ class Context:
         code = {self.measured(f) for f in declared.values()}
         return found if free(found) <= self.known | code else None
 
+    @cached_property
+    def asked_values(self) -> tuple[Sym, ...] | None:
+        """Arguments of the `select`s here over known names; None if one depends on anything else."""
+        found = tuple(map(self.resolve, self.asked))
+        return None if None in found else found  # type: ignore[return-value]
+
+    @cached_property
+    def asked_formals(self) -> frozenset[str]:
+        """The kernel's formals on which the arguments of its `select`s depend."""
+        assert self.kernel is not None
+        inner = {f.name: f.value for f in self.declared if isinstance(f.value, _SYMS)} | dict(self.kernel.lets)
+        seen: set[str] = set()
+        todo = {name for argument in self.asked for name in free(argument)}
+        while todo:
+            seen |= todo
+            todo = {n for name in todo & inner.keys() for n in free(inner[name])} - seen
+        return frozenset(seen & {f.name for f in self.kernel.formals})
+
     def measured(self, feature: Declared) -> str:
         """The name of a code feature's value: `feature.spmv.longest`."""
         return f"{MEASURED}{self.op.base + '.' if self.op is not None else ''}{feature.name}"

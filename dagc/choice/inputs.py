@@ -14,7 +14,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from dagc.base.errors import UsageError
@@ -67,7 +67,7 @@ def input_parameter(program: Program, name: str, option: str = "--inputs") -> Pa
         return found[0]
     if name:
         names = ", ".join(p.name for p in text) or 'none: declare `param input : str = "..." over files("*.mtx")`'
-        raise UsageError(f"{option}: `{name}` is no parameter of type str", f"one of: {names}")
+        raise UsageError(f"{option}: `{name}` is not a parameter of type str", f"one of: {names}")
     if found:
         names = " and ".join(f"`{p.name}`" for p in found)
         raise UsageError(f"{option}: {names} have `over files`", f"name the one that is meant: {found[0].name}=LIST")
@@ -78,9 +78,9 @@ def input_parameter(program: Program, name: str, option: str = "--inputs") -> Pa
     )
 
 
-def has_inputs(program: Program) -> bool:
-    """Whether a parameter is set by inputs."""
-    return any(p.files for p in program.params)
+def has_inputs(program: Program, fixed: Collection[str] = ()) -> bool:
+    """Whether a parameter that is not `fixed` (by -D) is set by inputs."""
+    return any(p.files and p.name not in fixed for p in program.params)
 
 
 def is_input(point: Point) -> bool:
@@ -171,7 +171,7 @@ def _files(pattern: str, base: Path, folder: Path, where: str) -> list[str]:
 
 
 def _missing(text: str) -> str:
-    """Why a text that is no file was not understood otherwise."""
+    """Why a text that is not a file was not understood otherwise."""
     if text.startswith("@"):
         return "a list cannot name another list"
     return "a call that does not end with its bracket" if _BEGUN.match(text) else "no such file"

@@ -1,8 +1,9 @@
 """How well choices do on a full table of measurements: percent of exhaustive, accuracy, regret, beside other ways.
 
 A table has the seconds of every answer at every input. An infinite time is an answer whose constraint fails there: a
-program that asks for it takes the default. An answer without a time failed (a crash, a wrong result, no convergence):
-choosing it gains 0 % of exhaustive. Inputs at which no answer has a finite time are unsolved and judge nothing.
+program that asks for it takes the next in the selector's order, or the default where no order is given. An answer
+without a time failed (a crash, a wrong result, no convergence): choosing it gains 0 % of exhaustive. Inputs at which no
+answer has a finite time are unsolved and judge nothing.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from itertools import pairwise
 from dagc.base.errors import counted
 
 Times = Mapping[int, float]  # number of an answer -> seconds
+Asked = int | Sequence[int]  # an answer, or several, of which the first is taken whose constraint holds
 BANDS = (1e5, 1e6)  # sizes at which a new band begins
 POOR = 0.7  # of exhaustive: the goal has no input below
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One input. `taken` runs where `chosen` was asked for: the default where the constraint of `chosen` fails."""
+    """One input. `taken` runs where `chosen` was asked for: another answer where the constraint of `chosen` fails."""
 
     name: str
     chosen: int
@@ -127,7 +129,7 @@ class Judged:
         if self.reasons:
             out.append("answers: " + ", ".join(f"{n} {reason}" for reason, n in self.reasons.items()))
         if self.refused:
-            out.append(f"constraint failed for what was chosen, default taken: {counted(self.refused, 'input')}")
+            out.append(f"constraint failed for what was chosen, another taken: {counted(self.refused, 'input')}")
         if self.wrong:
             out.append(f"{counted(len(self.wrong), 'wrong choice')}: {self.all.lost:.3f} times the best on average")
         for case in self.wrong[:worst]:
@@ -142,7 +144,7 @@ class Judged:
 def judge(
     names: Sequence[str],
     times: Sequence[Times],
-    chosen: Sequence[int],
+    chosen: Sequence[Asked],
     default: int = 0,
     tolerance: float | Sequence[float] = 0.0,
     *,
@@ -150,7 +152,8 @@ def judge(
     bands: Sequence[float] = BANDS,
     reasons: Sequence[str] = (),
 ) -> Judged:
-    """Judge the answers `chosen` at the inputs `names`, whose full measurements are `times` (seconds).
+    """Judge the answers `chosen` at the inputs `names`, whose full measurements are `times` (seconds). In place of an
+    answer stands the order of all, where constraints may fail.
 
     `tolerance`: the noise of a comparison, relative, of all inputs or of each. `sizes`: one number an input, by which
     bands are formed (`bands`: the lower ends of all but the first). `reasons`: why each answer was given (`chosen`,
@@ -185,7 +188,7 @@ def best_single(times: Sequence[Times], default: int = 0) -> int:
 
 
 def importance(
-    choose: Callable[[Sequence[float]], int],
+    choose: Callable[[Sequence[float]], Asked],
     vectors: Sequence[Sequence[float]],
     times: Sequence[Times],
     default: int = 0,
@@ -216,19 +219,29 @@ def pays_after(feature_seconds: float, default_seconds: float, chosen_seconds: f
     return max(1.0, math.ceil(feature_seconds / gain)) if gain > 0 else math.inf
 
 
-def _case(row: tuple[str, Times, int, float, str], default: int) -> Case:
+def _case(row: tuple[str, Times, Asked, float, str], default: int) -> Case:
     name, at, chosen, noise, reason = row
     taken = _taken(at, chosen, default)
     best = min(at, key=lambda answer: (at[answer], answer))
-    return Case(name, chosen, taken, best, at.get(taken, math.inf), at[best], noise, reason)
+    return Case(
+        name,
+        chosen if isinstance(chosen, int) else chosen[0],
+        taken,
+        best,
+        at.get(taken, math.inf),
+        at[best],
+        noise,
+        reason,
+    )
 
 
-def _taken(at: Times, answer: int, default: int) -> int:
-    """What runs: the default where the constraint of the answer fails."""
-    return default if at.get(answer) == math.inf else answer
+def _taken(at: Times, asked: Asked, default: int) -> int:
+    """What runs: the first that is asked for whose constraint holds, else the default."""
+    order = (asked,) if isinstance(asked, int) else asked
+    return next((answer for answer in order if at.get(answer) != math.inf), default)
 
 
-def _share(at: Times, answer: int, default: int) -> float:
+def _share(at: Times, answer: Asked, default: int) -> float:
     """t_best / t: 0 where what runs failed."""
     return min(at.values()) / at.get(_taken(at, answer, default), math.inf)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple, TypeAlias, TypedDict
+from typing import Annotated, Any, NamedTuple, NotRequired, TypeAlias, TypedDict
 
 import msgspec
 
@@ -22,25 +22,47 @@ class Split:
     high: Node
 
 
-Node: TypeAlias = Answer | Split
+class Leaf(NamedTuple):
+    """An answer, and the other labels, the best first."""
+
+    label: int
+    sure: float
+    then: tuple[int, ...]
 
 
-def find_leaf(node: Node, x: Sequence[float]) -> Answer:
+Node: TypeAlias = Answer | Leaf | Split
+
+
+def find_leaf(node: Node, x: Sequence[float]) -> Answer | Leaf:
     """The leaf of a vector of features."""
     while isinstance(node, Split):
         node = node.low if x[node.index] <= node.most else node.high
     return node
 
 
-def leaves(node: Node) -> tuple[Answer, ...]:
+def with_fixed(node: Node, fixed: Mapping[int, float], places: Mapping[int, int]) -> Node:
+    """A tree for vectors without the features at `fixed`, which have these values. `places`: of the others, in these
+    vectors."""
+    if not isinstance(node, Split):
+        return node
+    if node.index in fixed:
+        return with_fixed(node.low if fixed[node.index] <= node.most else node.high, fixed, places)
+    low, high = (with_fixed(side, fixed, places) for side in (node.low, node.high))
+    return low if low == high else Split(places[node.index], node.most, low, high)
+
+
+def leaves(node: Node) -> tuple[Answer | Leaf, ...]:
     """All of them, from low to high."""
     return (*leaves(node.low), *leaves(node.high)) if isinstance(node, Split) else (node,)
 
 
 def node_to_json(node: Node) -> Any:
-    """A label, {label, sure} where the training points of a leaf differ, or [index, most, low, high]."""
+    """A label; {label, sure, then} where the training points of a leaf differ, or other labels are in order; or [index,
+    most, low, high]."""
     if isinstance(node, Split):
         return [node.index, number(node.most), node_to_json(node.low), node_to_json(node.high)]
+    if isinstance(node, Leaf):
+        return {"label": node.label, "sure": node.sure, "then": list(node.then)}
     return node.label if node.sure == 1 else {"label": node.label, "sure": node.sure}
 
 
@@ -65,7 +87,7 @@ def lines(node: Node, depth: int = 1) -> Iterator[Line]:
     yield Line(depth, label=node.label, sure=node.sure)
 
 
-def from_scikit(tree: Any, scales: Sequence[Scale], leaf: Callable[[int], Answer]) -> Node:
+def from_scikit(tree: Any, scales: Sequence[Scale], leaf: Callable[[int], Answer | Leaf]) -> Node:
     """A fitted tree (`tree_` of an estimator) with thresholds of features. `leaf`: of the number of a leaf.
 
     Splits whose sides say the same are dropped.
@@ -122,10 +144,11 @@ _DEEPEST = 200  # levels of a tree: compilers have a limit, too
 
 
 class LeafRow(TypedDict):
-    """A leaf whose training points differ."""
+    """A leaf whose training points differ, or with the order of the other labels."""
 
     label: Label
     sure: Annotated[float, msgspec.Meta(gt=0, le=1)]
+    then: NotRequired[Annotated[tuple[Label, ...], msgspec.Meta(max_length=1000)]]
 
 
 class SplitRow(msgspec.Struct, array_like=True, frozen=True):
@@ -145,7 +168,11 @@ def node_of(row: int | LeafRow | SplitRow, data: int, depth: int = 0) -> Node:
     if isinstance(row, int):
         return Answer(row, 1.0)
     if not isinstance(row, SplitRow):
-        return Answer(row["label"], row["sure"])
+        if "then" not in row:
+            return Answer(row["label"], row["sure"])
+        if len({row["label"], *row["then"]}) != 1 + len(row["then"]):
+            raise ValueError("a tree with a leaf that has one label twice")
+        return Leaf(row["label"], row["sure"], row["then"])
     if row.index >= data or depth >= _DEEPEST:
         raise ValueError(f"a tree that asks for data that are not there, or with more than {_DEEPEST} levels")
     return Split(row.index, row.most, node_of(row.low, data, depth + 1), node_of(row.high, data, depth + 1))

@@ -25,7 +25,7 @@ from dagc.choice.types import Point, Settings, Unit
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
 FILE = Path(__file__).with_name("launch_learner.json")
-FORMAT = 1
+FORMAT = 2
 MOST_NODES, MOST_BYTES = 200_000, 1 << 20
 
 PARTS = tuple(t for t in TERMS if t.endswith("_s"))  # seconds of each term of the model
@@ -157,7 +157,8 @@ class Learner:
 
 
 # Without a file, or with one that cannot be used: the model alone, and that it misses what it misses on most kernels.
-UNTRAINED = Learner(None, Kernel((6.0, 9.0, 6.0, 3.0), 4.0, 2.0, 0.8, 0.012, 0.46, 0.004), 0.32, 0.5, (), "untrained")
+_USUAL = Kernel((6.0, 11.0, 6.0, 3.0), 0.8, 1.6, 0.8, 0.016, 0.4, 0.5, 0.004)
+UNTRAINED = Learner(None, _USUAL, 0.2, 0.5, (), "untrained")
 
 
 @lru_cache(maxsize=4)
@@ -170,14 +171,14 @@ def load_learner(path: Path) -> Learner:
         found = json.loads(path.read_text(encoding="utf-8"))
         return _learner(found)
     except (KeyError, TypeError, AttributeError, IndexError, RecursionError, OverflowError, ValueError) as error:
-        raise ValueError(f"{path.name} is no learner of launch settings: {error}") from None
+        raise ValueError(f"{path.name} is not a learner of launch settings: {error}") from None
 
 
 def _learner(found: Mapping[str, Any]) -> Learner:
     if found["format"] != FORMAT or tuple(found["features"]) != FEATURES:
         raise ValueError("it was written for other features of kernels; make it again with benchmarks/tune/learn.py")
     x, y, z, other = map(_positive, found["kernel"]["lengths"])
-    scalars = ("size_length", "shared", "similar", "alone", "strength", "noise")
+    scalars = ("size_length", "shared", "similar", "alone", "strength", "terms", "noise")
     kernel = Kernel((x, y, z, other), *(_positive(found["kernel"][name]) for name in scalars))
     archs = tuple(str(a) for a in found["archs"])
     return Learner(

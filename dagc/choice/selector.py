@@ -162,7 +162,12 @@ class Selector:
 
     def votes(self, x: Sequence[float]) -> Mapping[int, float]:
         """The share of the evidence for each choice; at least that of `ask`."""
-        return dict([self.ask(x)])
+        answer = self.ask(x)
+        return {answer.label: answer.sure}
+
+    def order(self, x: Sequence[float]) -> tuple[int, ...]:
+        """The choices that it may give, the best first: the first is that of `ask`. Of equal ones the lowest."""
+        raise NotImplementedError
 
     @property
     def predicts(self) -> bool:
@@ -186,11 +191,13 @@ class Selector:
         """The number of the choice."""
         return self.ask(x).label
 
-    def c_text(self, function: str) -> str:
-        """C99 (and C++): `static inline int function(const double* x, double* sure)`, with what it needs."""
+    def c_text(self, function: str, ranked: bool = False) -> str:
+        """C99 (and C++): `static inline int function(const double* x, double* sure)`, with what it needs. `ranked`: and
+        `int function_order(const double* x, int* order)`, which gives the number of choices, as `order` does."""
         from dagc.emit.render import render  # loads jinja2
 
-        return render(f"choice/{self.method}.h.j2", function=function, scales=self.scales, **self.view())
+        view = {"function": function, "scales": self.scales, "ranked": ranked}
+        return render(f"choice/{self.method}.h.j2", **view, **self.view())
 
     def common_json(self) -> dict[str, Any]:
         """The part of `to_json` that all selectors have. Scales of sizes are left out, as in files without them."""
@@ -198,6 +205,11 @@ class Selector:
         plain = all(s == Scale() for s in self.scales)
         common = {"method": self.method, "data": list(self.data)} | ({} if plain else {"scales": scales})
         return common | ({"least_sure": self.least_sure} if self.least_sure else {})
+
+
+def ranked(labels: Sequence[int], worth: Sequence[int]) -> tuple[int, ...]:
+    """The labels, what is worth most first; of equal ones the first."""
+    return tuple(labels[i] for i in sorted(range(len(labels)), key=lambda i: -worth[i]))
 
 
 def coordinates(rows: Sequence[Sequence[float]], scales: Sequence[Scale]) -> Any:

@@ -54,6 +54,11 @@ class Site:
         return f"dagc_choose_{self.identifier}"
 
     @property
+    def order(self) -> str:
+        """The C function of all answers, the best first: `dagc_order_gemm(features, order)`."""
+        return f"dagc_order_{self.identifier}"
+
+    @property
     def predict(self) -> str:
         """The C function of the expected seconds of each answer: `dagc_predict_gemm(features, seconds)`."""
         return f"dagc_predict_{self.identifier}"

@@ -1,9 +1,10 @@
 """Times of one op under all settings at all sizes: one Gaussian process in logarithms, conditioned on measurements.
 
-The prior mean is what a model and the pre-trained learner predict (`dagc.choice.residual`). What they miss has four
-parts, as shares of the variance of each cell: an error of the setting that is the same at all sizes, one that is
-similar at similar sizes, one of the cell alone, and an unknown factor for all cells of a size. Beside these, the whole
-prediction may be too strong or too weak. So a measurement at one size informs the others.
+The prior mean is what a model and the pre-trained learner predict (`dagc.choice.residual`). What they miss has these
+parts. Each term of the model may be wrong by a factor that is the same for all settings and sizes of the op. Of what is
+left, an error of the setting is the same at all sizes, one is similar at similar sizes, and one is of the cell alone
+(shares of the variance of each cell). There is an unknown factor for all cells of a size, and the whole prediction may
+be too strong or too weak. So a measurement at one size informs the others.
 
 The value of a measurement is the knowledge gradient (Frazier, Powell, Dayanik: The Knowledge-Gradient Policy for
 Correlated Normal Beliefs, 2009): the expected decrease of the least expected time, here summed over the sizes.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ import numpy as np
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
-LEVEL = 30.0  # standard deviation of the logarithm of the factor of a size: nothing is known of it
+LEVEL = 300.0  # standard deviation of the logarithm of the factor of a size: nothing is known of it
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
 DRAWS = 500  # from the posterior, for probabilities
@@ -35,7 +37,8 @@ class Kernel:
     `lengths`: correlation lengths along x, y and z of the block, and along any other tunable, in doublings;
     `size_length`: of the distance of sizes, in doublings.
     `shared`, `similar`, `alone`: shares of the variance. `strength`: standard deviation of the factor of the predicted
-    differences. `noise`: least relative standard deviation of a measurement.
+    differences; `terms`: of the logarithm of the factor of each term. `noise`: least relative standard deviation of a
+    measurement.
     """
 
     lengths: tuple[float, float, float, float]
@@ -44,6 +47,7 @@ class Kernel:
     similar: float
     alone: float
     strength: float
+    terms: float
     noise: float
 
 
@@ -59,22 +63,21 @@ class TimeSurface:
         kernel: Kernel,
         mean: Array,
         deviation: Array,
+        responses: Array,
         coordinates: Array,
         sizes: Array,
         size_of: Numbers,
     ) -> None:
         """`mean`, `deviation`: of each row, of the prediction without the factor of the size, shape (rows,);
-        `coordinates`: of the setting of each row, (rows, 3 + other tunables), and `sizes`: of the sizes, (sizes,
-        parameters), in doublings; `size_of`: the size of each row, ascending."""
+        `responses`: how the logarithm of its time answers to that of each term, (rows, terms); `coordinates`: of the
+        setting of each row, (rows, 3 + other tunables), and `sizes`: of the sizes, (sizes, parameters), in doublings;
+        `size_of`: the size of each row, ascending."""
         self.kernel, self.size_of = kernel, size_of
         self.first = np.flatnonzero(np.r_[True, size_of[1:] != size_of[:-1]])  # the first row of each size
+        prior = partial(prior_covariance, kernel, mean, coordinates=coordinates, sizes=sizes, size_of=size_of)
         self._parts = [
-            _Part(
-                mean.astype(float),
-                prior_covariance(kernel, mean, amplitude * deviation, coordinates, sizes, size_of),
-                -math.log(len(AMPLITUDES)),
-            )
-            for amplitude in AMPLITUDES
+            _Part(mean.astype(float), prior(a * deviation, a * responses), -math.log(len(AMPLITUDES)))
+            for a in AMPLITUDES
         ]
         self.measured: dict[int, int] = {}  # how often each row was measured
 
@@ -171,9 +174,15 @@ class _Part:
 
 
 def prior_covariance(
-    kernel: Kernel, mean: Array, deviation: Array, coordinates: Array, sizes: Array, size_of: Numbers
+    kernel: Kernel,
+    mean: Array,
+    deviation: Array,
+    responses: Array,
+    coordinates: Array,
+    sizes: Array,
+    size_of: Numbers,
 ) -> Array:
-    """Of all rows, shape (rows, rows)."""
+    """Of the logarithms of all rows' times, before a measurement, shape (rows, rows). Arguments as of `TimeSurface`."""
     others = coordinates.shape[1] - 3
     scaled = coordinates / np.array([*kernel.lengths[:3], *[kernel.lengths[3]] * others])
     apart = math.sqrt(3) * _distance(scaled)
@@ -187,6 +196,8 @@ def prior_covariance(
     count = same.sum(axis=1)
     centred = mean - (same @ mean) / count
     out += kernel.strength**2 * np.outer(centred, centred)
+    centred = responses - (same @ responses) / count[:, None]
+    out += kernel.terms**2 * centred @ centred.T
     out += LEVEL**2 * same
     return np.asarray(out)
 

@@ -26,8 +26,8 @@ from dagc.ir.sym import Number
 from dagc.perf.geometry import tunable
 from dagc.perf.hardware import Hardware
 from dagc.perf.program import ParameterKind, RationalProgram, specialise
+from dagc.perf.volume import CALIBRATION, calibration_of, volume_program
 from dagc.perf.volume import TERMS as OF_TIME
-from dagc.perf.volume import calibration_of, volume_program
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,6 +52,42 @@ _OF_TUNABLES = tuple(f"tunable_{i + 1}" for i in range(MOST_TUNABLES))
 TERMS: tuple[str, ...] = (
     "seconds", *(f"{n}_s" for n in OF_TIME), *_OF_MODEL, *_OF_LAUNCH, *_OF_CODE, *_OF_TUNABLES
 )  # fmt: skip
+
+
+FACTOR = 1.5  # by which a term is wrong, where its effect on the time is asked for
+
+
+def responses(table: np.ndarray) -> np.ndarray:
+    """How the time of each setting answers to each term: the change of log(time) over that of log(term), where a term
+    takes FACTOR times as long. Shape (settings, number of terms), for a table as `LaunchTerms.at` gives it; 0 where the
+    model knows nothing.
+
+    The terms are put together as the model does it (`dagc.perf.volume`); what it adds for the launch stays."""
+    import numpy as np
+
+    parts = table[:, [_PLACE[f"{n}_s"] for n in OF_TIME]].T
+    with np.errstate(all="ignore"):
+        rest = table[:, 0] - _together(parts)
+        out = []
+        for i in range(len(parts)):
+            scaled = parts.copy()
+            scaled[i] *= FACTOR
+            out.append(np.log((_together(scaled) + rest) / table[:, 0]) / math.log(FACTOR))
+    return np.asarray(np.nan_to_num(np.array(out).T, nan=0.0, posinf=0.0, neginf=0.0))
+
+
+def _together(parts: np.ndarray) -> np.ndarray:
+    """The time of a launch from its terms, in their order, but for the constant of a launch."""
+    import numpy as np
+
+    of = dict(zip(OF_TIME, parts, strict=True))
+    overlap, square, soft = (CALIBRATION[n][0] for n in ("c_overlap", "c_square", "soft"))
+    starts, turnover = of.pop("starts"), of.pop("turnover")
+    limits = np.array([of.pop("misses") + of.pop("l2"), *of.values()])
+    most = np.maximum(limits.max(axis=0), 1e-15)
+    work = most + overlap * (limits.sum(axis=0) - most) + square * ((limits**2).sum(axis=0) - most**2) / most
+    longer, shorter = np.maximum(work, starts), np.minimum(work, starts)
+    return np.asarray(longer + soft * shorter**2 / longer + turnover)
 
 
 @dataclass(frozen=True, slots=True)

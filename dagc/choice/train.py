@@ -41,7 +41,7 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class CrossValidation:
     """Sizes left out, one at a time or in `folds`: t_chosen / t_best - 1 at each of `sizes`, chosen by what was trained
     on the others.
 
@@ -198,7 +198,7 @@ def leave_one_out(
     known: Training,
     seed: int = 0,
     untrained: Mapping[str, Sequence[int]] | None = None,
-) -> LeftOut | None:
+) -> CrossValidation | None:
     """Trained as often as there are sizes, each time without one (of more than ONE_BY_ONE sizes: in FOLDS folds, each
     time without a fold); None where too few would be left. Beside it: the choice that is the best constant of the
     other sizes, and `untrained` (name -> its choice at each size).
@@ -221,7 +221,7 @@ def leave_one_out(
     regrets = {
         name: tuple(map(_regret, known.times, choices)) for name, choices in {**chosen, **(untrained or {})}.items()
     }
-    return LeftOut(known.sizes, regrets.pop(""), known.tolerance, tuple(regrets.items()), folds)
+    return CrossValidation(known.sizes, regrets.pop(""), known.tolerance, tuple(regrets.items()), folds)
 
 
 def best_constant(times: Sequence[Times]) -> int:

@@ -57,7 +57,7 @@ def share(text: str) -> float:
         value = math.nan
     if not 0 < value < 1:
         raise argparse.ArgumentTypeError(
-            f"`{text}` is no share: give a percentage such as 1%, or a number such as 0.01"
+            f"`{text}` is not a share: give a percentage such as 1%, or a number such as 0.01"
         )
     return value
 
@@ -137,8 +137,12 @@ def defines_of(args: argparse.Namespace) -> dict[str, str]:
 
 
 def form(parser: argparse.ArgumentParser) -> None:
-    help = "a program of its own, a library for applications, or a Python package of one (default: program)"
-    parser.add_argument("--as", dest="form", choices=("program", "library", "wheel"), default="program", help=help)
+    help = (
+        "a program of its own, a library for applications, a Python package of one, or a program and what its "
+        "driver.py (PyCUDA, mpi4py) calls (default: program)"
+    )
+    choices = ("program", "library", "wheel", "driver")
+    parser.add_argument("--as", dest="form", choices=choices, default="program", help=help)
     help = "name of the library, and prefix of its functions (default: the program's name)"
     parser.add_argument("--name", metavar="NAME", help=help)
 

@@ -61,6 +61,8 @@ def _check(args: argparse.Namespace) -> int:
         print(counted(result.errors, "error"), file=sys.stderr)
         return 2
     print(f"{args.file}: no errors")
+    if result.open_devices:
+        print(f"device chosen when the program runs: {', '.join(result.open_devices)}")
     return 0
 
 
@@ -360,7 +362,7 @@ def _flushed(code: int) -> int:
             os.close(nowhere)
             if code == 0 and not isinstance(
                 error, BrokenPipeError
-            ):  # a reader that closed the pipe (head, less) is no error
+            ):  # a reader that closed the pipe (head, less) is not an error
                 _report(_output_error(error))
                 code = 5
     return code

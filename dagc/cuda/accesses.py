@@ -23,10 +23,10 @@ from dagc.cuda.expressions import (
     Access,
     Local,
     Loop,
-    Lost,
     Pointer,
     Reference,
     State,
+    UnknownArray,
     as_number,
     assigned_names,
     child_of,
@@ -215,7 +215,7 @@ def _declaration(state: State, node: Node) -> None:
             state.shared.add(one.name)
             value = new_unknown(state)
         elif one.pointer:
-            value = value if isinstance(value, (Pointer, Local, Lost)) else Lost()
+            value = value if isinstance(value, (Pointer, Local, UnknownArray)) else UnknownArray()
         elif type_ != "auto" and (type_ not in TYPE_SIZES or type_ in VECTORS):
             value = Local()  # a structure
         else:
@@ -432,7 +432,7 @@ def _changed(state: State, env: Mapping[str, Any], parts: Iterable[Node]) -> dic
     return out
 
 
-def _exchanged(state: State, env: Mapping[str, Any], name: str, parts: Iterable[Node]) -> Pointer | Lost:
+def _exchanged(state: State, env: Mapping[str, Any], name: str, parts: Iterable[Node]) -> Pointer | UnknownArray:
     """A pointer that a loop assigns: where it only gets the values of others of its kind (two buffers that are
     exchanged), one of them."""
     own: Pointer = env[name]
@@ -441,16 +441,16 @@ def _exchanged(state: State, env: Mapping[str, Any], name: str, parts: Iterable[
         target = left.pop()
         for value in (v for part in parts for v in _assigned_to(part, target)):
             if value is None:
-                return Lost()
+                return UnknownArray()
             if value not in reached:
                 reached.add(value)
                 left.append(value)
     pointers = [env[n] for n in reached if n in env]
     if any(not any(True for part in parts for _ in _assigned_to(part, n)) for n in reached if n in env):
-        return Lost()  # one that stays
+        return UnknownArray()  # one that stays
     kinds = {(p.size, p.shared, p.inner) if isinstance(p, Pointer) else None for p in pointers}
     if len(kinds) != 1 or None in kinds or len(pointers) < 2:
-        return Lost()
+        return UnknownArray()
     state.notes.append(f"`{name}` is exchanged with other pointers: taken to stay where it is")
     return own if len({p.offset for p in pointers}) == 1 else replace(own, offset=new_unknown(state))
 

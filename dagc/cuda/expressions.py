@@ -94,7 +94,7 @@ class Uniform:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class UnknownArray:
     """A pointer into an unknown array."""
 
 
@@ -176,11 +176,11 @@ class either(sp.Function):  # type: ignore[misc]
 def joined_value(state: State, one: Any, other: Any) -> Any:
     if isinstance(one, Pointer) and isinstance(other, Pointer):
         moved = replace(other, offset=one.offset)
-        return replace(one, offset=new_unknown(state)) if moved == one else Lost()
+        return replace(one, offset=new_unknown(state)) if moved == one else UnknownArray()
     if isinstance(one, sp.Expr) and isinstance(other, sp.Expr):
         whole = all(is_known(v) and v.is_integer and v.count_ops() < MOST_OPERATIONS for v in (one, other))
         return either(one, other) if whole else new_unknown(state)
-    return Lost()
+    return UnknownArray()
 
 
 def nearby(address: sp.Expr) -> sp.Expr:
@@ -411,15 +411,15 @@ def _binary(state: State, node: Node) -> Any:
     operator = text_of(child_of(node, "operator"))
     if isinstance(right, Pointer) and operator == "+":
         left, right = right, left
-    if isinstance(left, (Pointer, Lost)) and isinstance(right, sp.Expr) and operator in "+-":
+    if isinstance(left, (Pointer, UnknownArray)) and isinstance(right, sp.Expr) and operator in "+-":
         return _moved(left, right if operator == "+" else -right)
     if not isinstance(left, sp.Expr) or not isinstance(right, sp.Expr):
         return new_unknown(state)
     return _arithmetic(state, operator, left, right)
 
 
-def _moved(pointer: Pointer | Lost, by: sp.Expr) -> Pointer | Lost:
-    if isinstance(pointer, Lost):
+def _moved(pointer: Pointer | UnknownArray, by: sp.Expr) -> Pointer | UnknownArray:
+    if isinstance(pointer, UnknownArray):
         return pointer
     return replace(pointer, offset=pointer.offset + by * sp.prod(pointer.inner))
 
@@ -562,9 +562,9 @@ def _set(state: State, node: Node, value: Any) -> None:
     if name in state.shared:
         value = new_unknown(state)
     elif isinstance(old, Local):  # a structure, or an address of one
-        value = value if isinstance(value, (Pointer, Lost)) else old
-    elif isinstance(old, (Pointer, Lost)) and not isinstance(value, (Pointer, Local)):
-        value = Lost()
+        value = value if isinstance(value, (Pointer, UnknownArray)) else old
+    elif isinstance(old, (Pointer, UnknownArray)) and not isinstance(value, (Pointer, Local)):
+        value = UnknownArray()
     elif isinstance(old, sp.Expr) and old.has(sp.Float):
         value = new_unknown(state)  # a variable of floating-point type: its value is not truncated anywhere
     state.env[name] = value
@@ -576,7 +576,7 @@ def _assignment(state: State, node: Node) -> Any:
     value = value_of(state, right)
     if operator != "=":
         old = value_of(state, left)
-        if isinstance(old, (Pointer, Lost)) and isinstance(value, sp.Expr) and operator in ("+=", "-="):
+        if isinstance(old, (Pointer, UnknownArray)) and isinstance(value, sp.Expr) and operator in ("+=", "-="):
             value = _moved(old, value if operator == "+=" else -value)
         else:
             _count(state, operator == "/=")
@@ -588,7 +588,7 @@ def _assignment(state: State, node: Node) -> Any:
 def _update(state: State, node: Node) -> Any:
     target, step = child_of(node, "argument"), sp.Integer(1 if "++" in text_of(node) else -1)
     old = value_of(state, target)
-    if isinstance(old, (Pointer, Lost)):
+    if isinstance(old, (Pointer, UnknownArray)):
         new: Any = _moved(old, step)
     else:
         new = old + step if isinstance(old, sp.Expr) and is_known(old) and not old.has(sp.Float) else new_unknown(state)
@@ -627,7 +627,7 @@ def _call(state: State, node: Node) -> Any:
             raise NotUnderstood(f"where `{shown_text(node)}` stores is not understood")
         _note(state, values[0], store=True)
         return new_unknown(state)
-    if any(isinstance(v, (Pointer, Lost)) for v in values) or function.type in (
+    if any(isinstance(v, (Pointer, UnknownArray)) for v in values) or function.type in (
         "lambda_expression",
         "field_expression",
     ):

@@ -44,7 +44,7 @@ _PRAGMA = re.compile(r'_Pragma\s*\(\s*"([^"\n]*)"\s*\)')
 _NESTED_PRAGMA = re.compile(r"(?<=\))(?:[ \t]*//[^\n]*)?\s*\n[ \t]*(#[ \t]*pragma[^\n]*)(?=\n)")
 
 
-# What is no name: comments, characters, numbers, members. Strings may hold names of assembler operands or of pragmas.
+# Not names: comments, characters, numbers, members. Strings may hold names of assembler operands or of pragmas.
 _TOKEN = re.compile(
     r"//[^\n]*|/\*.*?\*/|'(?:\\.|[^'\\\n])+'|\d[\w.]*|(?:\.|->|::)\s*\w+|(?P<name>[A-Za-z_]\w*)", re.DOTALL
 )
@@ -103,6 +103,34 @@ def names_read(text: str) -> frozenset[str]:
     except NotUnderstood:
         return frozenset(match["name"] for match in _TOKEN.finditer(text) if match["name"])
     return frozenset(identifiers(body)) - frozenset(_declared(body))
+
+
+@lru_cache(maxsize=64)
+def functions_defined(text: str) -> frozenset[str]:
+    """The names of the functions, not the members of classes, that a whole file defines: `main`, `f` of `int ns::f()`.
+    Comments, strings, calls and declarations define none."""
+    return frozenset(_functions(tree_of(text.encode())))
+
+
+_HOLD_FUNCTIONS = frozenset(
+    "translation_unit namespace_definition linkage_specification declaration_list template_declaration ERROR".split()
+)
+
+
+def _functions(node: Node) -> Iterator[str]:
+    if node.type == "function_definition":
+        declarator = node.child_by_field_name("declarator")
+        while declarator is not None and declarator.type not in ("identifier", "qualified_identifier"):
+            within = declarator.child_by_field_name("declarator")  # a reference names its declarator by no field
+            declarator = within or next((c for c in declarator.named_children if "declarator" in c.type), None)
+        name = declarator
+        while name is not None and name.type == "qualified_identifier":
+            name = name.child_by_field_name("name")
+        if name is not None:
+            yield text_of(name)
+    elif node.type in _HOLD_FUNCTIONS or node.type.startswith("preproc_"):
+        for child in node.named_children:
+            yield from _functions(child)
 
 
 # ---- constants ------------------------------------------------------------------------------

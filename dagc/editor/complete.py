@@ -29,7 +29,7 @@ _IN_CODE = frozenset((Kind.FORMAL, Kind.TUNE, Kind.PARAM, Kind.LET, Kind.LABEL, 
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class Completion:
     """`kind` is that of the declaration; None for a word of the language. `detail`: one line."""
 
     label: str
@@ -50,7 +50,7 @@ class _Place:
         return self.tokens[-back].text if len(self.tokens) >= back else ""
 
 
-def complete(text: str, offset: int, index: Index, scope: Scope) -> list[Proposal]:
+def complete(text: str, offset: int, index: Index, scope: Scope) -> list[Completion]:
     """What may be written at `offset`. `scope`: of the names that are visible there."""
     start = offset
     while start > 0 and (text[start - 1].isalnum() or text[start - 1] == "_"):
@@ -65,10 +65,10 @@ def complete(text: str, offset: int, index: Index, scope: Scope) -> list[Proposa
     words = tuple(t for t in tokens if t.kind is not TokenKind.COMMENT and t.start >= begin)
     place = _Place(words, accepts, scope, index)
     keywords = [
-        Proposal(word, None, FORMS.get(word, "")) for word in sorted(accepts) if word.isalpha() and word.islower()
+        Completion(word, None, FORMS.get(word, "")) for word in sorted(accepts) if word.isalpha() and word.islower()
     ]
     if not accepts:  # the item has an error before the place
-        keywords = [Proposal(word, None, FORMS[word]) for word in sorted(FORMS)]
+        keywords = [Completion(word, None, FORMS[word]) for word in sorted(FORMS)]
     names = _fitting(place) if "NAME" in accepts or not accepts else ()
     return _distinct((*keywords, *names))
 
@@ -91,7 +91,7 @@ def _item_start(text: str, tokens: list[Token]) -> int:
     return 0
 
 
-def _fitting(place: _Place) -> Iterator[Proposal]:
+def _fitting(place: _Place) -> Iterator[Completion]:
     """Names for a place that takes one."""
     last, before = place.last(), place.last(2)
     if last in _KINDS_OF_OP and before == ":":
@@ -101,7 +101,7 @@ def _fitting(place: _Place) -> Iterator[Proposal]:
     elif last in _NEW_NAME and before not in (":", "mpi"):
         return
     elif _wants_type(place):
-        yield from (Proposal(name, None, "element type") for name in TYPES)
+        yield from (Completion(name, None, "element type") for name in TYPES)
         yield from _names(place.scope, frozenset((Kind.PARAM,)))
     elif last in ("send", "of") or (last == "recv" and before != "."):
         yield from _names(place.scope, _STORAGE)
@@ -111,19 +111,19 @@ def _fitting(place: _Place) -> Iterator[Proposal]:
         yield from _expression(place)
 
 
-def _callees(place: _Place, kind: str) -> Iterator[Proposal]:
+def _callees(place: _Place, kind: str) -> Iterator[Completion]:
     if kind == "mpi":
-        yield from (Proposal(c.value, None, "collective") for c in CollectiveKind)
+        yield from (Completion(c.value, None, "collective") for c in CollectiveKind)
         return
     wanted = Kind.DAG if kind == "dag" else Kind.KERNEL
     for scope in place.scope.chain():
         for found in scope.callables.values():
             yield from (_proposal(d) for d in found if d.kind is wanted)
     if kind == "gpu":
-        yield Proposal("copy", None, "copy(TO, FROM): a copy of an array or of a slice")
+        yield Completion("copy", None, "copy(TO, FROM): a copy of an array or of a slice")
 
 
-def _members(place: _Place) -> Iterator[Proposal]:
+def _members(place: _Place) -> Iterator[Completion]:
     """Messages of an exchange, ops of a named dag, implementations of a kernel."""
     use = place.index.at_name(place.last(2), place.scope)
     for space in use:
@@ -137,22 +137,22 @@ def _wants_type(place: _Place) -> bool:
     return colon and "NAME" in place.accepts and "INT" not in place.accepts
 
 
-def _ops(place: _Place) -> Iterator[Proposal]:
+def _ops(place: _Place) -> Iterator[Completion]:
     for scope in place.scope.chain():
         for found in scope.ops.values():
             yield from (_proposal(d) for d in found if d.kind in (Kind.OP, Kind.MESSAGE))
 
 
-def _expression(place: _Place) -> Iterator[Proposal]:
+def _expression(place: _Place) -> Iterator[Completion]:
     """Values, functions, what the hardware gives, and the tunables of a kernel that is called."""
     yield from _tunables(place)
     yield from _names(place.scope, frozenset(Kind))
-    yield from (Proposal(name, None, "function") for name in (*FUNCTIONS, "sizeof"))
-    yield from (Proposal(name, None, what) for name, what in (("rank", "this rank"), ("ranks", "number of ranks")))
-    yield from (Proposal(name, None, "hardware") for name in sorted(HARDWARE))
+    yield from (Completion(name, None, "function") for name in (*FUNCTIONS, "sizeof"))
+    yield from (Completion(name, None, what) for name, what in (("rank", "this rank"), ("ranks", "number of ranks")))
+    yield from (Completion(name, None, "hardware") for name in sorted(HARDWARE))
 
 
-def _tunables(place: _Place) -> Iterator[Proposal]:
+def _tunables(place: _Place) -> Iterator[Completion]:
     """`block = ` in a call, whose opening parenthesis is the innermost that is open."""
     called = _called(place.tokens)
     for space in place.index.at_name(place.tokens[called[0]].text, place.scope) if called else ():
@@ -173,20 +173,20 @@ def _called(tokens: Sequence[Token]) -> tuple[int, int] | None:
     return None
 
 
-def _names(scope: Scope, kinds: frozenset[Kind]) -> Iterator[Proposal]:
+def _names(scope: Scope, kinds: frozenset[Kind]) -> Iterator[Completion]:
     for around in scope.chain():
         for found in around.values.values():
             yield from (_proposal(d) for d in found if d.kind in kinds)
 
 
-def _proposal(declaration: Declaration) -> Proposal:
+def _proposal(declaration: Declaration) -> Completion:
     owner = f" of {declaration.owner}" if declaration.owner else ""
-    return Proposal(declaration.name, declaration.kind, f"{declaration.kind.value}{owner}")
+    return Completion(declaration.name, declaration.kind, f"{declaration.kind.value}{owner}")
 
 
-def _distinct(proposals: Iterable[Proposal]) -> list[Proposal]:
+def _distinct(proposals: Iterable[Completion]) -> list[Completion]:
     """The first of each label."""
-    out: dict[str, Proposal] = {}
+    out: dict[str, Completion] = {}
     for proposal in proposals:
         out.setdefault(proposal.label, proposal)
     return list(out.values())

@@ -133,9 +133,9 @@ class Described:
         head = f"**`{op.name}`** {kind(op)}" + (f", `{what}`" if what else "") + f", {stream(op, edges.graph)}"
         rows = [_access(*access) for access in touched(op)]
         touching = edges.of.get(op.id, ())
-        told = [f"after {_edge(e, 0, edges)}" for e in touching if e[1] == op.id]
-        told += [f"before {_edge(e, 1, edges)}" for e in touching if e[0] == op.id]
-        return "\n\n".join(part for part in (head, _lines(rows), _lines(told, 2 * _MOST)) if part)
+        neighbours = [f"after {_edge(e, 0, edges)}" for e in touching if e[1] == op.id]
+        neighbours += [f"before {_edge(e, 1, edges)}" for e in touching if e[0] == op.id]
+        return "\n\n".join(part for part in (head, _lines(rows), _lines(neighbours, 2 * _MOST)) if part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class _Edges:
 
     why    the reasons of each edge
     later  the edges into a later round, with their distance
-    of     the edges of each op that are told: not those that every exchange and every last op has
+    of     the edges of each op that are shown: not those that every exchange and every last op has
     """
 
     graph: ir.Graph

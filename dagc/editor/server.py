@@ -456,7 +456,7 @@ def serve() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)  # nothing to clean up; a handler would wait for the thread that reads
     stdout = sys.stdout.buffer
-    sys.stdout = sys.stderr  # what anything prints is no message of the protocol
+    sys.stdout = sys.stderr  # what anything prints is not a message of the protocol
     server().start_io(stdout=stdout)
 
 
@@ -469,7 +469,7 @@ def _path(uri: str) -> str:
 
 
 def _resolved(path: str) -> str:
-    """For the comparison of paths: without links. Of an address that is no file: itself."""
+    """For the comparison of paths: without links. Of an address that is not a file: itself."""
     return os.path.realpath(path) if os.path.isabs(path) else path
 
 

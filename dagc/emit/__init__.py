@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from dagc.base.resources import resource
 from dagc.emit.common import Linked, code_files, common_view, linked, runtime_headers, uses_nccl
-from dagc.emit.driver import driver_view, why_no_driver
+from dagc.emit.driver import DriverView, driver_view, why_no_driver
 from dagc.emit.iteration import Steps, iteration_view, table_ops
 from dagc.emit.kernels import Functions
 from dagc.emit.layout import Layout, promises, received
@@ -60,7 +62,6 @@ def emit(plan: Plan) -> dict[str, str]:
         "iteration.hpp": tidy(render("bench/iteration.hpp.j2", iteration=iteration, **common)),
         bench: tidy(render("bench/bench.cpp.j2", verified=_verified(plan), **common)),
         runner: tidy(render("bench/runner.cpp.j2", **table, **{**common, **flags})),
-        "CMakeLists.txt": tidy(render(f"{plan.target.value}/CMakeLists.txt.j2", **common)),
         "plan.json": plan_to_json(plan),
         "traversal.txt": traversal_text(plan.traversal, plan.graph) + "\n",
     }
@@ -68,10 +69,23 @@ def emit(plan: Plan) -> dict[str, str]:
     out |= code_files(plan)
     if plan.chooser is not None:
         out["chooser.h"] = plan.chooser.source
+    driver = None
     if plan.target is Target.CUDA and not why_no_driver(plan):
         driver = driver_view(plan, layout, functions, steps)
-        out["driver.py"] = tidy(render("python/driver.py.j2", driver=driver, **common), empty=2)
-        out["driver_runtime.py"] = resource("templates/python/driver_runtime.py").read_text(encoding="utf-8")
+        out |= driver_files(driver, plan.target, common)
+    out["CMakeLists.txt"] = tidy(render(f"{plan.target.value}/CMakeLists.txt.j2", driver=driver, **common))
+    return out
+
+
+def driver_files(driver: DriverView, target: Target, common: Mapping[str, object]) -> dict[str, str]:
+    """`driver.py` and what it uses; `common` are the variables of all templates."""
+    out = {
+        "driver.py": tidy(render("python/driver.py.j2", driver=driver, **common), empty=2),
+        "driver_runtime.py": resource("templates/python/driver_runtime.py").read_text(encoding="utf-8"),
+    }
+    if driver.library:
+        source = f"driver.{'cu' if target is Target.CUDA else 'cpp'}"
+        out[source] = tidy(render("python/driver.cpp.j2", driver=driver, **common))
     return out
 
 

@@ -21,13 +21,14 @@ from dagc.ir.traversal import traversal_text
 
 @dataclass(frozen=True, slots=True)
 class Linked:
-    """What a program is built from besides its main source: further sources, folders of headers, libraries; and whether
-    for OpenMP."""
+    """What a program is built from besides its main source: further sources, folders of headers, libraries; whether for
+    OpenMP; and the folders of files that its sources include by their places."""
 
     sources: tuple[str, ...]
     include: tuple[str, ...]
     libraries: tuple[str, ...]
     openmp: bool = False
+    reads: tuple[str, ...] = ()
 
 
 def linked(plan: Plan) -> Linked:
@@ -39,7 +40,8 @@ def _linked(plan: Plan, functions: Functions) -> Linked:
     folders = [CODE if f == "." else f"{CODE}/{f}" for f in plan.program.folders]
     if plan.program.files and plan.target is Target.HOST:
         folders.append(f"{CODE}/{_ON_HOST}")
-    return Linked(tuple(u.source for u in functions.units), tuple(folders), functions.links, functions.openmp)
+    units, reads = tuple(u.source for u in functions.units), (CODE,) if plan.program.files else ()
+    return Linked(units, tuple(folders), functions.links, functions.openmp, reads)
 
 
 _ON_HOST = "_host"  # headers of CUDA, for files that include them

@@ -1,22 +1,39 @@
 """Views of `driver.py` (a traversal with PyCUDA and mpi4py), and symbolic expressions in Python.
 
 Python text is made here, since an op is a line or two of it; the template has the frame.
+
+PyCUDA and mpi4py do what they have functions for: memory, streams, events, waits, kernels of `kernels.cu`, contiguous
+copies, messages of MPI. The rest is in `libdriver.so`, compiled from `driver.cu`, which includes the `program.hpp` and
+`iteration.hpp` of the C++ program. It has a C function for each op that Python cannot issue (messages by NCCL or in the
+memory of other GPUs, code for the CPU, C++ code that issues its own work, functions of files, ops whose launch or
+variant is chosen when the program runs, ops on arrays `on any`, copies of columns, alltoallv), and functions that
+capture and launch CUDA graphs. It is written only where something needs it.
+
+    context   Python retains and pushes the primary context of its GPU, which is that of the CUDA runtime in the library
+    memory    Python allocates it, and gives the library the addresses by name; what is left, the library allocates
+    streams   Python creates them; the library gets the one of an op by its integer, and has no events
+    failures  the library prints them and ends all ranks, as the C++ program does
+
+`__device__` variables of the program would exist twice, once in the module of PyCUDA. So all kernels of a program that
+has some are issued by the library where any op is.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
 from dagc.base.errors import DagcError
-from dagc.emit.iteration import EntryView, Steps, iteration_view
-from dagc.emit.kernels import Functions, asks_hardware, implementation
+from dagc.emit.iteration import EntryView, IterationView, Steps, TableOpView, is_alltoallv, iteration_view, table_ops
+from dagc.emit.kernels import Functions, implementation
 from dagc.emit.layout import Layout
 from dagc.emit.program import ROLES
 from dagc.emit.render import mangle
+from dagc.emit.table import Begin, End, Step, never_captured, plain, with_capture_regions
 from dagc.ir.enums import CodeLang, ElementType, Place, Role
-from dagc.ir.plan import Plan, named_features
+from dagc.ir.plan import MEASURED, Features, Plan, named_features
 from dagc.ir.program import (
     Action,
     Array,
@@ -107,6 +124,16 @@ class PyEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class PyRegion:
+    """A capture region: its number, the stream that it is launched on, and what is captured."""
+
+    number: int
+    origin: str
+    entries: tuple[PyEntry, ...]
+    comment: str
+
+
+@dataclass(frozen=True, slots=True)
 class DriverView:
     values: tuple[PyValue, ...]
     arrays: tuple[PyArray, ...]
@@ -117,40 +144,16 @@ class DriverView:
     repeat: str  # maximal number of consecutive runs, 0: any
     functions: tuple[str, ...]
     setup: tuple[str, ...]
+    regions: tuple[PyRegion, ...]
     entries: tuple[PyEntry, ...]
+    library: bool  # whether it needs libdriver.so
+    ops: tuple[tuple[int, TableOpView], ...]  # those of libdriver.so, with their numbers in the graph
 
 
 def why_no_driver(plan: Plan) -> str:
     """Why a Python driver cannot run this program, "" if it can."""
-    if plan.open:
-        return "launch configurations are chosen when the program runs, which only the C++ program does"
-    if plan.capture:
-        return "GPU ops are captured in CUDA graphs, which PyCUDA does not support"
-    if any(op.action is Action.GROUP for op in plan.graph.ops):
-        return f"transport {plan.graph.transport.value} moves messages on the GPU, which only the C++ program does"
-    if plan.program.files:
-        return f"`{plan.program.files[0].name}` is compiled by itself, which PyCUDA does not link"
-    for op in plan.program.ops:
-        if isinstance(op, KernelOp):
-            kernel, impl = implementation(plan.program, op)
-            if impl.code is None or impl.code.lang is CodeLang.CPP:
-                return f"op `{op.name}` is host code"
-            if impl.prepare is not None:
-                return f"host code prepares op `{op.name}`"
-            if named_features(kernel, impl, impl.code):
-                return f"the code of op `{op.name}` names features, which only the C++ program computes"
-            if asks_hardware(plan.program, op):
-                return f"the launch of op `{op.name}` depends on the hardware"
-        if isinstance(op, CopyOp) and (op.dst.columns is not None or op.src.columns is not None):
-            return f"op `{op.name}` copies a slice that is not contiguous"
-        if isinstance(op, CollectiveOp) and op.collective is CollectiveKind.ALLTOALLV:
-            return f"op `{op.name}` is an alltoallv"
-    if any(name.startswith("hw.") for a in plan.program.arrays for d in a.dims if d is not None for name in free(d)):
-        return "sizes of arrays depend on the hardware"
-    if plan.computed:
-        return "sizes or conditions depend on features, which only the C++ program computes"
-    if any(a.place is Place.ANY for a in plan.program.arrays):
-        return "it has arrays `on any`"
+    if plan.chooser is not None and plan.chooser.mode is Features.BESIDE:
+        return "choices are made beside the first runs, which only the C++ program does"
     return ""
 
 
@@ -161,18 +164,85 @@ def driver_view(plan: Plan, layout: Layout, functions: Functions, steps: Steps) 
     return _Driver(plan, layout, functions, steps).view()
 
 
+# A variable of the GPU, not a function: of each module there would be one.
+_GPU_VARIABLE = re.compile(r"__(?:device__|constant__|managed__)[^(){};]*[;=\[{]")
+
+
+class _Theirs:
+    """Which ops of a plan are those of libdriver.so."""
+
+    def __init__(self, plan: Plan, layout: Layout, functions: Functions) -> None:
+        self.plan, self.layout, self.functions = plan, layout, functions
+        ops, arrays = plan.graph.ops, layout.arrays
+        on_any = [ops[t.begin].op for t in plan.graph.touches if arrays[t.region.array].place is Place.ANY]
+        # All ops of an exchange or none: the requests are there where it is posted.
+        numbers = {op.id for op in ops if self._needs(op) or any(op.op is one for one in on_any)}
+        code = (c.text for c in plan.program.code if c.text is not None)
+        if numbers and any(_GPU_VARIABLE.search(text) for text in code):
+            numbers |= {op.id for op in ops if op.action is Action.KERNEL}
+        self.numbers = frozenset(numbers)
+
+    def _needs(self, op: GraphOp) -> bool:
+        if op.action is Action.GROUP or (op.action is Action.END and self.layout.sides):
+            return True
+        match op.op:
+            case KernelOp() as kernel if op.action is Action.KERNEL:
+                return self._kernel(kernel)
+            case CopyOp() as copy:
+                on_device = [self.layout.arrays[r.array].place is Place.DEVICE for r in (copy.dst, copy.src)]
+                strided = copy.dst.columns is not None or copy.src.columns is not None
+                return strided or not any(on_device) or self._computed(copy.when)
+            case CollectiveOp() as collective:
+                return is_alltoallv(collective) or self._computed(collective.when)
+            case _:
+                return False
+
+    def _kernel(self, op: KernelOp) -> bool:
+        """Whether a kernel, or what calls it, is more than a launch of a function of kernels.cu."""
+        if op.placed or len(self.functions.settled(op)) > 1 or self.layout.opened.has(op):
+            return True
+        kernel, impl = implementation(self.plan.program, op)
+        if impl.code is None or impl.code.lang is CodeLang.CPP or impl.launch is None or self.functions.is_entry(op):
+            return True
+        if impl.prepare is not None or named_features(kernel, impl, impl.code):
+            return True
+        if any(s.late for s in self.layout.scratch(op)):
+            return True
+        env = self.layout.formals(op)
+        sizes = (*impl.launch.grid, *impl.launch.block, impl.launch.shared, op.when)
+        values = [substitute(e, env) for e in sizes if e is not None]
+        values += [a for a in op.args if not isinstance(a, Region)]
+        return any(map(self._computed, values))
+
+    def _computed(self, expr: Sym | None) -> bool:
+        return expr is not None and _computed(self.layout, expr)
+
+
+def _computed(layout: Layout, expr: Sym) -> bool:
+    """Whether only the C++ program knows its value: it names a feature, or what is chosen when the program runs."""
+    return any(n in layout.features or n in layout.tunable_member or n.startswith(MEASURED) for n in free(expr))
+
+
+def _steps(plan: Plan) -> list[Step]:
+    outside = never_captured(plan.graph) if plan.capture else frozenset[int]()
+    placed = with_capture_regions(plan.traversal, outside) if plan.capture else plain(plan.traversal)
+    return [one.step for one in placed]
+
+
 class _Driver:
     def __init__(self, plan: Plan, layout: Layout, functions: Functions, steps: Steps) -> None:
         self.plan, self.layout, self.functions, self.steps = plan, layout, functions, steps
+        theirs = _Theirs(plan, layout, functions).numbers
+        every = enumerate(table_ops(plan.graph, steps))
+        self.theirs = {i: op for i, op in every if i in theirs}  # those of libdriver.so
         self.setup: dict[str, None] = {}
         self.kernels: dict[str, str] = {}
 
     def view(self) -> DriverView:
         program, layout = self.plan.program, self.layout
         self.setup.update(dict.fromkeys(self._checks()))
-        shape = iteration_view(self.plan.graph, self.plan.traversal, self.steps)
-        views = (view for view in shape.entries if isinstance(view, EntryView))  # there are no loops: nothing is folded
-        entries = tuple(self._entry(e, v) for e, v in zip(self.plan.traversal.entries, views, strict=True))
+        shape = iteration_view(self.plan.graph, self.plan.traversal, self.steps, self.plan.capture)
+        entries, regions = self._entries(shape)
         return DriverView(
             values=tuple(PyValue(layout.member[s.name], repr(f"{mangle(s.name)}.npy")) for s in program.scalars),
             arrays=(*(self._array(a) for a in program.arrays), *self._scratch(), *self._staging()),
@@ -183,13 +253,42 @@ class _Driver:
             repeat=self._text(program.repeat, "program") if program.repeat is not None else "0",
             functions=tuple(self.kernels.values()),
             setup=tuple(self.setup),
+            regions=regions,
             entries=entries,
+            library=bool(self.theirs or regions),
+            ops=tuple(self.theirs.items()),
         )
 
+    def _entries(self, shape: IterationView) -> tuple[tuple[PyEntry, ...], tuple[PyRegion, ...]]:
+        """What an iteration issues, and what is captured. There are no loops: nothing is folded."""
+        views = iter(shape.entries)
+        entries: list[PyEntry] = []
+        regions: list[PyRegion] = []
+        inside: list[PyEntry] | None = None
+        captured: Iterator[EntryView] = iter(())
+        for step in _steps(self.plan):
+            match step:
+                case Begin():
+                    region, view = shape.regions[step.region], next(views)
+                    inside, captured = [], iter(region.entries)
+                    launch = f"graph_{region.number}(s{region.origin}.handle)"
+                    entries.append(PyEntry(view.comment, (launch,)))
+                case End():
+                    region = shape.regions[step.region]
+                    assert inside is not None
+                    regions.append(PyRegion(region.number, f"s{region.origin}", tuple(inside), region.comment))
+                    inside = None
+                case _ if inside is not None:
+                    inside.append(self._entry(step, next(captured).comment))
+                case _:
+                    view = next(views)
+                    entries.append(self._entry(step, view.comment))
+        return tuple(entries), tuple(regions)
+
     def _checks(self) -> Iterator[str]:
-        """`require`s and slices, which the order of the ops relies on, except those that name the hardware."""
+        """`require`s and slices, which the order of the ops relies on."""
         for condition in self.plan.program.requires:
-            if not any(name.startswith("hw.") for name in free(condition)):
+            if not _computed(self.layout, condition):
                 yield f"dagc.check_require({self._text(condition)}, {'require ' + show(condition)!r})"
         for region in dict.fromkeys(certain_regions(self.plan.program)):
             dims = self.layout.arrays[region.array].dims
@@ -224,9 +323,14 @@ class _Driver:
         return PyArray(member, "load" if loaded else "make", ", ".join(args))
 
     def _scratch(self) -> list[PyArray]:
+        """That whose size Python knows; the rest is of libdriver.so."""
         out = []
-        for op in (op for op in self.plan.program.ops if isinstance(op, KernelOp)):
-            for s in self.layout.scratch(op):
+        program, layout = self.plan.program, self.layout
+        ops = (one for op in program.ops if isinstance(op, KernelOp) for one in layout.opened.ops(program, op))
+        for op in ops:
+            for s in layout.scratch(op):
+                if s.late or any(_computed(layout, d) for d in s.dims):
+                    continue
                 dims = "".join(f"{self._text(d, 'self')}, " for d in s.dims).rstrip()
                 out.append(
                     PyArray(
@@ -255,19 +359,24 @@ class _Driver:
 
     # ---- entries --------------------------------------------------------------------------
 
-    def _entry(self, entry: Entry, view: EntryView) -> PyEntry:
+    def _entry(self, entry: Entry, comment: str) -> PyEntry:
         match entry:
             case Issue(op, stream):
-                lines = self._op(self.plan.graph.ops[op], f"s{stream}")
+                lines = self._library_op(op, stream) if op in self.theirs else self._op(op, f"s{stream}")
             case Record(event, stream):
                 lines = [f"e{event}.record(s{stream})"]
             case Wait(event, stream):
                 lines = [f"s{stream}.wait_for_event(e{event})"]
             case Sync(event):
                 lines = [f"e{event}.synchronize()"]
-        return PyEntry(view.comment, tuple(lines))
+        return PyEntry(comment, tuple(lines))
 
-    def _op(self, op: GraphOp, stream: str) -> list[str]:
+    def _library_op(self, number: int, stream: int | None) -> list[str]:
+        self.setup[f"op_{number} = library.op({number})"] = None
+        return [f"op_{number}({'0' if stream is None else f's{stream}.handle'})"]
+
+    def _op(self, number: int, stream: str) -> list[str]:
+        op = self.plan.graph.ops[number]
         lines = [line for s in dict.fromkeys(op.copy_in) for line in self._stage(s, False, stream)]
         match op.action, op.op:
             case Action.KERNEL, KernelOp() as kernel:
@@ -328,8 +437,6 @@ class _Driver:
         if on_device == [True, True]:
             size = f"{setup} * {self._name(op.dst.array)}.dtype.itemsize"
             return [f"if {setup}:", f"    cuda.memcpy_dtod_async({dst}, {src}, {size}, {stream})"]
-        if on_device == [False, False]:
-            raise DagcError(f"op `{op.name}`: a copy from host to host is not supported in Python")
         call = "memcpy_htod_async" if on_device[0] else "memcpy_dtoh_async"
         return [f"if {setup}:", f"    cuda.{call}({dst}, {src}, {stream})"]
 
@@ -370,7 +477,9 @@ class _Driver:
         if isinstance(peer, str):
             assert counts is not None
             part = self._part(region, "count", "at")
-            self.setup[f"{ends} = p.peers({self._name(peer)}, {self._name(counts)}, lambda at, count: {part})"] = None
+            here = "" if message.when is None else f" if {self._text(message.when)} else []"
+            peers = f"p.peers({self._name(peer)}, {self._name(counts)}, lambda at, count: {part})"
+            self.setup[f"{ends} = {peers}{here}"] = None
         else:
             self.setup[f"{ends} = p.peer({self._text(peer)}, {self._part(region, self._span(region)[1])})"] = None
         tag = self.steps.tag(exchange.name, op.message)

@@ -13,7 +13,7 @@ from dagc.emit.render import cxx_string, cxx_value
 from dagc.emit.rolling import Block, Rolled, rolled
 from dagc.emit.table import Begin, End, never_captured, plain, with_capture_regions
 from dagc.ir.enums import CodeLang, Place, Role
-from dagc.ir.plan import Chooser, Features, named_features, needed_features
+from dagc.ir.plan import EmittedChoosers, Features, first_features, named_features, needed_features
 from dagc.ir.program import (
     Access,
     Action,
@@ -136,10 +136,11 @@ def _count(elements: str) -> str:
 class Steps:
     """Builds the steps of each op of a graph."""
 
-    def __init__(self, layout: Layout, functions: Functions, chooser: Chooser | None = None) -> None:
+    def __init__(self, layout: Layout, functions: Functions, chooser: EmittedChoosers | None = None) -> None:
         """`chooser`: chooses when the program runs, maybe while its first ops run already."""
         self.layout, self.functions = layout, functions
-        self._waits = chooser is not None and chooser.mode is Features.ASYNC and bool(functions.features)
+        first = first_features(layout.program, layout.opened, chooser)
+        self._waits = chooser is not None and chooser.mode is Features.ASYNC and bool(first)
         self.graph = layout.graph
         self._tags = self._number_messages()
 
@@ -364,13 +365,14 @@ class Steps:
         what = "send" if send else "recv"
         if isinstance(peer, str):
             assert counts is not None
-            return f"{what}s", self.peers(peer, counts)
+            return f"{what}s", self.peers(peer, counts, message.when)
         return what, f"{self.layout.extent(region).count}, static_cast<int>({self.layout.text(peer)})"
 
-    def peers(self, ranks: str, counts: str) -> str:
-        """The text of a dagc::Peers."""
+    def peers(self, ranks: str, counts: str, when: Sym | None = None) -> str:
+        """The text of a dagc::Peers: none on ranks where `when` does not hold."""
         r, c = self.layout.array(ranks), self.layout.array(counts)
-        return f"{{{r}.data, {c}.data, {r}.size}}"
+        many = f"{r}.size" if when is None else f"({self.layout.text(when)}) ? {r}.size : 0"
+        return f"{{{r}.data, {c}.data, {many}}}"
 
     def everyone(self, counts: str) -> str:
         """The text of a dagc::Peers: all ranks in order."""
@@ -419,7 +421,9 @@ class Steps:
                 extent, base = self.layout.extent(region), f"{self.layout.array(region.array)}.data"
                 if isinstance(peer, str):
                     assert counts is not None
-                    out.append(Call(f"{what}s", f"{k}, {base}, {extent.start}, {self.peers(peer, counts)}"))
+                    out.append(
+                        Call(f"{what}s", f"{k}, {base}, {extent.start}, {self.peers(peer, counts, message.when)}")
+                    )
                 else:
                     rank = f"static_cast<int>({self.layout.text(peer)})"
                     out.append(Call(what, f"{k}, {base}, {extent.start}, {extent.count}, {rank}"))
@@ -495,6 +499,16 @@ class IterationView:
 
 
 @dataclass(frozen=True, slots=True)
+class RoundView:
+    """One of several iterations: the streams and events of its lane, which are numbered from `s` and `e` on. `before`
+    is where those of the iteration before begin, and `turn` its own number (C++ names)."""
+
+    streams: int
+    events: int
+    entries: tuple[EntryView, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TableOpView:
     name: str
     text: str
@@ -505,7 +519,7 @@ class TableOpView:
     uses_program: bool
     kernel: bool
     writes: tuple[WriteView, ...]
-    sides_used: tuple[str, ...]  # C++ texts, of arrays that are no constants
+    sides_used: tuple[str, ...]  # C++ texts, of arrays that are not constants
     sides_written: tuple[str, ...]
     on_host: str  # C++ text of whether it runs there as it is chosen; "" where nothing is
 
@@ -554,6 +568,15 @@ def iteration_view(
     )
 
 
+def round_view(graph: Graph, traversal: Traversal, back: frozenset[int], steps: Steps) -> RoundView:
+    """`back`: the places of waits for what the iteration before has recorded. Raises as `iteration_view`."""
+    entries = traversal.entries
+    written = _Written(graph, steps, entries, Rolled(traversal), lane=True)
+    views = tuple(written.of_earlier(at) if at in back else written.entry(at) for at in range(len(entries)))
+    streams = 1 + max((e.stream for e in entries if not isinstance(e, Sync) and e.stream is not None), default=-1)
+    return RoundView(streams, sum(isinstance(e, Record) for e in entries), views)
+
+
 def table_ops(graph: Graph, steps: Steps) -> tuple[TableOpView, ...]:
     """One view per op, in the order of the graph."""
     out = []
@@ -599,10 +622,11 @@ def _on_host(steps: Steps, op: GraphOp) -> str:
 
 
 class _Written:
-    """Views of entries. `names`: what ops in loops are called."""
+    """Views of entries. `names`: what ops in loops are called. `lane`: streams and events begin at `s` and `e`."""
 
-    def __init__(self, graph: Graph, steps: Steps, entries: Sequence[Entry], short: Rolled) -> None:
+    def __init__(self, graph: Graph, steps: Steps, entries: Sequence[Entry], short: Rolled, lane: bool = False) -> None:
         self.graph, self.steps, self.entries = graph, steps, entries
+        self._stream, self._event = ("p.stream[s + {}]", "p.event[e + {}]") if lane else ("p.stream[{}]", "p.event[{}]")
         self.names = dict(short.names)
         self._recorded = self._what_events_mean()
 
@@ -633,6 +657,15 @@ class _Written:
         again = f"{block.variable} = turn, {counted(block.times, 'time')}"
         return LoopView(again, block.first, block.first + block.times * block.step, block.step, views)
 
+    def of_earlier(self, at: int) -> EntryView:
+        """A wait for what the iteration before has recorded."""
+        wait, last = self.entries[at], {e.event: k for k, e in enumerate(self.entries) if isinstance(e, Record)}
+        assert isinstance(wait, Wait)
+        of = self._recorded[last[wait.event]][1]
+        call = CudaCall("cudaStreamWaitEvent", f"{self._stream.format(wait.stream)}, p.event[before + {wait.event}], 0")
+        about = f"stream {wait.stream} waits for event {wait.event} of the iteration before: {of}"
+        return EntryView(about, (Guarded("turn > 0", (call,)),))
+
     def entry(self, at: int, block: int = 0) -> EntryView:
         """`block`: where the block of the entry begins."""
         entry, (place, recorded) = self.entries[at], self._recorded[at]
@@ -640,18 +673,19 @@ class _Written:
         match entry:
             case Issue(number, stream):
                 op, where = self._op(number), "" if stream is None else f" on stream {stream}"
-                work = tuple(_called(s, op.name) for s in self.steps.of(self.graph.ops[number], f"p.stream[{stream}]"))
+                on = self._stream.format(stream)
+                work = tuple(_called(s, op.name) for s in self.steps.of(self.graph.ops[number], on))
                 begin = (Call("dagc::begin_op", cxx_string(titled(op))),) if work else ()
                 return EntryView(describe(op, where), (*begin, *work))
             case Record(event, stream):
-                call = CudaCall("cudaEventRecord", f"p.event[{event}], p.stream[{stream}]")
+                call = CudaCall("cudaEventRecord", f"{self._event.format(event)}, {self._stream.format(stream)}")
                 return EntryView(f"event {event}: after {of} on stream {stream}", (call,))
             case Wait(event, stream):
-                call = CudaCall("cudaStreamWaitEvent", f"p.stream[{stream}], p.event[{event}], 0")
+                call = CudaCall("cudaStreamWaitEvent", f"{self._stream.format(stream)}, {self._event.format(event)}, 0")
                 return EntryView(f"stream {stream} waits for event {event}: {of}", (call,))
             case Sync(event):
                 waits = Call("dagc::begin_op", cxx_string(f"`sync(e{event})`, which waits for `{recorded}`"))
-                call = CudaCall("cudaEventSynchronize", f"p.event[{event}]")
+                call = CudaCall("cudaEventSynchronize", self._event.format(event))
                 return EntryView(f"the CPU waits for event {event}: {of}", (waits, call))
 
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import product
 
 from dagc.base.errors import DagcError, UsageError
-from dagc.cuda.text import rewrite_for_host
+from dagc.cuda.text import functions_defined, rewrite_for_host
 from dagc.cuda.words import is_global
 from dagc.emit.render import (
     CodeView,
@@ -43,7 +43,6 @@ _OURS = frozenset("Program iteration ops stream p dagc program turn dagc_entry".
 ENTRIES = "dagc_entry"  # the namespace of functions of files of code
 CODE = "code"  # the folder of the files
 _OPENMP = re.compile(r"^[ \t]*#[ \t]*(?:pragma[ \t]+omp\b|include[ \t]*<omp\.h>)", re.MULTILINE)
-_MAIN = re.compile(r"\bint\s+main\s*\(")
 
 Key = tuple[str, str, tuple[tuple[str, Value], ...]]
 
@@ -213,7 +212,7 @@ class Functions:
             word = re.sub(r"\W", "_", stem)
             cuda = self.target is Target.CUDA and suffix in ("cu", "cuh")
             source = names.new(f"unit_{word}") + (".cu" if cuda else ".cpp")
-            main = f"main_of_{word}" if _MAIN.search(self._text_of(file)) else ""
+            main = f"main_of_{word}" if "main" in functions_defined(self._text_of(file)) else ""
             units.append(UnitView(source, f"{CODE}/{file}", main, tuple(those)))
         return tuple(units)
 

@@ -36,9 +36,11 @@ from dagc.ir.sym import Apply, Const, Fn, Sym, Var, difference, free, show, subs
 # Members that Program always has, in C++ and in Python (whose keywords are not names there).
 _MEMBERS = (
     *"comm rank ranks stream event store hardware load grow read check reset verify Program".split(),
+    *"want before_run arrays changed send receive wait_all".split(),
     *"connect graph group_comm folder scalar make compare peers peer start choose feature features".split(),
     *"sites chosen_sites warn settle started at_once".split(),
     *"prepare prepared prepare_seconds preparations make_scratch compute_features check_features".split(),
+    *"once computed known".split(),
     *"begin_sides end_sides".split(),
     *"beside needs members worth make_graphs compute_late_features start_seconds".split(),
     *keyword.kwlist,
@@ -119,7 +121,7 @@ class Layout:
         if name in self.tunable_member:
             return f"p.{self.tunable_member[name]}"
         if name in self.features:
-            return f"p.{self.features[name]}"
+            return f"p.{self.features[name]}()"
         if name.startswith("hw.") and name[3:] in HARDWARE:
             return f"p.hardware.{name[3:]}"
         raise DagcError(f"`{name}` is not known when the program starts, so no code can be written for it yet")

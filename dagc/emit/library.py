@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import keyword
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from dagc.base.errors import UsageError
 from dagc.base.resources import __version__, resource
 from dagc.cuda.words import KEYWORDS, is_global
 from dagc.emit.common import code_files, common_view, headers_for
-from dagc.emit.iteration import Call, IterationView, Steps, is_alltoallv, iteration_view
+from dagc.emit.iteration import Call, IterationView, RoundView, Steps, is_alltoallv, iteration_view, round_view
 from dagc.emit.kernels import Functions
 from dagc.emit.layout import Layout
 from dagc.emit.program import ArrayView, ProgramView, ValueView, program_view
 from dagc.emit.render import Names, cxx_string, expression, mangle, number_lines, render, tidy
 from dagc.ir.enums import ElementType, Place, Role
-from dagc.ir.plan import Plan, Target, plan_to_json
-from dagc.ir.program import Action, Array, ExchangeOp, Graph, Scalar
-from dagc.ir.sym import Sym, show
+from dagc.ir.plan import FAR, EmittedChoosers, Plan, Target, plan_to_json
+from dagc.ir.program import Action, Array, ExchangeOp, Graph, Scalar, Transport
+from dagc.ir.sym import Sym, free, show
 from dagc.ir.traversal import Traversal, traversal_text
 
 # ---- names ----
@@ -43,7 +44,7 @@ _KEYWORDS = frozenset(("restrict", *keyword.kwlist))
 # Types of the C interface, which a member would redeclare, and the parameters of Python's `Instance`.
 _INTERFACE_NAMES = frozenset(
     """int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t size_t
-    self comm stream mpi_takes_device_pointers""".split()
+    self comm stream mpi_takes_device_pointers nccl_comm""".split()
 )
 
 
@@ -139,10 +140,12 @@ class MessageView:
 
 @dataclass(frozen=True, slots=True)
 class EnqueueView:
-    """The GPU ops of an iteration without the host's waits; None where it needs the host, for `reason`."""
+    """The GPU ops of an iteration without the host's waits; None where it needs the host, for `reason`. `rounds`: of
+    several iterations, where they may overlap."""
 
     iteration: IterationView | None
     reason: str
+    rounds: RoundView | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,16 +161,39 @@ class LibraryView:
     messages: MessageView
     enqueue: EnqueueView
     host_ops: bool
+    takes_nccl: bool  # a communicator of the application, on every target
     most: str  # of the iterations of a repetition that ends by itself
     verified: tuple[VerifiedView, ...]
 
 
-def emit_library(plan: Plan, name: str, enqueued: Traversal | str) -> dict[str, str]:
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """A traversal without host waits (`dagc.space.enqueue`). `rounds`: one of several iterations that overlap, and the
+    places in it of the waits for the iteration before; None: one begins when the one before has ended."""
+
+    iteration: Traversal
+    rounds: tuple[Traversal, frozenset[int]] | None = None
+
+
+def emit_library(plan: Plan, name: str, enqueued: Enqueued | str) -> dict[str, str]:
     """File name -> text of everything of a library, runtime headers included.
 
-    `enqueued`: the plan's traversal without host waits (`dagc.space.enqueue`), or why there is none.
+    `enqueued`: the plan's traversal without host waits, or why there is none.
     Raises DagcError for what cannot be emitted yet.
     """
+    view, iteration, functions, common = _prepared(plan, name, enqueued)
+    common = {**common, "namespace": view.space}
+    return {
+        **_files(plan, view, _sources(plan, name, functions, iteration, common), common),
+        "plan.json": plan_to_json(plan),
+        "traversal.txt": traversal_text(plan.traversal, plan.graph) + "\n",
+    }
+
+
+def _prepared(
+    plan: Plan, name: str, enqueued: Enqueued | str
+) -> tuple[LibraryView, IterationView, Functions, dict[str, object]]:
+    """The views of a library, and the variables of its templates."""
     functions = Functions(plan.graph, plan.target, plan.open, plan.computed)
     layout = Layout(plan.graph, plan.open, plan.computed)
     steps = Steps(layout, functions, plan.chooser)
@@ -178,11 +204,16 @@ def emit_library(plan: Plan, name: str, enqueued: Traversal | str) -> dict[str, 
     common = {
         **common_view(plan, layout, functions, program, bool(iteration.regions)),
         "library": view,
-        "namespace": view.space,
+        "plans": (),
         "cuda": plan.target is Target.CUDA,
         "version": __version__,
     }
-    sources = _sources(plan, name, functions, iteration, common)
+    return view, iteration, functions, common
+
+
+def _files(plan: Plan, view: LibraryView, sources: dict[str, str], common: dict[str, object]) -> dict[str, str]:
+    """The interfaces beside the sources, and the headers that all of them include."""
+    name = view.name
     example = tidy(render("library/example.cpp.j2", **common))
     headers = {
         f"src/include/{header}": path.read_text(encoding="utf-8")
@@ -199,8 +230,6 @@ def emit_library(plan: Plan, name: str, enqueued: Traversal | str) -> dict[str, 
         "CMakeLists.txt": tidy(render("library/CMakeLists.txt.j2", **common)),
         f"cmake/{name}Config.cmake": tidy(render("library/config.cmake.j2", **common)),
         f"{name}.pc": tidy(render("library/pkgconfig.pc.j2", **common)),
-        "plan.json": plan_to_json(plan),
-        "traversal.txt": traversal_text(plan.traversal, plan.graph) + "\n",
         **headers,
     }
 
@@ -222,6 +251,100 @@ def _sources(
     return {f"src/{file}": text for file, text in out.items()}
 
 
+# ---- several plans ----
+
+
+@dataclass(frozen=True, slots=True)
+class PlanView:
+    """A plan in a library of several. `label`: its folder below `plans`, and its name for users; `name`: of its own
+    library. `requires`: what must hold on every rank, as C++ texts: what it says, and the condition."""
+
+    number: int
+    label: str
+    name: str
+    takes_nccl: bool
+    requires: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarView:
+    """A value of the rank that a choice depends on: its name in the interface, its variable, and what it is computed
+    with."""
+
+    name: str
+    variable: str
+    wide: str
+
+
+def plan_name(name: str, number: int) -> str:
+    """The name of the library of one of several plans."""
+    return f"{name}_plan{number}"
+
+
+def emit_plans(
+    plans: Sequence[tuple[str, Plan, Enqueued | str]], name: str, chooser: EmittedChoosers, names: Sequence[str]
+) -> dict[str, str]:
+    """File name -> text of a library that chooses among plans: `plans/LABEL/` is a library of each.
+
+    `plans`: label, plan, and what `emit_library` takes, by the answer of `chooser`, which has one choice over scalars;
+    `names`: of its features. Raises UsageError where the plans take different arrays.
+    """
+    made = [_prepared(plan, plan_name(name, k), enqueued)[0] for k, (_, plan, enqueued) in enumerate(plans)]
+    _, first, enqueued = plans[0]
+    host = next((e for _, _, e in plans if isinstance(e, str)), None)
+    view, _, _, common = _prepared(first, name, enqueued if host is None else host)
+    view = replace(view, takes_nccl=any(one.takes_nccl for one in made))
+    view = replace(view, interface=_interface(name, view.sizes, view.arguments, view.takes_nccl))
+    for (label, _, _), one in zip(plans, made, strict=True):
+        if (one.sizes, one.arguments) != (view.sizes, view.arguments):
+            raise UsageError(
+                f"plans {plans[0][0]} and {label} have different arrays or values, which one library cannot have",
+                "give every plan the same arrays with a role, or compile one plan: -D fixes decisions",
+            )
+    scalars, choice = _plan_choice(plans, made, view, chooser, names)
+    common = {**common, **choice, "library": view, "scalars": scalars, "units": (), "folders": (), "links": ()}
+    common |= {"openmp": False, "nccl": False, "namespace": ""}
+    end = "cu" if first.target is Target.CUDA else "cpp"
+    sources = {f"src/{name}.{end}": tidy(render("library/plans.cpp.j2", **common)), "src/chooser.h": chooser.source}
+    out = _files(first, view, sources, common)
+    for k, (label, plan, given) in enumerate(plans):
+        out |= {f"plans/{label}/{file}": text for file, text in emit_library(plan, plan_name(name, k), given).items()}
+    return out
+
+
+def _plan_choice(
+    plans: Sequence[tuple[str, Plan, Enqueued | str]], made: Sequence[LibraryView], view: LibraryView,
+    chooser: EmittedChoosers, names: Sequence[str],
+) -> tuple[tuple[ScalarView, ...], dict[str, object]]:  # fmt: skip
+    """The values that the choice depends on, and the variables of the template."""
+    program, (choice,) = plans[0][1].program, chooser.choices
+    known, given = {s.name: s for s in program.scalars}, dict(zip(program.scalars, view.sizes, strict=True))
+    ours = Names("sizes site rank ranks features choice answer chosen options sites far plans plan dagc comm".split())
+    variable = {"rank": "rank", "ranks": "ranks"} | {s: ours.new(mangle(s)) for s in known}
+
+    def text(expr: Sym) -> str:
+        return expression(expr, variable.__getitem__)
+
+    asked: set[str] = set().union(*(free(f) for f in choice.features))
+    views = []
+    for k, ((label, plan, _), one) in enumerate(zip(plans, made, strict=True)):
+        tested = [r for r in plan.program.requires if free(r) <= variable.keys()]
+        asked = asked.union(*(free(r) for r in tested))
+        requires = tuple((cxx_string(f"require {show(r)}"), text(r)) for r in tested)
+        views.append(PlanView(k, label, one.name, one.takes_nccl, requires))
+    scalars = tuple(
+        ScalarView(given[s].name, variable[n], "double" if s.type.value[0] == "f" else "std::int64_t")
+        for n, s in known.items()
+        if n in asked
+    )
+    features = [(n, text(f)) for n, f in zip(names, choice.features, strict=True)]
+    out = {"plans": tuple(views), "function": choice.function, "features": features, "measured": choice.measured}
+    return scalars, {**out, "far": FAR}
+
+
+# ---- views ----
+
+
 def _library_view(
     plan: Plan, name: str, layout: Layout, steps: Steps, program: ProgramView, enqueue: EnqueueView
 ) -> LibraryView:
@@ -236,10 +359,11 @@ def _library_view(
     arguments = tuple(_argument(layout, arrays[n], views[n], names, fortran) for n in given)
     own = tuple(views[n] for n, a in arrays.items() if a.role is None)
     elements = dict.fromkeys(arrays[n].type for n in given)
+    takes_nccl = plan.graph.transport is Transport.NCCL and bool(program.groups)
     return LibraryView(
         name=name,
         space=f"{name}_library",
-        interface=_interface(name, sizes, arguments),
+        interface=_interface(name, sizes, arguments, takes_nccl),
         sizes=sizes,
         arguments=arguments,
         elements=tuple(ElementView(t.value, _C_TYPES[t], _FORTRAN_TYPES[t]) for t in elements),
@@ -249,6 +373,7 @@ def _library_view(
         enqueue=enqueue,
         most=show(plan.program.repeat) if plan.program.repeat is not None else "",
         verified=_verified(layout, program, names),
+        takes_nccl=takes_nccl,
         host_ops=any(not op.gpu and op.action is not Action.END for op in plan.graph.ops),
     )
 
@@ -312,9 +437,9 @@ def _verified(layout: Layout, view: ProgramView, names: dict[str, str]) -> tuple
     return tuple(out)
 
 
-def _interface(name: str, sizes: tuple[SizeView, ...], arguments: tuple[ArgumentView, ...]) -> str:
+def _interface(name: str, sizes: tuple[SizeView, ...], arguments: tuple[ArgumentView, ...], nccl: bool) -> str:
     """A number of the interface: programs compiled with another header are refused."""
-    text = repr((2, name, [(s.name, s.c_type) for s in sizes], [(a.name, a.element, a.place) for a in arguments]))
+    text = repr((3, nccl, name, [(s.name, s.c_type) for s in sizes], [(a.name, a.element, a.place) for a in arguments]))
     return f"0x{sha256(text.encode()).hexdigest()[:15]}"
 
 
@@ -331,7 +456,8 @@ def _messages(layout: Layout, steps: Steps) -> MessageView:
     return MessageView(tuple(names), tuple(ends))
 
 
-def _enqueue(graph: Graph, enqueued: Traversal | str, steps: Steps, folded: Graph | None) -> EnqueueView:
+def _enqueue(graph: Graph, enqueued: Enqueued | str, steps: Steps, folded: Graph | None) -> EnqueueView:
     if isinstance(enqueued, str):
         return EnqueueView(None, enqueued)
-    return EnqueueView(iteration_view(graph, enqueued, steps, False, folded), "")
+    rounds = round_view(graph, *enqueued.rounds, steps) if enqueued.rounds is not None else None
+    return EnqueueView(iteration_view(graph, enqueued.iteration, steps, False, folded), "", rounds)

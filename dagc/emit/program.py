@@ -16,12 +16,13 @@ from dagc.ir.plan import (
     FAR,
     MEASURED,
     VARIANT,
-    Choice,
-    Chooser,
+    ChoiceCall,
     CodeFeature,
+    EmittedChoosers,
     Features,
     answers_of,
     feature_variable,
+    first_features,
     memory_parts,
     needed_features,
     variant_number,
@@ -110,14 +111,16 @@ class TunableView:
 @dataclass(frozen=True, slots=True)
 class FeatureView:
     """A number that is computed from the arrays: its member, the arrays that are copied for it, and the call. `name`: a
-    C++ string."""
+    C++ string. The program computes it when it is first needed; `asked` are what it chooses by, and `early` what it
+    needs before its first run in any case."""
 
     variable: str
     name: str
     copies: tuple[tuple[str, str], ...]  # variable, arguments of dagc::Elements
     call: Call
     wanted: bool  # by the program itself: for a choice, a size or a `require`
-    early: bool  # before the first run: for a default, where it runs first
+    asked: bool
+    early: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,7 @@ class PreparationView:
     that fill it.
 
     `name`: a C++ string, of the op and its variant. `when`: C++ text of the condition under which a rank runs it, ""
-    for always.
+    for always. `features`: those that it needs, by number.
     """
 
     number: int
@@ -136,6 +139,7 @@ class PreparationView:
     arrays: tuple[ArrayView, ...]
     steps: tuple[Step, ...]
     streamed: bool
+    features: tuple[int, ...]
 
     @property
     def sized(self) -> tuple[ArrayView, ...]:
@@ -148,7 +152,8 @@ class ChoiceView:
     """`features` are texts of doubles; `members` take what `table` gives for the answer, of `answers`; `text` has its
     words. `warning`: the arguments of `far_sizes` before and after how far, none where nothing was measured. `voted`:
     all ranks take one answer. `requires`: conditions of which, while the first holds, the second must, and the text of
-    that."""
+    that. `needs`: the features, by number, that a variant needs besides, by its number; `variant`: the place of the
+    variant in an answer."""
 
     op: str
     function: str
@@ -161,6 +166,9 @@ class ChoiceView:
     worth: tuple[tuple[float, float], ...]
     voted: bool
     requires: tuple[tuple[str, str, str], ...]
+    order: str = ""
+    needs: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    variant: int = 0
     placed: bool = False
 
 
@@ -276,23 +284,22 @@ class ProgramView:
         return "std::max<std::size_t>(streams, 1)" if self.prepares_on_stream else "streams"
 
 
-def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -> ProgramView:
+def program_view(layout: Layout, steps: Steps, chooser: EmittedChoosers | None = None) -> ProgramView:
     """Raises DagcError if an array's size cannot be known."""
     program = layout.program
     checks = tuple(dict.fromkeys(_checks(layout, steps)))
     arrays, scratch = tuple(_array(layout, a) for a in program.arrays), tuple(_scratch(layout))
     preparations = tuple(_preparations(layout, steps))
     shapes = (a.shape for a in (*arrays, *scratch, *(a for p in preparations for a in p.arrays)))
-    chosen = {name for c in (chooser.choices if chooser else ()) for f in c.features for name in sym.free(f)}
-    chosen |= {f.name for op in _kernels(layout) for f in needed_features(program, op)}
+    asked = {name for c in (chooser.choices if chooser else ()) for f in c.features for name in sym.free(f)}
+    wanted = asked | {f.name for op in _kernels(layout) for f in needed_features(program, op)}
     placement = _placement(layout, chooser) if chooser is not None and chooser.placement is not None else None
     together = {op.choice for op in placement.ops} if placement is not None else set()
     choices = tuple(_choice(layout, c, chooser.constraints) for c in chooser.choices) if chooser else ()
     choices = tuple(replace(c, placed=i in together) for i, c in enumerate(choices))
     tests = (test for choice in choices for _, test, _ in choice.requires)
     beside = chooser is not None and chooser.mode is Features.BESIDE
-    defaults = (op for op in program.ops if isinstance(op, KernelOp))
-    early = {f.name for op in defaults for f in needed_features(program, op)} if beside else chosen
+    early = first_features(program, layout.opened, chooser)
     return ProgramView(
         hardware=any("p.hardware." in text for text in (*(c.args for c in checks), *shapes, *tests))
         or any(asks_hardware(program, op) for op in _kernels(layout)),
@@ -314,7 +321,7 @@ def program_view(layout: Layout, steps: Steps, chooser: Chooser | None = None) -
         verifies=tuple(_verifies(layout)),
         tunables=tuple(_tunables(layout)),
         features=tuple(
-            _feature(layout, steps.functions, one, one.name in chosen, one.name in early, beside)
+            _feature(layout, steps.functions, one, (one.name in wanted, one.name in asked, one.name in early), beside)
             for one in steps.functions.features
         ),
         choices=choices,
@@ -358,9 +365,16 @@ def _measured(text: str) -> bool:
     return "p.feature_" in text
 
 
+def _numbers(layout: Layout, ops: Iterable[KernelOp]) -> tuple[int, ...]:
+    """The features that the ops need, by number."""
+    number = {name: i for i, name in enumerate(layout.features)}
+    return tuple(sorted({number[f.name] for op in ops for f in needed_features(layout.program, op)}))
+
+
 def _feature(
-    layout: Layout, functions: Functions, feature: CodeFeature, wanted: bool, early: bool, beside: bool
+    layout: Layout, functions: Functions, feature: CodeFeature, when: tuple[bool, bool, bool], beside: bool
 ) -> FeatureView:
+    """`when`: whether it is wanted, asked, early."""
     copies, arguments = [], []
     for formal, argument in functions.feature_arguments(feature):
         if isinstance(argument, Region):
@@ -377,10 +391,10 @@ def _feature(
             arguments.append(f"static_cast<{cxx_type(formal.type)}>({layout.text(argument)})")
     call = Call(functions.feature_names[feature.name], ", ".join(arguments))
     name = cxx_string(feature.name.removeprefix(MEASURED))
-    return FeatureView(layout.features[feature.name], name, tuple(copies), call, wanted, early)
+    return FeatureView(layout.features[feature.name], name, tuple(copies), call, *when)
 
 
-def _choice(layout: Layout, choice: Choice, constraints: bool) -> ChoiceView:
+def _choice(layout: Layout, choice: ChoiceCall, constraints: bool) -> ChoiceView:
     """A place where the chooser is asked: the features, what the answer sets, and a warning of sizes far away."""
     voted = VARIANT in choice.decisions
     warning = f"{FAR}, {cxx_string(choice.measured)}" + (', "the default is taken"' if voted else "")
@@ -396,13 +410,16 @@ def _choice(layout: Layout, choice: Choice, constraints: bool) -> ChoiceView:
         choice.worth or ((1.0, 0.0),) * choice.answers,
         voted,
         tuple(_of_variants(layout, choice.op, constraints)),
+        choice.order,
+        tuple(_needs(layout, choice.op)) if voted else (),
+        choice.decisions.index(VARIANT) if voted else 0,
     )
 
 
 _SIDE = {Device.CPU: "on_host", Device.GPU: "on_device"}
 
 
-def _placement(layout: Layout, chooser: Chooser) -> PlacementView:
+def _placement(layout: Layout, chooser: EmittedChoosers) -> PlacementView:
     """The ops that use two-sided arrays, and what they hand on to each other."""
     assert chooser.placement is not None
     program = layout.program
@@ -422,7 +439,7 @@ def _placement(layout: Layout, chooser: Chooser) -> PlacementView:
     return PlacementView(to_device, to_host, ops, values)
 
 
-def _placed(layout: Layout, chooser: Chooser, number: int, op: KernelOp) -> PlacedView:
+def _placed(layout: Layout, chooser: EmittedChoosers, number: int, op: KernelOp) -> PlacedView:
     for i, choice in enumerate(chooser.choices):
         if op.placed and choice.op == op.site and choice.predict:
             answers = answers_of(layout.program, op)
@@ -430,6 +447,17 @@ def _placed(layout: Layout, chooser: Chooser, number: int, op: KernelOp) -> Plac
             variant = choice.decisions.index(VARIANT)
             return PlacedView(number, cxx_string(op.name), "", i, choice.predict, variant, sides)
     return PlacedView(number, cxx_string(op.name), _SIDE[op.device])
+
+
+def _needs(layout: Layout, site: str) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """The variants of a site that need features, by number, and these."""
+    of: dict[int, list[KernelOp]] = {}
+    for op in _kernels(layout):
+        if op.site == site and layout.opened.variants(op):
+            of.setdefault(variant_number(layout.program, op), []).append(op)
+    for number, ops in of.items():
+        if needed := _numbers(layout, ops):
+            yield number, needed
 
 
 def _of_variants(layout: Layout, site: str, constraints: bool) -> Iterator[tuple[str, str, str]]:
@@ -532,6 +560,7 @@ def _preparations(layout: Layout, steps: Steps) -> Iterator[PreparationView]:
             arrays=tuple(_scratch_array(layout, s) for s in late),
             steps=work,
             streamed=op.device is Device.GPU and bool(work),
+            features=_numbers(layout, (op,)),
         )
 
 
@@ -686,7 +715,8 @@ def _messages(layout: Layout, steps: Steps, op: ExchangeOp) -> Iterator[Call]:
             if isinstance(peer, str):
                 assert counts is not None
                 peers, count = steps.peers(peer, counts), layout.extent(region).count
-                yield Call("dagc::check_peers", f"{peers}, {count}, p.ranks, {what}")
+                filled = Call("dagc::check_peers", f"{peers}, {count}, p.ranks, {what}")
+                yield from _under(layout, message.when, (filled,))
             elif not isinstance(peer, Const):
                 yield Call("dagc::check_peer", f"{layout.text(peer)}, p.ranks, {what}")
 
@@ -719,7 +749,7 @@ class SizeView:
 
 
 def emit_launcher(
-    program: Program, chooser: Chooser, names: Sequence[str], labels: Sequence[str], why: str
+    program: Program, chooser: EmittedChoosers, names: Sequence[str], labels: Sequence[str], why: str
 ) -> dict[str, str]:
     """File name -> text: `bench.cpp`, `chooser.h`, `CMakeLists.txt`.
 

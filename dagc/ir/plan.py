@@ -100,7 +100,7 @@ class CodeFeature:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ChoiceCall:
     """A place where something is open, and the function of the chooser's C code that is asked there.
 
     `function` takes the features, a double each, and gives the number of an answer; `features` are expressions in
@@ -109,7 +109,8 @@ class Choice:
     `measured` says in words between which features was measured, "" where nothing was. `worth`: of each answer, in
     calls of the default where it is the best one: what a call gains, and what its conversion takes; () where that is
     not known. `predict`: the C function `void predict(features, double* seconds)` of the expected time of each answer,
-    "" where the selector does not predict.
+    "" where the selector does not predict. `order`: the C function `void order(features, int* answers)` of all answers,
+    the best first, "" where there is none.
     """
 
     function: str
@@ -122,6 +123,7 @@ class Choice:
     answers: int = 0
     worth: tuple[tuple[float, float], ...] = ()
     predict: str = ""
+    order: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +147,13 @@ class Features(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Chooser:
+class EmittedChoosers:
     """C99 text, and what the program asks once its sizes are known. `warnings`: of the sizes known when compiling.
     `constraints`: whether the `require`s of variants are tested; those on the memory always are. `placement`: how the
     ops whose device is open are placed together, None where each is chosen by itself."""
 
     source: str
-    choices: tuple[Choice, ...]
+    choices: tuple[ChoiceCall, ...]
     warnings: tuple[str, ...] = ()
     constraints: bool = True
     mode: Features = Features.NOW
@@ -221,7 +223,9 @@ def variants_of(program: Program, op: KernelOp) -> tuple[KernelOp, ...]:
     """The op with each of its implementations, in the order of the text."""
     others = (replace(op, device=o.device, variant=o.variant, tunables=o.tunables) for o in op.others)
     every = (op, *others)
-    return tuple(sorted(every, key=lambda one: variant_number(program, one)))
+    order = {one.device: one for one in every}
+    answers = {device: answers_of(program, one) for device, one in order.items()}
+    return tuple(sorted(every, key=lambda one: answers[one.device].index(one.answer)))
 
 
 def variant_number(program: Program, op: KernelOp) -> int:
@@ -315,6 +319,20 @@ def needed_features(program: Program, op: KernelOp) -> tuple[CodeFeature, ...]:
     )
 
 
+def first_features(program: Program, opened: Opened, chooser: EmittedChoosers | None) -> frozenset[str]:
+    """The code features that a program computes before its first run: those that it chooses by, and those that an op
+    needs whose variant is not open; beside its runs, those of the defaults. Others are computed when they are needed:
+    those of the `require`s, sizes and code of a variant, once that is considered."""
+    ops = [op for op in program.ops if isinstance(op, KernelOp)]
+    asked: set[str] = set()
+    if chooser is None:  # variants are set by who times them
+        ops = [one for op in ops for one in opened.ops(program, op)]
+    elif chooser.mode is not Features.BESIDE:
+        ops = [op for op in ops if not opened.variants(op)]
+        asked = {name for c in chooser.choices for f in c.features for name in free(f)}
+    return frozenset(asked | {f.name for op in ops for f in needed_features(program, op)})
+
+
 def feature_variable(op: KernelOp, feature: str) -> str:
     """The name of a code feature's value for one op: `feature.spmv.longest`."""
     return f"{MEASURED}{op.name}.{feature}"
@@ -377,7 +395,7 @@ class Plan:
     target: Target
     arch: str = "sm_90"
     open: tuple[OpenTunable, ...] = ()
-    chooser: Chooser | None = None
+    chooser: EmittedChoosers | None = None
     features: tuple[CodeFeature, ...] = ()
     period: tuple[Graph, Traversal] | None = None
 

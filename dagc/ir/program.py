@@ -318,7 +318,8 @@ class CopyOp(Spanned):
 class Message(Spanned):
     """One message, both ends. With counts, `to` and `source` are arrays of ranks (array names).
 
-    Where `when` is false, both peers are negative, so there is no message, and its slices need not be valid.
+    Where `when` is false, there is no message, and its slices need not be valid: both peers are negative then, or, with
+    counts, the arrays are not read.
     """
 
     label: str  # "" where unnamed in a single-message exchange; else `face[x,lo]`

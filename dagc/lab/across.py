@@ -21,10 +21,11 @@ from dagc.choice.types import Point, Settings
 if TYPE_CHECKING:
     from dagc.choice.surface import TimeSurface
 
-RISK = 0.2  # largest probability to be slower than the default of a setting that is chosen where nothing was measured
+RISK = 0.3  # largest probability to be slower than the default of a setting that is chosen where nothing was measured
 MOST_COMPARED = 150  # cells of an op whose gain is computed before a measurement
 DOUBT = 0.05  # of a faster setting: with `until`, the search ends where it is no larger
 FLOOR = 0.001  # least expected gain that is worth a measurement, if the noise is less than that
+SPEND = 0.0001  # the same, while a budget that was asked for is not spent
 HALF = 1.96  # half of a 95 % interval, in standard deviations
 
 
@@ -181,6 +182,7 @@ class AcrossSizes:
             return self._end(
                 "the time is over" if self.out_of_time
                 else f"{self.spent} settings are measured" if not self._sated
+                else "nothing more is expected to be gained" if self.until is None and self.budget is not None
                 else "the expected gain is below the noise" if self.until is None
                 else f"none is expected to be faster by more than {self.until:.3g}"
             )  # fmt: skip
@@ -216,6 +218,8 @@ class AcrossSizes:
     def _enough(self, pairs: Sequence[tuple[OpTimes, Point]], most: float) -> bool:
         if self.until is not None:
             return all(self.doubt(o.op, p, self.until) <= DOUBT for o, p in pairs)
+        if self.budget is not None:
+            return most < SPEND
         return most < max(FLOOR, median(self._noises) if self._noises else FLOOR)
 
     # ---- what is chosen -------------------------------------------------------------------

@@ -28,7 +28,7 @@ class Configured:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class Rejected:
     """A combination that the program rejects, and the reason."""
 
     defines: Mapping[str, Value]
@@ -99,7 +99,7 @@ def _some(name: str, values: Sequence[Value], text: str) -> tuple[Value, ...]:
 
 def configurations(
     opened: Mapping[str, Sequence[Value]], build: Callable[[dict[str, Value]], Graph], most: int = MOST
-) -> tuple[tuple[Configured, ...], tuple[LeftOut, ...]]:
+) -> tuple[tuple[Configured, ...], tuple[Rejected, ...]]:
     """All combinations of the opened decisions, each configuration once, and the combinations that the program rejects.
 
     `build` lowers the program under the given choices. The configuration with all defaults comes first. Raises
@@ -112,12 +112,14 @@ def configurations(
             "open fewer decisions, some of their values only (--open yl.block=64,128), or raise --max-configurations",
         )
     by_configuration: dict[Configuration, Configured] = {}
-    refused: list[LeftOut] = []
+    refused: list[Rejected] = []
     for choices in distinct:
         try:
             graph = build(choices)
         except ProgramError as error:
-            refused.append(LeftOut(choices, next(d.message for d in error.diagnostics if d.severity is Severity.ERROR)))
+            refused.append(
+                Rejected(choices, next(d.message for d in error.diagnostics if d.severity is Severity.ERROR))
+            )
             continue
         key = configuration_of(graph)
         by_configuration.setdefault(key, Configured(key, choices, graph))

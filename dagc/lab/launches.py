@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -10,13 +11,17 @@ from statistics import median
 from typing import Any, TypeAlias
 
 from dagc.base.errors import RunFailed
+from dagc.base.objective import TIME, Objective
 from dagc.base.statistics import interval
 from dagc.choice.types import Settings
 from dagc.measure.link import RanksDied
+from dagc.measure.metrics import observed
 from dagc.measure.service import Library, Service, one_line
 from dagc.store.results import Outcome
 
 LIMIT = 120.0  # seconds for a command: a launch that takes longer counts as hung
+AGREE = 1.1  # times the median of a series of launches: another one that is slower was disturbed
+NEAR, LONG = 2.0, 4.0  # times the best candidate; times the seconds for a candidate: a launch takes long
 BATCH = 0.002  # seconds of one measurement of a program: long compared with the cost of the call
 
 Row: TypeAlias = tuple[int, int, int]  # dagc.emit.table
@@ -27,9 +32,10 @@ Values: TypeAlias = Sequence[tuple[str, int]]  # open launch parameters as the p
 class Timing:
     """How long a candidate is timed: see `Runner.time`. Seconds and bytes.
 
-    `clear`: how many times the best so far a candidate must take to be timed `fewest` times only (0: never). `metrics`:
-    what is observed of a launch besides its time. `transfers`: of a call from data on the host to results on the host,
-    where an op may run on either side; else its data are where it runs.
+    `clear`: how many times the best so far a candidate must take to be timed `fewest` times only (0: never).
+    `objective`: what is minimised; its metrics are observed of a launch besides the time. `transfers`: of a call from
+    data on the host to results on the host, where an op may run on either side; else its data are where it runs.
+    `rounds`: how often all candidates are timed one after the other at most, see `middle`.
     """
 
     relative: float = 0.01
@@ -38,13 +44,19 @@ class Timing:
     most: int = 30
     flush: int = 0
     clear: float = 0.0
-    metrics: tuple[str, ...] = ()
+    objective: Objective = TIME
     transfers: bool = False
+    rounds: int = 1
 
     @property
     def limits(self) -> dict[str, Any]:
         """The arguments of `Runner.time`."""
-        return {name: value for name, value in asdict(self).items() if name not in ("clear", "metrics")}
+        return {name: value for name, value in asdict(self).items() if name not in ("clear", "objective", "rounds")}
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What is observed besides the time."""
+        return observed(self.objective)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,35 +117,44 @@ class Launches:
 
     def place(self) -> str:
         """Run the program up to the op. Returns "", or why that fails under any setting."""
-        if self._placed_at == self._service.died:
+        if self._placed_at == self._service.died and self._service.placed is self:
             return ""
         answer = self._service.insist((self._program.library, self._op), self._placed)
         if "error" in answer:
             return one_line(answer["error"])
         self._placed_at, self._wrong = self._service.died, answer.get("wrong", "")
+        self._service.placed = self
         return ""
 
     def measure(self, candidate: Settings) -> Outcome:
-        """Time single launches; the value is their median. A failure is an outcome."""
+        """Time single launches; the value is their median, or that of the objective. A failure is an outcome."""
+        rtol: float | None = self._rtol
         if self._timing.clear:
             few = replace(self._timing, most=self._timing.fewest)
-            outcome = self._timed(candidate, few)
+            outcome, rtol = self._timed(candidate, few, rtol), None
             if outcome.failure or min(outcome.times, default=0.0) > self._timing.clear * self._best:
                 return self._observed(candidate, outcome)
-        outcome = self._timed(candidate, self._timing)
+        outcome = self._timed(candidate, self._timing, rtol)
         if not outcome.failure:
             self._best = min(self._best, outcome.value)
         return self._observed(candidate, outcome)
 
     def _observed(self, candidate: Settings, outcome: Outcome) -> Outcome:
-        """With the other metrics of a launch, where they are asked for."""
-        if not self._timing.metrics or outcome.failure:
+        """With the other metrics of a launch, and the value of the objective, where that is not the time."""
+        objective = self._timing.objective
+        if objective.is_time or outcome.failure:
             return outcome
         found = self._ask(candidate, do="observe", metrics=self._timing.metrics, seconds=outcome.value)
-        return found if found.failure else replace(outcome, metrics=found.metrics)
+        if found.failure:
+            return found
+        value = objective.value({**found.metrics, "time": outcome.value})
+        if math.isnan(value):
+            return Outcome(failure=f"{objective.text} is not a number above 0")
+        return replace(outcome, value=value, metrics=found.metrics)
 
-    def _timed(self, candidate: Settings, timing: Timing) -> Outcome:
-        return self._ask(candidate, do="launch", rtol=self._rtol, timing=timing.limits)
+    def _timed(self, candidate: Settings, timing: Timing, rtol: float | None) -> Outcome:
+        """`rtol`: None for results that have just been compared."""
+        return self._ask(candidate, do="launch", rtol=rtol, timing=timing.limits)
 
     def count(self, candidate: Settings) -> str:
         """Issue one launch for a profiler. Returns "", or the failure."""
@@ -173,6 +194,49 @@ def _outcome(answer: Mapping[str, Any]) -> Outcome:
         median(times) if times else math.nan, iterations=len(times), times=tuple(map(float, times)),
         metrics=answer.get("metrics", {}),
     )  # fmt: skip
+
+
+def middle(series: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """The times of a candidate, from series of launches at different times: all of them where the medians agree within
+    AGREE, else those of the series whose median is in the middle (the faster one of two). What disturbs a series
+    makes it slower, and lasts for a while."""
+    ordered = sorted((s for s in series if s), key=median)
+    if agree(ordered):
+        return tuple(t for s in series for t in s)
+    return tuple(ordered[(len(ordered) - 1) // 2])
+
+
+def repeated(
+    first: Mapping[Settings, tuple[float, ...]],
+    measure: Callable[[Settings], tuple[float, ...]],
+    timing: Timing,
+    seed: int,
+    over: Callable[[], bool] = lambda: False,
+) -> dict[Settings, tuple[float, ...]]:
+    """The `middle` of `timing.rounds` series of each candidate at most, of which `first` has one.
+
+    In the second round all are timed again, in random order, but those that take long and are not near the best; in the
+    next ones those whose series do not agree. `measure`: a series, () for a failure; `over`: whether to stop.
+    """
+    series = {candidate: [times] for candidate, times in first.items()}
+    best = min(map(median, first.values()), default=0.0)
+    short = max(NEAR * best, LONG * timing.seconds)
+    todo = [candidate for candidate, times in first.items() if median(times) <= short]
+    draw = random.Random(f"{seed} rounds")
+    for _ in range(1, timing.rounds):
+        draw.shuffle(todo)
+        for candidate in todo:
+            if over():
+                break
+            series[candidate].append(measure(candidate))
+        todo = [candidate for candidate in todo if not agree(series[candidate])]
+    return {candidate: middle(of) for candidate, of in series.items()}
+
+
+def agree(series: Sequence[Sequence[float]]) -> bool:
+    """Whether the medians of all series are within AGREE of the least."""
+    medians = [median(s) for s in series if s]
+    return not medians or max(medians) <= AGREE * min(medians)
 
 
 class Programs:

@@ -31,7 +31,7 @@ COUNTING_WORK = 500_000
 RECONFIGURED = 0.2  # share of neighbours that differ in the configuration
 RESET = 0.3  # share of the others that differ in launch settings, where there are any
 STEPPED = 0.5  # share of those whose new setting is one step of one tunable away
-DOUBTED = 0.4  # standard deviation, in natural logarithms, for drawing settings around the prediction of a model
+DOUBTED = 0.4  # standard deviation, in natural logarithms, for drawing settings around the prediction of a model alone
 AGAIN = 0.3  # probability of another change of a neighbour
 MOST_OPS = 512  # limit for simulation: updating the model then takes as long as a measurement
 SAMPLED, FEW_OPS, LEAST_SAMPLED = 600, 128, 100  # initial candidates of a model; fewer with more than FEW_OPS ops
@@ -255,15 +255,17 @@ class Orders:
         return Candidate(index, configured.space.walk(random), settings)
 
     def likely(self, random: Random) -> Candidate:
-        """A random configuration, each equally likely however many traversals it has; a random traversal of it; launch
-        settings drawn by what the models say of them, mostly the faster ones."""
+        """A random configuration, each equally likely however many traversals it has; a random traversal of it; the
+        launch settings that are fastest in a draw of what models and timings say of them."""
         index = random.randrange(len(self.spaces)) if len(self.spaces) > 1 else 0
         space = self.spaces[index].space
         traversal = space.walk(random) if self._sizes is None else space.at(random.randrange(space.count()))
         settings = []
         for site in self.spaces[index].sites:
             prior = site.prior or (1.0,) * len(site.settings)
-            settings.append(min(range(len(prior)), key=lambda i: prior[i] * math.exp(random.gauss(0, DOUBTED))))
+            doubts = site.doubts or (DOUBTED,) * len(prior)
+            drawn = [p * math.exp(random.gauss(0, d)) for p, d in zip(prior, doubts, strict=True)]
+            settings.append(drawn.index(min(drawn)))
         return Candidate(index, traversal, tuple(settings))
 
     def near(self, candidate: Candidate, random: Random) -> Candidate:

@@ -78,7 +78,7 @@ def plan_label(settings: Settings) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class PlanTimes:
     """Training data: `settings` with correct results at every size, and at each point (ascending by its data) the
     seconds of each setting by its number. `notes` report what was skipped."""
 
@@ -90,7 +90,7 @@ class Measured:
     notes: tuple[str, ...]
 
 
-def measured(cells: Iterable[Cell], legal: Sequence[Settings], data: Mapping[Point, tuple[float, ...]]) -> Measured:
+def measured(cells: Iterable[Cell], legal: Sequence[Settings], data: Mapping[Point, tuple[float, ...]]) -> PlanTimes:
     """Skips points at which not every legal setting was tried, or all failed. A setting that failed at any other size
     is excluded, so that it is never chosen; one that failed at an input has no time there. `data`: the features of the
     selector, by point."""
@@ -117,7 +117,7 @@ def measured(cells: Iterable[Cell], legal: Sequence[Settings], data: Mapping[Poi
     by_setting = [
         {number[s]: c for s, c in here.items() if s in number and not c.failure} for here in complete.values()
     ]
-    return Measured(
+    return PlanTimes(
         settings, tuple(complete), tuple(data[p] for p in complete),
         tuple({i: c.seconds for i, c in here.items()} for here in by_setting),
         tuple(tuple((c.interval[0], c.seconds, c.interval[1]) for c in here.values()) for here in by_setting),

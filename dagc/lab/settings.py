@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dagc.choice.types import Settings
 from dagc.ir.plan import VARIANT
 from dagc.lab.candidate import LaunchSite
-from dagc.lab.strategies.model import Strategy
+from dagc.lab.strategies.model import Strategy, expected_gain
 from dagc.store.results import Outcome
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ MISSED = 0.25  # standard deviation of the error of a performance model, in natu
 UNKNOWN = 0.8  # the same without a model
 SCALE = 5.0  # standard deviation of the common scale of all times, which no model predicts
 NOISE = 0.02  # relative standard deviation of a measured time
+WORTH = 0.0003  # expected improvement, of what all ops take, for which one more launch is timed
 IN_PLACE = 0.03  # the same, of what an op takes in its program beside what it takes alone
 LENGTH = 0.3  # correlation length of the error, as a share of the steps of the tunables
 
@@ -163,32 +164,81 @@ class SettingsModel:
         return float(self.estimate()[0][rows].min()) if rows else math.inf
 
 
-def timed_alone(site: LaunchSite, measure: Callable[[int], Outcome], number: int, seed: int) -> LaunchSite:
-    """The site with what `number` timings of single launches say of all of its settings; as it is if all fail.
+class _Alone:
+    """What single launches say of the settings of one op."""
 
-    `measure`: time one of the settings, by its number. Which are timed is chosen as `dagc tune --method model` does.
-    """
-    import numpy as np
+    def __init__(self, site: LaunchSite, measure: Callable[[int], Outcome], seed: int) -> None:
+        domain = LaunchSettings(site.settings, site.prior)
+        self.site, self._measure = site, measure
+        self._strategy, self._model = Strategy(domain, seed), domain.surrogate()
+        self._failed: list[int] = []
+        self.left = len(site.settings)
 
-    domain = LaunchSettings(site.settings, site.prior)
-    strategy, model = Strategy(domain, seed), domain.surrogate()
-    failed: list[int] = []
-    for _ in range(min(number, len(site.settings))):
-        chosen = strategy.propose()
-        if chosen is None:
-            break
-        outcome = measure(site.settings.index(chosen))
-        strategy.observe(chosen, outcome)
+    def time_one(self) -> None:
+        """Time the setting that is expected to gain most."""
+        chosen = self._strategy.propose()
+        assert chosen is not None, "one is left"
+        self.left -= 1
+        outcome = self._measure(self.site.settings.index(chosen))
+        self._strategy.observe(chosen, outcome)
         if math.isnan(outcome.value):
-            failed.append(site.settings.index(chosen))
+            self._failed.append(self.site.settings.index(chosen))
         else:
-            model.observe(chosen, 1e6 * outcome.value)
-    if not model.times:
-        return site
-    mean, deviation = model.estimate()
-    mean[failed] = math.inf
-    doubts = np.where(np.isfinite(mean), np.hypot(deviation / mean, IN_PLACE), IN_PLACE)
-    return replace(site, prior=tuple(map(float, np.round(mean, 6))), doubts=tuple(map(float, np.round(doubts, 6))))
+            self._model.observe(chosen, 1e6 * outcome.value)
+
+    @property
+    def least(self) -> float:
+        """Expected microseconds of the fastest that was timed; infinite if none was."""
+        return self._model.incumbent()
+
+    def gain(self, least: float) -> float:
+        """The largest expected improvement of a setting that was not timed over `least`, in microseconds."""
+        import numpy as np
+
+        mean, deviation = self._model.estimate()
+        rows = [row for s, row in self._model.row.items() if s not in self._model.times and row not in self._failed]
+        share = expected_gain(np.log(mean), deviation / mean, math.log(least))  # errors are normal in logarithms
+        return least * float(share[rows].max()) if rows else 0.0
+
+    def known(self) -> LaunchSite:
+        """The site with the expected time of each setting and its deviation; as it is if none was timed."""
+        import numpy as np
+
+        if not self._model.times:
+            return self.site
+        mean, deviation = self._model.estimate()
+        mean[self._failed] = math.inf
+        doubts = np.where(np.isfinite(mean), np.hypot(deviation / mean, IN_PLACE), IN_PLACE)
+        return replace(
+            self.site, prior=tuple(map(float, np.round(mean, 6))), doubts=tuple(map(float, np.round(doubts, 6)))
+        )
+
+
+def timed_alone(
+    ops: Sequence[tuple[LaunchSite, Callable[[int], Outcome]]],
+    number: int,
+    seed: int,
+    late: Callable[[], bool] = lambda: False,
+) -> list[LaunchSite]:
+    """The sites with what timings of single launches say of all of their settings; as they are where all fail.
+
+    Each comes with what times one of its settings, by number; those of one op with the same name are its variants. One
+    setting of each is timed first. Then, up to `number` of each, those are timed that may gain more than WORTH of what
+    the ops take together. Which is timed is chosen as `dagc tune --method model` does. Ends when it is `late`.
+    """
+    alone = [_Alone(site, measure, seed) for site, measure in ops]
+    for one in alone:
+        if not late():
+            one.time_one()
+    least = {one.site.op: min(other.least for other in alone if other.site.op == one.site.op) for one in alone}
+    for one in alone:
+        for _ in range(min(number - 1, one.left)):
+            together = sum(time for time in least.values() if math.isfinite(time))
+            if late() or (math.isfinite(one.least) and one.gain(least[one.site.op]) < WORTH * together):
+                break
+            one.time_one()
+            least[one.site.op] = min(least[one.site.op], one.least)
+    return [one.known() for one in alone]
 
 
 def steps(settings: Sequence[Settings]) -> Any:

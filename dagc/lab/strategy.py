@@ -37,7 +37,7 @@ C_co = TypeVar("C_co", bound=Hashable, covariant=True)  # a candidate
 
 
 @runtime_checkable
-class Chooser(Protocol[C_co]):
+class RankingStrategy(Protocol[C_co]):
     """A strategy that can rank measured candidates better than by their times."""
 
     def best(self) -> C_co | None:

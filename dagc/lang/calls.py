@@ -429,7 +429,8 @@ def check_place(frame: Frame, actual: Storage, device: Device, span: Span, both:
         return
     other = "pinned" if device is Device.GPU else "pinned` or `on host"
     message = f"a {device.value} op cannot access `{actual.label}`, which is on the {unreachable.value}"
-    help = "declare it `on any`" if both else f"declare it `on {other}`, or copy it with `gpu copy`"
+    copied = ", or copy it with `gpu copy`" if device is Device.CPU else ""  # which takes no array `on host` either
+    help = "declare it `on any`" if both else f"declare it `on {other}`{copied}"
     frame.ctx.report.error("place-mismatch", message, span, help, ((actual.array.span, "declared here"),))
 
 

@@ -48,6 +48,7 @@ from dagc.lang.scope import (
     place_of,
     spelled,
     too_large,
+    type_help,
 )
 
 # ---- references to storage ----
@@ -374,7 +375,7 @@ class Declarer:
     def _param(self, item: ast.Param) -> None:
         ctx = self.ev.ctx
         if item.type not in TYPES and item.type not in ("type", "str", "bool"):
-            help = did_you_mean(item.type, TYPES, f"choose from {', '.join(TYPES)}, str, type")
+            help = type_help(item.type, ", str, type")
             ctx.report.fail("unknown-type", f"`{item.type}` is not a type", item.span, help)
         name = ast.DeclName(item.name, span=item.span)
         if item.name in ctx.defines:
@@ -695,7 +696,8 @@ def select(ev: Evaluator, item: ast.Select, owner: str, names: set[str]) -> ir.S
     try:
         for name in item.names:
             if name not in names:
-                help = did_you_mean(name, names, f"choose from {listing(sorted(names))}")
+                none = "nothing is open here: write `tune NAME in {...}`, or several variants of a kernel"
+                help = did_you_mean(name, names, f"choose from {listing(sorted(names))}" if names else none)
                 report.fail("unknown-name", f"`{name}` is not a decision here", item.span, help)
         args = tuple(ev.settled(a) for a in item.args)
         if not _used(item, owner):

@@ -209,7 +209,7 @@ class _Reader:
             return
         if posixpath.splitext(code.file)[1] not in SUFFIXES:
             help = f"name a file that ends in {', '.join(sorted(SUFFIXES))}; link compiled code with `link`"
-            self.report.fail("bad-code-file", f"`{code.file}` is no file of C++ or CUDA by its name", code.span, help)
+            self.report.fail("bad-code-file", f"`{code.file}` is not a C++ or CUDA file by its name", code.span, help)
         path = self._path(code.file, source, code.span)
         name = self._name(code.file, path, source, folder)
         self.written[source.path, code.file] = name

@@ -105,12 +105,7 @@ def _with_labels(out: GraphOut, frame: Frame, item: ast.Message, entry: OpEntry)
         _unpack(out, frame, entry, arrived, recv, source, item)
     when = frame.condition
     if when is not None:
-        if isinstance(to, str) or isinstance(source, str):
-            help = "move it out of the `if`, and give these ranks counts of 0"
-            report.fail(
-                "bad-peers", "a message with counts is not possible under a per-rank condition", item.span, help
-            )
-        to, source = (apply(Fn.COND, when, peer, Const(-1)) for peer in (to, source))
+        to, source = (p if isinstance(p, str) else apply(Fn.COND, when, p, Const(-1)) for p in (to, source))
     return ir.Message(label, send.region, to, send_counts, recv.region, source, recv_counts, when, span=item.span)
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dagc.cuda.text import names_read
+from dagc.cuda.text import functions_defined, names_read
 from dagc.ir import program as ir
 from dagc.ir.enums import CodeLang, ElementType, Mode, OpKind
 from dagc.ir.program import Device
@@ -115,11 +115,12 @@ def lower_formals(ev: Evaluator, groups: Sequence[ast.Formal]) -> tuple[ir.Forma
     for i, group in enumerate(groups):
         with report.guard():
             types[i] = element_type(ev.ctx, ev.scope, group.type, group.span)
+        with report.guard():
             _check_mode(report, group)
             if group.dims is None:
                 for name in group.names:
                     declare_formal(ev, name, Var(name.name))
-                    ev.scope.kinds[name.name] = kind_of_type(types[i])
+                    ev.scope.kinds[name.name] = kind_of_type(types.get(i, ElementType.I64))  # else reported
     out: list[ir.Formal] = []
     for i, group in enumerate(groups):
         dims: tuple[Sym | None, ...] | None = None
@@ -353,8 +354,7 @@ def _check_function(ctx: Context, function: str, name: str, code: ast.Code) -> N
     texts = {f.name: ctx.sources[f.path].text for f in ctx.named.files}
     if any(re.search(rf"\b{plain}\b", text) for text in texts.values()):
         return
-    known = re.findall(r"\b([A-Za-z_]\w*)\s*\([^;{}()]*\)\s*\{", texts[name])
-    help = did_you_mean(plain, known, f"name a function of `{code.file}`")
+    help = did_you_mean(plain, sorted(functions_defined(texts[name])), f"name a function of `{code.file}`")
     ctx.report.fail("unknown-name", f"`{code.file}` has no function `{function}`", code.span, help)
 
 

@@ -9,7 +9,6 @@ import pickle
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -396,10 +395,7 @@ def _build_parser(grammar: str, entry: Path | None, hooks: dict[str, Any]) -> La
     data, memo = parser.memo_serialize([TerminalDef, Rule])
     data["options"] = {name: value for name, value in data["options"].items() if name not in hooks}
     if entry is not None:
-        store_entry(entry, pickle.dumps((data, memo)))
-        with suppress(OSError):
-            for old in sorted(entry.parent.iterdir(), key=lambda path: path.stat().st_mtime)[:-_MOST_TABLES]:
-                old.unlink()
+        store_entry(entry, pickle.dumps((data, memo)), _MOST_TABLES)
     return _without_chains(parser)
 
 

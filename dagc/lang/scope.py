@@ -450,7 +450,7 @@ EXPANSION_LIMIT = 50_000  # turns of loops, ops, messages, edges
 
 
 @dataclass(slots=True)
-class Choice:
+class LoweringChoice:
     """A decision during lowering. `fixed` by `let` or -D."""
 
     name: str
@@ -488,7 +488,7 @@ class Context:
     named: Named = field(default_factory=Named)
     may_pick: bool = True
     program: Scope = field(default_factory=Scope)
-    choices: dict[str, Choice] = field(default_factory=dict)
+    choices: dict[str, LoweringChoice] = field(default_factory=dict)
     defined: set[str] = field(default_factory=set)  # names given with -D that were used
     used: set[str] = field(default_factory=set)  # display names of values that are read
     expansions: int = 0
@@ -536,7 +536,7 @@ class Context:
 
     def choose(
         self, name: str, values: tuple[ir.Value, ...], span: Span, fixed: bool = False, default: ir.Value | None = None
-    ) -> Choice:
+    ) -> LoweringChoice:
         """Enter a decision: from -D, else what was picked to satisfy requires, else `default` (or the first value)."""
         chosen = self.picked.get(name, values[0] if default is None else default)
         if chosen not in values:
@@ -544,7 +544,7 @@ class Context:
         if name in self.defines:
             self.defined.add(name)
             chosen = parse_choice(name, self.defines[name], values, open_ended=name == "streams" and fixed)
-        choice = Choice(name, values, chosen, span, fixed=fixed or name in self.defines)
+        choice = LoweringChoice(name, values, chosen, span, fixed=fixed or name in self.defines)
         self.choices[name] = choice
         return choice
 
@@ -627,9 +627,22 @@ def element_type(ctx: Context, scope: Scope, name: str, span: Span) -> ElementTy
             ctx.used.add(name)
             return value.type
     if name not in TYPES:
-        help = did_you_mean(name, TYPES, f"choose from {', '.join(TYPES)}, or a `param NAME : type`")
-        ctx.report.fail("unknown-type", f"`{name}` is not a type", span, help)
+        ctx.report.fail("unknown-type", f"`{name}` is not a type", span, type_help(name, ", or a `param NAME : type`"))
     return TYPES[name]
+
+
+# Of C, on 64-bit Linux.
+_C_TYPES = {
+    "char": "i8", "short": "i16", "int": "i32", "long": "i64", "unsigned": "u32", "uint": "u32", "size_t": "u64",
+    "float": "f32", "double": "f64",
+}  # fmt: skip
+
+
+def type_help(name: str, more: str) -> str:
+    """A help for what is not a type: the type of that name in C, or the nearest."""
+    if name in _C_TYPES:
+        return f"did you mean `{_C_TYPES[name]}`?"
+    return did_you_mean(name, TYPES, f"choose from {', '.join(TYPES)}{more}")
 
 
 def place_of(place: Place | None) -> Place:

@@ -390,6 +390,20 @@ def _misspelt(stop: Stop) -> Diagnostic | None:
     return Diagnostic("syntax", f"`{previous.text}` does not start an item", stop.span(previous), help)
 
 
+def _without_device(stop: Stop) -> Diagnostic | None:
+    """`a : axpy(...)`, `a : exchange {`: what runs the op is missing."""
+    word = stop.found.text
+    if stop.new_line or stop.found.kind is not TokenKind.WORD or not {"gpu", "cpu", "mpi"} <= stop.accepts:
+        return None
+    if word in ("exchange", "allreduce", "bcast", "barrier", "alltoallv"):
+        help = f"write `mpi {word}`"
+    else:
+        help = "write `gpu copy(...)`" if word == "copy" else f"write `gpu {word}(...)`, or `cpu {word}(...)`"
+    return Diagnostic(
+        "syntax", f"`{word}` does not say what runs it: `gpu`, `cpu` or `mpi`", stop.span(stop.found), help
+    )
+
+
 def _unfinished_line(stop: Stop) -> Diagnostic | None:
     """Line ends are free, so the parser sees an unfinished line only at the next one; report it here."""
     if stop.previous is None or not stop.new_line or stop.between_items:
@@ -457,6 +471,7 @@ _RULES: tuple[Callable[[Stop], Diagnostic | None], ...] = (
     _missing_closer,
     _misplaced,
     _misspelt,
+    _without_device,
     _unfinished_line,
     _assignment,
     _chained,

@@ -232,7 +232,8 @@ class Runner:
     ) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Seconds of each of `fewest` to `most` launches of an op, event to event, in order.
 
-        Ends when the median's 95 % interval is within +-`relative` of it, or after `seconds`. `flush` bytes are
+        Ends when the median's 95 % interval is within +-`relative` of it, or after `seconds`; by the clock of the host
+        after four times as many, while there are fewer than `fewest`. `flush` bytes are
         written before each launch (0: none), so that caches up to that size contain none of the op's data. `transfers`:
         by the clock of the host, from data on the host to results on the host, for an op that may run on either side.
         """

@@ -74,7 +74,8 @@ class Service:
         self._open: dict[str, Library] = {}
         self.deaths = Deaths()
         self.died = 0  # deaths of the ranks so far; each loses their state
-        self.told: Callable[[str], None] | None = None  # is called with the reason of each death
+        self.placed: object = None  # for whom the program was last run up to an op
+        self.on_death: Callable[[str], None] | None = None  # called with the reason of each death
 
     def __enter__(self) -> Self:
         return self
@@ -144,8 +145,8 @@ class Service:
         except RanksDied as death:
             self._open.clear()
             self.died += 1
-            if self.told is not None:
-                self.told(one_line(str(death)))
+            if self.on_death is not None:
+                self.on_death(one_line(str(death)))
             raise
 
 

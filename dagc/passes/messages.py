@@ -27,6 +27,7 @@ from dagc.ir.program import (
     ExchangeOp,
     GraphOp,
     KernelOp,
+    Message,
     OpId,
     Program,
     Region,
@@ -37,7 +38,7 @@ from dagc.ir.program import (
     certain_regions,
     two_sided,
 )
-from dagc.ir.sym import Apply, Const, Fn
+from dagc.ir.sym import Apply, Const, Fn, Sym
 from dagc.passes.regions import Regions, TooManyRegions
 
 _NCCL_REDUCE = ("sum", "prod", "min", "max")
@@ -376,9 +377,17 @@ def _staged(op: object, region: Region, outwards: bool) -> Staged:
     if isinstance(op, CollectiveOp) and op.when is not None:
         return Staged(region, Apply(Fn.COND, (op.when, Const(0), Const(-1))))
     messages = op.messages if isinstance(op, ExchangeOp) and not outwards else ()
-    sources = [m.source for m in messages if m.recv == region and not isinstance(m.source, str)]
+    sources = [_source(m) for m in messages if m.recv == region and (m.when or not isinstance(m.source, str))]
     certain = [isinstance(s, Const) and isinstance(s.value, int) and s.value >= 0 for s in sources]
     return Staged(region, sources[0] if sources and not certain[0] else None)
+
+
+def _source(message: Message) -> Sym:
+    """The rank that sends it; with counts and a condition, 0 where that holds, else a negative one."""
+    if isinstance(message.source, str):
+        assert message.when is not None
+        return Apply(Fn.COND, (message.when, Const(0), Const(-1)))
+    return message.source
 
 
 def _accesses(op: object) -> tuple[Access, ...]:

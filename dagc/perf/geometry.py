@@ -59,7 +59,7 @@ def read_accesses(program: Program, op: KernelOp) -> Accesses:
 
 
 def tunable(name: str) -> sp.Symbol:
-    """A tunable that is no dimension of the block: a parameter of the models, as the block is."""
+    """A tunable that is not a dimension of the block: a parameter of the models, as the block is."""
     return symbol(f"{name}{TUNABLE}")
 
 

@@ -25,6 +25,7 @@ SECTOR, LINE, BANKS = 32, 128, 32  # bytes, bytes, banks of 4 bytes
 TAG_CYCLES = sp.Rational(44, 100)  # of the L1 cache, for each line that a load touches
 MOST_UNROLLED = 64  # iterations of a loop that nvcc unrolls completely
 UNROLLED = 4  # iterations whose loads nvcc puts side by side where they do not depend on each other
+MOST_STREAMS = 10  # stores of a thread, beyond which more do not matter: then all shared sectors are completed
 SCATTERED = symbol("scattered")  # the stride of an index that is loaded
 ONE, ZERO = sp.Integer(1), sp.Integer(0)
 
@@ -228,7 +229,7 @@ class Traffic:
     def touched(self, p: Placed, size: int) -> sp.Expr:
         """Aligned pieces of `size` bytes that one request of a warp touches, on average."""
         steps = [(s.stride, s.count(n)) for one, n in zip(p.threads, self.lanes, strict=True) for s in one if n != 1]
-        many, pieces = self._pieces(steps, p.access.size, size, p.offset, self._begin(p, size))
+        many, pieces, _ = self._pieces(steps, p.access.size, size, p.offset, self._begin(p, size))
         return self.b.let("touched", many * pieces, "", f"pieces of {size} bytes of a request")
 
     def _pieces(
@@ -238,8 +239,9 @@ class Traffic:
         size: int,
         offset: sp.Expr,
         begin: sp.Expr | None = None,
-    ) -> tuple[sp.Expr, sp.Expr]:
-        """(rows, pieces of each): constant strides up to `size` make a row, all others give rows of their own."""
+    ) -> tuple[sp.Expr, sp.Expr, sp.Expr]:
+        """(rows, pieces of each, and the share of a row's bytes in pieces that it covers): constant strides up to
+        `size` make a row, all others give rows of their own."""
         run: sp.Expr = sp.Float(element)
         many: sp.Expr = sp.Float(1)
         apart = []
@@ -260,7 +262,8 @@ class Traffic:
         aligned = self._alignment(apart, element, size, offset)
         aligned = aligned if begin is None else sp.Min(aligned, begin)
         start = self.b.let("aligned", aligned, "bytes", "that rows start at")
-        return many, sp.Max(sp.Float(1), self.b.let("span", (run + size - start) / size, "", "pieces of a row"))
+        whole = sp.Piecewise((sp.Max(sp.Float(0), run - size + start) / run, run >= size), (sp.Float(0), True))
+        return many, sp.Max(sp.Float(1), self.b.let("span", (run + size - start) / size, "", "pieces of a row")), whole
 
     def _begin(self, p: Placed, size: int) -> sp.Expr:
         """Alignment in bytes of the first lane of a row along x, at most `size`: threads that skip elements begin a
@@ -320,6 +323,26 @@ class Traffic:
     def unique(self, members: list[Placed], threads: Sequence[sp.Expr] | None, *, size: int = SECTOR) -> sp.Expr:
         """Pieces of `size` bytes that the accesses of a cluster touch in a block of `threads` (x, y, z); without
         `threads` the bytes, in whole pieces, in the grid."""
+        many, pieces, _ = self._pieces_of(members, threads, size)
+        unique = many * pieces * (size if threads is None else 1)
+        return self.b.let(
+            "unique", unique, "", f"pieces of {size} bytes" if threads is not None else "bytes of the grid"
+        )
+
+    def shared_bytes(self, stores: Sequence[list[Placed]], threads: Sequence[sp.Expr]) -> sp.Expr:
+        """Bytes of the grid in sectors of which a block of `threads` stores a part, and other blocks the rest, times
+        the stores of a thread. What a loop stores in iterations that are not unrolled is left out: a block continues
+        its own rows there."""
+        once = [m for m in stores if all(_is_constant(loop.trips) for loop in m[0].access.loops)]
+        total: sp.Expr = sp.Float(0)
+        for members in once:
+            _, _, whole = self._pieces_of(members, threads, SECTOR)
+            total = total + self.unique(members, None) * (1 - whole)
+        return total * sp.Min(sp.Integer(MOST_STREAMS), sum((p.times for m in once for p in m), sp.Float(0)))
+
+    def _pieces_of(
+        self, members: list[Placed], threads: Sequence[sp.Expr] | None, size: int
+    ) -> tuple[sp.Expr, sp.Expr, sp.Expr]:
         p, element = members[0], members[0].access.size
         counts, blocks = self._of_grid(p) if threads is None else (list(threads), [])
         more_x, more_rows = self._spread(members)
@@ -331,11 +354,7 @@ class Traffic:
                 if count + more != 1:
                     steps.append((step.stride, count + more))
         steps += [(stride, n) for stride, n in (*blocks, *p.apart) if stride != 0]
-        many, pieces = self._pieces(steps, element, size, p.offset if threads is not None else ZERO)
-        unique = many * pieces * (size if threads is None else 1)
-        return self.b.let(
-            "unique", unique, "", f"pieces of {size} bytes" if threads is not None else "bytes of the grid"
-        )
+        return self._pieces(steps, element, size, p.offset if threads is not None else ZERO)
 
     def _spread(self, members: Sequence[Placed]) -> tuple[sp.Expr, sp.Expr]:
         """By how many elements of a row, and by how many rows, the offsets of a cluster differ."""

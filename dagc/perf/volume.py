@@ -13,7 +13,8 @@ misses     accesses of the L2 cache by loads: one for each line of a block, and 
            again for each later loop that finds them evicted
 l2         the same by stores, of each request; a sector that is written in part costs what a whole one does. The L2
            cache serves both with the same slices: the two are one term
-hbm        unique bytes of the grid over the bandwidth of the memory
+hbm        unique bytes of the grid over the bandwidth of the memory, and bytes that complete the sectors which several
+           blocks store
 latency    what one warp takes alone, load after load and instruction after instruction, times the waves of blocks
 starts     the whole GPU starts about one block a cycle, while others work
 turnover   a block's slot is empty while its successor starts, longer with more warps
@@ -26,6 +27,7 @@ no say.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 import sympy as sp
 
@@ -37,12 +39,13 @@ from dagc.ir.program import KernelOp, Program
 from dagc.perf.geometry import WARP, Geometry, read_accesses
 from dagc.perf.hardware import Hardware, load_hardware
 from dagc.perf.lower import instructions
-from dagc.perf.program import Assign, NotRational, Number, Parameter, ParameterKind, RationalProgram
+from dagc.perf.program import Assign, NotRational, Number, Parameter, ParameterKind, RationalProgram, Statement
 from dagc.perf.traffic import LINE, SECTOR, Placed, Traffic
 
 # name -> (value, unit, meaning). Of an H200; fitted together to the oracles of the fit families of benchmarks/corpus
 # and of PolyBench (benchmarks/results), but for those that the micro-benchmarks of templates/probe and the data sheet
-# give: c_issue (four schedulers of one instruction a cycle), c_sector (64 bytes a cycle), c_hbm and c_start.
+# give: c_issue (four schedulers of one instruction a cycle), c_sector (64 bytes a cycle), c_hbm, c_start; and c_fill,
+# which kernels of one to nine stores give where their rows begin anywhere in a sector (stream and lbm).
 CALIBRATION: dict[str, tuple[float, str, str]] = {
     "c_issue": (1.0, "cycles", "a scheduler's time for an instruction"),
     "c_load": (1.268, "", "cycles of the L1 cache over those that were counted, loads"),
@@ -51,6 +54,11 @@ CALIBRATION: dict[str, tuple[float, str, str]] = {
     "c_read": (0.0061, "cycles", "of the GPU, for an access of the L2 cache's slices by loads"),
     "c_write": (0.0182, "cycles", "the same, by stores"),
     "c_hbm": (0.000439, "cycles/byte", "of the GPU, for a byte from memory"),
+    "c_fill": (
+        0.3,
+        "",
+        "bytes more, for a byte in a sector that several blocks store, and each store of a thread",
+    ),
     "c_wait": (238.0, "cycles", "that a warp waits for loads that are in flight together"),
     "c_miss": (283.0, "cycles", "more, where none of their sectors is in the L1 cache"),
     "c_serial": (6.0, "cycles", "that a warp takes for an instruction, were it alone"),
@@ -113,16 +121,11 @@ def volume_program(
 
     Raises NotUnderstood if the kernel's text cannot be read.
     """
-    op_accesses = accesses if accesses is not None else read_accesses(program, op)
-    shared = op_accesses.shared if op_accesses.shared.free_symbols or not resources.shared else resources.shared
-    geometry = Geometry(program, op, one_thread=op_accesses.one_thread, shared=shared)
-    geometry.place()
-    traffic = Traffic(geometry, op_accesses)
-    _time(geometry, traffic, op_accesses, resources)
-    if features:
-        _features(geometry, traffic, op_accesses)
+    timed = _timed(program, op, resources) if accesses is None else _steps(program, op, resources, accesses)
+    geometry, traffic, op_accesses = timed
     constants = {n: Parameter(n, ParameterKind.HARDWARE, Number.REAL, u, m) for n, (_, u, m) in CALIBRATION.items()}
-    body, source = tuple(geometry.b.body), "volumes from address expressions (after Ernst et al., arXiv 2204.14242)"
+    body = (*geometry.b.body, *(_features(geometry, traffic, op_accesses) if features else ()))
+    source = "volumes from address expressions (after Ernst et al., arXiv 2204.14242)"
     try:
         found = RationalProgram(
             f"{geometry.kernel.name}_volume", geometry.parameters(constants), body, "time", "cycles", source
@@ -133,8 +136,26 @@ def volume_program(
     return found
 
 
-def _features(g: Geometry, t: Traffic, accesses: Accesses) -> None:
-    """What describes a launch to a learner (`dagc.choice.terms`)."""
+@lru_cache(maxsize=64)
+def _timed(program: Program, op: KernelOp, resources: Resources) -> tuple[Geometry, Traffic, Accesses]:
+    """`_steps` of what the kernel's text says: kept, since a learner asks for the same steps with features."""
+    return _steps(program, op, resources, read_accesses(program, op))
+
+
+def _steps(
+    program: Program, op: KernelOp, resources: Resources, accesses: Accesses
+) -> tuple[Geometry, Traffic, Accesses]:
+    """The steps of the time, in the builder of the geometry."""
+    shared = accesses.shared if accesses.shared.free_symbols or not resources.shared else resources.shared
+    geometry = Geometry(program, op, one_thread=accesses.one_thread, shared=shared)
+    geometry.place()
+    traffic = Traffic(geometry, accesses)
+    _time(geometry, traffic, accesses, resources)
+    return geometry, traffic, accesses
+
+
+def _features(g: Geometry, t: Traffic, accesses: Accesses) -> tuple[Statement, ...]:
+    """Steps that describe a launch to a learner (`dagc.choice.terms`)."""
     one = sp.Float(1)
 
     def mean(what: sp.Expr, of: sp.Expr) -> sp.Expr:
@@ -146,7 +167,8 @@ def _features(g: Geometry, t: Traffic, accesses: Accesses) -> None:
     lanes = one * g.extent[0] * g.extent[1] * g.extent[2] / (WARP * one * g.active)
     stored = _total(p.times * p.access.size * one * g.lx * g.ly * g.lz for p in stores)
     guessed = _total(p.times for p in t.placed if p.scattered)
-    waves = g.b.let("whole_waves", sp.ceiling(g.busiest / g.resident), "", "of blocks", integer=True)
+    waves = symbol("whole_waves")
+    whole = Assign(waves.name, sp.ceiling(g.busiest / g.resident), Number.INTEGER, "", "of blocks")
     values = {
         "tail": 1 - one * g.busiest / (one * waves * sp.Min(g.resident, g.busiest)),
         "occupancy": one * g.together * WARP / symbol("max_threads_per_multiprocessor"),
@@ -158,8 +180,8 @@ def _features(g: Geometry, t: Traffic, accesses: Accesses) -> None:
         "uncertainty": SURE + GUESS * len(accesses.notes) + GUESS * mean(guessed, of_loads + of_stores),
     }  # fmt: skip
     values |= {"blocks": g.blocks, "active": g.active, "busiest": g.busiest, "together": g.together, "whole": g.whole}
-    for name, value in values.items():
-        g.b.body.append(Assign(f"f_{name}", one * sp.sympify(value), Number.REAL, "", "feature"))
+    steps = (Assign(f"f_{n}", one * sp.sympify(v), Number.REAL, "", "feature") for n, v in values.items())
+    return (whole, *steps)
 
 
 SURE, GUESS = 0.15, 0.15  # standard deviation of log(time): of a kernel that is read, and more for each guess
@@ -237,7 +259,7 @@ def _of_a_block(g: Geometry, t: Traffic, one_thread: bool) -> None:
     one = sp.Float(1)
     threads = [sp.Integer(1)] * 3 if one_thread else [sp.Min(b, e) for b, e in zip(g.block, g.extent, strict=True)]
     clusters = t.clusters(t.placed)
-    loads = [m for m in clusters if not m[0].access.store]
+    loads, stores = ([m for m in clusters if m[0].access.store is kind] for kind in (False, True))
 
     def slices(members: list[Placed]) -> sp.Expr:
         return sp.Max(t.unique(members, threads, size=LINE), t.unique(members, threads) / 2)
@@ -257,7 +279,10 @@ def _of_a_block(g: Geometry, t: Traffic, one_thread: bool) -> None:
     again = real("block_slices") / sp.Max(sp.Float(1e-9), real("unique_slices"))
     share = again * real("block_sectors") * g.blocks / sp.Max(one, real("sectors") * g.active)
     let("miss_share", sp.Min(one, share), "", "of the sectors that are asked for")
-    let("memory_bytes", t.memory_bytes(clusters), "bytes", "unique ones of the grid")
+    shared = t.shared_bytes(stores, threads)
+    let("shared_bytes", shared, "bytes", "in sectors that several blocks store, times the stores of a thread")
+    whole = t.memory_bytes(clusters) + real("c_fill") * real("shared_bytes")
+    let("memory_bytes", whole, "bytes", "unique ones of the grid, and what is read to complete sectors")
 
 
 def explain_terms(values: Mapping[str, float]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,16 +15,18 @@ from dagc.build.toolchain import require_mpi, require_nccl
 from dagc.build.wheel import write_wheel
 from dagc.ir.plan import Plan, Target
 from dagc.ir.program import KernelOp
+from dagc.passes.rounds import repeated
 from dagc.recipes.compiled import Compiled
 from dagc.report.display import SILENT, Display
-from dagc.space.enqueue import without_host
+from dagc.space.enqueue import ROUNDS, overlapped, without_host
 from dagc.space.loops import unroll
 from dagc.space.proof import Prover
 from dagc.space.prune import prune
 
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
-    from dagc.ir.plan import Chooser, CodeFeature, OpenTunable
+    from dagc.emit.library import Enqueued
+    from dagc.ir.plan import CodeFeature, EmittedChoosers, OpenTunable
     from dagc.ir.program import Graph, Program
     from dagc.ir.traversal import Traversal
 
@@ -37,9 +39,28 @@ class Library:
     wheel: bool = False
 
 
-def library_of(form: str, program: str, name: str | None) -> Library | None:
-    """What `--as FORM --name NAME` asks for; None: a program of its own. Raises UsageError."""
-    if form == "program":
+@dataclass(frozen=True, slots=True)
+class OpenChoices:
+    """What stays open in a program until it runs: `tunables`, which `chooser` sets by `features`, computed then.
+
+    Without a chooser the caller of the program sets them.
+    """
+
+    tunables: tuple[OpenTunable, ...] = ()
+    chooser: EmittedChoosers | None = None
+    features: tuple[CodeFeature, ...] = ()
+
+    def of(self, plan: Plan) -> Plan:
+        """The plan with these choices open."""
+        return replace(plan, open=self.tunables, chooser=self.chooser, features=self.features)
+
+
+NOTHING_OPEN = OpenChoices()
+
+
+def library_of(form: str, program: str, name: str | None, build: bool) -> Library | None:
+    """What `--as FORM --name NAME` asks for; None: a program of its own, in C++ or Python. Raises UsageError."""
+    if form in ("program", "driver"):
         if name is not None:
             raise UsageError("--name is the name of a library", "add --as library, or drop --name")
         return None
@@ -50,6 +71,8 @@ def library_of(form: str, program: str, name: str | None) -> Library | None:
         raise UsageError(
             f"Python has a module `{library.name}` of its own, which hides the wheel's", "give --name NAME"
         )
+    if library.wheel and not build:
+        raise UsageError("a wheel holds the library that is built", "drop --no-build, or write --as library")
     return library
 
 
@@ -60,37 +83,40 @@ def compile_traversal(
     directory: Path,
     *,
     library: Library | None = None,
+    driver: bool = False,
     prune_syncs: bool = False,
     build: bool = True,
     force: bool = False,
-    open: tuple[OpenTunable, ...] = (),
-    chooser: Chooser | None = None,
-    features: tuple[CodeFeature, ...] = (),
+    open: OpenChoices = NOTHING_OPEN,
     arrays: Callable[[Program, Path], None] | None = None,
     display: Display = SILENT,
 ) -> Compiled:
     """Compile one traversal of a graph into `directory`. Nothing is emitted unproved.
 
-    `library`: as a library instead of a program. `open` tunables are settled when the program runs, by `chooser` where
-    there is one; `features` are computed then.
+    `library`: as a library instead of a program. `driver`: what driver.py calls is built too. `open`: what is settled
+    when the program runs.
     `arrays` writes the data into the directory: before the compiler runs, which takes longer.
     """
-    if library is not None and library.wheel and not build:
-        raise UsageError("a wheel holds the library that is built", "drop --no-build, or write --as library")
     plan = proved_plan(graph, traversal, chosen, prune_syncs)  # -> Plan, proved
-    plan = replace(plan, open=open, chooser=chooser, features=features)
+    plan = open.of(plan)
+    if driver:
+        _require_driver(plan)
     files = write_sources(plan, directory, force, library)  # Plan -> source files
     if arrays is not None:
         arrays(graph.program, directory)
+    called = None
     with display.phase("compiling"):
         if library is None:
             binary = build_artifact(directory, plan, "bench") if build else None  # source files -> binary
+            if driver and build and "driver.cu" in files:
+                called = build_artifact(directory, plan, "driver")
         else:
             binary = build_library(directory, plan, library) if build else None
     name = library.name if library is not None else ""
     return Compiled(
-        directory, plan, None, chosen.reason, files, binary, None, left_out(plan) if not name else (), library=name
-    )
+        directory, plan, None, chosen.reason, files, binary, None, left_out(plan) if not name else (), library=name,
+        driver=called,
+    )  # fmt: skip
 
 
 def proved_plan(graph: Graph, traversal: Traversal, chosen: TargetChoice, prune_syncs: bool) -> Plan:
@@ -114,6 +140,15 @@ def left_out(plan: Plan) -> tuple[str, ...]:
             f"capture of op `{placed[0]}`: it may run on the host, as its device is chosen when the program runs",
         )
     return notes
+
+
+def _require_driver(plan: Plan) -> None:
+    from dagc.emit import why_no_driver  # loads jinja2
+
+    if plan.target is not Target.CUDA:
+        raise UsageError("--as driver: PyCUDA needs a GPU, and the target is host", "add --target cuda")
+    if reason := why_no_driver(plan):
+        raise UsageError(f"--as driver: {reason}", "drop --as driver")
 
 
 def write_sources(plan: Plan, directory: Path, force: bool, library: Library | None = None) -> tuple[str, ...]:
@@ -141,33 +176,65 @@ def _program_files(plan: Plan) -> dict[str, bytes]:
 def _library_files(plan: Plan, name: str) -> dict[str, bytes]:
     from dagc.emit.library import emit_library  # loads jinja2
 
-    enqueued = without_host(plan.graph, plan.traversal)
-    return {file: text.encode() for file, text in emit_library(plan, name, enqueued).items()}
+    return {file: text.encode() for file, text in emit_library(plan, name, enqueued_of(plan)).items()}
+
+
+def enqueued_of(plan: Plan) -> Enqueued | str:
+    """A plan's GPU work without waits of the host, one iteration and several; or why it needs the host. Proved."""
+    from dagc.emit.library import Enqueued  # loads jinja2
+
+    iteration = without_host(plan.graph, plan.traversal)
+    if isinstance(iteration, str):
+        return iteration
+    many = repeated(plan.graph, ROUNDS)
+    rounds = overlapped(many, iteration) if many is not None else None
+    return Enqueued(iteration, (rounds.traversal, rounds.back) if rounds is not None else None)
 
 
 def build_library(directory: Path, plan: Plan, library: Library) -> Path:
     """`lib/libNAME.so`, whose symbols are those of the C interface; or the wheel with it."""
+    built = build_shared(directory, plan, library.name, directory / f"lib/lib{library.name}.so")
+    return write_wheel(directory, library.name, built) if library.wheel else built
+
+
+def build_chooser(directory: Path, plan: Plan, name: str, plans: Mapping[str, str]) -> Path:
+    """`lib/libNAME.so` of a library that chooses among plans, from the target of one of them. `plans`: the library of
+    each folder below `plans`; they are in the same folder, `lib`."""
+    cuda = plan.target is Target.CUDA
+    hidden = "-Xcompiler=-fvisibility=hidden" if cuda else "-fvisibility=hidden"
+    return build(
+        [directory / f"src/{name}.{'cu' if cuda else 'cpp'}"], directory / f"lib/lib{name}.so", directory=directory,
+        include=("include", "src/include", *(f"plans/{label}/include" for label in plans)),
+        libraries=tuple(plans.values()), target=plan.target.value, arch=plan.arch, mpi=require_mpi(), shared=True,
+        warnings_as_errors=False, flags=(hidden, "-Llib", "-Xlinker", "-rpath=$ORIGIN"),
+    )  # fmt: skip
+
+
+def build_shared(directory: Path, plan: Plan, name: str, out: Path) -> Path:
+    """The shared library of one plan, from the folder of its sources."""
     from dagc.emit import linked, uses_nccl  # loads jinja2
 
     cuda, others = plan.target is Target.CUDA, linked(plan)
     hidden = ("-Xcompiler=-fvisibility=hidden",) if cuda else ("-fvisibility=hidden",)
+    # A function that is missing is an error here, not when it is loaded.
+    complete = ("-Xlinker", "-z", "-Xlinker", "defs")
     nccl = require_nccl().flags() if cuda and uses_nccl(plan) else ()
-    names = (f"{library.name}.{'cu' if cuda else 'cpp'}", *others.sources)
-    built = build(
-        [directory / "src" / name for name in names], directory / f"lib/lib{library.name}.so", directory=directory,
+    names = (f"{name}.{'cu' if cuda else 'cpp'}", *others.sources)
+    return build(
+        [directory / "src" / source for source in names], out, directory=directory,
         include=("include", "src/include", *(f"src/{f}" for f in others.include)), libraries=others.libraries,
-        openmp=others.openmp,
+        openmp=others.openmp, reads=tuple(f"src/{f}" for f in others.reads),
         target=plan.target.value, arch=plan.arch, mpi=require_mpi(), shared=True, warnings_as_errors=False,
-        flags=(*hidden, *nccl),
+        flags=(*hidden, *complete, *nccl),
     )  # fmt: skip
-    return write_wheel(directory, library.name, built) if library.wheel else built
 
 
 def build_artifact(directory: Path, plan: Plan, what: str) -> Path:
-    """Build `bench` (a program), `runner` (a shared library), or `audit` (the runner as a program, not optimised)."""
+    """Build `bench` (a program), `runner` or `driver` (shared libraries), or `audit` (the runner as a program, not
+    optimised)."""
     from dagc.emit import linked, uses_nccl  # loads jinja2
 
-    cuda, library = plan.target is Target.CUDA, what == "runner"
+    cuda, library = plan.target is Target.CUDA, what in ("runner", "driver")
     source = "runner" if what == "audit" else what
     flags = require_nccl().flags() if cuda and uses_nccl(plan) else ()
     others = linked(plan)
@@ -175,7 +242,7 @@ def build_artifact(directory: Path, plan: Plan, what: str) -> Path:
     return build(
         [directory / name for name in (main, *others.sources)], directory / (f"lib{what}.so" if library else what),
         target=plan.target.value, arch=plan.arch, include=("include", *others.include), libraries=others.libraries,
-        openmp=others.openmp,
+        openmp=others.openmp, reads=others.reads,
         mpi=require_mpi(), shared=library, warnings_as_errors=False,
         flags=(*flags, "-O0") if what == "audit" else flags, defines=("DAGC_RUNNER_MAIN",) if what == "audit" else (),
     )  # fmt: skip

@@ -15,7 +15,7 @@ from dagc.emit.layout import promises
 from dagc.ir.plan import Features, plan_from_json, plan_inputs
 from dagc.ir.traversal import parse_traversal
 from dagc.measure.watchdog import LIMIT
-from dagc.recipes.artifacts import build_artifact, compile_traversal, library_of
+from dagc.recipes.artifacts import OpenChoices, build_artifact, compile_traversal, library_of
 from dagc.recipes.compiled import Running
 from dagc.recipes.program import Defines, read, read_source
 from dagc.report.display import SILENT, Display
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from dagc.ir.program import Graph
     from dagc.ir.traversal import Traversal
     from dagc.recipes.compiled import Compiled
-    from dagc.recipes.tuned import Launched
     from dagc.store.tuned import Tuned
 
 # The ID of a traversal that was given whole is worth so many states, a few seconds, and no more.
@@ -36,84 +35,62 @@ _ID_DIGITS = 4300  # that Python reads as one number
 
 
 def compile(
-    path: str | Path,
-    out: str | Path | None = None,
-    *,
-    target: str | None = None,
-    arch: str | None = None,
-    defines: Defines | None = None,
-    traversal: str = "first",
-    prune_syncs: bool = False,
-    build: bool = True,
-    run: bool = False,
-    ranks: int | None = None,
-    seed: int = 0,
-    seconds: float = 0.01,
-    repeats: int = 20,
-    mpi_takes_device_pointers: bool = False,
-    watchdog: float = LIMIT,
-    force: bool = False,
-    launch: str = "fixed",
-    features: str = "now",
-    constraints: bool = True,
-    unroll: bool = False,
-    form: str = "program",
-    name: str | None = None,
-    display: Display = SILENT,
-) -> Compiled:
+    path: str | Path, out: str | Path | None = None, *,
+    target: str | None = None, arch: str | None = None, defines: Defines | None = None,
+    traversal: str = "first", prune_syncs: bool = False, unroll: bool = False, launch: str = "fixed",
+    build: bool = True, run: bool = False, force: bool = False, form: str = "program", name: str | None = None,
+    ranks: int | None = None, seed: int = 0, seconds: float = 0.01, repeats: int = 20, watchdog: float = LIMIT,
+    features: str = "now", constraints: bool = True, mpi_takes_device_pointers: bool = False, display: Display = SILENT,
+) -> Compiled:  # fmt: skip
     """Compile a `.dag` into `out` (default: `dagc-out/PROGRAM`), and with `run` set it up, check it and time it.
 
     `target` is "cuda", "host" or None (what is there), `arch` nvcc's name (default: the GPU's, else sm_90).
-    `traversal` is "first", an ID, or a file (a traversal's text, or a `plan.json`); `prune_syncs` removes those of its
-    sync ops that prove nothing. `seconds` is the length of one measurement, `repeats` their number; an iteration that
-    takes longer than `watchdog` seconds hangs. `launch` is "fixed" (the values of the program) or a tuned file: its
-    choosers are compiled in, or choose among plans (docs/how-to/plans.md). The program then computes its `features`
-    "now" (before all else), "parallel" (each on a thread), "async" (beside its first ops), or "beside" (its first runs,
-    which have the defaults), and without `constraints` tests no `require` of a variant but those on the memory.
-    `unroll`: IDs are those of traversals with an order for every round of a loop. `form` is "program", "library" (for
-    applications; its name is `name`, by default the program's) or "wheel" (a Python package with the library). The
-    set-up runs the user's Python code; nothing else here does, and it runs before the compiler. `ranks`: by default 4,
-    under mpiexec or srun their number.
+    `traversal` is "first", an ID (with `unroll`: of those with an order for every round of a loop), or a file (a
+    traversal's text, or a `plan.json`); `prune_syncs` removes those of its sync ops that prove nothing. `launch` is
+    "fixed" (the values of the program) or a tuned file: its choosers are compiled in, or choose among plans
+    (docs/how-to/plans.md). The program then computes its `features` "now" (before all else), "parallel" (each on a
+    thread), "async" (beside its first ops), or "beside" (its first runs, which have the defaults), and without
+    `constraints` tests no `require` of a variant but those on the memory. `form` is "program", "driver" (one whose
+    driver.py is ready to run), "library" (for applications, called `name`) or "wheel" (a Python package with it). `run`
+    sets up the arrays of `ranks` ranks (default: 4, or those of mpiexec or srun) by the user's Python code.
     """
     how = Running(ranks_or_default(ranks), seed, seconds, repeats, mpi_takes_device_pointers, watchdog, display)
-    if run and form != "program":
-        raise UsageError(f"--run runs a program of its own, not a {form}", "drop --run, or drop --as")
-    rank = rank_among(how.ranks) if run else None
-    chosen = choose_target(target, arch)
-    tuned = _tuned(launch)
-    mode = _mode(features, constraints, tuned, form)
+    rank = _rank(how, form) if run else None
+    chosen, tuned = choose_target(target, arch), _tuned(launch)
+    mode = _mode(features, constraints, tuned, "program" if form == "driver" else form)
     if tuned is not None and _chooses_plans(tuned, form):
         from dagc.recipes.plans import compile_plans  # only with --launch
 
         plans = compile_plans(
-            path, out, tuned, chosen, defines=defines or {}, traversal=traversal, prune_syncs=prune_syncs,
+            path, out, tuned, chosen, defines=defines or {}, traversal=traversal, prune_syncs=prune_syncs, form=form,
             build=build or run, force=force, arrays=how.arrays if run else None, mode=mode, constraints=constraints,
-            display=display,
+            name=name, display=display,
         )  # fmt: skip
         return plans.run(how) if run else plans.compiled
 
     def compile_here() -> Compiled:
         text, without = read(path, defines, folds=not unroll).on(chosen.target)  # text -> AST
-        text = text if tuned is None else text.with_open_devices(_placed(tuned))
-        folded = text.graph()  # -> Program -> Graph
+        folded = text.with_open_devices(_placed(tuned)).graph()  # -> Program -> Graph
         with display.phase("finding the traversal"):
             graph, picked, number = wanted_traversal(folded, traversal)  # Graph -> Traversal
         directory = Path(out) if out is not None else Path("dagc-out") / graph.program.name
-        if mode is Features.BESIDE and form == "program" and graph.program.repeat is None:
-            raise UsageError("--features beside: the dag runs once, so nothing pays", "write `dag repeat N {...}`")
-        launched = _launched(graph.unrolled, tuned, chosen, mode, constraints)
         compiled = compile_traversal(
-            graph, picked, chosen, directory, library=library_of(form, graph.program.name, name),
-            prune_syncs=prune_syncs, build=build or run, force=force,
-            open=launched.open, chooser=launched.chooser, features=launched.features,
-            arrays=how.arrays if run else None, display=display,
+            graph, picked, chosen, directory, library=library_of(form, graph.program.name, name, build or run),
+            driver=form == "driver", prune_syncs=prune_syncs, build=build or run, force=force, display=display,
+            arrays=how.arrays if run else None, open=_open(graph.unrolled, tuned, chosen, mode, constraints, form),
         )  # fmt: skip
         return replace(compiled, number=number, left_out=(*without, *compiled.left_out))
 
     if rank is not None:
         return _run_as_rank(compile_here, how)
-    done = compile_here()
-    return _checked(done, how) if run and done.binary is not None else done
+    return _checked(compile_here(), how) if run else compile_here()
+
+
+def _rank(how: Running, form: str) -> int | None:
+    """The rank that this process is, None if it starts them all. Raises UsageError for what cannot run."""
+    if form not in ("program", "driver"):
+        raise UsageError(f"--run runs a program of its own, not a {form}", "drop --run, or drop --as")
+    return rank_among(how.ranks)
 
 
 def _checked(done: Compiled, how: Running) -> Compiled:
@@ -143,8 +120,10 @@ def _tuned(launch: str) -> Tuned | None:
     return load_tuned(launch)
 
 
-def _placed(tuned: Tuned) -> set[str]:
+def _placed(tuned: Tuned | None) -> set[str]:
     """The ops for which a tuned file chooses the device."""
+    if tuned is None:
+        return set()
     answers = ((op, variant_of(settings)) for op, c in tuned.kernel_choosers.items() for settings in c.settings)
     return {op for op, variant in answers if "." in variant}
 
@@ -152,12 +131,10 @@ def _placed(tuned: Tuned) -> set[str]:
 def _chooses_plans(tuned: Tuned, form: str) -> bool:
     from dagc.recipes.plans import has_plans  # only with --launch
 
-    if not has_plans(tuned):
-        return False
-    if form != "program":
+    if has_plans(tuned) and form == "driver":
         message = f"{tuned.path} chooses among plans, which cannot be a {form} yet"
         raise UsageError(message, "compile one of them: -D fixes decisions")
-    return True
+    return has_plans(tuned)
 
 
 def _mode(features: str, constraints: bool, tuned: Tuned | None, form: str) -> Features:
@@ -176,11 +153,18 @@ def _mode(features: str, constraints: bool, tuned: Tuned | None, form: str) -> F
     return mode
 
 
-def _launched(graph: Graph, tuned: Tuned | None, chosen: TargetChoice, mode: Features, constraints: bool) -> Launched:
-    """The launch parameters that stay open until the program runs, and what chooses them."""
-    from dagc.recipes import tuned as use  # only with --launch
+def _open(
+    graph: Graph, tuned: Tuned | None, chosen: TargetChoice, mode: Features, constraints: bool, form: str
+) -> OpenChoices:
+    """The launch parameters that stay open until the program runs, and what chooses them. Raises UsageError where
+    features are computed beside the first runs of a program that runs once."""
+    if mode is Features.BESIDE and form in ("program", "driver") and graph.program.repeat is None:
+        raise UsageError("--features beside: the dag runs once, so nothing pays", "write `dag repeat N {...}`")
+    if tuned is None:
+        return OpenChoices()
+    from dagc.recipes.tuned import open_choices  # only with --launch
 
-    return use.Launched() if tuned is None else use.launch_of(graph, tuned, chosen.gpu_arch, mode, constraints)
+    return open_choices(graph, tuned, chosen.gpu_arch, mode, constraints)
 
 
 def _audit(done: Compiled, how: Running) -> None:

@@ -44,6 +44,7 @@ class Compiled:
     launcher: Launcher | None = None
     far: tuple[str, ...] = ()  # warnings about sizes known when compiling
     library: str = ""  # the name of the library that `binary` is, "" for a program
+    driver: Path | None = None  # what driver.py calls, where that was built
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -64,8 +65,10 @@ class Compiled:
         ]
         out += [f"left out   {what}" for what in self.left_out]
         if self.binary is not None:
-            out.append(f"built      {self.binary}")
-        if self.library:
+            out.append(f"built      {self.binary}{f', {self.driver}' if self.driver is not None else ''}")
+        if self.binary is not None and self.binary.suffix == ".whl":
+            out.append(f"use        pip install {self.binary}, then import {self.library}")
+        elif self.library:
             out.append(
                 f"use        {self.library}.h, {self.library}.hpp, fortran/, python/, CMakeLists.txt, {self.library}.pc"
             )

@@ -26,7 +26,7 @@ from dagc.lab.configurations import Configured
 from dagc.lab.live import LiveMachine, Loadable
 from dagc.lab.orders import Orders, OrderStore, domain_of
 from dagc.lab.replay import UNKEPT, ReplayMachine
-from dagc.learn.explain import FORMATS, Answer, Answers, Options, answer, ask, explanation, render
+from dagc.learn.explain import FORMATS, AnsweredQuestion, Answers, Options, answer, ask, explanation, render
 from dagc.learn.rules import noise_of
 from dagc.measure.link import link_ranks
 from dagc.measure.metrics import objective_for
@@ -40,7 +40,7 @@ from dagc.store.results import Configuration, Run, ranking
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
     from dagc.ir.program import Program
-    from dagc.learn.explain import Asked, Explanation
+    from dagc.learn.explain import Explanation, Inquiry
     from dagc.learn.rules import LearnedRules
     from dagc.measure.link import Link
     from dagc.store.results import Implementation, Results
@@ -160,7 +160,7 @@ class _Subject:
             ) from None
         return Candidate(index, traversal)
 
-    def ask(self, options: ExplainOptions, recorded: ReplayMachine | None = None) -> Asked:
+    def ask(self, options: ExplainOptions, recorded: ReplayMachine | None = None) -> Inquiry:
         known = [self.candidate(i) for i in self.loaded.results.measured() if not i.failure]
         usable = None if recorded is None else (lambda c: recorded.passes(c) > 0)
         return ask(self.learned, self.domain, self.best, variants=options.variants, known=known, usable=usable)
@@ -221,7 +221,9 @@ def _measured(loaded: Loaded, options: ExplainOptions, link: Link) -> tuple[Expl
     subject = _Subject(loaded)
     asked, objective = subject.ask(options), loaded.results.objective
     if not any(question.edits for question in asked.questions):  # nothing to compile, nothing to time
-        nothing = Answers(tuple(Answer(question, ()) for question in asked.questions), loaded.results.noise, False)
+        nothing = Answers(
+            tuple(AnsweredQuestion(question, ()) for question in asked.questions), loaded.results.noise, False
+        )
         return explanation(subject.learned, subject.domain, asked, nothing, subject.value, (), objective), False
     chosen = choose_target(earlier.machine.target, earlier.machine.arch or None)
     objective_for(objective.text, chosen.target.value)

@@ -230,7 +230,7 @@ def explore(
 
 
 @dataclass(frozen=True, slots=True)
-class _Ready:
+class Ready:
     """What is searched, with all that must be known before the ranks are started. `excluded`: does not build."""
 
     options: ExploreOptions
@@ -246,7 +246,7 @@ class _Ready:
     data: Path
 
 
-def _ready(text: ProgramText, out: str | Path | None, options: ExploreOptions, link: Link, display: Display) -> _Ready:
+def ready(text: ProgramText, out: str | Path | None, options: ExploreOptions, link: Link, display: Display) -> Ready:
     from dagc.store.records import check_resumable, is_fresh  # loads msgspec, sqlite3
 
     chosen = choose_target(options.target, options.arch)
@@ -264,10 +264,10 @@ def _ready(text: ProgramText, out: str | Path | None, options: ExploreOptions, l
         require_machine(chosen)
         return arrays_of(program, folder, options, display)
 
-    taken, told = variants_by_file(text, source, arrays, options, display)  # which are not searched then
+    taken, remarks = variants_by_file(text, source, arrays, options, display)  # which are not searched then
     text = text.with_defines({**text.defines, **{f.name: f.value for f in taken}})
     program, configurations, notes = configured(text, options, chosen.target is Target.CUDA)
-    notes += told
+    notes += remarks
     notes += [f"without {what}" for what in missing]
     if earlier is not None:
         earlier.check_folded(is_folded(configurations), str(output))
@@ -290,36 +290,36 @@ def _ready(text: ProgramText, out: str | Path | None, options: ExploreOptions, l
     domain = warm(domain, program, options, notes)
     domain, loadables, excluded = loadables_of(domain, configurations, chosen, folder, data, link, options, display)
     notes += [*settled.notes, *sites.notes]
-    return _Ready(options, objective, chosen, program, output, domain, loadables, excluded, fixed, notes, data)
+    return Ready(options, objective, chosen, program, output, domain, loadables, excluded, fixed, notes, data)
 
 
 def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOptions, link: Link) -> Explored:
     from dagc.store.records import Records  # loads msgspec, sqlite3
 
     display = Display(quiet=options.quiet)
-    ready = _ready(text, out, options, link, display)
-    options, program, output, notes = ready.options, ready.program, ready.output, ready.notes
+    made = ready(text, out, options, link, display)
+    options, program, output, notes = made.options, made.program, made.output, made.notes
     machine = LiveMachine(
-        ready.domain, ready.loadables, link, seconds=options.seconds, watchdog=options.watchdog,
-        objective=ready.objective,
+        made.domain, made.loadables, link, seconds=options.seconds, watchdog=options.watchdog,
+        objective=made.objective,
     )  # fmt: skip
-    facts = machine.facts(ready.chosen.target.value, ready.chosen.arch)
-    folded = ready.domain.folded
+    facts = machine.facts(made.chosen.target.value, made.chosen.arch)
+    folded = made.domain.folded
     run = run_record(
-        facts, options, text.path, setup_digest(text.path, program, options), ready.fixed, folded, ready.domain.size()
+        facts, options, text.path, setup_digest(text.path, program, options), made.fixed, folded, made.domain.size()
     )
     with Records.open(
         output, program_record(program), run, resume=options.resume, other_machine=options.other_machine
     ) as records:
         machine.on_reference = records.reference
         notes += filter(None, [records.note])
-        _declare(records, ready.objective, units())
-        domain, wrong = working(machine, ready.domain, display)
+        _declare(records, made.objective, units())
+        domain, wrong = working(machine, made.domain, display)
         if options.strategy == "model" and any(s.sites for s in domain.spaces):
-            domain = timed_sites(machine, ready.data, options, ready.chosen.target, display)
+            domain = timed_sites(machine, made.data, options, made.chosen.target, display)
         if not domain.earlier:  # a configuration was excluded
             domain = warm(domain, program, options, [])
-        for left in (*ready.excluded, *wrong):
+        for left in (*made.excluded, *wrong):
             notes.append(f"without {left.configured.configuration.text}: {left.failure}")
             records.fail(records.begin(left.configured.configuration, left.traversal), left.failure)
         limit = math.inf if options.time is None else NOISE_SHARE * options.time
@@ -332,9 +332,9 @@ def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOpt
         if records.under_way is not None:
             died = records.under_way
             notes.append(f"the last run ended while it measured {died.configuration.text}: {died.traversal}")
-        before = records.results(ready.objective.text) if options.resume else None
+        before = records.results(made.objective.text) if options.resume else None
         store = OrderStore(domain, records)
-        done = _search(domain, machine, store, options, noise, before, display, ready.objective)
+        done = _search(domain, machine, store, options, noise, before, display, made.objective)
         machine.time_reference()
         results = records.results()
         done, noise = _settled(done, domain, results), results.noise

@@ -42,6 +42,7 @@ from dagc.recipes.tune_prepare import (
 from dagc.recipes.tune_results import GUESS
 from dagc.recipes.tuned import choosers_of
 from dagc.setup import read_scalars
+from dagc.store.results import Outcome
 from dagc.store.settings import Fixed, Origin, kernels_of, open_settings, settings_before
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def variants_by_file(
     notes. None of an op whose variant -D fixes, or where the source is not a file. `arrays` makes their folder.
 
     As in the emitted program: by the features of rank 0, which the compiled program computes where they are code, and
-    the default where a `require` does not hold.
+    the next best where a `require` does not hold.
     """
     if source.file is None:
         return (), []
@@ -173,9 +174,8 @@ def variants_by_file(
     at, out = ready.at[here], []
     for chooser in choosers:
         unknown = [n for f in chooser.features for n in free(f.expression) if n not in at.values]
-        answer = 0 if unknown else chooser.choose(at.values)
-        if chooser.settings[answer] not in at.fits[chooser.op]:
-            answer = 0
+        order = (0,) if unknown else chooser.order(at.values)
+        answer = next((i for i in order if chooser.settings[i] in at.fits[chooser.op]), 0)
         out += [Fixed(f"{chooser.op}.{name}", value, Origin.TUNED) for name, value in chooser.settings[answer]]
     return tuple(out), ready.notes
 
@@ -388,18 +388,18 @@ def timed_sites(machine: LiveMachine, data: Path, options: ExploreOptions, targe
     limit = MEASURING_SECONDS if options.time is None else min(MEASURING_SECONDS, TIMING_SHARE * options.time)
     end = time.monotonic() + limit
     timing = Timing(seconds=CELL_SECONDS, flush=DEFAULT_FLUSH if target is Target.CUDA else 0)
-    known: dict[tuple[object, ...], LaunchSite] = {}
-    with display.phase("timing single launches", unit="op") as phase:
+    ops: dict[tuple[object, ...], tuple[LaunchSite, Callable[[int], Outcome]]] = {}
+    with display.phase("timing single launches"):
         for index, configured in enumerate(spaces):
             program = configured.graph.program
             for site in configured.sites:
                 key = site, configured.configuration.get(f"{site.op}.variant")
-                if key in known or time.monotonic() > end:
-                    continue
-                repeats = repeats_of(program, read_scalars(program, data, options.ranks))
-                measure = machine.alone(index, site, repeats, timing, results_agree(program))
-                known[key] = timed_alone(site, measure, ALONE, options.seed)
-                phase.advance()
+                if key not in ops:
+                    repeats = repeats_of(program, read_scalars(program, data, options.ranks))
+                    measure = machine.alone(index, site, repeats, timing, results_agree(program))
+                    ops[key] = site, measure
+        found = timed_alone(list(ops.values()), ALONE, options.seed, late=lambda: time.monotonic() > end)
+    known = dict(zip(ops, found, strict=True))
     out = []
     for configured in spaces:
         variants = [configured.configuration.get(f"{site.op}.variant") for site in configured.sites]

@@ -13,6 +13,7 @@ from dagc.base.files import output_directory
 from dagc.build.builder import build
 from dagc.build.mpi import cores as compilers
 from dagc.build.mpi import joined, refuse
+from dagc.build.wheel import write_wheel
 from dagc.choice.extent import far_parameters
 from dagc.choice.feature import offered
 from dagc.choice.site import Site, SiteKind
@@ -20,10 +21,19 @@ from dagc.choice.types import PROGRAM
 from dagc.ir.plan import Features
 from dagc.ir.sym import free
 from dagc.lab.plans import measured_data, numbers, plan_label
-from dagc.recipes.artifacts import build_artifact, left_out, proved_plan
+from dagc.recipes.artifacts import (
+    Library,
+    build_artifact,
+    build_chooser,
+    build_shared,
+    enqueued_of,
+    left_out,
+    library_of,
+    proved_plan,
+)
 from dagc.recipes.compiled import Compiled, Launcher, Running
 from dagc.recipes.program import read
-from dagc.recipes.tuned import check_tuned, launch_of
+from dagc.recipes.tuned import check_tuned, open_choices
 from dagc.report.display import SILENT, Display
 from dagc.setup import read_scalars
 from dagc.space import Space
@@ -38,7 +48,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class PlanSelection:
     """What chooses among plans, and their names, by its answers."""
 
     compiled: Compiled
@@ -62,31 +72,21 @@ def has_plans(tuned: Tuned) -> bool:
 
 
 def compile_plans(
-    path: str | Path,
-    out: str | Path | None,
-    tuned: Tuned,
-    chosen: TargetChoice,
-    *,
-    defines: Mapping[str, Any],
-    traversal: str = "first",
-    prune_syncs: bool = False,
-    build: bool = True,
-    force: bool = False,
+    path: str | Path, out: str | Path | None, tuned: Tuned, chosen: TargetChoice, *,
+    defines: Mapping[str, Any], traversal: str = "first", prune_syncs: bool = False,
+    build: bool = True, force: bool = False, form: str = "program", name: str | None = None,
     arrays: Callable[[Program, Path], None] | None = None,
-    mode: Features = Features.NOW,
-    constraints: bool = True,
-    display: Display = SILENT,
-) -> Chosen:
-    """Write (and build) a plan for each answer of the selector of `tuned`, and the program that chooses.
+    mode: Features = Features.NOW, constraints: bool = True, display: Display = SILENT,
+) -> PlanSelection:  # fmt: skip
+    """Write (and build) a plan for each answer of the selector of `tuned`, and the program, or the library, that
+    chooses: `form` and `name` as of `dagc.recipes.compile`.
 
     `arrays` writes the data of the first plan's program into the directory, before the compiler runs. `mode`,
     `constraints`: of the choosers of kernels that were tuned into the same file.
     Raises UsageError where the file was tuned for another text, GPU, or other parameters, where a decision that is
     selected is fixed, and under mpiexec.
     """
-    if joined() is not None:
-        help = "start dagc alone: -n RANKS starts the ranks"
-        refuse(UsageError("plans cannot be compiled by a rank of a running program", help))
+    _alone()
     text, without = read(path, defines).on(chosen.target)
     program = text.program()
     check_tuned(tuned, program, chosen.gpu_arch)
@@ -102,14 +102,28 @@ def compile_plans(
     first = plans[labels[0]]
     directory = Path(out) if out is not None else Path("dagc-out") / program.name
     why = f"{stored.selector.text}, from {', '.join(chooser.data)}"
-    files = _write(plans, chooser, why, directory, force)
+    library = library_of(form, program.name, name, build)
+    if library is not None:
+        files = _write_library(plans, chooser, library, directory, force)
+    else:
+        files = _write(plans, chooser, why, directory, force)
     if arrays is not None:
         arrays(first.program, directory)
-    binary = _build(plans, directory, display) if build else None
+    binary = _build(plans, library, directory, display) if build else None
     far = far_parameters(program, (cell for cell in tuned.cells if cell.op == PROGRAM))
-    left, launcher = (*without, *left_out(first)), Launcher(labels, why)
-    compiled = Compiled(directory, first, None, chosen.reason, files, binary, None, left, launcher, far)
-    return Chosen(compiled, chooser, labels)
+    left, launcher = (*without, *(left_out(first) if library is None else ())), Launcher(labels, why)
+    compiled = Compiled(
+        directory, first, None, chosen.reason, files, binary, None, left, launcher, far,
+        library.name if library is not None else "",
+    )  # fmt: skip
+    return PlanSelection(compiled, chooser, labels)
+
+
+def _alone() -> None:
+    """Ends the command where it was started as one of several ranks."""
+    if joined() is not None:
+        help = "start dagc alone: -n RANKS starts the ranks"
+        refuse(UsageError("plans cannot be compiled by a rank of a running program", help))
 
 
 def _program_chooser(tuned: Tuned, program: Program) -> ProgramChooser:
@@ -133,7 +147,7 @@ def plan_chooser(program: Program, tuned: Tuned) -> Chooser:
     for name in stored.data:
         if name not in features or not free(features[name].expression) <= known:
             raise UsageError(
-                f"{tuned.path}: chooses by `{name}`, which is no scalar or feature of {program.name}", "tune again"
+                f"{tuned.path}: chooses by `{name}`, neither a scalar nor a feature of {program.name}", "tune again"
             )
     try:
         extent = measured_data(tuned, stored.data)
@@ -167,8 +181,7 @@ def _plan(
     plan = proved_plan(graph, Space(graph).first(), chosen, prune_syncs)
     if set(tuned.choosers) == {PROGRAM}:
         return plan
-    launched = launch_of(graph, tuned, chosen.gpu_arch, mode, constraints)
-    return replace(plan, open=launched.open, chooser=launched.chooser, features=launched.features)
+    return open_choices(graph, tuned, chosen.gpu_arch, mode, constraints).of(plan)
 
 
 def _write(plans: Mapping[str, Plan], chooser: Chooser, why: str, directory: Path, force: bool) -> tuple[str, ...]:
@@ -183,15 +196,57 @@ def _write(plans: Mapping[str, Plan], chooser: Chooser, why: str, directory: Pat
     files = {**top, **headers}
     for label, plan in plans.items():
         files |= {f"plans/{label}/{name}": text for name, text in {**emit(plan), **headers}.items()}
+    _write_all(files, directory, force)
+    return (*sorted(top), "plans/")
+
+
+def _write_library(
+    plans: Mapping[str, Plan], chooser: Chooser, library: Library, directory: Path, force: bool
+) -> tuple[str, ...]:
+    """As `_write`, of a library of each plan, and the one that chooses among them."""
+    from dagc.choice.choose import emitted  # loads numpy, sympy
+    from dagc.emit.library import emit_plans  # loads jinja2
+
+    given = [(label, plan, enqueued_of(plan)) for label, plan in plans.items()]
+    files = emit_plans(given, library.name, emitted([chooser]), chooser.data)
+    _write_all(files, directory, force, ("lib", "dist") if library.wheel else ("lib",))
+    return (*sorted(n for n in files if not n.startswith(("plans/", "src/include/"))), "plans/")
+
+
+def _write_all(files: Mapping[str, str], directory: Path, force: bool, folders: tuple[str, ...] = ()) -> None:
     with output_directory(directory, force=force) as scratch:
         for name, text in files.items():
             (scratch / name).parent.mkdir(parents=True, exist_ok=True)
             (scratch / name).write_text(text, encoding="utf-8")
-    return (*sorted(top), "plans/")
+        for folder in folders:
+            (scratch / folder).mkdir()
 
 
-def _build(plans: Mapping[str, Plan], directory: Path, display: Display) -> Path:
+def _build_library(plans: Mapping[str, Plan], library: Library, directory: Path, display: Display) -> Path:
+    """All plans side by side, and then what chooses among them, in one folder: `lib`."""
+    from dagc.emit.library import plan_name  # loads jinja2
+
+    names = [plan_name(library.name, k) for k in range(len(plans))]
+    with (
+        display.phase("compiling", len(plans), "plan") as phase,
+        ThreadPoolExecutor(max_workers=compilers()) as pool,
+    ):
+        jobs = [
+            pool.submit(build_shared, directory / "plans" / label, plan, name, directory / f"lib/lib{name}.so")
+            for (label, plan), name in zip(plans.items(), names, strict=True)
+        ]
+        for job in jobs:
+            job.add_done_callback(lambda _: phase.advance())
+        for job in jobs:
+            job.result()
+        built = build_chooser(directory, next(iter(plans.values())), library.name, dict(zip(plans, names, strict=True)))
+    return write_wheel(directory, library.name, built) if library.wheel else built
+
+
+def _build(plans: Mapping[str, Plan], library: Library | None, directory: Path, display: Display) -> Path:
     """All plans side by side, and what chooses among them."""
+    if library is not None:
+        return _build_library(plans, library, directory, display)
     with (
         display.phase("compiling", len(plans), "plan") as phase,
         ThreadPoolExecutor(max_workers=compilers()) as pool,

@@ -73,13 +73,10 @@ class ProgramText:
     def with_open_devices(self, ops: Collection[str] | None = None) -> ProgramText:
         """The text with the devices of ops open until the program runs, where a `select` names them and -D does not;
         `ops`: of these alone."""
-        program = self.program()
-        selected = {k.name for k in program.kernels if any(DEVICE in s.names for s in k.selects)}
-        together = any(s.owner == "dag" and DEVICE in s.names for s in program.selects)
-        left = {d.name for d in program.decisions} - {name.replace(" ", "") for name in self.defines}
-        found = (op for op in program.ops if isinstance(op, KernelOp) and (together or op.kernel in selected))
-        names = (f"{op.name}.{DEVICE}" for op in found if ops is None or op.name in ops)
-        return self.with_defines({**self.defines, **{name: AT_RUN_TIME for name in names if name in left}})
+        if ops is not None and not ops:
+            return self
+        names = (op for op in _open_devices(self.program(), self.defines) if ops is None or op in ops)
+        return self.with_defines({**self.defines, **{f"{op}.{DEVICE}": AT_RUN_TIME for op in names}})
 
     def changed(self) -> tuple[str, ...]:
         """A note for each file whose text has changed."""
@@ -88,6 +85,15 @@ class ProgramText:
             for path, source in self.parsed.sources.items()
             if _text_now(path) != source.text
         )
+
+
+def _open_devices(program: Program, defines: Mapping[str, Any]) -> tuple[str, ...]:
+    """The ops whose device stays open until the program runs: a `select` names it, and -D does not fix it."""
+    selected = {k.name for k in program.kernels if any(DEVICE in s.names for s in k.selects)}
+    together = any(s.owner == "dag" and DEVICE in s.names for s in program.selects)
+    left = {d.name for d in program.decisions} - {name.replace(" ", "") for name in defines}
+    ops = (op for op in program.ops if isinstance(op, KernelOp) and (together or op.kernel in selected))
+    return tuple(op.name for op in ops if f"{op.name}.{DEVICE}" in left)
 
 
 def _text_now(path: str) -> str | None:
@@ -137,10 +143,12 @@ def load_space(path: str | Path, defines: Defines | None = None, unroll: bool = 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The result of `check`: diagnostics of all stages."""
+    """The result of `check`: diagnostics of all stages. `open_devices`: ops whose device is chosen when the program
+    runs."""
 
     diagnostics: tuple[Diagnostic, ...]
     sources: Mapping[str, Source]
+    open_devices: tuple[str, ...] = ()
 
     @property
     def errors(self) -> int:
@@ -153,7 +161,8 @@ class Checked:
 def check(path: str | Path, defines: Defines | None = None) -> Checked:
     """All diagnostics: syntax, names, types, sizes, hazards, cycles, and warnings. Runs no user code."""
     found = analysis_of(read_source(path), defines)
-    return Checked(found.diagnostics, found.sources)
+    ops = _open_devices(found.program, defines or {}) if found.program is not None else ()
+    return Checked(found.diagnostics, found.sources, ops)
 
 
 def count(

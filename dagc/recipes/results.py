@@ -473,8 +473,10 @@ def _compile(
     graph = loaded.graph(chosen.configuration)
     traversal = parse_traversal(chosen.traversal, graph, loaded.path)
     folder = Path(out) if out is not None else Path("dagc-out") / f"{loaded.results.program.name}-best"
-    library = library_of(form, graph.program.name, name)
-    return compile_traversal(graph, traversal, where, folder, library=library, build=build, force=force).render()
+    library = library_of(form, graph.program.name, name, build)
+    return compile_traversal(
+        graph, traversal, where, folder, library=library, driver=form == "driver", build=build, force=force
+    ).render()
 
 
 # ---- report, export, merge ------------------------------------------------------------------

@@ -17,6 +17,7 @@ from dagc.choice.types import PROGRAM, settings_text
 from dagc.ir.plan import Target, stays_fixed
 from dagc.lab.across import AcrossSizes
 from dagc.lab.launches import Timing
+from dagc.measure.metrics import objective_for
 from dagc.recipes.options import METHODS, Progress, TuneOptions, searching
 from dagc.recipes.program import ProgramText, read
 from dagc.recipes.tune_choosers import (
@@ -56,8 +57,8 @@ from dagc.recipes.tune_prepare import (
     unbuilt,
 )
 from dagc.recipes.tune_programs import evaluate_program, tune_program, wants_programs
-from dagc.recipes.tune_records import keep, open_records, resumed
-from dagc.recipes.tune_results import Evaluation, Measurements, Tuning, choosable, doubtful, unchecked
+from dagc.recipes.tune_records import keep, minimise, open_records, resumed
+from dagc.recipes.tune_results import Evaluation, Measurements, Tuning, choosable, doubtful, priced, unchecked
 from dagc.recipes.tune_search import guesses, search_of, sureness
 from dagc.recipes.tune_variants import evaluate_inputs, tune_inputs, wants_inputs, with_variants
 from dagc.store.fixed import FACT, fixed_of
@@ -114,8 +115,8 @@ def tune(
     task = replace(task, constraints=options.constraints)
     if wants_inputs(task, options):
         return tune_inputs(task, output, options, progress)
-    if other:
-        raise UsageError("--objective acts on what is learned from inputs", "use it with --variants or --inputs")
+    if not fresh and options.objective is None and output is not None:
+        options = replace(options, objective=_objective_in(output))
     return tune_task(task, output, options, progress)
 
 
@@ -146,6 +147,13 @@ def _sizes_in(path: str | Path) -> list[Point]:
     return [cell.point for cell in load_tuned(path).cells if cell.op != PROGRAM and cell.times]
 
 
+def _objective_in(path: str | Path) -> str:
+    """What was minimised in a tuned file."""
+    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
+
+    return load_tuned(path).facts.objective
+
+
 def tune_task(
     task: TuningTask, output: str | Path | None, options: TuneOptions, progress: Progress | None = None
 ) -> Tuning:
@@ -160,18 +168,16 @@ def tune_task(
     runs = can_run(task)
     hardware, notes = hardware_at_hand(task, options.gpu)
     top = options.each if runs else 0
-    asked = asked_of(task, options.method, runs)
+    objective = objective_for(options.objective or "time", task.chosen.target.value)
+    asked = asked_of(task, options.method, runs, objective)
     by_features = {u.op for u in task.units if u.variants or asked[u.op].method in LEARNED}
     task = replace(task, features={op: asked[op].data for op in asked if op in by_features})
     cuda = task.chosen.target.value == "cuda"
     with scratch_directory("dagc-tune-") as temporary, ThreadPoolExecutor(1) as beside:
         compiling = beside.submit(compiled_resources, task, temporary) if cuda else None  # beside the program itself
-        if top or any(a.method not in MODELS for a in asked.values()):
-            say(0, 0, "setting up the arrays of all sizes, compiling")
-            ready = prepare(task, temporary)
-        else:
-            say(0, 0, "setting up the arrays of all sizes")
-            ready = unbuilt(task, temporary)
+        builds = top or any(a.method not in MODELS for a in asked.values())
+        say(0, 0, f"setting up the arrays of all sizes{', compiling' if builds else ''}")
+        ready = prepare(task, temporary) if builds else unbuilt(task, temporary)
         task = ready.task
         computed = [f.name for f in computed_of(task)]
         if computed and ready.library.name:
@@ -190,7 +196,7 @@ def tune_task(
             counted = fitted_counts(ready, counting, temporary, options.seed) if top else NOTHING_RAN
         ready.notes += [*notes, *_fixed(task), *counted.notes]
         say(0, 0, "ranking the settings by the model")
-        known = ChooserInputs(ready, asked, counted, hardware, resources, of_settings(task, compiled))
+        known = ChooserInputs(ready, asked, counted, hardware, resources, of_settings(task, compiled), objective)
         choosers = first_choosers(known) if any(a.method in searching() for a in asked.values()) else {}
         wanted = _wanted(ready, choosers, asked, options)
         search, found = search_of(known, _left(options, wanted), top)
@@ -280,9 +286,11 @@ def _measured(
                 measurements.cells, measurements.checks = resumed(records, task, flush)
                 measurements.failures += _failures_before(measurements, task)
             records.set_fact(FACT, fixed_of(task.program))
-        timing = Timing(seconds=options.cell, flush=flush)
+        minimise(records, measurements, known.objective)
+        timing = Timing(seconds=options.cell, flush=flush, objective=known.objective)
         todo = search if searches and search.ops else None
         _run(ready, wanted, todo, measurements, timing, options.seconds, records, progress)
+        measurements.cells = {key: priced(cell, known.objective) for key, cell in measurements.cells.items()}
         fit, notes = choosable(task, measurements.checks, measurements.cells)
         # What is learned of GPUs says nothing about the CPU, where nothing was measured.
         known_there = measurements.cells or task.chosen.target is Target.CUDA
@@ -292,10 +300,7 @@ def _measured(
             keep(records, known, {op: sized.chooser for op, sized in final.items()}, bool(measurements.cells))
     sure = sureness(search)
     lines = tuple(
-        replace(
-            line_of(ready, u, p, final[u.op].at(p), measurements.cells, learned[u.op]),
-            sure=sure.get((u.op, p), math.nan),
-        )
+        line_of(ready, u, p, final[u.op].at(p), measurements.cells, learned[u.op], sure.get((u.op, p), math.nan))
         for u in task.units
         for p in task.points
     )
@@ -307,17 +312,19 @@ def _measured(
     return Tuning(
         lines, grade(task, measured, known.counted, known.asked), methods(known.asked), measured,
         tuple(measurements.failures), tuple(notes), Path(output) if output is not None else None,
-        measurements.seconds, measurements.busy,
+        measurements.seconds, measurements.busy, known.objective,
     )  # fmt: skip
 
 
-def _number(search: AcrossSizes | None, known: Sequence[Cell]) -> int:
-    """How many cells a search measures at most."""
+def _number(search: AcrossSizes | None, wanted: Sequence[Wanted], before: Sequence[Cell]) -> int:
+    """How many cells are measured at most, besides those before."""
+    known = {(c.op, c.point, c.settings) for c in before}
+    number = sum(w.number - sum((w.op, w.point, s) in known for s in w.settings) for w in wanted)
     if search is None:
-        return 0
+        return number
     cells = sum(len(o.rows) for o in search.ops.values())
     every = cells if search.budget is None else min(cells, search.budget)
-    return max(0, every - sum(search.has(c.op, c.point, c.settings) for c in known))
+    return number + max(0, every - sum(search.has(c.op, c.point, c.settings) for c in before))
 
 
 def _failures_before(measured: Measurements, task: TuningTask) -> list[str]:
@@ -355,9 +362,7 @@ def _run(
     check = _to_check(todo, measured)
     later = unchecked(task, check, measured.checks) if (wanted or search) and records is not None else {}
     before = list(measured.cells.values())
-    known = {(c.op, c.point, c.settings) for c in before}
-    total = _number(search, before)
-    total += sum(w.number - sum((w.op, w.point, s) in known for s in w.settings) for w in todo)
+    total = _number(search, todo, before)
     done, began = 0, time.monotonic()
     if not (total > 0 or later):
         return

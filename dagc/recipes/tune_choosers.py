@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError
-from dagc.choice.feature import asked_features, offered, values_of
+from dagc.base.objective import TIME, Objective
+from dagc.choice.feature import Context, Feature, asked_features, offered, values_of
 from dagc.choice.legal import bindings, op_of, op_under, unit_in
 from dagc.choice.selector import FEWEST
 from dagc.choice.types import variant_of
@@ -25,6 +26,7 @@ from dagc.recipes.tune_results import GUESS, Line, Measurements, best_cell
 
 if TYPE_CHECKING:
     from dagc.choice.choose import Chooser
+    from dagc.choice.learners.cost import Cost
     from dagc.choice.selector import Selector
     from dagc.choice.types import Cell, Point, Settings, Unit
     from dagc.ir.program import Graph
@@ -57,8 +59,13 @@ EVERY = "exhaustive"
 _PLACED = f"placed with other ops, by expected times: method {COSTS}"
 
 
-def asked_of(task: TuningTask, method: str, runs: bool) -> dict[str, Asked]:
-    """The method of each unit: `method`, or where it is "" that of the kernel's `select`, else `volume`.
+SEARCH = "model"  # a strategy of the laboratory
+_OTHER_OBJECTIVE = f"use --method exhaustive, {SEARCH}, or another that measures, on a machine that runs the program"
+
+
+def asked_of(task: TuningTask, method: str, runs: bool, objective: Objective = TIME) -> dict[str, Asked]:
+    """The method of each unit: `method`, or where it is "" that of the kernel's `select`, else `volume`. Models predict
+    the time: for another `objective` a strategy that learns from the measurements takes the place of `volume`.
 
     `rational` in a program is answered by the model of data volumes. A model ranks settings of one kernel, so where the
     variant is open all are measured instead. Raises UsageError where a method was given that measures and nothing can
@@ -77,6 +84,10 @@ def asked_of(task: TuningTask, method: str, runs: bool) -> dict[str, Asked]:
             chosen, note = COSTS, _PLACED
         if unit.variants and chosen in MODELS and runs:
             chosen, note = EVERY, f"no model compares variants: all are measured, as with --method {EVERY}"
+        if not objective.is_time and chosen in MODELS:
+            if method or not runs:
+                raise UsageError(f"method {chosen} predicts the time, not {objective.text}", _OTHER_OBJECTIVE)
+            chosen = SEARCH
         if chosen not in MODELS and not runs:
             if method:
                 raise UsageError(
@@ -147,6 +158,104 @@ def learn(
     regrets = dict(zip(left_out.sizes, left_out.regrets, strict=True)) if left_out is not None else {}
     note = f"{selector.text}, by {', '.join(names)}; {line}"
     return LearnedSelector(selector, (note,), {p: regrets.get(row, math.nan) for p, row in rows.items()})
+
+
+# ---- samples that ops of a kernel share ----
+
+
+def alike(ready: Prepared, unit: Unit, asked: Mapping[str, Asked]) -> tuple[Unit, ...]:
+    """The ops whose times are those of one kernel: the unit, and those that differ from it only in arrays and in what
+    the kernel's `select` asks for. The unit alone where the method predicts no times."""
+    task = ready.task
+    one = Context(task.program, op_of(task.graph, unit))
+    if not _by_arguments(one, asked[unit.op]):
+        return (unit,)
+
+    def same(other: Unit) -> bool:
+        if other.kernel != unit.kernel or task.settings[other.op] != task.settings[unit.op]:
+            return False
+        two = Context(task.program, op_of(task.graph, other))
+        return _by_arguments(two, asked[other.op]) and _same_but_asked(one, two)
+
+    return tuple(other for other in task.units if other.op == unit.op or same(other))
+
+
+def _by_arguments(context: Context, asked: Asked) -> bool:
+    """Whether the features of an op are the arguments of its kernel's one `select`, without code."""
+    values = context.asked_values
+    if asked.method != COSTS or values is None or context.kernel is None or len(context.kernel.selects) != 1:
+        return False
+    return all(free <= context.known for free in map(sym.free, values)) and set(_names(context)) == set(asked.data)
+
+
+def _names(context: Context) -> list[str]:
+    """The feature that each argument of the `select` is, but of constants."""
+    found = offered(context.program, context.op)
+    values = (v for v in context.asked_values or () if not isinstance(v, sym.Const))
+    return [next(f.name for f in found.values() if f.expression == value) for value in values]
+
+
+def _same_but_asked(one: Context, two: Context) -> bool:
+    assert one.kernel is not None
+    assert one.op is not None
+    assert two.op is not None
+    pairs = zip(one.kernel.formals, one.op.args, two.op.args, strict=True)
+    return all(isinstance(a, Region) or a == b or formal.name in one.asked_formals for formal, a, b in pairs)
+
+
+def _rows_of(ready: Prepared, unit: Unit, points: Iterable[Point]) -> dict[Point, tuple[float, ...]]:
+    """Every argument of the kernel's `select` for an op, constants too, at each size at which all have a value."""
+    values = Context(ready.task.program, op_of(ready.task.graph, unit)).asked_values or ()
+    asked = [Feature("", value) for value in values]
+    rows = {p: tuple(f.value(ready.at[p].values) for f in asked) for p in points}
+    return {p: row for p, row in rows.items() if all(map(math.isfinite, row))}
+
+
+def learn_together(
+    ready: Prepared, units: Sequence[Unit], cells: Mapping[Any, Cell], seed: int, asked: Mapping[str, Asked]
+) -> dict[str, LearnedSelector]:
+    """One regressor from the samples of several ops of a kernel, and for each op what it is with the op's constants.
+
+    The regret left out: without the samples of the same features alone, so that other ops at this size are seen.
+    """
+    from dagc.choice.learners.cost import Cost  # loads msgspec
+    from dagc.choice.train import leave_one_out, merged, train  # loads msgspec
+
+    timed = {u.op: _measured(ready, u, cells) for u in units}
+    rows = {u.op: _rows_of(ready, u, timed[u.op]) for u in units}
+    index = {settings: i for i, settings in enumerate(ready.task.settings[units[0].op])}
+    every = [(row, timed[op][p]) for op, of in rows.items() for p, row in of.items()]
+    training = merged(
+        [row for row, _ in every], [{index[c.settings]: c.seconds for c in at} for _, at in every],
+        [[(c.interval[0], c.seconds, c.interval[1]) for c in at] for _, at in every],
+    )  # fmt: skip
+    context = Context(ready.task.program, op_of(ready.task.graph, units[0]))
+    names = tuple(sym.show(argument) for argument in context.asked)
+    if len(training.sizes) < FEWEST:
+        why = f"{len(training.sizes)} different sizes measured in full, {FEWEST} are needed"
+        return {u.op: _fallback(asked[u.op], why) for u in units}
+    try:
+        selector = train(COSTS, names, training, seed, default=0)
+    except UsageError as error:
+        return {u.op: _fallback(asked[u.op], error.message) for u in units}
+    assert isinstance(selector, Cost)
+    left_out = leave_one_out(COSTS, names, training, seed, {"default": [0] * len(training.sizes)})
+    line = left_out.text if left_out is not None else f"leave one out: takes {FEWEST + 1} sizes or more"
+    regrets = dict(zip(left_out.sizes, left_out.regrets, strict=True)) if left_out is not None else {}
+    note = f"{selector.text}, by {', '.join(names)}, learned from {', '.join(u.op for u in units)} together; {line}"
+    return {
+        u.op: LearnedSelector(
+            _of_op(selector, ready, u), (note,),
+            {p: regrets.get(row, math.nan) for p, row in rows[u.op].items()},
+        )
+        for u in units
+    }  # fmt: skip
+
+
+def _of_op(selector: Cost, ready: Prepared, unit: Unit) -> Selector:
+    context = Context(ready.task.program, op_of(ready.task.graph, unit))
+    values = enumerate(context.asked_values or ())
+    return selector.with_fixed({i: float(v.value) for i, v in values if isinstance(v, sym.Const)}, _names(context))
 
 
 def _features_at(ready: Prepared, unit: Unit, point: Point) -> dict[str, float]:
@@ -224,6 +333,11 @@ class ChooserInputs:
     hardware: Any
     resources: Mapping[str, Resources]
     each: Mapping[str, Sequence[Resources]] = field(default_factory=dict)
+    objective: Objective = TIME
+
+    def method_of(self, op: str) -> str:
+        """That of its chooser; "" (no model) for another objective than the time, which models predict."""
+        return self.asked[op].method if self.objective.is_time else ""
 
     def resources_of(self, op: str) -> Resources:
         return self.resources.get(op, ASSUMED)
@@ -244,7 +358,7 @@ def chooser_with(
     return unit_chooser(
         graph, unit_in(graph, unit), ready.task.settings[unit.op], inputs.hardware,
         resources=inputs.resources_of(unit.op),
-        anchors=anchors, method=inputs.asked[unit.op].method, fits=inputs.counted.fits.get(unit.op), selector=selector,
+        anchors=anchors, method=inputs.method_of(unit.op), fits=inputs.counted.fits.get(unit.op), selector=selector,
         asked=inputs.asked[unit.op].data,
     )  # fmt: skip
 
@@ -295,8 +409,13 @@ def final_choosers(
     learned_by_op: dict[str, LearnedSelector] = {}
     for unit in ready.task.units:
         asked = inputs.asked[unit.op]
-        model = _model(inputs, good, unit) if asked.method in LEARNED else None
-        learned = learn(good, unit, asked, right, seed, model)
+        learned = learned_by_op.get(unit.op)
+        if learned is None and len(family := alike(good, unit, inputs.asked)) > 1:
+            learned_by_op |= learn_together(good, family, right, seed, inputs.asked)
+            learned = learned_by_op[unit.op]
+        elif learned is None:
+            model = _model(inputs, good, unit) if asked.method in LEARNED and inputs.objective.is_time else None
+            learned = learn(good, unit, asked, right, seed, model)
         cells = {point: best_cell(right, unit.op, point) for point in ready.task.points}
         bests = {point: cell.settings for point, cell in cells.items() if cell is not None}
         bests |= {p: s for (op, p), s in guessed.items() if op == unit.op and p not in bests and s in fit[op]}
@@ -351,9 +470,10 @@ def methods(asked: Mapping[str, Asked]) -> str:
 
 
 def line_of(
-    ready: Prepared, unit: Unit, point: Point, chooser: Any, cells: Mapping[Any, Cell], learned: LearnedSelector
-) -> Line:
-    """`chooser`: of the program at this size."""
+    ready: Prepared, unit: Unit, point: Point, chooser: Any, cells: Mapping[Any, Cell], learned: LearnedSelector,
+    sure: float = math.nan,
+) -> Line:  # fmt: skip
+    """`chooser`: of the program at this size. `sure`: how certain a search is that nothing is faster."""
     sizes = ready.at[point].values
     index = chooser.choose(sizes)
     chosen, best = chooser.settings[index], best_cell(cells, unit.op, point)
@@ -366,5 +486,5 @@ def line_of(
     return Line(
         unit.op, point, unit.default, chosen, best.settings if best else None, seconds(unit.default), seconds(chosen),
         best.seconds if best else math.nan, GUESS if guess else chooser.why(sizes, index),
-        point in learned.left_out, learned.left_out.get(point, math.nan),
+        point in learned.left_out, learned.left_out.get(point, math.nan), sure,
     )  # fmt: skip

@@ -24,10 +24,10 @@ from dagc.choice.feature import offered, values_of
 from dagc.choice.inputs import bytes_of
 from dagc.choice.legal import op_of
 from dagc.choice.types import Cell, settings_text, variant_of
-from dagc.ir.plan import Target
+from dagc.ir.plan import Target, selects_device
 from dagc.lab.launches import Timing
 from dagc.measure.link import WorkerLink
-from dagc.measure.metrics import objective_for, observed, units
+from dagc.measure.metrics import objective_for
 from dagc.measure.service import Service
 from dagc.recipes.tune_measure import CheckedSettings, Lost, Measuring, Wanted, features_at
 from dagc.recipes.tune_prepare import (
@@ -42,8 +42,8 @@ from dagc.recipes.tune_prepare import (
     read_point,
     same_at,
 )
-from dagc.recipes.tune_records import open_records, resumed
-from dagc.recipes.tune_results import Measurements
+from dagc.recipes.tune_records import minimise, open_records, resumed
+from dagc.recipes.tune_results import Measurements, priced
 from dagc.setup.arrays import elements
 from dagc.setup.beside import AHEAD, Beside, Job
 from dagc.store.fixed import FACT, fixed_of
@@ -55,8 +55,10 @@ if TYPE_CHECKING:
     from dagc.store.records import Records
     from dagc.store.tuned import InputFacts
 
+ROUNDS = 3  # series of launches of an answer, at most, where the cores are used
 CLEAR = 1.25  # times the best so far at an input: what is slower is timed a few times only
-PROCESSES = max(1, min(3, cores() - 1))  # that run set-ups
+PROCESSES = max(1, min(3, cores() - 1))  # that run set-ups beside measurements on a GPU
+BETWEEN = min(16, cores())  # that run set-ups between measurements which use the cores
 FAILED_CHECKS = 3  # inputs at which the program does not run: then it runs nowhere
 MANY = 10_000  # inputs on disk in incremental tuning, where bytes bound them
 
@@ -124,9 +126,10 @@ class Inputs:
         self.wrong = {key for key, failure in known.measured.checks.items() if failure}
         self.codes = [f.name for f in computed_of(self.task)]
         self.service = service
-        service.told = self.say  # what hangs is tried again: not all of that in silence
+        service.on_death = self.say  # what hangs is tried again: not all of that in silence
         end = None if options.seconds is None else time.monotonic() + options.seconds
-        timing = Timing(seconds=options.cell, flush=flush, clear=CLEAR, metrics=observed(objective))
+        rounds = ROUNDS if uses_cores(self.task) else 1
+        timing = Timing(seconds=options.cell, flush=flush, clear=CLEAR, objective=objective, rounds=rounds)
         before = list(known.measured.cells.values())
         self.run = Measuring(ready, service, timing, self.keep, before, end, time.monotonic)
         for facts in known.inputs.values():
@@ -142,10 +145,7 @@ class Inputs:
         facts, more = self.known.inputs.get(cell.point), 0.0
         if facts is not None and self.calls:
             more = facts.conversions.get(cell.op, {}).get(variant_of(cell.settings), 0.0) / self.calls
-        if not more and self.objective.is_time:
-            return cell
-        values = (self.objective.value({**dict(cell.metrics), "time": t + more}) for t in cell.times)
-        return replace(cell, times=tuple(values))
+        return priced(cell, self.objective, more)
 
     # ---- results as they come -----------------------------------------------------------------
 
@@ -376,16 +376,15 @@ def opened(
     with ExitStack() as stack:
         folder = stack.enter_context(scratch_directory("dagc-tune-"))
         beside = stack.enter_context(
-            Beside(folder / "inputs", partial(_job, task, at_check), processes=PROCESSES, ahead=ahead)
+            Beside(folder / "inputs", partial(_job, task, at_check), **_processes(task, ahead))
         )
         records = stack.enter_context(
             open_records(task, output, options, flush) if output is not None else nullcontext()
         )
         known = known_before(records, task, flush, options.resume)
-        objective = _objective(records, task, options)
-        lacking = [k for k, c in known.measured.cells.items() if c.times and not _has(c, objective)]
-        for key in lacking:
-            del known.measured.cells[key]
+        before = records.tuned().facts.objective if records is not None and options.resume else "time"
+        objective = objective_for(options.objective or before, task.chosen.target.value)
+        minimise(records, known.measured, objective)
         beside.expect([p for p in order if p not in known.inputs])
         if progress is not None:
             progress(0, 0, "setting up the first inputs, compiling")
@@ -398,19 +397,17 @@ def opened(
         yield Inputs(ready, beside, service, options, flush, known, records, progress, objective, at_check)
 
 
-def _objective(records: Records | None, task: TuningTask, options: TuneOptions) -> Objective:
-    """That of the options, else of a file that is continued; kept in the file. Raises UsageError, MissingTool."""
-    before = records.tuned().facts.objective if records is not None and options.resume else "time"
-    objective = objective_for(options.objective or before, task.chosen.target.value)
-    if records is not None:
-        for name in observed(objective):
-            records.metric(name, units()[name])
-        records.set_fact("objective", objective.text)
-    return objective
+def _processes(task: TuningTask, ahead: int) -> dict[str, Any]:
+    """How set-ups run: beside the measurement, or between measurements."""
+    if not uses_cores(task):
+        return {"processes": PROCESSES, "ahead": ahead}
+    return {"processes": BETWEEN, "ahead": max(ahead, 4 * BETWEEN), "between": True}
 
 
-def _has(cell: Cell, objective: Objective) -> bool:
-    return {*observed(objective)} <= dict(cell.metrics).keys()
+def uses_cores(task: TuningTask) -> bool:
+    """Whether answers of an op run on all cores. A thread of OpenMP that loses its core to something else keeps all
+    others waiting, for milliseconds: nothing may run beside the measurement then, and what does is to be noticed."""
+    return any(selects_device(task.graph.program, op_of(task.graph, unit)) for unit in task.units)
 
 
 def _job(task: TuningTask, references: Collection[Point], point: Point) -> Job:
@@ -419,7 +416,7 @@ def _job(task: TuningTask, references: Collection[Point], point: Point) -> Job:
 
 
 def order_of(task: TuningTask) -> list[Point]:
-    """The input of the checks first, the others in random order: what a time limit leaves is no part by name."""
+    """The input of the checks first, the others in random order, so that a time limit leaves a random part of them."""
     others = [p for p in task.points if p != task.check_at]
     random.Random(f"{task.seed} order").shuffle(others)
     return [task.check_at, *others]

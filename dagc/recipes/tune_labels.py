@@ -66,7 +66,7 @@ def label_actively(inputs: Inputs, options: TuneOptions) -> list[str]:
     the guide is unsure, until there are `options.samples` or no candidate is left where it is.
 
     The guide sees the values that were drawn, so that a candidate costs no set-up. What is labelled in the file already
-    counts. An input that the set-up refuses is no sample.
+    counts. An input that the set-up refuses is not a sample.
     """
     from dagc.choice.active import Sampling, guide, uncertain  # loads msgspec
 
@@ -177,7 +177,7 @@ def _accuracy(inputs: Inputs, asked: Mapping[str, Asked], options: TuneOptions, 
             known = {i: t for i, t in enumerate(times) if tests or i != number}
             selector = trained(names, vectors, known, asked[unit.op].method, options.seed, 0.0)
             x = vector(inputs, unit.op, names, point)
-            chosen.append(selector.choose(x) if selector is not None and all(map(math.isfinite, x)) else 0)
+            chosen.append(selector.order(x) if selector is not None and all(map(math.isfinite, x)) else 0)
         truth = [times_at(inputs, unit.op, p) for p in asks]
         out.append(judge([p.text for p in asks], truth, chosen, 0, noises(inputs, unit.op, asks)).all.accuracy)
     return min((a for a in out if not math.isnan(a)), default=math.nan)

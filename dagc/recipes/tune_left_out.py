@@ -20,7 +20,7 @@ from dagc.choice.judge import Figures, Judged, judge
 from dagc.choice.selector import FEWEST
 from dagc.recipes.tune_results import Evaluated, Evaluation
 from dagc.recipes.tuned import check_tuned
-from dagc.recipes.tuned_report import Measured, measured, taken
+from dagc.recipes.tuned_report import MeasuredInputs, measured, taken
 
 if TYPE_CHECKING:
     from dagc.recipes.options import TuneOptions
@@ -57,7 +57,9 @@ def _deviation(values: Sequence[float]) -> float:
     return statistics.stdev(values) if all(map(math.isfinite, values)) else math.inf
 
 
-def left_out(method: str, names: Sequence[str], inputs: Measured, parts: Sequence[Sequence[int]], seed: int) -> LeftOut:
+def left_out(
+    method: str, names: Sequence[str], inputs: MeasuredInputs, parts: Sequence[Sequence[int]], seed: int
+) -> LeftOut:
     """Judge each of `parts`, numbers of inputs, by what is trained on all others. Raises UsageError where these are too
     few."""
     from dagc.choice.train import merged, train  # loads msgspec
@@ -83,7 +85,7 @@ def left_out(method: str, names: Sequence[str], inputs: Measured, parts: Sequenc
     return LeftOut(_judged(inputs, said), tuple(figures), trained)
 
 
-def _judged(inputs: Measured, said: Sequence[tuple[int, int, str]]) -> Judged:
+def _judged(inputs: MeasuredInputs, said: Sequence[tuple[int, int, str]]) -> Judged:
     return judge(
         [inputs.points[i].text for i, _, _ in said], [inputs.times[i] for i, _, _ in said], [a for _, a, _ in said],
         0, inputs.noise, reasons=[reason for _, _, reason in said],
@@ -109,7 +111,7 @@ def _order(count: int, seed: int) -> list[int]:
     return random.Random(f"{seed} left out").sample(range(count), count)
 
 
-def _learned_from(tuned: Tuned, op: str, chooser: KernelChooser) -> tuple[tuple[str, ...], Measured]:
+def _learned_from(tuned: Tuned, op: str, chooser: KernelChooser) -> tuple[tuple[str, ...], MeasuredInputs]:
     if chooser.selector is None:
         raise UsageError(f"{tuned.path}: nothing was learned for {op}", "tune it with more inputs")
     names = chooser.selector.data

@@ -17,7 +17,7 @@ from dagc.ir.enums import Opcode
 from dagc.ir.plan import MEASURED, VARIANT, selects_device, variant_number
 from dagc.lab.across import AcrossSizes, Proposal
 from dagc.lab.engine import Options, PriorResult, explore
-from dagc.lab.launches import Launches, SizedProgram, Timing, Values, verify
+from dagc.lab.launches import Launches, SizedProgram, Timing, Values, repeated, verify
 from dagc.lab.settings import LaunchSettings
 from dagc.lab.strategy import find
 from dagc.measure.link import RanksDied, WorkerLink
@@ -25,6 +25,7 @@ from dagc.measure.profile import profiled
 from dagc.measure.service import Library, Service
 from dagc.recipes import tune_prepare
 from dagc.recipes.tune_prepare import Prepared, TuningTask
+from dagc.recipes.tune_results import priced
 from dagc.report.si import seconds as in_units
 from dagc.space import Space
 
@@ -172,6 +173,7 @@ class Measuring:
         self.timed = 0  # cells
         self.compared: set[tuple[str, Settings]] = set()  # with the reference
         self.programs: dict[Point, SizedProgram] = {}
+        self._decisions: dict[tuple[str, Settings], Values] = {}
 
     def keep_cell(self, cell: Cell) -> None:
         self.timed += 1
@@ -185,7 +187,10 @@ class Measuring:
         return [pair for op, unit in self.units.items() for pair in self.decisions(unit, self.base[op])]
 
     def decisions(self, unit: Unit, settings: Settings) -> Values:
-        return decisions(self.task.graph, unit, settings)
+        key = unit.op, settings
+        if key not in self._decisions:
+            self._decisions[key] = decisions(self.task.graph, unit, settings)
+        return self._decisions[key]
 
     # ---- whole programs, against the references -------------------------------------------
 
@@ -306,19 +311,37 @@ class Measuring:
         domain = LaunchSettings([item.settings[i] for i in right], [item.prior[i] for i in right] if item.prior else ())
         strategy = _Starting(find(item.strategy)(domain, self.task.seed), [s for s in item.first if s in domain])
         known = [
-            PriorResult(c.settings, c.times, c.failure)
+            PriorResult(c.settings, priced(c, self.timing.objective).times, c.failure)
             for c in self.known
             if (c.op, c.point) == (item.op, item.point) and c.settings in domain
         ]
         budget = None if item.budget is None else item.budget - len(known)
         left = None if self.end is None else self.end - self.clock()
+        cells: list[Cell] = []
+        repeated = self.timing.rounds > 1 and not self.timing.metrics
         done = explore(
-            domain, strategy, machine, CellStore(item.op, item.point, self.keep_cell),
+            domain, strategy, machine, CellStore(item.op, item.point, cells.append if repeated else self.keep_cell),
             Options(budget, left, confirm=0, seed=self.task.seed), known=known,
         )  # fmt: skip
+        for cell in cells if done.interrupted else self._repeated(cells, machine):
+            self.keep_cell(cell)
         if done.interrupted:
             raise KeyboardInterrupt
         return ""
+
+    def _repeated(self, cells: Sequence[Cell], machine: Launches) -> list[Cell]:
+        """Cells whose candidates were timed again, at other times."""
+        took = {c.settings: c.took for c in cells}
+
+        def measure(settings: Settings) -> tuple[float, ...]:
+            began = time.perf_counter()
+            outcome = machine.measure(settings)
+            took[settings] += time.perf_counter() - began
+            return () if outcome.failure else outcome.times
+
+        first = {c.settings: c.times for c in cells if c.times}
+        times = repeated(first, measure, self.timing, self.task.seed, self.over)
+        return [replace(c, times=times.get(c.settings, ()), took=took[c.settings]) for c in cells]
 
 
 CHECKED_TOGETHER = 8  # settings of an op whose results are compared at a time, since that takes other arrays

@@ -68,7 +68,7 @@ def lost_by_move(tuned: Tuned, op: str, chooser: KernelChooser, here: Judged, se
     )
 
 
-# ---- mended by samples here -----------------------------------------------------------------
+# ---- corrected by samples here -------------------------------------------------------------
 
 
 def points_of_file(tuned: Tuned, program: Program, options: TuneOptions) -> tuple[Point, ...]:
@@ -204,5 +204,5 @@ def _regrets(
     if len(rows) < FEWEST or not asked:
         return [math.inf] * len(asked)
     selector = trained(names, vectors, times, method, seed, tolerance)
-    said = [selector.choose(x) if selector is not None else 0 for x, _ in asked]
+    said = [selector.order(x) if selector is not None else 0 for x, _ in asked]
     return [case.ratio - 1 for case in judge([""] * len(asked), [at for _, at in asked], said).cases]

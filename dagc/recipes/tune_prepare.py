@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -29,7 +29,7 @@ from dagc.ir.plan import VARIANT, Opened, Target, needed_features
 from dagc.ir.program import CodeText, KernelOp
 from dagc.ir.sym import evaluate
 from dagc.passes import build_graph
-from dagc.recipes.artifacts import build_artifact, compile_traversal
+from dagc.recipes.artifacts import OpenChoices, build_artifact, compile_traversal
 from dagc.recipes.program import ProgramText
 from dagc.setup import read_scalars, run_setup
 from dagc.space import Space
@@ -54,8 +54,8 @@ def build(task: TuningTask, folder: Path) -> Path:
 
 def _emitted(task: TuningTask, directory: Path) -> Compiled:
     return compile_traversal(
-        task.graph, Space(task.graph).first(), task.chosen, directory, build=False, force=True, open=_open(task),
-        features=computed_of(task),
+        task.graph, Space(task.graph).first(), task.chosen, directory, build=False, force=True,
+        open=OpenChoices(_open(task), features=computed_of(task)),
     )  # fmt: skip
 
 
@@ -489,24 +489,27 @@ def points_asked(
 ) -> tuple[Point, ...]:
     """`points_of`, or so many `samples`, others where they are to `test`. Raises UsageError."""
     if samples is None:
-        return points_of(program, sizes, inputs)
+        return points_of(program, sizes, inputs, text.defines)
     if sizes:
         raise UsageError("--sizes names sizes, and --samples draws them", "give one of them")
     return draws_of(text, program, inputs, seed, test).take(samples)
 
 
-def points_of(program: Program, sizes: str, inputs: Sequence[str] = ()) -> tuple[Point, ...]:
+def points_of(
+    program: Program, sizes: str, inputs: Sequence[str] = (), fixed: Collection[str] = ()
+) -> tuple[Point, ...]:
     """Those of the texts; without one, the values after `over`, first with first and so on, and the files of `over
-    files`; else the defaults. Inputs are combined with all sizes."""
-    of_sizes = parse_sizes(sizes, program) if sizes else _sizes_over(program)
-    if not inputs and not has_inputs(program):
+    files`; else the defaults. Inputs are combined with all sizes. `fixed`: params with one value, given by -D."""
+    of_sizes = parse_sizes(sizes, program) if sizes else _sizes_over(program, fixed)
+    if not inputs and not has_inputs(program, fixed):
         return of_sizes
     given = parse_inputs(inputs, program)
     return tuple(Point.of({**dict(one.params), **dict(size.params)}) for one in given for size in of_sizes)
 
 
-def _sizes_over(program: Program) -> tuple[Point, ...]:
-    trained = {p.name: p.over for p in program.params if p.over and all(type(v) in (int, float, str) for v in p.over)}
+def _sizes_over(program: Program, fixed: Collection[str]) -> tuple[Point, ...]:
+    over = (p for p in program.params if p.over and p.name not in fixed)
+    trained = {p.name: p.over for p in over if all(type(v) in (int, float, str) for v in p.over)}
     if not trained:
         return (Point(()),)
     longest = max(len(v) for v in trained.values())

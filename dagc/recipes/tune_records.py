@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dagc.base.resources import __version__
 from dagc.choice.selector import number
 from dagc.measure.machine import machine_facts
+from dagc.measure.metrics import observed, units
 from dagc.recipes.runs import program_record, revision
 from dagc.recipes.tune_choosers import ChooserInputs
 from dagc.recipes.tune_gpu import gpu_name
@@ -16,9 +17,11 @@ from dagc.store.fixed import check_resumed
 from dagc.store.results import Run
 
 if TYPE_CHECKING:
+    from dagc.base.objective import Objective
     from dagc.choice.types import Cell, Point, Settings
     from dagc.recipes.options import TuneOptions
     from dagc.recipes.tune_prepare import TuningTask
+    from dagc.recipes.tune_results import Measurements
     from dagc.store.records import Records
 
 
@@ -48,6 +51,17 @@ def resumed(
     check_resumed(records.path, before, task.program, task.points)
     timed = zip(before.cells, before.flushes, strict=True)
     return {(c.op, c.point, c.settings): c for c, flushed in timed if flushed == flush}, dict(before.checks)
+
+
+def minimise(records: Records | None, measured: Measurements, objective: Objective) -> None:
+    """Prepare the file for the metrics of an objective; forget earlier cells that lack them."""
+    names = observed(objective)
+    for key in [key for key, c in measured.cells.items() if c.times and not {*names} <= dict(c.metrics).keys()]:
+        del measured.cells[key]
+    if records is not None:
+        for name in names:
+            records.metric(name, units()[name])
+        records.set_fact("objective", objective.text)
 
 
 def keep(records: Records, inputs: ChooserInputs, choosers: Mapping[str, Any], measured: bool) -> None:

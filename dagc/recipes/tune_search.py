@@ -31,11 +31,11 @@ def search_of(inputs: ChooserInputs, options: TuneOptions, top: int) -> tuple[Ac
     learner, notes = learner_for(inputs)
     found = []
     for unit in units:
-        times, told = expected_times(
+        times, doubts = expected_times(
             inputs, unit, learner if inputs.asked[unit.op].method == "volume" else _plain(learner)
         )
         found += [times] if times is not None else []
-        notes += [f"{unit.op}: {note}" for note in told]
+        notes += [f"{unit.op}: {note}" for note in doubts]
     open_ended = options.seconds is not None or options.until is not None
     budget = options.budget if options.budget is not None or open_ended else _budget(found, top)
     return AcrossSizes(found, budget, options.until), notes
@@ -76,6 +76,7 @@ class _Rows:
     cells: list[tuple[Point, Settings]]
     means: list[Any]
     deviations: list[Any]
+    responses: list[Any]
     places: list[Any]
     size_of: list[int]
 
@@ -86,6 +87,7 @@ def expected_times(inputs: ChooserInputs, unit: Unit, learner: Learner) -> tuple
 
     from dagc.choice.residual import coordinates, size_coordinates  # loads numpy
     from dagc.choice.surface import TimeSurface  # loads numpy
+    from dagc.choice.terms import responses  # loads numpy, sympy
 
     ready, notes = inputs.ready, []
     points = [p for p in ready.task.points if p not in ready.task.earlier and ready.at[p].fits[unit.op]]
@@ -94,9 +96,11 @@ def expected_times(inputs: ChooserInputs, unit: Unit, learner: Learner) -> tuple
         return None, []
     settings = ready.task.settings[unit.op]
     place, tables = coordinates(unit, settings), _Tables(inputs, unit)
-    rows, most = _Rows([], [], [], [], []), max(2, MOST_ROWS // len(points))
+    rows, most = _Rows([], [], [], [], [], []), max(2, MOST_ROWS // len(points))
     for number, point in enumerate(points):
-        mean, deviation = learner.predict(tables.at(point))
+        table = tables.at(point)
+        mean, deviation = learner.predict(table)
+        answers = responses(table)
         index = {s: i for i, s in enumerate(settings)}
         fits = [index[s] for s in ready.at[point].fits[unit.op]]
         if len(fits) > most:
@@ -105,11 +109,12 @@ def expected_times(inputs: ChooserInputs, unit: Unit, learner: Learner) -> tuple
         rows.cells += [(point, settings[i]) for i in fits]
         rows.means += [mean[i] - mean[fits].mean() for i in fits]
         rows.deviations += [deviation[i] for i in fits]
+        rows.responses += [answers[i] for i in fits]
         rows.places += [place[i] for i in fits]
         rows.size_of += [number] * len(fits)
     surface = TimeSurface(
-        learner.kernel, np.array(rows.means), np.array(rows.deviations), np.array(rows.places),
-        size_coordinates(points), np.array(rows.size_of),
+        learner.kernel, np.array(rows.means), np.array(rows.deviations), np.array(rows.responses),
+        np.array(rows.places), size_coordinates(points), np.array(rows.size_of),
     )  # fmt: skip
     if tables.note:
         notes.append(tables.note)

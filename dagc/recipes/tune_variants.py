@@ -16,7 +16,7 @@ from dagc.choice.inputs import has_inputs
 from dagc.choice.legal import op_of
 from dagc.choice.placement import Transfers, fit_transfer
 from dagc.choice.types import PROGRAM, variant_of
-from dagc.ir.plan import MEASURED, places_together
+from dagc.ir.plan import needed_features, places_together, variants_of
 from dagc.measure.transfers import measured_transfers
 from dagc.recipes.tune_choosers import (
     Asked,
@@ -74,7 +74,7 @@ def wants_inputs(task: TuningTask, options: TuneOptions) -> bool:
     if options.variants or options.incremental or options.select_features:
         return True
     methods_asked = {a.method for a in asked_of(task, options.method, can_run(task)).values()}
-    inputs = bool(options.inputs) or has_inputs(task.program) or options.samples is not None
+    inputs = bool(options.inputs) or has_inputs(task.program, task.text.defines) or options.samples is not None
     return inputs and methods_asked <= {*LEARNED, "exhaustive"}
 
 
@@ -154,7 +154,8 @@ def _learned(
     notes = [*inputs.ready.notes, *more, *notes, *chosen_from, *(n for what in learned.values() for n in what.notes)]
     notes += [f"{op}: {c.chooser.note}" for op, c in final.items() if c.chooser.note]
     notes += [f"{p.text}: a test input of the file: not trained on" for p in inputs.task.points if p in tests]
-    notes += [*costs(inputs, task), *doubtful(task, cells), *task.text.changed()]
+    made = {op: sized.chooser for op, sized in final.items()}
+    notes += [*costs(inputs, task, made), *doubtful(task, cells), *task.text.changed()]
     return Tuning(
         lines, grade(task, len(cells), NOT_COUNTED, asked), methods(asked), len(cells), tuple(measured.failures),
         tuple(notes), Path(output) if output is not None else None, measured.seconds, measured.busy, inputs.objective,
@@ -220,9 +221,11 @@ def feature_costs(inputs: Inputs, task: TuningTask, unit: Unit) -> dict[str, flo
     }
 
 
-def costs(inputs: Inputs, task: TuningTask) -> list[str]:
+def costs(inputs: Inputs, task: TuningTask, choosers: Mapping[str, Any]) -> list[str]:
     """What features and conversions cost, as shares of one call of the default, and how many calls pay for them where
-    the fastest answer (or the converted variant) is taken instead of the default; medians over the inputs."""
+    the fastest answer (or the converted variant) is taken instead of the default; medians over the inputs. Of the
+    features those that a program computes at an input: what its chooser asks for, and what the variants need whose
+    constraints it tests."""
     out = []
     for unit in task.units:
         shares, calls = [], []
@@ -236,7 +239,8 @@ def costs(inputs: Inputs, task: TuningTask) -> list[str]:
             times = times_at(inputs, unit.op, point, priced=False)
             if not math.isfinite(times.get(0, math.inf)):
                 continue
-            own = sum(s for n, s in facts.seconds.items() if n.startswith(f"{MEASURED}{unit.op}."))
+            wanted = computed_at(choosers[unit.op], unit, task, inputs.ready.at[point].values, times)
+            own = sum(facts.seconds.get(name, 0.0) for name in wanted)
             if own:
                 shares.append(own / times[0])
                 calls.append(_pays(own, times[0], min(times.values())))
@@ -252,6 +256,21 @@ def costs(inputs: Inputs, task: TuningTask) -> list[str]:
             took = si.seconds(median(s for s, _ in of))
             out.append(f"{unit.op} {variant}: conversion {took}; {_worth([pays for _, pays in of])}")
     return out
+
+
+def computed_at(
+    chooser: Any, unit: Unit, task: TuningTask, values: Mapping[str, Any], times: Mapping[int, float]
+) -> frozenset[str]:
+    """The code features that a program computes at an input with these values, where its chooser is asked. `times`: by
+    number of the task's settings, infinite where a constraint does not hold."""
+    op, settings = op_of(task.graph, unit), task.settings[unit.op]
+    needed = {one.answer: {f.name for f in needed_features(task.program, one)} for one in variants_of(task.program, op)}
+    out = {code.name for feature in chooser.features for code in feature.code}
+    for answer in chooser.order(values):
+        out |= needed.get(variant_of(chooser.settings[answer]) or op.answer, set())
+        if times.get(settings.index(chooser.settings[answer])) != math.inf:
+            break
+    return frozenset(out)
 
 
 def _pays(seconds: float, default: float, other: float) -> float:
@@ -353,13 +372,14 @@ def nothing_evaluated(failures: Sequence[str]) -> UsageError:
 def _evaluated(inputs: Inputs, chooser: Any, unit: Unit, points: Sequence[Point]) -> Evaluated:
     from dagc.choice.judge import judge  # only to evaluate
 
-    decided = [chooser.decide(inputs.ready.at[p].values) for p in points]
+    values = [inputs.ready.at[p].values for p in points]
     judged = judge(
         [p.text for p in points], [times_at(inputs, unit.op, p) for p in points],
-        [answer for answer, _ in decided],
+        [chooser.order(at) for at in values],
         chooser.settings.index(unit.default) if unit.default in chooser.settings else 0,
         noises(inputs, unit.op, points),
         sizes=[inputs.known.inputs[p].elements for p in points],
-        reasons=[reason.value for _, reason in decided],
+        reasons=[chooser.decide(at)[1].value for at in values],
     )  # fmt: skip
-    return Evaluated(unit.op, judged, chooser.settings, tuple(costs(inputs, replace(inputs.task, units=(unit,)))))
+    one = replace(inputs.task, units=(unit,))
+    return Evaluated(unit.op, judged, chooser.settings, tuple(costs(inputs, one, {unit.op: chooser})))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError
+from dagc.base.objective import TIME
 from dagc.build import target
 from dagc.choice.extent import far_parameters
 from dagc.choice.feature import offered
@@ -18,15 +19,15 @@ from dagc.choice.types import Point, Settings, settings_text, variant_of
 from dagc.ir.plan import DEVICE, DP, VARIANT, Features, Placement, is_open, open_variants, places_together
 from dagc.ir.program import KernelOp
 from dagc.perf.hardware import load_hardware
+from dagc.recipes.artifacts import OpenChoices
 from dagc.recipes.options import COSTS, METHODS
 from dagc.recipes.program import load_graph
 from dagc.recipes.runs import program_record
 from dagc.store.fixed import check_compiled
 
 if TYPE_CHECKING:
-    from dagc.choice.choose import Chooser as UnitChooser
+    from dagc.choice.choose import Chooser
     from dagc.choice.types import Unit
-    from dagc.ir.plan import Chooser, CodeFeature, OpenTunable
     from dagc.ir.program import Graph, Program
     from dagc.store.tuned import KernelChooser, Tuned
 
@@ -55,7 +56,8 @@ def choosers_of(
         stored = {op: chooser for op, chooser in stored.items() if op in ops}
     _check_open(graph, stored, tuned.path)
     every = sorted((unit_of(graph, op, chooser.variants) for op, chooser in stored.items()), key=lambda u: u.index)
-    return tuple(_chooser_of(graph, unit, stored[unit.op], tuned.path) for unit in every)
+    timed = tuned.facts.objective == TIME.text
+    return tuple(_chooser_of(graph, unit, stored[unit.op], tuned.path, timed) for unit in every)
 
 
 def _check_open(graph: Graph, stored: Mapping[str, KernelChooser], path: str | Path) -> None:
@@ -80,8 +82,9 @@ def _check_open(graph: Graph, stored: Mapping[str, KernelChooser], path: str | P
             )
 
 
-def _chooser_of(graph: Graph, unit: Unit, stored: KernelChooser, path: str | Path) -> Any:
-    """Raises UsageError where what was kept is of a newer dagc, or no longer of the program's choices and sizes."""
+def _chooser_of(graph: Graph, unit: Unit, stored: KernelChooser, path: str | Path, timed: bool) -> Any:
+    """`timed`: the time was minimised, which the models predict. Raises UsageError where what was kept is of a newer
+    dagc, or no longer of the program's choices and sizes."""
     from dagc.choice.choose import unit_chooser  # loads numpy, sympy
 
     if stored.method not in METHODS:
@@ -97,7 +100,7 @@ def _chooser_of(graph: Graph, unit: Unit, stored: KernelChooser, path: str | Pat
     anchors = [(dict(zip(stored.data, a.data, strict=True)), stored.settings[a.chosen]) for a in stored.anchors]
     return unit_chooser(
         graph, unit, stored.settings, stored.hardware, resources=stored.resources, anchors=anchors,
-        method=stored.method,
+        method=stored.method if timed else "",
         fits=stored.fits, selector=stored.selector, asked=stored.data,
     )  # fmt: skip
 
@@ -156,18 +159,9 @@ def _check_gpu(tuned: Tuned, path: str | Path, arch: str | None) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Launched:
-    """What stays open in a program until it runs, what chooses it then, and what is computed for that."""
-
-    open: tuple[OpenTunable, ...] = ()
-    chooser: Chooser | None = None
-    features: tuple[CodeFeature, ...] = ()
-
-
-def launch_of(
+def open_choices(
     graph: Graph, tuned: Tuned, arch: str | None, mode: Features = Features.NOW, constraints: bool = True
-) -> Launched:
+) -> OpenChoices:
     """What a tuned file leaves open in the kernels of a graph, and how the program chooses it: as `Chooser` of
     `dagc.ir.plan`."""
     from dagc.choice.choose import emitted  # loads numpy, sympy
@@ -188,10 +182,10 @@ def launch_of(
         worth = [_worth(tuned, c) for c in choosers]
         choices = (replace(c, worth=w) for c, w in zip(chooser.choices, worth, strict=True))
         chooser = replace(chooser, choices=tuple(choices))
-    return Launched(opened, chooser, tuple(features))
+    return OpenChoices(opened, chooser, tuple(features))
 
 
-def _placement(tuned: Tuned, choosers: Sequence[UnitChooser], mode: Features) -> Placement:
+def _placement(tuned: Tuned, choosers: Sequence[Chooser], mode: Features) -> Placement:
     """How the program places its ops together. Raises UsageError for a file without what that takes."""
     transfers = tuned.facts.transfers
     lacking = [c.op for c in choosers if c.site.variants and not c.predicts]
@@ -205,7 +199,7 @@ def _placement(tuned: Tuned, choosers: Sequence[UnitChooser], mode: Features) ->
     return Placement(astuple(transfers.to_device), astuple(transfers.to_host))
 
 
-def _worth(tuned: Tuned, chooser: UnitChooser) -> tuple[tuple[float, float], ...]:
+def _worth(tuned: Tuned, chooser: Chooser) -> tuple[tuple[float, float], ...]:
     """Of each answer the share of the default's time that a call gains, and calls of the default that its conversion
     takes: medians over the inputs at which it is the fastest, else over those at which it is faster than the default.
     """

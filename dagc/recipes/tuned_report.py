@@ -56,7 +56,7 @@ def variants_page(tuned: Tuned, version: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredInputs:
     """Inputs of an op that have finite features and a time, in the order in which they were measured: names, features,
     seconds of each answer, and whether nothing was learned from them. `noise`: of a comparison, relative."""
 
@@ -66,16 +66,16 @@ class Measured:
     test: tuple[bool, ...]
     noise: float
 
-    def part(self, test: bool) -> Measured:
+    def part(self, test: bool) -> MeasuredInputs:
         """The test inputs, or the others."""
         kept = [i for i, one in enumerate(self.test) if one == test]
-        return Measured(
+        return MeasuredInputs(
             tuple(self.points[i] for i in kept), tuple(self.vectors[i] for i in kept),
             tuple(self.times[i] for i in kept), tuple(self.test[i] for i in kept), self.noise,
         )  # fmt: skip
 
 
-def measured(tuned: Tuned, op: str, chooser: KernelChooser, names: Sequence[str]) -> Measured:
+def measured(tuned: Tuned, op: str, chooser: KernelChooser, names: Sequence[str]) -> MeasuredInputs:
     """The inputs of an op. An answer without a cell is one whose constraint fails there: its time is infinite."""
     from dagc.choice.train import tolerance_of  # loads msgspec
 
@@ -93,7 +93,7 @@ def measured(tuned: Tuned, op: str, chooser: KernelChooser, names: Sequence[str]
     kept = [p for p in at if all(map(math.isfinite, vectors[p])) and any(map(math.isfinite, at[p].values()))]
     noise = tolerance_of((*c.interval[:1], c.seconds, *c.interval[1:]) for c in cells if c.times and not c.failure)
     tests = tuned.facts.tests
-    return Measured(
+    return MeasuredInputs(
         tuple(kept), tuple(vectors[p] for p in kept), tuple(at[p] for p in kept), tuple(p in tests for p in kept), noise
     )
 
@@ -102,10 +102,10 @@ def measured(tuned: Tuned, op: str, chooser: KernelChooser, names: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class AnswersAtInputs:
     """Answers at some inputs, why each was given, and how it is known, in a sentence."""
 
-    inputs: Measured
+    inputs: MeasuredInputs
     answers: tuple[int, ...]
     reasons: tuple[str, ...]
     how: str
@@ -117,7 +117,7 @@ def taken(answer: Answer, selector: Selector, beyond: float) -> tuple[int, str]:
     return (0, "unsure") if answer.sure < selector.least_sure else (answer.label, "chosen")
 
 
-def chosen_at(method: str, selector: Selector, inputs: Measured) -> Chosen:
+def chosen_at(method: str, selector: Selector, inputs: MeasuredInputs) -> AnswersAtInputs:
     """At the test inputs where there are any, else by cross-validation at those that were trained on."""
     from dagc.choice.train import answers_left_out, merged  # loads msgspec
 
@@ -130,17 +130,17 @@ def chosen_at(method: str, selector: Selector, inputs: Measured) -> Chosen:
             for x in tests.vectors
         ]
         how = f"Judged at {counted(len(tests.points), 'test input')}, of which nothing was learned."
-        return Chosen(tests, tuple(a for a, _ in said), tuple(r for _, r in said), how)
+        return AnswersAtInputs(tests, tuple(a for a, _ in said), tuple(r for _, r in said), how)
     known = merged(kept.vectors, kept.times, [[(1 - kept.noise / 2, 1.0, 1 + kept.noise / 2)]] * len(kept.points))
     answers = dict(zip(known.sizes, answers_left_out(method, names, known), strict=False))
     if not answers:
-        return Chosen(Measured((), (), (), (), kept.noise), (), (), "Too few inputs to leave any out.")
+        return AnswersAtInputs(MeasuredInputs((), (), (), (), kept.noise), (), (), "Too few inputs to leave any out.")
     said = [taken(answers[x], selector, 1.0) for x in kept.vectors]
     how = "Judged by cross-validation: at each input, what was trained without it and a fifth of the others."
-    return Chosen(kept, tuple(a for a, _ in said), tuple(r for _, r in said), how)
+    return AnswersAtInputs(kept, tuple(a for a, _ in said), tuple(r for _, r in said), how)
 
 
-def learning_curve(method: str, names: Sequence[str], inputs: Measured) -> tuple[tuple[int, float], ...]:
+def learning_curve(method: str, names: Sequence[str], inputs: MeasuredInputs) -> tuple[tuple[int, float], ...]:
     """Share of exhaustive by the number of labelled inputs, in their order: at the test inputs, or without any at the
     inputs that came later."""
     from dagc.choice.active import trained  # loads msgspec
@@ -157,7 +157,7 @@ def learning_curve(method: str, names: Sequence[str], inputs: Measured) -> tuple
             continue
         vectors = tests.vectors or kept.vectors[count:]
         times = tests.times or kept.times[count:]
-        share = judge([""] * len(vectors), times, [selector.choose(x) for x in vectors], 0, kept.noise).all.percent
+        share = judge([""] * len(vectors), times, [selector.order(x) for x in vectors], 0, kept.noise).all.percent
         out.append((count, share))
     return tuple(out)
 
@@ -172,10 +172,10 @@ def op_view(tuned: Tuned, op: str, chooser: KernelChooser) -> OpView:
     inputs = measured(tuned, op, chooser, names)
     texts = [settings_text(s) for s in chooser.settings]
     if selector is None:
-        chosen = Chosen(inputs.part(True), (), (), "")
+        chosen = AnswersAtInputs(inputs.part(True), (), (), "")
         return _view(op, "No selector was learned", chosen, inputs, names, texts, {}, ())
     chosen = chosen_at(chooser.method, selector, inputs)
-    lost = dict(zip(names, importance(selector.choose, inputs.vectors, inputs.times), strict=False))
+    lost = dict(zip(names, importance(selector.order, inputs.vectors, inputs.times), strict=False))
     curve = learning_curve(chooser.method, names, inputs)
     learned = f"{selector.text}, by {', '.join(names)}"
     return _view(op, learned[0].upper() + learned[1:], chosen, inputs, names, texts, lost, curve)
@@ -184,8 +184,8 @@ def op_view(tuned: Tuned, op: str, chooser: KernelChooser) -> OpView:
 def _view(
     op: str,
     learned: str,
-    chosen: Chosen,
-    inputs: Measured,
+    chosen: AnswersAtInputs,
+    inputs: MeasuredInputs,
     names: Sequence[str],
     texts: Sequence[str],
     lost: Mapping[str, float],
@@ -230,7 +230,7 @@ def _legend(looks: Mapping[int, int], best: Sequence[int], texts: Sequence[str])
 class _Drawn:
     """What marks are made from. `best`: the fastest answer of each input."""
 
-    inputs: Measured
+    inputs: MeasuredInputs
     names: Sequence[str]
     texts: Sequence[str]
     looks: Mapping[int, int]
@@ -304,12 +304,14 @@ def _figures(found: Judged) -> tuple[tuple[str, ...], ...]:
     return (head, *(row(name, f) for name, f in parts if f.inputs))
 
 
-def _mistakes(found: Judged, chosen: Chosen, names: Sequence[str], texts: Sequence[str]) -> tuple[Mistake, ...]:
-    told = {p.text: x for p, x in zip(chosen.inputs.points, chosen.inputs.vectors, strict=True)}
+def _mistakes(
+    found: Judged, chosen: AnswersAtInputs, names: Sequence[str], texts: Sequence[str]
+) -> tuple[Mistake, ...]:
+    vectors = {p.text: x for p, x in zip(chosen.inputs.points, chosen.inputs.vectors, strict=True)}
     return tuple(
         Mistake(
             case.name, texts[case.taken], texts[case.best], case.ratio, case.reason,
-            ", ".join(f"{n} {si.significant(v)}" for n, v in zip(names, told[case.name], strict=True)),
+            ", ".join(f"{n} {si.significant(v)}" for n, v in zip(names, vectors[case.name], strict=True)),
         )
         for case in found.wrong[:MOST_MISTAKES]
     )  # fmt: skip

@@ -51,7 +51,7 @@ class RankView:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class Extreme:
     """`what` is "best" or "worst"; `ranks` is empty without a trace; `left_out` of them are not drawn."""
 
     what: str
@@ -73,7 +73,7 @@ def traced(
     graphs: Mapping[Configuration, Graph],
     file: str,
     by: Quantity,
-) -> tuple[Chosen, ...]:
+) -> tuple[Extreme, ...]:
     """The best and the worst, with timelines if they were traced; those of one rank have the same axis.
 
     `best` is None without measurements, `worst` also if only one implementation was measured.
@@ -98,7 +98,7 @@ def traced(
         )
         name = shlex.quote(f"{results.program.name}-best")
         out.append(
-            Chosen(
+            Extreme(
                 what, p, by.text(p.value), interval_text(p, by), p.implementation.configuration.text,
                 p.implementation.traversal, tuple(_chip(entry, graph) for entry in traversal.entries),
                 f"dagc best {shlex.quote(file)} -o {name}" if what == "best" else "", ranks, len(all_) - len(few),

@@ -47,7 +47,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A share of exhaustive, in [0, 1]. `look`: that of the variant, -1 for what is no single variant."""
+    """A share of exhaustive, in [0, 1]. `look`: that of the variant, -1 for what is not a single variant."""
 
     name: str
     share: float
@@ -56,7 +56,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """`ratio`: t_taken / t_best. `features`: what the selector was told."""
+    """`ratio`: t_taken / t_best. `features`: the inputs of the selector."""
 
     name: str
     taken: str

@@ -92,7 +92,7 @@ def _write_rank(
     matching: Matching,
     references: bool,
 ) -> None:
-    data = code.call(setup.function, setup.span, (rank, ranks, seed), dict(setup.args), rank)
+    data = code.call(setup.function, setup.span, (rank, ranks, seed), dict(setup.args), rank, tuple(wanted(program)))
     checker = Checker(program, rank, ranks, setup.span, setup.function)
     checked = _checked(program, checker, data)
     env = environment(program, checked, rank, ranks)
@@ -142,7 +142,8 @@ def _references(
         named = {"rank": rank, "size": ranks, "seed": seed} | dict(setup.args) | dict(verify.args)
         key = repr((verify.function, verify.args))
         if key not in results:
-            results[key] = code.call(verify.function, verify.span, (dict(frozen),), named, rank)
+            names = [v.region.array for v in program.verifies if (v.function, v.args) == (verify.function, verify.args)]
+            results[key] = code.call(verify.function, verify.span, (dict(frozen),), named, rank, names)
         yield verify.region.array, _expected(program, verify, results[key], data, rank, ranks)
 
 

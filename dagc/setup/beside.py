@@ -1,4 +1,4 @@
-"""Set-ups of several inputs, run by processes of their own beside the measurement of others.
+"""Set-ups of several inputs, run by processes of their own: beside the measurement of others, or between measurements.
 
 The data of a few inputs lie on disk at a time: those that were asked for and not dropped, and the next ones.
 """
@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Pipe
@@ -46,12 +46,20 @@ class Beside(Generic[K]):
     """
 
     def __init__(
-        self, folder: Path, job: Callable[[K], Job], *, processes: int = 1, ahead: int = AHEAD, most_bytes: int = 0
+        self,
+        folder: Path,
+        job: Callable[[K], Job],
+        *,
+        processes: int = 1,
+        ahead: int = AHEAD,
+        most_bytes: int = 0,
+        between: bool = False,
     ) -> None:
         """`job` may raise DagcError. `most_bytes`: of data on disk beyond which no further set-up begins (0: half of
-        what is free there, at most MOST_BYTES)."""
+        what is free there, at most MOST_BYTES). `between`: set-ups run only while one of them is waited for, `ahead` at
+        a time, since what is measured after `get` uses the same cores; those of the first `expect` run until then."""
         folder.mkdir(parents=True, exist_ok=True)
-        self._folder, self._job, self._ahead = folder, job, max(1, ahead)
+        self._folder, self._job, self._ahead, self._between = folder, job, max(1, ahead), between
         self._most = most_bytes or min(MOST_BYTES, shutil.disk_usage(folder).free // 2)
         self._pool = ThreadPoolExecutor(max_workers=max(1, processes))
         self._processes: list[_Process] = []
@@ -60,6 +68,7 @@ class Beside(Generic[K]):
         self._next: list[K] = []
         self._running: dict[K, Future[Path]] = {}
         self._bytes: dict[K, int] = {}
+        self._largest = 0  # bytes of an input so far
         self._number = 0
 
     def __enter__(self) -> Self:
@@ -82,15 +91,20 @@ class Beside(Generic[K]):
 
     def get(self, one: K) -> Path:
         """The folder of an input's data; waits for it. Raises DagcError with what the set-up says."""
-        if one not in self._running:
+        missing = one not in self._running
+        if missing:
             with suppress(ValueError):
                 self._next.remove(one)
             self._submit(one)
+        if self._between:
+            if missing:
+                self._start()
+            wait(self._running.values())
+            return self._running[one].result()
         try:
-            place = self._running[one].result()
+            return self._running[one].result()
         finally:
             self._start()
-        return place
 
     def drop(self, one: K) -> None:
         """Remove the data of an input."""
@@ -99,7 +113,8 @@ class Beside(Generic[K]):
         if running is not None and not running.cancel():
             with suppress(DagcError):
                 shutil.rmtree(running.result(), ignore_errors=True)
-        self._start()
+        if not self._between:
+            self._start()
 
     def bytes(self, one: K) -> int:
         """Bytes on disk of an input that was written."""
@@ -111,11 +126,12 @@ class Beside(Generic[K]):
         return len(self._running) < self._ahead and sum(self._bytes.values()) <= self._most // 2
 
     def _start(self) -> None:
-        """Begin with the next ones while there is room for as much as the largest so far."""
-        while self._next and len(self._running) < self._ahead:
+        """Begin with the next ones while there is room for as much as the largest so far; a few while none is known."""
+        ahead = self._ahead if self._largest else min(self._ahead, AHEAD)
+        while self._next and len(self._running) < ahead:
             known = self._bytes.values()
             unknown = len(self._running) - len(known) + 1
-            if self._running and sum(known) + unknown * max(known, default=0) > self._most:
+            if self._running and sum(known) + unknown * self._largest > self._most:
                 return
             self._submit(self._next.pop(0))
 
@@ -139,6 +155,7 @@ class Beside(Generic[K]):
             shutil.rmtree(place, ignore_errors=True)
             raise DagcError(failure)
         self._bytes[one] = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
+        self._largest = max(self._largest, self._bytes[one])
         return place
 
     def _process(self) -> _Process:

@@ -259,6 +259,8 @@ class Matching:
     ) -> Iterator[tuple[int, int]]:
         """(peer, elements) of one side of a message on one rank."""
         region, peers, counts = message.end(send)
+        if message.when is not None and not _number(message.when, env):
+            return
         whole = _elements(region, shapes, env)
         if isinstance(peers, str):
             if counts is None or (peers and peers not in data) or counts not in data:

@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -88,8 +88,10 @@ class SetupCode:
             raise refuse(self._program, "setup-function", f"{self._setup.file} has no function `{name}`", span, help)
         return defined  # type: ignore[no-any-return]
 
-    def call(self, name: str, span: Span, args: tuple[Any, ...], named: Mapping[str, Any], rank: int) -> dict[str, Any]:
-        """Call a function that must return a dict with names as keys. Raises ProgramError or UsageError."""
+    def call(
+        self, name: str, span: Span, args: tuple[Any, ...], named: Mapping[str, Any], rank: int, wanted: Sequence[str]
+    ) -> dict[str, Any]:
+        """Call a function that must return a dict with names as keys, `wanted`. Raises ProgramError or UsageError."""
         function = self.function(name, span)
         try:
             inspect.signature(function).bind(*args, **named)
@@ -101,7 +103,7 @@ class SetupCode:
             result = function(*args, **named)
         if not isinstance(result, dict) or not all(isinstance(key, str) for key in result):
             message = f"`{name}` of {self._setup.file} returned {type(result).__name__}, not a dict by declared names"
-            raise refuse(self._program, "setup-result", message, span, "return a dict such as {'n': n, 'x': x}")
+            raise refuse(self._program, "setup-result", message, span, _dict_help(wanted))
         return result
 
     @contextmanager
@@ -144,6 +146,11 @@ class SetupCode:
 def _reason(error: BaseException) -> str:
     text = error.msg if isinstance(error, SyntaxError) else str(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _dict_help(names: Sequence[str]) -> str:
+    shown = ", ".join(f"{name!r}: ..." for name in names[:3]) or "'x': ..."
+    return f"return a dict such as {{{shown}{', ...' if len(names) > 3 else ''}}}"
 
 
 def _call_text(args: tuple[Any, ...], named: Mapping[str, Any]) -> str:

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -146,36 +147,42 @@ def require_device_pointers(vouched: bool) -> None:
         )
 
 
-def load_module(source: Path, comm: MPI.Comm) -> Any:
-    """Compiles the kernels with nvcc for this GPU, once, and loads them on every rank."""
+def load_module(source: Path, comm: MPI.Comm, folders: Sequence[str] = ()) -> Any:
+    """Compiles the kernels with nvcc for this GPU, once, and loads them on every rank. `folders` of headers, beside the
+    source. What was compiled is kept beside the source, for the next time."""
     major, minor = cuda.Context.get_device().compute_capability()
-    cubin = _compile(source, f"sm_{major}{minor}") if comm.rank == 0 else None
+    cubin = _cubin(source, f"sm_{major}{minor}", folders) if comm.rank == 0 else None
     return cuda.module_from_buffer(comm.bcast(cubin))
 
 
-def _compile(source: Path, arch: str) -> bytes:
+def _cubin(source: Path, arch: str, folders: Sequence[str]) -> bytes:
+    include = [source.parent / name for name in ("include", *folders)]
     nvcc = os.environ.get("DAGC_NVCC", "nvcc")
+    command = [nvcc, "-cubin", f"-arch={arch}", "-O3", "-std=c++17"]
+    command += [word for folder in include for word in ("-I", str(folder))]
+    digest = hashlib.sha256("\0".join(command).encode())
+    for path in (source, *sorted(path for folder in include for path in folder.rglob("*") if path.is_file())):
+        digest.update(path.read_bytes())
+    kept = source.with_name(f"{source.stem}-{arch}-{digest.hexdigest()[:16]}.cubin")
+    if kept.exists():
+        return kept.read_bytes()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "kernels.cubin")
-        command = [
-            nvcc,
-            "-cubin",
-            f"-arch={arch}",
-            "-O3",
-            "-std=c++17",
-            "-I",
-            str(source.parent / "include"),
-            "-o",
-            str(out),
-            str(source),
-        ]
+        command += ["-o", str(out), str(source)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         except OSError as error:
             fail(MISSING, f"cannot start {nvcc}: {error.strerror}; set DAGC_NVCC to its path")
         if done.returncode != 0:
             fail(4, f"{' '.join(command)} failed:\n{done.stderr}")
-        return out.read_bytes()
+        cubin = out.read_bytes()
+    try:
+        part = kept.with_suffix(f".{os.getpid()}")
+        part.write_bytes(cubin)
+        part.replace(kept)  # at once: another program may be reading
+    except OSError:
+        pass  # the folder cannot be written
+    return cubin
 
 
 # ---- comparison, as in dagc/compare.hpp -----------------------------------------------------------
@@ -264,7 +271,7 @@ class Array:
         if place == "device":
             self._memory = cuda.mem_alloc(room * self.dtype.itemsize)
             self.address = int(self._memory)
-        elif place == "pinned":
+        elif place in ("pinned", "any"):  # what `any` arrays have on the device is of libdriver.so
             self.host = cuda.pagelocked_empty(room, self.dtype)[:size]
         else:
             self.host = np.empty(size, self.dtype)
@@ -310,6 +317,21 @@ class Array:
         return hashlib.blake2b(self.read().view(np.uint8), digest_size=16).digest()
 
 
+@dataclass(frozen=True)
+class Hardware:
+    """What expressions name `hw.*`; the memory in bytes."""
+
+    max_threads_per_block: int
+    shared_per_block: int
+    warp_size: int
+    sms: int
+    memory: int
+
+
+def _nothing() -> None:
+    pass
+
+
 class Rank:
     """The data of one rank. `Program` in driver.py adds the arrays."""
 
@@ -318,6 +340,7 @@ class Rank:
         self.folder = data / f"rank-{comm.rank:04d}"
         self._roles: list[tuple[Array, str, Any]] = []  # and the first values, or their digest
         self._poison = 0
+        self.before_run: Callable[[], None] = _nothing
         self.want = "file"  # `compare` with the reference; "keep": only store the results; "kept": compare with these
         self._kept: dict[str, Any] = {}  # by file
         # Messages of device memory to this rank itself: copied on a stream, as an MPI may move them with memcpy.
@@ -369,6 +392,23 @@ class Rank:
             elif role in ("out", "scratch"):
                 array.poison(poison)
         cuda.Context.synchronize()
+        self.before_run()
+
+    @cached_property
+    def hardware(self) -> Hardware:
+        """Of the GPU of this rank."""
+        device, attributes = cuda.Context.get_device(), cuda.device_attribute
+        return Hardware(
+            max_threads_per_block=device.get_attribute(attributes.MAX_THREADS_PER_BLOCK),
+            shared_per_block=device.get_attribute(attributes.MAX_SHARED_MEMORY_PER_BLOCK),
+            warp_size=device.get_attribute(attributes.WARP_SIZE),
+            sms=device.get_attribute(attributes.MULTIPROCESSOR_COUNT),
+            memory=device.total_memory(),
+        )
+
+    def arrays(self) -> list[Array]:
+        """All of them, those of the program first."""
+        return [array for array, _, _ in self._roles]
 
     def changed(self) -> str:
         """Names of the inputs and constants that changed since they were loaded, "" if none did."""
@@ -466,6 +506,56 @@ def function(module: Any, name: str, types: str) -> Any:
     return found.prepared_async_call
 
 
+class Library:
+    """libdriver.so: ops that PyCUDA and mpi4py have no functions for, and CUDA graphs. Collective to open and to close.
+
+    What fails there ends all ranks with a message, as in the C++ program.
+    """
+
+    def __init__(self, folder: Path, data: Path, rank: Rank, facts: dict[str, Any]) -> None:
+        """`facts` as in driver.py: a library of another program, traversal or MPI is refused."""
+        path = next((f / "libdriver.so" for f in (folder, folder / "build") if (f / "libdriver.so").exists()), None)
+        if path is None:
+            fail(MISSING, f"{folder} has no libdriver.so; build it with `dagc compile --as driver`, or with CMake")
+        try:
+            self._calls = calls = ctypes.CDLL(str(path))
+        except OSError as error:
+            fail(MISSING, f"{path}: {error}")
+        for name in ("program_hash", "traversal", "mpi"):
+            getattr(calls, f"dagc_driver_{name}").restype = ctypes.c_char_p
+        if any(getattr(calls, f"dagc_driver_{name}")().decode() != fact for name, fact in facts.items()):
+            fail(MISSING, f"{path} is of another traversal than driver.py; build it again")
+        theirs, ours = calls.dagc_driver_mpi().decode().strip(), MPI.Get_library_version().strip("\0").strip()
+        if theirs != ours:
+            fail(MISSING, f"{path} is linked with {theirs.splitlines()[0]}, and mpi4py with {ours.splitlines()[0]}")
+        calls.dagc_driver_give.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_uint64]
+        calls.dagc_driver_begin_capture.argtypes = calls.dagc_driver_end_capture.argtypes = [ctypes.c_void_p]
+        calls.dagc_driver_launch.argtypes = [ctypes.c_int, ctypes.c_void_p]
+        calls.dagc_driver_launch.restype = None
+        for array in rank.arrays():
+            memory = array.address if array.place == "device" else array.host.ctypes.data
+            calls.dagc_driver_give(array.name.encode(), memory, array.nbytes)
+        calls.dagc_driver_open(str(data).encode(), rank.comm.py2f())
+        rank.before_run = calls.dagc_driver_begin
+        self._rank = rank  # has the memory
+
+    def op(self, number: int) -> Callable[[int], None]:
+        """An op as a function of the stream that it is issued on (an integer; 0 for one of the CPU)."""
+        call = self._calls[f"dagc_driver_op_{number}"]
+        call.argtypes, call.restype = [ctypes.c_void_p], None
+        return call  # type: ignore[no-any-return]
+
+    def capture(self, stream: int, work: Callable[[], None]) -> Callable[[int], None]:
+        """What `work` issues, as a CUDA graph: a function of the stream that it is launched on. Nothing is executed."""
+        self._calls.dagc_driver_begin_capture(stream)
+        work()
+        return partial(self._calls.dagc_driver_launch, self._calls.dagc_driver_end_capture(stream))
+
+    def close(self) -> None:
+        self._rank.before_run = _nothing
+        self._calls.dagc_driver_close()
+
+
 # ---- checking, measuring ----------------------------------------------------------------------
 
 
@@ -546,10 +636,6 @@ def _keep(rank: Rank, on_one_stream: Callable[[], None], verify: Callable[[], st
     rank.want = "keep"
     verify()
     rank.want = "file"
-
-
-def _nothing() -> None:
-    pass
 
 
 def _timed(

@@ -12,7 +12,7 @@ from dagc.ir.sym import Sym, Var, free, show
 
 
 def offer(context: Context) -> Iterator[Feature]:
-    """Those that are declared, and what a `select` asks for that is no single name."""
+    """Those that are declared, and what a `select` asks for that is not a single name."""
     code = _code(context)
     for declared in context.declared:
         if not isinstance(declared.value, CodeText):

@@ -13,7 +13,7 @@ import msgspec
 from dagc.base.errors import counted
 from dagc.choice import nodes
 from dagc.choice.gains import Examples
-from dagc.choice.selector import Answer, Scale, Selector
+from dagc.choice.selector import Answer, Scale, Selector, ranked
 
 SUMMARY = "gradient-boosted trees"
 TREES, DEPTH, RATE, SAMPLE = 40, 4, 0.15, 0.7
@@ -55,6 +55,10 @@ class Boost(Selector):
         """As `Selector.votes`: what each label is worth."""
         worth = zip(self.labels, self._worth(x), strict=True)
         return {label: min(max(w, 1), _UNIT) / _UNIT for label, w in worth}
+
+    def order(self, x: Sequence[float]) -> tuple[int, ...]:
+        """As `Selector.order`."""
+        return ranked(self.labels, self._worth(x))
 
     def _worth(self, x: Sequence[float]) -> list[int]:
         return [

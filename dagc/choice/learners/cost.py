@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
@@ -18,7 +18,7 @@ import msgspec
 from dagc.base.errors import counted
 from dagc.choice import nodes
 from dagc.choice.gains import Examples
-from dagc.choice.selector import UNIT, Answer, Scale, Selector
+from dagc.choice.selector import UNIT, Answer, Scale, Selector, ranked
 
 SUMMARY = "predicted times"
 TREES, LEAF = 31, 2  # least points of a leaf
@@ -85,6 +85,10 @@ class Cost(Selector):
         """As `Selector.votes`: the share of the trees for each label."""
         return {self.labels[k]: n / len(self.roots) for k, n in self._logs(x)[1].items()}
 
+    def order(self, x: Sequence[float]) -> tuple[int, ...]:
+        """As `Selector.order`."""
+        return ranked(self.labels, [-t for t in self._logs(x)[0]])
+
     def _logs(self, x: Sequence[float]) -> tuple[list[int], Counter[int]]:
         """Of each label, and how many trees alone say that a place among the labels is the best. All in integers."""
         here = [
@@ -103,6 +107,21 @@ class Cost(Selector):
         return [
             t + _mean(sum(column), len(rows)) for t, column in zip(line, zip(*rows, strict=True), strict=True)
         ], each
+
+    def with_fixed(self, fixed: Mapping[int, float], data: Sequence[str]) -> Cost:
+        """For vectors without the features at `fixed`, which have these values; `data`: the names of the others."""
+        kept = [i for i in range(len(self.data)) if i not in fixed]
+        places = {old: new for new, old in enumerate(kept)}
+        here = {i: min(max(self.scales[i].coordinate(v), self.lows[i]), self.highs[i]) for i, v in fixed.items()}
+        starts = (
+            s + sum(row[i] * at for i, at in here.items()) for s, row in zip(self.starts, self.slopes, strict=True)
+        )
+        return replace(
+            self, data=tuple(data), scales=tuple(self.scales[i] for i in kept), lows=tuple(self.lows[i] for i in kept),
+            highs=tuple(self.highs[i] for i in kept), starts=tuple(_whole(s, _MOST_START) for s in starts),
+            slopes=tuple(tuple(row[i] for i in kept) for row in self.slopes),
+            roots=tuple(nodes.with_fixed(root, fixed, places) for root in self.roots),
+        )  # fmt: skip
 
     def view(self) -> dict[str, Any]:
         """As `Selector.view`."""

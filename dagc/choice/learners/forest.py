@@ -13,7 +13,7 @@ import msgspec
 from dagc.base.errors import counted
 from dagc.choice import nodes
 from dagc.choice.gains import FULL, Examples
-from dagc.choice.selector import Answer, Scale, Selector
+from dagc.choice.selector import Answer, Scale, Selector, ranked
 
 SUMMARY = "a random forest"
 TREES = 31
@@ -43,7 +43,7 @@ class Forest(Selector):
 
     def ask(self, x: Sequence[float]) -> Answer:
         """The label that is worth most on average over the trees, the lowest of equal ones; as sure as it is worth."""
-        worth = [sum(column) for column in zip(*self._rows(x), strict=True)]
+        worth = self._worth(x)
         best = worth.index(max(worth))
         return Answer(self.labels[best], worth[best] / (len(self.roots) * FULL))
 
@@ -51,6 +51,13 @@ class Forest(Selector):
         """As `Selector.votes`: the share of the trees for each label."""
         best = Counter(self.labels[row.index(max(row))] for row in self._rows(x))
         return {label: n / len(self.roots) for label, n in best.items()}
+
+    def order(self, x: Sequence[float]) -> tuple[int, ...]:
+        """As `Selector.order`."""
+        return ranked(self.labels, self._worth(x))
+
+    def _worth(self, x: Sequence[float]) -> list[int]:
+        return [sum(column) for column in zip(*self._rows(x), strict=True)]
 
     def _rows(self, x: Sequence[float]) -> list[tuple[int, ...]]:
         return [self.gains[nodes.find_leaf(root, x).label] for root in self.roots]

@@ -13,7 +13,7 @@ import msgspec
 
 from dagc.choice.gains import FOLDS, FULL, Examples, Gains, best_candidate
 from dagc.choice.nodes import Gain, Label, Real, SelectorRow
-from dagc.choice.selector import Answer, Scale, Selector, coordinates, number, scales_of
+from dagc.choice.selector import Answer, Scale, Selector, coordinates, number, ranked, scales_of
 
 SUMMARY = "nearest neighbours"
 _WEIGHT = 2.0**36  # by distance: this over the distance in units of 2**-22, rounded down
@@ -68,6 +68,10 @@ class Knn(Selector):
         """As `Selector.votes`."""
         worth, total = self._worth(x)
         return {label: w / (total * FULL) for label, w in zip(self.choices, worth, strict=True) if w}
+
+    def order(self, x: Sequence[float]) -> tuple[int, ...]:
+        """As `Selector.order`."""
+        return ranked(self.choices, self._worth(x)[0])
 
     def _worth(self, x: Sequence[float]) -> tuple[list[int], int]:
         """Of each column at the k nearest points, and the sum of their weights. All in integers, as in C."""

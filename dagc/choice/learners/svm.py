@@ -23,6 +23,7 @@ from dagc.choice.selector import (
     Scale,
     Selector,
     exp2_fixed,
+    ranked,
 )
 
 SUMMARY = "a support vector machine"
@@ -77,15 +78,26 @@ class Svm(Selector):
     def ask(self, x: Sequence[float]) -> Answer:
         """The label that wins against most others, the lowest of equal ones. As sure as its closest decision: 0.5 at
         the border, 1 from the edge of the margin on."""
-        votes, least = [0] * len(self.labels), [ONE] * len(self.labels)
-        for pair, decision in zip(self.pairs, self.decisions(x), strict=True):
-            votes[pair.first if decision > 0 else pair.second] += 1
+        decisions = self.decisions(x)
+        least = [ONE] * len(self.labels)
+        for pair, decision in zip(self.pairs, decisions, strict=True):
             least[pair.first] = min(least[pair.first], decision)
             least[pair.second] = min(least[pair.second], -decision)
-        best = votes.index(max(votes))
+        won = self._won(decisions)
+        best = won.index(max(won))
         if not self.pairs:
             return Answer(self.labels[0], 1.0)
         return Answer(self.labels[best], 0.5 + 0.5 * (least[best] / ONE) if least[best] > 0 else 0.5)
+
+    def order(self, x: Sequence[float]) -> tuple[int, ...]:
+        """As `Selector.order`: by the pairs that a label wins."""
+        return ranked(self.labels, self._won(self.decisions(x)))
+
+    def _won(self, decisions: Sequence[int]) -> list[int]:
+        out = [0] * len(self.labels)
+        for pair, decision in zip(self.pairs, decisions, strict=True):
+            out[pair.first if decision > 0 else pair.second] += 1
+        return out
 
     def votes(self, x: Sequence[float]) -> dict[int, float]:
         """As `Selector.votes`: of each label, its closest decision, 1 far on its own side and 0 far on another's."""

@@ -37,11 +37,26 @@ class Tree(Selector):
 
     def ask(self, x: Sequence[float]) -> Answer:
         """As `Selector.ask`."""
-        return nodes.find_leaf(self.root, x)
+        leaf = nodes.find_leaf(self.root, x)
+        return Answer(leaf.label, leaf.sure)
+
+    def order(self, x: Sequence[float]) -> tuple[int, ...]:
+        """As `Selector.order`. A leaf that keeps no order (of an older file) has those of all leaves after its own."""
+        return self._order(nodes.find_leaf(self.root, x))
+
+    def _order(self, leaf: Answer | nodes.Leaf) -> tuple[int, ...]:
+        others = leaf.then if isinstance(leaf, nodes.Leaf) else sorted(self.answers - {leaf.label})
+        return (leaf.label, *others)
 
     def view(self) -> dict[str, Any]:
-        """As `Selector.view`."""
-        return {"lines": tuple(nodes.lines(self.root))}
+        """As `Selector.view`. `orders`: of the leaves, each once; the leaves of `ordered` are their numbers."""
+        of_leaves = [self._order(leaf) for leaf in nodes.leaves(self.root)]
+        orders = tuple(dict.fromkeys(of_leaves))
+        lines, left = [], iter(of_leaves)
+        for line in nodes.lines(self.root):
+            leaf = not line.close and line.at < 0
+            lines.append(line._replace(label=orders.index(next(left)), sure=1.0) if leaf else line)
+        return {"lines": tuple(nodes.lines(self.root)), "ordered": lines, "orders": orders}
 
     def to_json(self) -> dict[str, Any]:
         """As `Selector.to_json`."""
@@ -56,9 +71,13 @@ def fit(examples: Examples, seed: int = 0) -> Tree:
     grown = trained(best_candidate(grid, _chooses, x, gains.matrix, seed), x, gains.matrix)
     at = grown.apply(x)
 
-    def leaf(number: int) -> Answer:
-        best = int(grown.tree_.value[number].argmax())
-        return Answer(gains.labels[best], min(1.0, float(gains.matrix[at == number, best].mean())))
+    def leaf(number: int) -> Answer | nodes.Leaf:
+        worth = grown.tree_.value[number].reshape(-1)
+        best, *others = sorted(range(len(worth)), key=lambda i: -worth[i])
+        sure = min(1.0, float(gains.matrix[at == number, best].mean()))
+        if not examples.shared or not others:
+            return Answer(gains.labels[best], sure)
+        return nodes.Leaf(gains.labels[best], sure, tuple(gains.labels[i] for i in others))
 
     return Tree(examples.data, scales, nodes.from_scikit(grown.tree_, scales, leaf))
 

@@ -25,6 +25,7 @@ MOST, LEFT = 1500, 800  # maximal rows of the pool, and how many stay when there
 GAIN = 12  # the first measurements go by expected improvement alone
 FAIR_EVERY = 4  # afterwards every fourth is drawn uniformly
 UNIFORM_EVERY = 4  # every fourth of these in all choices; the others have launch settings that the model chose
+UNLIKELY_EVERY = 4  # every fourth of the first pool is uniform in all choices
 _OPEN, _FAILED, _TIMED = range(3)
 
 
@@ -66,7 +67,7 @@ class Strategy(Generic[C]):
         if not len(rows):
             return self._fair()
         mean, deviation = model.estimate()
-        score = _expected_gain(mean[rows], deviation[rows], model.incumbent())
+        score = expected_gain(mean[rows], deviation[rows], model.incumbent())
         # Equal scores are common (many orders simulate alike): the seed decides among them.
         best = rows[np.flatnonzero(score >= score.max() - 1e-6 * abs(score.max()))]
         return model.candidates[int(best[self.random.randrange(len(best))])]
@@ -131,9 +132,9 @@ class Strategy(Generic[C]):
         return self._built
 
     def _sample(self) -> Iterator[C]:
-        """Half of it drawn by what is known beforehand."""
+        """Three of four drawn by what is known beforehand."""
         for number in range(self.domain.sampled):
-            yield self.domain.likely(self.random) if number % 2 else self.domain.sample(self.random)
+            yield self.domain.likely(self.random) if number % UNLIKELY_EVERY else self.domain.sample(self.random)
 
     def _grow(self, model: Surrogate[C]) -> None:
         """Local search on the model: add neighbours of the expected fastest, measured or not."""
@@ -176,7 +177,7 @@ class Strategy(Generic[C]):
         return next((c for c in self.domain if c not in self.closed), None)
 
 
-def _expected_gain(mean: Array, deviation: Array, incumbent: float) -> Array:
+def expected_gain(mean: Array, deviation: Array, incumbent: float) -> Array:
     """Expected improvement over the incumbent; without one, the smallest mean wins."""
     import numpy as np
     from scipy.special import ndtr

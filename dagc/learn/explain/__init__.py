@@ -1,16 +1,16 @@
 """Causal rules: the measured cost of breaking a single rule of the fastest implementation."""
 
 from dagc.learn.explain.edits import questions
-from dagc.learn.explain.explain import Answers, Asked, answer, ask, explanation
+from dagc.learn.explain.explain import Answers, Inquiry, answer, ask, explanation
 from dagc.learn.explain.pairs import (
-    Answer,
+    AnsweredQuestion,
     Edit,
     EditView,
     Explanation,
     Finding,
     Options,
+    PairTiming,
     Question,
-    Timing,
     Verdict,
     differing,
     time_pairs,
@@ -19,6 +19,24 @@ from dagc.learn.explain.text import as_json, render
 from dagc.learn.rules.text import FORMATS
 
 __all__ = [
-    "FORMATS", "Answer", "Answers", "Asked", "Edit", "EditView", "Explanation", "Finding", "Options", "Question",
-    "Timing", "Verdict", "answer", "as_json", "ask", "differing", "explanation", "questions", "render", "time_pairs",
+    "FORMATS",
+    "AnsweredQuestion",
+    "Answers",
+    "Edit",
+    "EditView",
+    "Explanation",
+    "Finding",
+    "Inquiry",
+    "Options",
+    "PairTiming",
+    "Question",
+    "Verdict",
+    "answer",
+    "as_json",
+    "ask",
+    "differing",
+    "explanation",
+    "questions",
+    "render",
+    "time_pairs",
 ]  # fmt: skip

@@ -14,7 +14,16 @@ from dagc.lab.candidate import Candidate
 from dagc.lab.engine import Machine, Store
 from dagc.lab.orders import Orders
 from dagc.learn.explain.edits import questions
-from dagc.learn.explain.pairs import Answer, Edit, EditView, Explanation, Options, Question, differing, time_pairs
+from dagc.learn.explain.pairs import (
+    AnsweredQuestion,
+    Edit,
+    EditView,
+    Explanation,
+    Options,
+    Question,
+    differing,
+    time_pairs,
+)
 from dagc.learn.rules.features import Implications, Naming, Samples
 from dagc.learn.rules.text import why_no_rules
 from dagc.learn.rules.tree import LearnedRules
@@ -198,7 +207,7 @@ _MOST_FURTHER = 12  # rules of other rule sets that are asked about
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Inquiry:
     """The best, the rule set that it follows, and the questions about it."""
 
     best: Candidate
@@ -211,7 +220,7 @@ class Asked:
         """The candidates to time: the best first."""
         return tuple(dict.fromkeys((self.best, *(e.candidate for q in self.questions for e in q.edits))))
 
-    def moved(self, domain: Orders, other: Orders) -> Asked:
+    def moved(self, domain: Orders, other: Orders) -> Inquiry:
         """The same with candidates of another domain that has their configurations."""
 
         def there(candidate: Candidate) -> Candidate:
@@ -233,7 +242,7 @@ class Asked:
 class Answers:
     """One for each question. `noise`: of a single measurement; `interrupted`: by the user."""
 
-    answers: tuple[Answer, ...]
+    answers: tuple[AnsweredQuestion, ...]
     noise: float
     interrupted: bool
 
@@ -247,7 +256,7 @@ def ask(
     sets: int = 3,
     known: Iterable[Candidate] = (),
     usable: Callable[[Candidate], bool] | None = None,
-) -> Asked:
+) -> Inquiry:
     """Questions about the rules that the best follows, and about those of `sets` more rule sets of its class.
 
     Of the other rule sets, only rules that hold for the best and are not implied by its own are used. The other
@@ -268,7 +277,7 @@ def ask(
             "there are no edits: no implementation of these configurations breaks a rule of the best, so nothing was "
             "timed"
         )
-    return Asked(best, own, asked, tuple(notes))
+    return Inquiry(best, own, asked, tuple(notes))
 
 
 def _further(learned: LearnedRules, domain: Orders, best: Candidate, own: RuleSet, sets: int) -> list[Rule]:
@@ -285,7 +294,7 @@ def _further(learned: LearnedRules, domain: Orders, best: Candidate, own: RuleSe
 
 def answer(
     domain: Orders,
-    asked: Asked,
+    asked: Inquiry,
     machine: Machine[Candidate],
     store: Store[Candidate],
     options: Options,
@@ -299,14 +308,14 @@ def answer(
     timings = iter(timed.timings)
     each = [(q, tuple(next(timings) for _ in q.edits)) for q in asked.questions]
     several = sum(len(of_one) > 1 for _, of_one in each)
-    answers = tuple(Answer(q, of_one, differing(of_one, several)) for q, of_one in each)
+    answers = tuple(AnsweredQuestion(q, of_one, differing(of_one, several)) for q, of_one in each)
     return Answers(answers, options.noise, timed.interrupted)
 
 
 def explanation(
     learned: LearnedRules,
     domain: Orders,
-    asked: Asked,
+    asked: Inquiry,
     answers: Answers,
     value: float,
     notes: Sequence[str] = (),

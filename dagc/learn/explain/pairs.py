@@ -72,7 +72,7 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class PairTiming:
     """An edit and the best, timed in interleaved pairs.
 
     ratio        time of the edit over time of the best: Hodges-Lehmann estimate over the pairs
@@ -133,14 +133,14 @@ class Finding(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AnsweredQuestion:
     """A question with the timings of its edits, in the order of `question.edits`.
 
     differ   probability of differences as large if their costs are equal, adjusted for all rules; NaN: not tested
     """
 
     question: Question
-    timings: tuple[Timing, ...]
+    timings: tuple[PairTiming, ...]
     differ: float = math.nan
 
     @property
@@ -171,7 +171,7 @@ class Answer:
         return tuple(dict.fromkeys(rule for edit in self.question.edits for rule in edit.also))
 
     @property
-    def middle(self) -> Timing | None:
+    def middle(self) -> PairTiming | None:
         """The timing that represents the rule: of the edits that could be timed, the one with the median cost.
 
         Of two, the cheaper one. The most expensive may have another reason, and the cheapest is favoured by chance.
@@ -202,7 +202,7 @@ class Explanation:
     classes: int
     implementations: int
     noise: float
-    answers: tuple[Answer, ...]
+    answers: tuple[AnsweredQuestion, ...]
     shown: tuple[tuple[EditView, ...], ...]
     notes: tuple[str, ...] = ()
     objective: Objective = TIME
@@ -254,7 +254,7 @@ class Options:
 class Timed:
     """The timings; `interrupted`: whether the user ended them early."""
 
-    timings: tuple[Timing, ...]
+    timings: tuple[PairTiming, ...]
     interrupted: bool
 
 
@@ -357,12 +357,12 @@ def _interval(ratios: Sequence[float]) -> tuple[float, float, float, float]:
     return math.exp(middle), math.exp(low), math.exp(high), confidence
 
 
-def _timing(one: _Series, options: Options, p: float) -> Timing:
+def _timing(one: _Series, options: Options, p: float) -> PairTiming:
     if one.failure:
-        return Timing(failure=one.failure)
+        return PairTiming(failure=one.failure)
     n, noise = len(one.ratios), options.noise
     if not n:
-        return Timing(failure="not timed")
+        return PairTiming(failure="not timed")
     ratio, low, high, confidence = _interval(one.ratios)
     if n < FEWEST and len(options.alike) >= _ENOUGH:
         # Too few to estimate their own variance: use that of single measurements.
@@ -373,7 +373,7 @@ def _timing(one: _Series, options: Options, p: float) -> Timing:
         low, high, confidence = min(low, ratio * math.exp(-spread)), max(high, ratio * math.exp(spread)), 0.95
     known = LEAST_NOISE if math.isnan(noise) else noise
     error = max(math.log(high / low) / (2 * _NORMAL), known * math.sqrt(2 / n) / 2)
-    return Timing(
+    return PairTiming(
         n, ratio, low, high, confidence, known, median(one.best), median(one.edited),
         selection_bias=options.selection_bias, p=p, error=error,
     )  # fmt: skip
@@ -434,7 +434,7 @@ def _drawn(n: int, alike: tuple[float, ...]) -> Floats:
     return out
 
 
-def differing(timings: Sequence[Timing], rules: int) -> float:
+def differing(timings: Sequence[PairTiming], rules: int) -> float:
     """The probability of differences this large between edits with equal costs, adjusted for the number of rules."""
     from scipy.stats import t
 

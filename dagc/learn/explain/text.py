@@ -8,7 +8,17 @@ from typing import Any
 
 from dagc.base.errors import counted
 from dagc.base.objective import Objective
-from dagc.learn.explain.pairs import LEVEL, MOST_MARGIN, Answer, Edit, EditView, Explanation, Finding, Timing, Verdict
+from dagc.learn.explain.pairs import (
+    LEVEL,
+    MOST_MARGIN,
+    AnsweredQuestion,
+    Edit,
+    EditView,
+    Explanation,
+    Finding,
+    PairTiming,
+    Verdict,
+)
 from dagc.learn.rules.text import cell, finite, in_form
 
 _MOST_NAMED = 3  # rules in a line of the table; the paragraph of the rule names all
@@ -37,7 +47,7 @@ def _class(explanation: Explanation) -> str:
     return f"class {explanation.number + 1} of {explanation.classes} ({size})"
 
 
-def _finding(answer: Answer) -> str:
+def _finding(answer: AnsweredQuestion) -> str:
     """The finding, with the rules that the edits also break: the finding applies to these as well."""
     others = answer.inseparable
     if not others:
@@ -53,7 +63,7 @@ def _percent(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.1f}"
 
 
-def _cost(timing: Timing | None, objective: Objective) -> str:
+def _cost(timing: PairTiming | None, objective: Objective) -> str:
     """`+5.1 % (+3.2 to +7.0), 3.48 us`."""
     if timing is None or timing.verdict is Verdict.FAILED:
         return "-"
@@ -61,11 +71,11 @@ def _cost(timing: Timing | None, objective: Objective) -> str:
     return f"{_percent(timing.ratio)} % {span}, {objective.show(timing.cost, '+')}"
 
 
-def _sorted(explanation: Explanation, own: bool) -> Iterator[tuple[Answer, tuple[EditView, ...]]]:
+def _sorted(explanation: Explanation, own: bool) -> Iterator[tuple[AnsweredQuestion, tuple[EditView, ...]]]:
     """The answers about the rule set of the best, or about the others; by descending cost, those without cost last."""
     pairs = zip(explanation.answers, explanation.shown, strict=True)
 
-    def key(pair: tuple[Answer, tuple[EditView, ...]]) -> tuple[float, str]:
+    def key(pair: tuple[AnsweredQuestion, tuple[EditView, ...]]) -> tuple[float, str]:
         middle = pair[0].middle
         return (-middle.ratio if middle else math.inf, pair[0].rule.text)
 
@@ -78,7 +88,7 @@ _SECTIONS = (
 )
 
 
-def _also(answer: Answer) -> str:
+def _also(answer: AnsweredQuestion) -> str:
     """The rules that break with it if it cannot be broken alone."""
     if not answer.inseparable:
         return ""
@@ -90,7 +100,7 @@ def _size(edit: Edit) -> str:
     return f"{edit.distance} answer{'s' * (edit.distance != 1)} differ{'s' * (edit.distance == 1)}"
 
 
-def _none(answer: Answer) -> str:
+def _none(answer: AnsweredQuestion) -> str:
     if answer.question.edits:
         return ""
     explanation = "breaks it" if answer.question.exact else "was found that breaks it"
@@ -156,7 +166,7 @@ def _text(explanation: Explanation) -> str:
     return "\n".join(out).rstrip() + "\n"
 
 
-def _text_of(answer: Answer, views: Sequence[EditView], objective: Objective) -> Iterator[str]:
+def _text_of(answer: AnsweredQuestion, views: Sequence[EditView], objective: Objective) -> Iterator[str]:
     for remark in (_none(answer), _also(answer)):
         if remark:
             yield f"  {remark}"
@@ -202,7 +212,7 @@ def _markdown(explanation: Explanation) -> str:
     return "\n".join(out).rstrip() + "\n"
 
 
-def _markdown_row(timing: Timing, view: EditView, objective: Objective) -> str:
+def _markdown_row(timing: PairTiming, view: EditView, objective: Objective) -> str:
     entries = [f"`{text}`" if text else "" for text in (view.before, view.after)]
     cost = cell(timing.failure) or _cost(timing, objective)
     return f"| {cost} | {cell(view.mechanism)} | {entries[0]} | {entries[1]} |"
@@ -228,7 +238,7 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
     }
 
 
-def _rule_json(answer: Answer, views: Sequence[EditView]) -> dict[str, Any]:
+def _rule_json(answer: AnsweredQuestion, views: Sequence[EditView]) -> dict[str, Any]:
     middle = answer.middle
     return {
         "rule": answer.rule.text,

@@ -1,6 +1,6 @@
 """Design rules: what the fast implementations of a program have in common (Tenzing, section IV)."""
 
-from dagc.learn.rules.across import AcrossRules, Claim, Condition, Group, Input, LeftOut, Loss, across, claim_of
+from dagc.learn.rules.across import AcrossRules, Claim, Condition, Group, Input, LeftOutInput, Loss, across, claim_of
 from dagc.learn.rules.across_text import render_across
 from dagc.learn.rules.features import Samples
 from dagc.learn.rules.judging import (
@@ -9,7 +9,7 @@ from dagc.learn.rules.judging import (
     CheckedRuleSet,
     ClassAccuracy,
     Estimates,
-    Verdict,
+    RuleSetVerdict,
     accuracy,
     check,
     estimate,
@@ -32,9 +32,49 @@ from dagc.learn.rules.types import (
 )
 
 __all__ = [
-    "FEWEST", "FORMATS", "Accuracy", "AcrossRules", "Boundary", "CheckedRuleSet", "Claim", "ClassAccuracy", "Classes",
-    "Condition", "Estimates", "Feature", "FeatureKind", "Findings", "Group", "HeldOut", "Input", "LearnedRules",
-    "LeftOut", "Loss", "Node", "Outliers", "PerformanceClass", "Repeats", "Rule", "RuleSet", "Sample", "Samples",
-    "Tree", "Verdict", "accuracy", "across", "check", "claim_of", "classes_of", "classify_times", "estimate",
-    "held_out", "in_order", "learn", "noise_of", "paths", "render", "render_across", "why_no_rules",
+    "FEWEST",
+    "FORMATS",
+    "Accuracy",
+    "AcrossRules",
+    "Boundary",
+    "CheckedRuleSet",
+    "Claim",
+    "ClassAccuracy",
+    "Classes",
+    "Condition",
+    "Estimates",
+    "Feature",
+    "FeatureKind",
+    "Findings",
+    "Group",
+    "HeldOut",
+    "Input",
+    "LearnedRules",
+    "LeftOutInput",
+    "Loss",
+    "Node",
+    "Outliers",
+    "PerformanceClass",
+    "Repeats",
+    "Rule",
+    "RuleSet",
+    "RuleSetVerdict",
+    "Sample",
+    "Samples",
+    "Tree",
+    "accuracy",
+    "across",
+    "check",
+    "claim_of",
+    "classes_of",
+    "classify_times",
+    "estimate",
+    "held_out",
+    "in_order",
+    "learn",
+    "noise_of",
+    "paths",
+    "render",
+    "render_across",
+    "why_no_rules",
 ]  # fmt: skip

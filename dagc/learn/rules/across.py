@@ -122,7 +122,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOutInput:
     """An input, and rules learned without it. `others`: the loss of all its implementations."""
 
     name: str
@@ -139,7 +139,7 @@ class AcrossRules:
     inputs: tuple[Input, ...]
     alike: tuple[str, ...]
     groups: tuple[Group, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[LeftOutInput, ...]
 
 
 def across(inputs: Sequence[Input], alike: Iterable[str] = ()) -> AcrossRules:
@@ -158,7 +158,7 @@ def across(inputs: Sequence[Input], alike: Iterable[str] = ()) -> AcrossRules:
         rest = tuple(j for j in everything if j != k)
         inner = {j: _without(table, rest, j)[1] for j in rest} if len(rest) > 1 else {}
         claim = _claim(table, k, inner)
-        left_out.append(LeftOut(used[k].name, claim, group.rules, loss, table.loss(table.samples_of[k])))
+        left_out.append(LeftOutInput(used[k].name, claim, group.rules, loss, table.loss(table.samples_of[k])))
     return AcrossRules(tuple(inputs), tuple(sorted(flat)), _groups(table, everything), tuple(left_out))
 
 

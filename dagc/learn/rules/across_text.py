@@ -9,7 +9,7 @@ from typing import Any
 from dagc.base.errors import counted
 from dagc.base.objective import TIME, Objective
 from dagc.ir.program import Value
-from dagc.learn.rules.across import LOSS, WORST, AcrossRules, Group, Input, LeftOut, Loss
+from dagc.learn.rules.across import LOSS, WORST, AcrossRules, Group, Input, LeftOutInput, Loss
 from dagc.learn.rules.text import cell, finite, in_form, percent, rule_json
 from dagc.store.results import shown
 
@@ -37,13 +37,13 @@ def _too_much(loss: Loss) -> str:
     return "" if loss.small else ", too large: the rules do not hold here"
 
 
-def _verdict(one: LeftOut) -> str:
+def _verdict(one: LeftOutInput) -> str:
     if not one.loss.followers:
         return "not tested"
     return "holds" if one.loss.small else "does not hold"
 
 
-def _claim(one: LeftOut) -> str:
+def _claim(one: LeftOutInput) -> str:
     return "holds" if one.claim.holds else f"unknown: {one.claim.reason}"
 
 

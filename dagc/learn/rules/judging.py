@@ -116,7 +116,7 @@ def accuracy(learned: LearnedRules, whole: Samples, values: Sequence[float]) -> 
 LEAST = 0.99
 
 
-class Verdict(Enum):
+class RuleSetVerdict(Enum):
     CONSISTENT = "consistent"
     OVERCONSTRAINED = "overconstrained"
     UNDERCONSTRAINED = "underconstrained"
@@ -128,7 +128,7 @@ class CheckedRuleSet:
     """The verdict on a rule set. `share` of its `followers` are in the meant classes of the full exploration."""
 
     rule_set: RuleSet
-    verdict: Verdict
+    verdict: RuleSetVerdict
     meant: tuple[int, ...]
     followers: int
     share: float
@@ -161,12 +161,12 @@ def _check(
 
     here = followers(rule_set.rules)
     if not here.any():
-        return CheckedRuleSet(rule_set, Verdict.EMPTY, meant, 0, 0.0, (), ())
+        return CheckedRuleSet(rule_set, RuleSetVerdict.EMPTY, meant, 0, 0.0, (), ())
     share = float(inside[here].mean())
     extraneous: list[Rule] = []
     missing: tuple[Rule, ...] = ()
     if share < LEAST:
-        verdict, missing = Verdict.UNDERCONSTRAINED, _missing(here, meant, full, whole)
+        verdict, missing = RuleSetVerdict.UNDERCONSTRAINED, _missing(here, meant, full, whole)
     else:
         remaining = list(rule_set.rules)
         for rule in reversed(rule_set.rules):  # the last ones are the most specific
@@ -174,7 +174,7 @@ def _check(
             if inside[followers(rest)].mean() >= LEAST:
                 remaining = rest
                 extraneous.insert(0, rule)
-        verdict = Verdict.OVERCONSTRAINED if extraneous else Verdict.CONSISTENT
+        verdict = RuleSetVerdict.OVERCONSTRAINED if extraneous else RuleSetVerdict.CONSISTENT
     return CheckedRuleSet(rule_set, verdict, meant, int(here.sum()), share, tuple(extraneous), missing)
 
 

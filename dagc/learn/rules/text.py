@@ -11,7 +11,7 @@ from typing import Any
 from dagc.base.errors import UsageError, counted
 from dagc.base.objective import TIME, Objective
 from dagc.ir.traversal import traversal_text
-from dagc.learn.rules.judging import Accuracy, CheckedRuleSet, Estimates, Verdict
+from dagc.learn.rules.judging import Accuracy, CheckedRuleSet, Estimates, RuleSetVerdict
 from dagc.learn.rules.labels import FEWEST_TO_CUT
 from dagc.learn.rules.tree import HeldOut, LearnedRules
 from dagc.learn.rules.types import Boundary, Classes, Rule, RuleSet, Sample
@@ -208,13 +208,13 @@ def _rest(left_out: Sequence[RuleSet]) -> str:
 
 def _verdict_text(checked: CheckedRuleSet) -> str:
     match checked.verdict:
-        case Verdict.EMPTY:
+        case RuleSetVerdict.EMPTY:
             return "no implementation of the full exploration follows it"
-        case Verdict.UNDERCONSTRAINED:
+        case RuleSetVerdict.UNDERCONSTRAINED:
             return f"underconstrained: {percent(checked.share)} of {checked.followers} that follow it are in its class"
-        case Verdict.OVERCONSTRAINED:
+        case RuleSetVerdict.OVERCONSTRAINED:
             return f"overconstrained: extraneous rules: {len(checked.extraneous)} of {len(checked.rule_set.rules)}"
-        case Verdict.CONSISTENT:
+        case RuleSetVerdict.CONSISTENT:
             return f"consistent: {percent(checked.share)} of {checked.followers} that follow it are in its class"
 
 

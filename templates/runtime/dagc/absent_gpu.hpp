@@ -11,7 +11,7 @@
 #include <cstring>
 
 namespace dagc {
-// Set once, before the first of these calls (take_gpu_if_any).
+// Set before the first of these calls: by take_gpu_if_any, or when an instance of a library is created.
 inline bool gpu_absent = false;
 
 inline cudaError_t host_memory(void** memory, std::size_t bytes) {
@@ -81,6 +81,10 @@ inline cudaError_t dagc_or_host_mem_get_info(std::size_t* left, std::size_t* who
 inline cudaError_t dagc_or_host_get_attribute(int* value, cudaDeviceAttr attribute, int device) {
   return dagc::gpu_absent ? (*value = 0, cudaSuccess) : cudaDeviceGetAttribute(value, attribute, device);
 }
+// Memory of the host counts as page-locked: without a GPU there is no other.
+inline cudaError_t dagc_or_host_pointer_get_attributes(cudaPointerAttributes* at, const void* memory) {
+  return dagc::gpu_absent ? (at->type = cudaMemoryTypeHost, cudaSuccess) : cudaPointerGetAttributes(at, memory);
+}
 inline cudaError_t dagc_or_host_get_properties(cudaDeviceProp* properties, int device) {
   if (!dagc::gpu_absent) return cudaGetDeviceProperties(properties, device);
   std::strcpy(properties->name, "none");
@@ -110,6 +114,7 @@ inline cudaError_t dagc_or_host_get_properties(cudaDeviceProp* properties, int d
 #define cudaGetDevice dagc_or_host_get_device
 #define cudaSetDevice dagc_or_host_set_device
 #define cudaMemGetInfo dagc_or_host_mem_get_info
+#define cudaPointerGetAttributes dagc_or_host_pointer_get_attributes
 #define cudaDeviceGetAttribute dagc_or_host_get_attribute
 #undef cudaGetDeviceProperties
 #define cudaGetDeviceProperties dagc_or_host_get_properties

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <string>
@@ -65,11 +66,37 @@ inline std::int64_t elements_of(const std::vector<std::int64_t>& shape, std::siz
   return size;
 }
 
+// Page-locked memory and a stream, through which a thread beside the program copies to the host: other threads that use the GPU
+// would wait for a copy to memory that is not page-locked.
+struct Staging {
+  char* buffer = nullptr;
+  std::size_t bytes = 0;
+  cudaStream_t stream = nullptr;
+};
+
+// This thread's; none: plain copies.
+inline Staging*& staging() {
+  thread_local Staging* mine = nullptr;
+  return mine;
+}
+
 // Copies elements to the host. Of `any` arrays, those of the host's side.
 template <class T>
 void fetch(const Array<T>& a, std::int64_t start, std::int64_t count, void* to) {
   const T* const from = a.mirror != nullptr ? a.mirror : a.data;
-  if (count != 0) DAGC_CUDA(cudaMemcpy(to, from + start, static_cast<std::size_t>(count) * sizeof(T), cudaMemcpyDefault));
+  const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
+  const Staging* const through = staging();
+  if (bytes == 0) return;
+  if (through == nullptr) {
+    DAGC_CUDA(cudaMemcpy(to, from + start, bytes, cudaMemcpyDefault));
+    return;
+  }
+  for (std::size_t done = 0; done < bytes; done += through->bytes) {
+    const std::size_t part = bytes - done < through->bytes ? bytes - done : through->bytes;
+    DAGC_CUDA(cudaMemcpyAsync(through->buffer, reinterpret_cast<const char*>(from + start) + done, part, cudaMemcpyDefault, through->stream));
+    DAGC_CUDA(cudaStreamSynchronize(through->stream));
+    std::memcpy(static_cast<char*>(to) + done, through->buffer, part);
+  }
 }
 
 // Elements of an array as the host may read them, for code that may need few of them: they are copied when they are
@@ -95,7 +122,15 @@ class Elements {
     std::vector<T> out(static_cast<std::size_t>(pieces * each));
     const T* const from = (array_.mirror != nullptr ? array_.mirror : array_.data) + start_;
     const std::size_t width = static_cast<std::size_t>(each) * sizeof(T), pitch = static_cast<std::size_t>(part) * sizeof(T);
+    const Staging* const through = staging();
+    const std::size_t bytes = static_cast<std::size_t>(pieces) * width;
     if (each == 0) return out;
+    if (through != nullptr && pitch <= kPitch && bytes <= through->bytes) {
+      DAGC_CUDA(cudaMemcpy2DAsync(through->buffer, width, from, pitch, width, static_cast<std::size_t>(pieces), cudaMemcpyDefault, through->stream));
+      DAGC_CUDA(cudaStreamSynchronize(through->stream));
+      std::memcpy(out.data(), through->buffer, bytes);
+      return out;
+    }
     if (pitch <= kPitch) {
       DAGC_CUDA(cudaMemcpy2D(out.data(), width, from, pitch, width, static_cast<std::size_t>(pieces), cudaMemcpyDefault));
     } else {

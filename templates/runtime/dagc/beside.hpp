@@ -4,6 +4,7 @@
 //   dagc::Beside<Program> beside(p);
 //   beside.begin();                                         // before the first run
 //   while (...) { run(p); ++runs; beside.after(runs, left); }   // collective
+//   beside.stop();                                          // when nobody waits for the result any more: it may wait
 //
 // Of the program it uses: compute_late_features(), choose(), sites, members(site), worth(site, answer), needs(which),
 // prepare(which, stream), make_graphs().
@@ -41,18 +42,29 @@ class Worker {
   ~Worker() {
     wait();
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
+    if (staging_.buffer != nullptr) cudaFreeHost(staging_.buffer);
+  }
+
+  // What `start` needs besides: a stream, and page-locked memory through which the thread copies to the host.
+  void make() {
+    if (stream_ != nullptr) return;
+    DAGC_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    DAGC_CUDA(cudaMallocHost(&staging_.buffer, kStaging));
+    staging_.bytes = kStaging;
+    staging_.stream = stream_;
   }
 
   template <class Work>
   void start(Work work) {
     int device = 0;
     DAGC_CUDA(cudaGetDevice(&device));
-    if (stream_ == nullptr) DAGC_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    make();
     done_.store(false, std::memory_order_relaxed);
     thread_ = std::thread([this, device, work] {
 #ifdef DAGC_LIBRARY
       try {
         DAGC_CUDA(cudaSetDevice(device));
+        staging() = &staging_;
         work(stream_);
       } catch (const Failure& failure) {
         wrong_ = failure.text;
@@ -61,6 +73,7 @@ class Worker {
       }
 #else
       DAGC_CUDA(cudaSetDevice(device));
+      staging() = &staging_;
       work(stream_);
 #endif
       done_.store(true, std::memory_order_release);
@@ -76,6 +89,9 @@ class Worker {
   }
 
  private:
+  static constexpr std::size_t kStaging = 1 << 20;
+
+  Staging staging_;
   std::thread thread_;
   std::atomic<bool> done_{false};
   std::string wrong_;
@@ -87,17 +103,24 @@ class Beside {
  public:
   explicit Beside(Program& program) : p_(program) {}
 
+  // What takes time once, before the runs.
+  void make() { worker_.make(); }
+
   // Before the first run. The arrays that features read must not change from now on.
   void begin() {
     if (state_ != State::before) return;
-    state_ = State::features;
+    state_ = State::waiting;
     began_ = seconds_now();
-    worker_.start([this](cudaStream_t) { p_.compute_late_features(); });
   }
 
   // After a run. `runs`: how many there were; `left`: how many there may be. Collective, with equal numbers.
   void after(std::int64_t runs, std::int64_t left) {
-    if (state_ == State::before || state_ == State::settled || !ready(runs)) return;
+    if (state_ == State::before || state_ == State::settled) return;
+    if (state_ == State::waiting && seconds_now() - began_ >= kPatience) {
+      state_ = State::features;
+      worker_.start([this](cudaStream_t) { p_.compute_late_features(); });
+    }
+    if (!ready(runs)) return;
     const std::string wrong = worker_.wait();
     if (!everywhere(wrong.empty())) return stay(wrong.empty() ? "another rank failed" : wrong);
     if (state_ == State::features)
@@ -111,6 +134,7 @@ class Beside {
   // Waits for what is under way; nothing is switched any more.
   void stop() {
     const std::string wrong = worker_.wait();
+    if (state_ == State::waiting) stay("there were no more runs");
     if (state_ == State::features || state_ == State::conversion) stay(wrong.empty() ? "not ready before the last run" : wrong);
   }
 
@@ -121,7 +145,10 @@ class Beside {
   const std::string& text() const { return text_; }
 
  private:
-  enum class State { before, features, conversion, settled };
+  enum class State { before, waiting, features, conversion, settled };
+
+  // Seconds of runs before a thread is started, which takes about a fiftieth of this.
+  static constexpr double kPatience = 0.0025;
 
   // On every rank. Where there are several, not after every run, since it takes an allreduce.
   bool ready(std::int64_t runs) {

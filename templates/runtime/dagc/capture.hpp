@@ -27,23 +27,25 @@ class CapturedGraph {
   // Captures what `work` issues on `origin` and on streams that wait for it. Nothing is executed.
   template <class Work>
   void capture(cudaStream_t origin, Work work) {
-    cudaGraph_t graph = nullptr;
+    begin(origin);
+    try {
+      work();
+    } catch (...) {
+      cudaGraph_t graph = nullptr;
+      if (cudaStreamEndCapture(origin, &graph) == cudaSuccess) cudaGraphDestroy(graph);
+      throw;
+    }
+    end(origin);
+  }
+
+  // The same in two calls.
+  static void begin(cudaStream_t origin) {
     // Relaxed: libraries may allocate on their first use.
     DAGC_CUDA(cudaStreamBeginCapture(origin, cudaStreamCaptureModeRelaxed));
-    struct Ended {  // also where `work` throws
-      cudaStream_t origin;
-      cudaGraph_t* graph;
-      bool ended = false;
-      cudaError_t end() {
-        ended = true;
-        return cudaStreamEndCapture(origin, graph);
-      }
-      ~Ended() {
-        if (!ended && cudaStreamEndCapture(origin, graph) == cudaSuccess) cudaGraphDestroy(*graph);
-      }
-    } capturing{origin, &graph};
-    work();
-    if (const cudaError_t status = capturing.end(); status != cudaSuccess)
+  }
+  void end(cudaStream_t origin) {
+    cudaGraph_t graph = nullptr;
+    if (const cudaError_t status = cudaStreamEndCapture(origin, &graph); status != cudaSuccess)
       fail(exit_run_failed, std::string("these ops cannot be captured in a CUDA graph: ") + cudaGetErrorString(status) +
                                 " (one of them synchronises, or uses another stream; compile with capture=false)");
     DAGC_CUDA(cudaGraphInstantiate(&executable_, graph, 0));

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "dagc/check.hpp"
+#include "dagc/vote.hpp"
 
 namespace dagc {
 
@@ -66,26 +68,36 @@ inline int voted(int mine, int answers, MPI_Comm comm) {
   return static_cast<int>(std::max_element(votes.begin(), votes.end()) - votes.begin());
 }
 
-// All ranks take one answer: the one that most want, or the default, 0, where a `require` of that does not hold on some
-// rank, or the first whose `require`s hold everywhere. `take(answer)` sets what it stands for, and returns the `require`
-// that does not hold here, null if all do. Fails where there is none. Collective.
-template <class Take>
-void decide(Site& site, int answers, int wanted, int reason, MPI_Comm comm, Take take) {
+// The answers by number.
+struct ByNumber {
+  void operator()(int*) const {}
+};
+
+// All ranks take one answer: the one that most want; where a `require` of that does not hold on some rank, they vote again among
+// the others. `take(answer)` sets what it stands for, and returns the `require` that does not hold here, null if all do.
+// `order(int* all)` puts all answers, given by number, into the order in which this rank wants them. Fails where none is left.
+// Collective.
+template <class Take, class Order = ByNumber>
+void decide(Site& site, int answers, int wanted, int reason, MPI_Comm comm, Take take, Order order = {}) {
   if (wanted < 0 || wanted >= answers) fail(exit_run_failed, std::string(site.op) + ": the chooser gave an answer that does not exist");
-  int answer = voted(wanted, answers, comm);
-  const char* broken = take(answer);
-  const auto somewhere = [&] {
+  const char* broken = nullptr;
+  const auto holds = [&](int answer) {
+    together(comm, [&] { broken = take(answer); });  // which may compute features
     int any = broken != nullptr;
     DAGC_MPI(MPI_Allreduce(MPI_IN_PLACE, &any, 1, MPI_INT, MPI_MAX, comm));
-    return any != 0;
+    return any == 0;
   };
-  if (somewhere()) {
+  int answer = voted(wanted, answers, comm);
+  bool left = holds(answer);
+  if (!left) {
     reason = constraint;
-    bool left = false;
-    for (int next = 0; next < answers && !left; ++next) {
-      answer = next;
-      broken = take(answer);
-      left = !somewhere();
+    std::vector<int> next(static_cast<std::size_t>(answers));
+    std::iota(next.begin(), next.end(), 0);
+    order(next.data());
+    while (next.size() > 1 && !left) {
+      next.erase(std::find(next.begin(), next.end(), answer));
+      answer = voted(next.front(), answers, comm);
+      left = holds(answer);
     }
     if (!left) broken = take(0);
     if (!left && broken != nullptr) fail(exit_bad_input, std::string(broken) + " does not hold for these data, nor is another choice left");

@@ -8,7 +8,9 @@
 #include <nccl.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dagc/group.hpp"
@@ -30,15 +32,18 @@ inline std::string nccl_reason(ncclResult_t result) {
 
 class NcclComm {
  public:
-  NcclComm() = default;
-  NcclComm(const NcclComm&) = delete;
-  NcclComm& operator=(const NcclComm&) = delete;
-  ~NcclComm() {
-    if (comm_ != nullptr) ncclCommDestroy(comm_);
-  }
+  using Shared = std::shared_ptr<ncclComm>;
+
+  // Before `open`: a communicator that is there already, of an application or of an earlier program. Null: `open` makes one,
+  // which takes most of a second.
+  void use(Shared comm) { comm_ = std::move(comm); }
+  // The application destroys it.
+  static Shared borrowed(ncclComm_t comm) { return Shared(comm, [](ncclComm_t) {}); }
+  const Shared& shared() const { return comm_; }
 
   // Collective. Ranks that share a GPU are refused: NCCL does not support it.
   void open(MPI_Comm mpi, int /*groups*/) {
+    if (given(mpi)) return;
     int rank = 0, ranks = 1, device = 0;
     DAGC_MPI(MPI_Comm_rank(mpi, &rank));
     DAGC_MPI(MPI_Comm_size(mpi, &ranks));
@@ -54,12 +59,39 @@ class NcclComm {
     ncclUniqueId id;
     if (rank == 0) DAGC_NCCL(ncclGetUniqueId(&id));
     DAGC_MPI(MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, mpi));
-    DAGC_NCCL(ncclCommInitRank(&comm_, ranks, id, rank));
+    ncclComm_t made = nullptr;
+    DAGC_NCCL(ncclCommInitRank(&made, ranks, id, rank));
+    comm_ = Shared(made, [](ncclComm_t comm) { ncclCommDestroy(comm); });
   }
-  ncclComm_t get() const { return comm_; }
+  ncclComm_t get() const { return comm_.get(); }
 
  private:
-  ncclComm_t comm_ = nullptr;
+  // Whether there is one: on all ranks or on none. Fails where it does not fit the ranks of MPI.
+  bool given(MPI_Comm mpi) const {
+    int here = comm_ != nullptr, least = 0;
+    DAGC_MPI(MPI_Allreduce(&here, &least, 1, MPI_INT, MPI_MIN, mpi));
+    together(mpi, [&] {
+      if (here == 0) return;
+      if (least == 0) fail(exit_bad_input, "nccl_comm is given, but not on every rank");
+      int rank = 0, ranks = 1, device = 0, its_rank = 0, its_ranks = 0, its_device = 0;
+      DAGC_MPI(MPI_Comm_rank(mpi, &rank));
+      DAGC_MPI(MPI_Comm_size(mpi, &ranks));
+      DAGC_CUDA(cudaGetDevice(&device));
+      DAGC_NCCL(ncclCommCount(get(), &its_ranks));
+      DAGC_NCCL(ncclCommUserRank(get(), &its_rank));
+      DAGC_NCCL(ncclCommCuDevice(get(), &its_device));
+      differ("number of ranks", its_ranks, ranks);
+      differ("rank", its_rank, rank);
+      differ("GPU", its_device, device);
+    });
+    return least != 0;
+  }
+  static void differ(const char* what, int its, int ours) {
+    if (its == ours) return;
+    fail(exit_bad_input, std::string("nccl_comm: its ") + what + " is " + std::to_string(its) + ", and that of the program " + std::to_string(ours));
+  }
+
+  Shared comm_;
 };
 
 template <class T>

@@ -209,7 +209,9 @@ void time_op(Issue issue, cudaStream_t stream, const TimeOptions& options, std::
     }
     const std::size_t n = times->size(), most = static_cast<std::size_t>(std::max(options.most, 1));
     const double each = spent() / static_cast<double>(n), left = options.seconds - spent();
-    if (n >= most || left < each) break;
+    // A thread of OpenMP that is woken up on a core in use waits there for milliseconds: the first launch says little.
+    const bool few = !gpu && n < batch && spent() < 4 * options.seconds;
+    if (n >= most || (left < each && !few)) break;
     if (n >= batch) {
       std::vector<double> sorted = *times;
       std::sort(sorted.begin(), sorted.end());
@@ -218,7 +220,7 @@ void time_op(Issue issue, cudaStream_t stream, const TimeOptions& options, std::
       const double median = (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
       if (sorted[high] - sorted[low] <= 2 * options.relative * median) break;
     }
-    now = std::min({batch, most - n, static_cast<std::size_t>(left / each)});
+    now = std::min({batch, most - n, static_cast<std::size_t>(std::max(0.0, left / each))});
     if (n < batch) now = std::min(now, batch - n);
     now = std::max<std::size_t>(now, 1);
   }
