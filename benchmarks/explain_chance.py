@@ -33,7 +33,7 @@ from benchmarks.rules_chance import NOISES, times_of, wilson
 from dagc.base.statistics import noise_floor
 from dagc.lab.candidate import Candidate
 from dagc.lab.replay import UNKEPT
-from dagc.learn.explain import Answer, Finding, Options, Question, Timing, differing, time_pairs
+from dagc.learn.explain import AnsweredQuestion, Finding, Options, PairTiming, Question, differing, time_pairs
 from dagc.learn.rules import Feature, FeatureKind, Rule
 from dagc.store.results import Outcome
 
@@ -69,7 +69,7 @@ class Recording:
         return Outcome(self.ratios[candidate.space] * self.passes[candidate.space][number % PASSES], iterations=1)
 
 
-def run(noise: str, kind: str, rules: int, ratio: float, seed: int) -> tuple[list[Answer], list[Timing]]:
+def run(noise: str, kind: str, rules: int, ratio: float, seed: int) -> tuple[list[AnsweredQuestion], list[PairTiming]]:
     random = np.random.default_rng([seed, NOISES.index(noise), kind == "live", int(1000 * ratio)])
     edits = [Candidate(number, None) for number in range(1, rules * EDITS + 1)]  # type: ignore[arg-type]
     best, ratios = Candidate(0, None), [1.0] + [ratio] * len(edits)  # type: ignore[arg-type]
@@ -87,7 +87,7 @@ def run(noise: str, kind: str, rules: int, ratio: float, seed: int) -> tuple[lis
         timed = time_pairs(best, edits, Recording(ratios, passes, {}), UNKEPT, options, most=lambda _: PASSES)
     parts = [timed.timings[k : k + EDITS] for k in range(0, len(edits), EDITS)]
     question = Question(RULE, True, (), True)
-    return [Answer(question, part, differing(part, rules)) for part in parts], list(timed.timings)
+    return [AnsweredQuestion(question, part, differing(part, rules)) for part in parts], list(timed.timings)
 
 
 def part(job: tuple[str, str, int, range]) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """How good and how fast the search strategies are, on recorded explorations and with a machine that does nothing.
 
     python benchmarks/search.py [--results RESULTS.db]... [--strategies model mcts] [--seeds 20] [--json F]
+    python benchmarks/search.py --steps 0 --strategies model --results A.db --warm-start B.db C.db
 
 Quality: of the five recorded passes of each implementation, three are handed to the search, drawn by the seed, and
 the other two judge: nothing is judged by what chose it. The reference is what the best hundredth of an exhaustive
@@ -9,6 +10,8 @@ measurement the current choice (what the strategy would answer) is judged: `with
 until that is within 3 % of the reference. At the end the ten best are measured until each has its three passes, and
 the choice is judged: `loss`, relative to the reference, so it may be negative, and its mean over the seeds is what
 counts. The exhaustive search stands in the same table.
+With --warm-start, `model` also begins with each of these files, as `dagc explore --warm-start` does; those that are the
+recording itself are skipped.
 Without --results: the 2036 implementations of the SpMV recorded on four H200s by an independent program (tests/data).
 
 Overhead: proposals and observations a second, with times from a hash; the first proposal, for which a strategy may
@@ -43,7 +46,9 @@ from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.configurations import configuration_of
 from dagc.lab.orders import Orders, domain_of
 from dagc.lab.replay import ReplayMachine
-from dagc.lab.strategy import Chooser, find
+from dagc.lab.strategy import RankingStrategy, find
+from dagc.recipes.explore import warm
+from dagc.recipes.options import ExploreOptions
 from dagc.recipes.results import Loaded
 from dagc.space import Space
 from dagc.store.results import Configuration, Outcome, Results
@@ -80,12 +85,18 @@ def split(results: Results, seed: int) -> tuple[Results, dict[tuple[Configuratio
 class Replayed:
     """One search on recorded data, judged by passes that it never sees."""
 
-    def __init__(self, name: str, seed: int, results: Results, graphs: dict[Configuration, Graph]) -> None:
+    def __init__(
+        self, name: str, seed: int, results: Results, graphs: dict[Configuration, Graph], earlier: str | None = None
+    ) -> None:
+        """`earlier`: a results file that the search begins with."""
         handed, self.judged = split(results, seed)
         ranked = [(i.configuration, i.traversal) for i in handed.measured()]
         self.reference = median(self.judged[key] for key in ranked[: max(3, int(PLATEAU * len(ranked)))])
         self.exhaustive = self.judged[ranked[0]] / self.reference - 1
         self.domain = Orders([ConfiguredSpace(c, Space(g)) for c, g in graphs.items()])
+        if earlier is not None:
+            program = next(iter(graphs.values())).program
+            self.domain = warm(self.domain, program, ExploreOptions(warm_start=earlier), [])
         self.machine = ReplayMachine(handed, self.domain, seed)
         self.strategy = find(name)(self.domain, seed)
         self.seen: dict[Candidate, list[float]] = {}
@@ -96,7 +107,7 @@ class Replayed:
         return self.judged[configured.configuration, text] / self.reference - 1
 
     def choice(self) -> Candidate:
-        chosen = self.strategy.best() if isinstance(self.strategy, Chooser) else None
+        chosen = self.strategy.best() if isinstance(self.strategy, RankingStrategy) else None
         return chosen or min(self.seen, key=lambda c: median(self.seen[c]))
 
     def measure(self, candidate: Candidate) -> bool:
@@ -116,7 +127,7 @@ class Replayed:
             if within > number and self.loss(self.choice()) <= WITHIN - 1:
                 within = number
         unconfirmed = self.loss(self.choice())
-        ranked = self.strategy.ranked(TOP) if isinstance(self.strategy, Chooser) else ()
+        ranked = self.strategy.ranked(TOP) if isinstance(self.strategy, RankingStrategy) else ()
         shortlist = ranked or sorted(self.seen, key=lambda c: median(self.seen[c]))[:TOP]
         for candidate in shortlist:
             while len(self.seen[candidate]) < CHOOSE:
@@ -125,14 +136,17 @@ class Replayed:
         return {"within": within, "unconfirmed": unconfirmed, "loss": confirmed, "exhaustive": self.exhaustive}
 
 
-def quality(path: str, names: Sequence[str], seeds: int, most: int) -> dict[str, Any]:
+def quality(path: str, names: Sequence[str], seeds: int, most: int, earlier: Sequence[str] = ()) -> dict[str, Any]:
     results, graphs = load(path)
     rows = {}
-    for name in names:
+    begun: list[tuple[str, str | None]] = [(name, None) for name in names]
+    begun += [("model", other) for other in earlier if Path(other).resolve() != Path(path).resolve()]
+    for name, other in begun:
         start = time.perf_counter()
-        runs = [Replayed(name, seed, results, graphs).run(most) for seed in range(seeds)]
-        rows[name] = {key: [r[key] for r in runs] for key in runs[0]}
-        print(f"{path} {name}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
+        runs = [Replayed(name, seed, results, graphs, other).run(most) for seed in range(seeds)]
+        title = name if other is None else f"{name}, begun with {Path(other).stem}"
+        rows[title] = {key: [r[key] for r in runs] for key in runs[0]}
+        print(f"{path} {title}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
     return {
         "data": path, "implementations": len(results.measured()), "noise": results.noise, "seeds": seeds,
         "budget": most, "strategies": rows,
@@ -227,6 +241,7 @@ def main() -> int:
     add = parser.add_argument
     add("--results", action="append", default=[], metavar="FILE", help="recorded explorations (default: tests/data)")
     add("--strategies", nargs="+", default=["random", "mcts", "mcts-min", "model"])
+    add("--warm-start", nargs="+", default=[], metavar="FILE", help="files that `model` begins with, one in each row")
     add("--seeds", type=int, default=20)
     add("--budget", type=int, default=100, help="measurements of each search (default: 100)")
     add("--steps", type=int, default=1900, help="steps of the overhead (default: 1900; 0: none)")
@@ -238,7 +253,10 @@ def main() -> int:
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "peer": "Tenzing v0.1.0: about 3600 steps/s on the SpMV; 602 to 639 distinct of 2000 in its newest version",
-        "quality": [quality(p, args.strategies, args.seeds, args.budget) for p in args.results or ["tests/data"]],
+        "quality": [
+            quality(p, args.strategies, args.seeds, args.budget, args.warm_start)
+            for p in args.results or ["tests/data"]
+        ],
         "overhead": [],
     }
     if args.steps:

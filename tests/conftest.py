@@ -19,7 +19,7 @@ import pytest
 from dagc.build.mpi import YIELDING
 from dagc.build.toolchain import MPIKind
 from tests.examples import register_profiles
-from tests.precompiled import precompiled_flags
+from tests.precompiled import precompiled_flags, replace_compiler
 
 Compare = Callable[[Path, str], None]
 
@@ -45,6 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # Also for programs that tests start themselves, with more ranks than there are cores.
     for name, value in YIELDING[MPIKind.MPICH].items():
         os.environ.setdefault(name, value)
+    replace_compiler()
     # What a script starts in the background ignores Ctrl-C, what nohup starts ignores SIGHUP: not what tests start.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -88,12 +89,12 @@ def golden(request: pytest.FixtureRequest) -> Compare:
 
 @pytest.fixture(scope="module")
 def unoptimised() -> Iterator[None]:
-    """What dagc builds for the host in the tests of a module is compiled with -O0, in half the time.
+    """What dagc builds for the host in the tests of a module is compiled with -O0, in an eighth of the time.
 
-    For tests of what programs do, by `pytest.mark.usefixtures`. That emitted programs are right when they are
-    optimised, as users build them, is for tests/measure/test_traversals.py (the SpMV, as a runner),
-    tests/emit/test_bench.py (every kind of op), tests/emit/test_loops.py, and one program of
-    tests/measure/test_compile.py.
+    For tests of what programs do, by `pytest.mark.usefixtures`. Without a clang++ it is half of the time
+    (tests/precompiled.py). That emitted programs are right when they are optimised, and compiled by g++, as users
+    build them, is for tests/measure/test_traversals.py (the SpMV, as a runner), tests/emit/test_bench.py (every kind of
+    op), tests/emit/test_loops.py, and one program of tests/measure/test_compile.py.
     """
     with pytest.MonkeyPatch.context() as patch:
         flags = [os.environ.get("DAGC_CXXFLAGS", ""), "-O0", *map(shlex.quote, precompiled_flags())]

@@ -36,12 +36,15 @@ def load(rank, size, seed, name):
 
 
 @pytest.fixture
-def jobs(tmp_path: Path) -> Iterator[Beside[str]]:
+def jobs(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Beside[str]]:
     (tmp_path / "sums.dag").write_text(TEXT)
     (tmp_path / "sums.py").write_text(SETUP)
     text = read(tmp_path / "sums.dag")
     with Beside[str](
-        tmp_path / "data", lambda name: Job(text.program({"name": name}), tmp_path, 1, 0, False), most_bytes=10**7
+        tmp_path / "data",
+        lambda name: Job(text.program({"name": name}), tmp_path, 1, 0, False),
+        most_bytes=10**7,
+        **getattr(request, "param", {}),
     ) as beside:
         yield beside
     assert not (tmp_path / "data").exists(), "nothing is left"
@@ -76,8 +79,23 @@ def test_one_that_fails_or_crashes_fails_alone(jobs: Beside[str], tmp_path: Path
 
 
 def test_bytes_bound_what_lies_ahead(jobs: Beside[str], tmp_path: Path) -> None:
-    jobs.expect(["2000000", "2000001", "3"])  # 8 MB each of 10 MB
-    jobs.get("2000000")
+    jobs.get("2000000")  # 8 MB of 10 MB
+    jobs.expect(["2000001", "3"])
     assert len(list((tmp_path / "data").iterdir())) == 1
     jobs.drop("2000000")
     assert size(jobs.get("2000001"), tmp_path) == 2000001
+
+
+@pytest.mark.parametrize("jobs", [{"between": True, "processes": 2, "ahead": 4}], indirect=True)
+def test_set_ups_between_measurements_are_done_before_one_begins(jobs: Beside[str], tmp_path: Path) -> None:
+    names = [str(10 * (i + 1)) for i in range(8)]
+    jobs.expect(names)
+    written = []
+    for name in names:
+        jobs.get(name)
+        here = {folder.name for folder in (tmp_path / "data").iterdir()}
+        assert all((tmp_path / "data" / one / "setup.json").exists() for one in here), "none is being written"
+        jobs.drop(name)
+        assert {f.name for f in (tmp_path / "data").iterdir()} < here, "and none begins while something is measured"
+        written.append(len(here))
+    assert written == [3, 2, 1, 4, 3, 2, 1, 1], "a few until a size is known, then as many as asked for"

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dagc.base.errors import UsageError
 from dagc.cli.main import main
+from dagc.lab.orders import Orders
 from dagc.recipes import tune as tune_recipe
 from dagc.recipes.explore import Explored, explore
+from dagc.recipes.launch import timed_sites
 from dagc.recipes.options import ExploreOptions, TuneOptions
 from dagc.store.records import load
 from dagc.store.settings import Fixed, Origin
@@ -189,7 +193,7 @@ kernel fill(y: out f32[n], n: i32) {
 }
 dag {
   a : gpu fill(x, n)
-  b : gpu fill(y, n, bx = 32, by = 1)
+  b : gpu fill(y, n)
 }
 verify x ~ one() rtol 0
 verify y ~ two() rtol 0
@@ -207,14 +211,14 @@ def two(data, **_):
 """
 
 
-def test_each_implementation_runs_under_its_own_settings(tmp_path: Path) -> None:
+def test_each_implementation_runs_under_its_own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where its launches are captured in a graph: a kernel that is wrong under some blocks is wrong there."""
     (tmp_path / "two.py").write_text(TWO_PY)
     program = tmp_path / "two.dag"
     program.write_text(TWO.replace("WRONG", "(blockDim.x == 64 && blockDim.y == 1) + (blockDim.x == 128)"))
     file = tmp_path / "r.db"
     options = replace(QUICK, ranks=1, only=None, strategy="exhaustive", budget=None, capture="both", confirm=0)
-    done = explore(program, file, options)
+    done = explore(program, file, options, {"b.bx": 32, "b.by": 1})
     assert done is not None
     results = load(file)
     assert done.summary.space == len(results.implementations) == 14 * 6 * 2
@@ -223,9 +227,21 @@ def test_each_implementation_runs_under_its_own_settings(tmp_path: Path) -> None
         wrong = block[0] == 128 or block == (64, 1)
         assert bool(found.failure) is wrong
         assert found.failure.startswith("wrong result") is wrong
-    # What is timed alone must agree with the program's own setting; one that does not is expected last.
-    (tmp_path / "s.db").unlink(missing_ok=True)
+    # What is timed alone, one op after the other and again, must agree with the program's own setting; one that does
+    # not is expected last.
+    timed: list[Orders] = []
+
+    def kept(*args: Any) -> Orders:
+        timed.append(timed_sites(*args))
+        return timed[-1]
+
+    monkeypatch.setattr("dagc.recipes.explore.timed_sites", kept)
     again = explore(program, tmp_path / "s.db", replace(options, strategy="model", budget=6, capture="off"))
     assert again is not None
     assert again.configuration is not None
-    assert (again.configuration.get("a.bx"), again.configuration.get("a.by")) not in {(64, 1), (128, 1), (128, 2)}
+    bad = {(64, 1), (128, 1), (128, 2)}
+    assert not {(again.configuration.get(f"{op}.bx"), again.configuration.get(f"{op}.by")) for op in "ab"} & bad
+    for site in timed[0].spaces[0].sites:
+        assert site.doubts
+        slow = {tuple(v for _, v in s) for s, t in zip(site.settings, site.prior, strict=True) if math.isinf(t)}
+        assert slow <= bad

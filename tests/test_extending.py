@@ -127,6 +127,12 @@ def test_files_of_a_performance_model() -> None:
     assert _files(speaks) <= _listed("A performance model")
 
 
+@pytest.mark.parametrize("title", ["A transport", "A sync op", "A performance model"])
+def test_the_table_has_as_many_files_as_the_list(title: str) -> None:
+    (row,) = re.findall(rf"^\| {title.lower()} \|.*\| (\d+) \|$", PAGE, flags=re.M)
+    assert int(row) == len(_listed(title))
+
+
 @pytest.fixture(scope="module")
 def extended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of a dagc with a strategy, a learner, a kind of feature and a metric more, each one file."""

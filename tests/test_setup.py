@@ -220,7 +220,12 @@ def test_files_are_named_as_the_emitted_code_names_arrays(name: str) -> None:
         ('"w": np.ones(5)', '"w": [1.0]', "returns list for the array `w`", "np.array(..., np.float64)"),
         ('"w": np.ones(5)', '"w": np.ones((5, 1))', "returns shape (5, 1) for `w`, expected (*,)", "change the array"),
         ("arange(n,", "arange(n + 1,", "returns shape (3,) for `x`, expected (2,)", "the sizes in its declaration"),
-        ('return {"n"', 'return 1 or {"n"', "`make` of arrays.py returned int, not a dict", "return a dict"),
+        (
+            'return {"n"',
+            'return 1 or {"n"',
+            "`make` of arrays.py returned int, not a dict",
+            "return a dict such as {'n': ...,",
+        ),
         ("def make(rank, size, seed, scale)", "def make(rank, size, scale)", "cannot be called", "scale=3"),
         ("def make(", "def made(", "arrays.py has no function `make`", "its functions are doubled, made"),
     ],

@@ -1,6 +1,6 @@
 """Whole solves with everything counted: the default variant, a choice before the first run, a choice beside the runs.
 
-    python -m benchmarks.gpu.beside --out FOLDER [--target host] [--sides 100,1000,2000] [--steps 10,100,1000,5000]
+    python -m benchmarks.gpu.beside --out FOLDER [--target host] [--kinds grid,box] [--sides 100,1000,2000]
 
 Tunes benchmarks/gpu/beside.dag over the grids, then compiles it with the default fixed, with `--features now` and with
 `--features beside`, and times each solve in turn: features, choice, conversion (`start_seconds`) and all iterations.
@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -46,35 +48,47 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--target", choices=("cuda", "host"))
+    parser.add_argument("--kinds", default="grid,box", help="stencils of 5 and of 25 points")
     parser.add_argument("--sides", default="100,1000,2000")
     parser.add_argument("--steps", default="10,100,1000,5000")
     parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--build", action="store_true", help="tune and compile, and end: the same command goes on")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
+    kinds = args.kinds.split(",")
     sides, steps = ([int(word) for word in text.split(",")] for text in (args.sides, args.steps))
     tuned = args.out / "beside.db"
     if not tuned.exists():
-        inputs = tuple(f"grid(side = {side}, steps = 100)" for side in sides)
+        inputs = tuple(f"{kind}(side = {side}, steps = 100)" for kind in kinds for side in sides)
         recipes.tune(PROGRAM, tuned, TuneOptions(target=args.target, inputs=inputs))
     benches = built(args.out, tuned, args.target)
+    if args.build:
+        return
     rows = []
-    for side in sides:
+    for kind, side in product(kinds, sides):
         for step in steps:
-            data = args.out / f"data-{side}-{step}"
+            data = args.out / f"data-{kind}-{side}-{step}"
             if not data.exists():
-                api.run_setup(PROGRAM, 1, data, defines={"system": f"grid(side = {side}, steps = {step})"})
+                api.run_setup(PROGRAM, 1, data, defines={"system": f"{kind}(side = {side}, steps = {step})"})
             runs: dict[str, list[dict[str, Any]]] = {way: [] for way in benches}
             for _ in range(args.times):
                 for way, bench in benches.items():
                     runs[way].append(solve(bench, data, args.out / "record.json"))
             total = {w: median(r.get("start_seconds", 0.0) + r["solve_seconds"] for r in of) for w, of in runs.items()}
             rows.append(
-                {"side": side, "steps": step, "seconds": total, "beside": [r["beside"] for r in runs["beside"]]}
+                {
+                    "kind": kind,
+                    "side": side,
+                    "steps": step,
+                    "seconds": total,
+                    "beside": [r["beside"] for r in runs["beside"]],
+                }
             )
             times = "  ".join(f"{way} {1e3 * seconds:9.3f}" for way, seconds in total.items())
-            print(f"{side:5} {step:6}  ms: {times}  beside/default {total['beside'] / total['default']:.3f}"
+            print(f"{kind} {side:5} {step:6}  ms: {times}  beside/default {total['beside'] / total['default']:.3f}"
                   f"  {rows[-1]['beside'][0]}", flush=True)  # fmt: skip
-    (args.out / "beside.json").write_text(json.dumps(rows, indent=1) + "\n")
+            (args.out / "beside.json").write_text(json.dumps(rows, indent=1) + "\n")
+            shutil.rmtree(data)
 
 
 if __name__ == "__main__":

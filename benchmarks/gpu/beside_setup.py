@@ -1,4 +1,4 @@
-"""Set-up of beside.dag: the five-point stencil on a square grid."""
+"""Set-up of beside.dag: stencils on a square grid."""
 
 from __future__ import annotations
 
@@ -11,18 +11,33 @@ from dagc.inputs import call
 
 
 def made(rank: int, size: int, seed: int, system: str) -> dict[str, Any]:
-    """`grid(side = N, steps = M)`: N * N unknowns, M iterations."""
-    return call(system, {"grid": lambda side, steps: grid(seed + rank, side, steps)})
+    """`grid(side = N, steps = M)`: N * N unknowns, M iterations, five points; `box`: 25 points."""
+    return call(
+        system,
+        {
+            "grid": lambda side, steps: solve(seed + rank, five_points(side), steps),
+            "box": lambda side, steps: solve(seed + rank, box(side), steps),
+        },
+    )
 
 
-def grid(seed: int, side: int, steps: int) -> dict[str, Any]:
+def five_points(side: int) -> Any:
     line = sp.diags([-1.0, 2.0, -1.0], [-1, 0, 1], (side, side), dtype=np.float32)
     eye = sp.identity(side, dtype=np.float32)
-    matrix = (sp.kron(eye, line) + sp.kron(line, eye)).tocsr()
-    n = side * side
+    return (sp.kron(eye, line) + sp.kron(line, eye)).tocsr()
+
+
+def box(side: int) -> Any:
+    """All 25 nodes around each, and a diagonal that dominates."""
+    line = sp.diags([np.ones(side - abs(k), np.float32) for k in range(-2, 3)], range(-2, 3), dtype=np.float32)
+    return (26 * sp.identity(side * side, dtype=np.float32) - sp.kron(line, line)).tocsr()
+
+
+def solve(seed: int, matrix: Any, steps: int) -> dict[str, Any]:
+    n = matrix.shape[0]
     return {
         "n": n, "nnz": matrix.nnz, "steps": steps, "x": np.zeros(n, np.float32),
-        "b": np.random.default_rng(seed).random(n, np.float32), "inverse": np.full(n, 0.25, np.float32),
+        "b": np.random.default_rng(seed).random(n, np.float32), "inverse": 1 / matrix.diagonal(),
         "row_ptr": matrix.indptr.astype(np.int32), "col": matrix.indices.astype(np.int32),
         "val": matrix.data.astype(np.float32),
     }  # fmt: skip

@@ -197,7 +197,7 @@ def main() -> None:
     add("--time", type=float, default=60.0, help="seconds for each kernel")
     add("--samples", type=int, default=2000)
     add("--most", type=float, default=0.0, help="limit of the work of an input (default: of the kernel)")
-    add("--cell", type=float, default=0.006)
+    add("--cell", type=float, default=0.003)
     add("--seed", type=int, default=0)
     add("--target", choices=("cuda", "host"))
     add = commands.add_parser("judge").add_argument

@@ -1,13 +1,14 @@
 """Orders and launch settings searched together, beside the two stages one after the other and beside random.
 
-    PYTHONUNBUFFERED=1 python -m benchmarks.gpu.joint --out "$OUT" --limit 345
+    PYTHONUNBUFFERED=1 python -m benchmarks.gpu.joint --out "$OUT" --limit 300
 
-For each program: `dagc explore` with --launch search (one search over everything open), with --launch auto (blocks
-first, then orders, with as many measurements less) and with --strategy random, each with --budget measurements; then,
-as long as the time allows, a reference with 20 times as many. Prints a table after each program and appends each run to
-joint.jsonl; what was found before it is cut off stays. The best of each run is confirmed by measurements that did not
-choose it.
---target host rehearses it without a GPU.
+For each program, on the same ranks: each op is timed alone under a few settings; then one search over everything open,
+the two stages (the settings that were fastest alone, then orders, transports, capture and variants), both with as many
+measurements less, and random draws; then, as long as the time allows, a search with 20 times as many as reference. As
+`dagc explore` does, each confirms its best ten. At the end the choices of all are timed in turn; these timings judge.
+
+All programs are compiled at once, before anything is timed. Programs without messages run side by side, one on a GPU.
+Prints a table after each step and appends each program to joint.jsonl. --target host rehearses it without a GPU.
 """
 
 from __future__ import annotations
@@ -15,124 +16,277 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
+import select
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from dagc.store.records import load
-from dagc.store.results import best_estimate, ranking
+from dagc.base.statistics import interval
+from dagc.ir.traversal import traversal_text
+from dagc.lab.candidate import Candidate
+from dagc.lab.engine import Options, explore
+from dagc.lab.live import LiveMachine
+from dagc.lab.orders import Orders
+from dagc.lab.replay import UNKEPT
+from dagc.lab.strategy import find
+from dagc.measure.link import WorkerLink
+from dagc.recipes.explore import Ready, ready
+from dagc.recipes.launch import timed_sites
+from dagc.recipes.options import ExploreOptions
+from dagc.recipes.program import read
+from dagc.recipes.runs import working
+from dagc.report.display import SILENT
+from dagc.store.results import Outcome
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = 20  # times as many measurements
-CELLS = 4  # that `--launch auto` measures of each op: the model's best three and the default
+METHODS = ("joint", "staged", "random")
+ROUNDS = 15  # timings of each choice at the end
+JUDGING = 4.0  # seconds kept for them
+COMPILING, LATE = 300.0, 45.0  # seconds in which a program must be compiled; by which it may be late
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A program; `ops` with launch settings; `small`: sizes for a rehearsal."""
+    """A program. `small`: sizes for a rehearsal; `ranked`: it has messages."""
 
     path: str
-    ops: int
-    options: tuple[str, ...] = ()
-    small: tuple[str, ...] = ()
-    ranked: bool = True
-
-
-def _small(size: int, *names: str) -> tuple[str, ...]:
-    return tuple(word for name in names for word in ("-D", f"{name}={size}"))
+    defines: dict[str, int]
+    small: dict[str, int]
+    ranked: bool = False
 
 
 SUBJECTS = {
-    "heat": Subject("heat/heat.dag", 3, ("--transport", "nccl,peer", "-D", "nx=4096", "-D", "rows=2048"),
-                    ("-D", "nx=256", "-D", "rows=32", "-D", "steps=1")),
-    "2mm": Subject("polybench/2mm.dag", 2, (), _small(64, "NI", "NJ", "NK", "NL"), ranked=False),
-    "spmv": Subject("spmv/spmv.dag", 2, ("--transport", "nccl,peer", "-D", "rows=1500000"), ("-D", "rows=20000")),
-    "fdtd-2d": Subject("polybench/fdtd-2d.dag", 3, (), _small(96, "NX", "NY", "TMAX"), ranked=False),
-    "halo3d": Subject("halo3d/halo3d.dag", 0, ("--transport", "peer", "-D", "nx=256", "-D", "ny=256", "-D", "nz=256"),
-                      ("-D", "nx=32", "-D", "ny=32", "-D", "nz=32")),
-    "gramschm": Subject("polybench/gramschm.dag", 3, (), _small(64, "NI", "NJ"), ranked=False),
-    "3mm": Subject("polybench/3mm.dag", 3, (), _small(64, "NI", "NJ", "NK", "NL", "NM"), ranked=False),
+    "heat": Subject("heat/heat.dag", {"nx": 4096, "rows": 2048}, {"nx": 256, "rows": 32, "steps": 1}, True),
+    "spmv": Subject("spmv/spmv.dag", {"rows": 1500000}, {"rows": 20000}, True),
+    "halo3d": Subject("halo3d/halo3d.dag", dict.fromkeys(("nx", "ny", "nz"), 256),
+                      dict.fromkeys(("nx", "ny", "nz"), 32), True),
+    "2mm": Subject("polybench/2mm.dag", dict.fromkeys(("NI", "NJ", "NK", "NL"), 512),
+                   dict.fromkeys(("NI", "NJ", "NK", "NL"), 48)),
+    "3mm": Subject("polybench/3mm.dag", {}, dict.fromkeys(("NI", "NJ", "NK", "NL", "NM"), 48)),
+    "fdtd-2d": Subject("polybench/fdtd-2d.dag", {"NX": 1024, "NY": 1024}, dict.fromkeys(("NX", "NY", "TMAX"), 96)),
 }  # fmt: skip
 
 
-def methods(subject: Subject, budget: int) -> dict[str, tuple[str, ...]]:
-    orders = max(10, budget - CELLS * subject.ops)
-    return {
-        "joint": ("--launch", "search", "--budget", str(budget)),
-        "staged": ("--launch", "auto", "--budget", str(orders)),
-        "random": ("--launch", "search", "--strategy", "random", "--budget", str(budget)),
-        "reference": ("--launch", "search", "--budget", str(REFERENCE * budget), "--seed", "1"),
-    }
+# ---- one program ----------------------------------------------------------------------------------
 
 
-def run(args: argparse.Namespace, name: str, method: str, limit: float) -> dict[str, Any]:
-    """One search; what it found, or why not."""
-    subject = SUBJECTS[name]
-    folder = args.out / name
+class _Alone:
+    """A machine that notes what single launches take: by op, settings and variant, the seconds of each that ran."""
+
+    def __init__(self, machine: LiveMachine) -> None:
+        self.machine = machine
+        self.found: dict[Any, dict[int, float]] = {}
+
+    @property
+    def domain(self) -> Orders:
+        return self.machine.domain
+
+    @domain.setter
+    def domain(self, domain: Orders) -> None:
+        self.machine.domain = domain
+
+    def alone(self, index: int, site: Any, *more: Any) -> Callable[[int], Outcome]:
+        measure = self.machine.alone(index, site, *more)
+        variant = self.domain.spaces[index].configuration.get(f"{site.op}.variant")
+        seconds = self.found.setdefault((site.op, site.settings, variant), {})
+
+        def noted(number: int) -> Outcome:
+            outcome = measure(number)
+            if not outcome.failure:
+                seconds[number] = outcome.value
+            return outcome
+
+        return noted
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    """A machine whose candidates have no launch settings: those of their space are `settings`."""
+
+    machine: LiveMachine
+    settings: tuple[tuple[int, ...], ...]
+
+    def whole(self, candidate: Candidate) -> Candidate:
+        return replace(candidate, settings=self.settings[candidate.space])
+
+    def measure(self, candidate: Candidate) -> Outcome:
+        return self.machine.measure(self.whole(candidate))
+
+
+class Session:
+    """The searches of one program on the same ranks."""
+
+    def __init__(self, made: Ready, machine: LiveMachine) -> None:
+        self.machine, self.options = machine, made.options
+        machine.facts(made.chosen.target.value, made.chosen.arch)
+        working(machine, made.domain)
+        alone = _Alone(machine)
+        timed_sites(alone, made.data, made.options, made.chosen.target, SILENT)  # type: ignore[arg-type]
+        self.alone = sum(map(len, alone.found.values()))
+        self.domain = machine.domain
+        self.tuned = tuple(tuple(self._fastest(space, site, alone.found) for site in space.sites)
+                           for space in self.domain.spaces)  # fmt: skip
+        machine.noise_floor(self.domain.first(0))
+        self.choices: dict[str, Candidate] = {}
+
+    @staticmethod
+    def _fastest(space: Any, site: Any, found: dict[Any, dict[int, float]]) -> int:
+        """The setting that was fastest alone; the program's own where none ran."""
+        variant = space.configuration.get(f"{site.op}.variant")
+        key = next((k for k in found if (k[0], k[2]) == (site.op, variant) and k[1] == site.settings), None)
+        seconds = found[key] if key is not None else {}
+        return min(seconds, key=seconds.__getitem__, default=0)
+
+    def search(self, method: str, budget: int, limit: float) -> dict[str, Any]:
+        """One search of at most `limit` seconds; what it found."""
+        machine: Any = self.machine
+        domain, seed, strategy = self.domain, 0, "random" if method == "random" else "model"
+        if method == "staged":
+            machine = _Fixed(self.machine, self.tuned)
+            domain = Orders([replace(space, sites=()) for space in self.domain.spaces])
+        if method == "reference":
+            budget, seed = REFERENCE * budget, 1
+        elif method != "random":
+            budget -= self.alone
+        start = time.monotonic()
+        done = explore(domain, find(strategy)(domain, seed), machine, UNKEPT, Options(budget, limit, seed=seed))
+        record: dict[str, Any] = {
+            "budget": budget, "measured": done.measurements, "failures": done.failures,
+            "seconds": round(time.monotonic() - start, 1),
+        }  # fmt: skip
+        if done.best is None:
+            return record
+        best = machine.whole(done.best) if method == "staged" else done.best
+        self.choices[method] = best
+        graph = self.domain.spaces[best.space].graph
+        return record | {
+            "us": 1e6 * done.value, "low": 1e6 * done.low, "high": 1e6 * done.high,
+            "choices": self.domain.configuration(best).text, "traversal": traversal_text(best.traversal, graph),
+        }  # fmt: skip
+
+    def judged(self) -> dict[str, dict[str, float]]:
+        """Microseconds of the choice of each method: median and its 95 % interval of timings in turn."""
+        times: dict[str, list[float]] = {method: [] for method in self.choices}
+        for _ in range(ROUNDS):
+            for method, choice in self.choices.items():
+                outcome = self.machine.measure(choice)
+                if not outcome.failure:
+                    times[method].append(1e6 * outcome.value)
+        out = {}
+        for method, each in times.items():
+            if each:
+                low, high = interval(each)
+                out[method] = {"us": median(each), "low": low, "high": high}
+        return out
+
+
+def serve(name: str, args: argparse.Namespace) -> int:
+    """Compile a program, say so, and answer requests: a line {"methods": [...], "seconds": S} each."""
+    subject, folder = SUBJECTS[name], args.out / name
     folder.mkdir(parents=True, exist_ok=True)
-    file, log = folder / "r.db", folder / f"{method}.log"
-    file.unlink(missing_ok=True)
-    options = subject.small if args.target == "host" else ()
-    transports = ("--transport", "mpi_host,peer") if args.target == "host" and "--transport" in subject.options else ()
-    command = [
-        sys.executable, "-m", "dagc", "explore", str(ROOT / "samples" / subject.path), "-o", str(file), "--quiet",
-        "--target", args.target, "-n", str(args.ranks if subject.ranked else 1), "--no-trace", *subject.options,
-        *options, *transports, *methods(subject, args.budget)[method],
-    ]  # fmt: skip
-    if method == "reference":
-        command += ["--time", str(max(20, int(limit - 40)))]
-    start = time.monotonic()
-    with log.open("w") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, cwd=ROOT, start_new_session=True)
+    host = args.target == "host"
+    transport = ("mpi_host,peer" if host else "nccl,peer") if subject.ranked else "all"
+    options = ExploreOptions(
+        ranks=args.ranks if subject.ranked else 1, budget=args.budget, transport=transport, seconds=args.seconds,
+        target=args.target, launch="search", strategy="model", quiet=True, trace=False,
+    )  # fmt: skip
+    record: dict[str, Any] = {"program": name}
+    with ExitStack() as stack:
+        link = stack.enter_context(WorkerLink(options.ranks))
+        text = read(ROOT / "samples" / subject.path, subject.small if host else subject.defines, True)
+        made = ready(text, folder / "r.db", options, link, SILENT)
+        _answer(record | {"compiled": len(made.domain.spaces)})
+        machine = LiveMachine(made.domain, made.loadables, link, seconds=args.seconds)
+        session: Session | None = None
+        for line in sys.stdin:
+            asked = json.loads(line)
+            end = time.monotonic() + asked["seconds"] - JUDGING
+            session = session or Session(made, machine)
+            record |= {"candidates": float(session.domain.size() or 0), "alone": session.alone}
+            for number, method in enumerate(asked["methods"]):
+                share = (end - time.monotonic()) / (len(asked["methods"]) - number)
+                if share > 2:
+                    record[method] = session.search(method, args.budget, share)
+            record["judged"] = session.judged()
+            _answer(record)
+    return 0
+
+
+def _answer(record: dict[str, Any]) -> None:
+    print(json.dumps(record), flush=True)
+
+
+# ---- all programs ---------------------------------------------------------------------------------
+
+
+class Child:
+    """A process that serves one program."""
+
+    def __init__(self, name: str, args: argparse.Namespace, gpu: int | None) -> None:
+        self.name = name
+        command = [sys.executable, "-m", "benchmarks.gpu.joint", "--serve", name, "--out", str(args.out)]
+        command += ["--budget", str(args.budget), "--seconds", str(args.seconds), "--ranks", str(args.ranks)]
+        environment = dict(os.environ)
+        if gpu is not None and args.target == "cuda":
+            environment["CUDA_VISIBLE_DEVICES"] = str(gpu)
+        with (args.out / f"{name}.log").open("w") as log:
+            self.process = subprocess.Popen(
+                [*command, "--target", args.target], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+                text=True, cwd=ROOT, env=environment,
+            )  # fmt: skip
+
+    def ask(self, methods: Sequence[str], seconds: float) -> None:
+        assert self.process.stdin is not None
+        if self.process.poll() is None:
+            self.process.stdin.write(json.dumps({"methods": methods, "seconds": seconds}) + "\n")
+            self.process.stdin.flush()
+
+    def answer(self, seconds: float) -> dict[str, Any] | None:
+        """The next record; None where the process has ended, or takes longer."""
+        assert self.process.stdout is not None
+        if not select.select([self.process.stdout], [], [], seconds)[0]:
+            self.process.kill()
+        line = self.process.stdout.readline()
+        return json.loads(line) if line else None
+
+    def end(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
         try:
-            code = process.wait(timeout=limit)
+            self.process.wait(timeout=10)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGINT)
-            try:
-                code = process.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                code = process.wait()
-    record: dict[str, Any] = {"program": name, "method": method, "seconds": time.monotonic() - start, "code": code}
-    if file.exists():
-        record |= found_in(file)
-        file.rename(folder / f"{method}.db")
-    else:
-        record["said"] = log.read_text()[-300:]
-    return record
+            self.process.kill()
 
 
-def found_in(file: Path) -> dict[str, Any]:
-    """The best of a results file, in microseconds, with its interval."""
-    results = load(file)
-    ranked = ranking(results)
-    if not ranked:
-        return {"said": "nothing was measured"}
-    best = best_estimate([i.judged(results.reference) for i in ranked], results.noise)
-    return {
-        "us": 1e6 * best.value, "low": 1e6 * best.low, "high": 1e6 * best.high, "noise": results.noise,
-        "measured": sum(len(i.measurements) for i in results.implementations),
-        "choices": ranked[0].configuration.text, "traversal": ranked[0].traversal,
-    }  # fmt: skip
+def steps_of(names: Sequence[str], gpus: int) -> list[list[str]]:
+    """Programs in the order in which they run; those in one list side by side."""
+    alone = [name for name in names if not SUBJECTS[name].ranked]
+    side_by_side = [alone[i : i + gpus] for i in range(0, len(alone), gpus)]
+    return [[name] for name in names if SUBJECTS[name].ranked] + side_by_side
 
 
-def table(records: list[dict[str, Any]]) -> str:
-    names = [n for n in SUBJECTS if any(r["program"] == n for r in records)]
-    shown = ("joint", "staged", "random", "reference")
-    out = [f"| program | {' | '.join(shown)} | joint over the best |", f"|---|{'---|' * (len(shown) + 1)}"]
-    for name in names:
-        times = {r["method"]: r for r in records if r["program"] == name and "us" in r}
-        least = min((r["us"] for r in times.values()), default=float("nan"))
+def table(records: Sequence[dict[str, Any]]) -> str:
+    shown = (*METHODS, "reference")
+    out = [f"| program | candidates | {' | '.join(shown)} | measurements of the reference | joint over the best |",
+           f"|{'---|' * (len(shown) + 4)}"]  # fmt: skip
+    for record in records:
+        judged = record.get("judged", {})
         cells = [
-            f"{times[m]['us']:.2f} us ({times[m]['low']:.2f} to {times[m]['high']:.2f})" if m in times else "-"
+            f"{judged[m]['us']:.2f} ({judged[m]['low']:.2f} to {judged[m]['high']:.2f})" if m in judged else "-"
             for m in shown
         ]
-        over = f"{times['joint']['us'] / least:.3f}" if "joint" in times else "-"
-        out.append(f"| {name} | {' | '.join(cells)} | {over} |")
+        least = min((j["us"] for j in judged.values()), default=float("nan"))
+        over = f"{judged['joint']['us'] / least:.3f}" if "joint" in judged else "-"
+        most = record.get("reference", {}).get("measured", "-")
+        size = f"{record.get('candidates', 0):.1e}"
+        out.append(f"| {record['program']} | {size} | {' | '.join(cells)} | {most} | {over} |")
     return "\n".join(out)
 
 
@@ -140,37 +294,54 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--out", type=Path, default=Path("build/joint"), help="where results go (default: build/joint)")
-    add("--limit", type=float, default=345.0, help="seconds for all (default: 345)")
+    add("--limit", type=float, default=300.0, help="seconds for all, without compiling (default: 300)")
+    add("--each", type=float, default=50.0, help="seconds for a program without its reference (default: 50)")
     add("--budget", type=int, default=150)
+    add("--seconds", type=float, default=0.005, help="length of a measurement (default: 0.005)")
     add("--ranks", type=int, default=2, help="of the programs with messages: one a GPU (default: 2)")
+    add("--gpus", type=int, default=2, help="programs without messages that run side by side (default: 2)")
     add("--target", choices=("cuda", "host"), default="cuda")
     add("--programs", nargs="+", choices=tuple(SUBJECTS), default=list(SUBJECTS))
-    add("--methods", nargs="+", choices=("joint", "staged", "random", "reference"),
-        default=["joint", "staged", "random", "reference"])  # fmt: skip
+    add("--wait", action="store_true", help="time nothing before a line of standard input")
+    add("--serve", choices=tuple(SUBJECTS), help=argparse.SUPPRESS)
     args = parser.parse_args()
     args.out = args.out.resolve()
     args.out.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("DAGC_CACHE", str(args.out / "cache"))
+    return serve(args.serve, args) if args.serve else run(args)
+
+
+def run(args: argparse.Namespace) -> int:
+    steps = steps_of(args.programs, args.gpus)
+    start = time.monotonic()
+    gpu_of = {name: step.index(name) for step in steps for name in step if not SUBJECTS[name].ranked}
+    children = {name: Child(name, args, gpu_of.get(name)) for name in args.programs}
+    records: dict[str, dict[str, Any]] = {}
+    for name, child in children.items():
+        said = "compiled" if child.answer(COMPILING) else "does not compile"
+        print(f"{name}: {said} ({time.monotonic() - start:.0f} s)")
+    if args.wait:
+        sys.stdin.readline()
     end = time.monotonic() + args.limit
-    todo = [(n, m) for n in args.programs for m in args.methods if m != "reference"]
-    todo += [(n, "reference") for n in args.programs if "reference" in args.methods]
-    records: list[dict[str, Any]] = []
-    for number, (name, method) in enumerate(todo):
-        left = end - time.monotonic()
-        if left < (60 if method == "reference" else 15):
-            break
-        record = run(args, name, method, left)
-        records.append(record)
-        with (args.out / "joint.jsonl").open("a") as out:
-            out.write(json.dumps(record) + "\n")
-        said = f"{record['us']:.2f} us" if "us" in record else record.get("said", "").strip()
-        print(f"{name} {method}: {said} ({record['seconds']:.0f} s)")
-        if number + 1 == len(todo) or todo[number + 1][0] != name:
-            print(table(records))
-            (args.out / "joint.md").write_text(table(records) + "\n")
-    print(table(records))
-    (args.out / "joint.md").write_text(table(records) + "\n")
+    for methods in (METHODS, ("reference",)):
+        for number, step in enumerate(steps):
+            left = end - time.monotonic()
+            each = min(left, args.each) if methods == METHODS else left / (len(steps) - number)
+            if each < 10:
+                continue
+            for name in step:
+                children[name].ask(methods, each)
+            for name in step:
+                answer = children[name].answer(each + LATE)
+                if answer is not None:
+                    records[name] = answer
+                    with (args.out / "joint.jsonl").open("a") as out:
+                        out.write(json.dumps(answer) + "\n")
+            (args.out / "joint.md").write_text(table(list(records.values())) + "\n")
+            print(f"{time.monotonic() - start:.0f} s: {', '.join(step)}\n{table(list(records.values()))}")
+    for child in children.values():
+        child.end()
     return 0
 
 

@@ -193,7 +193,7 @@ def judged_by(table: Table, method: str, seed: int) -> tuple[Judged, float]:
     took = time.monotonic() - began
     rows = table.test or table.train
     chosen = [
-        selector.choose(r.vector) if selector is not None and all(map(math.isfinite, r.vector)) else 0 for r in rows
+        selector.order(r.vector) if selector is not None and all(map(math.isfinite, r.vector)) else 0 for r in rows
     ]
     sizes = [float(r.facts.elements) for r in rows]
     return judge([r.name for r in rows], [r.times for r in rows], chosen, 0, [r.noise for r in rows], sizes=sizes), took

@@ -31,7 +31,7 @@ from dagc.lab.candidate import Candidate
 from dagc.lab.engine import Options, explore
 from dagc.lab.orders import Orders
 from dagc.lab.replay import UNKEPT
-from dagc.lab.strategy import Chooser, default, find
+from dagc.lab.strategy import RankingStrategy, default, find
 from dagc.recipes.explore import UNTIL
 from dagc.store.results import Outcome
 
@@ -125,7 +125,7 @@ def search(job: tuple[int, str, int, int]) -> dict[str, Any]:
         strategy.observe(candidate, outcome)
         taken += time.process_time() - before
         seen.setdefault(candidate, []).append(outcome.value)
-        if isinstance(strategy, Chooser):
+        if isinstance(strategy, RankingStrategy):
             choice = strategy.best()
         else:
             if smallest is None or median(seen[candidate]) < median(seen[smallest]):

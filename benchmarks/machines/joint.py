@@ -40,7 +40,7 @@ from dagc.lab.candidate import Candidate, LaunchSite
 from dagc.lab.configurations import configuration_of
 from dagc.lab.orders import Orders, domain_of
 from dagc.lab.settings import LaunchSettings, timed_alone
-from dagc.lab.strategy import Chooser, find
+from dagc.lab.strategy import RankingStrategy, find
 from dagc.store.results import Configuration, Outcome
 
 EVALUATIONS, STARTS = 12_000, 6
@@ -177,17 +177,22 @@ def _joint(
 ) -> tuple[list[float], float]:
     """Each op alone, then everything together, as `dagc explore`."""
     choices: list[float] = []
-    known: dict[tuple[Any, ...], LaunchSite] = {}
+    ops: dict[tuple[Any, ...], tuple[LaunchSite, Any]] = {}
+    first = domain.spaces[0]
+    settings, least = list(first.usual), [math.inf] * len(first.sites)
     for space, configured in enumerate(domain.spaces):
-        for site in configured.sites:
+        for at, site in enumerate(configured.sites):
             key = site, configured.configuration.get(f"{site.op}.variant")
-            if key not in known:
 
-                def alone(setting: int, space: int = space, site: LaunchSite = site) -> Outcome:
-                    choices.append(machine.truth(domain.first(0)))
-                    return Outcome(machine.alone(space, site.op, setting) * next(factors))
+            def alone(setting: int, space: int = space, at: int = at, site: LaunchSite = site) -> Outcome:
+                value = machine.alone(space, site.op, setting) * next(factors)
+                if space == 0 and value < least[at]:  # what would be chosen if the search ended here
+                    settings[at], least[at] = setting, value
+                choices.append(machine.truth(Candidate(0, first.space.first(), tuple(settings))))
+                return Outcome(value)
 
-                known[key] = timed_alone(site, alone, ALONE, number)
+            ops.setdefault(key, (site, alone))
+    known = dict(zip(ops, timed_alone(list(ops.values()), ALONE, number), strict=True))
     spaces = []
     for s in domain.spaces:
         sites = tuple(known[site, s.configuration.get(f"{site.op}.variant")] for site in s.sites)
@@ -211,10 +216,10 @@ def _searched(
         outcome = Outcome(machine.truth(candidate) * next(factors))
         strategy.observe(candidate, outcome)
         seen.setdefault(candidate, []).append(outcome.value)
-        choice = strategy.best() if isinstance(strategy, Chooser) else min(seen, key=lambda c: median(seen[c]))
+        choice = strategy.best() if isinstance(strategy, RankingStrategy) else min(seen, key=lambda c: median(seen[c]))
         assert choice is not None
         choices.append(machine.truth(choice))
-    if isinstance(strategy, Chooser):
+    if isinstance(strategy, RankingStrategy):
         short = list(strategy.ranked(CONFIRM))
     else:
         short = sorted(seen, key=lambda c: median(seen[c]))[:CONFIRM]

@@ -34,7 +34,7 @@ from benchmarks.tune.launches import Array, Measured, load
 from benchmarks.tune.learn import CHOSEN, COMPILED, RECIPES, Recipe, learned
 from dagc.choice.residual import FILE, Learner, load_learner, size_coordinates
 from dagc.choice.surface import TimeSurface
-from dagc.choice.terms import TERMS
+from dagc.choice.terms import TERMS, responses
 from dagc.lab.across import AcrossSizes, OpTimes
 from dagc.recipes.tune_search import MOST_ROWS
 
@@ -82,7 +82,7 @@ class Replay:
 
 def op_times(kernel: Measured, learner: Learner) -> OpTimes:
     """What is expected of an op before anything is measured, as `dagc.recipes.tune_search` has it."""
-    cells, means, deviations, places, size_of = [], [], [], [], []
+    cells, means, deviations, answers, places, size_of = [], [], [], [], [], []
     points = [i for i in range(len(kernel.points)) if np.isfinite(kernel.logs[i]).any()]
     random.Random("0 order").shuffle(points)
     for number, i in enumerate(points):
@@ -93,12 +93,13 @@ def op_times(kernel: Measured, learner: Learner) -> OpTimes:
         cells += [(kernel.points[i], kernel.settings[s]) for s in fits]
         means += list(mean[fits] - mean[fits].mean())
         deviations += list(deviation[fits])
+        answers += list(responses(kernel.terms[i])[fits])
         places += list(kernel.places[fits])
         size_of += [number] * len(fits)
     sizes = [kernel.points[i] for i in points]
     surface = TimeSurface(
-        learner.kernel, np.array(means), np.array(deviations), np.array(places), size_coordinates(sizes),
-        np.array(size_of),
+        learner.kernel, np.array(means), np.array(deviations), np.array(answers), np.array(places),
+        size_coordinates(sizes), np.array(size_of),
     )  # fmt: skip
     return OpTimes(kernel.op, kernel.settings[0], tuple(sizes), tuple(cells), surface)
 

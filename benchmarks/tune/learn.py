@@ -26,13 +26,14 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from benchmarks.tune.launches import Array, Measured, load
 from dagc.choice.residual import FEATURES, FILE, FORMAT, UNTRAINED, Learner, Trees, features, modelled, size_coordinates
 from dagc.choice.surface import Kernel, prior_covariance
+from dagc.choice.terms import responses
 
 COMPILED = Path(__file__).parents[1] / "results" / "2026-11-22-h100-corpus" / "compiled.json.xz"
 NEAR = 0.3  # logarithm of t / t_best at which the weight of a cell has fallen to 1 / e
 LEAST = 0.05  # weight of a cell that is far from the best
 FOLDS = 4
 BLIND = 1.5  # least ratio of what is missed without a model to what a model misses
-MOST_CELLS = 120  # of a kernel, for the likelihood
+MOST_CELLS = 60  # of a kernel, for the likelihood
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,7 @@ class Missed:
     """What was missed of some cells of a kernel, centred within each size."""
 
     mean: Array
+    responses: Array
     places: Array
     sizes: Array
     size_of: Any
@@ -146,6 +148,7 @@ def missed(found: Sequence[Measured], trees: Sequence[Trees | None]) -> list[Mis
         chosen = cells[np.sort(draw.choice(len(cells), min(MOST_CELLS, len(cells)), replace=False))]
         predicted = np.array([replace(UNTRAINED, trees=own).predict(terms)[0] for terms in kernel.terms])
         at, setting = chosen.T
+        answers = np.array([responses(terms) for terms in kernel.terms])[at, setting]
         kept, size_of = np.unique(at, return_inverse=True)
         mean, values = predicted[at, setting], kernel.logs[at, setting]
         for number in range(len(kept)):
@@ -154,12 +157,12 @@ def missed(found: Sequence[Measured], trees: Sequence[Trees | None]) -> list[Mis
             values[mine] -= values[mine].mean()
         sizes = size_coordinates([kernel.points[i] for i in kept])
         known = bool(np.isfinite(kernel.terms[:, :, 0]).any())
-        out.append(Missed(mean, kernel.places[setting], sizes, size_of, values - mean, known))
+        out.append(Missed(mean, answers, kernel.places[setting], sizes, size_of, values - mean, known))
     return out
 
 
 AMPLITUDES = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
-START = (6.0, 9.0, 6.0, 3.0, 4.0, 2.0, 0.8, 0.012, 0.46, 0.32)
+START = (6.0, 9.0, 6.0, 3.0, 0.8, 1.6, 0.8, 0.016, 0.4, 0.5, 0.2)
 
 
 def kernel_of(logs: Array) -> tuple[Kernel, float]:
@@ -191,7 +194,8 @@ def unlikely(missed: Sequence[Missed], kernel: Kernel, deviation: float) -> floa
         logs = []
         for amplitude in AMPLITUDES:
             spread = np.full(len(m.mean), amplitude * deviation)
-            covariance = prior_covariance(kernel, m.mean, spread, m.places, m.sizes, m.size_of)
+            answers = amplitude * m.responses
+            covariance = prior_covariance(kernel, m.mean, spread, answers, m.places, m.sizes, m.size_of)
             covariance[np.diag_indices_from(covariance)] += kernel.noise**2
             try:
                 root = cholesky(covariance, lower=True, check_finite=False)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-if __name__ == "__main__":  # not this folder, whose selectors.py is not Python's
+if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).parents[2])
 
 from dagc.choice.types import Point, Settings

@@ -94,14 +94,14 @@ def folds(table: Table, count: int = 5) -> list[list[int]]:
 
 
 def held_out(table: Table, method: str, seed: int = 0) -> Judged:
-    chosen = [0] * len(table.inputs)
+    chosen: list[int | Sequence[int]] = [0] * len(table.inputs)
     for fold in folds(table):
         kept = [i for i in range(len(table.inputs)) if i not in set(fold)]
         noise = [[(1 - NOISE / 2, 1.0, 1 + NOISE / 2)]] * len(kept)
         known = merged([table.vectors[i] for i in kept], [table.times[i] for i in kept], noise)
         selector = train(method, table.features, known, seed)
         for i in fold:
-            chosen[i] = selector.choose(table.vectors[i])
+            chosen[i] = selector.order(table.vectors[i])
     return judge(table.inputs, table.times, chosen, 0, NOISE, sizes=table.sizes)
 
 

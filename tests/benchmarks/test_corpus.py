@@ -27,7 +27,7 @@ from tests.measure.conftest import needs_mpi
 LIMITS = {"max_threads_per_block": 1024, "shared_per_block": 49152, "warp_size": 32}
 EVERY = entries()
 # Reading all takes half a minute; `python -m benchmarks.corpus.check` reads and runs all.
-every_fourth = pytest.mark.parametrize("entry", EVERY[::4], ids=lambda entry: entry.key)
+every_fifth = pytest.mark.parametrize("entry", EVERY[::5], ids=lambda entry: entry.key)
 
 
 def unit_of(entry: Entry) -> Unit:
@@ -54,7 +54,7 @@ def test_families_and_kernels_are_found_by_name() -> None:
         entries(only=["dense/none"])
 
 
-@every_fourth
+@every_fifth
 def test_text_is_sound_and_formatted_and_sizes_are_skewed(entry: Entry) -> None:
     assert [d for d in api.check(entry.path).diagnostics if d.severity is Severity.ERROR] == []
     text, formatted = api.format_source(entry.path)
@@ -64,7 +64,7 @@ def test_text_is_sound_and_formatted_and_sizes_are_skewed(entry: Entry) -> None:
     assert any(value & (value - 1) for point in points for _, value in point.params)  # not powers of two alone
 
 
-@every_fourth
+@every_fifth
 def test_blocks_are_those_of_polybench(entry: Entry) -> None:
     """51 pairs of powers of two where nothing but a block of two dimensions is open; all block dimensions are read when
     the program runs, unless the text needs a constant."""

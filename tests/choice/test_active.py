@@ -14,7 +14,7 @@ from dagc.base.errors import UsageError
 from dagc.choice.active import (
     PATIENCE,
     STRATEGIES,
-    Batch,
+    InputBatch,
     Sampling,
     Strategy,
     curve,
@@ -170,7 +170,7 @@ def test_a_batch_ends_where_the_guide_is_sure_of_all_candidates() -> None:
     """The published loop would go on for ever."""
     found = guide(*_border(60, 2))
     sure = uncertain([found], lambda n: [(0.9 + i / (10 * n), 0.9) for i in range(n)], lambda one: one, 5, 0.5)
-    assert sure == Batch((), 5 * PATIENCE)
+    assert sure == InputBatch((), 5 * PATIENCE)
     one = uncertain([found], lambda _: [(0.4, 0.4)], lambda one: one, 5, 1.1)
     assert one.inputs == ((0.4, 0.4),), "a candidate that comes twice is taken once"
 

@@ -73,7 +73,7 @@ def test_another_parameter_is_named(program: Program) -> None:
         (["nothing/*.mtx"], "`nothing/*.mtx`: no such file", "current folder"),
         (["@none.txt"], "the list none.txt cannot be read", "one input a line"),
         (["f(1)"], "give each argument by its name", "KEY = VALUE"),
-        (["f(n = __import__('os'))"], "n is no number, string", "KEY = VALUE"),
+        (["f(n = __import__('os'))"], "n is not a number, a string", "KEY = VALUE"),
         ([","], "names no input", "@LIST"),
         (["f(n = 1"], "`f(n = 1`: a call that does not end with its bracket", "KEY = VALUE"),
         (["f(n = 1) g"], "`f(n = 1) g`: a call that does not end with its bracket", "KEY = VALUE"),
@@ -129,7 +129,7 @@ def test_a_call_is_called_with_its_literals() -> None:
 def test_a_path_is_read() -> None:
     assert call("a/b (1).mtx", {"g": generator}, read=str.upper) == "A/B (1).MTX"
     assert not is_call("a/b (1).mtx")
-    with pytest.raises(ValueError, match=r"no call; write one of: g\(\.\.\.\)"):
+    with pytest.raises(ValueError, match=r"not a call; write one of: g\(\.\.\.\)"):
         call("a.mtx", {"g": generator})
 
 

@@ -50,6 +50,13 @@ def test_a_failure_gains_nothing_and_an_unsolved_input_judges_nothing() -> None:
     assert "no variant works at 2 inputs: constrained, crashed" in found.lines()
 
 
+def test_where_a_constraint_fails_the_next_in_the_order_runs() -> None:
+    times = [{0: 4.0, 1: INF, 2: 1.0, 3: 2.0}, {0: 1.0, 1: INF, 2: INF}]
+    found = judge(["a", "b"], times, [(1, 3, 2, 0), (2, 1)])
+    assert [(case.name, case.chosen, case.taken) for case in found.cases] == [("a", 1, 3), ("b", 2, 0)]
+    assert (found.refused, found.all.percent) == (2, pytest.approx((1 / 2 + 1) / 2))
+
+
 def test_decisive_inputs_bands_and_reasons() -> None:
     found = judge(
         NAMES, TIMES, [0, 2, 0, 1], tolerance=[0.02, 0.02, 0.02, 0.001], sizes=[10, 1e5, 5e5, 1e7],

@@ -80,14 +80,14 @@ CHANGES: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_broken_file_is_refused(tmp_path: Path, change: str) -> None:
-    with pytest.raises(ValueError, match="is no learner of launch settings"):
+    with pytest.raises(ValueError, match="is not a learner of launch settings"):
         load_learner(changed(tmp_path, CHANGES[change]))
 
 
 def test_a_file_that_is_no_json_or_too_large_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "learner.json"
     path.write_text("{" * 100_000)
-    with pytest.raises(ValueError, match="is no learner"):
+    with pytest.raises(ValueError, match="is not a learner"):
         load_learner(path)
     other = tmp_path / "large.json"
     other.write_bytes(b" " * ((1 << 20) + 1))

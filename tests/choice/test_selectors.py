@@ -47,10 +47,11 @@ Asking = Callable[[Sequence[float]], tuple[int, float]]
 
 
 def compiled(selectors: Sequence[Selector], folder: Path, compiler: Sequence[str]) -> list[Asking]:
-    """Each as compiled C, called with a vector of features: the label, and how sure."""
-    text = c_head() + "".join(selector.c_text(f"choose_{i}") for i, selector in enumerate(selectors))
+    """Each as compiled C, called with a vector of features: the label, and how sure. Checks the order of all labels."""
+    text = c_head() + "".join(selector.c_text(f"choose_{i}", ranked=True) for i, selector in enumerate(selectors))
     for i, selector in enumerate(selectors):
         text += f"int ask_{i}(const double* x, double* sure) {{ return choose_{i}(x, sure); }}\n"
+        text += f"int rank_{i}(const double* x, int* order) {{ return choose_{i}_order(x, order); }}\n"
         if selector.predicts:
             text += f"void predict_{i}(const double* x, double* seconds) {{ choose_{i}_seconds(x, seconds); }}\n"
     source, library = folder / "choose.c", folder / "choose.so"
@@ -69,6 +70,10 @@ def compiled(selectors: Sequence[Selector], folder: Path, compiler: Sequence[str
                 seconds = (ctypes.c_double * (max(expected) + 1))()
                 getattr(loaded, f"predict_{i}")(at, seconds)
                 assert [seconds[label] for label in expected] == pytest.approx(list(expected.values()), rel=1e-14)
+            order = (ctypes.c_int * len(selector.answers))()
+            count = getattr(loaded, f"rank_{i}")(at, order)
+            assert tuple(order[:count]) == selector.order(x)
+            assert (selector.order(x)[0], {*selector.order(x)}) == (selector.choose(x), selector.answers)
             return int(function(at, ctypes.byref(sure))), sure.value
 
         return ask

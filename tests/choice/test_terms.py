@@ -11,9 +11,11 @@ import pytest
 from dagc import api
 from dagc.choice.choose import unit_chooser
 from dagc.choice.legal import legal_settings, units
-from dagc.choice.terms import TERMS, LaunchTerms, launch_terms
+from dagc.choice.terms import TERMS, LaunchTerms, launch_terms, responses
 from dagc.cuda.ptx import Resources
 from dagc.perf.hardware import load_hardware
+from dagc.perf.volume import TERMS as OF_TIME
+from dagc.perf.volume import calibration_of
 
 CORPUS = Path(__file__).parents[2] / "benchmarks" / "corpus"
 H200 = load_hardware("h200")
@@ -84,3 +86,18 @@ def test_a_kernel_that_cannot_be_read_has_its_launch_and_its_code(tmp_path: Path
 def test_a_setting_that_cannot_be_launched_takes_for_ever() -> None:
     terms = terms_of(CORPUS / "stream" / "add.dag", "add")
     assert set(terms.at({"ni": 0, "nj": 64})[:, 0]) == {np.inf}
+
+
+def test_responses_are_those_of_the_model() -> None:
+    """A term whose constants are 1.5 times as large changes the time as the responses say."""
+    path, sizes, usual = CORPUS / "permute" / "transpose_write.dag", {"ni": 700, "nj": 800}, calibration_of(H200)
+    table = terms_of(path, "transpose_write").at(sizes)
+    answers = responses(table)
+    of = {"latency": ("c_wait", "c_miss", "c_serial"), "l2": ("c_write",), "starts": ("c_start",)}
+    for name, constants in of.items():
+        larger = {n: 1.5 * usual[n] for n in constants}
+        slower = terms_of(path, "transpose_write", calibration=larger).at(sizes)
+        found = np.log(slower[:, 0] / table[:, 0]) / np.log(1.5)
+        assert np.allclose(found, answers[:, OF_TIME.index(name)], atol=1e-6), name
+        assert found.max() > 0.01, name
+    assert not responses(np.full((2, len(TERMS)), np.nan)).any(), "no model, no response"

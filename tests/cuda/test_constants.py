@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dagc.cuda.text import constant_names, names_read
+from dagc.cuda.text import constant_names, functions_defined, names_read
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,20 @@ def test_what_does_not_parse_may_need_any():
 )
 def test_names_that_a_text_reads(text: str, expected: set[str]) -> None:
     assert names_read(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("int main(int argc, char** argv) { return 0; }", {"main"}),
+        ("auto main() -> int { return 0; }", {"main"}),
+        ('// int main() {}\n/* int main() { } */ const char* s = "int main() {";', set()),
+        ("int main();\nvoid f() { main(); }", {"f"}),
+        ("#if TEST\nint main() { return f(1); }\n#endif", {"main"}),
+        ("namespace a { template <class T> __global__ void k(T* x) { x[0] = 1; } }", {"k"}),
+        ('extern "C" { float* first(float* x) { return x; } }\nint& ns::at(int& i) { return i; }', {"first", "at"}),
+        ("struct S { int main() { return 1; } };", set()),
+    ],
+)
+def test_functions_that_a_file_defines(text: str, expected: set[str]) -> None:
+    assert functions_defined(text) == expected

@@ -152,6 +152,9 @@ def test_the_extension_is_whole() -> None:
     assert [c["command"] for c in package["contributes"]["commands"]] == re.findall(
         r'registerCommand\("([\w.]+)"', script
     )
+    readme = (VSCODE / "README.md").read_text()
+    assert set(re.findall(r"npm run (\w+)", readme)) == set(package["scripts"])
+    assert set(re.findall(r"dagc-([\d.]+)\.vsix", readme)) == {package["version"]}
 
 
 def _in_vim(text: str, folder: Path) -> list[str]:

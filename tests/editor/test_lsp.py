@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -370,3 +371,54 @@ def test_an_answer_is_one_message(client: Client) -> None:
     """Nothing else than messages is on standard output: JSON that is not asked for would end an editor's client."""
     assert json.dumps(client.server["serverInfo"]["name"]) == '"dagc"'
     assert client.server["capabilities"]["textDocumentSync"]["change"] == 1
+
+
+def test_another_client_agrees() -> None:
+    """pygls's own client, which refuses what is not of the protocol's types."""
+    from lsprotocol import types
+    from pygls.lsp.client import LanguageClient
+
+    uri, bad = SPMV.as_uri(), "program a\ndag { x : gpu k() }\n"
+    here = types.TextDocumentIdentifier(uri)
+    found: asyncio.Queue[Sequence[types.Diagnostic]] = asyncio.Queue()
+    lines = SPMV.read_text().split("\n")
+    row = next(i for i, line in enumerate(lines) if "gpu gather(" in line)
+    at = types.Position(row, lines[row].index("gather") + 1)
+
+    async def session() -> None:
+        client = LanguageClient("test", "1")
+        client.feature(types.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)(lambda params: found.put_nowait(params.diagnostics))
+        await client.start_io(sys.executable, "-m", "dagc", "lsp")
+        text = types.TextDocumentClientCapabilities(
+            completion=types.CompletionClientCapabilities(),
+            hover=types.HoverClientCapabilities(content_format=[types.MarkupKind.Markdown]),
+            publish_diagnostics=types.PublishDiagnosticsClientCapabilities(related_information=True),
+        )
+        able = types.ClientCapabilities(text_document=text)
+        await client.initialize_async(types.InitializeParams(able, root_uri=SAMPLES.as_uri()))
+        client.initialized(types.InitializedParams())
+        document = types.TextDocumentItem(uri, "dag", 1, SPMV.read_text())
+        client.text_document_did_open(types.DidOpenTextDocumentParams(document))
+        assert not await asyncio.wait_for(found.get(), 60)
+        hover = await client.text_document_hover_async(types.HoverParams(here, at))
+        assert hover is not None
+        assert isinstance(hover.contents, types.MarkupContent)
+        places = await client.text_document_definition_async(types.DefinitionParams(here, at))
+        assert places
+        items = await client.text_document_completion_async(types.CompletionParams(here, at))
+        assert items
+        symbols = await client.text_document_document_symbol_async(types.DocumentSymbolParams(here))
+        assert symbols
+        edits = await client.text_document_formatting_async(
+            types.DocumentFormattingParams(here, types.FormattingOptions(2, True))
+        )
+        assert not edits
+        whole = types.TextDocumentContentChangeWholeDocument(bad)
+        version = types.VersionedTextDocumentIdentifier(2, uri)
+        client.text_document_did_change(types.DidChangeTextDocumentParams(version, [whole]))
+        assert await asyncio.wait_for(found.get(), 60)
+        await client.shutdown_async(None)
+        client.exit(None)
+        await client.stop()
+
+    asyncio.run(session())

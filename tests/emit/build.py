@@ -22,6 +22,11 @@ COLUMNS = Path(__file__).parent / "data/columns.dag"
 ALLTOALLV = Path(__file__).parent / "data/alltoallv.dag"
 
 
+# Flags of nvcc for what has only to compile: both of its compilers with their warnings, and assembled for the GPU. What
+# they leave for g++ is not compiled; g++ sees it in tests/emit/test_compile.py, and most of it on the host target.
+NVCC_ALONE = ("-cuda", "-O0", "-Xptxas=-O0")
+
+
 def graph(path: Path, **defines: str) -> Graph:
     # Names of files show in emitted text: keep them free of where the checkout is.
     source = Source(str(path.relative_to(ROOT)), path.read_text(encoding="utf-8"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,13 +14,15 @@ from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc, require_mpi
 from dagc.choice.choose import emitted, unit_chooser
 from dagc.choice.legal import legal_settings, units
 from dagc.emit import emit
+from dagc.emit.library import emit_library
 from dagc.ir.plan import Features, Plan, Target
 from dagc.measure.launch import Finished, launch
 from dagc.perf.hardware import load_hardware
+from dagc.recipes.artifacts import Library, build_library, write_sources
 from dagc.recipes.program import read
 from dagc.setup import run_setup
 from dagc.space import Space
-from tests.emit.build import write
+from tests.emit.build import ROOT, write
 from tests.precompiled import precompiled_flags
 
 mpi = find_mpi()
@@ -108,9 +111,10 @@ def test_arrays_that_do_not_fit_stay_on_the_host(tmp_path: Path, monkeypatch: py
 
 
 def test_which_programs_run_without_a_gpu(tmp_path: Path) -> None:
-    """Those of which no op needs one, if what runs is chosen before the first run."""
+    """Those of which no op needs one, if what runs is chosen before the first run; their libraries too."""
     absent = '#include "dagc/absent_gpu.hpp"'
     assert absent in emit(plan(tmp_path, Target.CUDA))["bench.cu"]
+    assert absent in emit_library(plan(tmp_path, Target.CUDA), "pair", "placed")["src/pair.cu"]
     assert absent not in emit(plan(tmp_path, Target.CUDA, fixed="third : gpu scale(y, x, c, n)"))["bench.cu"]
     assert absent not in emit(replace(plan(tmp_path, Target.CUDA), chooser=None, open=()))["bench.cu"]
 
@@ -133,3 +137,38 @@ def test_it_runs_on_the_cpu_where_there_is_no_gpu(tmp_path: Path) -> None:
     assert "first: cpu.one (constraint 2)" in done.stdout
     timed = launch([built, "--data", tmp_path / "data", "--seconds", "0.001", "--repeats", "2"], 2, timeout=60)
     assert timed.returncode == 0, timed.stderr
+
+
+CALLER = """
+import sys
+import numpy as np
+from mpi4py import MPI
+import dagc
+
+pair = dagc.load_library(sys.argv[1])
+x, c = np.linspace(1, 2, 500, dtype="f4"), np.arange(4, dtype="f4")
+y = x[::-1].copy()
+with pair.Instance(MPI.COMM_WORLD, n=500, x=x, c=c, y=y) as instance:
+    instance.run(2)
+    print(instance.choices, instance.warnings, np.allclose(y, x[::-1] + 4 * x))
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.nvcc
+@pytest.mark.slow
+@pytest.mark.skipif(find_nvcc() is None or bool(gpus()), reason="needs nvcc, and no GPU")
+def test_a_library_runs_on_the_cpu_where_there_is_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On memory of the caller that is not page-locked, which nothing could lock."""
+    monkeypatch.setenv("DAGC_NVCCFLAGS", "-O0 -Xptxas=-O0")
+    made, library = plan(tmp_path, Target.CUDA), Library("pair", False)
+    write_sources(made, tmp_path / "pair", False, library)
+    build_library(tmp_path / "pair", made, library)
+    (tmp_path / "caller.py").write_text(CALLER)
+    done = launch(
+        [sys.executable, tmp_path / "caller.py", tmp_path / "pair"], 1, env={"PYTHONPATH": str(ROOT)}, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert "first: cpu.one (constraint 1)" in done.stdout
+    assert done.stdout.count("no GPU found: all ops run on the CPU") == 1
+    assert done.stdout.rstrip().endswith("True")

@@ -18,6 +18,7 @@ from dagc.ir.plan import Target, plan_inputs, plan_to_json, program_hash
 from dagc.ir.program import Program
 from dagc.lang.lower import lower, parse_with_includes
 from tests.emit.build import ROOT, plan, write
+from tests.precompiled import precompiled_flags
 
 CODE = Path(__file__).parent / "data/code"
 PROGRAM = CODE / "code.dag"
@@ -46,7 +47,7 @@ def program_of(path: Path, texts: dict[str, str] | None = None) -> Program:
 @needs_cxx
 def test_it_runs_on_ranks_and_agrees_with_numpy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And what was written stands alone: nothing is read where the program was."""
-    monkeypatch.setenv("DAGC_CXXFLAGS", " ".join(STRICT))
+    monkeypatch.setenv("DAGC_CXXFLAGS", " ".join([*STRICT, *precompiled_flags()]))
     done = api.compile(PROGRAM, tmp_path / "out", target="host", run=True, ranks=2, seconds=0.001, repeats=2)
     assert done.result is not None
     assert (tmp_path / "out/code/inc/grid.cuh").read_text().endswith((CODE / "inc/grid.cuh").read_text())

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from dagc.base.errors import DagcError
-from dagc.emit import emit, runtime_headers, why_no_driver
+from dagc.base.resources import resource
+from dagc.emit import emit, runtime_headers
 from dagc.emit.render import comment, number_lines, tidy
 from dagc.ir.plan import Plan, Target
 from dagc.space import Space
@@ -88,11 +89,47 @@ def test_every_sample_is_emitted_or_refused_clearly(path) -> None:  # type: igno
         assert "@" not in re.sub(r"@s\d+", "", files["kernels.cu"])
 
 
-def test_a_driver_is_left_out_where_it_could_not_work() -> None:
-    made = plan(SINK, Target.CUDA)
-    assert why_no_driver(made) == "op `device` is host code"
-    assert "driver.py" not in emit(made)
-    assert why_no_driver(plan(SPMV, Target.CUDA)) == ""
+def test_the_driver_has_a_library_where_pycuda_has_no_function() -> None:
+    assert {"driver.py", "driver.cu"} <= emit(plan(SINK, Target.CUDA)).keys()
+    assert "driver.cu" not in emit(plan(SPMV, Target.CUDA))
+    assert "driver.cu" in emit(plan(SPMV, Target.CUDA, transport="mpi_cuda", capture="true"))
+
+
+STATEFUL = """program stateful
+array x : f64[8] inout
+array h : f64[8] on host inout
+cuda \"\"\" %s \"\"\"
+kernel keep(x: inout f64[8]) { gpu { launch grid(1) block(8) cuda \"\"\" x[threadIdx.x] += 1; \"\"\" } }
+kernel look(x: inout f64[8]) { cpu { cpp \"\"\" x[0] += 1; \"\"\" } }
+dag { a : gpu keep(x)  %s }
+"""
+
+
+@pytest.mark.parametrize("code", ["__device__ double last;", "static __constant__ float table[2] = {1, 2};"])
+def test_variables_of_the_gpu_are_in_one_module(code: str) -> None:
+    """Each module has its own, so that PyCUDA launches no kernel of a program that has some beside C++ code."""
+
+    def launched(code: str, more: str) -> bool:
+        return "launch_keep(" in emit(first(STATEFUL % (code, more), Target.CUDA))["driver.py"]
+
+    assert launched(code, "")
+    assert launched("__device__ double twice(double x) { return 2 * x; }", "b : cpu look(h)")
+    assert not launched(code, "b : cpu look(h)")
+
+
+def test_arrays_may_have_names_of_the_driver_s_own() -> None:
+    text = """program names
+array receive, want, before_run : f64[8] inout
+kernel one(x: inout f64[8]) { gpu { launch grid(1) block(8) cuda \"\"\" x[threadIdx.x] += 1; \"\"\" } }
+dag { a : gpu one(receive)  b : gpu one(want)  c : gpu one(before_run) }
+"""
+    driver = emit(first(text, Target.CUDA))["driver.py"]
+    assert len(re.findall(r"self\.\w+ = self\.load", driver)) == 3
+    runtime = resource("templates/python/driver_runtime.py").read_text()
+    rank = runtime[runtime.index("class Rank:") : runtime.index("def streams(")]
+    own = set(re.findall(r"def ([a-z]\w+)|self\.([a-z]\w+)\b", rank))
+    members = set(re.findall(r"self\.(\w+) = self\.load", driver))
+    assert members.isdisjoint(name for pair in own for name in pair)
 
 
 def test_device_pointers_are_asked_for_before_any_message() -> None:

@@ -94,7 +94,7 @@ def test_only_a_program_that_uses_it_is_linked_for_it(program: Path, target: Tar
 @needs_mpi
 @pytest.mark.mpi
 @pytest.mark.parametrize("variant", ["text", "file"])
-def test_ranks_share_the_cores(program: Path, variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_share_the_cores(program: Path, variant: str, unoptimised: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many threads as the rank may use cores, divided among ranks that may use the same; or as many as asked for."""
     folder = program.with_name(variant)
     done = api.compile(program, folder, defines={"ask.variant": variant}, target="host")

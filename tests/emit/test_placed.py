@@ -31,7 +31,7 @@ from dagc.setup import run_setup
 from dagc.space import Space
 from dagc.space.loops import unroll
 from dagc.space.proof import Prover
-from tests.emit.build import ROOT, write
+from tests.emit.build import NVCC_ALONE, ROOT, write
 from tests.measure.conftest import wander
 
 PLACED = ROOT / "tests/emit/data/placed.dag"
@@ -256,8 +256,8 @@ def test_a_library_places_the_arrays_of_the_application(tmp_path: Path, monkeypa
 def test_nvcc_takes_it_without_a_warning(tmp_path: Path) -> None:
     write(plan_of(text_of().graph(), Target.CUDA), tmp_path)
     build(
-        [tmp_path / "runner.cu"], tmp_path / "out", target="cuda", arch="sm_90", mpi=require_mpi(), shared=True,
-        flags=("-O0", "-Xptxas=-O0"),
+        [tmp_path / "runner.cu"], tmp_path / "out.ii", target="cuda", arch="sm_90", mpi=require_mpi(), shared=True,
+        flags=NVCC_ALONE,
     )  # fmt: skip
 
 

@@ -15,13 +15,14 @@ from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc, require_mpi
 from dagc.choice.choose import c_head
 from dagc.choice.feature import asked_features
 from dagc.choice.placement import DEVICE, HOST, Problem, Transfer, Transfers, Value, place
-from dagc.ir.plan import Choice, Chooser, Placement, Plan, Target, open_variants
+from dagc.ir.plan import ChoiceCall, EmittedChoosers, Placement, Plan, Target, open_variants
 from dagc.ir.program import KernelOp
 from dagc.measure.launch import launch
 from dagc.recipes.program import read
 from dagc.setup import run_setup
 from dagc.space import Space
 from tests.emit.build import ROOT, write
+from tests.precompiled import precompiled_flags
 
 DAG = ROOT / "tests/emit/data/together.dag"
 RANKS, OPS = 2, "abcd"
@@ -91,7 +92,7 @@ def plan(target: Target) -> Plan:
         kernel = next(k for k in graph.program.kernels if k.name == ops[name].kernel)
         features = asked_features(graph.program, ops[name], kernel.selects[0].args)
         choices.append(
-            Choice(
+            ChoiceCall(
                 f"dagc_choose_{name}", f"dagc_answer_{name}", name, tuple(f.expression for f in features),
                 ("variant",), "", f"dagc_text_{name}", 3, predict=f"dagc_predict_{name}",
             )
@@ -101,7 +102,7 @@ def plan(target: Target) -> Plan:
         (TRANSFERS.to_device.latency, TRANSFERS.to_device.bandwidth),
         (TRANSFERS.to_host.latency, TRANSFERS.to_host.bandwidth),
     )
-    chooser = Chooser(source, tuple(choices), placement=placement)
+    chooser = EmittedChoosers(source, tuple(choices), placement=placement)
     return Plan(graph, Space(graph).first(), target, open=opened, chooser=chooser)
 
 
@@ -109,7 +110,7 @@ def plan(target: Target) -> Plan:
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("together") / "out"
     write(plan(Target.HOST), folder)
-    return build([folder / "bench.cpp"], folder / "bench", mpi=require_mpi(), flags=("-O0",))
+    return build([folder / "bench.cpp"], folder / "bench", mpi=require_mpi(), flags=("-O0", *precompiled_flags()))
 
 
 def test_the_program_places_its_ops_as_the_python_twin_does(program: Path) -> None:

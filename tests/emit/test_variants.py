@@ -16,7 +16,7 @@ from dagc.ir.plan import Features, Plan, Target
 from dagc.perf.hardware import load_hardware
 from dagc.space import Space
 from tests.conftest import Compare
-from tests.emit.build import graph_of, write
+from tests.emit.build import NVCC_ALONE, graph_of, write
 from tests.tune.programs import SUMS
 
 GOLDEN = Path(__file__).parents[1] / "golden/emit"
@@ -57,6 +57,6 @@ def test_nvcc_takes_it_without_a_warning(source: str, tmp_path: Path) -> None:
     write(sums(Target.CUDA, Features.ASYNC), tmp_path)
     shared = source == "runner.cu"
     build(
-        [tmp_path / source], tmp_path / "out", target="cuda", arch="sm_90", mpi=require_mpi(), shared=shared,
-        flags=("-O0", "-Xptxas=-O0"),
+        [tmp_path / source], tmp_path / "out.ii", target="cuda", arch="sm_90", mpi=require_mpi(), shared=shared,
+        flags=NVCC_ALONE,
     )  # fmt: skip

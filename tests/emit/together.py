@@ -40,7 +40,8 @@ def write_together(plans: Mapping[str, Plan], directory: Path, program: str = "b
         space = re.sub(r"\W", "_", f"p_{name}")
         bench, runner = sources(plan.target)
         source = bench if program == "bench" else runner
-        for file, text in emit(plan).items():
+        files = emit(plan)
+        for file, text in files.items():
             path = directory / space / file
             path.parent.mkdir(parents=True, exist_ok=True)
             text = text.replace('extern "C"', 'extern "C++"')
@@ -51,7 +52,8 @@ def write_together(plans: Mapping[str, Plan], directory: Path, program: str = "b
             own = file.startswith(("code/", "unit_"))  # a file of code is compiled by itself
             if not own and (file not in (bench, runner) or file == source):
                 headers.update(re.findall(r'^ *(#include (?:<.+>|"dagc/.+"))', text, re.M))
-        parts.append(f'namespace {space} {{\n#include "{space}/{source}"\n}}\n')
+        driver = f'#include "{space}/driver.cu"\n' if "driver.cu" in files and source == bench else ""
+        parts.append(f'namespace {space} {{\n#include "{space}/{source}"\n{driver}}}\n')
         cases.append(CASE.format(name=name, space=space))
     write_headers(directory / "include")
     together = directory / f"together{Path(source).suffix}"

@@ -12,12 +12,12 @@ from benchmarks.explain_chance import NOISES, part
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.orders import Orders
 from dagc.learn.explain import (
-    Answer,
+    AnsweredQuestion,
     Edit,
     Finding,
     Options,
+    PairTiming,
     Question,
-    Timing,
     Verdict,
     differing,
     time_pairs,
@@ -173,12 +173,12 @@ def test_the_same_seed_gives_the_same() -> None:
     assert asked(1) != asked(2)
 
 
-def timing(low: float, ratio: float, high: float) -> Timing:
-    return Timing(30, ratio, low, high, 0.95, 0.02, 1.0, ratio)
+def timing(low: float, ratio: float, high: float) -> PairTiming:
+    return PairTiming(30, ratio, low, high, 0.95, 0.02, 1.0, ratio)
 
 
 COSTS, LEVEL, FASTER = timing(1.02, 1.04, 1.06), timing(0.99, 1.0, 1.01), timing(0.9, 0.92, 0.95)
-UNDECIDED, FAILED = timing(0.9, 1.02, 1.1), Timing(failure="hang")
+UNDECIDED, FAILED = timing(0.9, 1.02, 1.1), PairTiming(failure="hang")
 RULE = Rule(Feature(FeatureKind.BEFORE, "yl", "pack"), True)
 
 
@@ -198,26 +198,26 @@ RULE = Rule(Feature(FeatureKind.BEFORE, "yl", "pack"), True)
         ((UNDECIDED,), Finding.UNDECIDED),
     ],
 )
-def test_what_edits_say_about_a_rule(timings: tuple[Timing, ...], finding: Finding) -> None:
-    assert Answer(Question(RULE, True, (), True), timings).finding is finding
+def test_what_edits_say_about_a_rule(timings: tuple[PairTiming, ...], finding: Finding) -> None:
+    assert AnsweredQuestion(Question(RULE, True, (), True), timings).finding is finding
 
 
 def test_a_rule_that_others_break_with_is_not_said_to_cost() -> None:
     other = Rule(Feature(FeatureKind.BEFORE, "yr", "pack"), True)
     joint = Question(RULE, True, (Edit(EDITS[0], (other,), (), 1),), True)
-    found = Answer(joint, (COSTS,))
+    found = AnsweredQuestion(joint, (COSTS,))
     assert found.finding is Finding.JOINT
     assert found.inseparable == (other,)
-    assert Answer(joint, (LEVEL,)).finding is Finding.CORRELATION
+    assert AnsweredQuestion(joint, (LEVEL,)).finding is Finding.CORRELATION
 
 
 def test_edits_that_may_be_alike_do_not_depend() -> None:
     """A cost of 1 % that one edit shows for certain and another does not."""
     question = Question(RULE, True, (), True)
-    assert Answer(question, (COSTS, LEVEL), 0.04).finding is Finding.DEPENDS
-    assert Answer(question, (COSTS, LEVEL), 0.06).finding is Finding.UNDECIDED
-    assert Answer(question, (COSTS, LEVEL, COSTS), 0.06).finding is Finding.CAUSE
-    near, far = (Timing(30, ratio, 0.99 * ratio, 1.01 * ratio, 0.95, error=0.005) for ratio in (1.01, 1.1))
+    assert AnsweredQuestion(question, (COSTS, LEVEL), 0.04).finding is Finding.DEPENDS
+    assert AnsweredQuestion(question, (COSTS, LEVEL), 0.06).finding is Finding.UNDECIDED
+    assert AnsweredQuestion(question, (COSTS, LEVEL, COSTS), 0.06).finding is Finding.CAUSE
+    near, far = (PairTiming(30, ratio, 0.99 * ratio, 1.01 * ratio, 0.95, error=0.005) for ratio in (1.01, 1.1))
     assert differing((near, far), 10) < 1e-6
     assert differing((near, near), 10) == 1.0
     assert math.isnan(differing((near, FAILED), 10))
@@ -251,7 +251,7 @@ def test_a_difference_below_the_noise_of_the_pairs_is_none() -> None:
 
 
 def test_a_noisy_machine_does_not_make_costs_disappear() -> None:
-    wide = Timing(30, 1.1, 0.8, 1.4, 0.95, 0.6, 1.0, 1.1)
+    wide = PairTiming(30, 1.1, 0.8, 1.4, 0.95, 0.6, 1.0, 1.1)
     assert wide.verdict is Verdict.UNDECIDED
 
 

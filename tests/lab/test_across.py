@@ -28,8 +28,9 @@ def op_times(
     places = np.array([[math.log2(v) for _, v in s] + [0.0] for _, s in cells])
     size_of = np.repeat(np.arange(len(points)), len(SETTINGS))
     found = TimeSurface(
-        UNTRAINED.kernel, mean - mean.mean(), np.full(len(cells), deviation), places, size_coordinates(points), size_of
-    )
+        UNTRAINED.kernel, mean - mean.mean(), np.full(len(cells), deviation), np.zeros((len(cells), 0)), places,
+        size_coordinates(points), size_of,
+    )  # fmt: skip
     return OpTimes(op, SETTINGS[0], points, tuple(cells), found)
 
 
@@ -66,7 +67,7 @@ def test_it_starts_with_the_default_and_never_ends_worse(seed: int, budget: int)
         assert here[0] == SETTINGS[0]
         chosen = search.choice("k", point)
         assert time(point, chosen) == min(time(point, s) for s in here), "the fastest that was measured"
-    assert len(measured) == budget or search.ended == "the expected gain is below the noise"
+    assert len(measured) == budget or search.ended == "nothing more is expected to be gained"
     assert len(measured) >= 6
 
 
@@ -114,6 +115,8 @@ def test_it_ends_where_nothing_is_to_be_gained() -> None:
     flat = AcrossSizes([op_times(deviation=0.02)])
     assert len(run(flat, lambda p, s: 1e-3)) < cells
     assert flat.ended == "the expected gain is below the noise"
+    asked = AcrossSizes([op_times(deviation=0.02)], budget=40)
+    assert len(run(asked, lambda p, s: 1e-3)) > len(flat.ops["k"].seconds), "a budget is spent, though little is left"
     strict = AcrossSizes([op_times()], until=0.2)
     loose = len(run(strict, drawn(1)))
     assert strict.ended == "none is expected to be faster by more than 0.2"

@@ -281,14 +281,14 @@ class Sure:
     def doubt(self, share: float) -> float:
         assert share == 0.01
         self.asked += 1
-        return (1.0, 0.04, 0.2, 0.03, 0.01)[min(self.asked - 1, 4)]
+        return (1.0, 0.01, 0.004, 0.2, 0.01, 0.01, 0.002)[min(self.asked - 1, 6)]
 
 
-def test_a_search_ends_when_two_checks_in_a_row_expect_nothing_better() -> None:
+def test_a_search_ends_when_three_checks_in_a_row_expect_nothing_better() -> None:
     where, machine = domain(), Table(steady)
     done = explore(where, Sure(where), machine, Memory(), Options(until=0.01, confirm=0))
-    assert done.measurements == 40  # checked after 20, 25, 30, 35 and 40
-    assert done.doubt == 0.01
+    assert done.measurements == 50  # checked after 20, 25, 30, ...
+    assert done.doubt == 0.002
     whole = explore(where, Sure(where), Table(steady), Memory(), Options(confirm=0))
     assert whole.measurements == where.size()
     assert math.isnan(whole.doubt)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from random import Random
 
@@ -198,21 +198,40 @@ def test_settings_that_fail_are_left_alone(domain: Orders) -> None:
     assert strategy.best().settings[0] == 3
 
 
+def test_launches_are_timed_where_they_may_gain() -> None:
+    """Once of a short op, and of a variant that is slow; most of the op that takes most of the time."""
+    asked: dict[str, int] = {"short": 0, "long": 0, "slow": 0}
+
+    def of(name: str, us: float) -> tuple[LaunchSite, Callable[[int], Outcome]]:
+        def measure(number: int) -> Outcome:
+            asked[name] += 1
+            return Outcome(1e-6 * us * (1 + 0.05 * number))
+
+        return LaunchSite("long" if name == "slow" else name, LINES, (1.0, 1.1, 1.2, 1.3)), measure
+
+    timed_alone([of("short", 0.1), of("long", 100.0), of("slow", 900.0)], 4, seed=0)
+    assert asked["short"] == asked["slow"] == 1
+    assert asked["long"] >= 2
+    timed_alone([of("short", 0.1), of("long", 100.0)], 4, seed=0, late=lambda: asked["short"] == 2)
+    assert asked["short"] == 2
+    assert asked["long"] <= 4
+
+
 def test_what_single_launches_say_of_settings() -> None:
     """Two timings: these settings, those beside them, and which cannot be launched; a site of which all fail stays."""
-    site = LaunchSite("yr", LINES, (8.0, 4.0, 2.0, 1.0))
+    site = LaunchSite("yr", LINES, (1.3, 1.2, 1.1, 1.0))
     asked: list[int] = []
 
     def measure(number: int) -> Outcome:
         asked.append(number)
         return Outcome(failure="wrong result") if number == 3 else Outcome(1e-6 * (50.0 + number))
 
-    timed = timed_alone(site, measure, 3, seed=0)
+    (timed,) = timed_alone([(site, measure)], 3, seed=0)
     assert len(set(asked)) == 3
     assert timed.prior[3] == float("inf")
     assert all(40 < timed.prior[number] < 60 for number in asked if number != 3)
     assert min(timed.doubts) >= 0.03
-    assert timed_alone(site, lambda number: Outcome(failure="run failed"), 4, seed=0) == site
+    assert timed_alone([(site, lambda number: Outcome(failure="run failed"))], 4, seed=0) == [site]
     pool = Pool([ConfiguredSpace(_configuration("peer"), Space(spmv()), (LaunchSite("yl", BLOCKS), timed))])
     level = _level(pool, "yr")
     assert pool.prior[level] == pytest.approx(timed.prior[0])

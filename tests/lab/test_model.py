@@ -22,7 +22,7 @@ from dagc.lab.model.pool import Pool
 from dagc.lab.model.process import Process
 from dagc.lab.model.simulate import Costs, Simulator
 from dagc.lab.orders import Orders
-from dagc.lab.strategy import Chooser, find
+from dagc.lab.strategy import RankingStrategy, find
 from dagc.recipes.program import load_graph
 from dagc.space import Space
 from dagc.store.results import Configuration, Outcome
@@ -182,7 +182,7 @@ def test_a_large_space_is_sampled_and_the_sample_grows() -> None:
     domain = Orders([ConfiguredSpace(configuration_of(spmv_graph()), Space(spmv_graph(), limit=10))])
     assert domain.size() is None
     strategy, found = find("model")(domain, 1), []
-    assert isinstance(strategy, Chooser)
+    assert isinstance(strategy, RankingStrategy)
     assert strategy.best() is None
     for number in range(60):
         candidate = strategy.propose()

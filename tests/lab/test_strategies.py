@@ -21,7 +21,7 @@ from dagc.lab.model.pool import Pool
 from dagc.lab.orders import Orders
 from dagc.lab.strategies.mcts import coverage
 from dagc.lab.strategies.mcts_min import closeness
-from dagc.lab.strategy import Chooser, default, find, names
+from dagc.lab.strategy import RankingStrategy, default, find, names
 from dagc.lab.tree import Tree, TreeNode
 from dagc.space import Space
 from dagc.store.results import Configuration, Outcome
@@ -181,7 +181,7 @@ def test_the_model_finds_the_fastest_soon() -> None:
 
     fastest = min(true(c) for c in where)
     strategy = find("model")(where, 2)
-    assert isinstance(strategy, Chooser)
+    assert isinstance(strategy, RankingStrategy)
     for _ in range(12):
         candidate = strategy.propose()
         assert candidate is not None

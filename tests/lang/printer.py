@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
-from textwrap import wrap
 from typing import Any
 
 from dagc.lang import ast
@@ -194,10 +194,18 @@ def _main(i: ast.MainDag, indent: int) -> str:
 def _op(i: ast.Op, indent: int) -> str:
     stream = "" if i.stream is None else f" stream {print_expr(i.stream)}"
     line = f"{print_expr(i.name)} : {i.kind.value} {print_expr(i.call)}{stream}"
-    more = " " * (indent + 2)
-    return "\n".join(
-        wrap(line, _WIDTH - indent, subsequent_indent=more, break_long_words=False, break_on_hyphens=False)
-    )
+    return _broken(line, _WIDTH - indent, " " * (indent + 2))
+
+
+def _broken(line: str, width: int, more: str) -> str:
+    """The line, broken at spaces outside of strings where it is longer than `width`; later ones begin with `more`."""
+    lines: list[str] = []
+    for word in re.findall(r'(?:"[^"\n]*"|[^" ])+', line):
+        if lines and len(lines[-1]) + 1 + len(word) <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(f"{more}{word}" if lines else word)
+    return "\n".join(lines)
 
 
 def _message(i: ast.Message, indent: int) -> str:

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from dagc.base.errors import ProgramError
@@ -21,7 +21,7 @@ from tests.strategies.dag_text import MODULES, loosened, mutants, soups
 SAMPLES = sorted((Path(__file__).parents[2] / "samples").glob("*/*.dag"))
 TEXTS = [path.read_text(encoding="utf-8") for path in SAMPLES]
 many = settings(
-    max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 
@@ -76,8 +76,15 @@ def test_mutants(text: str) -> None:
         assert format_source(Source("", formatted := format_source(Source("", text)))) == formatted
 
 
+def _op(stream: str) -> ast.Module:
+    call = ast.Call(ast.Ref("a", ()), (ast.Ref("b" * 110, ()),))
+    return ast.Module(None, (ast.Op(ast.Ref("a", ()), ast.OpKind.GPU, call, ast.Literal(stream)),))
+
+
 @many
 @given(MODULES)
+@example(_op("\r"))  # strings keep their blanks, where the line is broken too
+@example(_op("a \t  b"))
 def test_print_and_parse(module: ast.Module) -> None:
     text = print_module(module)
     parsed = parse(Source("", text))

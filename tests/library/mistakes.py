@@ -111,6 +111,22 @@ def allocating(fails):
 say("allocator", lambda: allocating(False))
 say("no memory", lambda: allocating(me == 1))
 
+
+def two_at_once():
+    """A second instance with other sizes, in turn with the first, which is destroyed before it."""
+    sizes, out = (8, 5), []
+    both = [(spmv.Instance(comm, **values), values) for values in (given(n) for n in sizes)]
+    for instance, values in (*both, both[0]):
+        values["y"][:] = 0
+        instance.run(3)
+        out.append(bool(np.array_equal(values["y"], 2 * values["x_l"])))
+    both[0][0].close()
+    both[1][0].run()
+    both[1][0].close()
+    return out
+
+
+say("two at once", two_at_once)
 instance = spmv.Instance(comm, **given())
 say("negative n", lambda: instance.run(-1))
 say("none", lambda: instance.run(0))

@@ -99,6 +99,8 @@ def test_cmake_in_a_project_without_cxx(libraries: Libraries, tmp_path: Path) ->
         "cmake_minimum_required(VERSION 3.18)\nproject(app LANGUAGES C)\n"
         f"find_package(heat REQUIRED PATHS {libraries.heat}/cmake NO_DEFAULT_PATH)\n"
         "add_executable(app main.c)\ntarget_link_libraries(app PRIVATE heat::heat)\n"
+        f"add_subdirectory({libraries.spmv} spmv EXCLUDE_FROM_ALL)\nadd_executable(other EXCLUDE_FROM_ALL main.c)\n"
+        "target_link_libraries(other PRIVATE spmv::spmv)\n"  # generated, not built
     )
     (tmp_path / "main.c").write_text('#include "heat.h"\nint main(void) { return heat_run(0, 1) == HEAT_GOOD; }\n')
     mpi, built = require_mpi(), tmp_path / "built"
@@ -106,7 +108,8 @@ def test_cmake_in_a_project_without_cxx(libraries: Libraries, tmp_path: Path) ->
     wrapper = mpi.mpiexec.parent / "mpicc"
     if not wrapper.exists():
         pytest.skip(f"{mpi.describe()} has no mpicc for CMake")
-    words = ["cmake", "-S", tmp_path, "-B", built, f"-DMPI_C_COMPILER={wrapper}"]
+    compilers = f"-DMPI_C_COMPILER={wrapper}", f"-DMPI_CXX_COMPILER={wrapper.with_name('mpicxx')}"
+    words = ["cmake", "-S", tmp_path, "-B", built, *compilers]
     for command in (words, ["cmake", "--build", built]):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
@@ -158,6 +161,7 @@ def test_a_wheel(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     )  # fmt: skip
     assert done.binary is not None
     assert done.binary.name.startswith("plates-")
+    assert f"use        pip install {done.binary}, then import plates\n" in done.render()
     site = tmp_path / "site"
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "-t", site, done.binary], check=True)
     script = "import plates, sys; print(sorted(plates.ARRAYS), 'dagc' in sys.modules)"
@@ -182,6 +186,26 @@ def test_an_instance_in_each_thread(start: Start, tmp_path: Path, libraries: Lib
     done = start(app, ranks=2, **thread_sanitizer_environment(mpi))
     assert "ThreadSanitizer" not in done.stderr, done.stderr[:4000]
     _right(done.check().stdout, 2)
+
+
+def test_iterations_that_overlap(start: Start, tmp_path: Path) -> None:
+    """`run(n)` is n times `run(1)`, of a program whose next iteration needs the results of this one, in a graph of the
+    library, in one of the application, and outside of them; under ThreadSanitizer. Two streams."""
+    mpi, ring = require_mpi(), tmp_path / "ring"
+    order = "own@s1 pack@s0 move@s0 record(e0)@s1 wait(e0)@s0 add@s0 last@s1 record(e1)@s0 record(e2)@s1"
+    order = order.replace("last@s1", "record(e3)@s0 wait(e3)@s1 last@s1") + " sync(e1) sync(e2) end"
+    (tmp_path / "order.txt").write_text(order)
+    api.compile(
+        HERE / "data/ring.dag", ring, target="host", form="library", build=False, defines={"transport": "peer"},
+        traversal=str(tmp_path / "order.txt"),
+    )  # fmt: skip
+    app = build(  # one program: on the host target, a shared library has streams of its own
+        [ring / "src/ring.cpp", HERE / "ring.cpp"], tmp_path / "app", mpi=mpi, sanitize="thread", flags=("-O1",),
+        include=(str(ring / "include"), str(ring / "src/include"), str(SAMPLES / "apps")), defines=("DAGC_LIBRARY",),
+    )  # fmt: skip
+    done = start(app, ranks=4, **thread_sanitizer_environment(mpi))
+    assert "ThreadSanitizer" not in done.stderr, done.stderr[:4000]
+    _right(done.check().stdout, 4)
 
 
 def test_a_repetition_that_ends_by_itself(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

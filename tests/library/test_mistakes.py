@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dagc import api
-from dagc.base.errors import UsageError
+from dagc.base.errors import BuildFailed, UsageError
 from tests.library.conftest import SAMPLES, Libraries, Start
 
 HERE = Path(__file__).parent
@@ -29,6 +29,7 @@ WANTED: dict[str, tuple[int, Any]] = {
     "no such rank": (BAD, "rank 7 does not exist, there are 2"),
     "negative": (BAD, "rank 1: "),
     "no memory": (5, "rank 1: out of memory: "),
+    "two at once": (0, [True, True, True]),
     "negative n": (BAD, "a negative number of iterations: -1"),
     "none": (0, None),
     "rebound": (0, 8.0),
@@ -167,3 +168,26 @@ def test_options_that_contradict(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="a wheel holds the library that is built"):
         api.compile(spmv, tmp_path / "out", target="host", form="wheel", build=False)
     assert not (tmp_path / "out").exists()
+
+
+CODE = """program coded
+array x : f32[8] inout
+kernel k(x: inout f32[8]) { gpu { cpp work from "work.cpp" } }
+dag { k : gpu k(x) }
+"""
+
+
+def test_code_that_is_incomplete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function that is nowhere is named when the library is built; a file that was edited is compiled again."""
+    monkeypatch.setenv("DAGC_CXXFLAGS", "-O0")
+    (tmp_path / "coded.dag").write_text(CODE)
+    text = "#include <cuda_runtime.h>\nvoid elsewhere(float*) {}\nvoid work(float* x, cudaStream_t) { elsewhere(x); }\n"
+    (tmp_path / "work.cpp").write_text(text)
+
+    def build() -> Path | None:
+        return api.compile(tmp_path / "coded.dag", tmp_path / "out", target="host", form="library", force=True).binary
+
+    assert build() is not None
+    (tmp_path / "work.cpp").write_text(text.replace(" {}", ";"))
+    with pytest.raises(BuildFailed, match=r"undefined reference to `elsewhere\(float\*\)'"):
+        build()

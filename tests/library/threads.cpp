@@ -37,7 +37,7 @@ int work(MPI_Comm comm, int rank) {
   heat::Instance plate(comm, {columns, rows, rank - 1, rank == 0 ? 1 : -1},
                        {{u0.data(), size}, {u1.data(), size}, {result.data(), rows * columns}});
   for (int turn = 0; turn < 3; ++turn) {
-    product.run(turn == 0 ? 1 : 20);
+    product.run(turn == 0 ? 1 : 40);
     plate.run(2);
   }
   // On a stream of the application, after what it has issued there.

@@ -20,6 +20,7 @@ from dagc.emit.table import Begin, End, with_capture_regions
 from dagc.ir.program import Action, GraphOp, KernelOp
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait
 from dagc.measure.launch import Finished
+from tests.examples import examples
 from tests.measure.conftest import HALO, LOWERINGS, SPMV, Built, Lowered, Make, needs_mpi, wander
 
 pytestmark = [*needs_mpi, pytest.mark.slow]
@@ -47,9 +48,9 @@ def _silent(done: Finished, number: int) -> None:
 def test_silent_on_proved_traversals(lowered: Lowered, path: Path, lowering: str) -> None:
     built = lowered(path, lowering, sanitize="thread")
     random = Random(20)
-    traversals = [wander(built.space, random) for _ in range(20)]
+    traversals = [wander(built.space, random) for _ in range(examples(8))]
     assert all(built.prover.proved(t) for t in traversals)
-    _silent(built.run(traversals, times=2), 20)
+    _silent(built.run(traversals, times=2), len(traversals))
 
 
 # ---- messages of 1 MiB -----------------------------------------------------------------------

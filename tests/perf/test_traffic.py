@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -220,23 +221,49 @@ PLANES: dict[str, tuple[str, Touched]] = {
 }  # fmt: skip
 
 
+def _model(folder: Path, code: str) -> Callable[[int, int, int], dict[str, float]]:
+    """The model's steps for a number of columns and a block."""
+    (folder / "plane.dag").write_text(PLANE.format(code=code), encoding="utf-8")
+    graph = api.load_graph(folder / "plane.dag")
+    (unit,) = units(graph)
+    program = volume_program(graph.program, next(o.op for o in graph.ops if getattr(o.op, "base", "") == unit.op))  # type: ignore[arg-type]
+    hardware = load_hardware("h200")
+    values = {**hardware.parameters(), **calibration_of(hardware), "ni": NI, "registers": 32}
+
+    def at(nj: int, bx: int, by: int) -> dict[str, float]:
+        every = {**values, "nj": nj, "blockDim_x": bx, "blockDim_y": by}
+        return evaluate_all(program, {p.name: every[p.name] for p in program.parameters if p.name in every})
+
+    return at
+
+
+@pytest.mark.parametrize(("code", "columns"), [("y[i * nj + j] = a[j];", True), ("y[j * ni + i] = a[j];", False)])
+def test_bytes_in_sectors_that_several_blocks_store(code: str, columns: bool, tmp_path: Path) -> None:
+    """Rows that begin anywhere, and rows that begin at a sector; each element of the grid counted."""
+    at = _model(tmp_path, code)
+    for nj in (512, 513):
+        i, j = np.divmod(np.arange(NI * nj), nj)
+        address = i * nj + j if columns else j * NI + i
+        for bx, by in ((1, 64), (4, 8), (8, 32), (32, 8), (64, 4)):
+            block = i // by * nj + j // bx
+            of_one = np.unique(np.stack([4 * address // SECTOR, block]), axis=1)[0]
+            shared = SECTOR * int((np.bincount(of_one) > 1).sum())
+            found = at(nj, bx, by)["shared_bytes"]
+            assert found == pytest.approx(shared, rel=0.15, abs=0.02 * 4 * NI * nj), (nj, bx, by)
+
+
+def test_a_block_that_continues_its_rows_in_a_loop_shares_no_sectors(tmp_path: Path) -> None:
+    at = _model(tmp_path, "for (int k = threadIdx.x; k < nj; k += bx) y[i * nj + k] = a[k];")
+    assert at(513, 32, 8)["shared_bytes"] == 0
+
+
 @pytest.mark.parametrize("name", PLANES)
 def test_sectors_of_a_warp_and_of_a_block(name: str, tmp_path: Path) -> None:
     """A block in the middle of the grid, each lane counted: what its warps store and load, and what a block touches."""
     code, touched = PLANES[name]
-    (tmp_path / "plane.dag").write_text(PLANE.format(code=code), encoding="utf-8")
-    graph = api.load_graph(tmp_path / "plane.dag")
-    (unit,) = units(graph)
-    program = volume_program(graph.program, next(o.op for o in graph.ops if getattr(o.op, "base", "") == unit.op))  # type: ignore[arg-type]
-    hardware = load_hardware("h200")
+    at = _model(tmp_path, code)
     for bx, by in ((1, 64), (4, 8), (8, 32), (16, 2), (32, 8), (64, 4)):
-        values = {**hardware.parameters(), **calibration_of(hardware), "ni": NI, "nj": NJ, "registers": 32}
-        asked = {
-            p.name: v
-            for p in program.parameters
-            if (v := {**values, "blockDim_x": bx, "blockDim_y": by}.get(p.name)) is not None
-        }
-        found = evaluate_all(program, asked)
+        found = at(NJ, bx, by)
         requests: dict[tuple[int, int], set[tuple[str, int]]] = defaultdict(set)
         of_block = set()
         for thread in range(bx * by):

@@ -16,9 +16,9 @@ from dagc.learn.rules import (
     LearnedRules,
     Rule,
     RuleSet,
+    RuleSetVerdict,
     Sample,
     Samples,
-    Verdict,
     accuracy,
     check,
     learn,
@@ -64,7 +64,7 @@ def test_what_is_checked_has_three_classes() -> None:
 def test_a_full_exploration_is_consistent_with_itself() -> None:
     full = _learned()
     for found in check(full, full):
-        assert found.verdict is Verdict.CONSISTENT
+        assert found.verdict is RuleSetVerdict.CONSISTENT
         assert (found.meant, found.share) == ((found.rule_set.number,), 1.0)
         assert found.followers == found.rule_set.samples
 
@@ -72,19 +72,19 @@ def test_a_full_exploration_is_consistent_with_itself() -> None:
 @pytest.mark.parametrize(
     ("number", "rules", "verdict", "extraneous", "missing"),
     [
-        (0, [Rule(EARLY, True)], Verdict.CONSISTENT, [], []),
-        (0, [Rule(EARLY, True), Rule(TOGETHER, True)], Verdict.OVERCONSTRAINED, [1], []),
-        (0, [Rule(TOGETHER, True), Rule(EARLY, True)], Verdict.OVERCONSTRAINED, [0], []),
-        (0, [Rule(TOGETHER, True)], Verdict.UNDERCONSTRAINED, [], ["post_send before yl"]),
-        (1, [EARLIER], Verdict.UNDERCONSTRAINED, [], ["pack, yl in the same stream"]),
-        (1, [Rule(TOGETHER, True), EARLIER], Verdict.CONSISTENT, [], []),
-        (2, [Rule(TOGETHER, True), EARLIER], Verdict.UNDERCONSTRAINED, [], ["pack, yl in different streams"]),
-        (2, [], Verdict.UNDERCONSTRAINED, [], ["yl before post_send", "pack, yl in different streams"]),
-        (0, [Rule(EARLY, True), EARLIER], Verdict.EMPTY, [], []),
+        (0, [Rule(EARLY, True)], RuleSetVerdict.CONSISTENT, [], []),
+        (0, [Rule(EARLY, True), Rule(TOGETHER, True)], RuleSetVerdict.OVERCONSTRAINED, [1], []),
+        (0, [Rule(TOGETHER, True), Rule(EARLY, True)], RuleSetVerdict.OVERCONSTRAINED, [0], []),
+        (0, [Rule(TOGETHER, True)], RuleSetVerdict.UNDERCONSTRAINED, [], ["post_send before yl"]),
+        (1, [EARLIER], RuleSetVerdict.UNDERCONSTRAINED, [], ["pack, yl in the same stream"]),
+        (1, [Rule(TOGETHER, True), EARLIER], RuleSetVerdict.CONSISTENT, [], []),
+        (2, [Rule(TOGETHER, True), EARLIER], RuleSetVerdict.UNDERCONSTRAINED, [], ["pack, yl in different streams"]),
+        (2, [], RuleSetVerdict.UNDERCONSTRAINED, [], ["yl before post_send", "pack, yl in different streams"]),
+        (0, [Rule(EARLY, True), EARLIER], RuleSetVerdict.EMPTY, [], []),
     ],
 )  # fmt: skip
 def test_verdicts(
-    number: int, rules: list[Rule], verdict: Verdict, extraneous: list[int], missing: list[str]
+    number: int, rules: list[Rule], verdict: RuleSetVerdict, extraneous: list[int], missing: list[str]
 ) -> None:  # fmt: skip
     full = _learned()
     judged = RuleSet(number, tuple(rules), 0, 1, (1, 0, 0), (1.0, 0.0, 0.0), 0)
@@ -101,7 +101,7 @@ def test_fewer_classes_mean_several_of_the_full_exploration() -> None:
     part = learn([s for s in full.samples if s.value < 2.5], noise=0.02)
     found = check(part, full)
     assert [(f.rule_set.number, f.meant, f.verdict) for f in found] == [
-        (0, (0,), Verdict.CONSISTENT), (1, (1, 2), Verdict.CONSISTENT),
+        (0, (0,), RuleSetVerdict.CONSISTENT), (1, (1, 2), RuleSetVerdict.CONSISTENT),
     ]  # fmt: skip
 
 
@@ -141,4 +141,4 @@ def test_two_hundred_single_measurements_of_the_h200_data() -> None:
     assert found.chance < found.share <= found.tolerant <= 1.0
     checked = check(part, h200_learned())
     assert len(checked) == len(part.rule_sets)
-    assert {f.verdict for f in checked} >= {Verdict.OVERCONSTRAINED, Verdict.UNDERCONSTRAINED}
+    assert {f.verdict for f in checked} >= {RuleSetVerdict.OVERCONSTRAINED, RuleSetVerdict.UNDERCONSTRAINED}

@@ -10,6 +10,7 @@ import pytest
 from dagc.base.resources import resource
 from dagc.build.builder import build
 from dagc.build.toolchain import find_mpi, find_nvcc
+from tests.emit.build import NVCC_ALONE
 from tests.runtime.programs import SOURCES
 
 pytestmark = [
@@ -28,4 +29,4 @@ def test_headers_compile_for_a_gpu(tmp_path: Path) -> None:
     source = tmp_path / "headers.cu"
     source.write_text("".join([*lines, "int main(int argc, char** argv) { return options::main(argc, argv); }\n"]))
     include_path = [resource("templates/runtime")]
-    assert build([source], tmp_path / "headers", target="cuda", include=include_path, mpi=find_mpi()).is_file()
+    build([source], tmp_path / "headers.ii", target="cuda", include=include_path, mpi=find_mpi(), flags=NVCC_ALONE)

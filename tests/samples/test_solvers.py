@@ -61,15 +61,15 @@ def test_which_systems_are_symmetric() -> None:
 def test_features() -> None:
     A = solvers._int32(sparse.csr_array(np.array([[4.0, 1, 0], [-2, 1, 0], [0, 3, 3]])))
     assert solvers.asymmetry(A) == pytest.approx(2 * (3 + 3) / (2 * 14))
-    data = solvers.load(0, 1, 1, "blocks(rows=200, size=8, coupling=0.05, symmetric=False, seed=4)")
+    data = solvers.load(0, 1, 1, "blocks(rows=200, size=8, coupling=0.5, symmetric=False, seed=4)")
     left = [data[f"left_{name}"] for name in ("jacobi", "block", "sparse")]
     assert left[1] < 1e-2 * min(left[0], left[2]), "blocks are what block Jacobi inverts"
     for name, value in zip(("jacobi", "block", "sparse"), left, strict=True):
-        options = {"unroll": solvers.PROBE, "solver": "bicgstab", "precond": name}
+        options = {"unroll": solvers.PROBES["bicgstab"], "solver": "bicgstab", "precond": name}
         x = solvers.iterates(data, rank=0, size=1, seed=1, system="", **options)["x"]
         assert value == pytest.approx(residual(data, x))
     hopeless = {**data, "diagonal": np.full(200, np.nan)}
-    assert solvers.residual_left(matrix(data), hopeless, "jacobi") == 1e6
+    assert solvers.residual_left(matrix(data), hopeless, "jacobi", "bicgstab") == 1e6
 
 
 def test_the_sparse_inverse_is_the_best_of_its_pattern() -> None:
@@ -116,6 +116,6 @@ def test_systems_that_are_refused(text: str, message: str) -> None:
 def test_a_program_computes_the_iterates(tmp_path: Path, unoptimised: None, solver: str, precond: str) -> None:
     defines = {"solver": solver, "precond": precond, "system": "diffusion(side=9, jump=1)", "unroll": "2"}
     done = api.compile(
-        SAMPLES / "solvers/solvers.dag", tmp_path, target="host", defines=defines, run=True, seconds=1e-3, repeats=2
+        SAMPLES / "solvers/solvers.dag", tmp_path, target="host", defines=defines, run=True, ranks=1, repeats=1
     )
     assert done.result is not None

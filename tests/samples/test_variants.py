@@ -19,7 +19,7 @@ from dagc.ir.plan import Plan, Target
 from dagc.recipes.options import TuneOptions
 from dagc.recipes.tune import tune
 from dagc.space import Space
-from tests.emit.build import write
+from tests.emit.build import NVCC_ALONE, write
 from tests.measure.conftest import can_run
 from tests.samples.load import SAMPLES, sample
 
@@ -175,6 +175,6 @@ def test_nvcc_takes_every_variant(name: str, tmp_path: Path) -> None:
     write(Plan(graph, Space(graph).first(), Target.CUDA, open=unit.tunables), tmp_path)
     assert "_variant" in (tmp_path / "iteration.hpp").read_text()
     build(
-        [tmp_path / "bench.cu"], tmp_path / "bench.o", target="cuda", arch="sm_90", mpi=require_mpi(),
-        flags=("-c", "-O0", "-Xptxas=-O0"),
+        [tmp_path / "bench.cu"], tmp_path / "bench.ii", target="cuda", arch="sm_90", mpi=require_mpi(),
+        flags=NVCC_ALONE,
     )  # fmt: skip

@@ -18,7 +18,7 @@ from dagc.base.errors import UsageError
 from dagc.ir.program import Graph
 from dagc.perf.counted import COUNTS
 from dagc.recipes.plans import has_plans
-from dagc.recipes.tuned import launch_of
+from dagc.recipes.tuned import open_choices
 from dagc.store.tuned import Tuned, load_tuned
 
 MARK = "INJECTED"
@@ -58,12 +58,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def replaced(value: Any) -> Iterator[Any]:
-    """A JSON value with each of VALUES in each place, and without each entry; of equal entries of a list one."""
+    """A JSON value with each of VALUES in each place, and without each entry; of equal entries one."""
     if isinstance(value, dict):
-        for key, item in value.items():
+        for place, (key, item) in enumerate(value.items()):
             yield {k: v for k, v in value.items() if k != key}
             yield {(MARK if k == key else k): v for k, v in value.items()}
-            yield from ({**value, key: new} for new in replaced(item))
+            if item not in list(value.values())[:place]:
+                yield from ({**value, key: new} for new in replaced(item))
     elif isinstance(value, list):
         for place, item in enumerate(value):
             if item not in value[:place]:
@@ -96,7 +97,7 @@ def damaged_files(good: Path, path: Path) -> Iterator[str]:
 
 def chosen(graph: Graph, tuned: Tuned) -> str:
     """The C of a file's choosers."""
-    chooser = launch_of(graph, tuned, "sm_90").chooser
+    chooser = open_choices(graph, tuned, "sm_90").chooser
     assert chooser is not None
     return chooser.source
 

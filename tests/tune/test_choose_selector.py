@@ -136,7 +136,8 @@ def test_a_feature_that_is_not_finite_gets_the_default_and_leaves_nothing_behind
 def test_among_variants_the_default_is_taken_where_the_selector_is_unsure_or_far_outside(tmp_path: Path) -> None:
     """Two of three neighbours in C as in Python; 64 and 640 are the measured range."""
     near = Knn(("n",), (Scale(),), ((64.0,), (128.0,), (640.0,)), (1, 1, 0), 3, "uniform", least_sure=0.6)
-    site = Site(SiteKind.LAUNCH, "y", ((("variant", "row"),), (("variant", "ell"),)), ("row", "ell"))
+    names = ("row", "ell", "dia")
+    site = Site(SiteKind.LAUNCH, "y", tuple((("variant", name),) for name in names), names)
     far = Extent((("n", 64.0, 640.0),))
     made = Chooser(site, (Feature("n", Var("n")),), selector=near, extent=far)
     asked = [100.0, 15.0, 2561.0, 2559.0, float("nan")]
@@ -156,10 +157,18 @@ def test_among_variants_the_default_is_taken_where_the_selector_is_unsure_or_far
         source.write_text(
             f"#include <stdio.h>\n{emitted([chooser]).source}int main(void) {{ const double x[] = {{{numbers}}};"
             'for (int i = 0; i < 5; ++i) { const dagc_choice c = dagc_choose_y(x + i); printf("%d %d\\n", c.answer,'
-            ' c.reason); } printf("%s", dagc_text_y(1)); return dagc_answer_y(0)[0]; }\n'
+            ' c.reason); int all[3]; dagc_order_y(x + i, all); printf("%d%d%d\\n", all[0], all[1], all[2]); }'
+            ' printf("%s", dagc_text_y(1)); return dagc_answer_y(0)[0]; }\n'
         )
         flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-O1"]
         subprocess.run(["gcc", *flags, str(source), "-o", str(tmp_path / "ask"), "-lm"], check=True)
         said = subprocess.run([tmp_path / "ask"], check=True, capture_output=True, text=True).stdout.splitlines()
-        wanted = [chooser.decide({"n": n}) for n in asked]
-        assert said == [*(f"{answer} {list(Reason).index(reason)}" for answer, reason in wanted), "ell"]
+        expected = []
+        for n in asked:
+            answer, reason = chooser.decide({"n": n})
+            order = chooser.order({"n": n})
+            assert (order[0], sorted(order)) == (answer, [0, 1, 2])
+            expected += [f"{answer} {list(Reason).index(reason)}", "".join(map(str, order))]
+        assert said == [*expected, "ell"]
+    assert made.order({"n": 100.0}) == (1, 0, 2), "2 is never given by the neighbours"
+    assert unsure.order({"n": 100.0}) == (0, 1, 2), "not asked"

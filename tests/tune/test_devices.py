@@ -10,10 +10,12 @@ from dagc import api
 from dagc.base.errors import UsageError
 from dagc.build.toolchain import find_cxx, find_mpi
 from dagc.choice.types import variant_of
+from dagc.cli.main import main
 from dagc.measure.launch import launch
 from dagc.recipes import tune as tune_recipe
 from dagc.recipes.options import TuneOptions
-from dagc.recipes.program import run_setup
+from dagc.recipes.program import read, run_setup
+from dagc.recipes.tune_prepare import tuning_task
 from dagc.store.tuned import load_tuned
 
 mpi = find_mpi()
@@ -59,6 +61,22 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "scaled.dag").write_text(PROGRAM)
     (folder / "scaled.py").write_text(SETUP)
     return folder / "scaled.dag"
+
+
+def test_check_lists_open_devices(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(program)]) == 0
+    assert capsys.readouterr().out == f"{program}: no errors\ndevice chosen when the program runs: scale\n"
+    assert main(["check", str(program), "-D", "scale.device=cpu"]) == 0
+    assert capsys.readouterr().out == f"{program}: no errors\n"
+
+
+def test_a_defined_param_is_not_varied(program: Path) -> None:
+    def points(**defines: str) -> list[str]:
+        task = tuning_task(read(program, defines), target="host")
+        return [point.text for point in task.points]
+
+    assert points() == ["N=100", "N=1000", "N=2000"]
+    assert points(N="20") == [""]
 
 
 def test_from_tuning_to_the_program(program: Path, tmp_path: Path, unoptimised: None) -> None:

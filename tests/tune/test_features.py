@@ -140,7 +140,7 @@ def test_the_program_computes_its_features_and_chooses_as_python_does(tuned: Pat
     )
     assert done.result is not None
     program = (tuned / "out" / "program.hpp").read_text()
-    assert "feature_0 = feature(0);" in program
+    assert "once(0);" in program
     source = tuned / "out" / "ask.cpp"
     source.write_text(
         '#include "iteration.hpp"\n'

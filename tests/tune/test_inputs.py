@@ -361,6 +361,3 @@ def test_another_objective(program: Path, tmp_path: Path, capsys: pytest.Capture
     cells = [c for c in load_tuned(tmp_path / "t.db").cells if c.point in tests]
     assert cells
     assert all(dict(c.metrics).keys() == {"cpu"} for c in cells)
-    with pytest.raises(UsageError, match="--objective acts on what is learned from inputs"):
-        options = TuneOptions(target="host", method="volume", sizes="", objective="cpu")
-        tune_recipe.tune(program, tmp_path / "u.db", options)

@@ -6,6 +6,7 @@ import re
 import shutil
 import sqlite3
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +16,20 @@ from dagc import api
 from dagc.base.errors import UsageError
 from dagc.choice.types import Cell, Point
 from dagc.cli.main import main
+from dagc.emit.library import emit_plans
+from dagc.ir.plan import ChoiceCall, EmittedChoosers, Plan, Target
+from dagc.ir.sym import Apply, Fn, Var
 from dagc.lab.plans import PROGRAM, measured, plan_label, program_select
 from dagc.measure.bench import run_bench
 from dagc.measure.launch import launch
 from dagc.recipes import tune as tune_recipe
+from dagc.recipes.artifacts import enqueued_of
 from dagc.recipes.options import TuneOptions
 from dagc.recipes.program import read
 from dagc.recipes.tune_programs import learn, program_task
+from dagc.space import Space
 from dagc.store.tuned import load_tuned
+from tests.emit.build import graph_of
 from tests.measure.conftest import can_run
 from tests.tune.oracle import ROOT
 
@@ -276,6 +283,96 @@ def test_sources_for_a_gpu(tuned: Path, tmp_path: Path) -> None:
     assert done.launcher is not None
     assert done.files == ("CMakeLists.txt", "bench.cpp", "chooser.h", "plans/")
     assert {p.name for p in (tmp_path / "out").glob("plans/*/bench.cu")} == {"bench.cu"}
+
+
+# ---- as a library ----------------------------------------------------------------------------------------------
+
+APPLICATION = """
+import os, sys
+import numpy as np
+from mpi4py import MPI
+import tri
+
+comm = MPI.COMM_WORLD
+
+def system(n):
+    lines = np.random.default_rng(n).random((n, 4))
+    lines[:, 1] += 3
+    a, b, c, d = lines.T
+    return {"n": n, "lines": lines.ravel(), "x": np.zeros(n)}, np.diag(b) + np.diag(a[1:], -1) + np.diag(c[:-1], 1), d
+
+def say(what):
+    os.write(1, f"{comm.rank} {what}\\n".encode())  # whole
+
+def solved(given, matrix, right):
+    say(f"{np.allclose(matrix @ given['x'], right)} {instance.choices}")
+
+first = system(100)
+instance = tri.Instance(comm, **first[0])
+instance.run(3)
+solved(*first)
+for n in (1600, 100 if comm.rank else 1600, 300):  # the second: one vote each, and the lowest answer wins
+    given = system(n)
+    instance.rebind(**given[0])
+    instance.run()
+    solved(*given)
+given[0]["x"] = np.zeros(3 if comm.rank == 1 else 300)
+for call in (lambda: instance.rebind(**given[0]), instance.run):
+    try:
+        call()
+    except tri.Error as error:
+        say(f"{error.code} {error}")
+instance.close()
+"""
+
+
+@pytest.mark.mpi
+@runs
+def test_a_library_of_plans(compiled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a wheel: one plan by the sizes at create and rebind, the same on both ranks; errors as of one plan."""
+    monkeypatch.setenv("DAGC_CXXFLAGS", "-O0")  # the precompiled headers are those of programs
+    done = api.compile(
+        TRIDIAG, tmp_path / "out", target="host", launch=str(compiled.parent / "t.db"), form="wheel", name="tri",
+        defines={"size": "900"},
+    )  # fmt: skip
+    assert done.library == "tri"
+    assert done.binary is not None
+    site = tmp_path / "site"
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "-t", site, done.binary], check=True)
+    (tmp_path / "application.py").write_text(APPLICATION)
+    said = launch(
+        [sys.executable, str(tmp_path / "application.py")], 2, env={"PYTHONPATH": str(site)}, timeout=60
+    ).check().stdout  # fmt: skip
+    small, large = "plan: m4-chunks1-streams1", "plan: m64-chunks1-streams1"
+    wanted = [f"True {small} (chosen 1)", f"True {large} (chosen 2)", f"True {small} (chosen 3)"]
+    wanted += [f"True {small} (chosen 4)", "2 rank 1: array `x` has 3 elements, needs 300, (300,)"]
+    wanted.append("2 the instance has no arrays, since tri_rebind failed")
+    for rank in "01":
+        assert [line[2:] for line in said.splitlines() if line[0] == rank] == wanted
+
+
+@pytest.mark.mpi
+@runs
+def test_requires_of_plans_in_a_library() -> None:
+    """A plan is no candidate where a `require` of it does not hold, on any rank."""
+    text = FAULTY.replace("k != 4,", "k < 9,").replace("on host out", "on host out\nscalar step : f64")
+    given = []
+    for k in ("1", "3"):
+        graph = graph_of(text, k=k)
+        plan = Plan(graph, Space(graph).first(), Target.HOST)
+        given.append((f"k{k}", plan, enqueued_of(plan)))
+    features = (Apply(Fn.ADD, (Var("n"), Var("step"))),)
+    chooser = EmittedChoosers("", (ChoiceCall("dagc_choose", "dagc_table", "plan", features, ("k",)),))
+    files = emit_plans(given, "mine", chooser, ["sum"])
+    source = files["src/mine.cpp"]
+    assert 'case 1:\n          if (!(false || n < 50)) return "require false || n < 50";' in source
+    assert "const double step = static_cast<double>(sizes.step);" in source
+    assert "case 0:" not in source
+    assert "There is no mine_enqueue: op `fill` runs on the host" in files["include/mine.h"]
+    other = graph_of(text.replace("y : f32[n] on host out", "y : f32[n] on host inout"), k="3")
+    plan = Plan(other, Space(other).first(), Target.HOST)
+    with pytest.raises(UsageError, match="plans k1 and other have different arrays or values"):
+        emit_plans([given[0], ("other", plan, enqueued_of(plan))], "mine", chooser, ["sum"])
 
 
 # ---- settings that fail ----------------------------------------------------------------------------------------

@@ -15,7 +15,16 @@ from dagc.build.builder import build
 from dagc.build.mpi import thread_sanitizer_environment
 from dagc.build.toolchain import require_mpi
 from dagc.emit import emit
-from dagc.ir.plan import Choice, Chooser, CodeFeature, Features, Plan, Target, feature_variable, open_variants
+from dagc.ir.plan import (
+    ChoiceCall,
+    CodeFeature,
+    EmittedChoosers,
+    Features,
+    Plan,
+    Target,
+    feature_variable,
+    open_variants,
+)
 from dagc.ir.program import CodeText, KernelOp
 from dagc.ir.sym import Var
 from dagc.lab.launches import Launches, Timing, verify
@@ -154,8 +163,8 @@ def test_what_is_read_beside_the_runs_is_constant(tmp_path: Path) -> None:
     (op,) = (o.op for o in graph.ops if isinstance(o.op, KernelOp))
     code = next(f.value for k in graph.program.kernels for f in k.features if isinstance(f.value, CodeText))
     longest = CodeFeature(feature_variable(op, "longest"), op, code)
-    choice = Choice("choose", "table", "y", (Var(longest.name),), ("variant",), answers=3)
-    chooser = Chooser("", (choice,), mode=Features.BESIDE)
+    choice = ChoiceCall("choose", "table", "y", (Var(longest.name),), ("variant",), answers=3)
+    chooser = EmittedChoosers("", (choice,), mode=Features.BESIDE)
     plan = Plan(graph, Space(graph).first(), Target.HOST, open=open_variants(graph.program, op), chooser=chooser,
                 features=(longest,))  # fmt: skip
     with pytest.raises(UsageError, match="a feature reads `ptr`, which is not `const`"):

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import median
 
 import pytest
 
 from dagc.base.errors import UsageError
 from dagc.choice import residual
+from dagc.cli.main import main
 from dagc.cli.tune import table
 from dagc.recipes import tune as tune_recipe
 from dagc.recipes.options import TuneOptions
+from dagc.recipes.program import load_graph
 from dagc.recipes.tune_search import MOST_CODES, alike
+from dagc.recipes.tuned import choosers_of
 from dagc.store.tuned import load_tuned
 from tests.tune.programs import write_fill
 
@@ -53,7 +57,7 @@ def test_a_learner_that_cannot_be_read_is_said_and_the_model_ranks(
         done = tune_recipe.tune(program, None, MODEL_ONLY)
         (note,) = [n for n in done.notes if "pre-trained learner" in n]
         assert note.startswith(
-            "the model alone ranks, without a pre-trained learner: launch_learner.json is no learner"
+            "the model alone ranks, without a pre-trained learner: launch_learner.json is not a learner"
         )
         assert len(done.lines) == 2
 
@@ -100,3 +104,26 @@ def test_instructions_of_many_compiled_versions_are_not_told_apart() -> None:
     assert alike(versions[:MOST_CODES]) == versions[:MOST_CODES]
     assert [r.registers for r in alike(versions)] == [r.registers for r in versions]
     assert len({r.instructions for r in alike(versions)}) == 1
+
+
+@pytest.mark.mpi
+def test_another_objective_than_the_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Strategies search by it, the best by it is chosen, the file has its metrics, and --resume goes on with it."""
+    path, file = write_fill(tmp_path, "tune bx in {32, 64, 128, 256}"), tmp_path / "t.db"
+    words = ["tune", str(path), "--target", "host", "--cell", "0.01", "-o", str(file)]
+    assert main([*words, "--objective", "cpu / time", "--budget", "3"]) == 0
+    assert "default cpu / time" in capsys.readouterr().out
+    tuned = load_tuned(file)
+    assert (tuned.facts.objective, len(tuned.cells)) == ("cpu / time", 3)
+    ratios = {c.settings: median(dict(c.metrics)["cpu"] / t for t in c.times) for c in tuned.cells}
+    best = min(ratios, key=lambda settings: ratios[settings])
+    chooser = tuned.kernel_choosers["fill"]
+    assert [chooser.settings[a.chosen] for a in chooser.anchors] == [best]
+    assert choosers_of(load_graph(path), tuned)[0].model is None, "it predicts the time"
+
+    assert main([*words, "--resume", "--budget", "4"]) == 0
+    assert len(load_tuned(file).cells) == 4
+    assert "default cpu / time" in capsys.readouterr().out
+    for method in ("volume", "rational"):
+        assert main([*words, "-o", str(tmp_path / "u.db"), "--objective", "cpu", "--method", method]) == 2
+        assert f"method {method} predicts the time, not cpu" in capsys.readouterr().err

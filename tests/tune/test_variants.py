@@ -23,7 +23,7 @@ from dagc.measure.launch import launch
 from dagc.recipes import tune as tune_recipe
 from dagc.recipes.options import TuneOptions
 from dagc.recipes.program import read
-from dagc.recipes.tuned import choosers_of, launch_of
+from dagc.recipes.tuned import choosers_of, open_choices
 from dagc.space import Space
 from dagc.store.tuned import load_tuned
 from tests.tune.programs import change_chooser, stored_chooser, write_sums
@@ -144,8 +144,8 @@ def test_only_what_may_be_answered_is_compiled(tuned: Path, tmp_path: Path) -> N
     other.write_bytes(tuned.read_bytes())
     change_chooser(other, "y", settings=[{"variant": "called"}, {"variant": "vector", "lanes": 4}], anchors=[],
                    selector=None)  # fmt: skip
-    found = launch_of(read(tuned.parent / "sums.dag").graph(), load_tuned(other), None)
-    assert [(t.variant, t.name, t.values) for t in found.open] == [
+    found = open_choices(read(tuned.parent / "sums.dag").graph(), load_tuned(other), None)
+    assert [(t.variant, t.name, t.values) for t in found.tunables] == [
         ("", "variant", ("vector", "called")), ("vector", "lanes", (4,)),
     ]  # fmt: skip
 
@@ -271,31 +271,50 @@ def test_ops_of_the_cpu_have_variants_too(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def chosen(tuned: Path) -> Path:
-    """A tuned file that takes `called` at SPREAD 0 and 1000, and `vector lanes=4` at 200."""
-    chosen = tuned.parent / "chosen.db"
+    """A tuned file that takes `called` at SPREAD 0 and 1000, else `vector lanes=4`, and `vector lanes=4` at 200."""
+    return chosen_by(tuned, "longest", "mean")
+
+
+def chosen_by(tuned: Path, *names: str) -> Path:
+    chosen = tuned.parent / f"chosen-by-{'-'.join(names)}.db"
     chosen.write_bytes(tuned.read_bytes())
-    anchors = [(3, 3.0, 3), (203, 6.125, 2), (1003, 18.625, 3)]
+    anchors = [
+        ({"longest": 3, "mean": 3.0}, 3),
+        ({"longest": 203, "mean": 6.125}, 2),
+        ({"longest": 1003, "mean": 18.625}, 3),
+    ]
+    called, vector = ({"label": one, "sure": 1.0, "then": [other, 1]} for one, other in ((3, 2), (2, 3)))
+    tree = [names.index("mean"), 4, called, [names.index("mean"), 10, vector, called]]
     change_chooser(
-        chosen, "y", method="exhaustive", selector=None, data=["longest", "mean"],
-        anchors=[{"data": [longest, mean], "chosen": answer} for longest, mean, answer in anchors],
+        chosen, "y", data=[*names],
+        selector={"method": "tree", "data": [*names], "tree": tree},
+        anchors=[{"data": [at[name] for name in names], "chosen": answer} for at, answer in anchors],
     )  # fmt: skip
     return chosen
 
 
-@pytest.fixture(scope="module", params=["now", "async"])
-def program(chosen: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Program:
+@pytest.fixture(scope="module", params=[("now", "mean"), ("async", "longest", "mean")], ids=["now", "async"])
+def program(tuned: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Program:
+    """Chosen by `mean` alone, the longest row is computed for the `require` of `called`, which only this needs."""
     folder = tmp_path_factory.mktemp("chosen")
-    options = ["--features", request.param, "-o", str(folder / "out")]
-    assert main(["compile", *launched(chosen), *options]) == 0
-    return Program(folder / "out/bench", folder, chosen.parent / "sums.dag")
+    mode, *names = request.param
+    options = ["--features", mode, "-o", str(folder / "out")]
+    assert main(["compile", *launched(chosen_by(tuned, *names)), *options]) == 0
+    assert ("compute_features()" in (folder / "out/program.hpp").read_text()) == ("longest" in names)
+    return Program(folder / "out/bench", folder, tuned.parent / "sums.dag")
 
 
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     ("spread", "answer", "reason"),
-    [(0, "called", "chosen"), (200, "vector lanes=4", "chosen"), (1000, "row", "constraint"), (9000, "row", "outside")],
+    [
+        (0, "called", "chosen"),
+        (200, "vector lanes=4", "chosen"),
+        (1000, "vector lanes=4", "constraint"),
+        (9000, "row", "outside"),
+    ],
 )
-def test_the_default_is_taken_where_the_choice_is_not_allowed_or_far_outside(
+def test_the_next_best_is_taken_where_the_choice_is_not_allowed_and_the_default_far_outside(
     program: Program, spread: int, answer: str, reason: str
 ) -> None:
     assert program.choices(program.data(1, spread)) == (answer, {reason: 1})
@@ -319,7 +338,7 @@ def test_all_ranks_take_the_answer_with_the_most_votes(program: Program, tmp_pat
 def test_a_constraint_that_fails_on_one_rank_fails_for_all(program: Program, tmp_path: Path) -> None:
     """Both want `called`, which rank 1 must not run."""
     both = program.with_data(tmp_path / "both", (0, 1000))
-    assert program.choices(both, 2) == ("row", {"constraint": 2})
+    assert program.choices(both, 2) == ("vector lanes=4", {"constraint": 2})
 
 
 @pytest.mark.mpi
@@ -346,7 +365,7 @@ def test_a_library_chooses_at_create_and_rebind(chosen: Path, tmp_path: Path, mo
     )
     done = launch([sys.executable, "-c", script, str(tmp_path / "sums"), str(chosen.parent)], 1)
     assert done.stdout.splitlines() == [
-        "y: called (chosen 1) True", "y: row (chosen 1, constraint 1) True",
+        "y: called (chosen 1) True", "y: vector lanes=4 (chosen 1, constraint 1) True",
         "y: vector lanes=4 (chosen 2, constraint 1) True",
     ], done.stderr  # fmt: skip
 
@@ -374,7 +393,7 @@ def test_a_search_takes_the_variant_from_the_file(
     chosen: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """By a feature that the compiled program computes; a variant whose `require` does not hold is not taken."""
-    for spread, taken in ((200, "y.variant=vector y.lanes=4"), (1000, "y.variant=row")):
+    for spread, taken in ((200, "y.variant=vector y.lanes=4"), (1000, "y.variant=vector y.lanes=4")):
         options = ["-D", f"SPREAD={spread}", "--only", "orders", "--budget", "1", "--seconds", "1e-4", "-n", "1"]
         assert main(["explore", *launched(chosen), *options, "-o", str(tmp_path / f"{spread}.db")]) == 0
         assert f"{taken} (tuned file)" in capsys.readouterr().out
@@ -386,11 +405,11 @@ def test_a_search_takes_the_variant_from_the_file(
 def emitted(tuned: Path, target: Target = Target.HOST, **changes: object) -> dict[str, str]:
     """The files of the program, whose chooser is changed."""
     graph = read(tuned.parent / "sums.dag").graph()
-    launched = launch_of(graph, load_tuned(tuned), None)
+    launched = open_choices(graph, load_tuned(tuned), None)
     assert launched.chooser is not None
     chooser = replace(launched.chooser, **changes)  # type: ignore[arg-type]
     return emit(
-        Plan(graph, Space(graph).first(), target, open=launched.open, chooser=chooser, features=launched.features)
+        Plan(graph, Space(graph).first(), target, open=launched.tunables, chooser=chooser, features=launched.features)
     )
 
 
@@ -400,5 +419,5 @@ def test_without_constraints_those_on_the_memory_stay(tuned: Path) -> None:
         text = emitted(tuned, **changes)["program.hpp"]
         return next(line.strip() for line in text.splitlines() if "p.y_variant == 2 && " in line)
 
-    assert "!(p.feature_0 <= 500 && 8 * p.nnz <= p.hardware.memory)" in line()
+    assert "!(p.feature_0() <= 500 && 8 * p.nnz <= p.hardware.memory)" in line()
     assert "!(8 * p.nnz <= p.hardware.memory)" in line(constraints=False)

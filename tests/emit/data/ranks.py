@@ -8,6 +8,9 @@ def data(rank, size, seed, rows):
         "x": rng.random(rows, np.float32),
         "y": rng.random(rows, np.float32),
         "received": np.full(10, 7, np.float32),
+        "got": np.full(6, 5, np.float32),
+        "who": np.array([rank ^ 1 if rank ^ 1 < size else 0], np.int32),
+        "many": np.array([6], np.int32),
         "first": np.full(5, 8, np.float32),
         "total": np.array([-1.0]),
     }
@@ -25,4 +28,5 @@ def chosen(_, *, rank, size, seed, rows):
     result[:10] += after(partner, size, seed, rows)[-10:] if partner < size else 7
     result[:5] += data(partner, size, seed, rows)["x"][:5] if partner < size and rank < 2 else 8
     total = size * (size + 1) / 2 if size > 1 else -1.0
-    return {"result": result, "total": np.array([total]), "parity": np.array([rank % 2], np.int32)}
+    got = after(partner, size, seed, rows)[:6] if partner < size else np.full(6, 5, np.float32)
+    return {"result": result, "got": got, "total": np.array([total]), "parity": np.array([rank % 2], np.int32)}

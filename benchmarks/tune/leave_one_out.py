@@ -1,6 +1,6 @@
 """Learned selectors on an oracle, one size left out at a time: t_chosen / t_best beside the model and the default.
 
-    python -m benchmarks.tune.selectors ORACLE.csv.xz [--methods knn,tree] [--markdown FILE]
+    python -m benchmarks.tune.leave_one_out ORACLE.csv.xz [--methods knn,tree] [--markdown FILE]
 
 For each kernel and size, everything else of that kernel is what was measured: the tolerance (noise floor), the labels
 and the selector come from the other sizes, and what is chosen at the size left out is set against the best there. Sizes
@@ -144,7 +144,7 @@ def main() -> int:
         head = [
             "# Learned selectors on an H200, one size left out at a time",
             "",
-            f"`python -m benchmarks.tune.selectors {args.oracle}`.",
+            f"`python -m benchmarks.tune.leave_one_out {args.oracle}`.",
             "",
             "t_chosen / t_best at the size left out, geometric means; a selector is trained on the kernel's other",
             f"sizes, where everything was measured. The tolerance of labels, over all cells: {noise:.2%}.",

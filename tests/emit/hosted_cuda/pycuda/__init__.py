@@ -1,0 +1,1 @@
+"""Stands for PyCUDA where there is no GPU, see driver.py."""

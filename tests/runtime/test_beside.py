@@ -1,0 +1,20 @@
+"""Features beside the runs of a program: dagc/beside.hpp."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dagc.build.toolchain import require_mpi
+from dagc.measure.launch import launch
+from tests.runtime.programs import make
+
+
+@pytest.mark.mpi
+def test_a_thread_begins_when_runs_have_taken_a_while_and_copies_what_it_reads(tmp_path: Path) -> None:
+    done = launch([str(make("beside", tmp_path, mpi=require_mpi()))], 1)
+    assert done.stdout.splitlines() == [
+        "0 same: there were no more runs",
+        "1 same: the defaults are chosen",
+    ], done.stderr

@@ -1,0 +1,130 @@
+"""Iterations that overlap: which ops must follow which of the iteration before, the waits for them, and their proof."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from random import Random
+
+import pytest
+
+from dagc.ir.enums import Mode
+from dagc.ir.program import Action, Graph, OpId
+from dagc.ir.traversal import Issue, Record, Traversal, parse_traversal
+from dagc.passes.edges import Edges
+from dagc.passes.rounds import repeated
+from dagc.space import Space
+from dagc.space.enqueue import LANES, MOST, ROUNDS, Rounds, overlapped, unrolled, without_host
+from dagc.space.proof import NotProved, Prover
+from tests.emit.build import ROOT, SPMV, graph, graph_of
+
+RING = ROOT / "tests/library/data/ring.dag"
+HEAT = ROOT / "samples/heat/heat.dag"
+PROGRAMS = {
+    "spmv-peer": (SPMV, "peer"), "spmv-nccl": (SPMV, "nccl"), "ring": (RING, "peer"), "heat": (HEAT, "nccl"),
+}  # fmt: skip
+
+
+SHORT = {"heat": {"steps": "1"}}
+
+
+def _rounds(made: Graph, traversal: Traversal) -> tuple[Graph, Rounds]:
+    many, enqueued = repeated(made, ROUNDS), without_host(made, traversal)
+    assert many is not None
+    assert isinstance(enqueued, Traversal)
+    rounds = overlapped(many, enqueued)
+    assert rounds is not None
+    return many, rounds
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_wait_for_the_iteration_before_is_needed(name: str) -> None:
+    """Without any one of them, the proof of four iterations fails; with all of them, that of seven stands, too."""
+    path, transport = PROGRAMS[name]
+    made = graph(path, transport=transport, **SHORT.get(name, {}))
+    space, random, n = Space(made), Random(3), len(made.ops) - 1
+    seven = repeated(made, 7)
+    assert seven is not None
+    waits = 0
+    for traversal in [space.first(), *(space.sample(random) for _ in range(2 if n > 20 else 6))]:
+        many, rounds = _rounds(made, traversal)
+        Prover(seven).prove(unrolled(rounds, n, 7))
+        for place in rounds.back:
+            entries = list(rounds.traversal.entries)
+            del entries[place]
+            back = frozenset(at - (at > place) for at in rounds.back if at != place)
+            mutant = unrolled(Rounds(Traversal(tuple(entries)), back), n, ROUNDS)
+            assert not Prover(many).proved(mutant)
+            waits += 1
+    assert waits > 5
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_conflicts_between_iterations_are_ordered(name: str) -> None:
+    """Every pair of accesses to one array of which one writes; groups; every op and itself."""
+    path, transport = PROGRAMS[name]
+    made = graph(path, transport=transport)
+    many, n = repeated(made, 3), len(made.ops) - 1
+    assert many is not None
+    edges = Edges(len(many.ops))
+    for u, v in many.completion:
+        edges.add(u, v)
+    apart = {(a.region, b.region) for a, b in product(made.touches, repeat=2) if a.region.start is not None}
+    for a, b in product(made.touches, repeat=2):
+        if a.region.array == b.region.array and Mode.OUT in (a.mode, b.mode) and (a.region, b.region) not in apart:
+            assert edges.path(OpId(a.end), OpId(b.begin + n))
+            assert edges.path(OpId(a.end + n), OpId(b.begin + 2 * n))
+    groups = [op.id for op in made.ops if op.action is Action.GROUP]
+    for u, v in [*product(groups, groups), *((op, op) for op in range(n))]:
+        assert edges.path(OpId(u), OpId(v + n))
+
+
+def test_what_is_independent_overlaps() -> None:
+    """The product of the local columns does not wait for the message of the iteration before, nor the first op for the
+    last one."""
+    made = graph(SPMV, transport="peer")
+    many, rounds = _rounds(made, Space(made).first())
+    ops = {op.name: op.id for op in many.ops}
+    waited = {(u, v) for u, v in many.completion if u < len(made.ops) - 1 <= v}
+    assert (ops["y#0"], ops["pack#1"]) not in waited
+    assert (ops["x#0"], ops["yl#1"]) not in waited
+    streams = {e.stream for e in unrolled(rounds, len(made.ops) - 1, 2).entries if isinstance(e, Issue)}
+    assert len(streams - {None}) == LANES * len({e.stream for e in rounds.traversal.entries if isinstance(e, Record)})
+
+
+def test_host_functions_do_not_overlap() -> None:
+    """They may share a handle, or a workspace that no header declares."""
+    text = (
+        "program calls\narray x, y : f32[8] inout\n"
+        'kernel call(x: inout f32[8]) { gpu { cpp """ static_cast<void>(x), static_cast<void>(stream); """ } }\n'
+        "dag { first : gpu call(x)  second : gpu call(y) }\n"
+    )
+    many = repeated(graph_of(text), 2)
+    assert many is not None
+    names = {(many.ops[u].name, many.ops[v].name) for u, v in many.completion}
+    assert {("first#0", "second#1"), ("second#0", "first#1")} <= names
+    assert ("first#0", "second#0") not in names
+
+
+def test_a_record_of_another_iteration_is_not_enough() -> None:
+    made = graph(RING, transport="peer")
+    many, rounds = _rounds(made, Space(made).first())
+    n = len(made.ops) - 1
+    wrong = replace(rounds, back=frozenset())  # the waits come before the records of their own iteration
+    with pytest.raises(NotProved, match="pack#1@s1` may start before"):
+        Prover(many).prove(unrolled(wrong, n, ROUNDS))
+
+
+def test_a_long_iteration_is_not_overlapped() -> None:
+    ops = "".join(f"  k{i} : gpu add(x)\n" for i in range(MOST + 1))
+    text = (
+        "program long\narray x : f32[8] inout\n"
+        'kernel add(x: inout f32[8]) { gpu { launch grid(1) block(8) cuda """ x[threadIdx.x] += 1; """ } }\n'
+        f"dag {{\n{ops}}}\n"
+    )
+    made = graph_of(text)
+    traversal = parse_traversal(" ".join(f"k{i}@s0" for i in range(MOST + 1)) + " record(e0)@s0 sync(e0) end", made)
+    enqueued, many = without_host(made, traversal), repeated(made, ROUNDS)
+    assert isinstance(enqueued, Traversal)
+    assert many is not None
+    assert overlapped(many, enqueued) is None
