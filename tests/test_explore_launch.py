@@ -113,7 +113,7 @@ def test_settings_are_searched_together_with_the_orders(tmp_path: Path, capsys: 
     found = {i.configuration for i in results.implementations}
     assert {c.get("last.bx") for c in found} == {64}
     assert {c.get("staging") for c in found} == {"fused", "ops"}
-    assert len({(c.get("inner.bx"), c.get("inner.by")) for c in found}) > 2
+    assert len({(c.get("inner.bx"), c.get("inner.by")) for c in found}) > 1
     assert len(list((tmp_path / "r-build").glob("0*"))) == 2  # one for each staging
     assert done.configuration is not None
     assert done.configuration.text in done.render()
