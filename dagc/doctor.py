@@ -133,10 +133,10 @@ def _compilers() -> list[Fact]:
 def _nccl() -> Fact:
     cost = "on GPUs transport nccl cannot be built"
     try:
-        found = find_nccl()
+        nccl = find_nccl()
     except UsageError as error:
         return Fact("NCCL", False, error.message, cost, error.help)
-    return Fact("NCCL", found is not None, "" if found is None else str(found.library), cost, NO_NCCL_HELP)
+    return Fact("NCCL", nccl is not None, "" if nccl is None else str(nccl.library), cost, NO_NCCL_HELP)
 
 
 def _mpi() -> list[Fact]:
@@ -164,13 +164,13 @@ def _mpi() -> list[Fact]:
 
 
 def _devices() -> list[Fact]:
-    found = gpus()
+    devices = gpus()
     cost = "programs run on the host target only"
-    if not found:
+    if not devices:
         return [Fact("GPU", False, "", cost, "a CUDA device and its driver; --target cuda --no-build needs neither")]
     lines = [
         Fact(f"GPU {i}", True, f"{gpu.name}, {gpu.arch}, {gpu.memory >> 30} GiB, driver {gpu.driver}")
-        for i, gpu in enumerate(found)
+        for i, gpu in enumerate(devices)
     ]
     return [*lines, _ncu()]
 
@@ -178,10 +178,10 @@ def _devices() -> list[Fact]:
 def _ncu() -> Fact:
     cost = "dagc tune --method rational reads its counts from the kernel's text, not from hardware counters"
     try:
-        found = find_ncu()
+        path = find_ncu()
     except UsageError as error:
         return Fact("ncu", False, error.message, cost, error.help)
-    return Fact("ncu", found is not None, "" if found is None else str(found), cost, NO_NCU_HELP)
+    return Fact("ncu", path is not None, "" if path is None else str(path), cost, NO_NCU_HELP)
 
 
 def _packages() -> list[Fact]:

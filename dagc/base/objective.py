@@ -43,10 +43,10 @@ class Objective:
         if self.is_time:
             return metrics["time"]
         try:
-            found = _value(ast.parse(self.text, mode="eval").body, metrics)
+            result = _value(ast.parse(self.text, mode="eval").body, metrics)
         except ArithmeticError:
             return math.nan
-        return found if isinstance(found, float) and 0 < found < math.inf else math.nan  # a root may be complex
+        return result if isinstance(result, float) and 0 < result < math.inf else math.nan  # a root may be complex
 
     def show(self, value: float, sign: str = "", decimals: int = 2) -> str:
         """A value with its unit: `20.97 us` (times are in microseconds, with `decimals` digits), `14.2 mJ`, `0.00314`.
@@ -127,9 +127,9 @@ def _value(node: ast.expr, metrics: Mapping[str, float]) -> float | complex:
         case ast.Name(id=name):
             return float(metrics[name])
         case ast.UnaryOp(op=op, operand=operand):
-            found = _value(operand, metrics)
-            return -found if isinstance(op, ast.USub) else found
+            result = _value(operand, metrics)
+            return -result if isinstance(op, ast.USub) else result
         case ast.BinOp(left=left, op=operation, right=right):
-            found = _OPERATORS[type(operation)](_value(left, metrics), _value(right, metrics))
-            return complex(found) if isinstance(found, complex) else float(found)
+            result = _OPERATORS[type(operation)](_value(left, metrics), _value(right, metrics))
+            return complex(result) if isinstance(result, complex) else float(result)
     raise AssertionError(node)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_SAID = re.compile(r"\bsignal:? (\d+)", re.IGNORECASE)
+_SIGNAL = re.compile(r"\bsignal:? (\d+)", re.IGNORECASE)
 # The C library's description of a signal, as Python's faulthandler writes it -> its name.
 _CALLED = {(signal.strsignal(s) or "").replace("-", " ").lower(): s.name for s in signal.Signals}
 
@@ -33,7 +33,7 @@ def name_of(called: str) -> str:
 
 def reported_signal(lines: Iterable[str]) -> int | None:
     """The signal number that a starter reports for a rank that was killed: `... (signal 9)`, `on signal 11`."""
-    matches = (_SAID.search(line) for line in lines)
+    matches = (_SIGNAL.search(line) for line in lines)
     return next((int(match[1]) for match in matches if match), None)
 
 

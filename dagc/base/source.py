@@ -42,14 +42,14 @@ def include_folders() -> tuple[Path, ...]:
     return tuple(Path(folder) for folder in os.environ.get(INCLUDE, "").split(os.pathsep) if folder)
 
 
-def find_file(name: str, beside: Path, program: Path) -> Path:
+def find_file(name: str, folder: Path, program: Path) -> Path:
     """The file that a `.dag` names: `name` relative to the folder `beside`, else in the first of `include_folders`.
 
     It must lie below `program`, the folder of the program, or below one of these folders; symbolic links are resolved
     first. Raises OSError: FileNotFoundError if there is none, PermissionError if it lies elsewhere.
     """
     folders = include_folders()
-    path = next((p for p in (beside / name, *(f / name for f in folders)) if os.path.lexists(p)), beside / name)
+    path = next((p for p in (folder / name, *(f / name for f in folders)) if os.path.lexists(p)), folder / name)
     refuse_outside(path, program)
     return path
 

@@ -254,9 +254,9 @@ def inputs(order: Build) -> list[Path]:
     for source in sources:
         if not source.is_file():
             raise DagcError(f"there is no file {source} to compile")
-    beside = {header for source in sources for header in source.parent.iterdir()}
+    siblings = {header for source in sources for header in source.parent.iterdir()}
     below = {header for path in (*order.include, *order.reads) for header in (order.directory / path).rglob("*")}
-    headers = {h for h in beside if h.suffix in HEADER_SUFFIXES} | below
+    headers = {h for h in siblings if h.suffix in HEADER_SUFFIXES} | below
     return [*sources, *sorted(h for h in headers if h.is_file())]
 
 

@@ -235,7 +235,7 @@ def mpi_of_wrapper(wrapper: Path, origin: str) -> MPI | None:
             libraries.append(word[2:])
     include = [path for path in include if path.is_dir()]
     library_dir = _holder(directories, libraries)
-    mpiexec = _mpiexec_beside(wrapper)
+    mpiexec = _mpiexec_of(wrapper)
     if any((path / "mpi.h").is_file() for path in include) and library_dir is not None:
         kind, version = _read_version(include)
         names = tuple(name for name in libraries if _has_library(library_dir, name))
@@ -276,11 +276,11 @@ def _from_prefix(prefix: Path, origin: str) -> MPI | None:
     if not (include / "mpi.h").is_file() or not directories:
         return None
     kind, version = _read_version([include])
-    mpiexec = _mpiexec_beside(prefix / "bin" / "mpicc")
+    mpiexec = _mpiexec_of(prefix / "bin" / "mpicc")
     return MPI(kind, version, (include,), directories[0], ("mpi",), mpiexec, origin)
 
 
-def _mpiexec_beside(wrapper: Path) -> Path | None:
+def _mpiexec_of(wrapper: Path) -> Path | None:
     """The starter that belongs to a wrapper: same place, same suffix (`mpicc.mpich` -> `mpiexec.mpich`)."""
     chosen = _override("DAGC_MPIEXEC")
     if chosen is not None:
@@ -479,7 +479,7 @@ def kernel_resources(source: Path, arch: str) -> dict[str, Resources]:
         ptx, cubin = Path(folder) / "kernels.ptx", Path(folder) / "kernels.cubin"
         front = ["-ptx", "-std=c++17", "-O3", "-Iinclude", "-o", str(ptx), source.name]
         assembler = ["-cubin", "-Xptxas", "-v", "-o", str(cubin), str(ptx)]
-        said = ""
+        output = ""
         for options in (front, assembler):
             command = [str(nvcc.path), f"-arch={arch}", *options]
             try:
@@ -490,9 +490,9 @@ def kernel_resources(source: Path, arch: str) -> dict[str, Resources]:
                 return {}
             if done.returncode != 0:
                 return {}
-            said = done.stdout + done.stderr
+            output = done.stdout + done.stderr
         instructions = read_instructions(ptx.read_text(encoding="utf-8"))
-    return {name: replace(r, instructions=instructions.get(name)) for name, r in read_resources(said).items()}
+    return {name: replace(r, instructions=instructions.get(name)) for name, r in read_resources(output).items()}
 
 
 def read_resources(text: str) -> dict[str, Resources]:

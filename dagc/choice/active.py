@@ -105,9 +105,9 @@ def uncertain(
     kept: dict[K, None] = {}
     looked = 0
     while len(kept) < size and looked < PATIENCE * size:
-        found = draw(min(_AT_ONCE, PATIENCE * size - looked))
-        looked += len(found)
-        new = [one for one in dict.fromkeys(found) if one not in kept]
+        drawn = draw(min(_AT_ONCE, PATIENCE * size - looked))
+        looked += len(drawn)
+        new = [one for one in dict.fromkeys(drawn) if one not in kept]
         if not new:
             break
         least = _least_margins(guides, [vector(one) for one in new])
@@ -293,9 +293,9 @@ def _losses(
         coordinates([vectors[i] for i in usable], scales), shares
     )
     here: Any = coordinates([vectors[i] for i in pool], scales)
-    said = np.array([tree.predict(here).reshape(len(pool), len(answers)) for tree in model.estimators_])
+    predicted = np.array([tree.predict(here).reshape(len(pool), len(answers)) for tree in model.estimators_])
     taken = [answers.index(selector.choose(vectors[i])) for i in pool]
-    lost = (said.max(axis=2) - said[:, np.arange(len(pool)), taken]).mean(axis=0)
+    lost = (predicted.max(axis=2) - predicted[:, np.arange(len(pool)), taken]).mean(axis=0)
     return {i: -float(v) for i, v in zip(pool, lost, strict=True)}
 
 

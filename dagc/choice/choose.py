@@ -268,11 +268,11 @@ class Chooser:
         """All answers, the best first: that of `decide`, then as the selector has them, then those that it never gives.
         The next is taken where a `require` of the one before does not hold."""
         answer, reason = self.decide(values)
-        said: tuple[int, ...] = ()
+        ranked: tuple[int, ...] = ()
         if self.selector is not None and reason is Reason.CHOSEN:
             here = dict(zip(self.data, self.vector(values), strict=True))
-            said = self.selector.order([here[n] for n in self.selector.data])
-        return tuple(dict.fromkeys((answer, *said, *range(len(self.site.answers)))))
+            ranked = self.selector.order([here[n] for n in self.selector.data])
+        return tuple(dict.fromkeys((answer, *ranked, *range(len(self.site.answers)))))
 
     def _launched(self, wanted: int, values: Mapping[str, Number]) -> int:
         """The answer, or the first that can be launched."""

@@ -19,11 +19,11 @@ class Extent:
     @classmethod
     def of(cls, rows: Iterable[Mapping[str, float]]) -> Extent:
         """Of measured features by name; not every row needs to have each name."""
-        found: dict[str, list[float]] = {}
+        ranges: dict[str, list[float]] = {}
         for row in rows:
             for name, value in row.items():
-                found.setdefault(name, []).append(value)
-        return cls(tuple((name, min(values), max(values)) for name, values in found.items()))
+                ranges.setdefault(name, []).append(value)
+        return cls(tuple((name, min(values), max(values)) for name, values in ranges.items()))
 
     @property
     def text(self) -> str:
@@ -38,12 +38,12 @@ class Extent:
 
     def warning(self, values: Mapping[str, float]) -> str:
         """One line where a feature lies more than FAR times outside, else ""."""
-        found = self.beyond(values)
-        worst = max(found, key=lambda name: found[name], default="")
-        if not worst or found[worst] <= FAR:
+        excess = self.beyond(values)
+        worst = max(excess, key=lambda name: excess[name], default="")
+        if not worst or excess[worst] <= FAR:
             return ""
         return (
-            f"{worst} = {_shown(values[worst])} lies {found[worst]:.3g} times outside of the sizes that were measured"
+            f"{worst} = {_shown(values[worst])} lies {excess[worst]:.3g} times outside of the sizes that were measured"
             f" ({self.text}): what is chosen may be slow; add it with `dagc tune --resume --sizes`"
         )
 
@@ -66,5 +66,5 @@ def far_parameters(program: Program, cells: Iterable[Cell]) -> tuple[str, ...]:
     """Warnings of the program's parameters that lie far outside of the sizes at which the cells were timed."""
     extent = Extent.of(cell.point.sizes for cell in cells if cell.times)
     sizes = {p.name: p.value for p in program.params if isinstance(p.value, int) and not isinstance(p.value, bool)}
-    found = extent.warning(sizes)
-    return (found,) if found else ()
+    warning = extent.warning(sizes)
+    return (warning,) if warning else ()

@@ -33,10 +33,10 @@ class Feature:
         """Its value in double precision, as C computes it; NaN if it is undefined (a division by zero). Raises KeyError
         for a missing value."""
         try:
-            found = in_doubles(self.expression, values)
+            result = in_doubles(self.expression, values)
         except (ZeroDivisionError, ValueError, OverflowError, TypeError):
             return math.nan
-        return float(found)
+        return float(result)
 
 
 def in_doubles(expr: Sym, values: Mapping[str, Number]) -> Number:
@@ -103,15 +103,15 @@ class Context:
         for feature in self.declared:  # in the order of the text: each sees those above it
             value = feature.value
             env[feature.name] = Var(self.measured(feature)) if not isinstance(value, _SYMS) else substitute(value, env)
-        found = substitute(expr, env)
+        resolved = substitute(expr, env)
         code = {self.measured(f) for f in declared.values()}
-        return found if free(found) <= self.known | code else None
+        return resolved if free(resolved) <= self.known | code else None
 
     @cached_property
     def asked_values(self) -> tuple[Sym, ...] | None:
         """Arguments of the `select`s here over known names; None if one depends on anything else."""
-        found = tuple(map(self.resolve, self.asked))
-        return None if None in found else found  # type: ignore[return-value]
+        resolved = tuple(map(self.resolve, self.asked))
+        return None if None in resolved else resolved  # type: ignore[return-value]
 
     @cached_property
     def asked_formals(self) -> frozenset[str]:
@@ -161,19 +161,19 @@ def values_of(
 
 def asked_features(program: Program, op: KernelOp | None, arguments: tuple[Sym, ...]) -> tuple[Feature, ...]:
     """The features that the arguments of a `select` name, each once. Raises UsageError for anything else."""
-    context, found = Context(program, op), offered(program, op)
+    context, features = Context(program, op), offered(program, op)
     out: dict[str, Feature] = {}
     for argument in arguments:
         resolved = context.resolve(argument)
         if isinstance(resolved, Const):
             continue  # the same at every size
-        names = [f.name for f in found.values() if f.expression == resolved] if resolved is not None else []
+        names = [f.name for f in features.values() if f.expression == resolved] if resolved is not None else []
         if not names:
             raise UsageError(
                 f"`select` asks for `{show(argument)}`, which no rank knows before its dag runs",
                 "name scalars, features, and expressions of them",
             )
-        out[names[0]] = found[names[0]]
+        out[names[0]] = features[names[0]]
     if len(out) > MOST_FEATURES:
         raise UsageError(f"`select` asks for {len(out)} features", f"choose by {MOST_FEATURES} at most")
     return tuple(out.values())

@@ -113,5 +113,5 @@ def best_candidate(
         chosen = [matrix[left, fit(candidate, x[kept], matrix[kept])(x[left])] for kept, left in splits]
         return round(float(np.concatenate(chosen).mean()), 9)
 
-    found = {i: worth(candidate) for i, candidate in enumerate(candidates)}
-    return candidates[max(found, key=lambda i: (found[i], -i))]
+    worths = {i: worth(candidate) for i, candidate in enumerate(candidates)}
+    return candidates[max(worths, key=lambda i: (worths[i], -i))]

@@ -37,8 +37,8 @@ def parse_inputs(lists: Sequence[str], program: Program, option: str = "--inputs
     folder = Path(program.path).parent
     if not lists:
         parameter = input_parameter(program, "", option)
-        found = _files(parameter.files, folder, folder, f'over files("{parameter.files}")')
-        return tuple(_points(parameter, found, "over files"))
+        files = _files(parameter.files, folder, folder, f'over files("{parameter.files}")')
+        return tuple(_points(parameter, files, "over files"))
     out: dict[Point, None] = {}
     for text in lists:
         match = _NAMED.fullmatch(text)
@@ -62,15 +62,17 @@ def parse_input(text: str, program: Program, option: str) -> Point:
 def input_parameter(program: Program, name: str, option: str = "--inputs") -> Param:
     """The parameter that an input sets: the named one, else the one with `over files`. Raises UsageError."""
     text = [p for p in program.params if p.type == "str"]
-    found = [p for p in text if p.name == name] if name else [p for p in text if p.files]
-    if len(found) == 1:
-        return found[0]
+    candidates = [p for p in text if p.name == name] if name else [p for p in text if p.files]
+    if len(candidates) == 1:
+        return candidates[0]
     if name:
         names = ", ".join(p.name for p in text) or 'none: declare `param input : str = "..." over files("*.mtx")`'
         raise UsageError(f"{option}: `{name}` is not a parameter of type str", f"one of: {names}")
-    if found:
-        names = " and ".join(f"`{p.name}`" for p in found)
-        raise UsageError(f"{option}: {names} have `over files`", f"name the one that is meant: {found[0].name}=LIST")
+    if candidates:
+        names = " and ".join(f"`{p.name}`" for p in candidates)
+        raise UsageError(
+            f"{option}: {names} have `over files`", f"name the one that is meant: {candidates[0].name}=LIST"
+        )
     raise UsageError(
         f"{option}: no parameter of {program.name} has `over files`",
         'write `param input : str = "..." over files("folder/*.mtx")`'
@@ -164,10 +166,10 @@ def _one(text: str, base: Path, folder: Path, where: str) -> Iterator[str]:
 def _files(pattern: str, base: Path, folder: Path, where: str) -> list[str]:
     """The files of a path or a glob, sorted, as the program's folder has them."""
     whole = os.path.join(base, pattern)
-    found = [whole] if os.path.isfile(whole) else sorted(filter(os.path.isfile, glob.glob(whole, recursive=True)))
-    if not found:
+    files = [whole] if os.path.isfile(whole) else sorted(filter(os.path.isfile, glob.glob(whole, recursive=True)))
+    if not files:
         raise UsageError(f"{where}: {_missing(pattern)}", _help(pattern, base, folder))
-    return [_relative(Path(f), folder) for f in found]
+    return [_relative(Path(f), folder) for f in files]
 
 
 def _missing(text: str) -> str:

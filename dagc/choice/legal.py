@@ -60,10 +60,10 @@ def unit_of(graph: Graph, op: str, variants: bool) -> Unit:
 
 def _unit(graph: Graph, index: int, op: KernelOp, variants: bool) -> Unit | None:
     """What is open of an op; None if nothing is."""
-    found = open_variants(graph.program, op) if variants else ()
-    if not found and graph.ops[index].gpu and is_open(graph.program, op):
-        found = open_tunables(graph.program, [op.site])
-    return Unit(op.site, op.kernel, index, found) if found else None
+    choices = open_variants(graph.program, op) if variants else ()
+    if not choices and graph.ops[index].gpu and is_open(graph.program, op):
+        choices = open_tunables(graph.program, [op.site])
+    return Unit(op.site, op.kernel, index, choices) if choices else None
 
 
 def unit_in(graph: Graph, unit: Unit) -> Unit:

@@ -249,8 +249,8 @@ def place_cut(problem: Problem) -> Solution:
                 right.append(-least)
     scale = max(objective, key=abs, default=0.0) or 1.0
     matrix = csr_array((rows.data, (rows.row, rows.column)), shape=(len(right), len(objective))) if right else None
-    found = linprog(np.array(objective) / abs(scale), matrix, right or None, bounds=bounds, method="highs-ds")
-    return _exact(problem, tuple(int(x > 0.5) for x in found.x[:n]))
+    solution = linprog(np.array(objective) / abs(scale), matrix, right or None, bounds=bounds, method="highs-ds")
+    return _exact(problem, tuple(int(x > 0.5) for x in solution.x[:n]))
 
 
 def _preference(problem: Problem) -> Iterator[float]:

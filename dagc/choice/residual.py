@@ -168,22 +168,22 @@ def load_learner(path: Path) -> Learner:
     if path.stat().st_size > MOST_BYTES:
         raise ValueError(f"{path.name} is larger than {MOST_BYTES >> 10} KiB")
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return _learner(found)
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return _learner(data)
     except (KeyError, TypeError, AttributeError, IndexError, RecursionError, OverflowError, ValueError) as error:
         raise ValueError(f"{path.name} is not a learner of launch settings: {error}") from None
 
 
-def _learner(found: Mapping[str, Any]) -> Learner:
-    if found["format"] != FORMAT or tuple(found["features"]) != FEATURES:
+def _learner(data: Mapping[str, Any]) -> Learner:
+    if data["format"] != FORMAT or tuple(data["features"]) != FEATURES:
         raise ValueError("it was written for other features of kernels; make it again with benchmarks/tune/learn.py")
-    x, y, z, other = map(_positive, found["kernel"]["lengths"])
+    x, y, z, other = map(_positive, data["kernel"]["lengths"])
     scalars = ("size_length", "shared", "similar", "alone", "strength", "terms", "noise")
-    kernel = Kernel((x, y, z, other), *(_positive(found["kernel"][name]) for name in scalars))
-    archs = tuple(str(a) for a in found["archs"])
+    kernel = Kernel((x, y, z, other), *(_positive(data["kernel"][name]) for name in scalars))
+    archs = tuple(str(a) for a in data["archs"])
     return Learner(
-        _trees(found["trees"]) if found["trees"] else None, kernel, _positive(found["deviation"]),
-        _positive(found["blind"]), archs, str(found["source"]),
+        _trees(data["trees"]) if data["trees"] else None, kernel, _positive(data["deviation"]),
+        _positive(data["blind"]), archs, str(data["source"]),
     )  # fmt: skip
 
 
@@ -194,14 +194,14 @@ def _positive(value: Any) -> float:
     return number
 
 
-def _trees(found: Sequence[Mapping[str, Sequence[float]]]) -> Trees:
+def _trees(trees: Sequence[Mapping[str, Sequence[float]]]) -> Trees:
     """Trees of a file: every child is a later node of its tree, so that a walk ends."""
-    most = max(len(tree["value"]) for tree in found)
-    if most * len(found) > MOST_NODES:
+    most = max(len(tree["value"]) for tree in trees)
+    if most * len(trees) > MOST_NODES:
         raise ValueError("too many nodes")
     kinds = {"feature": int, "threshold": float, "left": int, "right": int, "value": float, "unknown_left": bool}
-    arrays: dict[str, Any] = {name: np.zeros((len(found), most), dtype=kind) for name, kind in kinds.items()}
-    for t, tree in enumerate(found):
+    arrays: dict[str, Any] = {name: np.zeros((len(trees), most), dtype=kind) for name, kind in kinds.items()}
+    for t, tree in enumerate(trees):
         for name, into in arrays.items():
             into[t, : len(tree["value"])] = tree[name]
     nodes = np.arange(most)[None, :]

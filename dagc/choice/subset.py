@@ -48,12 +48,12 @@ def select_features(
     loss = math.inf
     while len(chosen) < len(names):
         left = sorted((n for n in names if n not in chosen), key=lambda n: costs.get(n, 0.0))
-        found = {n: table.loss((*chosen, n)) for n in left}
-        least = min(found.values())
-        name = next(n for n in left if found[n] <= least + GAIN / 2)
-        if found[name] > loss - GAIN:
+        losses = {n: table.loss((*chosen, n)) for n in left}
+        least = min(losses.values())
+        name = next(n for n in left if losses[n] <= least + GAIN / 2)
+        if losses[name] > loss - GAIN:
             break
-        chosen, loss = (*chosen, name), found[name]
+        chosen, loss = (*chosen, name), losses[name]
     if not chosen or all_loss < loss - GAIN:
         return Subset(every, all_loss, all_loss)
     return Subset(tuple(n for n in names if n in chosen), loss, all_loss)

@@ -122,12 +122,12 @@ class LaunchTerms:
     def _fill(self, table: np.ndarray, places: list[int], steps: Any, values: Mapping[str, Number]) -> None:
         features = offered(self._graph.program, op_of(self._graph, self._unit))
         sizes = {n: int(features[n].value(values)) for n in steps.asked if n in features}
-        found = steps.at(sizes)
+        computed = steps.at(sizes)
         seconds = {"seconds": "time", **{f"{n}_s": f"t_{n}" for n in OF_TIME}}
         for column, name in (*seconds.items(), *_OF_MODEL.items(), ("resident", "resident")):
             scale = self._clock if column in seconds else 1.0
-            if name in found:
-                table[places, _PLACE[column]] = found[name] / scale
+            if name in computed:
+                table[places, _PLACE[column]] = computed[name] / scale
 
     def _blocks(self, settings: Settings, values: Mapping[str, Number]) -> float:
         """Of the grid; NaN where it is not known before the dag runs."""

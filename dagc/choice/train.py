@@ -160,14 +160,14 @@ def answers_left_out(
 ) -> tuple[Answer, ...]:
     """What selectors that were trained without a fold say at its sizes; nothing where too few would be left."""
     order = random.Random(seed).sample(range(len(known.sizes)), len(known.sizes))
-    said: dict[int, Answer] = {}
+    answers: dict[int, Answer] = {}
     for fold in (order[k::folds] for k in range(folds)):
         kept = [i for i in range(len(known.sizes)) if i not in set(fold)]
         if not fold or len(kept) < FEWEST:
             return ()
         selector = train(method, data, known.only(kept), seed)
-        said.update((i, selector.ask(known.sizes[i])) for i in fold)
-    return tuple(said[i] for i in range(len(order)))
+        answers.update((i, selector.ask(known.sizes[i])) for i in fold)
+    return tuple(answers[i] for i in range(len(order)))
 
 
 def least_sure(method: str, data: Sequence[str], known: Training, default: int, seed: int = 0, folds: int = 5) -> float:

@@ -187,8 +187,8 @@ def nearby(address: sp.Expr) -> sp.Expr:
     """An index as most threads compute it: without clamps at the edges of an array (`max(i - 1, 0)`), and of two values
     that which differs between threads or iterations, else the first."""
     kinds = (sp.Min, sp.Max, either)
-    while found := [f for f in address.atoms(*kinds) if not any(a.has(*kinds) for a in f.args)]:
-        address = address.xreplace({f: max(f.args, key=_variation) for f in found})
+    while branches := [f for f in address.atoms(*kinds) if not any(a.has(*kinds) for a in f.args)]:
+        address = address.xreplace({f: max(f.args, key=_variation) for f in branches})
     return address
 
 
@@ -236,8 +236,8 @@ def indices_of(value: sp.Expr) -> set[sp.Symbol]:
     out: set[sp.Symbol] = set()
     for one in value.free_symbols:
         if one.name.startswith("unknown_"):
-            _, found, names = one.name.partition("(")
-            out |= {symbol(n) for n in (names[:-1].split(",") if found else [EVERYTHING]) if n}
+            _, bracket, names = one.name.partition("(")
+            out |= {symbol(n) for n in (names[:-1].split(",") if bracket else [EVERYTHING]) if n}
         elif one.name.startswith(("threadIdx_", "blockIdx_")) or is_counter(one):
             out.add(one)
     return out
@@ -255,8 +255,8 @@ def varies(address: sp.Expr) -> bool:
 def linear(address: sp.Expr) -> sp.Expr:
     """`nearby`, with quotients that are not rounded: linear in the indices where it was so piece by piece."""
     address = sp.expand(nearby(address))
-    while found := [f for f in address.atoms(sp.floor) if not f.args[0].has(sp.floor)]:
-        address = sp.expand(address.xreplace({f: f.args[0] for f in found}))
+    while floors := [f for f in address.atoms(sp.floor) if not f.args[0].has(sp.floor)]:
+        address = sp.expand(address.xreplace({f: f.args[0] for f in floors}))
     return address
 
 
@@ -428,8 +428,8 @@ def _arithmetic(state: State, operator: str, left: sp.Expr, right: sp.Expr) -> s
     if not (is_known(left) and is_known(right)) or left.has(sp.Float) or right.has(sp.Float):
         if operator in "+-*/":
             _count(state, operator == "/")
-        found = _of_loaded(operator, left, right)
-        return new_unknown(state, left, right) if found is None else found
+        result = _of_loaded(operator, left, right)
+        return new_unknown(state, left, right) if result is None else result
     match operator:
         case "+":
             return left + right

@@ -141,8 +141,8 @@ def _counted(body: list[str]) -> Instructions:
     for loop in loops:
         depths.setdefault(sum(x.holds(loop) for x in loops), []).append(loop)
     ratios = []
-    for _, found in sorted(depths.items()):
-        main = [x for x in found if not _is_marked(body, x)] or found
+    for _, blocks in sorted(depths.items()):
+        main = [x for x in blocks if not _is_marked(body, x)] or blocks
         loading = [own for x in main if (own := _own(body, x, loops))[1]]  # the others are counted in the text
         instructions, requests = (sum(own[i] for own in loading) for i in (0, 1))
         ratios.append(instructions / requests if loading else 1.0)

@@ -117,8 +117,8 @@ def _callees(place: _Place, kind: str) -> Iterator[Completion]:
         return
     wanted = Kind.DAG if kind == "dag" else Kind.KERNEL
     for scope in place.scope.chain():
-        for found in scope.callables.values():
-            yield from (_proposal(d) for d in found if d.kind is wanted)
+        for declared in scope.callables.values():
+            yield from (_proposal(d) for d in declared if d.kind is wanted)
     if kind == "gpu":
         yield Completion("copy", None, "copy(TO, FROM): a copy of an array or of a slice")
 
@@ -127,8 +127,8 @@ def _members(place: _Place) -> Iterator[Completion]:
     """Messages of an exchange, ops of a named dag, implementations of a kernel."""
     use = place.index.at_name(place.last(2), place.scope)
     for space in use:
-        for found in space.ops.values():
-            yield from map(_proposal, found)
+        for members in space.ops.values():
+            yield from map(_proposal, members)
 
 
 def _wants_type(place: _Place) -> bool:
@@ -139,8 +139,8 @@ def _wants_type(place: _Place) -> bool:
 
 def _ops(place: _Place) -> Iterator[Completion]:
     for scope in place.scope.chain():
-        for found in scope.ops.values():
-            yield from (_proposal(d) for d in found if d.kind in (Kind.OP, Kind.MESSAGE))
+        for declared in scope.ops.values():
+            yield from (_proposal(d) for d in declared if d.kind in (Kind.OP, Kind.MESSAGE))
 
 
 def _expression(place: _Place) -> Iterator[Completion]:
@@ -157,8 +157,8 @@ def _tunables(place: _Place) -> Iterator[Completion]:
     called = _called(place.tokens)
     for space in place.index.at_name(place.tokens[called[0]].text, place.scope) if called else ():
         for scope in (space, *space.inner):
-            for found in scope.values.values():
-                yield from (_proposal(d) for d in found if d.kind is Kind.TUNE)
+            for declared in scope.values.values():
+                yield from (_proposal(d) for d in declared if d.kind is Kind.TUNE)
 
 
 def _called(tokens: Sequence[Token]) -> tuple[int, int] | None:
@@ -175,8 +175,8 @@ def _called(tokens: Sequence[Token]) -> tuple[int, int] | None:
 
 def _names(scope: Scope, kinds: frozenset[Kind]) -> Iterator[Completion]:
     for around in scope.chain():
-        for found in around.values.values():
-            yield from (_proposal(d) for d in found if d.kind in kinds)
+        for declared in around.values.values():
+            yield from (_proposal(d) for d in declared if d.kind in kinds)
 
 
 def _proposal(declaration: Declaration) -> Completion:
@@ -217,15 +217,15 @@ def signature(text: str, offset: int, index: Index, scope: Scope, sources: Mappi
     at, active = called
     if at >= 2 and words[at - 1].text == ".":  # an implementation of a kernel
         at -= 2
-    found = scope.find("callables", words[at].text)
-    if not found or at == 0 or words[at - 1].text not in _KINDS_OF_OP:
+    declared = scope.find("callables", words[at].text)
+    if not declared or at == 0 or words[at - 1].text not in _KINDS_OF_OP:
         return None
     formals = [
         f"{name.name}: {' '.join(_after_colon(sources, formal.span).split())}"
-        for formal in found[0].node.formals
+        for formal in declared[0].node.formals
         for name in formal.names
     ]
-    return Signature(f"{found[0].name}({', '.join(formals)})", tuple(formals), active)
+    return Signature(f"{declared[0].name}({', '.join(formals)})", tuple(formals), active)
 
 
 def _after_colon(sources: Mapping[str, Source], span: Span) -> str:

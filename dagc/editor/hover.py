@@ -100,8 +100,8 @@ class Described:
         graph = fold(self.analysis.graph)
         why = reasons(graph)
         of: dict[ir.OpId, list[Pair]] = {}
-        for edge, found in why.items():
-            if found[0].why not in _PLAIN:
+        for edge, reasons_of_edge in why.items():
+            if reasons_of_edge[0].why not in _PLAIN:
                 for op in dict.fromkeys(edge):
                     of.setdefault(op, []).append(edge)
         return _Edges(graph, why, carried(graph), of)
@@ -157,9 +157,9 @@ def _edge(edge: Pair, end: int, edges: _Edges) -> str:
     """One edge as seen from the op at its other end."""
     graph, distance = edges.graph, edges.later.get(edge, 0)
     rounds = f" {counted(distance, 'round')} {'later' if end else 'earlier'}" if distance else ""
-    said = "; ".join(f"{r.why.value}: {r.text}{_at(r, graph.program)}" for r in edges.why[edge][:3])
+    reasons = "; ".join(f"{r.why.value}: {r.text}{_at(r, graph.program)}" for r in edges.why[edge][:3])
     only = ", issue order only" if edge in graph.order else ""
-    return f"`{graph.ops[edge[end]].name}`{rounds}{only}: {said}"
+    return f"`{graph.ops[edge[end]].name}`{rounds}{only}: {reasons}"
 
 
 # ---- parts of the text ----------------------------------------------------------------------
@@ -260,6 +260,6 @@ def _lines(rows: Iterable[str], most: int = _MOST) -> str:
 
 
 def _some(words: Iterable[str]) -> str:
-    found = list(dict.fromkeys(words))
-    left = len(found) - _MOST
-    return ", ".join(found[:_MOST]) + (f" and {left} more" if left > 0 else "")
+    distinct = list(dict.fromkeys(words))
+    left = len(distinct) - _MOST
+    return ", ".join(distinct[:_MOST]) + (f" and {left} more" if left > 0 else "")

@@ -62,9 +62,9 @@ class Scope:
     inner: list[Scope] = field(default_factory=list)
 
     def child(self, span: Span, owner: str = "") -> Scope:
-        made = Scope(span, self, owner or self.owner)
-        self.inner.append(made)
-        return made
+        scope = Scope(span, self, owner or self.owner)
+        self.inner.append(scope)
+        return scope
 
     def chain(self) -> Iterator[Scope]:
         """This scope and those around it, innermost first."""
@@ -76,9 +76,9 @@ class Scope:
     def find(self, space: str, name: str) -> list[Declaration]:
         """The declarations of the innermost scope that has the name; `space`: values, ops or callables."""
         for scope in self.chain():
-            found: list[Declaration] = getattr(scope, space).get(name, [])
-            if found:
-                return found
+            declared: list[Declaration] = getattr(scope, space).get(name, [])
+            if declared:
+                return declared
         return []
 
 
@@ -122,8 +122,8 @@ class Index:
     def at_name(self, name: str, scope: Scope) -> list[Scope]:
         """Where the members of a name are that is visible in a scope: of an op, of a kernel, of a named dag."""
         meant = [*scope.find("ops", name), *scope.find("callables", name)]
-        found = (members_of(d, self.spaces) for d in meant)
-        return [s for s in found if s is not None]
+        scopes = (members_of(d, self.spaces) for d in meant)
+        return [s for s in scopes if s is not None]
 
     def uses_of(self, meant: Iterable[Declaration]) -> Iterator[Use]:
         """All places, declarations included, that mean one of the declarations."""
@@ -190,8 +190,8 @@ class _Indexer:
     def tokens(self, span: Span) -> Iterator[Token]:
         """The tokens of a span, without comments."""
         if span.file not in self._tokens:
-            found = scan(self.sources[span.file].text)
-            self._tokens[span.file] = found, [t.start for t in found]
+            scanned = scan(self.sources[span.file].text)
+            self._tokens[span.file] = scanned, [t.start for t in scanned]
         tokens, starts = self._tokens[span.file]
         for token in tokens[bisect_left(starts, span.start) : bisect_left(starts, span.end)]:
             if token.kind is not TokenKind.COMMENT:
@@ -210,11 +210,11 @@ class _Indexer:
 
     def add(self, scope: Scope, space: str, name: str, kind: Kind, at: Span, node: Any) -> Declaration:
         span = Span(at.start, at.start + len(name), at.file)
-        made = Declaration(name, kind, span, node.span, node, scope.owner)
-        getattr(scope, space).setdefault(name, []).append(made)
-        self.declarations.append(made)
-        self.use(span, [made])
-        return made
+        declaration = Declaration(name, kind, span, node.span, node, scope.owner)
+        getattr(scope, space).setdefault(name, []).append(declaration)
+        self.declarations.append(declaration)
+        self.use(span, [declaration])
+        return declaration
 
     def use(self, span: Span, meant: Iterable[Declaration]) -> None:
         meant = tuple(meant)
@@ -227,9 +227,9 @@ class _Indexer:
             return
         at = self.word(module.program, module.span)
         span = Span(at.start, at.start + len(module.program), at.file)
-        made = Declaration(module.program, Kind.PROGRAM, span, span, module)
-        self.declarations.append(made)
-        self.use(span, [made])
+        declaration = Declaration(module.program, Kind.PROGRAM, span, span, module)
+        self.declarations.append(declaration)
+        self.use(span, [declaration])
 
     def declare(self, items: Iterable[Any], scope: Scope) -> None:
         """Enter what the items declare. Loops and branches add to the scope around them."""
@@ -384,8 +384,8 @@ class _Indexer:
 
     def _tunes(self, scope: Scope, name: str) -> list[Declaration]:
         """A tunable of a kernel or of one of its implementations."""
-        found = [d for s in (scope, *scope.inner) for d in s.values.get(name, [])]
-        return [d for d in found if d.kind is Kind.TUNE]
+        declared = [d for s in (scope, *scope.inner) for d in s.values.get(name, [])]
+        return [d for d in declared if d.kind is Kind.TUNE]
 
     def _exchange(self, node: ast.Exchange, scope: Scope) -> None:
         self._ref(node.name, (), scope)

@@ -131,8 +131,8 @@ class Server(LanguageServer):
         if document.described is not None:
             return document
         path = _resolved(document.path)
-        found = (d for d in self.documents.values() if path in d.includes and d.described is not None)
-        return next(found, document)
+        documents = (d for d in self.documents.values() if path in d.includes and d.described is not None)
+        return next(documents, document)
 
     def _start(self, uri: str, document: Document) -> None:
         if document.work is None or document.work.done():
@@ -171,21 +171,21 @@ class Server(LanguageServer):
         """Send the diagnostics of a text, for each file that they point into."""
         lines = {path: self.lines(source.text) for path, source in analysis.sources.items()}
         uris = {path: self.address(path) for path in analysis.sources} | {document.path: uri}
-        found: dict[str, list[lsp.Diagnostic]] = {uri: []}
+        findings: dict[str, list[lsp.Diagnostic]] = {uri: []}
         errors_first = sorted(analysis.diagnostics, key=lambda d: d.severity is not Severity.ERROR)
         for diagnostic in errors_first[:MOST_SHOWN]:
             to = uris[diagnostic.span.file]
-            found.setdefault(to, []).append(_diagnostic(diagnostic, lines, uris))
-        before, document.findings = document.findings, found
-        for to in {*before, *found}:
+            findings.setdefault(to, []).append(_diagnostic(diagnostic, lines, uris))
+        before, document.findings = document.findings, findings
+        for to in {*before, *findings}:
             self._send(to)
 
     def _send(self, uri: str) -> None:
         """Publish what all texts have found in a file."""
-        found: list[lsp.Diagnostic] = []
+        diagnostics: list[lsp.Diagnostic] = []
         for document in self.documents.values():
-            found += [d for d in document.findings.get(uri, ()) if d not in found]
-        self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, found))
+            diagnostics += [d for d in document.findings.get(uri, ()) if d not in diagnostics]
+        self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, diagnostics))
 
     def close(self, uri: str) -> None:
         """Forget a text and its diagnostics."""
@@ -342,11 +342,11 @@ async def _signature(server: Server, params: lsp.SignatureHelpParams) -> lsp.Sig
         return None
     names, offset = document.names, server.offset(document, params.position)
     scope = names.index.scope_at(document.path, document.moves().to_old(offset))
-    found = signature(document.text, offset, names.index, scope, names.sources)
-    if found is None:
+    help = signature(document.text, offset, names.index, scope, names.sources)
+    if help is None:
         return None
-    formals = [lsp.ParameterInformation(formal) for formal in found.formals]
-    return lsp.SignatureHelp([lsp.SignatureInformation(found.label, parameters=formals)], 0, found.active)
+    formals = [lsp.ParameterInformation(formal) for formal in help.formals]
+    return lsp.SignatureHelp([lsp.SignatureInformation(help.label, parameters=formals)], 0, help.active)
 
 
 async def _symbols(server: Server, params: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
@@ -360,15 +360,15 @@ async def _symbols(server: Server, params: lsp.DocumentSymbolParams) -> list[lsp
         if declaration.span.file != document.path or declaration.kind not in _SYMBOLS:
             continue
         whole, name = (Span(moves.to_new(s.start), moves.to_new(s.end)) for s in (declaration.whole, declaration.span))
-        made = lsp.DocumentSymbol(
+        symbol = lsp.DocumentSymbol(
             declaration.name, _SYMBOLS[declaration.kind], _range(lines, whole | name), _range(lines, name),
             detail=declaration.kind.value, children=[],
         )  # fmt: skip
         while owners and owners[-1][0].end <= declaration.whole.start:
             owners.pop()
-        (owners[-1][1].children if owners else top).append(made)  # type: ignore[union-attr]
+        (owners[-1][1].children if owners else top).append(symbol)  # type: ignore[union-attr]
         if declaration.kind in (Kind.KERNEL, Kind.DAG, Kind.OP, Kind.IMPL):
-            owners.append((declaration.whole, made))
+            owners.append((declaration.whole, symbol))
     return top
 
 
@@ -401,22 +401,22 @@ async def _fixes(server: Server, params: lsp.CodeActionParams) -> list[lsp.CodeA
         return []
     out = []
     for diagnostic in params.context.diagnostics:
-        found = _SUGGESTION.search(diagnostic.message)
+        match = _SUGGESTION.search(diagnostic.message)
         start = server.offset(document, diagnostic.range.start)
         word = _word(document.text, start)
-        if found is None or word != found["wrong"] or not document.text.startswith(word, start):
+        if match is None or word != match["wrong"] or not document.text.startswith(word, start):
             continue
         place = _range(server.lines(document.text), Span(start, start + len(word)))
-        edit = lsp.WorkspaceEdit(changes={uri: [lsp.TextEdit(place, found["right"])]})
-        title = f"Change to `{found['right']}`"
+        edit = lsp.WorkspaceEdit(changes={uri: [lsp.TextEdit(place, match["right"])]})
+        title = f"Change to `{match['right']}`"
         out.append(lsp.CodeAction(title, lsp.CodeActionKind.QuickFix, [diagnostic], is_preferred=True, edit=edit))
     return out
 
 
 def server() -> Server:
     """A server with all its features; `start_io` runs it."""
-    made = Server()
-    feature = made.feature
+    language_server = Server()
+    feature = language_server.feature
 
     @feature(lsp.TEXT_DOCUMENT_DID_OPEN)
     def opened(server: Server, params: lsp.DidOpenTextDocumentParams) -> None:
@@ -448,7 +448,7 @@ def server() -> Server:
     feature(lsp.TEXT_DOCUMENT_CODE_ACTION, lsp.CodeActionOptions([lsp.CodeActionKind.QuickFix]))(_fixes)
     feature(lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL)(_symbols)
     feature(lsp.TEXT_DOCUMENT_FORMATTING)(_formatting)
-    return made
+    return language_server
 
 
 def serve() -> None:
@@ -482,19 +482,19 @@ def _range(lines: Lines, span: Span) -> lsp.Range:
     return lsp.Range(lsp.Position(*start), lsp.Position(*end))
 
 
-def _diagnostic(found: Diagnostic, lines: Mapping[str, Lines], uris: Mapping[str, str]) -> lsp.Diagnostic:
-    message = found.message + (f"\nhelp: {found.help}" if found.help else "")
-    unused = found.code.startswith(("unused-", "unreachable-"))
+def _diagnostic(diagnostic: Diagnostic, lines: Mapping[str, Lines], uris: Mapping[str, str]) -> lsp.Diagnostic:
+    message = diagnostic.message + (f"\nhelp: {diagnostic.help}" if diagnostic.help else "")
+    unused = diagnostic.code.startswith(("unused-", "unreachable-"))
     return lsp.Diagnostic(
-        _range(lines[found.span.file], found.span),
+        _range(lines[diagnostic.span.file], diagnostic.span),
         printable(message),
-        severity=_SEVERITY[found.severity],
-        code=found.code,
+        severity=_SEVERITY[diagnostic.severity],
+        code=diagnostic.code,
         source="dagc",
         tags=[lsp.DiagnosticTag.Unnecessary] if unused else None,
         related_information=[
             lsp.DiagnosticRelatedInformation(lsp.Location(uris[s.file], _range(lines[s.file], s)), printable(label))
-            for s, label in found.related
+            for s, label in diagnostic.related
         ],
     )
 
@@ -511,5 +511,5 @@ def _word(text: str, offset: int) -> str:
 
 def _in_language(text: str, offset: int) -> bool:
     """Whether an offset is in a word of the language, not in a comment, a string or code."""
-    found = (t for t in scan(text) if t.start <= offset <= t.end and t.kind is TokenKind.WORD)
-    return next(found, None) is not None
+    words = (t for t in scan(text) if t.start <= offset <= t.end and t.kind is TokenKind.WORD)
+    return next(words, None) is not None

@@ -138,10 +138,10 @@ def headers_for(texts: Iterable[str], target: Target) -> dict[str, Path]:
     out: dict[str, Path] = {}
     left = [name for text in texts for name in _INCLUDE.findall(text)]
     while left:
-        found = all_.get(left.pop())
-        if found is None or found[0] in out:
+        header = all_.get(left.pop())
+        if header is None or header[0] in out:
             continue
-        name, path = found
+        name, path = header
         if target is Target.CUDA and Path(name).name.startswith("host_"):
             continue
         out[name] = path

@@ -399,16 +399,16 @@ class Functions:
         """The formals that its code names, and what the op gives for them."""
         used = names_used(feature.code.text or "")
         pairs = zip(self._kernel(feature).formals, feature.op.args, strict=True)
-        found = tuple((formal, argument) for formal, argument in pairs if formal.name in used)
+        arguments = tuple((formal, argument) for formal, argument in pairs if formal.name in used)
         given = {a.name for a in self.program.arrays if a.role in (Role.CONST, Role.IN)}
-        for _, argument in found:
+        for _, argument in arguments:
             if isinstance(argument, Region) and argument.array not in given:
                 raise UsageError(
                     f"{place(self.program, feature.code)}a feature of op `{feature.op.name}` reads `{argument.array}`,"
                     " which the set-up does not give",
                     "read `const` and `in` arrays: features are computed before the dag runs",
                 )
-        return found
+        return arguments
 
     def _feature(self, feature: CodeFeature) -> FunctionView:
         """A function of the arguments that it names, in order; of arrays it gets what it reads, on the host."""

@@ -289,19 +289,19 @@ def emit_plans(
     `plans`: label, plan, and what `emit_library` takes, by the answer of `chooser`, which has one choice over scalars;
     `names`: of its features. Raises UsageError where the plans take different arrays.
     """
-    made = [_prepared(plan, plan_name(name, k), enqueued)[0] for k, (_, plan, enqueued) in enumerate(plans)]
+    prepared = [_prepared(plan, plan_name(name, k), enqueued)[0] for k, (_, plan, enqueued) in enumerate(plans)]
     _, first, enqueued = plans[0]
     host = next((e for _, _, e in plans if isinstance(e, str)), None)
     view, _, _, common = _prepared(first, name, enqueued if host is None else host)
-    view = replace(view, takes_nccl=any(one.takes_nccl for one in made))
+    view = replace(view, takes_nccl=any(one.takes_nccl for one in prepared))
     view = replace(view, interface=_interface(name, view.sizes, view.arguments, view.takes_nccl))
-    for (label, _, _), one in zip(plans, made, strict=True):
+    for (label, _, _), one in zip(plans, prepared, strict=True):
         if (one.sizes, one.arguments) != (view.sizes, view.arguments):
             raise UsageError(
                 f"plans {plans[0][0]} and {label} have different arrays or values, which one library cannot have",
                 "give every plan the same arrays with a role, or compile one plan: -D fixes decisions",
             )
-    scalars, choice = _plan_choice(plans, made, view, chooser, names)
+    scalars, choice = _plan_choice(plans, prepared, view, chooser, names)
     common = {**common, **choice, "library": view, "scalars": scalars, "units": (), "folders": (), "links": ()}
     common |= {"openmp": False, "nccl": False, "namespace": ""}
     end = "cu" if first.target is Target.CUDA else "cpp"
@@ -313,7 +313,7 @@ def emit_plans(
 
 
 def _plan_choice(
-    plans: Sequence[tuple[str, Plan, Enqueued | str]], made: Sequence[LibraryView], view: LibraryView,
+    plans: Sequence[tuple[str, Plan, Enqueued | str]], prepared: Sequence[LibraryView], view: LibraryView,
     chooser: EmittedChoosers, names: Sequence[str],
 ) -> tuple[tuple[ScalarView, ...], dict[str, object]]:  # fmt: skip
     """The values that the choice depends on, and the variables of the template."""
@@ -327,7 +327,7 @@ def _plan_choice(
 
     asked: set[str] = set().union(*(free(f) for f in choice.features))
     views = []
-    for k, ((label, plan, _), one) in enumerate(zip(plans, made, strict=True)):
+    for k, ((label, plan, _), one) in enumerate(zip(plans, prepared, strict=True)):
         tested = [r for r in plan.program.requires if free(r) <= variable.keys()]
         asked = asked.union(*(free(r) for r in tested))
         requires = tuple((cxx_string(f"require {show(r)}"), text(r)) for r in tested)

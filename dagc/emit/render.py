@@ -367,5 +367,5 @@ def render(template: str, **views: object) -> str:
 
 def macro(template: str, name: str) -> object:
     """A macro of one template, for use in another."""
-    found: object = getattr(environment().get_template(template).module, name)
-    return found
+    function: object = getattr(environment().get_template(template).module, name)
+    return function

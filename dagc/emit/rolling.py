@@ -50,9 +50,9 @@ def rolled(folded: Graph, traversal: Traversal) -> Rolled:
     out = Rolled(traversal)
     for segment in folded.folding.segments if folded.folding is not None else ():
         if segment.loop:
-            found = _Roller(folded.unrolled, segment, out.traversal).run()
-            if found is not None:
-                traversal, block, names = found
+            rounds = _Roller(folded.unrolled, segment, out.traversal).run()
+            if rounds is not None:
+                traversal, block, names = rounds
                 out = Rolled(traversal, (*out.blocks, block), (*out.names, *names))
     return out
 
@@ -92,9 +92,9 @@ class _Roller:
         ]
         ends = [max(at for at, (r, _) in issued if r == turn) + 1 for turn in range(len(self.segment.rounds))]
         starts = [min((at for at, _ in issued), default=0), *ends[:-1]]
-        found = [range(start, stop) for start, stop in zip(starts, ends, strict=True)]
-        mixed = any(turn >= len(found) or at not in found[turn] for at, (turn, _) in issued)
-        return [] if mixed else found
+        ranges = [range(start, stop) for start, stop in zip(starts, ends, strict=True)]
+        mixed = any(turn >= len(ranges) or at not in ranges[turn] for at, (turn, _) in issued)
+        return [] if mixed else ranges
 
     def _with_events(self, width: int) -> Traversal | None:
         """Use equal events in every `width`-th round; None if one would be recorded again too early."""

@@ -84,10 +84,10 @@ class Facts:
         return self._answers[key]
 
     def _number(self, monomial: tuple[Sym, ...]) -> int:
-        found = self._numbers.setdefault(monomial, len(self._monomials))
-        if found == len(self._monomials):
+        number = self._numbers.setdefault(monomial, len(self._monomials))
+        if number == len(self._monomials):
             self._monomials.append(monomial)
-        return found
+        return number
 
     def _sign(self, difference: Poly) -> bool | None:
         """Whether it is at least 0."""
@@ -198,8 +198,8 @@ class Facts:
         for monomial, coefficient in poly.items():
             for atom in monomial if coefficient else ():
                 if isinstance(atom, Apply):
-                    for said in _properties(atom):
-                        row = self._row(said)
+                    for fact in _properties(atom):
+                        row = self._row(fact)
                         if row is not None:
                             yield row
 

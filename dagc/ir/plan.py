@@ -73,8 +73,8 @@ class Opened:
 
     def variants(self, op: KernelOp) -> tuple[str, ...]:
         """The implementations among which is chosen, none where the variant is not open."""
-        found = self._of.get((op.site, "", VARIANT))
-        return tuple(map(str, found.values)) if found is not None else ()
+        choice = self._of.get((op.site, "", VARIANT))
+        return tuple(map(str, choice.values)) if choice is not None else ()
 
     def get(self, op: KernelOp, name: str) -> OpenTunable | None:
         """A tunable of the op under its variant, None where it is not open."""

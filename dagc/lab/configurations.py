@@ -37,12 +37,12 @@ class Rejected:
 
 def configuration_of(graph: Graph) -> Configuration:
     """All decisions of the program of a graph: `staging` only if the transport stages, `capture` always."""
-    made: dict[str, Value] = {d.name: d.chosen for d in graph.program.decisions}
-    made.setdefault("capture", False)
-    made["streams"] = graph.streams
-    if made.get("transport") != "mpi_host":
-        made.pop("staging", None)
-    return Configuration(tuple(sorted(in_use(made).items())))
+    values: dict[str, Value] = {d.name: d.chosen for d in graph.program.decisions}
+    values.setdefault("capture", False)
+    values["streams"] = graph.streams
+    if values.get("transport") != "mpi_host":
+        values.pop("staging", None)
+    return Configuration(tuple(sorted(in_use(values).items())))
 
 
 _INDEX = re.compile(r"\[[^\]]*\]")

@@ -407,14 +407,14 @@ class _Loop(Generic[C]):
         lowest = min((min(t.values) for t in timed), default=math.nan)
         ranked = self._ranked()
         best = ranked[0] if ranked else None
-        found = best_estimate([_judged(t) for t in ranked]) if ranked else None
+        estimate = best_estimate([_judged(t) for t in ranked]) if ranked else None
         return Summary(
             best=best.candidate if best else None,
-            value=found.value if found else math.nan,
-            low=found.low if found else math.nan,
-            high=found.high if found else math.nan,
-            measurements_of_best=found.measurements if found else 0,
-            ties=found.ties if found else 0,
+            value=estimate.value if estimate else math.nan,
+            low=estimate.low if estimate else math.nan,
+            high=estimate.high if estimate else math.nan,
+            measurements_of_best=estimate.measurements if estimate else 0,
+            ties=estimate.ties if estimate else 0,
             worst=max((t.median for t in timed), default=math.nan),
             measurements=self.measurements,
             implementations=len(timed),
@@ -428,7 +428,7 @@ class _Loop(Generic[C]):
             displayed=lowest,
             repeats=min(CONFIRMED, self.options.repeats),
             doubt=self.doubt,
-            shrunk=found is not None and found.shrunk,
+            shrunk=estimate is not None and estimate.shrunk,
         )
 
 

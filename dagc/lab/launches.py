@@ -144,13 +144,13 @@ class Launches:
         objective = self._timing.objective
         if objective.is_time or outcome.failure:
             return outcome
-        found = self._ask(candidate, do="observe", metrics=self._timing.metrics, seconds=outcome.value)
-        if found.failure:
-            return found
-        value = objective.value({**found.metrics, "time": outcome.value})
+        observed = self._ask(candidate, do="observe", metrics=self._timing.metrics, seconds=outcome.value)
+        if observed.failure:
+            return observed
+        value = objective.value({**observed.metrics, "time": outcome.value})
         if math.isnan(value):
             return Outcome(failure=f"{objective.text} is not a number above 0")
-        return replace(outcome, value=value, metrics=found.metrics)
+        return replace(outcome, value=value, metrics=observed.metrics)
 
     def _timed(self, candidate: Settings, timing: Timing, rtol: float | None) -> Outcome:
         """`rtol`: None for results that have just been compared."""

@@ -104,8 +104,8 @@ class LiveMachine:
         metrics = {"time": seconds, **others}
         value = self._objective.value(metrics)
         if math.isnan(value) or not all(0 <= amount < math.inf for amount in metrics.values()):
-            said = ", ".join(f"{name} {amount:g}" for name, amount in metrics.items())
-            return Outcome(failure=f"no objective: {self._objective.text} is not a number above 0 ({said})")
+            amounts = ", ".join(f"{name} {amount:g}" for name, amount in metrics.items())
+            return Outcome(failure=f"no objective: {self._objective.text} is not a number above 0 ({amounts})")
         return Outcome(value, iterations=iterations, metrics=metrics)
 
     def time_reference(self) -> float:

@@ -299,9 +299,9 @@ def neighbour(moves: Moves, traversal: Traversal, random: Random) -> Traversal:
         other = changed(moves, items, random)
         while random.random() < 0.3:
             other = changed(moves, other, random)
-        made = follow(moves, other)
-        if made != traversal:
-            return made
+        moved = follow(moves, other)
+        if moved != traversal:
+            return moved
     return traversal
 
 

@@ -91,8 +91,8 @@ class Orders:
 
     def number(self, configuration: Configuration) -> int | None:
         """Index of the space with this configuration, None if there is none."""
-        found = self.find(configuration)
-        return None if found is None else found[0]
+        entry = self.find(configuration)
+        return None if entry is None else entry[0]
 
     def configuration(self, candidate: Candidate) -> Configuration:
         """All that is chosen of a candidate except the traversal."""

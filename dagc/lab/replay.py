@@ -21,7 +21,7 @@ class ReplayMachine:
 
     def __init__(self, results: Results, domain: Orders, seed: int) -> None:
         self.domain, self.results = domain, results
-        self._found = {(i.configuration, i.traversal): i for i in results.implementations}
+        self._recorded = {(i.configuration, i.traversal): i for i in results.implementations}
         self._random = Random(seed)
         self._dealt: dict[int, list[int]] = {}  # per implementation, order of its passes
         self._next: dict[int, int] = {}
@@ -47,22 +47,22 @@ class ReplayMachine:
 
     def judged(self, candidate: Candidate) -> float:
         """The median of the passes that `measure` has not returned; of all passes if it has returned every one."""
-        found = self._implementation(candidate)
-        if found is None or not found.measurements:
+        recorded = self._implementation(candidate)
+        if recorded is None or not recorded.measurements:
             return math.nan
-        times = found.times(self.results.reference)
-        seen = set(self._dealt.get(found.id, [])[: self._next.get(found.id, 0)])
+        times = recorded.times(self.results.reference)
+        seen = set(self._dealt.get(recorded.id, [])[: self._next.get(recorded.id, 0)])
         unseen = [t for i, t in enumerate(times) if i not in seen]
         return median(unseen or times)
 
     def passes(self, candidate: Candidate) -> int:
         """The number of recorded measurements."""
-        found = self._implementation(candidate)
-        return 0 if found is None else len(found.measurements)
+        recorded = self._implementation(candidate)
+        return 0 if recorded is None else len(recorded.measurements)
 
     def _implementation(self, candidate: Candidate) -> Implementation | None:
         text = traversal_text(candidate.traversal, self.domain.spaces[candidate.space].graph)
-        return self._found.get((self.domain.configuration(candidate), text))
+        return self._recorded.get((self.domain.configuration(candidate), text))
 
 
 class Unkept:

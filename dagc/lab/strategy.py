@@ -80,5 +80,5 @@ def find(name: str) -> type[Strategy[Any]]:
     if name not in names():
         raise UsageError(f"there is no strategy `{name}`", f"one of: {', '.join(names())}")
     module = importlib.import_module(f"dagc.lab.strategies.{name.replace('-', '_')}")
-    found: type[Strategy[Any]] = module.Strategy
-    return found
+    strategy: type[Strategy[Any]] = module.Strategy
+    return strategy

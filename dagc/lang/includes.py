@@ -23,7 +23,7 @@ from dagc.lang.scope import Named, Report
 
 LARGEST_CODE = 4 << 20  # bytes of all files of code together
 SUFFIXES = frozenset((".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp", ".hh"))
-_FOUND = "_I"  # the folder of files that were found in those of -I
+_SEARCHED = "_I"  # the folder of files that were found in those of -I
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)
 
 
@@ -43,12 +43,12 @@ def read_included(
     below one that the user has named (`dagc.base.source.find_file`).
     """
     reader = _Reader(sources, report, texts, Path(source.path).parent, opened=opened or {})
-    found = reader.included(items, source, "", (_resolved(Path(source.path)),))
+    included = reader.included(items, source, "", (_resolved(Path(source.path)),))
     for text, folder, each in reader.pending:
         for code in _codes(each):
             with report.guard():
                 reader.code(code, text, folder)
-    return found, reader.named()
+    return included, reader.named()
 
 
 def _codes(item: object) -> Iterator[ast.Code]:
@@ -140,17 +140,17 @@ class _Reader:
 
     def _path(self, name: str, source: Source, span: Span) -> Path:
         """The path of a file that a text names."""
-        beside = Path(source.path).parent
+        parent = Path(source.path).parent
         if self.texts is not None:
             parts = Path(name).parts
             others = [p for p in map(Path, self.texts) if p.parts[-len(parts) :] == parts]
-            path = beside / name if str(beside / name) in self.texts or len(others) != 1 else others[0]
+            path = parent / name if str(parent / name) in self.texts or len(others) != 1 else others[0]
             if str(path) not in self.texts:
                 help = "measure again into another file"
                 self.report.fail("missing-file", f"the text of `{name}` was not kept", span, help)
             return path
         try:
-            return find_file(name, beside, self.top)
+            return find_file(name, parent, self.top)
         except PermissionError as error:
             self._refuse(name, span, error)
         except OSError as error:
@@ -217,8 +217,8 @@ class _Reader:
 
     def _name(self, written: str, path: Path, source: Source, folder: str) -> str:
         """Where a file lies that a text names: relative to `top`, or in the folder of those found with -I."""
-        beside = path == Path(source.path).parent / written or self.texts is not None
-        return posixpath.normpath(posixpath.join(folder if beside else _FOUND, written))
+        in_folder = path == Path(source.path).parent / written or self.texts is not None
+        return posixpath.normpath(posixpath.join(folder if in_folder else _SEARCHED, written))
 
     def _add(self, name: str, path: Path, written: str, source: Source, span: Span) -> None:
         """A file of code, and what it includes."""
@@ -235,26 +235,28 @@ class _Reader:
             self.report.fail("too-large", message, span, "link a library with `link`")
         self._headers(text.text, path.parent, posixpath.dirname(name), span, text)
 
-    def _headers(self, text: str, beside: Path, folder: str, span: Span, source: Source | None = None) -> bool:
+    def _headers(self, text: str, parent: Path, folder: str, span: Span, source: Source | None = None) -> bool:
         """Adds the headers that a text includes and that are found; whether there are any."""
-        found = False
+        added = False
         for match in _INCLUDE.finditer(text):
             written = match[1] or match[2]
             if posixpath.isabs(written):
                 continue  # the compiler finds it where it is
-            for base, place in self._places(beside, folder, quoted=match[1] is not None):
+            for base, place in self._places(parent, folder, quoted=match[1] is not None):
                 path = base / written
                 if self._exists(path, span):
                     name = posixpath.normpath(posixpath.join(place, written))
                     self._add(name, path, written, source or Source(str(path), ""), span)
-                    found = True
+                    added = True
                     break
             else:
                 kept = self._kept(written)
                 if kept is not None:  # found with -I when the text was kept
-                    self._add(posixpath.normpath(f"{_FOUND}/{written}"), kept, written, source or Source("", ""), span)
-                    found = True
-        return found
+                    self._add(
+                        posixpath.normpath(f"{_SEARCHED}/{written}"), kept, written, source or Source("", ""), span
+                    )
+                    added = True
+        return added
 
     def _kept(self, written: str) -> Path | None:
         """The only one of the kept texts whose path ends so."""
@@ -262,12 +264,12 @@ class _Reader:
         paths = [p for p in map(Path, self.texts or ()) if p.parts[-len(parts) :] == parts]
         return paths[0] if len(paths) == 1 else None
 
-    def _places(self, beside: Path, folder: str, quoted: bool) -> Iterator[tuple[Path, str]]:
+    def _places(self, parent: Path, folder: str, quoted: bool) -> Iterator[tuple[Path, str]]:
         """Folders in which a compiler looks for a header, with their names."""
         if quoted:
-            yield beside, folder
+            yield parent, folder
         yield from ((path, name) for name, path in self.folders.items())
-        yield from ((path, _FOUND) for path in include_folders())
+        yield from ((path, _SEARCHED) for path in include_folders())
 
     def _exists(self, path: Path, span: Span) -> bool:
         """Whether a header is there, and may be read."""
@@ -294,7 +296,7 @@ class _Reader:
 
         files = {name: down(name) for name in self.files}
         folders = [*self.used, *self.folders]
-        folders += [_FOUND] if any(name.startswith(f"{_FOUND}/") for name in files) else []
+        folders += [_SEARCHED] if any(name.startswith(f"{_SEARCHED}/") for name in files) else []
         return Named(
             tuple(CodeFile(files[name], path) for name, path in self.files.items()),
             tuple(dict.fromkeys(down(f) for f in folders)),

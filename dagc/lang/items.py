@@ -268,8 +268,8 @@ def _check_disjoint(frame: Frame, messages: list[tuple[ir.Message, ast.Message]]
         for region, received, span in ((message.send, False, node.send.span), (message.recv, True, node.recv.span)):
             ends = buffers.setdefault(region.array, {})
             ends.setdefault((region, len(ends) if received else -1), (region, received, span))  # sends may be alike
-    for array, found in buffers.items():
-        used = list(found.values())
+    for array, ops in buffers.items():
+        used = list(ops.values())
         for first, second in (sorted(pair) for pair in near([region for region, _, _ in used])):
             frame.ctx.compared += 1
             (a, received, span), (b, other_received, other_span) = used[first], used[second]

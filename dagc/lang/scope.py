@@ -34,13 +34,13 @@ class Report:
     """Diagnostics in the order found, each (code, place) once: loops repeat a mistake in every iteration."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, str, int, int], Diagnostic] = {}
+        self._diagnostics: dict[tuple[str, str, int, int], Diagnostic] = {}
         self._errors = 0  # including repeated ones
 
     def add(self, diagnostic: Diagnostic) -> None:
         self._errors += diagnostic.severity is Severity.ERROR
         span = diagnostic.span
-        self._found.setdefault((diagnostic.code, span.file, span.start, span.end), diagnostic)
+        self._diagnostics.setdefault((diagnostic.code, span.file, span.start, span.end), diagnostic)
 
     def error(
         self, code: str, message: str, span: Span, help: str = "", related: tuple[tuple[Span, str], ...] = ()
@@ -79,7 +79,9 @@ class Report:
     def sorted(self, files: Iterable[str]) -> tuple[Diagnostic, ...]:
         """By file in the order given, then by place."""
         order = {name: i for i, name in enumerate(files)}
-        return tuple(sorted(self._found.values(), key=lambda d: (order.get(d.span.file, -1), d.span.start, d.span.end)))
+        return tuple(
+            sorted(self._diagnostics.values(), key=lambda d: (order.get(d.span.file, -1), d.span.start, d.span.end))
+        )
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:

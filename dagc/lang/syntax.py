@@ -213,8 +213,8 @@ class Stop:
     """
 
     source: Source
-    tokens: tuple[Token, ...]  # up to `found` inclusive, without comments
-    found: Token
+    tokens: tuple[Token, ...]  # up to `token` inclusive, without comments
+    token: Token
     previous: Token | None
     accepts: Set[str]
 
@@ -234,14 +234,14 @@ class Stop:
 
     @property
     def new_line(self) -> bool:
-        """Whether `found` is the first token of its line."""
-        if self.previous is None or self.found.kind is TokenKind.END:
+        """Whether `token` is the first token of its line."""
+        if self.previous is None or self.token.kind is TokenKind.END:
             return True
-        return self.source.line_column(self.previous.end)[0] < self.line(self.found)
+        return self.source.line_column(self.previous.end)[0] < self.line(self.token)
 
     @property
     def between_items(self) -> bool:
-        """Whether the text before `found` is complete."""
+        """Whether the text before `token` is complete."""
         return "}" in self.accepts or "END" in self.accepts
 
 
@@ -268,7 +268,7 @@ def explain(source: Source, tokens: Sequence[Token], position: int, accepts: Set
 
 
 def _unterminated(stop: Stop) -> Diagnostic | None:
-    token = stop.found
+    token = stop.token
     opened = {TokenKind.OPEN_TEXT: '"""', TokenKind.OPEN_STRING: '"', TokenKind.OPEN_COMMENT: "/*"}
     if token.kind not in opened:
         return None
@@ -300,7 +300,7 @@ def _swallowed(stop: Stop) -> Diagnostic | None:
 
 
 def _bad_character(stop: Stop) -> Diagnostic | None:
-    token = stop.found
+    token = stop.token
     if token.kind is not TokenKind.BAD:
         return None
     c = token.text
@@ -315,17 +315,17 @@ def _bad_character(stop: Stop) -> Diagnostic | None:
 
 
 def _bad_number(stop: Stop) -> Diagnostic | None:
-    if stop.found.kind is not TokenKind.BAD_NUMBER:
+    if stop.token.kind is not TokenKind.BAD_NUMBER:
         return None
-    shown = stop.found.text if len(stop.found.text) <= 24 else stop.found.text[:20] + "..."
+    shown = stop.token.text if len(stop.token.text) <= 24 else stop.token.text[:20] + "..."
     message = f"`{shown}` is neither a number nor a name"
     help = "write numbers in decimal digits (`1_000`, `0.5`, `1e-5`), and start names with a letter"
-    return Diagnostic("syntax", message, stop.span(stop.found), help)
+    return Diagnostic("syntax", message, stop.span(stop.token), help)
 
 
 def _wrong_closer(stop: Stop) -> Diagnostic | None:
     """A `)`, `]` or `}` that does not fit what is open."""
-    token = stop.found
+    token = stop.token
     if token.text not in _CLOSERS.values() or token.kind is not TokenKind.PUNCT:
         return None
     opened = _open_brackets(stop.tokens[:-1])
@@ -343,7 +343,7 @@ def _missing_closer(stop: Stop) -> Diagnostic | None:
     opened = _open_brackets(stop.tokens[:-1])
     if not opened or not stop.new_line:
         return None
-    innermost, token = opened[-1], stop.found
+    innermost, token = opened[-1], stop.token
     if innermost.text != "{":
         # Tokens indented no deeper than the line of the bracket do not belong inside it.
         outer = token.kind is TokenKind.WORD and stop.indent(token) <= stop.indent(innermost)
@@ -358,16 +358,16 @@ def _missing_closer(stop: Stop) -> Diagnostic | None:
 
 def _misplaced(stop: Stop) -> Diagnostic | None:
     """An item at a place for a different one."""
-    word = stop.found.text
-    if stop.found.kind is not TokenKind.WORD or not stop.between_items:
+    word = stop.token.text
+    if stop.token.kind is not TokenKind.WORD or not stop.between_items:
         return None
     if word in PLACES:
         message = f"`{word}` is not allowed here"
-        return Diagnostic("misplaced", message, stop.span(stop.found), f"it belongs {PLACES[word]}")
+        return Diagnostic("misplaced", message, stop.span(stop.token), f"it belongs {PLACES[word]}")
     if word in FORMS and stop.new_line:
         message = f"`{word}` is not allowed inside a kernel"
         help = f"move it out, or close the kernel with `}}` before it; the form is `{FORMS[word]}`"
-        return Diagnostic("misplaced", message, stop.span(stop.found), help)
+        return Diagnostic("misplaced", message, stop.span(stop.token), help)
     return None
 
 
@@ -378,10 +378,10 @@ def _misspelt(stop: Stop) -> Diagnostic | None:
         return None
     if stop.new_line or not _starts_item(stop, len(stop.tokens) - 2):
         return None
-    if stop.found.text == "=":
+    if stop.token.text == "=":
         help = f"to name a value write `let {previous.text} = ...`"
-        return Diagnostic("syntax", "expected `:`, `->` or `before`, found `=`", stop.span(stop.found), help)
-    if stop.found.kind is not TokenKind.WORD or stop.found.text in ("gpu", "cpu", "any", "mpi", "dag"):
+        return Diagnostic("syntax", "expected `:`, `->` or `before`, found `=`", stop.span(stop.token), help)
+    if stop.token.kind is not TokenKind.WORD or stop.token.text in ("gpu", "cpu", "any", "mpi", "dag"):
         return None
     close = difflib.get_close_matches(previous.text, FORMS, n=1, cutoff=0.7)
     if not close:
@@ -392,15 +392,15 @@ def _misspelt(stop: Stop) -> Diagnostic | None:
 
 def _without_device(stop: Stop) -> Diagnostic | None:
     """`a : axpy(...)`, `a : exchange {`: what runs the op is missing."""
-    word = stop.found.text
-    if stop.new_line or stop.found.kind is not TokenKind.WORD or not {"gpu", "cpu", "mpi"} <= stop.accepts:
+    word = stop.token.text
+    if stop.new_line or stop.token.kind is not TokenKind.WORD or not {"gpu", "cpu", "mpi"} <= stop.accepts:
         return None
     if word in ("exchange", "allreduce", "bcast", "barrier", "alltoallv"):
         help = f"write `mpi {word}`"
     else:
         help = "write `gpu copy(...)`" if word == "copy" else f"write `gpu {word}(...)`, or `cpu {word}(...)`"
     return Diagnostic(
-        "syntax", f"`{word}` does not say what runs it: `gpu`, `cpu` or `mpi`", stop.span(stop.found), help
+        "syntax", f"`{word}` does not say what runs it: `gpu`, `cpu` or `mpi`", stop.span(stop.token), help
     )
 
 
@@ -408,50 +408,50 @@ def _unfinished_line(stop: Stop) -> Diagnostic | None:
     """Line ends are free, so the parser sees an unfinished line only at the next one; report it here."""
     if stop.previous is None or not stop.new_line or stop.between_items:
         return None
-    end = "file" if stop.found.kind is TokenKind.END else "line"
+    end = "file" if stop.token.kind is TokenKind.END else "line"
     message = f"unfinished: expected {describe(stop.accepts)} before the end of the {end}"
     return Diagnostic("unfinished-line", message, stop.after(stop.previous), _form(stop))
 
 
 def _assignment(stop: Stop) -> Diagnostic | None:
     # The accepted tokens do not help here: the parser closed the expression before it rejected `=`.
-    if stop.found.text == "=" and not stop.accepts & {":", "in", "of", "with", "(", "->"}:
-        return Diagnostic("syntax", "`=` defines a name and does not compare", stop.span(stop.found), "write `==`")
+    if stop.token.text == "=" and not stop.accepts & {":", "in", "of", "with", "(", "->"}:
+        return Diagnostic("syntax", "`=` defines a name and does not compare", stop.span(stop.token), "write `==`")
     return None
 
 
 def _chained(stop: Stop) -> Diagnostic | None:
     """`a < b < c`: comparisons do not chain."""
     operators = {"==", "!=", "<", "<=", ">", ">="}
-    if stop.found.text in operators and "&&" in stop.accepts:
+    if stop.token.text in operators and "&&" in stop.accepts:
         help = "write `a < b && b < c`"
-        return Diagnostic("syntax", "comparisons do not chain", stop.span(stop.found), help)
+        return Diagnostic("syntax", "comparisons do not chain", stop.span(stop.token), help)
     return None
 
 
 def _reserved(stop: Stop) -> Diagnostic | None:
-    word = stop.found.text
+    word = stop.token.text
     if (
-        stop.found.kind is not TokenKind.WORD
+        stop.token.kind is not TokenKind.WORD
         or word not in RESERVED
         or "NAME" not in stop.accepts
         or stop.between_items
     ):
         return None
     message = f"`{word}` is a reserved word, and {describe(stop.accepts)} is needed here"
-    return Diagnostic("reserved-word", message, stop.span(stop.found), f"choose another name, for example `{word}_`")
+    return Diagnostic("reserved-word", message, stop.span(stop.token), f"choose another name, for example `{word}_`")
 
 
 def _missing_colon(stop: Stop) -> Diagnostic | None:
-    if ":" in stop.accepts and stop.found.kind is TokenKind.WORD and stop.previous is not None:
-        message = f"`:` is missing before `{stop.found.text}`"
-        return Diagnostic("syntax", message, stop.after(stop.previous), f"write `: {stop.found.text}`")
+    if ":" in stop.accepts and stop.token.kind is TokenKind.WORD and stop.previous is not None:
+        message = f"`:` is missing before `{stop.token.text}`"
+        return Diagnostic("syntax", message, stop.after(stop.previous), f"write `: {stop.token.text}`")
     return None
 
 
 def _unexpected(stop: Stop) -> Diagnostic:
     """No special case: what was expected, what was found, and the form of the item."""
-    token = stop.found
+    token = stop.token
     if token.kind is TokenKind.END:
         shown = "the end of the file"
     elif token.kind in (TokenKind.TEXT, TokenKind.STRING):
@@ -496,10 +496,10 @@ def _open_brackets(tokens: tuple[Token, ...]) -> list[Token]:
 def _unclosed(stop: Stop, opened: Token) -> Diagnostic:
     closer = _CLOSERS[opened.text]
     message = f"`{opened.text}` without its closing `{closer}`"
-    if stop.found.kind is TokenKind.END:
+    if stop.token.kind is TokenKind.END:
         related: tuple[tuple[Span, str], ...] = ()
     else:
-        related = ((stop.span(stop.found), f"`{closer}` is missing before this"),)
+        related = ((stop.span(stop.token), f"`{closer}` is missing before this"),)
     help = f"write `{closer}`"
     if opened.text != "{" and stop.previous is not None:
         help += f" after `{stop.previous.text}`" if len(stop.previous.text) <= 40 else ""
@@ -529,7 +529,7 @@ def _starts_item(stop: Stop, index: int) -> bool:
 
 
 def _form(stop: Stop) -> str:
-    """The form of the item that `found` is in, or ends."""
+    """The form of the item that `token` is in, or ends."""
     depth = 0
     for index in range(len(stop.tokens) - 2, -1, -1):
         t = stop.tokens[index]

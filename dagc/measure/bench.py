@@ -96,8 +96,9 @@ def run_bench(
             record_json: dict[str, Any] = json.loads(record.read_text())
         except (OSError, ValueError) as error:
             raise RunFailed(f"{binary} wrote no record: {error}") from None
-    said = (line.partition("warning: ") for line in done.stderr.splitlines())
-    return replace(_result(record_json, ranks), warnings=tuple(text for head, mark, text in said if mark and not head))
+    messages = (line.partition("warning: ") for line in done.stderr.splitlines())
+    warnings = tuple(text for head, mark, text in messages if mark and not head)
+    return replace(_result(record_json, ranks), warnings=warnings)
 
 
 HANG_HELP = (
@@ -149,18 +150,18 @@ def _result(record: dict[str, Any], ranks: int) -> BenchResult:
 
 def _failure(done: Finished) -> DagcError:
     """The program's own failure message; else the way it ended, and the end of its output."""
-    said = (done.stderr or done.stdout).splitlines()
-    hang = hang_summary(said)
+    output = (done.stderr or done.stdout).splitlines()
+    hang = hang_summary(output)
     if hang:
         return RunFailed(f"hang: {hang}", HANG_HELP)
-    signalled = ended(said)
+    signalled = ended(output)
     if signalled:
         return RunFailed(signalled)
-    lines = [line.removeprefix("dagc: ") for line in said if line.startswith("dagc:")][:4]
+    lines = [line.removeprefix("dagc: ") for line in output if line.startswith("dagc:")][:4]
     kinds: dict[int, type[DagcError]] = {1: WrongResult, 2: UsageError, 3: MissingTool}
     kind = kinds.get(done.returncode, RunFailed)
     if not lines:
-        lines = said[-5:] if said and kind is not RunFailed else [f"the program {done.why()}", *said[-5:]]
+        lines = output[-5:] if output and kind is not RunFailed else [f"the program {done.why()}", *output[-5:]]
     return kind("\n".join(lines))
 
 

@@ -368,9 +368,9 @@ class Executor:
     def _agree(self, error: str) -> None:
         """Raises RunFailed on every rank if any rank has an error."""
         errors = self._comm.allgather(error)
-        for rank, said in enumerate(errors):
-            if said:
-                raise RunFailed(said if all(e == said for e in errors) else f"rank {rank}: {said}")
+        for rank, message in enumerate(errors):
+            if message:
+                raise RunFailed(message if all(e == message for e in errors) else f"rank {rank}: {message}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,8 +59,8 @@ class Finished:
         if self.returncode == 0:
             return self
         what = "did not end in time" if self.timed_out else self.why()
-        said = "\n".join((self.stderr or self.stdout).rstrip().splitlines()[-20:])
-        raise RunFailed(f"{shlex.join(self.command)} {what}" + (f":\n{said}" if said else ""))
+        output = "\n".join((self.stderr or self.stdout).rstrip().splitlines()[-20:])
+        raise RunFailed(f"{shlex.join(self.command)} {what}" + (f":\n{output}" if output else ""))
 
 
 def launch(

@@ -123,7 +123,7 @@ class _Worker:
     def _start(self, ranks: int) -> Started:
         argv = [*self._profiler, sys.executable, "-m", "dagc.measure.worker", "--socket", str(self._folder / "socket")]
         path = os.pathsep.join(filter(None, (IMPORTED_FROM, os.environ.get("PYTHONPATH", ""))))
-        with self._said("stdout").open("w") as stdout, self._said("stderr").open("w") as stderr:
+        with self._log_file("stdout").open("w") as stdout, self._log_file("stderr").open("w") as stderr:
             return start(
                 [*argv, "--ranks", str(ranks)], ranks, stdout=stdout, stderr=stderr, env={"PYTHONPATH": path}
             )  # fmt: skip
@@ -172,12 +172,12 @@ class _Worker:
 
     # ---- output of the ranks -----------------------------------------------------------------------
 
-    def _said(self, name: str) -> Path:
+    def _log_file(self, name: str) -> Path:
         return self._folder / name
 
     def _read(self, name: str) -> list[str]:
         with suppress(OSError):
-            return self._said(name).read_text(errors="replace").splitlines()
+            return self._log_file(name).read_text(errors="replace").splitlines()
         return []
 
     def _missing(self) -> tuple[str, str]:

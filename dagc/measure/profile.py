@@ -41,9 +41,9 @@ def find_ncu() -> Path | None:
     if path is not None:
         return Path(path)
     nvcc = find_nvcc()
-    beside = [Path(nvcc.path).with_name("ncu")] if nvcc else []
+    siblings = [Path(nvcc.path).with_name("ncu")] if nvcc else []
     installed = sorted(Path("/opt/nvidia/nsight-compute").glob("*/ncu"), reverse=True)
-    return next((p for p in (*beside, *installed) if p.exists()), None)
+    return next((p for p in (*siblings, *installed) if p.exists()), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,11 @@ class Profiler:
         rows = read_counts(text)
         if len(rows) == launches:
             return rows
-        said = [line.strip() for line in text.splitlines() if line.startswith("==ERROR==")]
+        errors = [line.strip() for line in text.splitlines() if line.startswith("==ERROR==")]
         if not rows:
-            reason = said[0].removeprefix("==ERROR==").strip() if said else "it wrote no line"
+            reason = errors[0].removeprefix("==ERROR==").strip() if errors else "it wrote no line"
             raise MissingTool(f"ncu reads no counters: {reason}", "see ncu's documentation, or tune without counters")
-        raise RunFailed(f"ncu counted {len(rows)} launches of {launches}" + (f": {said[0]}" if said else ""))
+        raise RunFailed(f"ncu counted {len(rows)} launches of {launches}" + (f": {errors[0]}" if errors else ""))
 
 
 @contextmanager

@@ -110,14 +110,14 @@ class Runner:
 
         `runs` 0: as many as may follow each other with equal results, at most 3.
         """
-        return self._said(
+        return self._error_text(
             self._library.dagc_runner_check, ctypes.c_int64(table.handle), ctypes.c_int(poison), ctypes.c_int64(runs)
         )
 
     def audit(self, table: Table) -> str:
         """One run, each op to its end: "" if every op changes only what its header declares and the results are right,
         else the error, with the op's name, on every rank."""
-        return self._said(self._library.dagc_runner_audit, ctypes.c_int64(table.handle))
+        return self._error_text(self._library.dagc_runner_audit, ctypes.c_int64(table.handle))
 
     def measure(self, table: Table, seconds: float = 0.01, guess: float = 0.0) -> tuple[float, int]:
         """(seconds per iteration, iterations) of one measurement of at least `seconds`; the maximum over the ranks.
@@ -175,11 +175,11 @@ class Runner:
         count = getattr(self._library, "dagc_runner_preparations", None)
         if count is None:
             return {}
-        count.restype, found = ctypes.c_int64, self._library.dagc_runner_preparation
-        found.restype = ctypes.c_char_p
+        count.restype, preparation = ctypes.c_int64, self._library.dagc_runner_preparation
+        preparation.restype = ctypes.c_char_p
         out, seconds = {}, ctypes.c_double()
         for which in range(count()):
-            name = found(ctypes.c_int64(which), ctypes.byref(seconds))
+            name = preparation(ctypes.c_int64(which), ctypes.byref(seconds))
             out[name.decode()] = seconds.value
         return out
 
@@ -202,18 +202,18 @@ class Runner:
 
     def issue(self, op: int) -> str:
         """Issue an op under the current parameters, and wait: "" or why it does not run."""
-        return self._said(self._library.dagc_runner_issue, ctypes.c_int64(op))
+        return self._error_text(self._library.dagc_runner_issue, ctypes.c_int64(op))
 
     def keep(self, op: int) -> str:
         """`issue`, and save the op's inputs and results for `again`."""
-        return self._said(self._library.dagc_runner_keep, ctypes.c_int64(op))
+        return self._error_text(self._library.dagc_runner_keep, ctypes.c_int64(op))
 
     def again(self, op: int, rtol: float) -> str:
         """Issue the op of `keep` from the same data: "" if the results agree, else the error.
 
         They agree if max|got - kept| <= `rtol` * max|kept|, array by array.
         """
-        return self._said(self._library.dagc_runner_again, ctypes.c_int64(op), ctypes.c_double(rtol))
+        return self._error_text(self._library.dagc_runner_again, ctypes.c_int64(op), ctypes.c_double(rtol))
 
     def restore(self, op: int) -> None:
         """Restore the data that the op of `keep` found."""
@@ -248,7 +248,7 @@ class Runner:
 
     def verify(self) -> str:
         """After one run: "" if all ranks have the right results, else the error."""
-        return self._said(self._library.dagc_runner_verify)
+        return self._error_text(self._library.dagc_runner_verify)
 
     def fetch(self, name: str, dtype: Any) -> np.ndarray[Any, Any]:
         """This rank's copy of an array, flat. Raises KeyError if there is none of that name."""
@@ -260,7 +260,7 @@ class Runner:
         return out
 
     @staticmethod
-    def _said(function: Any, *args: Any) -> str:
+    def _error_text(function: Any, *args: Any) -> str:
         """The message of a function that returned 1 for failure."""
         message = ctypes.create_string_buffer(_MESSAGE_BYTES)
         failed = function(*args, message, ctypes.c_int64(_MESSAGE_BYTES))

@@ -213,7 +213,7 @@ class Hazards:
                 array = next(iter(accesses)).array
                 raise TooManyConflicts(array, f"has {len(accesses)} slices, more than can be compared") from None
             earlier = {r: _Earlier() for r in accesses}
-            near = {r: [(other, earlier[other]) for other in found] for r, found in neighbours.items()}
+            near = {r: [(other, earlier[other]) for other in overlapping] for r, overlapping in neighbours.items()}
             out[storage] = _Array(earlier, near)
         return out
 

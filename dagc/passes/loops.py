@@ -42,8 +42,8 @@ def fold(graph: Graph) -> Graph:
     if not loops:
         return graph
     neighbours = _Neighbours(graph)
-    found = (_Search(graph, loop, turns, neighbours).run() for loop, turns in loops)
-    runs = [run for run in found if run is not None]
+    searched = (_Search(graph, loop, turns, neighbours).run() for loop, turns in loops)
+    runs = [run for run in searched if run is not None]
     return _Fold(graph, runs).graph() if runs else graph
 
 
@@ -58,18 +58,18 @@ def _turns(graph: Graph) -> Iterable[tuple[Loop, list[list[int]]]]:
         for place, turn in enumerate(loop.turns)
         for name in turn.ops
     }
-    found: dict[tuple[int, int], list[int]] = {}
+    ops: dict[tuple[int, int], list[int]] = {}
     inserted: list[int] = []  # copies inserted before an op by the compiler; they belong to its iteration
     for op in graph.ops:
         turn = None if op.op is None else turn_of.get(op.op.name)
         if turn is not None:
-            found.setdefault(turn, []).extend((*inserted, int(op.id)))
+            ops.setdefault(turn, []).extend((*inserted, int(op.id)))
         if turn is None and getattr(op.op, "inserted", False):
             inserted.append(int(op.id))
         else:
             inserted = []
     for number, loop in enumerate(graph.program.loops):
-        turns = [found.get((number, place), []) for place in range(len(loop.turns))]
+        turns = [ops.get((number, place), []) for place in range(len(loop.turns))]
         if all(b.value - a.value == 1 for a, b in pairwise(loop.turns)):
             yield loop, turns
 

@@ -185,18 +185,18 @@ class _Lowering:
 
     def _others(self, region: Region, uses: _Uses, index: int) -> list[int]:
         """The first two ops besides `index` whose access may share elements with the region."""
-        found = self._meeting(region, uses, range(len(self.program.ops)), 3)
-        return [op for op in found if op != index][:2]
+        ops = self._meeting(region, uses, range(len(self.program.ops)), 3)
+        return [op for op in ops if op != index][:2]
 
     def _meeting(self, region: Region, uses: _Uses, within: range, most: int, last: bool = False) -> list[int]:
         """The first `most` ops of a range, or the last ones, whose access may share elements with the region."""
         by_region = uses.get(region.array, {})
-        found: set[int] = set()
+        meeting: set[int] = set()
         for other in self._near(region):
             ops = by_region.get(other, ())
             start, stop = bisect_left(ops, within.start), bisect_left(ops, within.stop)
-            found.update(ops[max(start, stop - most) : stop] if last else ops[start : min(stop, start + most)])
-        return sorted(found, reverse=last)[:most]
+            meeting.update(ops[max(start, stop - most) : stop] if last else ops[start : min(stop, start + most)])
+        return sorted(meeting, reverse=last)[:most]
 
     def _near(self, region: Region) -> list[Region]:
         """The regions of its array that may share elements with it, itself included."""

@@ -69,14 +69,14 @@ def carried(graph: Graph) -> Mapping[Pair, int]:
 
 
 def _unfolded(graph: Graph) -> dict[Pair, tuple[Reason, ...]]:
-    found: dict[Pair, dict[Reason, None]] = {edge: {} for edge in (*graph.completion, *graph.order)}
+    reasons: dict[Pair, dict[Reason, None]] = {edge: {} for edge in (*graph.completion, *graph.order)}
     for edge, reason in (*_written(graph), *_hazards(graph)):
-        if edge in found:
-            found[edge].setdefault(reason)
-    for (u, v), known in found.items():
+        if edge in reasons:
+            reasons[edge].setdefault(reason)
+    for (u, v), known in reasons.items():
         if not known:
             known[_otherwise(graph.ops[u], graph.ops[v])] = None
-    return {edge: tuple(known) for edge, known in found.items()}
+    return {edge: tuple(known) for edge, known in reasons.items()}
 
 
 def _written(graph: Graph) -> Iterator[tuple[Pair, Reason]]:

@@ -55,7 +55,7 @@ class Regions:
             if self._overlap(a, b):
                 overlapping[i].append(b.region)
                 overlapping[j].append(a.region)
-        return {slice_.region: found for slice_, found in zip(slices, overlapping, strict=True)}
+        return {slice_.region: overlaps for slice_, overlaps in zip(slices, overlapping, strict=True)}
 
     def overlap(self, a: Region, b: Region) -> bool:
         """Whether they may share elements."""
@@ -97,12 +97,12 @@ class Regions:
 
     def _slice(self, region: Region) -> _Slice:
         """The slice of a region, cached: hashing and expanding its bounds is slow."""
-        found = self._slices.get(region)
-        if found is None:
+        known_slice = self._slices.get(region)
+        if known_slice is None:
             start, stop = (None if b is None else self._facts.linear(b) for b in (region.start, region.stop))
             constant = isinstance(region.start, Const) and isinstance(region.stop, Const)
-            found = self._slices[region] = _Slice(region, start, stop, constant, self._families.get(region))
-        return found
+            known_slice = self._slices[region] = _Slice(region, start, stop, constant, self._families.get(region))
+        return known_slice
 
     @property
     def given_up(self) -> bool:

@@ -286,8 +286,8 @@ def _pole(z: np.ndarray, below: Exponents, b: np.ndarray, seed: int) -> bool:
 
 def _errors(z: np.ndarray, y: np.ndarray, above: Exponents, below: Exponents, a: Any, b: Any) -> np.ndarray:
     """Relative errors; for small values relative to SMALL."""
-    got = (_matrix(z, above) @ a) / (_matrix(z, below) @ b)
-    return np.asarray(np.abs(got - y) / np.maximum(np.abs(y), SMALL))
+    fitted = (_matrix(z, above) @ a) / (_matrix(z, below) @ b)
+    return np.asarray(np.abs(fitted - y) / np.maximum(np.abs(y), SMALL))
 
 
 def _points(points: Any, dimensions: int) -> np.ndarray:
@@ -445,8 +445,8 @@ class _Candidates:
             return None
 
     def error(self, fitted: Fitted, names: Sequence[str], at: np.ndarray) -> np.ndarray:
-        got = fitted(np.stack([self.columns[n][at] for n in names], axis=1))
-        return np.asarray(np.abs(got - self.values[at]) / np.maximum(np.abs(self.values[at]), 1e-9))
+        predicted = fitted(np.stack([self.columns[n][at] for n in names], axis=1))
+        return np.asarray(np.abs(predicted - self.values[at]) / np.maximum(np.abs(self.values[at]), 1e-9))
 
     def score(self, names: Sequence[str], degree: int) -> float:
         """Mean over the folds of the error at the fold left out of the fit; outliers count as 1."""

@@ -147,15 +147,15 @@ class Steps:
 
     def at(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Numbers, or arrays where `known` or `values` have some. Raises UsageError if a parameter has no value."""
-        found = dict(self._run.values)
+        computed = dict(self._run.values)
         for parameter in self._run.asked:
             if parameter.name not in values:
                 raise UsageError(f"{self._run.program.name}: no value for `{parameter.name}`", "give one")
-            found[parameter.name] = typed(values[parameter.name], parameter.number)
+            computed[parameter.name] = typed(values[parameter.name], parameter.number)
         for instruction in self._run.left:
-            args = [found[a] if isinstance(a, str) else a for a in instruction.args]
-            found[instruction.name] = operate(instruction.operation, args)
-        return {name: found[value] for name, value in self._names.items()}
+            args = [computed[a] if isinstance(a, str) else a for a in instruction.args]
+            computed[instruction.name] = operate(instruction.operation, args)
+        return {name: computed[value] for name, value in self._names.items()}
 
 
 class Evaluator:

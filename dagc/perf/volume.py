@@ -127,13 +127,13 @@ def volume_program(
     body = (*geometry.b.body, *(_features(geometry, traffic, op_accesses) if features else ()))
     source = "volumes from address expressions (after Ernst et al., arXiv 2204.14242)"
     try:
-        found = RationalProgram(
+        volume = RationalProgram(
             f"{geometry.kernel.name}_volume", geometry.parameters(constants), body, "time", "cycles", source
         )
-        instructions(found)
+        instructions(volume)
     except NotRational as error:
         raise NotUnderstood(f"its addresses are beyond the model: {error.message}") from None
-    return found
+    return volume
 
 
 @lru_cache(maxsize=64)

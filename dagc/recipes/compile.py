@@ -216,16 +216,16 @@ def wanted_traversal(graph: Graph, wanted: str) -> tuple[Graph, Traversal, int |
         return graph, space.at(int(wanted)), int(wanted)
     source = read_source(wanted, "a traversal's text or of a plan.json, an ID, or first")
     if source.text.lstrip().startswith("{"):
-        found, traversal = graph.unrolled, plan_from_json(source.text, graph.unrolled, wanted).traversal
+        read_for, traversal = graph.unrolled, plan_from_json(source.text, graph.unrolled, wanted).traversal
         period = plan_inputs(source.text, wanted).period
         if graph.folding is not None and period:
-            found, traversal = graph, parse_traversal(period, graph, wanted)
+            read_for, traversal = graph, parse_traversal(period, graph, wanted)
     else:
-        found = graph if is_folded_text(source.text, graph) else graph.unrolled
-        traversal = parse_traversal(source.text, found, wanted)
-    if found is not graph:
-        return found, traversal, None
+        read_for = graph if is_folded_text(source.text, graph) else graph.unrolled
+        traversal = parse_traversal(source.text, read_for, wanted)
+    if read_for is not graph:
+        return read_for, traversal, None
     try:
-        return found, traversal, Space(found, limit=_ID_STATES).id_of(traversal)
+        return read_for, traversal, Space(read_for, limit=_ID_STATES).id_of(traversal)
     except (UsageError, TooManyStates):
-        return found, traversal, None  # proved or refused by the caller; a pruned traversal is not in the space
+        return read_for, traversal, None  # proved or refused by the caller; a pruned traversal is not in the space

@@ -201,8 +201,8 @@ def _replayed(loaded: Loaded, options: ExplainOptions, replay: str) -> tuple[Exp
         share = f"{100 * selection_bias:.1f} %"
         note += f"; the best was chosen by these times: up to {share} of each cost may be selection bias"
     objective = loaded.results.objective
-    found = explanation(subject.learned, subject.domain, asked, answers, subject.value, [note], objective)
-    return found, answers.interrupted
+    explained = explanation(subject.learned, subject.domain, asked, answers, subject.value, [note], objective)
+    return explained, answers.interrupted
 
 
 def _overlap(one: Results, other: Results) -> bool:
@@ -248,8 +248,8 @@ def _measured(loaded: Loaded, options: ExplainOptions, link: Link) -> tuple[Expl
         with display.phase(f"timing {counted(edits, 'edit')} of the best", unit="pair") as phase:
             answers = answer(domain, asked, machine, OrderStore(domain, records), timing, progress=phase.at)
     notes = [records.note] if records.note else []
-    found = explanation(subject.learned, domain, asked, answers, subject.value, notes, objective)
-    return found, answers.interrupted
+    explained = explanation(subject.learned, domain, asked, answers, subject.value, notes, objective)
+    return explained, answers.interrupted
 
 
 def _machine(

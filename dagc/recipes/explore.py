@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 
 REASONS = 3  # of failures, shown
 UNTIL = 0.01  # a search ends by itself where nothing faster by more than this share is expected
-TOLD_APART = 0.005  # a lowest time so little below the median is not worth a line
+DISTINCT = 0.005  # a lowest time so little below the median is not worth a line
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +146,10 @@ class Explored:
         """That the best is not confirmed, or what became of the lowest time that the progress display showed."""
         s = self.summary
         out = [] if s.confirmed else unconfirmed(s.measurements_of_best, s.repeats)
-        if s.confirmed and s.lowest < s.value * (1 - TOLD_APART):
+        if s.confirmed and s.lowest < s.value * (1 - DISTINCT):
             lowest, value = self.objective.named(s.lowest), self.objective.named(s.value)
             out.append(f"           lowest single measurement {lowest}; {value} after confirmation")
-        if abs(s.displayed / s.lowest - 1) > TOLD_APART:
+        if abs(s.displayed / s.lowest - 1) > DISTINCT:
             shown = self.objective.named(s.displayed)
             out.append(
                 f"           displayed while searching as {shown}: times are now scaled to the median speed"
@@ -297,29 +297,30 @@ def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOpt
     from dagc.store.records import Records  # loads msgspec, sqlite3
 
     display = Display(quiet=options.quiet)
-    made = ready(text, out, options, link, display)
-    options, program, output, notes = made.options, made.program, made.output, made.notes
+    prepared = ready(text, out, options, link, display)
+    options, program, output, notes = prepared.options, prepared.program, prepared.output, prepared.notes
     machine = LiveMachine(
-        made.domain, made.loadables, link, seconds=options.seconds, watchdog=options.watchdog,
-        objective=made.objective,
+        prepared.domain, prepared.loadables, link, seconds=options.seconds, watchdog=options.watchdog,
+        objective=prepared.objective,
     )  # fmt: skip
-    facts = machine.facts(made.chosen.target.value, made.chosen.arch)
-    folded = made.domain.folded
+    facts = machine.facts(prepared.chosen.target.value, prepared.chosen.arch)
+    folded = prepared.domain.folded
     run = run_record(
-        facts, options, text.path, setup_digest(text.path, program, options), made.fixed, folded, made.domain.size()
-    )
+        facts, options, text.path, setup_digest(text.path, program, options), prepared.fixed, folded,
+        prepared.domain.size(),
+    )  # fmt: skip
     with Records.open(
         output, program_record(program), run, resume=options.resume, other_machine=options.other_machine
     ) as records:
         machine.on_reference = records.reference
         notes += filter(None, [records.note])
-        _declare(records, made.objective, units())
-        domain, wrong = working(machine, made.domain, display)
+        _declare(records, prepared.objective, units())
+        domain, wrong = working(machine, prepared.domain, display)
         if options.strategy == "model" and any(s.sites for s in domain.spaces):
-            domain = timed_sites(machine, made.data, options, made.chosen.target, display)
+            domain = timed_sites(machine, prepared.data, options, prepared.chosen.target, display)
         if not domain.earlier:  # a configuration was excluded
             domain = warm(domain, program, options, [])
-        for left in (*made.excluded, *wrong):
+        for left in (*prepared.excluded, *wrong):
             notes.append(f"without {left.configured.configuration.text}: {left.failure}")
             records.fail(records.begin(left.configured.configuration, left.traversal), left.failure)
         limit = math.inf if options.time is None else NOISE_SHARE * options.time
@@ -332,9 +333,9 @@ def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOpt
         if records.under_way is not None:
             died = records.under_way
             notes.append(f"the last run ended while it measured {died.configuration.text}: {died.traversal}")
-        before = records.results(made.objective.text) if options.resume else None
+        before = records.results(prepared.objective.text) if options.resume else None
         store = OrderStore(domain, records)
-        done = _search(domain, machine, store, options, noise, before, display, made.objective)
+        done = _search(domain, machine, store, options, noise, before, display, prepared.objective)
         machine.time_reference()
         results = records.results()
         done, noise = _settled(done, domain, results), results.noise
@@ -364,7 +365,7 @@ def _fixed(
 ) -> tuple[Fixed, ...]:
     """The choices that the search leaves alone, of all its configurations. `settings`: those that tuning has set."""
     searched = {name for configured in configurations for name in configured.defines}
-    searched |= {name for found in sites.of.values() for site in found for name in site.names}
+    searched |= {name for sites_of in sites.of.values() for site in sites_of for name in site.names}
     return tuple(dict.fromkeys((*not_searched(program, defines, searched, settings), *settings)))
 
 
@@ -480,12 +481,12 @@ def _settled(done: Summary[Candidate], domain: Orders, results: Results) -> Summ
     if not ranked:
         return done
     reference = results.reference
-    found = best_estimate([i.judged(reference) for i in ranked], results.noise)
+    best = best_estimate([i.judged(reference) for i in ranked], results.noise)
     return replace(
         done,
         best=_candidate(domain, ranked[0]),
-        value=found.value, low=found.low, high=found.high, measurements_of_best=found.measurements,
-        ties=found.ties, shrunk=found.shrunk,
+        value=best.value, low=best.low, high=best.high, measurements_of_best=best.measurements,
+        ties=best.ties, shrunk=best.shrunk,
         worst=results.measured()[-1].value(reference), lowest=lowest(results),
     )  # fmt: skip
 
@@ -493,20 +494,20 @@ def _settled(done: Summary[Candidate], domain: Orders, results: Results) -> Summ
 def _prior_results(earlier: Results, domain: Orders) -> list[PriorResult[Candidate]]:
     """What a results file knows of the candidates of a domain."""
     out = []
-    for found in earlier.implementations:
-        candidate = _candidate(domain, found)
-        if candidate is not None and (found.measurements or found.failure):
-            times, confirming = found.times(earlier.reference), found.confirming(earlier.reference)
-            out.append(PriorResult(candidate, times, found.failure, confirming))
+    for implementation in earlier.implementations:
+        candidate = _candidate(domain, implementation)
+        if candidate is not None and (implementation.measurements or implementation.failure):
+            times, confirming = implementation.times(earlier.reference), implementation.confirming(earlier.reference)
+            out.append(PriorResult(candidate, times, implementation.failure, confirming))
     return out
 
 
 def _candidate(domain: Orders, implementation: Implementation) -> Candidate | None:
     """An implementation of a results file, None where its configuration is not searched."""
-    found = domain.find(implementation.configuration)
-    if found is None:
+    entry = domain.find(implementation.configuration)
+    if entry is None:
         return None
-    index, settings = found
+    index, settings = entry
     traversal = parse_traversal(implementation.traversal, domain.spaces[index].graph, "the results file")
     return Candidate(index, traversal, settings)
 
@@ -530,18 +531,18 @@ def warm(domain: Orders, program: Program, options: ExploreOptions, notes: list[
         )
     structures = {_structure(s.configuration): i for i, s in reversed(list(enumerate(domain.spaces)))}
     earlier: list[tuple[Candidate, float]] = []
-    for found in other.measured():
-        index, settings = domain.find(found.configuration) or (structures.get(_structure(found.configuration)), None)
+    for imp in other.measured():
+        index, settings = domain.find(imp.configuration) or (structures.get(_structure(imp.configuration)), None)
         if index is None:
             continue
         space = domain.spaces[index].space
         settings = domain.spaces[index].usual if settings is None else settings
         try:
-            traversal = parse_traversal(found.traversal, space.graph, options.warm_start)
+            traversal = parse_traversal(imp.traversal, space.graph, options.warm_start)
             list(space.replay(traversal))
         except (UsageError, ProgramError):
             continue  # of other ops
-        earlier.append((Candidate(index, traversal, settings), found.value(other.reference)))
+        earlier.append((Candidate(index, traversal, settings), imp.value(other.reference)))
     if not earlier:
         raise UsageError(
             f"{options.warm_start} has no implementation of this program", "give a file of the same ops and transports"

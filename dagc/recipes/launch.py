@@ -155,8 +155,8 @@ def variants_by_file(
     from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
 
     chosen, tuned = source.chosen, load_tuned(source.file)
-    found = (op for op, chooser in tuned.kernel_choosers.items() if chooser.variants)
-    ops = [op for op in found if f"{op}.{VARIANT}" not in text.defines]
+    learned = (op for op, chooser in tuned.kernel_choosers.items() if chooser.variants)
+    ops = [op for op in learned if f"{op}.{VARIANT}" not in text.defines]
     if not ops:
         return (), []
     graph = replace(text, folds=False).graph()
@@ -398,8 +398,8 @@ def timed_sites(machine: LiveMachine, data: Path, options: ExploreOptions, targe
                     repeats = repeats_of(program, read_scalars(program, data, options.ranks))
                     measure = machine.alone(index, site, repeats, timing, results_agree(program))
                     ops[key] = site, measure
-        found = timed_alone(list(ops.values()), ALONE, options.seed, late=lambda: time.monotonic() > end)
-    known = dict(zip(ops, found, strict=True))
+        timed = timed_alone(list(ops.values()), ALONE, options.seed, late=lambda: time.monotonic() > end)
+    known = dict(zip(ops, timed, strict=True))
     out = []
     for configured in spaces:
         variants = [configured.configuration.get(f"{site.op}.variant") for site in configured.sites]

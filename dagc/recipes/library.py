@@ -17,15 +17,15 @@ def load_library(directory: str | Path) -> ModuleType:
     caller's arrays. Raises UsageError where the folder has no such module, or the library is not built.
     """
     folder = Path(directory)
-    found = sorted(folder.glob("python/*/__init__.py"))
-    if len(found) != 1:
+    packages = sorted(folder.glob("python/*/__init__.py"))
+    if len(packages) != 1:
         raise UsageError(f"{folder} has no library in it", "write one with `dagc compile FILE --as library -o DIR`")
-    package = found[0].parent
+    package = packages[0].parent
     if not (folder / f"lib/lib{package.name}.so").exists():
         raise UsageError(f"{folder}/lib/lib{package.name}.so is missing", "compile without --no-build, or by CMake")
     # A name of its own: an application may have another module of the library's name.
     name = f"dagc_library_{package.name}_{hash(package.resolve()) & 0xFFFFFFFF:08x}"
-    spec = importlib.util.spec_from_file_location(name, found[0], submodule_search_locations=[str(package)])
+    spec = importlib.util.spec_from_file_location(name, packages[0], submodule_search_locations=[str(package)])
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

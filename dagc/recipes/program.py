@@ -160,9 +160,9 @@ class Checked:
 
 def check(path: str | Path, defines: Defines | None = None) -> Checked:
     """All diagnostics: syntax, names, types, sizes, hazards, cycles, and warnings. Runs no user code."""
-    found = analysis_of(read_source(path), defines)
-    ops = _open_devices(found.program, defines or {}) if found.program is not None else ()
-    return Checked(found.diagnostics, found.sources, ops)
+    analysis = analysis_of(read_source(path), defines)
+    ops = _open_devices(analysis.program, defines or {}) if analysis.program is not None else ()
+    return Checked(analysis.diagnostics, analysis.sources, ops)
 
 
 def count(

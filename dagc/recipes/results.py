@@ -95,11 +95,11 @@ def _others(domain: Orders, known: Sequence[Candidate]) -> list[Candidate]:
     """Those that were not measured, or a sample of them."""
     size, random = domain.size(), Random(0)
     if size is not None and size <= WHOLE:
-        found = list(domain)
+        candidates = list(domain)
     else:
-        found = [domain.sample(random) for _ in range(SAMPLE)]
+        candidates = [domain.sample(random) for _ in range(SAMPLE)]
     measured = set(known)
-    return [c for c in dict.fromkeys(found) if c not in measured]
+    return [c for c in dict.fromkeys(candidates) if c not in measured]
 
 
 # ---- a results file and what is learned from it ----
@@ -159,7 +159,7 @@ class Loaded:
 
     def samples(self) -> tuple[Sample, ...]:
         """What was measured, for rules: fastest first."""
-        return tuple(self.sample(found) for found in self.results.measured())
+        return tuple(self.sample(implementation) for implementation in self.results.measured())
 
     def sample(self, implementation: Implementation) -> Sample:
         """An implementation of the file, which must have been measured."""
@@ -432,11 +432,11 @@ def best(
             "run `dagc explore --resume`" if not ranked else f"give --rank 0 to {len(ranked) - 1}",
         )
     chosen = ranked[rank]
-    found = judged(ranked, rank, loaded.results)
+    estimate = judged(ranked, rank, loaded.results)
     title = "best" if rank == 0 else f"number {rank}"
-    interval_of = spread(found.low, found.high, found.measurements, compared, shrunk=found.shrunk)
+    interval_of = spread(estimate.low, estimate.high, estimate.measurements, compared, shrunk=estimate.shrunk)
     head = [
-        f"{title:10} {compared.named(found.value)} ({interval_of}){equal(found.ties)}",
+        f"{title:10} {compared.named(estimate.value)} ({interval_of}){equal(estimate.ties)}",
         *unconfirmed(len(chosen.measurements), wanted_repeats(loaded.results)),
         "choices    " + " ".join(f"{n}={shown(v)}" for n, v in chosen.configuration.decisions),
         f"traversal  {chosen.traversal}",
@@ -536,5 +536,5 @@ def merge(paths: Sequence[str | Path], out: str | Path, other_machine: bool = Fa
     from dagc.store.records import merge as merge_files  # loads msgspec, sqlite3
 
     merge_files(paths, out, other_machine=other_machine)
-    found = load(out)
-    return f"{out}: {counted(len(found.implementations), 'implementation')} of {counted(len(found.runs), 'run')}\n"
+    merged = load(out)
+    return f"{out}: {counted(len(merged.implementations), 'implementation')} of {counted(len(merged.runs), 'run')}\n"

@@ -90,10 +90,10 @@ def configured(text: ProgramText, options: ExploreOptions, gpus: bool) -> tuple[
     if options.only is None:
         values, left_out = with_automatic(program, values, {text.partition("=")[0] for text in opened} | fixed)
         notes += left_out
-    found, refused = configurations(values, text.graph, options.most_configurations)
+    kept, refused = configurations(values, text.graph, options.most_configurations)
     notes += [f"without {_shown(left.defines)}: {left.reason}" for left in refused]
-    notes += dict.fromkeys(note for c in found for note in loop_notes(c.graph))
-    return program, list(found), notes
+    notes += dict.fromkeys(note for c in kept for note in loop_notes(c.graph))
+    return program, list(kept), notes
 
 
 # Programs that decisions which nobody named may lead to: each is compiled before the search, which must not take longer
@@ -271,15 +271,15 @@ def revision(folder: Path) -> str:
     """The git revision of the folder, with + if it has changes; "" if there is none."""
     import subprocess
 
-    def said(*words: str) -> str:
+    def git(*words: str) -> str:
         try:
             done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=False, timeout=10)
         except (OSError, subprocess.TimeoutExpired):
             return ""
         return done.stdout.strip() if done.returncode == 0 else ""
 
-    found = said("rev-parse", "HEAD")
-    return f"{found}+" if found and said("status", "--porcelain", "--untracked-files=no") else found
+    commit = git("rev-parse", "HEAD")
+    return f"{commit}+" if commit and git("status", "--porcelain", "--untracked-files=no") else commit
 
 
 # ---- on the machine -------------------------------------------------------------------------

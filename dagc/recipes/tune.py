@@ -127,11 +127,11 @@ def evaluate(path: str | Path, tuned: str | Path, options: TuneOptions, progress
     """
     from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
 
-    text, found = read(path, options.defines), load_tuned(tuned)
+    text, learned = read(path, options.defines), load_tuned(tuned)
     if options.folds is not None or options.hold_out is not None:
-        return evaluate_left_out(text, found, options)
-    judged = evaluate_program if found.program_chooser is not None else evaluate_inputs
-    return judged(text, found, options, progress)
+        return evaluate_left_out(text, learned, options)
+    judged = evaluate_program if learned.program_chooser is not None else evaluate_inputs
+    return judged(text, learned, options, progress)
 
 
 def _points_of(path: str, text: ProgramText, options: TuneOptions) -> tuple[Point, ...]:
@@ -173,8 +173,8 @@ def tune_task(
     by_features = {u.op for u in task.units if u.variants or asked[u.op].method in LEARNED}
     task = replace(task, features={op: asked[op].data for op in asked if op in by_features})
     cuda = task.chosen.target.value == "cuda"
-    with scratch_directory("dagc-tune-") as temporary, ThreadPoolExecutor(1) as beside:
-        compiling = beside.submit(compiled_resources, task, temporary) if cuda else None  # beside the program itself
+    with scratch_directory("dagc-tune-") as temporary, ThreadPoolExecutor(1) as pool:
+        compiling = pool.submit(compiled_resources, task, temporary) if cuda else None  # beside the program itself
         builds = top or any(a.method not in MODELS for a in asked.values())
         say(0, 0, f"setting up the arrays of all sizes{', compiling' if builds else ''}")
         ready = prepare(task, temporary) if builds else unbuilt(task, temporary)
@@ -199,8 +199,8 @@ def tune_task(
         known = ChooserInputs(ready, asked, counted, hardware, resources, of_settings(task, compiled), objective)
         choosers = first_choosers(known) if any(a.method in searching() for a in asked.values()) else {}
         wanted = _wanted(ready, choosers, asked, options)
-        search, found = search_of(known, _left(options, wanted), top)
-        ready.notes += found
+        search, searches = search_of(known, _left(options, wanted), top)
+        ready.notes += searches
         return _measured(known, wanted, search, options, output, progress, top > 0)
 
 

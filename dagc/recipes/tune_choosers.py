@@ -190,9 +190,9 @@ def _by_arguments(context: Context, asked: Asked) -> bool:
 
 def _names(context: Context) -> list[str]:
     """The feature that each argument of the `select` is, but of constants."""
-    found = offered(context.program, context.op)
+    features = offered(context.program, context.op)
     values = (v for v in context.asked_values or () if not isinstance(v, sym.Const))
-    return [next(f.name for f in found.values() if f.expression == value) for value in values]
+    return [next(f.name for f in features.values() if f.expression == value) for value in values]
 
 
 def _same_but_asked(one: Context, two: Context) -> bool:

@@ -127,7 +127,7 @@ def _sample_record(sample: Sample) -> dict[str, Any]:
 def _words(launches: int, fits: Mapping[str, Mapping[str, Fitted]]) -> str:
     from statistics import median
 
-    errors = [found.held_out for counts in fits.values() for found in counts.values()]
+    errors = [count.held_out for counts in fits.values() for count in counts.values()]
     if not errors:
         return ""
     middle, largest = median(e.median for e in errors), max(e.largest for e in errors)

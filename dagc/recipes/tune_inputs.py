@@ -45,7 +45,7 @@ from dagc.recipes.tune_prepare import (
 from dagc.recipes.tune_records import minimise, open_records, resumed
 from dagc.recipes.tune_results import Measurements, priced
 from dagc.setup.arrays import elements
-from dagc.setup.beside import AHEAD, Beside, Job
+from dagc.setup.prefetch import AHEAD, Job, Prefetch
 from dagc.store.fixed import FACT, fixed_of
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Inputs:
     def __init__(
         self,
         ready: Prepared,
-        beside: Beside[Point],
+        prefetch: Prefetch[Point],
         service: Service,
         options: TuneOptions,
         flush: int,
@@ -118,7 +118,7 @@ class Inputs:
         self.references = references if references is not None else []
         self.refused: set[Point] = set()
         self.objective = objective
-        self.ready, self.task, self.beside, self.known = ready, ready.task, beside, known
+        self.ready, self.task, self.prefetch, self.known = ready, ready.task, prefetch, known
         self.records, self.progress, self.flush = records, progress, flush
         self.calls, self.sampled = options.calls, options.samples is not None
         self.left = options.budget if options.budget is not None else 10**9
@@ -219,20 +219,20 @@ class Inputs:
         """Check at this input from now on: its data get references. Raises DagcError where that cannot be done."""
         self.say(f"checking at {point.text or 'as given'}")
         if point != self.task.check_at:
-            self.beside.drop(point)  # it was set up without references
+            self.prefetch.drop(point)  # it was set up without references
         self.task = self.ready.task = self.run.task = replace(self.task, check_at=point)
         self.references[:] = [point]
         self._read(point)
         self.wrong |= self.run.check(todo)
         self.run.close(point)
         if point not in self.task.points:
-            self.beside.drop(point)
+            self.prefetch.drop(point)
 
     def _refuse(self, point: Point, error: DagcError) -> None:
         self.known.measured.failures.append(f"{point.text or 'as given'}: skipped: {_line(error)}")
         self.ready.at.pop(point, None)
         self.refused.add(point)
-        self.beside.drop(point)
+        self.prefetch.drop(point)
 
     def visit(
         self, point: Point, label: bool = True, test: bool = False, then: Callable[[AtPoint], str] | None = None
@@ -261,18 +261,18 @@ class Inputs:
             else:
                 self._note_conversions(point)
         self.run.close(point)
-        if label or not self.beside.roomy:
-            self.beside.drop(point)
+        if label or not self.prefetch.roomy:
+            self.prefetch.drop(point)
         return not failure
 
     def _note_conversions(self, point: Point) -> None:
         """What `prepare` took; that of an earlier start of the ranks counts too."""
         facts = self.known.inputs[point]
-        found = {op: dict(of) for op, of in facts.conversions.items()}
+        conversions = {op: dict(of) for op, of in facts.conversions.items()}
         for op, of in self.run.conversions(point).items():
-            found[op] = found.get(op, {}) | of
-        if found != facts.conversions:
-            self.note_input(replace(facts, conversions=found))
+            conversions[op] = conversions.get(op, {}) | of
+        if conversions != facts.conversions:
+            self.note_input(replace(facts, conversions=conversions))
 
     def _wanted(self, at: AtPoint) -> list[Wanted]:
         out = []
@@ -289,7 +289,7 @@ class Inputs:
         """The program with the arrays of an input, whose features are known then. Raises DagcError."""
         if self.sampled and not same_at(self.task.text, self.task.graph, point):
             raise another_program(point)
-        place = self.beside.get(point)
+        place = self.prefetch.get(point)
         self.run.programs.pop(point, None)  # its arrays were elsewhere
         at = read_point(self.task, point, place)
         before = self.known.inputs.get(point)
@@ -339,9 +339,9 @@ class Inputs:
         features: dict[str, dict[str, float]] = {}
         for unit in self.task.units:
             known = offered(self.task.program, op_of(self.task.graph, unit))
-            found = values_of(known, at.values, at.constants)
-            wanted = self.task.features.get(unit.op) or found
-            features[unit.op] = {n: v for n, v in found.items() if n in wanted and math.isfinite(v)}
+            computed = values_of(known, at.values, at.constants)
+            wanted = self.task.features.get(unit.op) or computed
+            features[unit.op] = {n: v for n, v in computed.items() if n in wanted and math.isfinite(v)}
         values = {n: _plain(v) for n, v in {**at.scalars, **at.computed}.items() if math.isfinite(_plain(v))}
         return InputFacts(dict(at.point.params), test, values, features, dict(seconds), elements)
 
@@ -375,8 +375,8 @@ def opened(
     at_check = [task.check_at] if references else []
     with ExitStack() as stack:
         folder = stack.enter_context(scratch_directory("dagc-tune-"))
-        beside = stack.enter_context(
-            Beside(folder / "inputs", partial(_job, task, at_check), **_processes(task, ahead))
+        prefetch = stack.enter_context(
+            Prefetch(folder / "inputs", partial(_job, task, at_check), **_processes(task, ahead))
         )
         records = stack.enter_context(
             open_records(task, output, options, flush) if output is not None else nullcontext()
@@ -385,7 +385,7 @@ def opened(
         before = records.tuned().facts.objective if records is not None and options.resume else "time"
         objective = objective_for(options.objective or before, task.chosen.target.value)
         minimise(records, known.measured, objective)
-        beside.expect([p for p in order if p not in known.inputs])
+        prefetch.expect([p for p in order if p not in known.inputs])
         if progress is not None:
             progress(0, 0, "setting up the first inputs, compiling")
         library, task, failures = build_what_compiles(task, folder)
@@ -394,7 +394,7 @@ def opened(
         service = stack.enter_context(Service(WorkerLink(task.ranks)))
         if records is not None:
             records.set_fact(FACT, fixed_of(task.program))
-        yield Inputs(ready, beside, service, options, flush, known, records, progress, objective, at_check)
+        yield Inputs(ready, prefetch, service, options, flush, known, records, progress, objective, at_check)
 
 
 def _processes(task: TuningTask, ahead: int) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def label_actively(inputs: Inputs, options: TuneOptions) -> list[str]:
         batch = uncertain(guides, draws.candidates, draws.vector, size, sampling.margin)
         looked, batches = looked + batch.looked, batches + bool(batch.inputs)
         inputs.total = inputs.done + len(batch.inputs) * sum(map(len, inputs.task.settings.values()))
-        inputs.beside.expect(batch.inputs)
+        inputs.prefetch.expect(batch.inputs)
         labelled += [p for p in batch.inputs if not inputs.over and inputs.visit(p)]
         tried.update(batch.inputs)
         if inputs.over:
@@ -99,8 +99,8 @@ def label_actively(inputs: Inputs, options: TuneOptions) -> list[str]:
             why = "stopped: no input of the last batch could be measured"
     inputs.ready.task = inputs.task = replace(inputs.task, points=tuple(labelled))
     then = f"then {counted(batches, 'batch', 'batches')} from {counted(looked, 'candidate')}"
-    found = f"active: {counted(len(labelled), 'sample')}: {', '.join([*begun, then])}"
-    return [f"{found}; {why}" if why else found]
+    summary = f"active: {counted(len(labelled), 'sample')}: {', '.join([*begun, then])}"
+    return [f"{summary}; {why}" if why else summary]
 
 
 def _choosable_times(inputs: Inputs, points: Sequence[Point]) -> list[list[dict[int, float]]]:
@@ -211,8 +211,8 @@ def noises(inputs: Inputs, op: str, points: Sequence[Point]) -> list[float]:
     """The noise of comparing the two fastest answers of an op at each input, relative."""
     from dagc.choice.train import noise_of_best  # loads msgspec
 
-    found: dict[Point, list[tuple[float, float, float]]] = {p: [] for p in points}
+    intervals_at: dict[Point, list[tuple[float, float, float]]] = {p: [] for p in points}
     for (o, point, _), cell in inputs.known.measured.cells.items():
-        if o == op and point in found and cell.times and not cell.failure:
-            found[point].append((cell.interval[0], cell.seconds, cell.interval[1]))
-    return [noise_of_best(intervals) for intervals in found.values()]
+        if o == op and point in intervals_at and cell.times and not cell.failure:
+            intervals_at[point].append((cell.interval[0], cell.seconds, cell.interval[1]))
+    return [noise_of_best(intervals) for intervals in intervals_at.values()]

@@ -65,7 +65,7 @@ def left_out(
     from dagc.choice.train import merged, train  # loads msgspec
 
     noise = (1 - inputs.noise / 2, 1.0, 1 + inputs.noise / 2)
-    figures, said, trained = [], [], 0
+    figures, answers, trained = [], [], 0
     for part in parts:
         kept = sorted(set(range(len(inputs.points))) - set(part))
         known = merged(
@@ -80,15 +80,15 @@ def left_out(
         for i in part:
             x = inputs.vectors[i]
             beyond = max(extent.beyond(dict(zip(names, x, strict=True))).values(), default=1)
-            said.append((i, *taken(selector.ask(x), selector, beyond)))
-        figures.append(_judged(inputs, said[-len(part) :]).all)
-    return LeftOut(_judged(inputs, said), tuple(figures), trained)
+            answers.append((i, *taken(selector.ask(x), selector, beyond)))
+        figures.append(_judged(inputs, answers[-len(part) :]).all)
+    return LeftOut(_judged(inputs, answers), tuple(figures), trained)
 
 
-def _judged(inputs: MeasuredInputs, said: Sequence[tuple[int, int, str]]) -> Judged:
+def _judged(inputs: MeasuredInputs, answers: Sequence[tuple[int, int, str]]) -> Judged:
     return judge(
-        [inputs.points[i].text for i, _, _ in said], [inputs.times[i] for i, _, _ in said], [a for _, a, _ in said],
-        0, inputs.noise, reasons=[reason for _, _, reason in said],
+        [inputs.points[i].text for i, _, _ in answers], [inputs.times[i] for i, _, _ in answers],
+        [a for _, a, _ in answers], 0, inputs.noise, reasons=[reason for _, _, reason in answers],
     )  # fmt: skip
 
 
@@ -127,12 +127,12 @@ def evaluate_left_out(text: ProgramText, tuned: Tuned, options: TuneOptions) -> 
         if options.kernels and op not in options.kernels:
             continue
         if options.folds is not None:
-            found = cross_validated(tuned, op, chooser, options.folds, options.seed)
+            result = cross_validated(tuned, op, chooser, options.folds, options.seed)
         else:
-            found = _held_out(tuned, op, chooser, options.hold_out or 0.1, options.seed)
-        trained = max(trained, found.trained)
-        more = (found.spread,) if found.spread else ()
-        ops.append(Evaluated(op, found.judged, chooser.settings, more))
+            result = _held_out(tuned, op, chooser, options.hold_out or 0.1, options.seed)
+        trained = max(trained, result.trained)
+        more = (result.spread,) if result.spread else ()
+        ops.append(Evaluated(op, result.judged, chooser.settings, more))
     if not ops:
         raise UsageError(f"{tuned.path}: no chooser in it", "tune with --inputs or --samples first")
     how = f"{options.folds}-fold cross-validation" if options.folds is not None else f"{options.hold_out:.0%} held out"

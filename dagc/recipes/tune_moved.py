@@ -160,14 +160,15 @@ def _usable(row: tuple[Sequence[float], Mapping[int, float]]) -> bool:
 
 def _ratios(ours: Rows, theirs: Rows) -> dict[int, float]:
     """Of each answer: the median of its time here over there; -1: that of all."""
-    found: dict[int, list[float]] = {}
+    of_answer: dict[int, list[float]] = {}
     for point, (_, at) in ours.items():
         for answer, seconds in at.items():
             there = theirs[point][1].get(answer, math.inf) if point in theirs else math.inf
             if math.isfinite(seconds) and math.isfinite(there):
-                found.setdefault(answer, []).append(seconds / there)
-    every = [ratio for ratios in found.values() for ratio in ratios]
-    return {**{answer: median(ratios) for answer, ratios in found.items()}, **({-1: median(every)} if every else {})}
+                of_answer.setdefault(answer, []).append(seconds / there)
+    every = [ratio for ratios in of_answer.values() for ratio in ratios]
+    medians = {answer: median(ratios) for answer, ratios in of_answer.items()}
+    return {**medians, **({-1: median(every)} if every else {})}
 
 
 def losses_of(
@@ -184,8 +185,8 @@ def losses_of(
         scaled = {
             p: (x, {a: t * ratios.get(a, ratios.get(-1, 1.0)) for a, t in at.items()}) for p, (x, at) in others.items()
         }
-        lent: tuple[Rows, ...] = ({}, others, scaled)
-        for way, more in enumerate(lent):
+        borrowed: tuple[Rows, ...] = ({}, others, scaled)
+        for way, more in enumerate(borrowed):
             lost[way] += _regrets(method, names, {**more, **kept}, [ours[p] for p in fold], tolerance, seed)
     return [fmean(regrets) if regrets else math.inf for regrets in lost]
 
@@ -204,5 +205,5 @@ def _regrets(
     if len(rows) < FEWEST or not asked:
         return [math.inf] * len(asked)
     selector = trained(names, vectors, times, method, seed, tolerance)
-    said = [selector.order(x) if selector is not None else 0 for x, _ in asked]
-    return [case.ratio - 1 for case in judge([""] * len(asked), [at for _, at in asked], said).cases]
+    orders = [selector.order(x) if selector is not None else 0 for x, _ in asked]
+    return [case.ratio - 1 for case in judge([""] * len(asked), [at for _, at in asked], orders).cases]

@@ -58,8 +58,8 @@ class PlacedAt:
     def settings(self, placement: Placement) -> dict[str, Settings]:
         """What each placed op does."""
         sides = dict(zip(self.ops, placement, strict=True))
-        found = {op: both[sides[op]] for op, both in self.answers.items()}
-        return {op: settings for op, settings in found.items() if settings is not None}
+        placed = {op: both[sides[op]] for op, both in self.answers.items()}
+        return {op: settings for op, settings in placed.items() if settings is not None}
 
 
 def placed_at(program: Program, at: AtPoint, choosers: Mapping[str, Chooser], transfers: Transfers) -> PlacedAt:
@@ -72,10 +72,10 @@ def placed_at(program: Program, at: AtPoint, choosers: Mapping[str, Chooser], tr
         if chooser is None:
             rows.append(_row({SIDES[op.device]: 0.0}))
             continue
-        found = _answers(chooser, at)
-        on_host, on_device = (found[side][1] if side in found else None for side in (HOST, DEVICE))
+        expected = _answers(chooser, at)
+        on_host, on_device = (expected[side][1] if side in expected else None for side in (HOST, DEVICE))
         answers[op.name] = on_host, on_device
-        rows.append(_row({side: seconds for side, (seconds, _) in found.items()}))
+        rows.append(_row({side: seconds for side, (seconds, _) in expected.items()}))
     number = {op.name: i for i, op in enumerate(users)}
     values = []
     for v in values_of(program):

@@ -27,7 +27,7 @@ from dagc.recipes.artifacts import build_artifact, compile_traversal
 from dagc.recipes.tune_inputs import CLEAR, elements_of
 from dagc.recipes.tune_measure import CellStore
 from dagc.setup import read_scalars
-from dagc.setup.beside import Beside, Job
+from dagc.setup.prefetch import Job, Prefetch
 from dagc.space import Space
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class PlanInputs:
         self.left = options.budget if options.budget is not None else 10**9
         self.end: float | None = None
         self.done, self.total = 0, 0
-        self.beside: Beside[Arrays] = Beside(folder / "inputs", partial(_job, task, self.together))
+        self.prefetch: Prefetch[Arrays] = Prefetch(folder / "inputs", partial(_job, task, self.together))
 
     @property
     def over(self) -> bool:
@@ -124,7 +124,7 @@ class PlanInputs:
     def begin(self, points: Sequence[Point]) -> None:
         """Compile the plans, while the set-ups of the first points run."""
         todo = [p for p in points if not self.complete(p)]
-        self.beside.expect([(p, None) for p in todo])
+        self.prefetch.expect([(p, None) for p in todo])
         needed = [s for s in self.task.settings if any((p, s) not in self.cells for p in todo)]
         self.built, self.refused = build_programs(self.task, needed, self.folder, self.progress)
         if self.options.seconds is not None:
@@ -165,20 +165,20 @@ class PlanInputs:
         """Raises DagcError where the set-up refuses the point."""
         for first, members in self.groups.items():
             for settings in (s for s in members if s in todo):
-                place = self.beside.get((point, first))
+                place = self.prefetch.get((point, first))
                 failure = self._programs(place, [settings]).verify(settings)
                 if failure:
                     self.wrong.add(settings)
                     self.failures.append(f"{settings_text(settings)} at {point.text or 'as given'}: {failure}")
                 if self.records is not None:
                     self.records.add_check(PROGRAM, settings, point, failure)
-            self.beside.drop((point, first))
+            self.prefetch.drop((point, first))
 
     def _refuse(self, point: Point, error: DagcError) -> None:
         self.failures.append(f"{point.text or 'as given'}: skipped: {' '.join(str(error).split())}")
         self.refused_points.add(point)
         for arrays in [(point, None), *((point, first) for first in self.groups)]:
-            self.beside.drop(arrays)
+            self.prefetch.drop(arrays)
 
     def visit(self, point: Point, label: bool = True, test: bool = False) -> bool:
         """Read the features of a point and, with `label`, measure every plan there. Whether that is known now."""
@@ -187,14 +187,14 @@ class PlanInputs:
         if point in self.data and (not label or self.complete(point)):
             return True
         try:
-            place = self.beside.get((point, None))
+            place = self.prefetch.get((point, None))
             self._note(point, place, test)
         except DagcError as error:
             self._refuse(point, error)
             return False
         if label:
             self._measure(point, place)
-        self.beside.drop((point, None))
+        self.prefetch.drop((point, None))
         return True
 
     def _note(self, point: Point, place: Path, test: bool) -> None:
@@ -202,15 +202,15 @@ class PlanInputs:
         from dagc.store.tuned import InputFacts, input_to_json  # loads msgspec, numpy, sqlite3, sympy
 
         scalars = read_scalars(self.task.program, place)
-        found = {f.name: f.value(scalars) for f in self.task.select.features}
-        undefined = [name for name, value in found.items() if not math.isfinite(value)]
+        features = {f.name: f.value(scalars) for f in self.task.select.features}
+        undefined = [name for name, value in features.items() if not math.isfinite(value)]
         if undefined:
             raise DagcError(f"`{undefined[0]}` is not a finite number there")
-        self.data[point] = tuple(found.values())
+        self.data[point] = tuple(features.values())
         values: dict[str, Any] = {n: v for n, v in scalars.items() if isinstance(v, int | float) and math.isfinite(v)}
         before = self.facts.get(point)
         self.facts[point] = InputFacts(
-            dict(point.params), before.test if before is not None else test, values, {PROGRAM: found}, {},
+            dict(point.params), before.test if before is not None else test, values, {PROGRAM: features}, {},
             elements_of(place),
         )  # fmt: skip
         if self.records is not None:
@@ -293,9 +293,9 @@ def build_programs(
     built: dict[Settings, BuiltProgram] = {}
     refused: dict[Settings, str] = {}
     with ThreadPoolExecutor(max_workers=cores()) as pool:
-        made_of = {pool.submit(make, s): s for s in settings}
-        for job in as_completed(made_of):
-            setting = made_of[job]
+        jobs = {pool.submit(make, s): s for s in settings}
+        for job in as_completed(jobs):
+            setting = jobs[job]
             try:
                 built[setting] = job.result()
             except DagcError as error:

@@ -115,8 +115,8 @@ def of_settings(task: TuningTask, compiled: Mapping[str, Resources]) -> dict[str
             of = dict(values)
             return tuple(of.get(name) for name in names)
 
-        found = {key(tunables): compiled.get(name, known) for tunables, name in _functions_of(task, unit)}
-        out[unit.op] = tuple(found.get(key(s), known) for s in task.settings[unit.op])
+        resources = {key(tunables): compiled.get(name, known) for tunables, name in _functions_of(task, unit)}
+        out[unit.op] = tuple(resources.get(key(s), known) for s in task.settings[unit.op])
     return out
 
 
@@ -202,13 +202,13 @@ def _without_what_fails(task: TuningTask, folder: Path, error: BuildFailed) -> t
     return replace(task, units=units, settings=settings), failures
 
 
-def _at_default(unit: Unit, beside: OpenTunable) -> Unit:
+def _at_default(unit: Unit, open_tunable: OpenTunable) -> Unit:
     """The unit with the defaults of what is a constant of its kernel; of the variants the one that `beside` is of."""
 
     def values(t: OpenTunable) -> tuple[Value, ...]:
         if t.axis:
             return t.values
-        also = (beside.variant,) if (t.op, t.name) == (beside.op, VARIANT) and beside.variant else ()
+        also = (open_tunable.variant,) if (t.op, t.name) == (open_tunable.op, VARIANT) and open_tunable.variant else ()
         return tuple(dict.fromkeys((t.default, *also)))
 
     return replace(unit, tunables=tuple(replace(t, values=values(t)) for t in unit.tunables))
@@ -459,14 +459,14 @@ NOT_LEGAL = "no value of its tunables is legal"
 def _legal(graph: Graph, units: Iterable[Unit]) -> dict[str, tuple[Settings, ...]]:
     """The legal settings by op, without ops that have none. Raises UsageError where no op has one."""
     settings = {u.op: legal_settings(graph, u, _LIMITS) for u in units}
-    found = {op: legal for op, legal in settings.items() if legal}
-    if settings and not found:
+    nonempty = {op: legal for op, legal in settings.items() if legal}
+    if settings and not nonempty:
         raise UsageError(
             f"op `{next(iter(settings))}`: {NOT_LEGAL}",
             f"look at its `require`s; a block has at most {_LIMITS['max_threads_per_block']} threads and"
             f" {_LIMITS['shared_per_block'] >> 10} KiB of shared memory",
         )
-    return found
+    return nonempty
 
 
 def _volume(point: Point) -> tuple[float, str]:

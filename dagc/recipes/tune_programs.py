@@ -88,8 +88,8 @@ def program_task(text: ProgramText, options: TuneOptions, test: bool = False) ->
 
 def _values(program: Program, select: ProgramSelect, several: Mapping[str, str]) -> dict[str, tuple[Value, ...]]:
     opened = [f"{n}={several[n]}" if n in several else n for n in select.names]
-    found = open_decisions(program, opened, ())
-    return {n: found[n] for n in select.names}
+    decisions = open_decisions(program, opened, ())
+    return {n: decisions[n] for n in select.names}
 
 
 def _legal(build: Callable[[dict[str, Value]], Program], values: Mapping[str, Sequence[Value]]) -> tuple[Settings, ...]:
@@ -286,7 +286,7 @@ def _opened(
         known = records.tuned() if records is not None and options.resume else None
         facts = {one.point: one for one in known.facts.inputs} if known is not None else {}
         plans = PlanInputs(task, service, folder, options, cells, data, facts, records, progress)
-        stack.enter_context(plans.beside)
+        stack.enter_context(plans.prefetch)
         yield plans, known.checks if known is not None else {}
 
 

@@ -29,11 +29,11 @@ def unchecked(
     task: TuningTask, check: Mapping[str, Sequence[Settings]], checks: Mapping[tuple[str, Settings], str]
 ) -> dict[str, list[Settings]]:
     """The other legal settings of each unit: choosers may use them at other sizes, so they are checked too."""
-    found = {
+    settings_of = {
         op: [s for s in settings if s not in check.get(op, ()) and (op, s) not in checks]
         for op, settings in task.settings.items()
     }
-    return {op: settings for op, settings in found.items() if settings}
+    return {op: settings for op, settings in settings_of.items() if settings}
 
 
 def choosable(

@@ -29,16 +29,16 @@ def search_of(inputs: ChooserInputs, options: TuneOptions, top: int) -> tuple[Ac
 
     units = [u for u in inputs.ready.task.units if inputs.asked[u.op].method in MODELS and not u.variants]
     learner, notes = learner_for(inputs)
-    found = []
+    searches = []
     for unit in units:
         times, doubts = expected_times(
             inputs, unit, learner if inputs.asked[unit.op].method == "volume" else _plain(learner)
         )
-        found += [times] if times is not None else []
+        searches += [times] if times is not None else []
         notes += [f"{unit.op}: {note}" for note in doubts]
     open_ended = options.seconds is not None or options.until is not None
-    budget = options.budget if options.budget is not None or open_ended else _budget(found, top)
-    return AcrossSizes(found, budget, options.until), notes
+    budget = options.budget if options.budget is not None or open_ended else _budget(searches, top)
+    return AcrossSizes(searches, budget, options.until), notes
 
 
 def _plain(learner: Learner) -> Learner:
@@ -46,12 +46,12 @@ def _plain(learner: Learner) -> Learner:
     return replace(learner, trees=None)
 
 
-def _budget(found: list[OpTimes], top: int) -> int:
+def _budget(searches: list[OpTimes], top: int) -> int:
     """`top` for each op and size, at most half of the legal ones, so that it always costs less than measuring all; and
     the default."""
     from dagc.choice.choose import worth_measuring  # loads numpy, sympy
 
-    return sum(worth_measuring(top, len(o.of[p])) + 1 for o in found for p in o.points if o.of[p])
+    return sum(worth_measuring(top, len(o.of[p])) + 1 for o in searches for p in o.points if o.of[p])
 
 
 def learner_for(inputs: ChooserInputs) -> tuple[Learner, list[str]]:

@@ -46,7 +46,7 @@ from dagc.recipes.tune_prepare import TuningTask, another_program, tuning_task
 from dagc.recipes.tune_records import keep
 from dagc.recipes.tune_results import Evaluated, Evaluation, Tuning, choosable, doubtful
 from dagc.report import si
-from dagc.setup.beside import AHEAD
+from dagc.setup.prefetch import AHEAD
 
 if TYPE_CHECKING:
     from dagc.choice.types import Point, Unit
@@ -154,8 +154,8 @@ def _learned(
     notes = [*inputs.ready.notes, *more, *notes, *chosen_from, *(n for what in learned.values() for n in what.notes)]
     notes += [f"{op}: {c.chooser.note}" for op, c in final.items() if c.chooser.note]
     notes += [f"{p.text}: a test input of the file: not trained on" for p in inputs.task.points if p in tests]
-    made = {op: sized.chooser for op, sized in final.items()}
-    notes += [*costs(inputs, task, made), *doubtful(task, cells), *task.text.changed()]
+    choosers = {op: sized.chooser for op, sized in final.items()}
+    notes += [*costs(inputs, task, choosers), *doubtful(task, cells), *task.text.changed()]
     return Tuning(
         lines, grade(task, len(cells), NOT_COUNTED, asked), methods(asked), len(cells), tuple(measured.failures),
         tuple(notes), Path(output) if output is not None else None, measured.seconds, measured.busy, inputs.objective,
@@ -173,9 +173,9 @@ def _keep_transfers(records: Records, task: TuningTask) -> list[str]:
     """Measure the transfers between host and device, where ops are placed together by their times; and a note."""
     if not places_together(task.program):
         return []
-    found = transfers_here(task.chosen.target.value, task.chosen.arch)
-    records.set_fact("transfers", asdict(found))
-    ways = (("to the device", found.to_device), ("to the host", found.to_host))
+    transfers = transfers_here(task.chosen.target.value, task.chosen.arch)
+    records.set_fact("transfers", asdict(transfers))
+    ways = (("to the device", transfers.to_device), ("to the host", transfers.to_host))
     return [f"transfers {way}: {si.seconds(t.latency)} and {t.bandwidth / 1e9:.3g} GB/s" for way, t in ways]
 
 
@@ -199,14 +199,14 @@ def _subsets(
         times = [times_at(inputs, unit.op, p) for p in rows]
         finite = [i for i, at in enumerate(times) if any(map(math.isfinite, at.values()))]
         vectors = list(rows.values())
-        found = select_features(
+        subset = select_features(
             asked[unit.op].method, names, [vectors[i] for i in finite], [times[i] for i in finite],
             feature_costs(inputs, task, unit), options.seed, noise(inputs, unit.op),
         )  # fmt: skip
-        out[unit.op] = replace(asked[unit.op], data=found.names)
-        dropped = [n for n in names if n not in found.names]
-        loss = f"{found.loss:.3f} times the best by cross-validation, {found.all_loss:.3f} by all {len(names)}"
-        kept = f"chosen by {', '.join(found.names)} ({loss})" if dropped else "no feature was dropped"
+        out[unit.op] = replace(asked[unit.op], data=subset.names)
+        dropped = [n for n in names if n not in subset.names]
+        loss = f"{subset.loss:.3f} times the best by cross-validation, {subset.all_loss:.3f} by all {len(names)}"
+        kept = f"chosen by {', '.join(subset.names)} ({loss})" if dropped else "no feature was dropped"
         notes.append(f"{unit.op}: {kept}")
     return out, notes
 
@@ -312,8 +312,8 @@ def evaluate_inputs(
         raise UsageError(f"inputs are measured, and nothing can run here: {task.chosen.reason}", "use --target host")
     points, trained, notes = _untrained(task, tuned)
     home = home_of(task, tuned, options)
-    found = choosers_of(task.graph, tuned, task.chosen.gpu_arch, other_machine=bool(home))
-    choosers = {c.op: c for c in found}
+    learned = choosers_of(task.graph, tuned, task.chosen.gpu_arch, other_machine=bool(home))
+    choosers = {c.op: c for c in learned}
     task = replace(
         task, points=points, check_at=points[0], settings={op: c.settings for op, c in choosers.items()},
         features={op: c.data for op, c in choosers.items()}, constraints=options.constraints,

@@ -63,7 +63,7 @@ def choosers_of(
 def _check_open(graph: Graph, stored: Mapping[str, KernelChooser], path: str | Path) -> None:
     """Raises UsageError for an op of which nothing is open, or not its variant, which the file chooses."""
     ops = [o.op for o in graph.ops if isinstance(o.op, KernelOp)]
-    found = {op.site for op in ops if is_open(graph.program, op)}
+    open_sites = {op.site for op in ops if is_open(graph.program, op)}
     variants = {op.site for op in ops if open_variants(graph.program, op)}
     for op, chooser in stored.items():
         if op not in variants and any("." in variant_of(setting) for setting in chooser.settings):
@@ -76,7 +76,7 @@ def _check_open(graph: Graph, stored: Mapping[str, KernelChooser], path: str | P
                 f"{path}: chooses the variant of op `{op}`, which is not open",
                 f"drop -D {op}.{DEVICE}=... and -D {op}.{VARIANT}=..., or compile without --launch",
             )
-        if not chooser.variants and op not in found:
+        if not chooser.variants and op not in open_sites:
             raise UsageError(
                 f"{path}: chooses for op `{op}`, of which nothing is open", f"drop -D {op}.NAME=..., or tune again"
             )

@@ -125,19 +125,19 @@ def chosen_at(method: str, selector: Selector, inputs: MeasuredInputs) -> Answer
     names = selector.data
     if tests.points:
         extent = Extent.of(dict(zip(names, row, strict=True)) for row in kept.vectors)
-        said = [
+        reasoned = [
             taken(selector.ask(x), selector, max(extent.beyond(dict(zip(names, x, strict=True))).values(), default=1))
             for x in tests.vectors
         ]
         how = f"Judged at {counted(len(tests.points), 'test input')}, of which nothing was learned."
-        return AnswersAtInputs(tests, tuple(a for a, _ in said), tuple(r for _, r in said), how)
+        return AnswersAtInputs(tests, tuple(a for a, _ in reasoned), tuple(r for _, r in reasoned), how)
     known = merged(kept.vectors, kept.times, [[(1 - kept.noise / 2, 1.0, 1 + kept.noise / 2)]] * len(kept.points))
     answers = dict(zip(known.sizes, answers_left_out(method, names, known), strict=False))
     if not answers:
         return AnswersAtInputs(MeasuredInputs((), (), (), (), kept.noise), (), (), "Too few inputs to leave any out.")
-    said = [taken(answers[x], selector, 1.0) for x in kept.vectors]
+    reasoned = [taken(answers[x], selector, 1.0) for x in kept.vectors]
     how = "Judged by cross-validation: at each input, what was trained without it and a fifth of the others."
-    return AnswersAtInputs(kept, tuple(a for a, _ in said), tuple(r for _, r in said), how)
+    return AnswersAtInputs(kept, tuple(a for a, _ in reasoned), tuple(r for _, r in reasoned), how)
 
 
 def learning_curve(method: str, names: Sequence[str], inputs: MeasuredInputs) -> tuple[tuple[int, float], ...]:
@@ -191,23 +191,23 @@ def _view(
     lost: Mapping[str, float],
     curve: tuple[tuple[int, float], ...],
 ) -> OpView:
-    found = None
+    judged = None
     if chosen.answers:
         where, noise = [p.text for p in chosen.inputs.points], chosen.inputs.noise
-        found = judge(where, chosen.inputs.times, chosen.answers, 0, noise, reasons=chosen.reasons)
+        judged = judge(where, chosen.inputs.times, chosen.answers, 0, noise, reasons=chosen.reasons)
     best = [min(at, key=lambda a: (at[a], a)) for at in inputs.times]
     looks = _looks(best)
     order = sorted(names, key=lambda name: -lost.get(name, 0.0))
-    axes, marks = _marks(_Drawn(inputs, names, texts, looks, best), found, order[:2])
+    axes, marks = _marks(_Drawn(inputs, names, texts, looks, best), judged, order[:2])
     view = OpView(
         op, learned, chosen.how, (), axes, marks, _legend(looks, best, texts),
         tuple((name, lost[name]) for name in order if name in lost), (), curve, (), (),
     )  # fmt: skip
-    if found is None:
+    if judged is None:
         return view
-    mistakes = _mistakes(found, chosen, names, texts)
+    mistakes = _mistakes(judged, chosen, names, texts)
     return replace(
-        view, tiles=_tiles(found, texts), bars=_bars(found, texts, looks), figures=_figures(found), mistakes=mistakes
+        view, tiles=_tiles(judged, texts), bars=_bars(judged, texts, looks), figures=_figures(judged), mistakes=mistakes
     )
 
 
@@ -237,9 +237,9 @@ class _Drawn:
     best: Sequence[int]
 
 
-def _marks(drawn: _Drawn, found: Judged | None, two: Sequence[str]) -> tuple[tuple[Axis, Axis], tuple[Mark, ...]]:
+def _marks(drawn: _Drawn, judged: Judged | None, two: Sequence[str]) -> tuple[tuple[Axis, Axis], tuple[Mark, ...]]:
     """Axes are the two features; with one feature alone, the second axis is what the best gains over the default."""
-    wrong = {case.name: case for case in found.wrong} if found is not None else {}
+    wrong = {case.name: case for case in judged.wrong} if judged is not None else {}
     titles = [*two, *["t_default / t_best"] * (2 - len(two))]
     places, marks, inputs = [], [], drawn.inputs
     for i, (point, vector, at) in enumerate(zip(inputs.points, inputs.vectors, inputs.times, strict=True)):
@@ -267,24 +267,24 @@ def _tip(
     return "\n".join(lines)
 
 
-def _tiles(found: Judged, texts: Sequence[str]) -> tuple[tuple[str, str, str], ...]:
-    f, (single, share) = found.all, found.all.single
+def _tiles(judged: Judged, texts: Sequence[str]) -> tuple[tuple[str, str, str], ...]:
+    f, (single, share), decisive = judged.all, judged.all.single, judged.decisive
     return (
-        ("percent of exhaustive", _percent(f.percent), f"{_percent(found.decisive.percent)} where the best stands out"),
+        ("percent of exhaustive", _percent(f.percent), f"{_percent(decisive.percent)} where the best stands out"),
         ("accuracy", _percent(f.accuracy), f"balanced {_percent(f.balanced)}"),
         ("geometric mean", f"{f.geometric:.3f}", "times the best"),
-        ("where it is wrong", f"{f.lost:.3f}", f"times the best, at {counted(len(found.wrong), 'input')}"),
-        ("unsure", _percent(found.share("unsure")), f"outside {_percent(found.share('outside'))}"),
+        ("where it is wrong", f"{f.lost:.3f}", f"times the best, at {counted(len(judged.wrong), 'input')}"),
+        ("unsure", _percent(judged.share("unsure")), f"outside {_percent(judged.share('outside'))}"),
         ("best single variant", _percent(share), texts[single]),
     )
 
 
-def _bars(found: Judged, texts: Sequence[str], looks: Mapping[int, int]) -> tuple[Bar, ...]:
-    singles = [Bar(f"always {texts[a]}", share, looks.get(a, LOOKS - 1)) for a, share in found.all.singles[:15]]
-    return (Bar("selector", found.all.percent), *singles, Bar("a random one", found.all.random))
+def _bars(judged: Judged, texts: Sequence[str], looks: Mapping[int, int]) -> tuple[Bar, ...]:
+    singles = [Bar(f"always {texts[a]}", share, looks.get(a, LOOKS - 1)) for a, share in judged.all.singles[:15]]
+    return (Bar("selector", judged.all.percent), *singles, Bar("a random one", judged.all.random))
 
 
-def _figures(found: Judged) -> tuple[tuple[str, ...], ...]:
+def _figures(judged: Judged) -> tuple[tuple[str, ...], ...]:
     def row(name: str, f: Figures) -> tuple[str, ...]:
         shares = (f.percent, f.accuracy, f.balanced, f.regret, f.singles[0][1] if f.singles else math.nan, f.default)
         return name, str(f.inputs), *map(_percent, shares), str(f.poor)
@@ -300,12 +300,12 @@ def _figures(found: Judged) -> tuple[tuple[str, ...], ...]:
         "default",
         "under 70 %",
     )
-    parts = [("all", found.all), ("best beyond the noise", found.decisive), *found.bands]
+    parts = [("all", judged.all), ("best beyond the noise", judged.decisive), *judged.bands]
     return (head, *(row(name, f) for name, f in parts if f.inputs))
 
 
 def _mistakes(
-    found: Judged, chosen: AnswersAtInputs, names: Sequence[str], texts: Sequence[str]
+    judged: Judged, chosen: AnswersAtInputs, names: Sequence[str], texts: Sequence[str]
 ) -> tuple[Mistake, ...]:
     vectors = {p.text: x for p, x in zip(chosen.inputs.points, chosen.inputs.vectors, strict=True)}
     return tuple(
@@ -313,7 +313,7 @@ def _mistakes(
             case.name, texts[case.taken], texts[case.best], case.ratio, case.reason,
             ", ".join(f"{n} {si.significant(v)}" for n, v in zip(names, vectors[case.name], strict=True)),
         )
-        for case in found.wrong[:MOST_MISTAKES]
+        for case in judged.wrong[:MOST_MISTAKES]
     )  # fmt: skip
 
 

@@ -529,9 +529,9 @@ class _Chart:
 
     def _end_box(self, at: int) -> str:
         title, detail = self._end_words(at)
-        beside = tag("tspan", escape(detail), dx=7, class_="box-detail")
+        detail_tag = tag("tspan", escape(detail), dx=7, class_="box-detail")
         x, y = self.lefts[at] + 8, self.rows[at] - _LEAF / 2 + 17
-        words = tag("text", escape(title) + beside, x=x, y=y, class_="box-title")
+        words = tag("text", escape(title) + detail_tag, x=x, y=y, class_="box-title")
         return self._frame(at, _LEAF) + words + self._shares(at, _LEAF)
 
     def _end_words(self, at: int) -> tuple[str, str]:

@@ -129,11 +129,11 @@ def interval_text(point: Point, by: Quantity) -> str:
     return f"{what}: {by.text(point.low)} to {by.text(point.high)}, {len(point.times)} measurements"
 
 
-def _estimate_text(found: Estimate, by: Quantity) -> str:
-    if found.measurements == 1:
+def _estimate_text(estimate: Estimate, by: Quantity) -> str:
+    if estimate.measurements == 1:
         return "1 measurement, no interval"
-    what = "95 %" if found.shrunk or found.measurements >= 6 else "range"
-    return f"{what}: {by.text(found.low)} to {by.text(found.high)}, {found.measurements} measurements"
+    what = "95 %" if estimate.shrunk or estimate.measurements >= 6 else "range"
+    return f"{what}: {by.text(estimate.low)} to {by.text(estimate.high)}, {estimate.measurements} measurements"
 
 
 def _chip(entry: object, graph: Graph) -> Chip:
@@ -191,14 +191,14 @@ def summary_tiles(
     if best is None:
         return [Tile("best", "none", "nothing could be measured")]
     middle, worst = points[len(points) // 2], points[-1]
-    found = best_estimate([p.judged for p in ranked(points)], results.noise)
+    estimate = best_estimate([p.judged for p in ranked(points)], results.noise)
     measured = sum(len(p.times) for p in points)
     space = domain_of((g.configuration, graphs[g.configuration]) for g in groups if g.configuration in graphs)
     size = space.size() if results.searched is None else results.searched
     of = f"of more than {si.about(space.more_than())}" if size is None else f"of {si.count(size)}"
     reference = "" if math.isnan(results.reference) else "drift divided out"
     return [
-        Tile("best", by.text(found.value), _estimate_text(found, by)),
+        Tile("best", by.text(estimate.value), _estimate_text(estimate, by)),
         Tile("the median takes", si.times(middle.value / best.value), by.text(middle.value)),
         Tile("the worst takes", si.times(worst.value / best.value), by.text(worst.value)),
         Tile("implementations", si.count(len(points)), of),

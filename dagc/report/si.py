@@ -46,8 +46,8 @@ class Quantity:
 
     def axis(self, largest: float) -> tuple[float, str]:
         """(size of the axis' unit, its title)."""
-        factor, found = unit(largest, self.unit)
-        return factor, f"{self.name} [{found}]" if found else self.name
+        factor, symbol = unit(largest, self.unit)
+        return factor, f"{self.name} [{symbol}]" if symbol else self.name
 
 
 TIMES = Quantity()

@@ -60,21 +60,21 @@ def _check_equal(files: Sequence[Path], results: Sequence[Results], other_machin
     if len(files) < 2:
         raise UsageError("one file cannot be merged", "give two results files or more")
     where: dict[tuple[object, ...], Path] = {}  # the file of each run
-    program, first = results[0].program, next((run for found in results for run in found.runs), None)
-    for path, found in zip(files, results, strict=True):
-        if found.program.hash != program.hash:
+    program, first = results[0].program, next((run for other in results for run in other.runs), None)
+    for path, other in zip(files, results, strict=True):
+        if other.program.hash != program.hash:
             raise UsageError(
-                f"{path} is of another program ({found.program.name} {found.program.hash}) than {files[0]}"
+                f"{path} is of another program ({other.program.name} {other.program.hash}) than {files[0]}"
                 f" ({program.name} {program.hash})",
                 "merge results of one program with the same parameters",
             )
-        if found.runs and results[0].runs and found.folded != results[0].folded:
+        if other.runs and results[0].runs and other.folded != results[0].folded:
             raise UsageError(
                 f"{path} and {files[0]}: one has an order for each round of a loop, the other one for all rounds",
                 "merge results of searches with --unroll, or of searches without it",
             )
         mine: dict[tuple[object, ...], Path] = {}
-        for run in found.runs:
+        for run in other.runs:
             # A measured noise floor identifies a run as well as a serial number.
             mine[run.started, run.strategy, run.noise if not math.isnan(run.noise) else path.resolve(), run.seed] = path
             assert first is not None

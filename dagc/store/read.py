@@ -164,8 +164,8 @@ def _measurements(
         " WHERE c.domain = '' AND s.purpose != 'explain' ORDER BY s.id"
     )
     samples = groupby(rows_as(rows, _Value), key=itemgetter(0, 1, 2, 3))
-    for order, ((key, run, candidate, purpose), found) in enumerate(samples):
-        values = {name: value for *_, name, value in found}
+    for order, ((key, run, candidate, purpose), metrics) in enumerate(samples):
+        values = {name: value for *_, name, value in metrics}
         if not values.keys() >= {*objective.metrics}:
             continue
         drift = drifts.get(run)
@@ -240,8 +240,8 @@ def row_as(row: object, kind: Any) -> Any:
 
 def rows_as(cursor: sqlite3.Cursor, kind: Any) -> list[Any]:
     """All rows of a query; as `row_as`."""
-    found: list[Any] = row_as(cursor.fetchall(), list[kind])
-    return found
+    rows: list[Any] = row_as(cursor.fetchall(), list[kind])
+    return rows
 
 
 def number(value: float | None) -> float:
@@ -319,8 +319,8 @@ def read_runs(connection: sqlite3.Connection) -> list[tuple[int, Run]]:
     for row in connection.execute(f"SELECT {columns} FROM run ORDER BY id"):
         key, started, machine, ranks, seed, strategy, seconds, revision, version, noise, facts = row_as(row, _Run)
         if machine not in machines:
-            found = decoded(machine, _Machine)
-            machines[machine] = Machine(**{name: getattr(found, name) for name in found.__struct_fields__})
+            recorded = decoded(machine, _Machine)
+            machines[machine] = Machine(**{name: getattr(recorded, name) for name in recorded.__struct_fields__})
         if facts not in options:
             options[facts] = _read_options(facts)
         of = (started, machines[machine], ranks, seed, strategy, seconds, revision, version, number(noise))

@@ -328,9 +328,9 @@ class Records:
             self._connection.execute(
                 f"UPDATE candidate SET failure = ? WHERE {which} AND deaths >= 2 AND failure = ''", (RUN_ENDED_TWICE,)
             )
-            found = [Implementation(*i[:3], (), i[3]) for i in implementations_in(self._connection, f"c.{which}")]
+            interrupted = [Implementation(*i[:3], (), i[3]) for i in implementations_in(self._connection, f"c.{which}")]
             self._connection.execute("DELETE FROM under_way")
-            return found[0] if found else None
+            return interrupted[0] if interrupted else None
 
         if self._connection.execute("SELECT 1 FROM under_way").fetchone() is None:
             return None
@@ -391,9 +391,9 @@ def check_resumable(path: Path, program: Program, ranks: int) -> Results:
     before any rank is started."""
     with snapshot(path) as connection:
         _check_program(connection, path, program, ranks, False)
-        found = results_in(connection)
+        results = results_in(connection)
     WriterLock(path).release()
-    return found
+    return results
 
 
 def _check_program(connection: sqlite3.Connection, path: Path, program: Program, ranks: int, tuning: bool) -> None:

@@ -355,10 +355,10 @@ def best_estimate(ranked: Sequence[Sequence[float]], noise: float = math.nan) ->
     """
     best = ranked[0]
     alike = [series for series in ranked if len(series) == len(best)] if len(best) > 1 else []
-    found = shrunk(alike) if len(alike) == len(ranked) <= ALIKE else None
-    value, low, high = found or (median(best), *interval(best))
-    equal = ties(ranked, noise) if found is None else sum(interval(t)[0] <= high for t in ranked[1:])
-    return Estimate(value, low, high, len(best), equal, found is not None)
+    estimated = shrunk(alike) if len(alike) == len(ranked) <= ALIKE else None
+    value, low, high = estimated or (median(best), *interval(best))
+    equal = ties(ranked, noise) if estimated is None else sum(interval(t)[0] <= high for t in ranked[1:])
+    return Estimate(value, low, high, len(best), equal, estimated is not None)
 
 
 def ties(ranked: Sequence[Sequence[float]], noise: float = math.nan) -> int:

@@ -115,10 +115,10 @@ def candidate_id(
     connection.execute(
         "INSERT OR IGNORE INTO candidate (domain, point, assignment, flush, traversal) VALUES (?, ?, ?, ?, ?)", key
     )
-    (found,) = connection.execute(
+    (number,) = connection.execute(
         "SELECT id FROM candidate WHERE (domain, point, assignment, flush, traversal) = (?, ?, ?, ?, ?)", key
     ).fetchone()
-    return int(found)
+    return int(number)
 
 
 def insert_sample(
@@ -143,10 +143,10 @@ def insert_sample(
 def metric_id(connection: sqlite3.Connection, name: str, unit: str) -> int:
     """The ID of a metric, which is inserted if missing. Raises UsageError if it has another unit."""
     connection.execute("INSERT OR IGNORE INTO metric (name, unit) VALUES (?, ?)", (name, unit))
-    found, kept = connection.execute("SELECT id, unit FROM metric WHERE name = ?", (name,)).fetchone()
+    number, kept = connection.execute("SELECT id, unit FROM metric WHERE name = ?", (name,)).fetchone()
     if kept != unit:
         raise UsageError(f"{name} was measured in {kept!r}, not in {unit!r}", "use two files")
-    return int(found)
+    return int(number)
 
 
 # ---- opening --------------------------------------------------------------------------------
@@ -164,14 +164,14 @@ def connect(path: Path) -> sqlite3.Connection:
     still = not any(Path(f"{path}{end}").exists() for end in ("-wal", "-journal", "-lock"))
     connection = connect_as(path, "ro" + ("&immutable=1" if still else ""))
     try:
-        found = current(connection, path, check(connection, path))
-        limit_time(found)
+        migrated = current(connection, path, check(connection, path))
+        limit_time(migrated)
     except BaseException:
         connection.close()
         raise
-    if found is not connection:
+    if migrated is not connection:
         connection.close()
-    return found
+    return migrated
 
 
 def current(connection: sqlite3.Connection, path: Path, version: int) -> sqlite3.Connection:
@@ -201,7 +201,7 @@ def connect_as(path: Path, mode: str) -> sqlite3.Connection:
     The content is not trusted: no code in the file's schema is run, and values are limited to LONGEST bytes.
     """
     for end in ("-wal", "-shm", "-journal"):
-        _check_beside(Path(f"{path}{end}"))
+        _check_neighbour(Path(f"{path}{end}"))
     name = path.absolute().as_uri()
     try:
         connection = sqlite3.connect(f"{name}?mode={mode}", uri=True, timeout=10.0, isolation_level=None)
@@ -225,7 +225,7 @@ def _restrict(connection: sqlite3.Connection) -> None:
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")  # https://sqlite.org/fileformat2.html#the_rollback_journal
 
 
-def _check_beside(path: Path) -> None:
+def _check_neighbour(path: Path) -> None:
     """Raises UsageError for a log or a journal that SQLite must not open.
 
     It would write through a symbolic link, or block on a pipe. A journal that ends with the name of another file

@@ -102,12 +102,12 @@ def fixed_to_json(fixed: Iterable[Fixed]) -> list[list[Any]]:
 def fixed_in(runs: Iterable[Run]) -> tuple[Fixed, ...]:
     """The choices that the runs of a results file did not vary; empty for runs of a dagc that did not store them."""
     origins = {origin.value: origin for origin in Origin}
-    found: dict[Fixed, None] = {}
+    fixed: dict[Fixed, None] = {}
     for run in runs:
         for name, value, origin in run.options.get(OPTION, ()):  # types are checked by the reader
             if origin in origins:
-                found[Fixed(name, value, origins[origin])] = None
-    return tuple(found)
+                fixed[Fixed(name, value, origins[origin])] = None
+    return tuple(fixed)
 
 
 def fixed_of(runs: Iterable[Run], configuration: Configuration) -> tuple[Fixed, ...]:

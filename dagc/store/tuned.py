@@ -164,8 +164,8 @@ class Tuned:
     @property
     def program_chooser(self) -> ProgramChooser | None:
         """The chooser of whole programs, None if only kernels were tuned."""
-        found = self.choosers.get(PROGRAM)
-        return found if isinstance(found, ProgramChooser) else None
+        chooser = self.choosers.get(PROGRAM)
+        return chooser if isinstance(chooser, ProgramChooser) else None
 
     @property
     def kernel_choosers(self) -> dict[str, KernelChooser]:
@@ -177,10 +177,10 @@ def load_tuned(path: str | Path) -> Tuned:
     """Read a tuned file. Raises UsageError if it is missing or damaged, or has no tuned settings."""
     path = Path(path)
     with snapshot(path) as connection:
-        found = tuned_in(connection, path)
-        if not (found.cells or found.choosers or connection.execute("SELECT 1 FROM fact").fetchone()):
+        tuned = tuned_in(connection, path)
+        if not (tuned.cells or tuned.choosers or connection.execute("SELECT 1 FROM fact").fetchone()):
             raise UsageError(f"{path}: contains no tuned settings", "give a file written by `dagc tune`")
-        return found
+        return tuned
 
 
 _Candidate = tuple[Whole, Name, str, str, Line, Natural]
@@ -347,11 +347,11 @@ def input_key(number: int) -> str:
 
 def _inputs(rows: dict[str, str]) -> tuple[InputFacts, ...]:
     """Each by a key of its own; `inputs`, all at once, is of earlier versions and of plans."""
-    found = {one.point: one for one in decoded(rows.get("inputs", "[]"), tuple[InputFacts, ...])}
+    facts = {one.point: one for one in decoded(rows.get("inputs", "[]"), tuple[InputFacts, ...])}
     for key in sorted(key for key in rows if key.startswith("input ")):
         one = decoded(rows[key], InputFacts)
-        found[one.point] = one
-    return tuple(found.values())
+        facts[one.point] = one
+    return tuple(facts.values())
 
 
 def input_to_json(facts: InputFacts) -> dict[str, Any]:

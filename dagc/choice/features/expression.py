@@ -16,14 +16,14 @@ def offer(context: Context) -> Iterator[Feature]:
     code = _code(context)
     for declared in context.declared:
         if not isinstance(declared.value, CodeText):
-            yield from _made(declared.name, context.resolve(declared.value), code)
+            yield from _feature(declared.name, context.resolve(declared.value), code)
     for argument in context.asked:
-        found = context.resolve(argument)
-        if found is not None and not isinstance(found, Var):
-            yield from _made(show(found), found, code)
+        resolved = context.resolve(argument)
+        if resolved is not None and not isinstance(resolved, Var):
+            yield from _feature(show(resolved), resolved, code)
 
 
-def _made(name: str, expression: Sym | None, code: dict[str, CodeFeature]) -> Iterator[Feature]:
+def _feature(name: str, expression: Sym | None, code: dict[str, CodeFeature]) -> Iterator[Feature]:
     if expression is not None:
         yield Feature(name, expression, tuple(code[n] for n in sorted(free(expression)) if n in code))
 

@@ -125,9 +125,9 @@ class Row(nodes.SelectorRow, tag="boost", frozen=True, kw_only=True):
 def read(row: Row) -> Boost:
     """Raises ValueError."""
     trees = tuple(tuple(nodes.node_of(tree, len(row.data)) for tree in roots) for roots in row.trees)
-    said = {leaf.label for roots in trees for root in roots for leaf in nodes.leaves(root)}
+    labels = {leaf.label for roots in trees for root in roots for leaf in nodes.leaves(root)}
     if not len(row.labels) == len(row.starts) == len(trees) or any(a >= b for a, b in pairwise(row.labels)):
         raise ValueError("a boost selector whose parts are not those of its labels")
-    if max(said, default=-1) >= len(row.values):
+    if max(labels, default=-1) >= len(row.values):
         raise ValueError("a boost selector with leaves that have no value")
     return Boost(row.data, row.read_scales(), row.labels, row.starts, row.values, trees)

@@ -159,17 +159,17 @@ def fit(examples: Examples, seed: int = 0) -> Cost:
     starts = tuple(_whole(start * _ONE, _MOST_START) for start, _ in lines)
     slopes = tuple(tuple(_whole(v * _SLOPE, _MOST_SLOPE) for v in slope) for _, slope in lines)
     residuals = logs - np.array([start + x @ slope for start, slope in lines]).T
-    found: dict[tuple[int, ...], int] = {}
+    rows: dict[tuple[int, ...], int] = {}
 
     def leaf(tree: Any, number: int) -> Answer:
         row = tuple(_whole(float(v) * _ONE, _MOST_LEAF) for v in tree.value[number][:, 0])
-        return Answer(found.setdefault(row, len(found)), 1.0)
+        return Answer(rows.setdefault(row, len(rows)), 1.0)
 
     grown = [one.tree_ for one in trained(seed, x, residuals).estimators_]
     roots = tuple(nodes.from_scikit(tree, scales, partial(leaf, tree)) for tree in grown)
     lows, highs = ((x.min(axis=0) - BEYOND) * UNIT, (x.max(axis=0) + BEYOND) * UNIT)
     return Cost(
-        examples.data, scales, labels, tuple(map(int, lows)), tuple(map(int, highs)), starts, slopes, tuple(found),
+        examples.data, scales, labels, tuple(map(int, lows)), tuple(map(int, highs)), starts, slopes, tuple(rows),
         roots,
     )  # fmt: skip
 

@@ -78,15 +78,15 @@ class Forest(Selector):
 def fit(examples: Examples, seed: int = 0) -> Forest:
     """Extremely randomised trees (Geurts et al. 2006) with leaves of two points or more."""
     scales, gains = examples.scales, examples.gains
-    found: dict[tuple[int, ...], int] = {}
+    rows: dict[tuple[int, ...], int] = {}
 
     def leaf(tree: Any, number: int) -> Answer:
         row = tuple(int(v) for v in (tree.value[number][:, 0] * FULL).round())
-        return Answer(found.setdefault(row, len(found)), 1.0)
+        return Answer(rows.setdefault(row, len(rows)), 1.0)
 
     grown = [one.tree_ for one in trained(TREES, seed, examples.x, gains.matrix).estimators_]
     roots = tuple(nodes.from_scikit(tree, scales, partial(leaf, tree)) for tree in grown)
-    return Forest(examples.data, scales, gains.labels, tuple(found), roots)
+    return Forest(examples.data, scales, gains.labels, tuple(rows), roots)
 
 
 def trained(trees: int, seed: int, x: Any, matrix: Any) -> Any:
@@ -109,10 +109,10 @@ class Row(nodes.SelectorRow, tag="forest", frozen=True, kw_only=True):
 def read(row: Row) -> Forest:
     """Raises ValueError."""
     trees = tuple(nodes.node_of(tree, len(row.data)) for tree in row.trees)
-    said = {leaf.label for root in trees for leaf in nodes.leaves(root)}
+    labels = {leaf.label for root in trees for leaf in nodes.leaves(root)}
     if not row.gains:
-        return _voting(row, trees, tuple(sorted(said)))
-    if {len(gains) for gains in row.gains} != {len(row.labels)} or not row.labels or max(said) >= len(row.gains):
+        return _voting(row, trees, tuple(sorted(labels)))
+    if {len(gains) for gains in row.gains} != {len(row.labels)} or not row.labels or max(labels) >= len(row.gains):
         raise ValueError("a forest whose leaves are not rows of its gains")
     return Forest(row.data, row.read_scales(), row.labels, row.gains, trees)
 

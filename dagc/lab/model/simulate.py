@@ -189,8 +189,8 @@ class Simulator:
 
 def messages_of(graph: Graph) -> tuple[tuple[str, int], ...]:
     """The messages that a rank sends: exchange, number."""
-    found = (_message(op) for op in graph.ops if op.action is Action.POST_SEND)
-    return tuple(dict.fromkeys(key for key in found if key is not None))
+    keys = (_message(op) for op in graph.ops if op.action is Action.POST_SEND)
+    return tuple(dict.fromkeys(key for key in keys if key is not None))
 
 
 def _message(op: GraphOp) -> tuple[str, int] | None:

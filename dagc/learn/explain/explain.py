@@ -353,11 +353,11 @@ def _view(domain: Orders, best: Candidate, rule: Rule, edit: Edit) -> EditView:
     before, after = difference(old.split(), new.split())
     if best.space == edit.candidate.space:
         about = (rule.feature.a, rule.feature.b)
-        said = mechanism(here.space.graph, best.traversal, edit.candidate.traversal, about)
+        effect = mechanism(here.space.graph, best.traversal, edit.candidate.traversal, about)
     else:
-        said = changes(here.configuration, there.configuration)
-        said += "" if old == new else ", and another order"
-    return EditView(there.configuration, new, before, after, said)
+        effect = changes(here.configuration, there.configuration)
+        effect += "" if old == new else ", and another order"
+    return EditView(there.configuration, new, before, after, effect)
 
 
 def difference(before: Sequence[str], after: Sequence[str]) -> tuple[str, str]:

@@ -230,7 +230,7 @@ def _conjunction(table: _Table, train: Sequence[int]) -> tuple[Rule, ...]:
     best: tuple[float, tuple[int, ...]] = (mean, ())
     front: list[tuple[float, tuple[int, ...], Bools]] = [(mean, (), everything)]
     while front:
-        found: dict[bytes, tuple[float, tuple[int, ...], Bools]] = {}
+        candidates: dict[bytes, tuple[float, tuple[int, ...], Bools]] = {}
         for value, columns, here in front:
             answers = table.answers[here].astype(float)
             counts = weights[:, here] @ answers
@@ -240,8 +240,8 @@ def _conjunction(table: _Table, train: Sequence[int]) -> tuple[Rule, ...]:
             for column in map(int, order[:BEAM]):
                 if means[column] < value - GAIN:
                     followers = here & table.answers[:, column]
-                    found.setdefault(followers.tobytes(), (float(means[column]), (*columns, column), followers))
-        front = sorted(found.values(), key=lambda one: (float(_steps(one[0])), -int(one[2].sum()), one[1]))[:BEAM]
+                    candidates.setdefault(followers.tobytes(), (float(means[column]), (*columns, column), followers))
+        front = sorted(candidates.values(), key=lambda one: (float(_steps(one[0])), -int(one[2].sum()), one[1]))[:BEAM]
         if not front or front[0][0] >= best[0] - GAIN:
             break
         best = front[0][:2]
@@ -295,12 +295,12 @@ def _groups(table: _Table, train: Sequence[int]) -> tuple[Group, ...]:
 
 def _most_in_common(table: _Table, inputs: Sequence[int]) -> list[int]:
     """Of these inputs without common rules, the largest set on which the rules of one of them hold."""
-    found: list[int] = []
+    longest: list[int] = []
     for one in inputs:
         losses = _losses(table, _conjunction(table, [one]), inputs)
         held = [k for k, loss in zip(inputs, losses, strict=True) if loss.small]
-        found = max(found, held, key=len)
-    return found
+        longest = max(longest, held, key=len)
+    return longest
 
 
 def _condition(table: _Table, inside: Sequence[int], outside: Sequence[int]) -> Condition | None:
@@ -311,12 +311,12 @@ def _condition(table: _Table, inside: Sequence[int], outside: Sequence[int]) -> 
     for fact in dict.fromkeys(name for one in mine for name, _ in one.facts):
         values, theirs = [one.fact(fact) for one in mine], [one.fact(fact) for one in others]
         sizes = [v for v in values if isinstance(v, int | float) and _is_size(v)]
-        beside = [v for v in theirs if isinstance(v, int | float) and _is_size(v)]
+        sizes_of_others = [v for v in theirs if isinstance(v, int | float) and _is_size(v)]
         candidates = []
         if (same := values[0]) is not None and not _is_size(same):
             candidates.append(Condition(fact, "=", same))
-        if len(sizes) == len(values) and len(beside) == len(theirs):
-            candidates += [Condition(fact, "<=", max(sizes)), Condition(fact, ">", max(beside))]
+        if len(sizes) == len(values) and len(sizes_of_others) == len(theirs):
+            candidates += [Condition(fact, "<=", max(sizes)), Condition(fact, ">", max(sizes_of_others))]
         for condition in candidates:
             if all(map(condition.holds, mine)) and not any(map(condition.holds, others)):
                 return condition

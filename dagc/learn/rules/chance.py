@@ -169,8 +169,8 @@ def _judged(boundaries: Sequence[Boundary], classes: Classes, evidence: Evidence
 
 def _best(tests: Sequence[float]) -> float:
     """The smallest probability of the tests that could be made, times their number; 1 without tests."""
-    made = [p for p in tests if not math.isnan(p)]
-    return min([1.0, *(len(made) * p for p in made)])
+    valid = [p for p in tests if not math.isnan(p)]
+    return min([1.0, *(len(valid) * p for p in valid)])
 
 
 def _ranks(values: Floats) -> Floats:
@@ -202,6 +202,6 @@ def _largest(drawn: Floats, answers: Floats) -> Floats:
     return out
 
 
-def _share(found: Floats) -> float:
+def _share(statistics: Floats) -> float:
     """The share of values that are at least as large as the first."""
-    return float((found >= found[0] - abs(found[0]) * EQUAL).mean())
+    return float((statistics >= statistics[0] - abs(statistics[0]) * EQUAL).mean())

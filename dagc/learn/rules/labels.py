@@ -354,6 +354,6 @@ def _of_outliers(
     for c in sorted(classes, key=lambda c: c.count) if boundaries else ():
         chance = by_chance(times, edges[c.number], edges[c.number + 1], repeats)
         if chance:
-            beside = min(boundaries[max(c.number - 1, 0) : c.number + 1], key=lambda b: b.step)
-            return replace(beside, samples=c.count, chance=chance)
+            nearest = min(boundaries[max(c.number - 1, 0) : c.number + 1], key=lambda b: b.step)
+            return replace(nearest, samples=c.count, chance=chance)
     return None

@@ -44,12 +44,12 @@ def summaries() -> tuple[tuple[str, str, str], ...]:
 
 def objective_for(text: str, target: str) -> Objective:
     """Raises UsageError for an invalid objective, MissingTool if one of its metrics cannot be measured here."""
-    found = parse_objective(text, units())
-    for name in observed(found):
+    objective = parse_objective(text, units())
+    for name in observed(objective):
         why = metric(name).why_not(target)
         if why is not None:
             raise MissingTool(f"{name} cannot be measured: {why[0]}", why[1])
-    return found
+    return objective
 
 
 def observed(objective: Objective) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Set-ups beside the measurement: processes of their own, a few inputs on disk at a time."""
+"""Set-ups prefetched by processes of their own, a few inputs on disk at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from dagc.base.errors import DagcError
 from dagc.recipes.program import read
 from dagc.setup import read_scalars
-from dagc.setup.beside import Beside, Job
+from dagc.setup.prefetch import Job, Prefetch
 
 TEXT = '''program sums
 param name : str = "a"
@@ -36,17 +36,17 @@ def load(rank, size, seed, name):
 
 
 @pytest.fixture
-def jobs(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Beside[str]]:
+def jobs(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Prefetch[str]]:
     (tmp_path / "sums.dag").write_text(TEXT)
     (tmp_path / "sums.py").write_text(SETUP)
     text = read(tmp_path / "sums.dag")
-    with Beside[str](
+    with Prefetch[str](
         tmp_path / "data",
         lambda name: Job(text.program({"name": name}), tmp_path, 1, 0, False),
         most_bytes=10**7,
         **getattr(request, "param", {}),
-    ) as beside:
-        yield beside
+    ) as prefetch:
+        yield prefetch
     assert not (tmp_path / "data").exists(), "nothing is left"
 
 
@@ -54,7 +54,7 @@ def size(folder: Path, base: Path) -> int:
     return int(read_scalars(read(base / "sums.dag").program(), folder)["n"])
 
 
-def test_inputs_are_written_in_order_and_dropped(jobs: Beside[str], tmp_path: Path) -> None:
+def test_inputs_are_written_in_order_and_dropped(jobs: Prefetch[str], tmp_path: Path) -> None:
     names = ["10", "20", "30", "40", "50"]
     jobs.expect(names)
     for name in names:
@@ -66,7 +66,7 @@ def test_inputs_are_written_in_order_and_dropped(jobs: Beside[str], tmp_path: Pa
         assert not place.exists()
 
 
-def test_one_that_fails_or_crashes_fails_alone(jobs: Beside[str], tmp_path: Path) -> None:
+def test_one_that_fails_or_crashes_fails_alone(jobs: Prefetch[str], tmp_path: Path) -> None:
     jobs.expect(["nan", "crash", "7"])
     with pytest.raises(DagcError, match="it is not finite"):
         jobs.get("nan")
@@ -78,7 +78,7 @@ def test_one_that_fails_or_crashes_fails_alone(jobs: Beside[str], tmp_path: Path
     assert size(jobs.get("8"), tmp_path) == 8, "one that was not expected"
 
 
-def test_bytes_bound_what_lies_ahead(jobs: Beside[str], tmp_path: Path) -> None:
+def test_bytes_bound_what_lies_ahead(jobs: Prefetch[str], tmp_path: Path) -> None:
     jobs.get("2000000")  # 8 MB of 10 MB
     jobs.expect(["2000001", "3"])
     assert len(list((tmp_path / "data").iterdir())) == 1
@@ -87,7 +87,7 @@ def test_bytes_bound_what_lies_ahead(jobs: Beside[str], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("jobs", [{"between": True, "processes": 2, "ahead": 4}], indirect=True)
-def test_set_ups_between_measurements_are_done_before_one_begins(jobs: Beside[str], tmp_path: Path) -> None:
+def test_set_ups_between_measurements_are_done_before_one_begins(jobs: Prefetch[str], tmp_path: Path) -> None:
     names = [str(10 * (i + 1)) for i in range(8)]
     jobs.expect(names)
     written = []

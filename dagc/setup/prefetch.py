@@ -38,7 +38,7 @@ class Job:
     references: bool
 
 
-class Beside(Generic[K]):
+class Prefetch(Generic[K]):
     """The data of inputs, written by processes in the order of `expect`, and kept until they are dropped.
 
     A set-up that crashes its process fails alone. Use as a context manager: at the end the processes and the data are
