@@ -31,7 +31,7 @@ MAY_IMPORT: dict[str, str] = {
     "learn": "ir space store lab",
     "report": "ir passes space store lab learn",
     "doctor": "build measure",
-    "editor": "ir lang passes report",
+    "editor": "ir cuda lang passes report",
     "recipes": "ir lang passes space setup emit build cuda perf choice store measure lab learn report editor",
     "api": "recipes",
     "inputs": "",  # for set-ups

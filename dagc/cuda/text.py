@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import DagcError
+from dagc.cuda.lexer import names_in
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -39,15 +40,10 @@ def bare_type(text: str) -> str:
     return " ".join(w for w in words if w not in aside)
 
 
+# Two spellings that the grammar does not have, replaced before it parses.
 _PRAGMA = re.compile(r'_Pragma\s*\(\s*"([^"\n]*)"\s*\)')
 # A pragma that stands where a statement must: `for (...) #pragma unroll for (...) s += a[i];`
 _NESTED_PRAGMA = re.compile(r"(?<=\))(?:[ \t]*//[^\n]*)?\s*\n[ \t]*(#[ \t]*pragma[^\n]*)(?=\n)")
-
-
-# Not names: comments, characters, numbers, members. Strings may hold names of assembler operands or of pragmas.
-_TOKEN = re.compile(
-    r"//[^\n]*|/\*.*?\*/|'(?:\\.|[^'\\\n])+'|\d[\w.]*|(?:\.|->|::)\s*\w+|(?P<name>[A-Za-z_]\w*)", re.DOTALL
-)
 
 
 @lru_cache(maxsize=1)
@@ -101,7 +97,7 @@ def names_read(text: str) -> frozenset[str]:
     try:
         body = body_of(text)
     except NotUnderstood:
-        return frozenset(match["name"] for match in _TOKEN.finditer(text) if match["name"])
+        return frozenset(name.text for name in names_in(text) if not name.member)
     return frozenset(identifiers(body)) - frozenset(_declared(body))
 
 
@@ -131,6 +127,40 @@ def _functions(node: Node) -> Iterator[str]:
     elif node.type in _HOLD_FUNCTIONS or node.type.startswith("preproc_"):
         for child in node.named_children:
             yield from _functions(child)
+
+
+_OF_THE_GPU = frozenset(("__device__", "__constant__", "__managed__"))
+
+
+def has_gpu_variable(text: str) -> bool:
+    """Whether a file's text defines or declares a variable of the GPU's memory, not only functions. True if a part that
+    does not parse has one of the words."""
+    return any(word in text for word in _OF_THE_GPU) and any(map(_is_gpu_variable, _below(tree_of(text.encode()))))
+
+
+def _below(node: Node) -> Iterator[Node]:
+    todo = [node]  # no recursion: a text may be nested deeply
+    while todo:
+        at = todo.pop()
+        yield at
+        todo += at.children
+
+
+def _is_gpu_variable(node: Node) -> bool:
+    if node.type == "ERROR" or (node.type == "preproc_arg" and node.text is not None):  # which have no tree
+        return any(name.text in _OF_THE_GPU for name in names_in(text_of(node)))
+    if node.type != "declaration" or not any(text_of(child) in _OF_THE_GPU for child in node.children):
+        return False
+    return not all(map(_is_function, node.children_by_field_name("declarator")))
+
+
+def _is_function(declarator: Node) -> bool:
+    """Whether `f(int)` or `*f(int)` is declared, not `(*f)(int)`."""
+    while declarator.type in ("pointer_declarator", "reference_declarator"):
+        within = declarator.child_by_field_name("declarator")
+        declarator = within if within is not None else declarator.named_children[-1]
+    inner = declarator.child_by_field_name("declarator")
+    return declarator.type == "function_declarator" and inner is not None and inner.type != "parenthesized_declarator"
 
 
 # ---- constants ------------------------------------------------------------------------------

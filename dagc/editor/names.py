@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -10,6 +9,7 @@ from enum import Enum
 from typing import Any
 
 from dagc.base.source import Source, Span
+from dagc.cuda.lexer import names_in
 from dagc.ir.enums import OpKind
 from dagc.lang import ast
 from dagc.lang.syntax import Token, TokenKind, scan
@@ -171,8 +171,6 @@ _BY_NODE = {
     ast.Param: Kind.PARAM, ast.Feature: Kind.FEATURE,
 }  # fmt: skip
 _IN_CODE = frozenset((Kind.FORMAL, Kind.TUNE, Kind.PARAM, Kind.LET, Kind.LABEL, Kind.ARRAY))
-_WORD = re.compile(r"[A-Za-z_]\w*")
-_NO_CODE = re.compile(r'//[^\n]*|/\*[\s\S]*?\*/|"(?:[^"\\\n]|\\.)*"|(?:\.|->)\s*[A-Za-z_]\w*')  # and members
 
 
 class _Indexer:
@@ -410,11 +408,11 @@ class _Indexer:
             return
         for token in self.tokens(node.span):
             if token.kind is TokenKind.TEXT:
-                text = _NO_CODE.sub(lambda match: " " * len(match.group()), token.text[3:-3])
-                for match in _WORD.finditer(text):
-                    meant = [d for d in scope.find("values", match.group()) if d.kind in _IN_CODE]
-                    at = token.start + 3 + match.start()
-                    self.use(Span(at, at + len(match.group()), node.span.file), meant)
+                for name in names_in(token.text[3:-3]):
+                    if not name.member:
+                        meant = [d for d in scope.find("values", name.text) if d.kind in _IN_CODE]
+                        at = token.start + 3 + name.start
+                        self.use(Span(at, at + len(name.text), node.span.file), meant)
 
 
 _WALKS = {  # nodes whose names are not all values, or that open a scope; of all others the children are walked

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from dagc.base.resources import resource
+from dagc.cuda.lexer import includes
 from dagc.cuda.text import rewrite_for_host
 from dagc.emit.kernels import CODE, Functions
 from dagc.emit.layout import Layout
@@ -128,22 +128,19 @@ def _device_messages(plan: Plan) -> bool:
     return any(places[r.array] in (Place.DEVICE, Place.ANY) for r in regions)
 
 
-_INCLUDE = re.compile(r'^\s*#\s*include\s*"(?:dagc/)?(\w+\.hpp)"', re.MULTILINE)
-
-
 def headers_for(texts: Iterable[str], target: Target) -> dict[str, Path]:
     """Of `runtime_headers`, those that these texts include, and those that they include in turn. CUDA needs none of the
     host's."""
     all_ = {Path(name).name: (name, path) for name, path in runtime_headers().items()}
     out: dict[str, Path] = {}
-    left = [name for text in texts for name in _INCLUDE.findall(text)]
+    left = [name for text in texts for name, _ in includes(text)]
     while left:
-        header = all_.get(left.pop())
+        header = all_.get(left.pop().removeprefix("dagc/"))
         if header is None or header[0] in out:
             continue
         name, path = header
         if target is Target.CUDA and Path(name).name.startswith("host_"):
             continue
         out[name] = path
-        left += _INCLUDE.findall(path.read_text(encoding="utf-8"))
+        left += (name for name, _ in includes(path.read_text(encoding="utf-8")))
     return dict(sorted(out.items()))

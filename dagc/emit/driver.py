@@ -20,12 +20,12 @@ has some are issued by the library where any op is.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
 from dagc.base.errors import DagcError
+from dagc.cuda.text import has_gpu_variable
 from dagc.emit.iteration import EntryView, IterationView, Steps, TableOpView, is_alltoallv, iteration_view, table_ops
 from dagc.emit.kernels import Functions, implementation
 from dagc.emit.layout import Layout
@@ -164,10 +164,6 @@ def driver_view(plan: Plan, layout: Layout, functions: Functions, steps: Steps) 
     return _Driver(plan, layout, functions, steps).view()
 
 
-# A variable of the GPU, not a function: of each module there would be one.
-_GPU_VARIABLE = re.compile(r"__(?:device__|constant__|managed__)[^(){};]*[;=\[{]")
-
-
 class _Theirs:
     """Which ops of a plan are those of libdriver.so."""
 
@@ -178,7 +174,7 @@ class _Theirs:
         # All ops of an exchange or none: the requests are there where it is posted.
         numbers = {op.id for op in ops if self._needs(op) or any(op.op is one for one in on_any)}
         code = (c.text for c in plan.program.code if c.text is not None)
-        if numbers and any(_GPU_VARIABLE.search(text) for text in code):
+        if numbers and any(map(has_gpu_variable, code)):  # there would be one of each module
             numbers |= {op.id for op in ops if op.action is Action.KERNEL}
         self.numbers = frozenset(numbers)
 

@@ -10,6 +10,7 @@ from functools import cached_property
 from itertools import product
 
 from dagc.base.errors import DagcError, UsageError
+from dagc.cuda.lexer import names_used, uses_openmp
 from dagc.cuda.text import functions_defined, rewrite_for_host
 from dagc.cuda.words import is_global
 from dagc.emit.render import (
@@ -22,7 +23,6 @@ from dagc.emit.render import (
     file_constants,
     local_constants,
     mangle,
-    names_used,
     place,
 )
 from dagc.ir.enums import CodeLang, ElementType, Mode, Role
@@ -42,7 +42,6 @@ from dagc.ir.sym import Const, Sym, free, substitute
 _OURS = frozenset("Program iteration ops stream p dagc program turn dagc_entry".split())
 ENTRIES = "dagc_entry"  # the namespace of functions of files of code
 CODE = "code"  # the folder of the files
-_OPENMP = re.compile(r"^[ \t]*#[ \t]*(?:pragma[ \t]+omp\b|include[ \t]*<omp\.h>)", re.MULTILINE)
 
 Key = tuple[str, str, tuple[tuple[str, Value], ...]]
 
@@ -238,7 +237,7 @@ class Functions:
         texts = [
             c.text for c in (*program.code, *(i.code for i in impls), *(i.prepare for i in impls)) if c is not None
         ]
-        return any(_OPENMP.search(text) for text in (*(t for t in texts if t is not None), *map(self._text_of, used)))
+        return any(map(uses_openmp, (*(t for t in texts if t is not None), *map(self._text_of, used))))
 
     def _files_on_cpu(self) -> Iterator[str]:
         for op in self._ops.values():

@@ -14,6 +14,7 @@ from jinja2.bccache import Bucket
 
 from dagc.base.files import cache_folder, load_entry, store_entry
 from dagc.base.resources import resource
+from dagc.cuda.lexer import directives
 from dagc.cuda.words import KEYWORDS, is_global, is_macro
 from dagc.ir import sym
 from dagc.ir.enums import ElementType
@@ -195,17 +196,6 @@ def local_constants(
 
 # ---- code texts ----
 
-_SKIP = re.compile(
-    r"#[ \t]*pragma[ \t]+(?P<pragma>\w+)|"
-    r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|//[^\n]*|/\*.*?\*/|(?P<dot>\.|->|::)?\s*\b(?P<name>[A-Za-z_]\w*)|(?P<other>.)',
-    re.DOTALL,
-)
-# Words after which a name is used; after any other word it is declared: `long x`. Also `__shared__` and its like.
-_BEFORE_USE = frozenset(
-    """return case else do throw new delete sizeof and or not goto defined const volatile static constexpr inline
-    extern typename register __shared__ __device__ __host__ __global__ __constant__ __managed__""".split()
-)
-
 
 @dataclass(frozen=True, slots=True)
 class CodeView:
@@ -214,24 +204,6 @@ class CodeView:
     text: str
     line: int
     file: str
-
-
-@lru_cache(maxsize=256)
-def names_used(text: str) -> frozenset[str]:
-    """Names that the text uses and does not declare. Members (`a.x`, `a::x`) are not names here."""
-    used: set[str] = set()
-    declared: set[str] = set()
-    previous = ""
-    for match in _SKIP.finditer(text):
-        name = match["name"]
-        if name is None:
-            if match["pragma"] or (match["other"] and not match["other"].isspace()):
-                previous = ""
-            continue
-        if not match["dot"]:
-            (declared if previous and previous not in _BEFORE_USE else used).add(name)
-        previous = name
-    return frozenset(used - declared)
 
 
 def code_view(code: CodeText, program: Program) -> CodeView:
@@ -265,8 +237,9 @@ def in_namespace(code: CodeView, namespace: str) -> str:
     if not namespace:
         return code.text
     out = []
+    at = {directive.line for directive in directives(code.text) if directive.name == "include"}
     for number, line in enumerate(code.text.split("\n"), code.line):
-        if re.match(r"\s*#\s*include\b", line):
+        if number - code.line in at:
             here, after = (f"#line {n} {cxx_string(code.file)}" for n in (number, number + 1))
             out += ["}", here, line, f"namespace {namespace} {{", after]
         else:

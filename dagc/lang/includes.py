@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from dagc.base.errors import ProgramError
 from dagc.base.source import LARGEST, Source, Span, find_file, include_folders, refuse_outside
+from dagc.cuda.lexer import includes
 from dagc.ir.program import CodeFile
 from dagc.lang import ast
 from dagc.lang.parse import parse
@@ -24,7 +25,6 @@ from dagc.lang.scope import Named, Report
 LARGEST_CODE = 4 << 20  # bytes of all files of code together
 SUFFIXES = frozenset((".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp", ".hh"))
 _SEARCHED = "_I"  # the folder of files that were found in those of -I
-_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)
 
 
 def read_included(
@@ -238,11 +238,10 @@ class _Reader:
     def _headers(self, text: str, parent: Path, folder: str, span: Span, source: Source | None = None) -> bool:
         """Adds the headers that a text includes and that are found; whether there are any."""
         added = False
-        for match in _INCLUDE.finditer(text):
-            written = match[1] or match[2]
+        for written, quoted in includes(text):
             if posixpath.isabs(written):
                 continue  # the compiler finds it where it is
-            for base, place in self._places(parent, folder, quoted=match[1] is not None):
+            for base, place in self._places(parent, folder, quoted):
                 path = base / written
                 if self._exists(path, span):
                     name = posixpath.normpath(posixpath.join(place, written))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from dagc.cuda.lexer import names_in
 from dagc.cuda.text import functions_defined, names_read
 from dagc.ir import program as ir
 from dagc.ir.enums import CodeLang, ElementType, Mode, OpKind
@@ -352,7 +353,7 @@ def _check_function(ctx: Context, function: str, name: str, code: ast.Code) -> N
     """Reports unknown-name if the file and what it includes do not even have the word."""
     plain = function.rpartition("::")[2]
     texts = {f.name: ctx.sources[f.path].text for f in ctx.named.files}
-    if any(re.search(rf"\b{plain}\b", text) for text in texts.values()):
+    if any(plain in text and plain in {name.text for name in names_in(text)} for text in texts.values()):
         return
     help = did_you_mean(plain, sorted(functions_defined(texts[name])), f"name a function of `{code.file}`")
     ctx.report.fail("unknown-name", f"`{code.file}` has no function `{function}`", code.span, help)

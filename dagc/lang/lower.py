@@ -5,13 +5,13 @@ All errors are collected. Neither the text nor its set-up is executed.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dagc.base.errors import Diagnostic, ProgramError, Severity, UsageError
 from dagc.base.memory import uncollected
 from dagc.base.source import Source, Span
+from dagc.cuda.lexer import names_in
 from dagc.ir import program as ir
 from dagc.ir import sym
 from dagc.ir.enums import Mode, Place, Role
@@ -44,8 +44,6 @@ from dagc.lang.scope import (
 from dagc.lang.trials import FIX_SOME, TOO_MANY_TRIALS, Assignment, condition
 
 # ---- checks of the whole program ----
-
-_WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 def check_reads(report: Report, uses: Iterable[Use], explicit: bool, doubtful: set[str]) -> None:
@@ -142,7 +140,7 @@ def check_unused(ctx: Context, module_kernels: dict[str, ast.Kernel], declared: 
 def check_unused_values(ctx: Context, declared: Declared, codes: Iterable[ir.CodeText]) -> None:
     """Warn about params and tunes that no expression or code reads."""
     codes = list(codes)
-    words = {w for c in codes if c.text for w in _WORD.findall(c.text)}
+    words = {name.text for c in codes if c.text for name in names_in(c.text)}
     for param in declared.params:
         if param.name not in ctx.used and param.name not in words:
             ctx.report.warning("unused-param", f"param `{param.name}` is never used", param.span, "drop it")

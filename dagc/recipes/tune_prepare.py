@@ -22,9 +22,9 @@ from dagc.choice.inputs import bytes_of, has_inputs, is_input, parse_input, pars
 from dagc.choice.legal import fits, legal_settings, op_of, unit_in, units
 from dagc.choice.sizes import parse_size, parse_sizes
 from dagc.choice.types import Point
+from dagc.cuda.lexer import names_used
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.emit.kernels import Functions
-from dagc.emit.render import names_used
 from dagc.ir.plan import VARIANT, Opened, Target, needed_features
 from dagc.ir.program import CodeText, KernelOp
 from dagc.ir.sym import evaluate

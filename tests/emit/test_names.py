@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dagc.emit.render import Names, cxx_string, cxx_value, mangle, names_used, value_type
+from dagc.emit.render import Names, cxx_string, cxx_value, mangle, value_type
 
 
 @pytest.mark.parametrize(
@@ -29,28 +29,6 @@ def test_names_are_handed_out_once() -> None:
 def test_a_kernel_is_not_named_after_a_library_function() -> None:
     assert Names(library=True).new("y0") == "y0_"
     assert Names().new("y0") == "y0"
-
-
-@pytest.mark.parametrize(
-    ("text", "used", "not_used"),
-    [
-        ("int i = blockIdx.x * block;", "blockIdx block", "i x"),
-        ("a->n + b.m + c::k", "a b c", "n m k"),
-        ("x = n; // m\n/* k */ y = \"q\" + 'r';", "x n y", "m k q r"),
-        ("const real* r = lines;", "real lines", ""),
-        ("__shared__ real s[256];", "real", "s"),
-        ("return n;", "n", ""),
-        ("long x = 1; y = x;", "y", "x"),
-        ("0xff + 1.0f + ~0u", "", "xff f u"),
-        ("#pragma unroll tile", "tile", ""),
-        ("#pragma unroll unroll", "unroll", ""),
-        ("#pragma unroll\nfor (;;) {}", "", "unroll"),
-    ],
-)
-def test_names_used(text: str, used: str, not_used: str) -> None:
-    found = names_used(text)
-    assert found >= set(used.split())
-    assert not found & set(not_used.split())
 
 
 @pytest.mark.parametrize(

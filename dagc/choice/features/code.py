@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from dagc.base.errors import UsageError
 from dagc.choice.feature import Context, Feature
+from dagc.cuda.lexer import names_used
 from dagc.ir.enums import Role
 from dagc.ir.plan import CodeFeature
 from dagc.ir.program import CodeText, KernelOp, Region
@@ -29,8 +30,6 @@ def offer(context: Context) -> Iterator[Feature]:
 
 
 def _check(context: Context, op: KernelOp, name: str, text: str) -> None:
-    from dagc.emit.render import names_used  # loads jinja2
-
     assert context.kernel is not None
     used = names_used(text)
     roles = {a.name: a.role for a in context.program.arrays}
