@@ -12,8 +12,7 @@ nothing where the event was not recorded yet.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from dagc.base.dataclass import dataclass
 from dagc.base.errors import DagcError
 from dagc.ir.enums import Mode
 from dagc.ir.program import Graph, OpId
