@@ -95,7 +95,8 @@ def merged(
     the geometric mean of the best.
 
     Points differ in more than the sizes a selector is given where the program asks for fewer. A time that is infinite
-    (the constraint of a variant fails) is as if it were missing; a point without times is dropped.
+    (the constraint of a variant fails) is as if it were missing; a point without times is dropped. The rows are in the
+    order of the sizes, so that what is learned does not depend on the order in which inputs were listed or measured.
     """
     groups: dict[tuple[float, ...], list[Times]] = {}
     noise: dict[tuple[float, ...], list[Interval]] = {}
@@ -103,7 +104,8 @@ def merged(
         if at := {label: seconds for label, seconds in all_times.items() if math.isfinite(seconds)}:
             groups.setdefault(tuple(row), []).append(at)
             noise.setdefault(tuple(row), []).extend(seen)
-    return Training(tuple(groups), tuple(_mean(group) for group in groups.values()), tuple(map(tuple, noise.values())))
+    rows = sorted(groups)
+    return Training(tuple(rows), tuple(_mean(groups[row]) for row in rows), tuple(tuple(noise[row]) for row in rows))
 
 
 def _mean(group: Sequence[Times]) -> Times:

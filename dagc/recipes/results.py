@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from random import Random
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError, counted
 from dagc.base.files import write_text_atomic
@@ -50,14 +50,14 @@ from dagc.recipes.explore import equal, fixed_lines, spread, unconfirmed
 from dagc.recipes.program import ProgramText
 from dagc.recipes.tuned_report import variants_in, variants_page
 from dagc.report.html import as_html
-from dagc.store.results import Estimate, best_estimate, noise_advice_of, ranking, shown, ties, wanted_repeats
+from dagc.store.results import Estimate, Results, best_estimate, noise_advice_of, ranking, shown, ties, wanted_repeats
 from dagc.store.settings import fixed_of, fixed_text
 
 if TYPE_CHECKING:
     from dagc.ir.program import Graph, Value
     from dagc.lab.orders import Orders
     from dagc.learn.rules import Classes, Estimates, LearnedRules
-    from dagc.store.results import Configuration, Implementation, Results
+    from dagc.store.results import Configuration, Implementation
     from dagc.store.tuned import Tuned
 
 
@@ -532,9 +532,20 @@ def _exported(path: str | Path) -> Results | Tuned:
 
 def merge(paths: Sequence[str | Path], out: str | Path, other_machine: bool = False) -> str:
     """Put results files together. Returns what to print. Raises UsageError."""
-    from dagc.store.records import load  # loads msgspec, sqlite3
-    from dagc.store.records import merge as merge_files  # loads msgspec, sqlite3
+    from dagc.store.merge import merge as merge_files  # loads msgspec, sqlite3
 
-    merge_files(paths, out, other_machine=other_machine)
-    merged = load(out)
-    return f"{out}: {counted(len(merged.implementations), 'implementation')} of {counted(len(merged.runs), 'run')}\n"
+    merge_files(paths, out, other_machine=other_machine, learn=_learned_again)
+    found = _exported(out)
+    runs = counted(len(found.runs), "run")
+    if isinstance(found, Results):
+        return f"{out}: {counted(len(found.implementations), 'implementation')} of {runs}\n"
+    tests = len(found.facts.tests)
+    inputs = counted(len(found.facts.inputs) - tests, "input")
+    learned = "".join(f"  {op}: {c.selector.text if c.selector else c.method}\n" for op, c in found.choosers.items())
+    return f"{out}: {inputs} to learn from, {tests} to evaluate, of {runs}\n{learned}"
+
+
+def _learned_again(files: Sequence[Tuned], merged: Tuned) -> Mapping[str, Any]:
+    from dagc.recipes.merged import learned_again  # only of tuned files
+
+    return learned_again(files, merged)

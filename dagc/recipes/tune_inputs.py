@@ -133,7 +133,7 @@ class Inputs:
         before = list(known.measured.cells.values())
         self.run = Measuring(ready, service, timing, self.keep, before, end, time.monotonic)
         for facts in known.inputs.values():
-            ready.at[facts.point] = self.at_before(facts)
+            ready.at[facts.point] = at_before(self.task, facts, self.codes)
 
     @property
     def over(self) -> bool:
@@ -142,10 +142,7 @@ class Inputs:
 
     def priced(self, cell: Cell) -> Cell:
         """A cell whose times are values of the objective, the share of its conversion included in a time."""
-        facts, more = self.known.inputs.get(cell.point), 0.0
-        if facts is not None and self.calls:
-            more = facts.conversions.get(cell.op, {}).get(variant_of(cell.settings), 0.0) / self.calls
-        return priced(cell, self.objective, more)
+        return paid(cell, self.known.inputs.get(cell.point), self.calls, self.objective)
 
     # ---- results as they come -----------------------------------------------------------------
 
@@ -298,8 +295,8 @@ class Inputs:
             values, seconds = features_at(self.service, self.ready, point, self.codes)
             at = replace(at, computed=dict.fromkeys(self.codes, math.nan) | values)
         else:
-            at, seconds = replace(at, computed=self._computed(before)), dict(before.seconds)
-        at = self._fitting(at)
+            at, seconds = replace(at, computed=computed_before(before, self.codes)), dict(before.seconds)
+        at = with_allowed(self.task, at)
         if self.task.units and not any(at.fits.values()):
             raise DagcError("nothing to launch there")
         self.ready.at[point] = at
@@ -317,22 +314,6 @@ class Inputs:
                 what = f"{', '.join(undefined)} not finite: not learned from"
                 self.ready.notes.append(f"{op} at {facts.point.text or 'as given'}: {what}")
 
-    def _computed(self, facts: InputFacts) -> dict[str, float]:
-        return {name: float(facts.values.get(name, math.nan)) for name in self.codes}
-
-    def _fitting(self, at: AtPoint) -> AtPoint:
-        """With the answers that are allowed there; none of an op whose default has nothing to launch."""
-        fits, task = fitting(self.task, at), self.task
-        default = {u.op: u.default for u in task.units if u.default in task.settings[u.op]}
-        empty = {op for op, setting in default.items() if setting not in fits[op]}
-        return replace(at, fits={op: () if op in empty else of for op, of in fits.items()})
-
-    def at_before(self, facts: InputFacts) -> AtPoint:
-        """An input of an earlier run: all but its arrays."""
-        scalars: dict[str, Number] = {n: v for n, v in facts.values.items() if n not in self.codes}
-        at = AtPoint(facts.point, Path(), scalars, 1, {}, {}, self._computed(facts))
-        return self._fitting(at)
-
     def _facts(self, at: AtPoint, seconds: Mapping[str, float], elements: int, test: bool) -> InputFacts:
         from dagc.store.tuned import InputFacts  # loads msgspec, numpy, sqlite3, sympy
 
@@ -344,6 +325,34 @@ class Inputs:
             features[unit.op] = {n: v for n, v in computed.items() if n in wanted and math.isfinite(v)}
         values = {n: _plain(v) for n, v in {**at.scalars, **at.computed}.items() if math.isfinite(_plain(v))}
         return InputFacts(dict(at.point.params), test, values, features, dict(seconds), elements)
+
+
+def paid(cell: Cell, facts: InputFacts | None, calls: int, objective: Objective) -> Cell:
+    """A cell whose times are values of the objective, the share of its conversion over so many calls included."""
+    more = 0.0
+    if facts is not None and calls:
+        more = facts.conversions.get(cell.op, {}).get(variant_of(cell.settings), 0.0) / calls
+    return priced(cell, objective, more)
+
+
+def computed_before(facts: InputFacts, codes: Collection[str]) -> dict[str, float]:
+    """What was computed of an input in an earlier run; NaN where it was not."""
+    return {name: float(facts.values.get(name, math.nan)) for name in codes}
+
+
+def with_allowed(task: TuningTask, at: AtPoint, memory: int | None = None) -> AtPoint:
+    """With the answers that are allowed there; none of an op whose default has nothing to launch. `memory`: of the
+    device, None: of this machine."""
+    fits = fitting(task, at, memory)
+    default = {u.op: u.default for u in task.units if u.default in task.settings[u.op]}
+    empty = {op for op, setting in default.items() if setting not in fits[op]}
+    return replace(at, fits={op: () if op in empty else of for op, of in fits.items()})
+
+
+def at_before(task: TuningTask, facts: InputFacts, codes: Collection[str], memory: int | None = None) -> AtPoint:
+    """An input of an earlier run: all but its arrays."""
+    scalars: dict[str, Number] = {n: v for n, v in facts.values.items() if n not in codes}
+    return with_allowed(task, AtPoint(facts.point, Path(), scalars, 1, {}, {}, computed_before(facts, codes)), memory)
 
 
 def _plain(value: Any) -> int | float | bool:

@@ -19,7 +19,7 @@ from dagc.choice.judge import Judged, judge
 from dagc.choice.selector import FEWEST
 from dagc.measure.machine import machine_facts
 from dagc.recipes.tune_choosers import Asked, features_of
-from dagc.recipes.tune_inputs import Inputs
+from dagc.recipes.tune_inputs import Inputs, at_before
 from dagc.recipes.tune_labels import noise, times_at, vector
 from dagc.recipes.tune_left_out import FOLDS, cross_validated
 from dagc.recipes.tuned import check_tuned
@@ -123,7 +123,7 @@ def borrowed(
                 if key[1] not in ours and key[1] in facts:
                     factor = ratios.get(theirs.number[key[2]], ratios.get(-1, 1.0))
                     cells[key] = replace(cell, times=tuple(t * factor for t in cell.times))
-    at = {p: inputs.at_before(facts[p]) for p in {key[1] for key in cells}}
+    at = {p: at_before(inputs.task, facts[p], inputs.codes) for p in {key[1] for key in cells}}
     return Borrowed(cells, at, tuple(notes))
 
 

@@ -450,7 +450,7 @@ def task_as_given(
     )  # fmt: skip
 
 
-_LIMITS = {"max_threads_per_block": 1024, "shared_per_block": 49152, "warp_size": 32}
+LIMITS = {"max_threads_per_block": 1024, "shared_per_block": 49152, "warp_size": 32}
 
 
 NOT_LEGAL = "no value of its tunables is legal"
@@ -458,13 +458,13 @@ NOT_LEGAL = "no value of its tunables is legal"
 
 def _legal(graph: Graph, units: Iterable[Unit]) -> dict[str, tuple[Settings, ...]]:
     """The legal settings by op, without ops that have none. Raises UsageError where no op has one."""
-    settings = {u.op: legal_settings(graph, u, _LIMITS) for u in units}
+    settings = {u.op: legal_settings(graph, u, LIMITS) for u in units}
     nonempty = {op: legal for op, legal in settings.items() if legal}
     if settings and not nonempty:
         raise UsageError(
             f"op `{next(iter(settings))}`: {NOT_LEGAL}",
-            f"look at its `require`s; a block has at most {_LIMITS['max_threads_per_block']} threads and"
-            f" {_LIMITS['shared_per_block'] >> 10} KiB of shared memory",
+            f"look at its `require`s; a block has at most {LIMITS['max_threads_per_block']} threads and"
+            f" {LIMITS['shared_per_block'] >> 10} KiB of shared memory",
         )
     return nonempty
 
@@ -615,11 +615,11 @@ def read_point(task: TuningTask, point: Point, data: Path) -> AtPoint:
     return replace(at, fits=fitting(task, at))
 
 
-def fitting(task: TuningTask, at: AtPoint) -> dict[str, tuple[Settings, ...]]:
+def fitting(task: TuningTask, at: AtPoint, memory: int | None = None) -> dict[str, tuple[Settings, ...]]:
     """The settings of each unit that may be launched at a point: by its scalars, computed features, and the memory of
-    the device."""
+    the device (None: of this machine)."""
     graph = task.graph_at(at.point)
-    values = {**at.scalars, **at.computed, "hw.memory": _memory(task)}
+    values = {**at.scalars, **at.computed, "hw.memory": _memory(task) if memory is None else memory}
     return {
         u.op: tuple(s for s in task.settings[u.op] if fits(graph, unit_in(graph, u), s, values, task.constraints))
         for u in task.units

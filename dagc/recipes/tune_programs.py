@@ -178,6 +178,36 @@ def _of(answers: Sequence[int], at: Mapping[int, float]) -> dict[int, float]:
     return {place: at[answer] for place, answer in enumerate(answers) if answer in at}
 
 
+def learned_from(merged: Tuned, first: Tuned, text: ProgramText) -> dict[str, Any]:
+    """The chooser's record from what merged files hold, by the method of the `first`; runs nothing. Raises UsageError
+    where too little was measured."""
+    stored = first.program_chooser
+    assert stored is not None
+    program = text.program()
+    select = program_select(program)
+    if select is None or select.names != stored.names:
+        raise UsageError(
+            f"{first.path}: chooses {', '.join(stored.names)}, which its text does not select", "tune again"
+        )
+    wrong = {settings for (op, settings), failure in merged.checks.items() if op == PROGRAM and failure}
+    cells = {
+        (c.point, c.settings): c
+        for c in merged.cells
+        if c.op == PROGRAM and c.point not in merged.facts.tests and c.settings not in wrong
+    }
+    tried, default = {settings for _, settings in cells}, tuple((n, program.decision(n)) for n in select.names)
+    settings = sorted((s for s in _legal(text.program, _values(program, select, {})) if s in tried), key=default.__ne__)
+    points = tuple(sorted({point for point, _ in cells}))
+    chosen = choose_target(merged.facts.target or None, merged.facts.arch or None)
+    seed = first.runs[0].seed
+    task = ProgramTask(text, chosen, program, select, tuple(settings), points, points[0], seed)
+    data = {Point.of(dict(point)): tuple(vector) for point, vector in merged.facts.program_data}
+    learned = learn(task, stored.method, cells, data)
+    if learned.selector is None:
+        raise UsageError(f"nothing was learned from the merged inputs: {'; '.join(learned.notes)}", "tune with more")
+    return chooser_record(task, learned)
+
+
 def chooser_record(task: ProgramTask, learned: LearnedPlans) -> dict[str, Any]:
     """A selector as the tuned file keeps it."""
     assert learned.selector is not None

@@ -64,18 +64,21 @@ def minimise(records: Records | None, measured: Measurements, objective: Objecti
         records.set_fact("objective", objective.text)
 
 
-def keep(records: Records, inputs: ChooserInputs, choosers: Mapping[str, Any], measured: bool) -> None:
+def keep(records: Records, inputs: ChooserInputs, choosers: Mapping[str, Any], measured: bool, calls: int = 0) -> None:
+    """The choosers, and what they hold for. `calls`: over how many a conversion is paid."""
     task = inputs.ready.task
     records.set_fact("arch", task.chosen.arch)
+    records.set_fact("calls", calls)
+    records.set_fact("constraints", task.constraints)
     records.set_fact("gpu", gpu_name(task, inputs.hardware, measured))
     records.set_fact("target", task.chosen.target.value)
     for op, samples in inputs.counted.samples.items():
         records.set_fact(f"counts {op}", samples)
     for op, chooser in choosers.items():
-        records.set_chooser(op, _chooser_record(chooser, inputs))
+        records.set_chooser(op, kernel_chooser_record(chooser, inputs))
 
 
-def _chooser_record(chooser: Any, inputs: ChooserInputs) -> dict[str, Any]:
+def kernel_chooser_record(chooser: Any, inputs: ChooserInputs) -> dict[str, Any]:
     """A chooser as the file keeps it: what it takes to make it again from the program's text."""
     uses, fits = inputs.resources_of(chooser.op), inputs.counted.fits.get(chooser.op, {})
     return {

@@ -150,7 +150,7 @@ def _learned(
     final, learned = final_choosers(known, fit, training, options.seed)
     if inputs.records is not None:
         notes = [*notes, *_keep_transfers(inputs.records, task)]
-        keep(inputs.records, known, {op: sized.chooser for op, sized in final.items()}, bool(cells))
+        keep(inputs.records, known, {op: sized.chooser for op, sized in final.items()}, bool(cells), inputs.calls)
     lines = tuple(line_of(ready, u, p, final[u.op].at(p), cells, learned[u.op]) for u in task.units for p in labelled)
     notes = [*inputs.ready.notes, *more, *notes, *chosen_from, *(n for what in learned.values() for n in what.notes)]
     notes += [f"{op}: {c.chooser.note}" for op, c in final.items() if c.chooser.note]

@@ -4,34 +4,55 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError
 from dagc.store.read import read_program, results_in, snapshot
-from dagc.store.results import Results
+from dagc.store.results import Program, Results
 from dagc.store.schema import candidate_id, connect, connect_as, create, damaged, elsewhere, metric_id
 
+if TYPE_CHECKING:
+    from dagc.store.tuned import Tuned
 
-def merge(paths: Sequence[str | Path], out: str | Path, *, other_machine: bool = False) -> None:
+# From the files and what is merged of them: the record of a chooser, by op.
+Learn = Callable[[Sequence["Tuned"], "Tuned"], Mapping[str, Any]]
+
+
+def nothing_learned(files: Sequence[Tuned], merged: Tuned) -> Mapping[str, Any]:
+    """No chooser: the merged file is one to go on with, by `dagc tune --resume`."""
+    return {}
+
+
+def merge(
+    paths: Sequence[str | Path], out: str | Path, *, other_machine: bool = False, learn: Learn = nothing_learned
+) -> None:
     """Write the runs of all `paths`, in this order, into the new file `out`.
 
     Equal implementations become one. One that was measured in any file has no failure (an MPI without device pointers
-    fails where another measures). Times stay as measured, and drift is divided out within each run. Raises UsageError
-    if the programs, the ranks or (unless `other_machine`) the machines differ, if a file is not a results file, if two
-    files contain the same run, and if `out` exists or cannot be written.
+    fails where another measures). Times stay as measured, and drift is divided out within each run. Of tuned files
+    (`dagc.store.merge_tuned`), `learn` makes the choosers anew. Raises UsageError if the programs, the ranks or (unless
+    `other_machine`) the machines differ, if a file is not a results file, if two files contain the same run, and if
+    `out` exists or cannot be written.
     """
     out, files = Path(out), [Path(path) for path in paths]
     if out.exists():
         raise UsageError(f"{out} exists", "choose another name with -o")
-    _check_equal(files, [_read(path) for path in files], other_machine)
+    found = [_read(path) for path in files]
+    tuned = _tuned(files)
+    _check_equal(files, found, other_machine, bool(tuned))
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".dagc-merge-", dir=out.parent) as folder:
             scratch = Path(folder) / out.name  # in a folder of its own: no other process can place a link there
             _merge(files, scratch)
+            if tuned:
+                from dagc.store.merge_tuned import write_tuned  # loads numpy, sympy
+
+                write_tuned(scratch, tuned, learn)
             scratch.replace(out)
     except sqlite3.DatabaseError as error:
         raise damaged(out, error) from None
@@ -41,9 +62,27 @@ def merge(paths: Sequence[str | Path], out: str | Path, *, other_machine: bool =
 
 def _read(path: Path) -> Results:
     with snapshot(path) as connection:
-        if connection.execute("SELECT 1 FROM candidate WHERE domain != '' UNION SELECT 1 FROM chooser").fetchone():
-            raise UsageError(f"{path} contains tuned settings, which cannot be merged", "leave it out")
         return results_in(connection)
+
+
+def _tuned(files: Sequence[Path]) -> list[Tuned]:
+    """What tuned files hold; nothing of files of orders. Raises UsageError for a mixture."""
+    of_settings = []
+    for path in files:
+        with snapshot(path) as connection:
+            found = "SELECT 1 FROM candidate WHERE domain != '' UNION SELECT 1 FROM chooser"
+            of_settings.append(connection.execute(found).fetchone() is not None)
+    if not any(of_settings):
+        return []
+    if not all(of_settings):
+        orders = files[of_settings.index(False)]
+        raise UsageError(
+            f"{files[of_settings.index(True)]} is of `dagc tune`, {orders} of `dagc explore`",
+            "merge files of one command",
+        )
+    from dagc.store.tuned import load_tuned  # loads numpy, sympy
+
+    return [load_tuned(path) for path in files]
 
 
 def _merge(files: Sequence[Path], scratch: Path) -> None:
@@ -56,13 +95,13 @@ def _merge(files: Sequence[Path], scratch: Path) -> None:
                 _copy(source, target, path)
 
 
-def _check_equal(files: Sequence[Path], results: Sequence[Results], other_machine: bool) -> None:
+def _check_equal(files: Sequence[Path], results: Sequence[Results], other_machine: bool, tuned: bool) -> None:
     if len(files) < 2:
         raise UsageError("one file cannot be merged", "give two results files or more")
     where: dict[tuple[object, ...], Path] = {}  # the file of each run
     program, first = results[0].program, next((run for other in results for run in other.runs), None)
     for path, other in zip(files, results, strict=True):
-        if other.program.hash != program.hash:
+        if not _same_program(other.program, program, tuned):
             raise UsageError(
                 f"{path} is of another program ({other.program.name} {other.program.hash}) than {files[0]}"
                 f" ({program.name} {program.hash})",
@@ -96,6 +135,14 @@ def _check_equal(files: Sequence[Path], results: Sequence[Results], other_machin
         where |= mine
 
 
+def _same_program(one: Program, other: Program, tuned: bool) -> bool:
+    """Of tuned files: the same text, since they say themselves which parameters may differ."""
+    if not tuned:
+        return one.hash == other.hash
+    texts = (sorted(text for _, text in program.sources) for program in (one, other))
+    return one.name == other.name and next(texts) == next(texts)
+
+
 def _copy(source: sqlite3.Connection, target: sqlite3.Connection, path: Path) -> None:
     """All runs of a file. Its IDs are shifted beyond the existing ones."""
     try:
@@ -122,6 +169,9 @@ def _copy(source: sqlite3.Connection, target: sqlite3.Connection, path: Path) ->
         rows = source.execute('SELECT candidate, rank, position, "begin", "end", gpu_begin, gpu_end FROM trace')
         spans = ((known[row[0]], *row[1:]) for row in rows)
         target.executemany("INSERT OR IGNORE INTO trace VALUES (?, ?, ?, ?, ?, ?, ?)", spans)  # the first is kept
+        _copy_checks(source, target)
+        facts = source.execute("SELECT key, value FROM fact")
+        target.executemany("INSERT OR IGNORE INTO fact VALUES (?, ?)", facts)  # the first is kept
         target.execute("COMMIT")
     except sqlite3.DatabaseError as error:
         if elsewhere(error):  # while writing the target
@@ -130,7 +180,8 @@ def _copy(source: sqlite3.Connection, target: sqlite3.Connection, path: Path) ->
 
 
 def _copy_candidates(source: sqlite3.Connection, target: sqlite3.Connection) -> dict[int, int]:
-    """ID in the source -> ID in the target."""
+    """ID in the source -> ID in the target. A setting that failed at an input in any file is not trusted there; an
+    order that was measured in any file is."""
     known = {}
     rows = source.execute(
         "SELECT c.id, c.domain, c.point, a.choices, c.traversal, c.flush, c.failure,"
@@ -138,13 +189,30 @@ def _copy_candidates(source: sqlite3.Connection, target: sqlite3.Connection) -> 
     )
     for key, domain, point, choices, traversal, flush, failure, good in rows:
         known[key] = here = candidate_id(target, domain, point, choices, traversal, flush)
-        if good:
+        if domain:
+            target.execute("UPDATE candidate SET failure = ? WHERE id = ? AND failure = ''", (failure, here))
+        elif good:
             target.execute("UPDATE candidate SET failure = '' WHERE id = ?", (here,))
         else:
             target.execute(
                 f"UPDATE candidate AS c SET failure = ? WHERE id = ? AND failure = '' AND NOT {_GOOD}", (failure, here)
             )
     return known
+
+
+def _copy_checks(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
+    """Which settings give right results: those that were wrong in no file."""
+    rows = source.execute(
+        "SELECT c.domain, a.choices, c.point, c.failure FROM checked c JOIN assignment a ON a.id = c.assignment"
+    )
+    for domain, choices, point, failure in rows:
+        target.execute("INSERT OR IGNORE INTO assignment (choices) VALUES (?)", (choices,))
+        (key,) = target.execute("SELECT id FROM assignment WHERE choices = ?", (choices,)).fetchone()
+        target.execute(
+            "INSERT INTO checked VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET point = excluded.point,"
+            " failure = excluded.failure WHERE failure = ''",
+            (domain, key, point, failure),
+        )
 
 
 _GOOD = "(c.failure = '' AND EXISTS (SELECT 1 FROM sample s WHERE s.candidate = c.id))"

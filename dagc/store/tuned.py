@@ -93,7 +93,7 @@ class Facts:
     """Facts of a tuned file. `kernels` and `program`: choices that must not differ if kernels, or whole programs, were
     tuned. `program_data`: parameters of a size, and the features of the selector there. `inputs`: of the inputs.
     `objective`: what the choosers minimise (`dagc.base.objective`). `transfers`: between host and device, where ops are
-    placed together."""
+    placed together. `calls`: over how many a conversion is paid (0: not counted); `constraints`: whether they count."""
 
     target: Literal["", "host", "cuda"] = ""
     arch: Annotated[str, Meta(pattern=r"\A[a-z0-9_]{0,40}\Z")] = ""
@@ -104,6 +104,8 @@ class Facts:
     inputs: tuple[InputFacts, ...] = ()
     objective: str = "time"
     transfers: Transfers | None = None
+    calls: Natural = 0
+    constraints: bool = True
 
     @property
     def tests(self) -> frozenset[Point]:
@@ -338,6 +340,8 @@ def _facts(rows: dict[str, str]) -> Facts:
         _inputs(rows),
         decoded(rows.get("objective", '"time"'), Line),
         decoded(rows.get("transfers", "null"), Transfers | None),
+        decoded(rows.get("calls", "0"), Natural),
+        decoded(rows.get("constraints", "true"), bool),
     )
 
 

@@ -13,7 +13,10 @@ from dagc.choice.types import Point
 from dagc.cli.main import main
 from dagc.recipes import tune as tune_recipe
 from dagc.recipes.options import TuneOptions
+from dagc.store.records import Records, merge
+from dagc.store.results import Configuration
 from dagc.store.tuned import load_tuned
+from tests.tune.parts import part_of, run_sql
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 
@@ -139,6 +142,114 @@ def test_the_report_of_a_tuned_file(trained: Path, tmp_path: Path) -> None:
     assert "Judged by cross-validation" in page
     assert "target host: times say nothing about a GPU" in page
     assert "NVIDIA" not in page
+
+
+@pytest.fixture(scope="module")
+def parts(trained: Path) -> tuple[Path, Path]:
+    """Every second input of the trained file, and the others."""
+    first, second = (trained.with_name(f"part{k}.db") for k in range(2))
+    return part_of(trained, first, lambda n: n % 2 == 0), part_of(trained, second, lambda n: n % 2 == 1)
+
+
+def test_parts_of_a_tuned_file_merge_to_the_whole(
+    trained: Path, parts: tuple[Path, Path], program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "merged.db"
+    assert main(["merge", str(parts[1]), str(parts[0]), "-o", str(out)]) == 0
+    assert "16 inputs to learn from, 0 to evaluate, of 2 runs\n  fill: knn" in capsys.readouterr().out
+    merged, whole = load_tuned(out), load_tuned(trained)
+    assert {(c.point, c.settings): (c.times, c.failure) for c in merged.cells} == {
+        (c.point, c.settings): (c.times, c.failure) for c in whole.cells
+    }
+    assert merged.checks == whole.checks
+    assert {one.point: one for one in merged.facts.inputs} == {one.point: one for one in whole.facts.inputs}
+    mine, theirs = merged.kernel_choosers["fill"], whole.kernel_choosers["fill"]
+    assert mine.selector is not None
+    assert theirs.selector is not None
+    assert (mine.selector.to_json(), mine.settings, mine.data) == (
+        theirs.selector.to_json(),
+        theirs.settings,
+        theirs.data,
+    )
+    half = load_tuned(parts[0]).kernel_choosers["fill"].selector
+    assert half is not None, "a part learned from less"
+    launched = ["--launch", str(out), "--target", "host", "--no-build", "-o", str(tmp_path / "o")]
+    assert main(["compile", str(program), *launched]) == 0
+
+
+def test_a_test_input_of_one_file_is_one_of_both(parts: tuple[Path, Path], tmp_path: Path) -> None:
+    """And a failure of one file stays, where the other one measured the same input."""
+    other = part_of(parts[1], tmp_path / "other.db", lambda n: True)
+    point = load_tuned(other).facts.inputs[0].point
+    run_sql(other, "UPDATE value SET value = value * 1.01")
+    run_sql(other, "UPDATE run SET started = '2026-01-01T00:00:00+00:00'")
+    run_sql(
+        other, "UPDATE fact SET value = json_set(value, '$.test', json('true')) WHERE value LIKE ?", f"%{point.text}%"
+    )
+    crashed = "UPDATE candidate SET failure = 'run failed' WHERE id = (SELECT max(id) FROM candidate)"
+    run_sql(other, crashed)
+    merge([*parts, other], tmp_path / "out.db")
+    found = load_tuned(tmp_path / "out.db")
+    assert found.facts.tests == {point}
+    again = {(c.point, c.settings): c for c in load_tuned(other).cells}
+    both = {(c.point, c.settings): c for c in found.cells}
+    assert all(len(both[key].times) == 2 * len(cell.times) for key, cell in again.items())
+    assert {key for key, c in again.items() if c.failure} <= {key for key, c in both.items() if c.failure}
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [("UPDATE fact SET value = '\"cuda\"' WHERE key = 'target'", "tuned on the target host, .*cuda"),
+     ("UPDATE fact SET value = '\"sm_80\"' WHERE key = 'arch'", "tuned for the architecture"),
+     ("UPDATE fact SET value = '\"cpu\"' WHERE key = 'objective'", "minimises time, .*: cpu"),
+     ("UPDATE fact SET value = '7' WHERE key = 'calls'", "calls that pay for a conversion: not counted, .*: 7"),
+     ("UPDATE fact SET value = 'false' WHERE key = 'constraints'", "constraints tested, .*: ignored"),
+     ("UPDATE candidate SET flush = 4096", "bytes written before each launch: 0, .*: 4096"),
+     ("UPDATE fact SET value = json_set(value, '$.decisions.transport', 'nccl') WHERE key = 'kernels'",
+      "tuned with transport="),
+     ("UPDATE chooser SET chooser = json_set(chooser, '$.method', 'tree')", r"learns by knn \(fill\), .*: tree"),
+     ("UPDATE source SET text = text || '// another'", "another program"),
+     ("UPDATE meta SET value = 'modes2' WHERE key = 'name'", "another program"),
+     ("DELETE FROM chooser", "no chooser in it: tuning did not end"),
+     ("UPDATE run SET ranks = 2", "measured on 2 ranks"),
+     ("UPDATE run SET machine = json_set(machine, '$.cores', 999)", "another machine"),
+     ("DELETE FROM fact WHERE key LIKE 'input%'", "tuned at sizes, not inputs"),
+     ("UPDATE fact SET value = json_set(value, '$.features.fill.n', 1e6) WHERE key LIKE 'input%'", "")],
+)  # fmt: skip
+def test_tuned_files_that_do_not_go_together(
+    parts: tuple[Path, Path], tmp_path: Path, statement: str, message: str
+) -> None:
+    other = part_of(parts[1], tmp_path / "other.db", lambda n: True)
+    run_sql(other, statement)
+    if message:
+        with pytest.raises(UsageError, match=message) as error:
+            api.merge([parts[0], other], tmp_path / "out.db")
+        assert error.value.help
+    else:  # the same inputs, of which another file says something else
+        run_sql(other, "UPDATE value SET value = value * 1.01")
+        run_sql(other, "UPDATE run SET started = '2026-01-01T00:00:00+00:00'")
+        with pytest.raises(UsageError, match="is another input in .*`n` is 1e"):
+            api.merge([*parts, other], tmp_path / "out.db")
+    assert not (tmp_path / "out.db").exists()
+
+
+def test_files_that_are_not_merged(parts: tuple[Path, Path], tmp_path: Path) -> None:
+    twice = part_of(parts[0], tmp_path / "copy.db", lambda n: True)
+    with pytest.raises(UsageError, match="contain the same measurements, of "):
+        api.merge([parts[0], twice], tmp_path / "out.db")
+    lacking = part_of(parts[1], tmp_path / "lacking.db", lambda n: True)
+    one = "SELECT c.id FROM candidate c JOIN assignment a ON a.id = c.assignment WHERE a.choices LIKE '%1}'"
+    run_sql(lacking, f"DELETE FROM value WHERE sample IN (SELECT id FROM sample WHERE candidate IN ({one}))")
+    run_sql(lacking, f"DELETE FROM sample WHERE candidate IN ({one})")
+    run_sql(lacking, f"DELETE FROM candidate WHERE id IN ({one})")
+    with pytest.raises(UsageError, match=r"mode=1 of `fill` was not measured, although \d inputs would allow it"):
+        api.merge([parts[0], lacking], tmp_path / "out.db")
+    orders, kept = tmp_path / "orders.db", load_tuned(parts[0])
+    with Records.open(orders, kept.program, kept.runs[0]) as records:
+        records.add(records.begin(Configuration((("transport", "nccl"),)), "a"), 1.0, 1.0, 1)
+    with pytest.raises(UsageError, match=r"of `dagc tune`, .*of `dagc explore`"):
+        api.merge([parts[0], orders], tmp_path / "out.db")
+    assert not (tmp_path / "out.db").exists()
 
 
 def test_evaluation(trained: Path, program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

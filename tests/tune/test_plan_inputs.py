@@ -10,6 +10,7 @@ import pytest
 from dagc import api
 from dagc.cli.main import main
 from dagc.store.tuned import load_tuned
+from tests.tune.parts import part_of
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 
@@ -72,6 +73,11 @@ def test_plans_over_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert chosen is not None
     rates = {rate: chosen.settings[chosen.selector.choose([rate])] for rate in (1.9, 9.5)}
     assert rates == {1.9: (("m", 2),), 9.5: (("m", 1),)}
+    parts = [str(part_of(Path(tuned), tmp_path / f"{k}.db", lambda n, k=k: n % 2 == k)) for k in range(2)]
+    assert main(["merge", *parts, "-o", str(tmp_path / "merged.db")]) == 0
+    merged = load_tuned(tmp_path / "merged.db").program_chooser
+    assert merged == chosen
+    capsys.readouterr()
     test = "made(rate = 1.9),made(rate = 9.0),made(rate = 8.5)"
     assert main(["tune", program, "--evaluate", "--inputs", test, *options]) == 0
     text = capsys.readouterr().out

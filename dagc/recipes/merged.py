@@ -1,0 +1,157 @@
+"""`dagc merge` of tuned files: choosers from the inputs of all of them, learned anew; runs nothing.
+
+The program is the text that the files keep. A device's memory is not known here: a variant whose `require` is on the
+memory, and that was not tried at an input, counts as not allowed there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dagc.base.errors import UsageError, counted
+from dagc.base.objective import Objective
+from dagc.base.source import Source
+from dagc.build.target import TargetChoice
+from dagc.choice.legal import legal_settings, units
+from dagc.choice.types import PROGRAM, settings_text, variant_of
+from dagc.ir.plan import DEVICE, Target
+from dagc.lang.lower import parse_with_includes
+from dagc.measure.metrics import objective_for
+from dagc.recipes.program import ProgramText
+from dagc.recipes.tune_choosers import Asked, ChooserInputs, final_choosers, select_of
+from dagc.recipes.tune_gpu import NOT_COUNTED
+from dagc.recipes.tune_inputs import at_before, paid
+from dagc.recipes.tune_prepare import LIMITS, Prepared, TuningTask, computed_of
+from dagc.recipes.tune_programs import learned_from
+from dagc.recipes.tune_records import kernel_chooser_record
+from dagc.recipes.tune_results import Measurements, choosable
+from dagc.store.fixed import fixed_of
+
+if TYPE_CHECKING:
+    from dagc.choice.types import Cell, Point, Settings
+    from dagc.store.tuned import Tuned
+
+Cells = Mapping[tuple[str, "Point", "Settings"], "Cell"]
+NO_MEMORY = 0  # bytes: what a `require` on the memory of an unknown device is judged by
+
+
+def learned_again(files: Sequence[Tuned], merged: Tuned) -> dict[str, Any]:
+    """The records of the choosers of all ops, from what the files hold together. Raises UsageError."""
+    text = _text_of(merged)
+    kinds = files[0].choosers
+    out = {PROGRAM: learned_from(merged, files[0], text)} if PROGRAM in kinds else {}
+    return out | (_of_kernels(files, merged, text) if kinds.keys() - {PROGRAM} else {})
+
+
+def _text_of(tuned: Tuned) -> ProgramText:
+    """The program as the file keeps it, for its target, with the values that were fixed."""
+    texts = dict(tuned.program.sources)
+    parsed = parse_with_includes(Source(tuned.program.path, texts[tuned.program.path]), texts)
+    text, _ = ProgramText(Path(tuned.program.path), parsed, {}).on(_target(tuned), here=False)
+    kept = tuned.facts.kernels or tuned.facts.program
+    if kept is None:
+        return text
+    text = text.with_defines(kept["params"])
+    return text.with_defines({**text.defines, **_given(tuned, kept["decisions"], text)})
+
+
+def _target(tuned: Tuned) -> Target:
+    return Target(tuned.facts.target or "host")
+
+
+def _given(tuned: Tuned, decisions: Mapping[str, Any], text: ProgramText) -> dict[str, Any]:
+    """The decisions that were given by -D: no setting of the file assigns them, and they are not as in the text."""
+    opened = {f"{c.op}.{name}" if c.op != PROGRAM else name for c in tuned.cells for name, _ in c.settings}
+    opened |= {f"{c.op}.{DEVICE}" for c in tuned.cells if "." in variant_of(c.settings)}
+    as_written = fixed_of(text.program())["decisions"]
+    return {name: v for name, v in decisions.items() if name not in opened and as_written.get(name, v) != v}
+
+
+# ---- kernels --------------------------------------------------------------------------------
+
+
+def _of_kernels(files: Sequence[Tuned], merged: Tuned, text: ProgramText) -> dict[str, Any]:
+    task = _task(merged, files[0], text)
+    ready, asked = Prepared(task, Path()), _asked(files, task)
+    codes = [feature.name for feature in computed_of(task)]
+    tests, known = merged.facts.tests, {one.point: one for one in merged.facts.inputs}
+    for facts in merged.facts.inputs:
+        ready.at[facts.point] = at_before(task, facts, codes, NO_MEMORY)
+    objective = objective_for(merged.facts.objective, task.chosen.target.value)
+    tried = {(c.op, c.point, c.settings): _paid(c, merged, known, objective) for c in merged.cells if c.op != PROGRAM}
+    _check_variants(files, ready)
+    for point, at in ready.at.items():  # what was tried was allowed
+        fits = {
+            op: tuple(s for s in legal if s in at.fits[op] or (op, point, s) in tried)
+            for op, legal in task.settings.items()
+        }
+        ready.at[point] = replace(at, fits=fits)
+    cells = {key: cell for key, cell in tried.items() if key[1] not in tests}
+    stored = files[0].kernel_choosers
+    hardware = next(iter(stored.values())).hardware
+    inputs = ChooserInputs(ready, asked, NOT_COUNTED, hardware, {op: c.resources for op, c in stored.items()})
+    fit, _ = choosable(task, merged.checks, cells)
+    final, _ = final_choosers(inputs, fit, Measurements(cells, dict(merged.checks), []), task.seed)
+    return {op: kernel_chooser_record(sized.chooser, inputs) for op, sized in final.items()}
+
+
+def _paid(cell: Cell, merged: Tuned, known: Mapping[Point, Any], objective: Objective) -> Cell:
+    return paid(cell, known.get(cell.point), merged.facts.calls, objective)
+
+
+def _task(merged: Tuned, first: Tuned, text: ProgramText) -> TuningTask:
+    """What was tuned, at the inputs that are learned from; of the settings those that were tried at all."""
+    text = text.with_open_devices()
+    graph = text.graph()
+    ops = first.kernel_choosers.keys()
+    tuned_units = tuple(unit for unit in units(graph, variants=True) if unit.op in ops)
+    if missing := ops - {unit.op for unit in tuned_units}:
+        message = f"{first.path}: chooses for `{min(missing)}`, of which nothing is open in the text that it keeps"
+        raise UsageError(message, "tune again into another file")
+    tried = {(cell.op, cell.settings) for cell in merged.cells}
+    settings = {
+        unit.op: tuple(s for s in legal_settings(graph, unit, LIMITS) if s == unit.default or (unit.op, s) in tried)
+        for unit in tuned_units
+    }
+    points = tuple(sorted(one.point for one in merged.facts.inputs if not one.test))
+    chosen = TargetChoice(_target(merged), merged.facts.arch, "as tuned")
+    features = {unit.op: select_of(graph, unit)[1] for unit in tuned_units}
+    return TuningTask(
+        text, chosen, graph, tuned_units, points, settings, points[0], first.runs[0].seed, first.runs[0].ranks,
+        features=features, constraints=merged.facts.constraints,
+    )  # fmt: skip
+
+
+def _asked(files: Sequence[Tuned], task: TuningTask) -> dict[str, Asked]:
+    """The method and the features of each op; where `--select-features` left others in each file, all that its `select`
+    names."""
+    out = {}
+    for op, stored in files[0].kernel_choosers.items():
+        chosen = {c.selector.data if c.selector is not None else () for c in (f.kernel_choosers[op] for f in files)}
+        out[op] = Asked(stored.method, next(iter(chosen)) if len(chosen) == 1 else task.features[op])
+    return out
+
+
+def _check_variants(files: Sequence[Tuned], ready: Prepared) -> None:
+    """Raises UsageError where a file lacks a setting that others have, although its inputs allow it: another library,
+    or another `-D`, when it was tuned."""
+    for op, settings in ready.task.settings.items():
+        for one in files:
+            tried = {cell.settings for cell in one.cells if cell.op == op}
+            for setting in settings:
+                points = _where(one, op, setting, ready) if setting not in tried else []
+                if points:
+                    raise UsageError(
+                        f"{one.path}: {settings_text(setting)} of `{op}` was not measured, although"
+                        f" {counted(len(points), 'input')} would allow it ({points[0].text})",
+                        "measure it there with `dagc tune --resume`, where its library is installed",
+                    )
+
+
+def _where(one: Tuned, op: str, setting: Settings, ready: Prepared) -> list[Point]:
+    """The inputs of a file at which the op was measured, and the setting is allowed."""
+    measured: Collection[Point] = {cell.point for cell in one.cells if cell.op == op and cell.times}
+    return sorted(p for p in measured if p in ready.at and setting in ready.at[p].fits[op])
