@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,10 +16,8 @@ from dagc.store.results import Program, Results
 from dagc.store.schema import candidate_id, connect, connect_as, create, damaged, elsewhere, metric_id
 
 if TYPE_CHECKING:
+    from dagc.store.merge_tuned import Learn
     from dagc.store.tuned import Tuned
-
-# From the files and what is merged of them: the record of a chooser, by op.
-Learn = Callable[[Sequence["Tuned"], "Tuned"], Mapping[str, Any]]
 
 
 def nothing_learned(files: Sequence[Tuned], merged: Tuned) -> Mapping[str, Any]:

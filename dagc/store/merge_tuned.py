@@ -21,8 +21,9 @@ from dagc.store.tuned import InputFacts, Tuned, input_key, input_to_json, load_t
 
 if TYPE_CHECKING:
     from dagc.choice.types import Point
-    from dagc.store.merge import Learn
 
+# From the files and what is merged of them: the record of a chooser, by op.
+Learn = Callable[[Sequence[Tuned], Tuned], Mapping[str, Any]]
 SAME = 1e-6  # relative: a feature of two files at one input
 
 
