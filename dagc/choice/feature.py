@@ -80,7 +80,8 @@ class Context:
     @cached_property
     def known(self) -> frozenset[str]:
         """Names whose values a rank has once its arrays have been read."""
-        return frozenset((*(s.name for s in self.program.scalars), "rank", "ranks"))
+        of_comms = (v.name for c in self.program.comms for v in (c.rank, c.ranks))
+        return frozenset((*(s.name for s in self.program.scalars), "rank", "ranks", *of_comms))
 
     @cached_property
     def names(self) -> Mapping[str, Sym]:

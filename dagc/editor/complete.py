@@ -98,6 +98,8 @@ def _fitting(place: _Place) -> Iterator[Completion]:
         yield from _callees(place, last)
     elif last == ".":
         yield from _members(place)
+    elif last == "on":
+        yield from _names(place.scope, frozenset((Kind.COMM,)))
     elif last in _NEW_NAME and before not in (":", "mpi"):
         return
     elif _wants_type(place):
@@ -124,7 +126,10 @@ def _callees(place: _Place, kind: str) -> Iterator[Completion]:
 
 
 def _members(place: _Place) -> Iterator[Completion]:
-    """Messages of an exchange, ops of a named dag, implementations of a kernel."""
+    """Messages of an exchange, ops of a named dag, implementations of a kernel; ranks of a communicator."""
+    if any(d.kind is Kind.COMM for d in place.scope.find("values", place.last(2))):
+        yield Completion("rank", None, "this rank in the communicator")
+        yield Completion("ranks", None, "number of ranks in the communicator")
     use = place.index.at_name(place.last(2), place.scope)
     for space in use:
         for members in space.ops.values():

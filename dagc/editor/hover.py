@@ -13,7 +13,7 @@ from dagc.editor.analysis import Analysis
 from dagc.editor.names import Declaration, Kind
 from dagc.ir import program as ir
 from dagc.ir.enums import Mode
-from dagc.ir.sym import show
+from dagc.ir.sym import Const, show
 from dagc.lang.syntax import FORMS
 from dagc.passes.loops import fold
 from dagc.passes.reasons import Pair, Reason, Why, carried, reasons
@@ -64,6 +64,8 @@ class Described:
                 return self._arrays([a for a in program.arrays if word_of(a.name) == name])
             case Kind.SCALAR:
                 return _lines(f"`{s.name}` : {s.type.value}, per rank" for s in program.scalars if _is(s.name, name))
+            case Kind.COMM:
+                return _lines(_communicator(c) for c in program.comms if _is(c.name, name))
             case Kind.PART:
                 return _lines(_part(p) for p in program.parts if _is(p.name, name))
             case Kind.TUNE:
@@ -192,6 +194,12 @@ def _param(param: ir.Param) -> str:
     if param.spread is not None:
         over = f", drawn from `{param.spread.text}`"
     return f"`{param.name} = {value}`{over}; override it with `-D {param.name}=VALUE`"
+
+
+def _communicator(comm: ir.Communicator) -> str:
+    who = "all ranks" if comm.everyone else f"the ranks with `{show(comm.colour)} >= 0`"
+    order = "" if comm.key == Const(0) else f", numbered by `{show(comm.key)}`"
+    return f"`{comm.name}`: {who}, one communicator for each value of `{show(comm.colour)}`{order}"
 
 
 def _part(part: ir.Part) -> str:

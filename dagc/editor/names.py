@@ -24,6 +24,7 @@ class Kind(Enum):
     ENUM = "enum"
     LABEL = "label"
     SCALAR = "scalar"
+    COMM = "communicator"
     ARRAY = "array"
     PART = "part"
     TUNE = "tune"
@@ -168,7 +169,7 @@ def index_of(items: Iterable[ast.Item], sources: Mapping[str, Source], module: a
 
 _BY_NODE = {
     ast.Let: Kind.LET, ast.Scalar: Kind.SCALAR, ast.Array: Kind.ARRAY, ast.Part: Kind.PART, ast.Tune: Kind.TUNE,
-    ast.Param: Kind.PARAM, ast.Feature: Kind.FEATURE,
+    ast.Param: Kind.PARAM, ast.Feature: Kind.FEATURE, ast.Communicator: Kind.COMM,
 }  # fmt: skip
 _IN_CODE = frozenset((Kind.FORMAL, Kind.TUNE, Kind.PARAM, Kind.LET, Kind.LABEL, Kind.ARRAY))
 
@@ -293,7 +294,7 @@ class _Indexer:
 
     def _collective(self, node: ast.Collective, scope: Scope) -> None:
         self._ref(node.name, (), scope)
-        self.walk(node.call.args, scope)
+        self.walk((*node.call.args, *((node.comm,) if node.comm is not None else ())), scope)
 
     def _message(self, node: ast.Message, scope: Scope) -> None:
         if node.name is not None:
@@ -387,6 +388,8 @@ class _Indexer:
 
     def _exchange(self, node: ast.Exchange, scope: Scope) -> None:
         self._ref(node.name, (), scope)
+        if node.comm is not None:
+            self.walk(node.comm, scope)
         inner = scope.child(node.span)
         self.spaces.setdefault((node.name.name, Kind.OP, scope.owner), inner)
         self.declare(node.items, inner)

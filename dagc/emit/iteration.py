@@ -356,8 +356,8 @@ class Steps:
         region = message.send if send else message.recv
         what, args = self._ends(message, send)
         buffer = self.layout.message_pointer(region)
-        tag = self.tag(exchange.name, op.message)
-        return Call(f"dagc::post_{what}", f"{self.layout.requests(op)}, {buffer}, {args}, {tag}, p.comm")
+        tag, comm = self.tag(exchange.name, op.message), f"{self.layout.on(exchange.comm)}.comm"
+        return Call(f"dagc::post_{what}", f"{self.layout.requests(op)}, {buffer}, {args}, {tag}, {comm}")
 
     def _ends(self, message: Message, send: bool) -> tuple[str, str]:
         """Function name and the arguments that name the peers."""
@@ -433,27 +433,27 @@ class Steps:
         layout, requests = self.layout, self.layout.requests(op)
         regions = [a for a in collective.args if isinstance(a, Region)]
         buffers = [layout.message_pointer(r) for r in regions]
+        on = layout.on(collective.comm)
         match collective.collective:
             case CollectiveKind.BARRIER:
-                return Call("dagc::post_barrier", f"{requests}, p.comm")
+                return Call("dagc::post_barrier", f"{requests}, {on}.comm")
             case CollectiveKind.ALLREDUCE:
                 count = layout.extent(regions[0]).count
                 operator = _REDUCE.get(collective.reduce or "sum")
                 if operator is None:
                     help = f"use one of {', '.join(_REDUCE)}"
                     raise DagcError(f"op `{collective.name}`: reduction `{collective.reduce}` is not known", help)
-                return Call(
-                    "dagc::post_allreduce", f"{requests}, {buffers[0]}, {buffers[1]}, {count}, {operator}, p.comm"
-                )
+                args = f"{requests}, {buffers[0]}, {buffers[1]}, {count}, {operator}, {on}.comm"
+                return Call("dagc::post_allreduce", args)
             case CollectiveKind.BCAST:
                 root = next((a for a in collective.args if not isinstance(a, Region)), Const(0))
                 count = layout.extent(regions[0]).count
-                args = f"{requests}, {buffers[0]}, {count}, static_cast<int>({layout.text(root)}), p.rank, p.comm"
+                args = f"{requests}, {buffers[0]}, {count}, static_cast<int>({layout.text(root)}), {on}.rank, {on}.comm"
                 return Call("dagc::post_bcast", args)
             case CollectiveKind.ALLTOALLV:
                 to, source = (self.everyone(counts) for _, _, counts in alltoallv_ends(collective))
                 tag = self.tag(collective.name, 0)
-                args = f"{requests}, {buffers[0]}, {source}, {buffers[1]}, {to}, p.rank, {tag}, p.comm"
+                args = f"{requests}, {buffers[0]}, {source}, {buffers[1]}, {to}, {on}.rank, {tag}, {on}.comm"
                 return Call("dagc::post_alltoallv", args)
 
 
@@ -721,6 +721,7 @@ def _kernel(op: KernelOp) -> str:
 def describe(op: GraphOp, where: str = "") -> str:
     """`pack on stream 0: gather(x_send, x_l, send_index, n_send)`."""
     what = _what(op)
+    what += f" on {op.op.comm}" if what and isinstance(op.op, ExchangeOp | CollectiveOp) and op.op.comm else ""
     staged = [f"{s.region.text} from its staging buffer" for s in op.copy_in]
     staged += [f"{s.region.text} to its staging buffer" for s in op.copy_out]
     tail = "".join(f"; copies {s}" for s in staged)

@@ -91,6 +91,12 @@ class Layout:
         self.arrays = {a.name: a for a in self.program.arrays}
         self.member = {s.name: names.new(s.name) for s in self.program.scalars}
         self.member |= {a.name: names.new(a.name) for a in self.program.arrays}
+        self.comms = {c.name: names.new(c.name) for c in self.program.comms}
+        self._of_comms = {
+            variable.name: f"p.{self.comms[c.name]}.{what}"
+            for c in self.program.comms
+            for variable, what in ((c.rank, "rank"), (c.ranks, "ranks"))
+        }
         self.features = {f.name: names.new(f"feature_{i}") for i, f in enumerate(features)}
         self.reals = frozenset((*self.features, *(s.name for s in self.program.scalars if is_float(s.type))))
         self._value_names = {s.name for s in self.program.scalars}
@@ -102,6 +108,11 @@ class Layout:
             if op.action in (Action.WAIT_SEND, Action.WAIT_RECV, Action.WAIT_COLLECTIVE)
         }
         self._groups = {op.name: names.new(f"{mangle(op.name)}_group") for op in graph.ops if op.action is Action.GROUP}
+        grouped = {op.op.comm for op in graph.ops if op.action is Action.GROUP and isinstance(op.op, ExchangeOp | CollectiveOp)}
+        # What connects the ranks of groups, of the communicators that have some.
+        self.group_comms = {
+            name: names.new(f"{member}_group_comm") for name, member in self.comms.items() if name in grouped
+        }
         self._scratch = {
             (one.name, one.answer): tuple(self._scratch_of(one, names))
             for op in self.program.ops
@@ -116,6 +127,8 @@ class Layout:
         """C++ text of a variable of an expression."""
         if name in ("rank", "ranks"):
             return f"p.{name}"
+        if name in self._of_comms:
+            return self._of_comms[name]
         if name in self._value_names:
             return f"p.{self.member[name]}"
         if name in self.tunable_member:
@@ -125,6 +138,10 @@ class Layout:
         if name.startswith("hw.") and name[3:] in HARDWARE:
             return f"p.hardware.{name[3:]}"
         raise DagcError(f"`{name}` is not known when the program starts, so no code can be written for it yet")
+
+    def on(self, comm: str) -> str:
+        """C++ text of what has the members `comm`, `rank` and `ranks` of a communicator; "": that of the program."""
+        return f"p.{self.comms[comm]}" if comm else "p"
 
     def variant_is(self, op: KernelOp) -> str:
         """C++ text: whether the op's variant is chosen, where it is open."""
@@ -261,9 +278,9 @@ class Layout:
         """(member, op) of every group."""
         return tuple((self._groups[op.name], op) for op in self.graph.ops if op.name in self._groups)
 
-    def request_members(self) -> tuple[tuple[str, str], ...]:
-        """(member, name of the op that waits)."""
-        return tuple((member, op) for op, member in self._requests.items())
+    def request_members(self) -> tuple[tuple[str, GraphOp], ...]:
+        """(member, the op that waits)."""
+        return tuple((self._requests[op.name], op) for op in self.graph.ops if op.name in self._requests)
 
     def wait_of(self, op: GraphOp) -> GraphOp:
         action = _WAITS.get(op.action, op.action)

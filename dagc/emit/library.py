@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 
 from dagc.base.dataclass import dataclass, replace
@@ -44,14 +44,15 @@ _KEYWORDS = frozenset(("restrict", *keyword.kwlist))
 # Types of the C interface, which a member would redeclare, and the parameters of Python's `Instance`.
 _INTERFACE_NAMES = frozenset(
     """int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t size_t
-    self comm stream mpi_takes_device_pointers nccl_comm""".split()
+    self comm stream allocator mpi_takes_device_pointers nccl_comm""".split()
 )
 
 
 def _interface_names(layout: Layout) -> dict[str, str]:
-    """Of the values and arrays: in C and C++ members of two structures, in Python arguments of one function."""
-    names = Names(_KEYWORDS | _INTERFACE_NAMES)
-    given = (s.name for s in layout.program.scalars), (a.name for a in layout.program.arrays if a.role is not None)
+    """Of the values, arrays and communicators: in C and C++ members of three structures, in Python arguments of one
+    function."""
+    names, program = Names(_KEYWORDS | _INTERFACE_NAMES), layout.program
+    given = [s.name for s in program.scalars], [a.name for a in program.arrays if a.role is not None], layout.comms
     return {name: names.new(name) for group in given for name in group}
 
 
@@ -110,6 +111,21 @@ class ArgumentView:
 
 
 @dataclass(frozen=True, slots=True)
+class CommunicatorView:
+    """A communicator that the application may give: its member in Program, its names in the interfaces, and its label as
+    a C++ string. `colour` and `key` are C++ texts, in Program and, from `sizes`, in the example."""
+
+    member: str
+    name: str
+    fortran: str
+    label: str
+    colour: str
+    key: str
+    in_example: tuple[str, str]
+    comment: str
+
+
+@dataclass(frozen=True, slots=True)
 class VerifiedView:
     """What the example compares with the reference."""
 
@@ -154,6 +170,7 @@ class LibraryView:
     space: str
     interface: str
     sizes: tuple[SizeView, ...]
+    comms: tuple[CommunicatorView, ...]
     arguments: tuple[ArgumentView, ...]
     elements: tuple[ElementView, ...]
     own: tuple[ArrayView, ...]  # memory of the library
@@ -294,11 +311,11 @@ def emit_plans(
     host = next((e for _, _, e in plans if isinstance(e, str)), None)
     view, _, _, common = _prepared(first, name, enqueued if host is None else host)
     view = replace(view, takes_nccl=any(one.takes_nccl for one in prepared))
-    view = replace(view, interface=_interface(name, view.sizes, view.arguments, view.takes_nccl))
+    view = replace(view, interface=_interface(name, view.sizes, view.comms, view.arguments, view.takes_nccl))
     for (label, _, _), one in zip(plans, prepared, strict=True):
-        if (one.sizes, one.arguments) != (view.sizes, view.arguments):
+        if (one.sizes, one.arguments, one.comms) != (view.sizes, view.arguments, view.comms):
             raise UsageError(
-                f"plans {plans[0][0]} and {label} have different arrays or values, which one library cannot have",
+                f"plans {plans[0][0]} and {label} have different arrays, values or communicators, which one library cannot have",
                 "give every plan the same arrays with a role, or compile one plan: -D fixes decisions",
             )
     scalars, choice = _plan_choice(plans, prepared, view, chooser, names)
@@ -357,14 +374,16 @@ def _library_view(
     sizes = tuple(_size(layout, scalar, view, names, fortran) for scalar, view in values)
     fortran = Names(())
     arguments = tuple(_argument(layout, arrays[n], views[n], names, fortran) for n in given)
+    comms = tuple(_communicators(layout, names))
     own = tuple(views[n] for n, a in arrays.items() if a.role is None)
     elements = dict.fromkeys(arrays[n].type for n in given)
     takes_nccl = plan.graph.transport is Transport.NCCL and bool(program.groups)
     return LibraryView(
         name=name,
         space=f"{name}_library",
-        interface=_interface(name, sizes, arguments, takes_nccl),
+        interface=_interface(name, sizes, comms, arguments, takes_nccl),
         sizes=sizes,
+        comms=comms,
         arguments=arguments,
         elements=tuple(ElementView(t.value, _C_TYPES[t], _FORTRAN_TYPES[t]) for t in elements),
         own=(*own, *program.scratch, *program.staging),
@@ -410,6 +429,18 @@ def _argument(layout: Layout, array: Array, view: ArrayView, names: dict[str, st
     )
 
 
+def _communicators(layout: Layout, names: dict[str, str]) -> Iterator[CommunicatorView]:
+    fortran = Names(("stream", "allocator", "mpi_takes_device_pointers", "nccl_comm"))
+    for comm in layout.program.comms:
+        colour, key = (layout.text(e) for e in (comm.colour, comm.key))
+        in_example = (_in_example(names, comm.colour), _in_example(names, comm.key))
+        text = f"{comm.name} = split({show(comm.colour)}, {show(comm.key)})"
+        name = names[comm.name]
+        yield CommunicatorView(
+            layout.comms[comm.name], name, _fortran(fortran, name), cxx_string(comm.name), colour, key, in_example, text
+        )
+
+
 def _fortran(names: Names, member: str) -> str:
     """A component's name: Fortran knows no upper case, and no underscore at the start."""
     name = member.lower()
@@ -420,6 +451,9 @@ def _in_example(names: dict[str, str], expr: Sym) -> str:
     """A size of an array that the program fills, from the values of the rank."""
 
     def name(variable: str) -> str:
+        comm, _, member = variable.rpartition(".")
+        if comm in names and member in ("rank", "ranks"):
+            return f"comm_{names[comm]}_{member}"
         return f"static_cast<std::int64_t>(sizes.{names[variable]})" if variable in names else variable
 
     return expression(expr, name)
@@ -437,20 +471,33 @@ def _verified(layout: Layout, view: ProgramView, names: dict[str, str]) -> tuple
     return tuple(out)
 
 
-def _interface(name: str, sizes: tuple[SizeView, ...], arguments: tuple[ArgumentView, ...], nccl: bool) -> str:
+def _interface(
+    name: str,
+    sizes: tuple[SizeView, ...],
+    comms: tuple[CommunicatorView, ...],
+    arguments: tuple[ArgumentView, ...],
+    nccl: bool,
+) -> str:
     """A number of the interface: programs compiled with another header are refused."""
-    text = repr((3, nccl, name, [(s.name, s.c_type) for s in sizes], [(a.name, a.element, a.place) for a in arguments]))
+    given = [(s.name, s.c_type) for s in sizes], [(a.name, a.element, a.place) for a in arguments]
+    text = repr((3, nccl, name, *given, *(c.name for c in comms)))
     return f"0x{sha256(text.encode()).hexdigest()[:15]}"
 
 
 def _messages(layout: Layout, steps: Steps) -> MessageView:
     names: list[str] = []
     ends: list[Call] = []
+    on = ""
     for op in layout.program.ops:
+        if not isinstance(op, ExchangeOp) and not is_alltoallv(op):
+            continue
+        if op.comm != on:
+            on = op.comm
+            ends.append(Call("on", f"&{layout.on(on)}.members" if on else "nullptr"))
         if isinstance(op, ExchangeOp):
             ends += steps.ends(op, [steps.tag(op.name, k) for k in range(len(op.messages))])
             names += [cxx_string(f"`{op.name}.{m.label}`" if m.label else f"`{op.name}`") for m in op.messages]
-        elif is_alltoallv(op):
+        else:
             ends += steps.everyones_ends(op, steps.tag(op.name, 0))
             names.append(cxx_string(f"`{op.name}`"))
     return MessageView(tuple(names), tuple(ends))

@@ -35,6 +35,7 @@ from dagc.ir.program import (
     CopyOp,
     Device,
     ExchangeOp,
+    GraphOp,
     KernelOp,
     Program,
     Region,
@@ -73,16 +74,33 @@ class ArrayView:
 
 @dataclass(frozen=True, slots=True)
 class RequestView:
+    """`self_copies`: the member that copies messages of this rank to itself."""
+
     member: str
+    self_copies: str
     comment: str
 
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """An exchange on the GPU, and the calls that name the ends of its messages."""
+    """An exchange on the GPU, the calls that name the ends of its messages, and the member that connects its ranks."""
 
     member: str
     ends: tuple[Call, ...]
+    comm: str
+    comment: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommView:
+    """A communicator: its member, its name as a C++ string, and the C++ texts of colour and key. `group`: the member that
+    connects the ranks of its groups, "" where it has none."""
+
+    member: str
+    name: str
+    colour: str
+    key: str
+    group: str
     comment: str
 
 
@@ -227,6 +245,7 @@ class ProgramView:
     scratch: tuple[ArrayView, ...]
     staging: tuple[ArrayView, ...]
     requests: tuple[RequestView, ...]
+    comms: tuple[CommView, ...]
     groups: tuple[GroupView, ...]
     checks: tuple[Call, ...]
     measured_checks: tuple[Call, ...]  # those of features
@@ -313,8 +332,9 @@ def program_view(layout: Layout, steps: Steps, chooser: EmittedChoosers | None =
         sides=tuple(_sides(layout)),
         scratch=scratch,
         staging=tuple(_staging(layout)),
-        requests=tuple(RequestView(member, op) for member, op in layout.request_members()),
-        groups=tuple(GroupView(member, steps.group_ends(op), op.name) for member, op in layout.group_members()),
+        requests=tuple(_requests(layout)),
+        comms=tuple(_comms(layout)),
+        groups=tuple(_groups(layout, steps)),
         checks=tuple(c for c in checks if not _measured(c.args)),
         measured_checks=tuple(c for c in checks if _measured(c.args)),
         preparations=preparations,
@@ -338,6 +358,29 @@ def _may_lack_gpu(layout: Layout) -> bool:
         return False
     every = (layout.opened.ops(layout.program, op) for op in ops if isinstance(op, KernelOp))
     return bool(ops) and all(any(one.device is Device.CPU for one in several) for several in every)
+
+
+def _requests(layout: Layout) -> Iterator[RequestView]:
+    for member, op in layout.request_members():
+        on = layout.on(_comm_of(op)).removeprefix("p").removeprefix(".")
+        yield RequestView(member, f"{on}.self_copies" if on else "self_copies", op.name)
+
+
+def _comm_of(op: GraphOp) -> str:
+    return op.op.comm if isinstance(op.op, ExchangeOp | CollectiveOp) else ""
+
+
+def _groups(layout: Layout, steps: Steps) -> Iterator[GroupView]:
+    for member, op in layout.group_members():
+        comm = layout.group_comms.get(_comm_of(op), "group_comm")
+        yield GroupView(member, steps.group_ends(op), comm, op.name)
+
+
+def _comms(layout: Layout) -> Iterator[CommView]:
+    for comm in layout.program.comms:
+        colour, key = (layout.text(e) for e in (comm.colour, comm.key))
+        group, text = layout.group_comms.get(comm.name, ""), f"split({show(comm.colour)}, {show(comm.key)})"
+        yield CommView(layout.comms[comm.name], cxx_string(comm.name), colour, key, group, f"{comm.name} = {text}")
 
 
 def _tunables(layout: Layout) -> Iterator[TunableView]:
@@ -608,6 +651,8 @@ def _checks(layout: Layout, steps: Steps) -> Iterator[Call]:
             yield from _messages(layout, steps, op)
         elif op.collective is CollectiveKind.ALLTOALLV:
             yield from _under(layout, op.when, _alltoallv(layout, steps, op))
+        elif op.collective is CollectiveKind.BCAST:
+            yield from _under(layout, op.when, _root(layout, op))
 
 
 def _under(layout: Layout, when: Sym | None, checks: Iterable[Call]) -> Iterator[Call]:
@@ -709,24 +754,33 @@ def _same_size(layout: Layout, what: str, has: Sym | str, wants: Sym | str) -> I
 
 
 def _messages(layout: Layout, steps: Steps, op: ExchangeOp) -> Iterator[Call]:
+    ranks = f"{layout.on(op.comm)}.ranks"
     for message in op.messages:
         what = cxx_string(f"{op.name}.{message.label}" if message.label else op.name)
         for region, peer, counts in (message.end(True), message.end(False)):
             if isinstance(peer, str):
                 assert counts is not None
                 peers, count = steps.peers(peer, counts), layout.extent(region).count
-                filled = Call("dagc::check_peers", f"{peers}, {count}, p.ranks, {what}")
+                filled = Call("dagc::check_peers", f"{peers}, {count}, {ranks}, {what}")
                 yield from _under(layout, message.when, (filled,))
-            elif not isinstance(peer, Const):
-                yield Call("dagc::check_peer", f"{layout.text(peer)}, p.ranks, {what}")
+            elif not (isinstance(peer, Const) and isinstance(peer.value, int) and peer.value < 1):
+                yield Call("dagc::check_peer", f"{layout.text(peer)}, {ranks}, {what}")
+
+
+def _root(layout: Layout, op: CollectiveOp) -> Iterator[Call]:
+    for root in op.args:
+        if not isinstance(root, Region) and root != Const(0):
+            ranks = f"{layout.on(op.comm)}.ranks"
+            yield Call("dagc::check_root", f"{layout.text(root)}, {ranks}, {cxx_string(op.name)}")
 
 
 def _alltoallv(layout: Layout, steps: Steps, op: CollectiveOp) -> Iterator[Call]:
     """A count for each rank, all of which fill the buffer."""
+    ranks = f"{layout.on(op.comm)}.ranks"
     for what, region, counts in alltoallv_ends(op):
         label = cxx_string(f"{op.name}, {what} counts")
-        yield Call("dagc::check_size", f"{layout.array(counts)}.size, p.ranks, {label}")
-        yield Call("dagc::check_peers", f"{steps.everyone(counts)}, {layout.extent(region).count}, p.ranks, {label}")
+        yield Call("dagc::check_size", f"{layout.array(counts)}.size, {ranks}, {label}")
+        yield Call("dagc::check_peers", f"{steps.everyone(counts)}, {layout.extent(region).count}, {ranks}, {label}")
 
 
 # ---- choice among plans ----

@@ -69,6 +69,41 @@ class Scalar(Spanned):
 
 
 @dataclass(frozen=True, slots=True)
+class Communicator(Spanned):
+    """`comm NAME = split(COLOUR, KEY)`: the ranks of one colour, numbered by key and, where that is equal, by rank.
+
+    A rank whose colour is negative is in none: its `NAME.rank` is -1 and its `NAME.ranks` 0. `everyone`: no colour can
+    be negative.
+    """
+
+    name: str  # the display name: `row`, `line[x]`
+    colour: Sym
+    key: Sym
+    everyone: bool
+
+    @property
+    def rank(self) -> Var:
+        """The number of this rank in it."""
+        return Var(f"{self.name}.rank")
+
+    @property
+    def ranks(self) -> Var:
+        """How many ranks are in that of this rank."""
+        return Var(f"{self.name}.ranks")
+
+    @property
+    def facts(self) -> tuple[Sym, ...]:
+        """What holds on every rank."""
+        least = int(self.everyone)
+        return (
+            Apply(Fn.GE, (self.rank, Const(least - 1))),
+            Apply(Fn.LT, (self.rank, self.ranks)),
+            Apply(Fn.GE, (self.ranks, Const(least))),
+            Apply(Fn.LE, (self.ranks, Var("ranks"))),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Array(Spanned):
     """Entries of `dims` are None if unknown (`*`): the length then comes from the set-up."""
 
@@ -340,9 +375,12 @@ class Message(Spanned):
 
 @dataclass(frozen=True, slots=True)
 class ExchangeOp(Spanned):
+    """`comm`: the name of the communicator whose ranks the peers are; "" for all ranks of the program."""
+
     name: str
     base: str
     messages: tuple[Message, ...]
+    comm: str = ""
 
 
 class CollectiveKind(Enum):
@@ -356,7 +394,7 @@ class CollectiveKind(Enum):
 class CollectiveOp(Spanned):
     """`args`: regions (dst, src, count and displacement arrays), and the root as a Sym. `reduce` is the operator.
 
-    `when` is the same on all ranks.
+    `when` is the same on all ranks of the communicator; `comm` as in `ExchangeOp`.
     """
 
     name: str
@@ -366,6 +404,7 @@ class CollectiveOp(Spanned):
     accesses: tuple[Access, ...]
     reduce: str | None = None
     when: Sym | None = None
+    comm: str = ""
 
 
 Op: TypeAlias = KernelOp | CopyOp | ExchangeOp | CollectiveOp
@@ -474,6 +513,7 @@ class Program:
     loops: tuple[Loop, ...] = ()
     files: tuple[CodeFile, ...] = ()
     folders: tuple[str, ...] = ()  # where code finds what it includes; named as the files are
+    comms: tuple[Communicator, ...] = ()  # in text order; a colour may depend on those before
     domain: tuple[Sym, ...] = ()  # `require`s on nothing but params with values after `over`, which are variables in it
 
     def decision(self, name: str) -> Value:
@@ -484,9 +524,15 @@ class Program:
         raise KeyError(name)
 
 
-def facts(scalars: Iterable[Scalar], conditions: Iterable[Sym], regions: Iterable[Region] = ()) -> Facts:
+def facts(
+    scalars: Iterable[Scalar],
+    conditions: Iterable[Sym],
+    regions: Iterable[Region] = (),
+    comms: Iterable[Communicator] = (),
+) -> Facts:
     """What holds on every rank whenever the program runs (it exits before its first op otherwise): the `conditions`,
-    the types of the scalars, and that no slice of `regions` ends before it starts.
+    the types of the scalars, how ranks of communicators are numbered, and that no slice of `regions` ends before it
+    starts.
 
     Conditions on the hardware are excluded: not every program can check them.
     """
@@ -495,6 +541,7 @@ def facts(scalars: Iterable[Scalar], conditions: Iterable[Sym], regions: Iterabl
     known: list[Sym] = [Apply(Fn.GE, (rank, zero)), Apply(Fn.LT, (rank, ranks))]
     known += [c for c in conditions if not any(name.startswith("hw.") for name in free(c))]
     known += [Apply(Fn.GE, (Var(s.name), zero)) for s in scalars if s.type.value[0] == "u"]
+    known += [fact for comm in comms for fact in comm.facts]
     for region in dict.fromkeys(regions):
         if region.start is not None and region.stop is not None:
             known += [Apply(Fn.GE, (region.start, zero)), Apply(Fn.LE, (region.start, region.stop))]

@@ -153,6 +153,14 @@ class Scalar(Spanned):
 
 
 @dataclass(frozen=True, slots=True)
+class Communicator(Spanned):
+    """`comm NAME = split(COLOUR [, KEY])`."""
+
+    name: DeclName
+    call: Call
+
+
+@dataclass(frozen=True, slots=True)
 class Array(Spanned):
     names: tuple[DeclName, ...]
     type: str
@@ -290,13 +298,19 @@ class Op(Spanned):
 
 @dataclass(frozen=True, slots=True)
 class Collective(Spanned):
+    """`comm`: the communicator after `on`."""
+
     name: Ref
     call: Call
+    comm: Ref | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange(Spanned):
+    """`comm`: the communicator after `on`."""
+
     name: Ref
+    comm: Ref | None
     items: tuple[Item, ...]
 
 
@@ -371,7 +385,7 @@ class Include(Spanned):
 
 
 Item: TypeAlias = (
-    Param | Let | EnumDecl | Scalar | Array | Part | Tune | Require | Feature | Select | Code
+    Param | Let | EnumDecl | Scalar | Communicator | Array | Part | Tune | Require | Feature | Select | Code
     | Kernel | Impl | Link | Launch | Prepare | MainDag | SubDag | Op | Collective | Exchange | Message
     | Edge | EdgesExplicit | For | If | Setup | Verify | Include
 )  # fmt: skip

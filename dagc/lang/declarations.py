@@ -293,6 +293,7 @@ class Declared:
     lets: list[tuple[str, Sym]] = field(default_factory=list)
     enums: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     scalars: list[ir.Scalar] = field(default_factory=list)
+    comms: list[ir.Communicator] = field(default_factory=list)
     arrays: list[ir.Array] = field(default_factory=list)
     parts: list[ir.Part] = field(default_factory=list)
     requires: list[tuple[Sym, Span]] = field(default_factory=list)
@@ -310,27 +311,27 @@ class Declarer:
     def declare(self, item: ast.Item) -> bool:
         """Declare a name with a value; False if the item is not such a declaration. Continues after errors."""
         if isinstance(item, ast.Param):
-            with self._breaking(ast.DeclName(item.name, span=item.span), What.PARAM):
+            with self.breaking(ast.DeclName(item.name, span=item.span), What.PARAM):
                 self._param(item)
         elif isinstance(item, ast.Let):
-            with self._breaking(item.name, What.LET):
+            with self.breaking(item.name, What.LET):
                 self._let(item)
         elif isinstance(item, ast.EnumDecl):
             with self.ev.ctx.report.guard():
                 self._enum(item)
         elif isinstance(item, ast.Scalar):
             for name in item.names:
-                with self._breaking(name, What.SCALAR):
+                with self.breaking(name, What.SCALAR):
                     self._scalar(name, item)
         elif isinstance(item, ast.Array):
             for name in item.names:
-                with self._breaking(name, What.ARRAY):
+                with self.breaking(name, What.ARRAY):
                     self._array(name, item)
         elif isinstance(item, ast.Part):
-            with self._breaking(item.name, What.PART):
+            with self.breaking(item.name, What.PART):
                 self._part(item)
         elif isinstance(item, ast.Tune):
-            with self._breaking(item.name, What.TUNE):
+            with self.breaking(item.name, What.TUNE):
                 self._tune(item)
         elif isinstance(item, ast.Require):
             with self.ev.ctx.report.guard():
@@ -340,7 +341,7 @@ class Declarer:
         return True
 
     @contextmanager
-    def _breaking(self, name: ast.DeclName, what: What) -> Iterator[None]:
+    def breaking(self, name: ast.DeclName, what: What) -> Iterator[None]:
         """Mark a name with a wrong declaration as broken, so that its uses are not reported."""
         try:
             yield
@@ -348,7 +349,7 @@ class Declarer:
             if name.name not in self.ev.scope.families:
                 self.ev.scope.break_name(name.name, what, name.span, len(name.indices))
 
-    def _enter(self, what: What, name: ast.DeclName, make: Value | Storage | None) -> Bound:
+    def enter(self, what: What, name: ast.DeclName, make: Value | Storage | ir.Communicator | None) -> Bound:
         """Declare one instance with the value of `make`; None: the variable of its display name."""
         key, display = self.display(name)
         if name.name in PREDEFINED and what is not What.TUNE:
@@ -384,7 +385,7 @@ class Declarer:
         else:
             parsed = self._param_value(item)
         value: Value = TypeValue(parsed) if isinstance(parsed, ElementType) else Const(parsed)
-        self._enter(What.PARAM, name, value)
+        self.enter(What.PARAM, name, value)
         files = self._files(item, item.over) if item.over is not None else ""
         spread = self._spread(item, item.over) if item.over is not None else None
         over = self._over(item, item.over) if item.over is not None and not files and spread is None else ()
@@ -481,7 +482,7 @@ class Declarer:
             self.ev.ctx.report.fail(
                 "too-large", "this expression is too large", item.value.span, "assign parts of it to a scalar"
             )
-        bound = self._enter(What.LET, item.name, value)
+        bound = self.enter(What.LET, item.name, value)
         self.out.drawn.let(self.ev, item.name, item.value)
         if scalar is not None:
             self.out.lets.append((bound.display, self.ev.settle(scalar, item.value.span)))
@@ -494,7 +495,7 @@ class Declarer:
         self._check_predefined(name, (number,), item.value.span)
         self._refuse_second(item.name)
         self.ev.ctx.choose(name, (number,), item.span, fixed=True)
-        self._enter(What.TUNE, item.name, None)
+        self.enter(What.TUNE, item.name, None)
         self.ev.scope.kinds[name] = kind_of_constant(number)
 
     def _refuse_second(self, name: ast.DeclName) -> None:
@@ -507,15 +508,15 @@ class Declarer:
     def _enum(self, item: ast.EnumDecl) -> None:
         report = self.ev.ctx.report
         labels = tuple(Label(item.labels, i) for i in range(len(item.labels)))
-        self._enter(What.ENUM, ast.DeclName(item.name, span=item.span), ListValue(labels))
+        self.enter(What.ENUM, ast.DeclName(item.name, span=item.span), ListValue(labels))
         self.out.enums.append((item.name, item.labels))
         for label in labels:
             with report.guard():
-                self._enter(What.LABEL, ast.DeclName(label.text, span=item.span), label)
+                self.enter(What.LABEL, ast.DeclName(label.text, span=item.span), label)
 
     def _scalar(self, name: ast.DeclName, item: ast.Scalar) -> None:
         type_ = element_type(self.ev.ctx, self.ev.scope, item.type, item.span)
-        bound = self._enter(What.SCALAR, name, None)
+        bound = self.enter(What.SCALAR, name, None)
         self.ev.scope.kinds[bound.display] = kind_of_type(type_)
         self.out.scalars.append(ir.Scalar(bound.display, type_, span=name.span))
 
@@ -526,7 +527,7 @@ class Declarer:
         dims = tuple(dimension(self.ev, d) for d in item.dims)
         _, display = self.display(name)
         array = ir.Array(display, type_, dims, place_of(item.place), item.role, span=name.span)
-        self._enter(What.ARRAY, name, Storage(array, ir.Region(display), dims, display))
+        self.enter(What.ARRAY, name, Storage(array, ir.Region(display), dims, display))
         self.out.arrays.append(array)
 
     def _part(self, item: ast.Part) -> None:
@@ -539,7 +540,7 @@ class Declarer:
             )
         region = whole.region if bounded else ir.Region(whole.region.array, part=display)
         value = Storage(whole.array, region, whole.dims if bounded else None, display)
-        self._enter(What.PART, item.name, value)
+        self.enter(What.PART, item.name, value)
         self.out.parts.append(ir.Part(display, region, bounded, span=item.name.span))
 
     # ---- decisions ------------------------------------------------------------------------------
@@ -555,7 +556,7 @@ class Declarer:
                 ctx.report.fail("bad-index", f"`{item.name.name}` takes no index", item.name.span, help)
             self._check_predefined(display, values, item.range.span)
             self._refuse_second(item.name)
-        self._enter(What.TUNE, item.name, None)
+        self.enter(What.TUNE, item.name, None)
         ctx.choose(display, values, item.span)
         self.ev.scope.kinds[display] = kind_of_constant(values[0])
 

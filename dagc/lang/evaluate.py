@@ -10,6 +10,7 @@ from dagc.base.errors import counted
 from dagc.base.source import Span
 from dagc.ir import sym
 from dagc.ir.enums import OpKind
+from dagc.ir.program import Communicator
 from dagc.ir.sym import Const, Fn, Number, Sym, Var, apply, free
 from dagc.lang import ast
 from dagc.lang.scope import (
@@ -197,6 +198,8 @@ class Evaluator:
             if builtin is not None:
                 return builtin
         family, bound, trailers = self.select(ref)
+        if isinstance(bound.value, Communicator):
+            return self._of_communicator(ref, bound.value, trailers)
         if family.what in (What.ARRAY, What.PART) or bound.value is None or isinstance(bound.value, Storage):
             message = f"the contents of array `{bound.display}` are not known before the dag runs"
             help = "pass the array to a kernel and read it there"
@@ -206,6 +209,19 @@ class Evaluator:
         if family.what is What.LET:
             self._check_let(ref, family, bound.value)
         return self._trailing(bound.value, trailers, ref)
+
+    def _of_communicator(
+        self, ref: ast.Ref, comm: Communicator, trailers: tuple[ast.Member | ast.Index, ...]
+    ) -> Value:
+        """`row.rank` or `row.ranks`."""
+        help = f"write `{comm.name}.rank`, `{comm.name}.ranks`, or `on {comm.name}` after an exchange or collective"
+        if not trailers:
+            self._fail("type-mismatch", f"`{ref.name}` is a communicator, not a value", ref.span, help)
+        member = trailers[0]
+        if len(trailers) > 1 or not isinstance(member, ast.Member) or member.name not in ("rank", "ranks"):
+            self._fail("unknown-name", f"communicator `{comm.name}` has no such member", member.span, help)
+        self.ctx.used.add(comm.name)
+        return comm.rank if member.name == "rank" else comm.ranks
 
     def _check_let(self, ref: ast.Ref, family: Family, value: Value) -> None:
         """A kernel sees a `let` of the program only if it is compile-time."""

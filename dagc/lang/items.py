@@ -9,10 +9,11 @@ from dagc.base.source import Span
 from dagc.ir import program as ir
 from dagc.ir.enums import ElementType, Mode, OpKind, Place, Role
 from dagc.ir.program import CollectiveKind, Device, EdgeEnd, End, near
-from dagc.ir.sym import Const, Fn, Sym, apply, free, show
+from dagc.ir.sym import Const, Fn, Sym, Var, apply, free, show
 from dagc.lang import ast
 from dagc.lang.calls import array_argument, by_value, check_place, pinned_stream
 from dagc.lang.calls import kernel_op as lower_kernel_op
+from dagc.lang.communicators import on
 from dagc.lang.declarations import check_sizes, dimension, overlap, same, select, storage
 from dagc.lang.evaluate import Evaluator, branches, turns
 from dagc.lang.frames import Frame, GraphOut, OpEntry, OpScope, words
@@ -36,6 +37,7 @@ _FORMS = {
 def exchange(out: GraphOut, frame: Frame, item: ast.Exchange, entry: OpEntry, base: str) -> ir.ExchangeOp:
     """An exchange with its messages. Continues after errors in single messages."""
     entry.exchange = True
+    comm, frame = on(frame, item.comm)
     scope = Scope(parent=frame.ev.scope)
     inner = frame.turn(type(frame.ev)(frame.ctx, scope, frame.ev.loops))
     messages: list[tuple[ir.Message, ast.Message]] = []
@@ -51,7 +53,8 @@ def exchange(out: GraphOut, frame: Frame, item: ast.Exchange, entry: OpEntry, ba
                 help = "write `name : send ...`, indexed by the loop variables"
                 report.error("unnamed-message", "each of several messages needs a name", node.span, help)
     _check_disjoint(frame, messages)
-    return ir.ExchangeOp(entry.display, base, tuple(m for m, _ in messages), span=item.span)
+    name = comm.name if comm is not None else ""
+    return ir.ExchangeOp(entry.display, base, tuple(m for m, _ in messages), name, span=item.span)
 
 
 def _items(
@@ -309,15 +312,24 @@ def collective(out: GraphOut, frame: Frame, item: ast.Collective, name: str, bas
     build = {
         CollectiveKind.ALLREDUCE: _allreduce, CollectiveKind.BCAST: _bcast, CollectiveKind.ALLTOALLV: _alltoallv,
     }  # fmt: skip
-    when = frame.condition
-    if when is not None and free(when) != {"ranks"}:
-        message = f"all ranks take part in `{name}`, but only those with `{show(when)}` would run it"
-        help = "move it out of the `if`; conditions on `ranks` and compile-time values are the same on all ranks"
-        report.fail("conditional-collective", message, item.span, help)
+    comm, members = on(frame, item.comm)
+    _check_condition(frame, item, name, comm)
+    frame, on_name = members, comm.name if comm is not None else ""
     if kind is CollectiveKind.BARRIER:
-        return ir.CollectiveOp(name, base, kind, (), (), when=when, span=item.span)
-    regions, accesses, reduce = build[kind](out, frame, name, args)
-    return ir.CollectiveOp(name, base, kind, regions, accesses, reduce, when, span=item.span)
+        return ir.CollectiveOp(name, base, kind, (), (), when=frame.condition, comm=on_name, span=item.span)
+    regions, accesses, reduce = build[kind](out, frame, name, args, comm)
+    return ir.CollectiveOp(name, base, kind, regions, accesses, reduce, frame.condition, on_name, span=item.span)
+
+
+def _check_condition(frame: Frame, item: ast.Collective, name: str, comm: ir.Communicator | None) -> None:
+    """The condition of a collective must be the same on all ranks of its communicator. May raise Skip."""
+    when, same = frame.condition, {"ranks"} if comm is None else {"ranks", comm.ranks.name}
+    if when is None or free(when) <= same:
+        return
+    whole = "all ranks" if comm is None else f"all ranks of `{comm.name}`"
+    message = f"{whole} take part in `{name}`, but only those with `{show(when)}` would run it"
+    help = "move it out of the `if`, or declare a communicator of these ranks: `comm NAME = split(CONDITION ? 0 : -1)`"
+    frame.ctx.report.fail("conditional-collective", message, item.span, help)
 
 
 _Built = tuple[tuple[ir.Region | Sym, ...], tuple[ir.Access, ...], str | None]
@@ -329,7 +341,9 @@ def _array(frame: Frame, arg: ast.Expr) -> tuple[Storage, Span]:
     return _buffer(frame, arg), arg.span
 
 
-def _allreduce(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr]) -> _Built:
+def _allreduce(
+    out: GraphOut, frame: Frame, name: str, args: list[ast.Expr], _comm: ir.Communicator | None
+) -> _Built:
     report = frame.ctx.report
     (dst, dst_span), (src, src_span) = _array(frame, args[0]), _array(frame, args[1])
     operator = args[2]
@@ -347,13 +361,21 @@ def _allreduce(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr]) -> 
     return (dst.region, src.region), accesses, operator.name
 
 
-def _bcast(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr]) -> _Built:
+def _bcast(
+    out: GraphOut, frame: Frame, name: str, args: list[ast.Expr], comm: ir.Communicator | None
+) -> _Built:
+    """Only the root needs contents before."""
     buffer, span = _array(frame, args[0])
     root = frame.ev.settled(args[1], (ScalarKind.INT,))
-    return (buffer.region, root), (out.use(frame, name, buffer, Mode.INOUT, span),), None
+    sends = apply(Fn.EQ, Var("rank") if comm is None else comm.rank, root)
+    out.use(frame.under(sends), name, buffer, Mode.IN, span)
+    out.use(frame, name, buffer, Mode.OUT, span)
+    return (buffer.region, root), (ir.Access(buffer.region, Mode.INOUT),), None
 
 
-def _alltoallv(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr]) -> _Built:
+def _alltoallv(
+    out: GraphOut, frame: Frame, name: str, args: list[ast.Expr], _comm: ir.Communicator | None
+) -> _Built:
     (dst, dst_span), (src, src_span) = _array(frame, args[0]), _array(frame, args[1])
     if dst.array.type is not src.array.type:
         _check_alike(frame, dst, src, src_span)

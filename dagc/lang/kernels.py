@@ -35,7 +35,7 @@ from dagc.lang.scope import (
 )
 
 # A formal may reuse labels (x, y, z) and the names that are not visible in a kernel.
-FORMALS_HIDE = frozenset((What.ARRAY, What.SCALAR, What.PART, What.LABEL))
+FORMALS_HIDE = frozenset((What.ARRAY, What.SCALAR, What.COMM, What.PART, What.LABEL))
 
 
 @dataclass(slots=True)
@@ -102,6 +102,7 @@ def item_word(item: ast.Item) -> str:
         ast.Collective: "a collective", ast.Edge: "an edge", ast.EdgesExplicit: "`edges explicit`",
         ast.For: "`for`", ast.If: "`if`", ast.Impl: "an implementation", ast.Array: "an array",
         ast.Code: "code", ast.Message: "a message", ast.Exchange: "an exchange",
+        ast.Communicator: "a communicator",
     }  # fmt: skip
     return words.get(type(item), f"`{type(item).__name__.lower()}`")
 

@@ -19,6 +19,7 @@ from dagc.ir.program import Device
 from dagc.ir.sym import Apply, Const, Fn, Sym, apply, show
 from dagc.lang import ast
 from dagc.lang.calls import stream_choice
+from dagc.lang.communicators import communicator, settled
 from dagc.lang.declarations import Declared, Declarer, feature, selects
 from dagc.lang.evaluate import Evaluator, branch, refuse_too_many, turns
 from dagc.lang.frames import Frame, GraphOut, OpScope, Use, setup, until, verify
@@ -36,6 +37,7 @@ from dagc.lang.scope import (
     Report,
     ScalarKind,
     Stop,
+    What,
     did_you_mean,
     listing,
     refuse_reserved,
@@ -129,6 +131,9 @@ def check_unused(ctx: Context, module_kernels: dict[str, ast.Kernel], declared: 
     for scalar in declared.scalars:
         if scalar.name not in ctx.used:
             report.warning("unused-scalar", f"scalar `{scalar.name}` is never used", scalar.span, "drop it")
+    for comm in declared.comms:
+        if comm.name not in ctx.used:
+            report.warning("unused-communicator", f"communicator `{comm.name}` is never used", comm.span, "drop it")
     for name, kernel in module_kernels.items():
         if name not in out.called:
             report.warning("unused-kernel", f"kernel `{name}` is never called", kernel.name_span, "call it, or drop it")
@@ -347,7 +352,9 @@ class Lowering:
         report = self.ctx.report
         self._values(self.ev, items)
         requires = satisfy(self.ctx, self.declared.requires)
-        self.ctx.facts = ir.facts(self.declared.scalars, requires)
+        comms = settled(self.declared.comms, self.declared.scalars, requires)
+        self.ctx.comms = {comm.name: comm for comm in comms}
+        self.ctx.facts = ir.facts(self.declared.scalars, requires, comms=comms)
         kernels = {n: lower_kernel(self.ctx, k) for n, k in self.collected.kernels.items()}
         out = GraphOut(kernels, self.collected.dags)
         main = self._main(out)
@@ -387,6 +394,7 @@ class Lowering:
             loops=tuple(out.loops),
             files=self.ctx.named.files,
             folders=self.ctx.named.folders,
+            comms=comms,
             domain=d.drawn.conditions,
         )
 
@@ -401,8 +409,17 @@ class Lowering:
                         self._values(inner, item.items)
                 elif isinstance(item, ast.If):
                     self._values(ev, branch(ev, item))
+                elif isinstance(item, ast.Communicator):
+                    self._communicator(ev, item)
                 elif not Declarer(ev, self.declared).declare(item):
                     self._collect(ev, item)
+
+    def _communicator(self, ev: Evaluator, item: ast.Communicator) -> None:
+        declarer = Declarer(ev, self.declared)
+        with declarer.breaking(item.name, What.COMM):
+            made = communicator(ev, item, declarer.display(item.name)[1])
+            declarer.enter(What.COMM, item.name, made)
+            self.declared.comms.append(made)
 
     def _collect(self, ev: Evaluator, item: ast.Item) -> None:
         collected = self.collected

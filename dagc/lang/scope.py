@@ -238,6 +238,7 @@ class What(Enum):
     ENUM = "an enum"
     LABEL = "a label"
     SCALAR = "a scalar"
+    COMM = "a communicator"
     ARRAY = "an array"
     PART = "a part"
     TUNE = "a tune"
@@ -269,7 +270,7 @@ class Bound:
     """One instance of a declared name. `value` is None for the array formals of a kernel."""
 
     display: str
-    value: Value | Storage | None
+    value: Value | Storage | ir.Communicator | None
     span: Span
 
 
@@ -389,7 +390,7 @@ def _indices(count: int) -> str:
 
 # ---- declared names ----
 
-_HIDDEN = (What.SCALAR, What.ARRAY, What.PART, What.FEATURE)
+_HIDDEN = (What.SCALAR, What.COMM, What.ARRAY, What.PART, What.FEATURE)
 
 
 def find_family(report: Report, scope: Scope, others: set[str], name: str, span: Span) -> Family:
@@ -494,6 +495,7 @@ class Context:
     defined: set[str] = field(default_factory=set)  # names given with -D that were used
     used: set[str] = field(default_factory=set)  # display names of values that are read
     expansions: int = 0
+    comms: dict[str, ir.Communicator] = field(default_factory=dict)  # by display name, once all values are known
     ops: int = 0
     compared: int = 0  # pairs of slices of messages so far
     facts: Facts = field(default_factory=Facts)  # conditions on the scalars when the program runs

@@ -44,7 +44,7 @@ class Token:
 # The words that cannot be names: all keywords of grammar/dag.lark but those in FREE (a test compares them).
 FREE = frozenset(("device", "host", "pinned", "grid", "block", "shared", "explicit", "equal"))
 _RESERVED = (
-    "program param over let enum scalar array on const in out inout part of tune require feature cost select with "
+    "program param over let enum scalar comm array on const in out inout part of tune require feature cost select with "
     "kernel gpu cpu any mpi dag link launch prepare cuda cpp from repeat until exchange stream send recv to counts "
     "before edges for if else setup verify rtol nan include true false"
 )
@@ -98,6 +98,7 @@ FORMS = {
     "let": "let NAME = VALUE",
     "enum": "enum NAME {LABEL, ...}",
     "scalar": "scalar NAME, ... : TYPE",
+    "comm": "comm NAME = split(COLOUR [, KEY])",
     "array": "array NAME, ... : TYPE[SIZE, ...] [on PLACE] [ROLE]",
     "part": "part NAME of ARRAY[FROM .. TO]",
     "tune": "tune NAME in {VALUE, ...}",

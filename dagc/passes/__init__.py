@@ -56,7 +56,7 @@ def _graph(program: Program) -> tuple[Graph | None, tuple[Diagnostic, ...]]:
     edges = written(program, lowered, findings)
     if edges is None:
         return None, tuple(findings)
-    hazards = connect(program, lowered, edges, findings)  # every conflict is ordered, or an error
+    hazards = connect(program, lowered, edges, findings, transport)  # every conflict is ordered, or an error
     if any(d.severity is Severity.ERROR for d in findings):
         return None, tuple(findings)
     graph = Graph(

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from dagc.base.dataclass import dataclass, field
 from dagc.base.errors import Diagnostic, Severity
 from dagc.base.source import Span
 from dagc.ir.enums import Mode
-from dagc.ir.program import Action, EdgeEnd, End, OpId, Program, Region, Touch, certain_regions
+from dagc.ir.program import (
+    Action,
+    CollectiveOp,
+    EdgeEnd,
+    End,
+    ExchangeOp,
+    OpId,
+    Program,
+    Region,
+    Touch,
+    Transport,
+    certain_regions,
+)
 from dagc.ir.sym import show
 from dagc.passes.messages import Ends, Lowered
 from dagc.passes.regions import Regions, TooManyRegions
@@ -98,17 +111,22 @@ class Edges:
                     self._above[w] = None
                     stack.append(w)
 
-    def sorted(self) -> list[OpId]:
-        """All ops in a topological order of the completion edges, small numbers first. There must be no cycle."""
+    def sorted(self, *, issued: bool = False) -> list[OpId]:
+        """All ops in a topological order of the completion edges, with `issued` of both kinds, small numbers first. There
+        must be no cycle."""
         from heapq import heappop, heappush
 
         waits = [len(before) for before in self._before]
+        more: dict[OpId, list[OpId]] = {}
+        for u, v in self._order if issued else ():
+            more.setdefault(u, []).append(v)
+            waits[v] += 1
         ready = [OpId(op) for op, count in enumerate(waits) if not count]
         out: list[OpId] = []
         while ready:
             op = heappop(ready)
             out.append(op)
-            for after in self._after[op]:
+            for after in (*self._after[op], *more.get(op, ())):
                 waits[after] -= 1
                 if not waits[after]:
                     heappush(ready, after)
@@ -332,9 +350,10 @@ def written(program: Program, lowered: Lowered, findings: list[Diagnostic]) -> E
 
 
 def connect(
-    program: Program, lowered: Lowered, edges: Edges, findings: list[Diagnostic]
+    program: Program, lowered: Lowered, edges: Edges, findings: list[Diagnostic], transport: Transport
 ) -> tuple[tuple[int, int], ...]:
-    """Order all hazards, by edges inferred unless `edges explicit`, and add the edges into `end`.
+    """Order all hazards, by edges inferred unless `edges explicit`, then groups of several NCCL communicators, and add
+    the edges into `end`.
 
     Returns the hazards as pairs of touches, in order of execution. A pair without an order becomes a diagnostic, as
     does a cycle of inferred edges with `before`.
@@ -349,13 +368,29 @@ def connect(
         hazards = tuple(analysis.ordered)
         unordered(program, lowered, analysis.unordered, findings)
         undecided(lowered, analysis, findings)
-        _has_cycle(program, lowered, edges, findings)
+        if not _has_cycle(program, lowered, edges, findings) and transport is Transport.NCCL:
+            _one_by_one(lowered, edges)
     end = OpId(len(lowered.ops) - 1)
     followed = {u for u, _ in edges.completion}
     for op in lowered.ops:
         if op.action is not Action.END and op.id not in followed:
             edges.add(op.id, end)
     return hazards
+
+
+def _one_by_one(lowered: Lowered, edges: Edges) -> None:
+    """Order all groups, where they are of several communicators.
+
+    NCCL orders the groups of one communicator. Those of several must run in one order on all GPUs: two that wait for
+    each other's rank, each on a GPU that the other occupies, would never end (NCCL User Guide, "Using multiple NCCL
+    communicators concurrently").
+    """
+    groups = {op.id: op.op for op in lowered.ops if op.action is Action.GROUP}
+    if len({op.comm for op in groups.values() if isinstance(op, ExchangeOp | CollectiveOp)}) < 2:
+        return
+    for u, v in pairwise(op for op in edges.sorted(issued=True) if op in groups):
+        if not edges.path(u, v):
+            edges.add(u, v)
 
 
 def _too_many(lowered: Lowered, error: TooManyConflicts) -> Diagnostic:

@@ -33,7 +33,7 @@ class Regions:
 
     def __init__(self, program: Program, regions: Iterable[Region] = ()) -> None:
         """`regions`: those that every rank checks when the program starts."""
-        self._facts = facts(program.scalars, program.requires, regions)
+        self._facts = facts(program.scalars, program.requires, regions, program.comms)
         # A bounded part is identified by its region. Siblings of one family are disjoint by declaration (the emitted
         # program checks their bounds when it starts), whatever the bounds are.
         self._families = {p.region: p.name.split("[", 1)[0] for p in program.parts if p.bounded}

@@ -17,8 +17,8 @@ from dagc.base.errors import Diagnostic, ProgramError, UsageError, counted
 from dagc.base.files import output_directory
 from dagc.base.source import NOWHERE
 from dagc.ir.program import Program, Setup, Verify
-from dagc.ir.sym import Number
-from dagc.setup.checks import Checker, Matching, dtype, environment, wanted
+from dagc.ir.sym import Number, UnboundName
+from dagc.setup.checks import Checker, Matching, Team, dtype, environment, team, wanted
 from dagc.setup.code import SetupCode
 
 if TYPE_CHECKING:
@@ -66,10 +66,11 @@ def run_setup(
     for verify in program.verifies:
         code.function(verify.function, verify.span)
     with output_directory(out) as folder:
-        matching = Matching(program, ranks, program.setup.span)
+        ours = _team(program, program.setup, code, ranks, seed)
+        matching = Matching(program, ours, program.setup.span)
         for rank in range(ranks):
             part = folder / f"rank-{rank:04d}"
-            _write_rank(program, program.setup, code, rank, ranks, seed, part, matching, references)
+            _write_rank(program, program.setup, code, rank, ours, seed, part, matching, references)
             if done is not None:
                 done()
         _raise(program, matching.finish())
@@ -81,21 +82,45 @@ def file_name(name: str) -> str:
     return re.sub(r"[\[,.]", "_", name).replace("]", "")
 
 
+def _team(program: Program, setup: Setup, code: SetupCode, ranks: int, seed: int) -> Team:
+    """The communicators. Where their colours depend on scalars, the set-up runs once more for each rank."""
+
+    def scalars(rank: int) -> dict[str, Number]:
+        data = code.call(setup.function, setup.span, (rank, ranks, seed), dict(setup.args), rank, wanted(program))
+        checker = Checker(program, rank, Team(ranks), setup.span, setup.function)
+        for scalar in program.scalars:
+            if scalar.name in data:
+                checker.scalar(scalar, data[scalar.name])
+        _raise(program, checker.diagnostics)
+        return checker.env
+
+    try:
+        return team(program, ranks, scalars)
+    except (UnboundName, ZeroDivisionError, ValueError, TypeError) as error:
+        why = f"`{error.args[0]}` is not returned" if isinstance(error, UnboundName) else str(error)
+        message = f"`{setup.function}` makes the colour or the key of a communicator invalid: {why}"
+        help = "change the scalars that it depends on"
+        raise ProgramError(
+            [Diagnostic("setup-size", message, program.comms[0].span, help)], dict(program.sources)
+        ) from None
+
+
 def _write_rank(
     program: Program,
     setup: Setup,
     code: SetupCode,
     rank: int,
-    ranks: int,
+    ours: Team,
     seed: int,
     folder: Path,
     matching: Matching,
     references: bool,
 ) -> None:
-    data = code.call(setup.function, setup.span, (rank, ranks, seed), dict(setup.args), rank, tuple(wanted(program)))
-    checker = Checker(program, rank, ranks, setup.span, setup.function)
+    arguments = (rank, ours.ranks, seed)
+    data = code.call(setup.function, setup.span, arguments, dict(setup.args), rank, wanted(program))
+    checker = Checker(program, rank, ours, setup.span, setup.function)
     checked = _checked(program, checker, data)
-    env = environment(program, checked, rank, ranks)
+    env = environment(program, checked, rank, ours)
     shapes = {name: value.shape for name, value in checked.items()}
     for array in program.arrays:
         size = checker.shape(array)
@@ -110,7 +135,7 @@ def _write_rank(
     expected.mkdir()
     if not references:
         return
-    for name, value in _references(program, setup, code, data, rank, ranks, seed):
+    for name, value in _references(program, setup, code, data, rank, ours, seed):
         _save(expected / f"{file_name(name)}.npy", value)
 
 
@@ -132,28 +157,28 @@ def _checked(program: Program, checker: Checker, data: Mapping[str, Any]) -> dic
 
 
 def _references(
-    program: Program, setup: Setup, code: SetupCode, data: dict[str, Any], rank: int, ranks: int, seed: int
+    program: Program, setup: Setup, code: SetupCode, data: dict[str, Any], rank: int, ours: Team, seed: int
 ) -> Iterator[tuple[str, Any]]:
     """(name, expected array) of each `verify`; a reference used several times is called once."""
     results: dict[str, dict[str, Any]] = {}
     # References get the set-up's results unchanged, whatever an earlier reference did: arrays are read-only.
     frozen = {name: _read_only(value) for name, value in data.items()}
     for verify in program.verifies:
-        named = {"rank": rank, "size": ranks, "seed": seed} | dict(setup.args) | dict(verify.args)
+        named = {"rank": rank, "size": ours.ranks, "seed": seed} | dict(setup.args) | dict(verify.args)
         key = repr((verify.function, verify.args))
         if key not in results:
             names = [v.region.array for v in program.verifies if (v.function, v.args) == (verify.function, verify.args)]
             results[key] = code.call(verify.function, verify.span, (dict(frozen),), named, rank, names)
-        yield verify.region.array, _expected(program, verify, results[key], data, rank, ranks)
+        yield verify.region.array, _expected(program, verify, results[key], data, rank, ours)
 
 
 def _expected(
-    program: Program, verify: Verify, result: Mapping[str, Any], data: Mapping[str, Any], rank: int, ranks: int
+    program: Program, verify: Verify, result: Mapping[str, Any], data: Mapping[str, Any], rank: int, ours: Team
 ) -> Any:
     import numpy as np
 
     name = verify.region.array
-    checker = Checker(program, rank, ranks, verify.span, verify.function)
+    checker = Checker(program, rank, ours, verify.span, verify.function)
     checker.env |= {s.name: np.asarray(data[s.name]).item() for s in program.scalars}
     value = None
     if name in result:
@@ -226,9 +251,10 @@ def check_arrays(program: Program, folder: Path, ranks: int) -> None:
     another type or shape than declared."""
     _check_ranks(folder, ranks)
     span = program.setup.span if program.setup is not None else NOWHERE
+    ours = _team_of(program, folder, ranks)
     for rank in range(ranks):
         part = folder / f"rank-{rank:04d}"
-        checker = Checker(program, rank, ranks, span, str(part))
+        checker = Checker(program, rank, ours, span, str(part))
         for scalar in program.scalars:
             checker.scalar(scalar, _read_scalar(folder, rank, scalar.name, dtype(scalar.type)))
         needed = set(wanted(program))
@@ -247,11 +273,21 @@ def check_arrays(program: Program, folder: Path, ranks: int) -> None:
 
 
 def read_scalars(program: Program, folder: Path, ranks: int = 1) -> dict[str, Number]:
-    """Values of rank 0's scalars, `rank` and `ranks` included. Raises UsageError as `check_arrays`."""
-    values: dict[str, Number] = {"rank": 0, "ranks": ranks}
-    for scalar in program.scalars:
-        values[scalar.name] = _read_scalar(folder, 0, scalar.name, dtype(scalar.type)).item()
-    return values
+    """Values of rank 0's scalars, `rank` and `ranks` and those of communicators included. Raises UsageError as
+    `check_arrays`."""
+    return _team_of(program, folder, ranks).of(0) | _scalars(program, folder, 0)
+
+
+def _scalars(program: Program, folder: Path, rank: int) -> dict[str, Number]:
+    return {s.name: _read_scalar(folder, rank, s.name, dtype(s.type)).item() for s in program.scalars}
+
+
+def _team_of(program: Program, folder: Path, ranks: int) -> Team:
+    """The communicators, by the scalars in the folder. Raises UsageError."""
+    try:
+        return team(program, ranks, lambda rank: _scalars(program, folder, rank))
+    except (UnboundName, ZeroDivisionError, ValueError, TypeError) as error:
+        raise _refused(folder, f"the colour or the key of a communicator is invalid: {error}") from None
 
 
 def elements(file: Path) -> int:

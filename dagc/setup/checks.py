@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -44,16 +44,56 @@ def wanted(program: Program) -> tuple[str, ...]:
     return (*(s.name for s in program.scalars), *arrays)
 
 
+@dataclass(frozen=True, slots=True)
+class Team:
+    """All ranks, and which of them are in each communicator: its members for each rank, none if it is in none."""
+
+    ranks: int
+    members: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+
+    def of(self, rank: int) -> dict[str, Number]:
+        """The values of this rank that no set-up gives: `rank`, `ranks`, `row.rank`, `row.ranks`."""
+        env: dict[str, Number] = {"rank": rank, "ranks": self.ranks}
+        for name, members in self.members.items():
+            mine = members[rank]
+            env |= {f"{name}.rank": mine.index(rank) if mine else -1, f"{name}.ranks": len(mine)}
+        return env
+
+
+def team(program: Program, ranks: int, scalars: Callable[[int], Mapping[str, Number]]) -> Team:
+    """`scalars`: the values of a rank; asked for where a colour or a key depends on one. As MPI_Comm_split forms groups.
+
+    Raises UnboundName, ZeroDivisionError, ValueError or TypeError where a colour or a key cannot be computed.
+    """
+    out = Team(ranks)
+    if not program.comms:
+        return out
+    named = set().union(*(free(e) for c in program.comms for e in (c.colour, c.key)))
+    given = not named.isdisjoint(s.name for s in program.scalars)
+    values = [scalars(rank) if given else {} for rank in range(ranks)]
+    for comm in program.comms:
+        env = [{**values[rank], **out.of(rank)} for rank in range(ranks)]
+        colours = [evaluate(comm.colour, e) for e in env]
+        keys = [evaluate(comm.key, e) for e in env]
+        order = sorted(range(ranks), key=lambda rank, keys=keys: (keys[rank], rank))  # type: ignore[misc]
+        members = tuple(
+            tuple(other for other in order if colours[other] == colour) if colour >= 0 else ()  # type: ignore[operator]
+            for colour in colours
+        )
+        out = Team(ranks, {**out.members, comm.name: members})
+    return out
+
+
 class Checker:
     """Checks the values of one rank; `diagnostics` collects mismatches, all at `span`."""
 
-    def __init__(self, program: Program, rank: int, ranks: int, span: Span, giver: str) -> None:
+    def __init__(self, program: Program, rank: int, team: Team, span: Span, giver: str) -> None:
         """`giver` names the function in messages."""
         self._program = program
         self._span = span
         self._giver = giver
         self._rank = rank
-        self.env: dict[str, Number] = {"rank": rank, "ranks": ranks}
+        self.env: dict[str, Number] = team.of(rank)
         self.diagnostics: list[Diagnostic] = []
 
     def names(self, returned: Iterable[str], needed: Iterable[str]) -> None:
@@ -189,10 +229,9 @@ class Checker:
         self.diagnostics.append(Diagnostic(code, f"`{self._giver}` {message} (rank {self._rank})", self._span, help))
 
 
-def environment(program: Program, data: Mapping[str, Any], rank: int, ranks: int) -> dict[str, Number]:
+def environment(program: Program, data: Mapping[str, Any], rank: int, team: Team) -> dict[str, Number]:
     """Per-rank values for `evaluate`, from checked data."""
-    env: dict[str, Number] = {"rank": rank, "ranks": ranks}
-    return env | {s.name: data[s.name].item() for s in program.scalars}
+    return team.of(rank) | {s.name: data[s.name].item() for s in program.scalars}
 
 
 def _describe(value: Any) -> str:
@@ -216,7 +255,7 @@ class Matching:
     """Counts of all messages by (message, sender, receiver), collected rank by rank."""
 
     program: Program
-    ranks: int
+    team: Team
     span: Span
     diagnostics: list[Diagnostic] = field(default_factory=list)
     _values: list[dict[str, Number]] = field(default_factory=list)  # scalars of each rank
@@ -227,22 +266,29 @@ class Matching:
         """Collect those of one rank. `data` has its scalars and arrays, `shapes` all known array sizes."""
         rank = int(env["rank"])
         self._values.append(dict(env))
-        for name, message in self._messages():
-            for peer, count in self._ends(message, True, data, shapes, env, name):
+        for name, comm, message in self._messages():
+            members = self._members(comm, rank)
+            for peer, count in self._ends(message, True, data, shapes, env, name, members):
                 self._sent.setdefault((name, rank, peer), []).append(count)
-            for peer, count in self._ends(message, False, data, shapes, env, name):
+            for peer, count in self._ends(message, False, data, shapes, env, name, members):
                 self._expected.setdefault((name, peer, rank), []).append(count)
 
-    def _messages(self) -> Iterator[tuple[str, Message]]:
+    def _members(self, comm: str, rank: int) -> Sequence[int]:
+        """The ranks of the program that peers are, by their numbers."""
+        return self.team.members[comm][rank] if comm else range(self.team.ranks)
+
+    def _messages(self) -> Iterator[tuple[str, str, Message]]:
+        """Name, communicator and message."""
         for op in self.program.ops:
             if isinstance(op, ExchangeOp):
                 for message in op.messages:
-                    yield f"{op.name}.{message.label}" if message.label else op.name, message
+                    yield f"{op.name}.{message.label}" if message.label else op.name, op.comm, message
             elif isinstance(op, CollectiveOp) and op.collective is CollectiveKind.ALLTOALLV:
                 dst, src, send_counts, recv_counts = (a for a in op.args if isinstance(a, Region))
                 everyone = ""  # all ranks in order
                 yield (
                     op.name,
+                    op.comm,
                     Message(
                         "", src, everyone, send_counts.array, dst, everyone, recv_counts.array, op.when, span=op.span
                     ),
@@ -256,8 +302,10 @@ class Matching:
         shapes: Mapping[str, tuple[int, ...]],
         env: Mapping[str, Number],
         name: str,
+        members: Sequence[int],
     ) -> Iterator[tuple[int, int]]:
-        """(peer, elements) of one side of a message on one rank."""
+        """(peer, elements) of one side of a message on one rank; the peer as a rank of the program."""
+        ranks = len(members)
         region, peers, counts = message.end(send)
         if message.when is not None and not _number(message.when, env):
             return
@@ -265,14 +313,12 @@ class Matching:
         if isinstance(peers, str):
             if counts is None or (peers and peers not in data) or counts not in data:
                 return  # written by the program: not known here
-            if not peers and len(data[counts]) != self.ranks:
+            if not peers and len(data[counts]) != ranks:
                 have = counted(len(data[counts]), "count")
-                self._add(
-                    f"rank {env['rank']} has {have} in `{counts}` for {name}, not one for each of {self.ranks} ranks"
-                )
+                self._add(f"rank {env['rank']} has {have} in `{counts}` for {name}, not one for each of {ranks} ranks")
                 return
-            ranks = data[peers] if peers else range(self.ranks)
-            pairs = [(int(p), int(c)) for p, c in zip(ranks, data[counts], strict=False)]
+            named = data[peers] if peers else range(ranks)
+            pairs = [(int(p), int(c)) for p, c in zip(named, data[counts], strict=False)]
         elif whole is not None:
             pairs = [(int(_number(peers, env)), whole)]
         else:
@@ -283,13 +329,14 @@ class Matching:
             many = counted(total, "element")
             self._add(f"rank {env['rank']} {verb} {many} of `{region.array}` in {name}, which has {whole}")
         for peer, count in pairs:
-            if peer >= self.ranks:
-                there = f"there {'is' if self.ranks == 1 else 'are'} {counted(self.ranks, 'rank')}"
+            if peer >= ranks:
+                there = f"there {'is' if ranks == 1 else 'are'} {counted(ranks, 'rank')}"
+                there += " in its communicator" if ranks < self.team.ranks else ""
                 self._add(f"rank {env['rank']} {verb} in {name} with rank {peer}, but {there}")
             elif count < 0:
                 self._add(f"rank {env['rank']} {verb} {counted(count, 'element')} in {name} with rank {peer}")
             elif peer >= 0:
-                yield peer, count
+                yield members[peer], count
 
     def finish(self) -> list[Diagnostic]:
         """The findings, after the last rank: one for each line of the text."""
@@ -297,18 +344,18 @@ class Matching:
         for name, sender, receiver in sorted(self._sent.keys() | self._expected.keys()):
             if self._sent.get((name, sender, receiver), []) != self._expected.get((name, sender, receiver), []):
                 wrong.setdefault(name, []).append((sender, receiver))
-        lines: dict[object, list[tuple[str, Message]]] = {}
-        for name, message in self._messages():
+        lines: dict[object, list[tuple[str, str, Message]]] = {}
+        for name, comm, message in self._messages():
             if name in wrong:
                 lines.setdefault(
                     (message.span.start, message.span.end) if self._has_position(message) else name, []
-                ).append((name, message))
+                ).append((name, comm, message))
         for messages in lines.values():
-            name, message = messages[0]
-            self._mismatch(name, message, wrong[name], len(messages))
+            name, comm, message = messages[0]
+            self._mismatch(name, comm, message, wrong[name], len(messages))
         return self.diagnostics[:_LIMIT]
 
-    def _mismatch(self, name: str, message: Message, pairs: list[tuple[int, int]], instances: int) -> None:
+    def _mismatch(self, name: str, comm: str, message: Message, pairs: list[tuple[int, int]], instances: int) -> None:
         """A line whose messages do not match; `pairs` are the (sender, receiver) of its first instance."""
         sender, receiver = next((pair for pair in pairs if (name, *pair) in self._sent), pairs[0])
         sent, expected = (table.get((name, sender, receiver), []) for table in (self._sent, self._expected))
@@ -318,7 +365,9 @@ class Matching:
         )
         more = [counted(len(pairs), "pair") + " of ranks"] if len(pairs) > 1 else []
         more += [f"{instances} instances"] if instances > 1 else []
-        suggestion = self._opposite(message) if not sent or not expected else ""
+        suggestion = self._opposite(message) if not comm and (not sent or not expected) else ""
+        if comm:
+            suggestion = f"peers are ranks of `{comm}`, where this rank is `{comm}.rank`; a negative one means no message"
         help = suggestion or "make the ranks' peers and counts agree; a negative rank means no message"
         known = self._has_position(message)
         self.diagnostics.append(

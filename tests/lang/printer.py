@@ -113,6 +113,10 @@ def _block(items: Sequence[ast.Item], indent: int) -> str:
     return "{\n" + "\n".join(lines) + "\n" + " " * indent + "}"
 
 
+def _on(comm: ast.Ref | None) -> str:
+    return "" if comm is None else f" on {print_expr(comm)}"
+
+
 def _formal(formal: ast.Formal) -> str:
     mode = f"{formal.mode.value} " if formal.mode else ""
     dims = "" if formal.dims is None else f"[{_list(formal.dims)}]"
@@ -246,6 +250,7 @@ _ITEMS: dict[type, Callable[[Any, int], str]] = {
     ast.Let: lambda i, indent: f"let {_name(i.name)} = {print_expr(i.value)}",
     ast.EnumDecl: lambda i, indent: f"enum {i.name} {{{', '.join(i.labels)}}}",
     ast.Scalar: lambda i, indent: f"scalar {_names(i.names)} : {i.type}",
+    ast.Communicator: lambda i, indent: f"comm {_name(i.name)} = {print_expr(i.call)}",
     ast.Array: _array,
     ast.Part: lambda i, indent: f"part {_name(i.name)} of {print_expr(i.of)}",
     ast.Tune: lambda i, indent: f"tune {_name(i.name)} in {print_expr(i.range)}",
@@ -261,8 +266,8 @@ _ITEMS: dict[type, Callable[[Any, int], str]] = {
     ast.MainDag: _main,
     ast.SubDag: _sub_dag,
     ast.Op: _op,
-    ast.Collective: lambda i, indent: f"{print_expr(i.name)} : mpi {print_expr(i.call)}",
-    ast.Exchange: lambda i, indent: f"{print_expr(i.name)} : mpi exchange {_block(i.items, indent)}",
+    ast.Collective: lambda i, indent: f"{print_expr(i.name)} : mpi {print_expr(i.call)}{_on(i.comm)}",
+    ast.Exchange: lambda i, indent: f"{print_expr(i.name)} : mpi exchange{_on(i.comm)} {_block(i.items, indent)}",
     ast.Message: _message,
     ast.Edge: _edge,
     ast.EdgesExplicit: lambda i, indent: "edges explicit",

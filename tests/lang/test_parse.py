@@ -52,6 +52,7 @@ ITEMS = {
     "param n : i64 = 1 over 4..10": ast.Param("n", "i64", Literal(1), Range(Literal(4), Literal(10))),
     "let lo[c] = a": ast.Let(DeclName("lo", (Ref("c"),)), A),
     "enum dim {x, y, z}": ast.EnumDecl("dim", ("x", "y", "z")),
+    "comm r = split(a, b)": ast.Communicator(DeclName("r"), Call(Ref("split"), (A, B))),
     "scalar n, m[d, s] : i32": ast.Scalar((DeclName("n"), DeclName("m", (Ref("d"), Ref("s")))), "i32"),
     "array a : f32[n, *]": ast.Array((DeclName("a"),), "f32", (N, Every())),
     "array a, b : f32[n] on pinned inout": ast.Array(
@@ -102,10 +103,12 @@ ITEMS = {
     "a : dag f()": ast.Op(A, OpKind.DAG, Call(Ref("f"))),
     "a : mpi allreduce(b, b, sum)": ast.Collective(A, Call(Ref("allreduce"), (B, B, Ref("sum")))),
     "a : mpi exchange { send a to 1 recv b from 2 }": ast.Exchange(
-        A, (ast.Message(None, A, Literal(1), None, B, Literal(2), None),)
+        A, None, (ast.Message(None, A, Literal(1), None, B, Literal(2), None),)
     ),
+    "a : mpi barrier() on b": ast.Collective(A, Call(Ref("barrier")), B),
+    "a : mpi exchange on b[0] {}": ast.Exchange(A, Ref("b", (Index((Literal(0),)),)), ()),
     "a : mpi exchange { m[d] : send a to n counts b recv b from n counts a }": ast.Exchange(
-        A, (ast.Message(Ref("m", (Index((Ref("d"),)),)), A, N, B, B, N, A),)
+        A, None, (ast.Message(Ref("m", (Index((Ref("d"),)),)), A, N, B, B, N, A),)
     ),
     "a -> b.send": ast.Edge(((A,), (Ref("b", (Member("send"),)),)), (ast.Arrow.COMPLETION,)),
     "{a, b} -> n before a": ast.Edge(((A, B), (N,), (A,)), (ast.Arrow.COMPLETION, ast.Arrow.BEFORE)),

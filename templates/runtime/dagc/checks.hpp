@@ -75,6 +75,12 @@ inline void check_peer(std::int64_t peer, int ranks, const char* what) {
     fail(exit_run_failed, std::string(what) + ": rank " + std::to_string(peer) + " does not exist, there are " + std::to_string(ranks));
 }
 
+inline void check_root(std::int64_t root, int ranks, const char* what) {
+  if (root < 0 || root >= ranks)
+    fail(exit_run_failed, std::string(what) + ": the root " + std::to_string(root) + " does not exist, there are " +
+                              std::to_string(ranks) + " ranks");
+}
+
 inline void check_peers(const Peers& peers, std::int64_t buffer, int ranks, const char* what) {
   for (std::int64_t i = 0; i < peers.n; ++i) {
     check_peer(peers.rank(i), ranks, what);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "dagc/communicator.hpp"
 #include "dagc/group.hpp"
 #include "dagc/vote.hpp"
 
@@ -16,7 +17,18 @@ class HostComm {
  public:
   void open(MPI_Comm comm, int /*groups*/) {
     comm_ = comm;
-    together(comm, [] {
+    need_threads(comm);
+  }
+  // Instead of `open`: of the ranks of a part. Collective over `all`.
+  void split(const HostComm& /*parent*/, MPI_Comm all, const Communicator& part, int /*groups*/) {
+    comm_ = part.comm;
+    need_threads(all);
+  }
+  MPI_Comm comm() const { return comm_; }
+
+ private:
+  static void need_threads(MPI_Comm all) {
+    together(all, [] {
       int level = 0;
       DAGC_MPI(MPI_Query_thread(&level));
       if (level < MPI_THREAD_MULTIPLE)
@@ -24,9 +36,7 @@ class HostComm {
                            "was started without it");
     });
   }
-  MPI_Comm comm() const { return comm_; }
 
- private:
   MPI_Comm comm_ = MPI_COMM_NULL;
 };
 
@@ -42,6 +52,7 @@ class HostGroup : public GroupEnds {
   }
 
   void connect(HostComm& comm) {
+    if (comm.comm() == MPI_COMM_NULL) return;  // of a part that this rank is not in
     DAGC_MPI(MPI_Comm_dup(comm.comm(), &comm_));
     DAGC_MPI(MPI_Comm_rank(comm_, &rank_));
   }

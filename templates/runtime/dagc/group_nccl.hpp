@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "dagc/communicator.hpp"
 #include "dagc/group.hpp"
 #include "dagc/vote.hpp"
 
@@ -64,6 +65,13 @@ class NcclComm {
     comm_ = Shared(made, [](ncclComm_t comm) { ncclCommDestroy(comm); });
   }
   ncclComm_t get() const { return comm_.get(); }
+
+  // Instead of `open`, collective over the ranks of `parent`: of the ranks of a part (NCCL 2.18 and newer).
+  void split(const NcclComm& parent, MPI_Comm /*all*/, const Communicator& part, int /*groups*/) {
+    ncclComm_t made = nullptr;
+    DAGC_NCCL(ncclCommSplit(parent.get(), part.colour < 0 ? NCCL_SPLIT_NOCOLOR : part.colour, part.key, &made, nullptr));
+    if (made != nullptr) comm_ = Shared(made, [](ncclComm_t comm) { ncclCommDestroy(comm); });
+  }
 
  private:
   // Whether there is one: on all ranks or on none. Fails where it does not fit the ranks of MPI.

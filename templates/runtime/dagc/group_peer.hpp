@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "dagc/allocation.hpp"
+#include "dagc/communicator.hpp"
 #include "dagc/group.hpp"
 #include "dagc/vote.hpp"
 
@@ -144,25 +145,40 @@ class PeerComm {
  public:
   // Collective. All ranks must be on one host. `groups`: the number of groups that will connect.
   void open(MPI_Comm comm, int groups) {
-    comm_ = comm;
+    const LocalRank local = local_rank(comm);
     int ranks = 1;
-    DAGC_MPI(MPI_Comm_rank(comm, &rank_));
     DAGC_MPI(MPI_Comm_size(comm, &ranks));
-    if (local_rank(comm).ranks != ranks)  // on some rank of any host, and so on all of one
+    if (local.ranks != ranks)  // on some rank of any host, and so on all of one
       fail(exit_missing, "transport peer needs all ranks on one host; choose another --transport");
-    int device = 0, devices = 1, processors = 1, blocks = 1;
-    DAGC_CUDA(cudaGetDevice(&device));
-    DAGC_CUDA(cudaGetDeviceCount(&devices));
-    DAGC_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
-    DAGC_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, peer_exchange, peer_threads, 0));
-    const int sharing = (ranks + devices - 1) / devices;  // ranks of one GPU, under MPS at the same time
-    blocks_ = static_cast<unsigned int>(std::max(1, processors * blocks / sharing / std::max(1, groups)));
+    take(comm, local.ranks, groups);
+  }
+  // Instead of `open`: of the ranks of a part, which must be on one host. Collective over `all`. `groups`: of all parts.
+  void split(const PeerComm& /*parent*/, MPI_Comm all, const Communicator& part, int groups) {
+    const LocalRank local = local_rank(all), here = part.ranks > 0 ? local_rank(part.comm) : LocalRank{0, 0};
+    together(all, [&] {
+      if (here.ranks != part.ranks)
+        fail(exit_missing, "transport peer needs all ranks of a communicator on one host; choose another --transport");
+    });
+    if (part.ranks > 0) take(part.comm, local.ranks, groups);
   }
   MPI_Comm comm() const { return comm_; }
   int rank() const { return rank_; }
   unsigned int blocks() const { return blocks_; }  // available to one group
 
  private:
+  // `local`: the number of ranks of this host.
+  void take(MPI_Comm comm, int local, int groups) {
+    comm_ = comm;
+    DAGC_MPI(MPI_Comm_rank(comm, &rank_));
+    int device = 0, devices = 1, processors = 1, blocks = 1;
+    DAGC_CUDA(cudaGetDevice(&device));
+    DAGC_CUDA(cudaGetDeviceCount(&devices));
+    DAGC_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+    DAGC_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, peer_exchange, peer_threads, 0));
+    const int sharing = (local + devices - 1) / devices;  // ranks of one GPU, under MPS at the same time
+    blocks_ = static_cast<unsigned int>(std::max(1, processors * blocks / sharing / std::max(1, groups)));
+  }
+
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;
   unsigned int blocks_ = 1;
@@ -188,6 +204,7 @@ class PeerGroup : public GroupEnds {
   // on one rank fails on all of them.
   void connect(PeerComm& comm) {
     comm_ = comm.comm();
+    if (comm_ == MPI_COMM_NULL) return;  // of a part that this rank is not in
     std::vector<Info> mine, theirs;
     together(comm_, [&] { mine = describe_all(); });
     theirs = exchange(mine);

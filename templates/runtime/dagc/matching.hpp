@@ -22,6 +22,9 @@ class Matching {
   // `names`: of the messages, by number.
   explicit Matching(std::vector<const char*> names) : names_(std::move(names)) {}
 
+  // The peers of the ends that follow are ranks of a communicator, whose members these are; null: of the program.
+  void on(const std::vector<int>* members) { members_ = members; }
+
   template <class T>
   void send(int message, const T*, std::int64_t, std::int64_t count, int peer) {
     add(sends_, message, count * static_cast<std::int64_t>(sizeof(T)), peer);
@@ -60,8 +63,9 @@ class Matching {
     std::int64_t message, bytes, peer;
   };
 
-  static void add(std::vector<End>& ends, int message, std::int64_t bytes, int peer) {
-    if (peer >= 0) ends.push_back({message, bytes, peer});
+  void add(std::vector<End>& ends, int message, std::int64_t bytes, int peer) const {
+    if (peer < 0) return;
+    ends.push_back({message, bytes, members_ != nullptr ? (*members_)[static_cast<std::size_t>(peer)] : peer});
   }
 
   // What each rank sends to this one, in its order.
@@ -111,6 +115,7 @@ class Matching {
 
   std::string name(const End& end) const { return std::string("message ") + names_[static_cast<std::size_t>(end.message)]; }
 
+  const std::vector<int>* members_ = nullptr;
   std::vector<const char*> names_;
   std::vector<End> sends_, recvs_;
 };
