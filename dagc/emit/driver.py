@@ -111,6 +111,15 @@ class PyValue:
 
 
 @dataclass(frozen=True, slots=True)
+class PyComm:
+    """A communicator: its member, and Python texts of colour and key."""
+
+    member: str
+    colour: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class PyArray:
     member: str
     how: str  # load or make
@@ -136,6 +145,7 @@ class PyRegion:
 @dataclass(frozen=True, slots=True)
 class DriverView:
     values: tuple[PyValue, ...]
+    comms: tuple[PyComm, ...]
     arrays: tuple[PyArray, ...]
     verifies: tuple[str, ...]
     streams: str  # names of the streams, "" for none
@@ -241,6 +251,10 @@ class _Driver:
         entries, regions = self._entries(shape)
         return DriverView(
             values=tuple(PyValue(layout.member[s.name], repr(f"{mangle(s.name)}.npy")) for s in program.scalars),
+            comms=tuple(
+                PyComm(layout.comms[c.name], self._text(c.colour, "self"), self._text(c.key, "self"))
+                for c in program.comms
+            ),
             arrays=(*(self._array(a) for a in program.arrays), *self._scratch(), *self._staging()),
             verifies=tuple(self._verify()),
             streams=_names("s", shape.streams),
@@ -479,23 +493,24 @@ class _Driver:
         else:
             self.setup[f"{ends} = p.peer({self._text(peer)}, {self._part(region, self._span(region)[1])})"] = None
         tag = self.steps.tag(exchange.name, op.message)
-        return [f"p.{'send' if send else 'receive'}({self._requests(op)}, {ends}, tag={tag})"]
+        on = f", on={self.layout.on(exchange.comm)}" if exchange.comm else ""
+        return [f"p.{'send' if send else 'receive'}({self._requests(op)}, {ends}, tag={tag}{on})"]
 
     def _collective(self, op: GraphOp, collective: CollectiveOp) -> list[str]:
         regions = [a for a in collective.args if isinstance(a, Region)]
         buffers = [f"{mangle(op.name)}_{k}" for k in range(len(regions))]
         for name, region in zip(buffers, regions, strict=True):
             self.setup[f"{name} = {self._part(region, self._span(region)[1])}"] = None
-        requests = self._requests(op)
+        requests, comm = self._requests(op), f"{self.layout.on(collective.comm)}.comm"
         match collective.collective:
             case CollectiveKind.BARRIER:
-                call = "p.comm.Ibarrier()"
+                call = f"{comm}.Ibarrier()"
             case CollectiveKind.BCAST:
                 root = next((self._text(a) for a in collective.args if not isinstance(a, Region)), "0")
-                call = f"p.comm.Ibcast({buffers[0]}, root={root})"
+                call = f"{comm}.Ibcast({buffers[0]}, root={root})"
             case _:
                 src = "MPI.IN_PLACE" if regions[0] == regions[1] else buffers[1]
-                call = f"p.comm.Iallreduce({src}, {buffers[0]}, op=MPI.{(collective.reduce or 'sum').upper()})"
+                call = f"{comm}.Iallreduce({src}, {buffers[0]}, op=MPI.{(collective.reduce or 'sum').upper()})"
         return [f"{requests}.append({call})"]
 
 

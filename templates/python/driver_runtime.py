@@ -332,6 +332,15 @@ def _nothing() -> None:
     pass
 
 
+class Communicator:
+    """The ranks of one colour, by key, then by rank. On a rank whose colour is negative, `rank` is -1 and `ranks` 0."""
+
+    def __init__(self, comm: MPI.Comm, colour: int, key: int) -> None:
+        self.comm = comm.Split(colour if colour >= 0 else MPI.UNDEFINED, key)
+        inside = self.comm != MPI.COMM_NULL
+        self.rank, self.ranks = (self.comm.rank, self.comm.size) if inside else (-1, 0)
+
+
 class Rank:
     """The data of one rank. `Program` in driver.py adds the arrays."""
 
@@ -455,21 +464,27 @@ class Rank:
         """One peer, or none if its rank is negative."""
         return [(buffer, rank)] if rank >= 0 else []
 
-    def send(self, requests: list[MPI.Request], parts: Sequence[tuple[Any, int]], tag: int) -> None:
-        """Post the sends of one message."""
+    def send(
+        self, requests: list[MPI.Request], parts: Sequence[tuple[Any, int]], tag: int, on: Communicator | None = None
+    ) -> None:
+        """Post the sends of one message, to ranks of the program or of `on`."""
+        within = on or self
         for buffer, rank in parts:
-            if rank == self.rank and isinstance(buffer, Buffer):
+            if rank == within.rank and isinstance(buffer, Buffer):
                 self._to_self(True, buffer, tag)
             else:
-                requests.append(self.comm.Isend(buffer, dest=rank, tag=tag))
+                requests.append(within.comm.Isend(buffer, dest=rank, tag=tag))
 
-    def receive(self, requests: list[MPI.Request], parts: Sequence[tuple[Any, int]], tag: int) -> None:
-        """Post the receives of one message."""
+    def receive(
+        self, requests: list[MPI.Request], parts: Sequence[tuple[Any, int]], tag: int, on: Communicator | None = None
+    ) -> None:
+        """Post the receives of one message, from ranks of the program or of `on`."""
+        within = on or self
         for buffer, rank in parts:
-            if rank == self.rank and isinstance(buffer, Buffer):
+            if rank == within.rank and isinstance(buffer, Buffer):
                 self._to_self(False, buffer, tag)
             else:
-                requests.append(self.comm.Irecv(buffer, source=rank, tag=tag))
+                requests.append(within.comm.Irecv(buffer, source=rank, tag=tag))
 
     def wait_all(self, requests: list[MPI.Request]) -> None:
         """Complete what was posted into `requests`, and the copies of this rank to itself."""

@@ -20,6 +20,7 @@ SINK = Path(__file__).parent / "data/sink.dag"
 RANKS = Path(__file__).parent / "data/ranks.dag"
 COLUMNS = Path(__file__).parent / "data/columns.dag"
 ALLTOALLV = Path(__file__).parent / "data/alltoallv.dag"
+COMMS = Path(__file__).parent / "data/comms.dag"
 
 
 # Flags of nvcc for what has only to compile: both of its compilers with their warnings, and assembled for the GPU. What

@@ -22,7 +22,7 @@ from dagc.lang.lower import lower, parse_with_includes
 from dagc.measure.launch import launch
 from dagc.setup import run_setup
 from dagc.space import Space
-from tests.emit.build import ALLTOALLV, COLUMNS, RANKS, graph, graph_of, plan
+from tests.emit.build import ALLTOALLV, COLUMNS, COMMS, RANKS, graph, graph_of, plan
 from tests.emit.together import build_together
 
 mpi = find_mpi()
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.mpi
 can_run = pytest.mark.skipif(
     mpi is None or mpi.mpiexec is None or find_cxx() is None, reason="needs an MPI and a C++ compiler"
 )
-PROGRAMS = (RANKS, COLUMNS, ALLTOALLV)
+PROGRAMS = {RANKS: (1, 3), COLUMNS: (1, 3), ALLTOALLV: (1, 3), COMMS: (1, 3, 4)}  # with numbers of ranks
 LOWERINGS = {
     "mpi_host": {},
     "staging": {"staging": "ops"},
@@ -56,15 +56,15 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Plan, 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda p: p.stem)
 def test_every_rank_has_what_numpy_has(programs: dict[str, tuple[Plan, Path]], path: Path, tmp_path: Path) -> None:
-    """On one rank and on three, under every transport, in orders drawn at random."""
+    """Under every transport, in orders drawn at random."""
     random = Random(1)
-    for ranks in (1, 3):
+    for ranks in PROGRAMS[path]:
         run_setup(graph(path).program, path.parent, ranks, 1, tmp_path / f"data-{ranks}")
     for name in LOWERINGS:
         made, program = programs[f"{path.stem} {name}"]
         lines = [table_line(drawn(made, random), made.capture) for _ in range(8)]
         (tmp_path / "tables").write_text("".join(f"{line}\n" for line in lines))
-        for ranks in (1, 3):
+        for ranks in PROGRAMS[path]:
             argv = [program, "--data", tmp_path / f"data-{ranks}", "--tables", tmp_path / "tables"]
             done = launch(argv, ranks, timeout=300)
             assert done.returncode == 0, (name, ranks, done.stderr)
