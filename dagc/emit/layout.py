@@ -108,7 +108,9 @@ class Layout:
             if op.action in (Action.WAIT_SEND, Action.WAIT_RECV, Action.WAIT_COLLECTIVE)
         }
         self._groups = {op.name: names.new(f"{mangle(op.name)}_group") for op in graph.ops if op.action is Action.GROUP}
-        grouped = {op.op.comm for op in graph.ops if op.action is Action.GROUP and isinstance(op.op, ExchangeOp | CollectiveOp)}
+        grouped = {
+            op.op.comm for op in graph.ops if op.action is Action.GROUP and isinstance(op.op, ExchangeOp | CollectiveOp)
+        }
         # What connects the ranks of groups, of the communicators that have some.
         self.group_comms = {
             name: names.new(f"{member}_group_comm") for name, member in self.comms.items() if name in grouped

@@ -112,8 +112,8 @@ class ArgumentView:
 
 @dataclass(frozen=True, slots=True)
 class CommunicatorView:
-    """A communicator that the application may give: its member in Program, its names in the interfaces, and its label as
-    a C++ string. `colour` and `key` are C++ texts, in Program and, from `sizes`, in the example."""
+    """A communicator that the application may give: its member in Program, its names in the interfaces, and its label
+    as a C++ string. `colour` and `key` are C++ texts, in Program and, from `sizes`, in the example."""
 
     member: str
     name: str
@@ -315,7 +315,8 @@ def emit_plans(
     for (label, _, _), one in zip(plans, prepared, strict=True):
         if (one.sizes, one.arguments, one.comms) != (view.sizes, view.arguments, view.comms):
             raise UsageError(
-                f"plans {plans[0][0]} and {label} have different arrays, values or communicators, which one library cannot have",
+                f"plans {plans[0][0]} and {label} have different arrays, values or communicators, which one library"
+                " cannot have",
                 "give every plan the same arrays with a role, or compile one plan: -D fixes decisions",
             )
     scalars, choice = _plan_choice(plans, prepared, view, chooser, names)

@@ -93,8 +93,8 @@ class GroupView:
 
 @dataclass(frozen=True, slots=True)
 class CommView:
-    """A communicator: its member, its name as a C++ string, and the C++ texts of colour and key. `group`: the member that
-    connects the ranks of its groups, "" where it has none."""
+    """A communicator: its member, its name as a C++ string, and the C++ texts of colour and key. `group`: the member
+    that connects the ranks of its groups, "" where it has none."""
 
     member: str
     name: str

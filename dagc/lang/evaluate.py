@@ -210,9 +210,7 @@ class Evaluator:
             self._check_let(ref, family, bound.value)
         return self._trailing(bound.value, trailers, ref)
 
-    def _of_communicator(
-        self, ref: ast.Ref, comm: Communicator, trailers: tuple[ast.Member | ast.Index, ...]
-    ) -> Value:
+    def _of_communicator(self, ref: ast.Ref, comm: Communicator, trailers: tuple[ast.Member | ast.Index, ...]) -> Value:
         """`row.rank` or `row.ranks`."""
         help = f"write `{comm.name}.rank`, `{comm.name}.ranks`, or `on {comm.name}` after an exchange or collective"
         if not trailers:

@@ -341,9 +341,7 @@ def _array(frame: Frame, arg: ast.Expr) -> tuple[Storage, Span]:
     return _buffer(frame, arg), arg.span
 
 
-def _allreduce(
-    out: GraphOut, frame: Frame, name: str, args: list[ast.Expr], _comm: ir.Communicator | None
-) -> _Built:
+def _allreduce(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr], _comm: ir.Communicator | None) -> _Built:
     report = frame.ctx.report
     (dst, dst_span), (src, src_span) = _array(frame, args[0]), _array(frame, args[1])
     operator = args[2]
@@ -361,9 +359,7 @@ def _allreduce(
     return (dst.region, src.region), accesses, operator.name
 
 
-def _bcast(
-    out: GraphOut, frame: Frame, name: str, args: list[ast.Expr], comm: ir.Communicator | None
-) -> _Built:
+def _bcast(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr], comm: ir.Communicator | None) -> _Built:
     """Only the root needs contents before."""
     buffer, span = _array(frame, args[0])
     root = frame.ev.settled(args[1], (ScalarKind.INT,))
@@ -373,9 +369,7 @@ def _bcast(
     return (buffer.region, root), (ir.Access(buffer.region, Mode.INOUT),), None
 
 
-def _alltoallv(
-    out: GraphOut, frame: Frame, name: str, args: list[ast.Expr], _comm: ir.Communicator | None
-) -> _Built:
+def _alltoallv(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr], _comm: ir.Communicator | None) -> _Built:
     (dst, dst_span), (src, src_span) = _array(frame, args[0]), _array(frame, args[1])
     if dst.array.type is not src.array.type:
         _check_alike(frame, dst, src, src_span)

@@ -48,7 +48,7 @@ from dagc.lang.trials import FIX_SOME, TOO_MANY_TRIALS, Assignment, condition
 # ---- checks of the whole program ----
 
 
-def check_reads(report: Report, uses: Iterable[Use], explicit: bool, doubtful: set[str]) -> None:
+def check_reads(ctx: Context, uses: Iterable[Use], explicit: bool, doubtful: set[str]) -> None:
     """An array that is empty at the start must be written before it is read (by any op, if the order is open).
 
     doubtful: words in ops with errors, which may write arrays of these names.
@@ -63,22 +63,23 @@ def check_reads(report: Report, uses: Iterable[Use], explicit: bool, doubtful: s
         defined = array.role not in (None, Role.OUT) or _word(array.name) in doubtful
         writes = written.setdefault(array.name, [])
         if use.mode is not Mode.OUT and not defined and not _covered(use.when, writes):
-            _report_undefined(report, f"`{use.storage.label}` is read", array, use.span, writes)
+            _report_undefined(ctx, f"`{use.storage.label}` is read", array, use.span, writes)
             writes.append(())
         if use.mode is not Mode.IN:
             writes.append(use.when)
 
 
-def _report_undefined(
-    report: Report, what: str, array: ir.Array, span: Span, writes: Sequence[tuple[Sym, ...]]
-) -> None:
+def _report_undefined(ctx: Context, what: str, array: ir.Array, span: Span, writes: Sequence[tuple[Sym, ...]]) -> None:
     message = f"{what} before any op writes it"
     help = "write it first, or declare it `in` or `inout` to fill it from the set-up"
     if writes:
         conditions = " or ".join(dict.fromkeys(" && ".join(show(c, 1) for c in w) for w in writes))
         message = f"{what}, but only ranks with `{conditions}` write it"
         help = "write it on the other ranks too, or declare it `inout` to fill it from the set-up"
-    report.error("undefined-read", message, span, help, ((array.span, "declared here"),))
+        for comm in ctx.comms.values():
+            if (apply(Fn.GE, comm.rank, Const(0)),) in writes:
+                help = f"{help}; if every rank is in `{comm.name}`, add `require {show(comm.colour)} >= 0`"
+    ctx.report.error("undefined-read", message, span, help, ((array.span, "declared here"),))
 
 
 def _covered(when: tuple[Sym, ...], writes: Iterable[tuple[Sym, ...]]) -> bool:
@@ -104,14 +105,14 @@ def _operand(condition: Sym) -> tuple[Sym, ...]:
     return condition.args if isinstance(condition, Apply) and condition.fn is Fn.NOT else ()
 
 
-def check_verified(report: Report, verifies: Iterable[ir.Verify], uses: Sequence[Use]) -> None:
+def check_verified(ctx: Context, verifies: Iterable[ir.Verify], uses: Sequence[Use]) -> None:
     """An array that is empty at the start is verified on all ranks, so all must write it."""
     for each in verifies:
         mine = [u for u in uses if u.storage.array.name == each.region.array and u.mode is not Mode.IN]
         writes = [u.when for u in mine]
         if mine and mine[0].storage.array.role in (None, Role.OUT) and not _covered((), writes):
             array = mine[0].storage.array
-            _report_undefined(report, f"`{array.name}` is verified", array, each.span, writes)
+            _report_undefined(ctx, f"`{array.name}` is verified", array, each.span, writes)
 
 
 def _word(name: str) -> str:
@@ -544,8 +545,8 @@ class Lowering:
 
     def _checks(self, out: GraphOut, verifies: tuple[ir.Verify, ...], stop: ir.Until | None) -> None:
         report = self.ctx.report
-        check_reads(report, out.uses, out.explicit is not None, out.doubtful)
-        check_verified(report, verifies, out.uses)
+        check_reads(self.ctx, out.uses, out.explicit is not None, out.doubtful)
+        check_verified(self.ctx, verifies, out.uses)
         if report.failed:
             return  # what an op in error would have used is unknown
         check_unused(self.ctx, self.collected.kernels, self.declared, out)

@@ -157,10 +157,10 @@ def _word(kind: Callable[[str], Any]) -> _Rule:
 
 
 _NODES: dict[str, Callable[..., Any]] = {  # nodes whose fields are the children, in order
-    "let": ast.Let, "scalar": ast.Scalar, "comm": ast.Communicator, "array": ast.Array, "part": ast.Part, "unknown": ast.Every, "tune": ast.Tune,
-    "require": ast.Require, "launch": ast.Launch, "prepare": ast.Prepare, "op": ast.Op,
-    "collective": ast.Collective, "exchange": ast.Exchange, "message": ast.Message, "edges": ast.EdgesExplicit,
-    "range": ast.Range, "cond": ast.Conditional, "list": ast.ListExpr, "every": ast.Every,
+    "let": ast.Let, "scalar": ast.Scalar, "comm": ast.Communicator, "array": ast.Array, "part": ast.Part,
+    "unknown": ast.Every, "tune": ast.Tune, "require": ast.Require, "launch": ast.Launch, "prepare": ast.Prepare,
+    "op": ast.Op, "collective": ast.Collective, "exchange": ast.Exchange, "message": ast.Message,
+    "edges": ast.EdgesExplicit, "range": ast.Range, "cond": ast.Conditional, "list": ast.ListExpr, "every": ast.Every,
 }  # fmt: skip
 _WORDS: dict[str, Callable[[str], Any]] = {
     "type": str, "place": Place, "role": Role, "mode": Mode, "device": OpKind, "lang": CodeLang, "kind": OpKind,

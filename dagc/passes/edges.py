@@ -112,8 +112,8 @@ class Edges:
                     stack.append(w)
 
     def sorted(self, *, issued: bool = False) -> list[OpId]:
-        """All ops in a topological order of the completion edges, with `issued` of both kinds, small numbers first. There
-        must be no cycle."""
+        """All ops in a topological order of the completion edges, with `issued` of both kinds, small numbers first.
+        There must be no cycle."""
         from heapq import heappop, heappush
 
         waits = [len(before) for before in self._before]

@@ -111,7 +111,9 @@ def _hazard(a: Touch, b: Touch, u: GraphOp, v: GraphOp) -> Reason:
 def _otherwise(u: GraphOp, v: GraphOp) -> Reason:
     """An edge that neither the text nor a hazard has brought."""
     if u.action is v.action is Action.GROUP:
-        text = f"`{u.name}` and `{v.name}` are on different NCCL communicators, whose groups run in one order on all GPUs"
+        text = (
+            f"`{u.name}` and `{v.name}` are on different NCCL communicators, whose groups run in one order on all GPUs"
+        )
         return Reason(Why.MESSAGE, text, (u.span, v.span))
     if v.action is Action.END:
         return Reason(Why.END, f"the iteration ends after `{u.name}`")

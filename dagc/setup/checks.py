@@ -61,7 +61,7 @@ class Team:
 
 
 def team(program: Program, ranks: int, scalars: Callable[[int], Mapping[str, Number]]) -> Team:
-    """`scalars`: the values of a rank; asked for where a colour or a key depends on one. As MPI_Comm_split forms groups.
+    """Groups as MPI_Comm_split forms them. `scalars`: the values of a rank, where a colour or a key depends on one.
 
     Raises UnboundName, ZeroDivisionError, ValueError or TypeError where a colour or a key cannot be computed.
     """
@@ -367,7 +367,9 @@ class Matching:
         more += [f"{instances} instances"] if instances > 1 else []
         suggestion = self._opposite(message) if not comm and (not sent or not expected) else ""
         if comm:
-            suggestion = f"peers are ranks of `{comm}`, where this rank is `{comm}.rank`; a negative one means no message"
+            suggestion = (
+                f"peers are ranks of `{comm}`, where this rank is `{comm}.rank`; a negative one means no message"
+            )
         help = suggestion or "make the ranks' peers and counts agree; a negative rank means no message"
         known = self._has_position(message)
         self.diagnostics.append(
