@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from random import Random
 
@@ -161,21 +162,49 @@ def test_counts_that_do_not_match_are_an_error_before_anything_runs(tmp_path: Pa
 
 @can_run
 @pytest.mark.slow
-def test_alltoallv_in_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It compares the counts of all ranks when it is created."""
+def test_messages_and_communicators_in_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes those of the application, and compares them and the messages of all ranks when it is created."""
     monkeypatch.setenv("DAGC_CXXFLAGS", "-O0 -Werror")
-    api.compile(ALLTOALLV, tmp_path / "out", target="host", form="library")
-    run_setup(graph(ALLTOALLV).program, ALLTOALLV.parent, 3, 1, tmp_path / "data")
+    api.compile(COMMS, tmp_path / "out", target="host", form="library")
+    run_setup(graph(COMMS).program, COMMS.parent, 4, 1, tmp_path / "data")
     folder = tmp_path / "out"
     example = build(
-        [folder / "example/main.cpp"], tmp_path / "example", mpi=require_mpi(), libraries=("alltoallv",),
+        [folder / "example/main.cpp"], tmp_path / "example", mpi=require_mpi(), libraries=("comms",),
         include=(folder / "include", folder / "src/include"),
         flags=(f"-L{folder / 'lib'}", f"-Wl,-rpath,{folder / 'lib'}"),
     )  # fmt: skip
-    done = launch([example, tmp_path / "data", "1"], 3, timeout=60)
-    assert done.stdout.startswith("alltoallv: right"), done.stderr
-    file = tmp_path / "data/rank-0001/to_all.npy"
-    np.save(file, np.load(file)[::-1].copy())
-    done = launch([example, tmp_path / "data", "1"], 3, timeout=60)
+    done = launch([example, tmp_path / "data", "1"], 4, timeout=60)
+    assert done.stdout.startswith("comms: right"), done.stderr
+    said = said_of_communicators(folder, tmp_path / "data")
+    totals = ["right 4", "right 4", "right 6", "right 6"]
+    assert said["given"] == said["some"] == said["freed and rebound"] == totals
+    assert said["bytes"] == ["True"] * 4
+    for case, text in WRONG.items():
+        assert len(said[case]) == 4
+        assert all(text in one for one in said[case]), (case, said[case])
+    file = tmp_path / "data/rank-0001/shares.npy"
+    np.save(file, np.load(file) + np.array([1, -1], np.int32))
+    done = launch([example, tmp_path / "data", "1"], 4, timeout=60)
     assert done.returncode != 0
-    assert "`all`" in done.stderr
+    assert "message `spread`: rank 1 sends 124 bytes to rank 0, which expects 120" in done.stderr
+
+
+WRONG = {
+    "not on all": "rank 2: communicator `row`: given on other ranks, and not on this one",
+    "null": "rank 1: communicator `col`: MPI_COMM_NULL on a rank that is in it, with the colour 1",
+    "other order": "rank 0: communicator `col`: this is rank 0 of 2 in the one given, and must be rank 1 of 2",
+    "other size": "rank 0: communicator `row`: this is rank 0 of 4 in the one given, and must be rank 0 of 2",
+    "not a member": "communicator `io`: ",
+    "no communicator": "invalid literal for int()",
+}
+
+
+def said_of_communicators(library: Path, data: Path) -> dict[str, list[str]]:
+    """By case, what the ranks said, sorted."""
+    words = [sys.executable, COMMS.parent / "communicators.py", library, data]
+    environment = {"MPI4PY_RC_THREAD_LEVEL": "multiple", "PYTHONPATH": str(Path(api.__file__).parents[1])}
+    said: dict[str, list[str]] = {}
+    for line in launch(words, 4, env=environment, timeout=60).check().stdout.splitlines():
+        case, _, text = line.partition(": ")
+        said.setdefault(case, []).append(text)
+    return {case: sorted(texts) for case, texts in said.items()}
