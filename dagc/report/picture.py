@@ -7,7 +7,7 @@ from html import escape
 
 from dagc.base.dataclass import dataclass
 from dagc.base.errors import counted
-from dagc.ir.program import Action, CopyOp, ExchangeOp, Graph, GraphOp, KernelOp
+from dagc.ir.program import Action, CollectiveOp, CopyOp, ExchangeOp, Graph, GraphOp, KernelOp
 from dagc.ir.sym import show
 from dagc.passes.reasons import carried
 
@@ -45,6 +45,8 @@ def detail(op: GraphOp) -> str:
         words.append((message.send if op.action is Action.POST_SEND else message.recv).array)
     elif isinstance(op.op, ExchangeOp) and op.action is Action.GROUP:
         words += list(dict.fromkeys(f"{m.send.text} to {m.recv.text}" for m in op.op.messages))
+    if isinstance(op.op, ExchangeOp | CollectiveOp) and op.op.comm and op.staged is None:
+        words.append(f"on {op.op.comm}")
     asked = op.op.messages[op.message] if isinstance(op.op, ExchangeOp) and op.message is not None else op.op
     when = getattr(asked, "when", None)
     words += [f"if {show(when)}"] if when is not None else []
