@@ -79,6 +79,7 @@ def test_the_samples_are_these() -> None:
         "gemm",
         "gcn",
         "sage",
+        "grid2d",
         "halo3d",
         "heat",
         "histogram",
