@@ -93,13 +93,6 @@ def test_who_imports_a_package(package: str) -> None:
     assert importers <= ONLY_IMPORTERS[package]
 
 
-def test_classes_are_made_by_the_decorator_of_dagc() -> None:
-    """That of the standard library takes 0.4 ms a class at every start; `asdict` and `astuple` are fine."""
-    own = "dagc.base.dataclass"
-    users = {(m, i.name) for m, found in IMPORTS.items() if m != own for i in found if i.module == "dataclasses"}
-    assert {(m, name) for m, name in users if name not in ("asdict", "astuple")} == set()
-
-
 # ---- imports inside functions -------------------------------------------------------------------
 
 

@@ -6,9 +6,9 @@ import ast
 import math
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import UsageError
 
 _LONGEST = 200  # characters of an expression

@@ -22,11 +22,11 @@ import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from dagc.base import signals
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import BuildFailed, DagcError, counted
 from dagc.base.files import cache_folder, claim, load_entry, store_entry
 from dagc.build.toolchain import MPI, Compiler, find_cxx, library_flags, require_cxx, require_nvcc

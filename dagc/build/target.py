@@ -6,9 +6,9 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from functools import lru_cache
 
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import UsageError
 from dagc.build.toolchain import find_nvcc
 from dagc.ir.plan import Target

@@ -12,11 +12,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 
-from dagc.base.dataclass import dataclass, replace
 from dagc.base.errors import MissingTool, UsageError
 from dagc.cuda.ptx import Resources, read_instructions
 

@@ -18,9 +18,9 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from dagc.base.dataclass import dataclass
 from dagc.choice.judge import Asked, Times, judge
 from dagc.choice.selector import FEWEST, Selector, coordinates, scales_of
 from dagc.choice.train import Interval, merged, train

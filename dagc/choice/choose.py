@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 from typing import Any
 
-from dagc.base.dataclass import dataclass, replace
 from dagc.base.errors import counted
 from dagc.base.resources import names_in
 from dagc.choice.extent import Extent

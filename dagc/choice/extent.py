@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from dagc.base.dataclass import dataclass
 from dagc.choice.types import Cell
 from dagc.ir.plan import FAR
 from dagc.ir.program import Program

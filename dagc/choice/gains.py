@@ -7,9 +7,9 @@ it costs. Where only labels are known, a point's label is worth 1 and every othe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from dagc.base.dataclass import dataclass
 from dagc.choice.selector import Scale, check_training, coordinates, scales_of
 
 DIGITS = 16  # binary digits behind the point of a gain that a selector keeps

@@ -13,9 +13,9 @@ import random
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import counted
 
 Times = Mapping[int, float]  # number of an answer -> seconds

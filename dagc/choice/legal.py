@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
-from dagc.base.dataclass import replace
 from dagc.base.errors import UsageError
 from dagc.choice.feature import in_doubles
 from dagc.choice.types import Settings, Unit, variant_of

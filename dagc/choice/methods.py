@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from dagc.base.dataclass import replace
 from dagc.base.errors import UsageError
 from dagc.base.resources import names_in
 from dagc.choice.gains import Shares, examples_of

@@ -12,8 +12,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import UsageError
 
 HOST, DEVICE = 0, 1

@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dagc.base.dataclass import dataclass
 from dagc.choice.surface import Kernel
 from dagc.choice.terms import TERMS
 from dagc.choice.types import Point, Settings, Unit

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import UsageError, counted
 
 FEWEST = 3  # training points

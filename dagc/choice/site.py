@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from dagc.base.dataclass import dataclass
 from dagc.choice.types import PROGRAM, settings_text
 from dagc.ir.plan import VARIANT
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from dagc.base.dataclass import dataclass
 from dagc.choice.selector import FEWEST
 from dagc.choice.train import Interval, Times, merged, train
 

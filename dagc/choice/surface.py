@@ -13,12 +13,11 @@ Correlated Normal Beliefs, 2009): the expected decrease of the least expected ti
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
-
-from dagc.base.dataclass import dataclass
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Numbers = np.ndarray[Any, np.dtype[np.int64]]

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.dataclass import dataclass
 from dagc.choice.feature import offered
 from dagc.choice.legal import block_of, grid_of, op_of
 from dagc.choice.types import Settings, Unit

@@ -7,8 +7,8 @@ import random
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import counted
 from dagc.choice.labels import ascends, corrected_labels, observed_labels
 from dagc.choice.methods import fit, unsure_below

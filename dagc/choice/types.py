@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from statistics import median
 from typing import TypeAlias
 
-from dagc.base.dataclass import dataclass, replace
 from dagc.base.statistics import interval
 from dagc.ir.plan import VARIANT, OpenTunable
 from dagc.ir.program import Value

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import sympy as sp
 
-from dagc.base.dataclass import dataclass, field, replace
 from dagc.cuda.text import FLOATING, TYPE_SIZES, NotUnderstood, bare_type, text_of
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
-
-from dagc.base.dataclass import dataclass
 
 # ---- resources of a compiled kernel ----
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import Diagnostic, ProgramError
 from dagc.base.source import Source
 from dagc.ir.program import Graph, Program

@@ -6,8 +6,8 @@ The parser says which tokens may follow; the words in front of the place say whi
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from dagc.base.dataclass import dataclass
 from dagc.base.source import Source, Span
 from dagc.editor.names import Declaration, Index, Kind, Scope
 from dagc.ir.program import CollectiveKind

@@ -4,9 +4,9 @@ and edges, with the reason of each."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import counted
 from dagc.base.source import Source
 from dagc.editor.analysis import Analysis

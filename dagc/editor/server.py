@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -21,7 +22,6 @@ from lsprotocol import types as lsp
 from pygls.lsp.server import LanguageServer
 from pygls.uris import from_fs_path, to_fs_path
 
-from dagc.base.dataclass import dataclass, field
 from dagc.base.errors import MOST_SHOWN, DagcError, Diagnostic, ProgramError, Severity, printable
 from dagc.base.resources import __version__
 from dagc.base.source import LARGEST, Source, Span, find_file, read_file

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
-from dagc.base.dataclass import dataclass
 from dagc.base.resources import resource
 from dagc.cuda.lexer import includes
 from dagc.cuda.text import rewrite_for_host

@@ -21,9 +21,9 @@ has some are issued by the library where any op is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import DagcError
 from dagc.cuda.text import has_gpu_variable
 from dagc.emit.iteration import EntryView, IterationView, Steps, TableOpView, is_alltoallv, iteration_view, table_ops

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeGuard
 
-from dagc.base.dataclass import dataclass, replace
 from dagc.base.errors import DagcError, counted
 from dagc.emit.kernels import Functions, implementation
 from dagc.emit.layout import Layout, WriteView, writes

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import product
 
-from dagc.base.dataclass import dataclass, replace
 from dagc.base.errors import DagcError, UsageError
 from dagc.cuda.lexer import names_used, uses_openmp
 from dagc.cuda.text import functions_defined, rewrite_for_host

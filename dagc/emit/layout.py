@@ -9,8 +9,8 @@ from __future__ import annotations
 import keyword
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import DagcError
 from dagc.emit.kernels import implementation
 from dagc.emit.render import Names, cxx_type, expression, is_float, mangle

@@ -5,9 +5,9 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from dagc.base.dataclass import dataclass, replace
 from dagc.base.errors import UsageError
 from dagc.base.resources import __version__, resource
 from dagc.cuda.words import KEYWORDS, is_global

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from dagc.base.dataclass import dataclass, replace
 from dagc.base.errors import DagcError, UsageError
 from dagc.emit.iteration import Call, Step, Steps, alltoallv_ends, titled_kernel
 from dagc.emit.kernels import Functions, asks_hardware, implementation

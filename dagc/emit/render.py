@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import jinja2
 from jinja2.bccache import Bucket
 
-from dagc.base.dataclass import dataclass
 from dagc.base.files import cache_folder, load_entry, store_entry
 from dagc.base.resources import resource
 from dagc.cuda.lexer import directives

@@ -12,9 +12,9 @@ in order. Messages of different rounds have the same tag; those between two rank
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from dagc.base.dataclass import dataclass, replace
 from dagc.ir.program import Graph, KernelOp, OpId, Segment, folded_name
 from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Traversal
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from dagc.base.dataclass import dataclass
 from dagc.ir.enums import Opcode
 from dagc.ir.program import Graph, KernelOp, two_sided
 from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Traversal, Wait

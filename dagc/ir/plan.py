@@ -10,10 +10,10 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from dagc.base.dataclass import dataclass, replace
 from dagc.base.errors import UsageError
 from dagc.cuda.text import constant_names, names_read
 from dagc.ir.enums import ElementType

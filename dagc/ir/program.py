@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NewType, TypeAlias
 
-from dagc.base.dataclass import dataclass, field
 from dagc.base.source import NOWHERE, Source, Span, Spanned
 from dagc.ir.enums import CodeLang, ElementType, Mode, Place, Role
 from dagc.ir.linear import Facts

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 from typing import TypeAlias
-
-from dagc.base.dataclass import dataclass
 
 # ---- symbolic scalars ----
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import NewType, TypeAlias
 
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import UsageError
 from dagc.ir.program import Graph, GraphOp, OpId
 

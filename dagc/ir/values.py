@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dagc.base.dataclass import dataclass, replace
+from dataclasses import dataclass, replace
+
 from dagc.ir.enums import Mode, Role
 from dagc.ir.program import Access, Array, KernelOp, Program, two_sided
 from dagc.ir.sym import Apply, Const, Fn, Sym, substitute

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING
 
-from dagc.base.dataclass import dataclass, field
 from dagc.base.statistics import interval
 from dagc.choice.types import Point, Settings
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from dagc.base.dataclass import dataclass, field
 from dagc.choice.types import Settings
 from dagc.ir.program import Graph, Value
 from dagc.ir.traversal import Traversal

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import ProgramError, Severity, UsageError
 from dagc.ir.program import Graph, Program, Value
 from dagc.store.results import Configuration

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 from random import Random
 from statistics import median
 from time import perf_counter
 from typing import Any, Generic, Protocol, TypeVar
 
-from dagc.base.dataclass import dataclass, field, replace
 from dagc.lab.domain import C, Domain
 from dagc.lab.strategy import Judge, RankingStrategy, Strategy
 from dagc.store.results import CONFIRMED, Outcome, best_estimate, drift_factor, rank

@@ -6,11 +6,10 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any, TypeAlias
 
-from dagc.base.dataclass import dataclass, replace
 from dagc.base.errors import RunFailed
 from dagc.base.objective import TIME, Objective
 from dagc.base.statistics import interval

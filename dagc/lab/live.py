@@ -6,10 +6,10 @@ import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import RunFailed, WrongResult
 from dagc.base.objective import TIME, Objective
 from dagc.base.statistics import noise_floor

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import product
 from random import Random
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from dagc.base.dataclass import dataclass
 from dagc.choice.types import Settings
 from dagc.ir.program import Graph, Value
 from dagc.ir.traversal import Entry, Traversal, traversal_text

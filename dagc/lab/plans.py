@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import UsageError
 from dagc.base.resources import names_in
 from dagc.choice.extent import Extent

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.dataclass import replace
 from dagc.choice.types import Settings
 from dagc.ir.plan import VARIANT
 from dagc.lab.candidate import LaunchSite

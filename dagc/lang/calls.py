@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import NoReturn
 
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import UsageError, counted
 from dagc.base.source import Span
 from dagc.cuda.text import names_read

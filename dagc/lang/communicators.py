@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
-from dagc.base.dataclass import replace
 from dagc.base.errors import counted
 from dagc.ir import program as ir
 from dagc.ir.linear import Facts

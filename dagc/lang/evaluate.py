@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
-from dagc.base.dataclass import dataclass, field, replace
 from dagc.base.errors import counted
 from dagc.base.source import Span
 from dagc.ir import sym

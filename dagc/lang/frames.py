@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import reduce
 
-from dagc.base.dataclass import dataclass, field, replace
 from dagc.base.source import Span
 from dagc.ir import program as ir
 from dagc.ir.enums import ElementType, Mode, Place, Role

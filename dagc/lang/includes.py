@@ -10,10 +10,10 @@ import os
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
-from dagc.base.dataclass import dataclass, field
 from dagc.base.errors import ProgramError
 from dagc.base.source import LARGEST, Source, Span, find_file, include_folders, refuse_outside
 from dagc.cuda.lexer import includes

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from dagc.base.dataclass import dataclass, field
 from dagc.cuda.lexer import names_in
 from dagc.cuda.text import functions_defined, names_read
 from dagc.ir import program as ir

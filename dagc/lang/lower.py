@@ -6,8 +6,8 @@ All errors are collected. Neither the text nor its set-up is executed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from dagc.base.dataclass import dataclass, field
 from dagc.base.errors import Diagnostic, ProgramError, Severity, UsageError
 from dagc.base.memory import uncollected
 from dagc.base.source import Source, Span

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
 from typing import NoReturn, TypeAlias
 
-from dagc.base.dataclass import dataclass, field
 from dagc.base.errors import Diagnostic, Severity, UsageError
 from dagc.base.source import Source, Span
 from dagc.cuda.words import KEYWORDS, VARIABLES, is_macro, is_reserved

@@ -6,10 +6,10 @@ import difflib
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import Diagnostic
 from dagc.base.source import Source, Span
 

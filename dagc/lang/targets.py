@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
-from dagc.base.dataclass import replace
 from dagc.base.errors import Diagnostic, ProgramError
 from dagc.ir.enums import OpKind
 from dagc.lang import ast

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from dagc.base.dataclass import dataclass
 from dagc.ir import program as ir
 from dagc.ir import sym
 from dagc.ir.sym import Sym

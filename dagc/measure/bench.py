@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dagc.base.dataclass import dataclass, replace
 from dagc.base.errors import DagcError, MissingTool, RunFailed, UsageError, WrongResult
 from dagc.base.statistics import median_interval
 from dagc.measure.launch import Finished, launch

@@ -36,6 +36,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -44,7 +45,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import DagcError, RunFailed, counted
 from dagc.measure.metrics import least_seconds, metric
 from dagc.measure.runner import Runner, Table

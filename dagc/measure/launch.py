@@ -16,11 +16,11 @@ import subprocess
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from dagc.base import signals
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import MissingTool, RunFailed, UsageError, counted
 from dagc.build.mpi import joined, rank_environment, starter_options
 from dagc.build.toolchain import MPI, NO_MPI_HELP, MPIKind, require_mpi

@@ -12,9 +12,9 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import MissingTool, RunFailed, UsageError
 from dagc.build.toolchain import find_nvcc
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import DagcError, MissingTool, RunFailed
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from dagc.base.dataclass import dataclass
 from dagc.measure.link import Link, RanksDied
 
 OPEN_SECONDS = 300.0  # loading arrays, and connecting GPUs

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
-from dagc.base.dataclass import replace
 from dagc.base.errors import Diagnostic, ProgramError, Severity, report_notes
 from dagc.base.memory import uncollected
 from dagc.ir.program import Graph, Program, Staging, Transport

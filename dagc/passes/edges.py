@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import pairwise
 
-from dagc.base.dataclass import dataclass, field
 from dagc.base.errors import Diagnostic, Severity
 from dagc.base.source import Span
 from dagc.ir.enums import Mode

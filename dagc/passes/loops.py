@@ -9,10 +9,10 @@ not folded, and iterations that differ (the first, the last) stay unrolled, befo
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeAlias
 
-from dagc.base.dataclass import dataclass, replace
 from dagc.ir.program import Folding, Graph, GraphOp, Loop, OpId, Segment, folded_name
 
 LEAST = 3  # rounds: fewer are not folded

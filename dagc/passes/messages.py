@@ -13,9 +13,9 @@ Messages of host arrays use MPI under every transport.
 from __future__ import annotations
 
 from bisect import bisect_left
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import Diagnostic
 from dagc.ir.enums import ElementType, Mode, Place
 from dagc.ir.program import (

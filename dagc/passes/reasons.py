@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from dagc.base.dataclass import dataclass
 from dagc.base.source import Span
 from dagc.ir.enums import Mode
 from dagc.ir.program import Action, Graph, GraphOp, OpId, Region, Touch

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from dagc.base.dataclass import dataclass
 from dagc.ir.linear import Linear
 from dagc.ir.program import Program, Region, facts, near
 from dagc.ir.sym import Apply, Const, Fn, Sym

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
-from dagc.base.dataclass import replace
 from dagc.ir.enums import CodeLang
 from dagc.ir.program import Action, Graph, GraphOp, KernelOp, OpId, Touch
 from dagc.passes.edges import Edges, Hazards, TooManyConflicts

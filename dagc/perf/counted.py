@@ -11,14 +11,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import sympy as sp
 
-from dagc.base.dataclass import dataclass, replace
 from dagc.base.errors import UsageError, counted
 from dagc.cuda.expressions import real, symbol
 from dagc.ir.program import KernelOp, Program, Region

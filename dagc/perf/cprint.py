@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.dataclass import dataclass, replace
 from dagc.perf.lower import (
     ANY,
     COMPARISONS,

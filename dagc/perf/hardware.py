@@ -6,11 +6,10 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from dagc.base.dataclass import dataclass, fields
 from dagc.base.errors import UsageError
 from dagc.base.source import read_file
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
 import sympy as sp
 
-from dagc.base.dataclass import dataclass
 from dagc.perf.program import Assign, Branch, NotRational, Number, RationalProgram, Statement
 
 # ---- three-address code ----

@@ -8,12 +8,12 @@ bandwidths and fitted constants are not integers. A division by zero gives 0, so
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
 import sympy as sp
 
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import DagcError
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from html import escape
 
 import sympy as sp
 
-from dagc.base.dataclass import dataclass, field
 from dagc.perf.program import Assign, Branch, ParameterKind, RationalProgram, Statement
 
 # ---- text and LaTeX ----

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import sympy as sp
 
-from dagc.base.dataclass import dataclass
 from dagc.cuda.accesses import Accesses, Work
 from dagc.cuda.expressions import EVERYTHING, Access, Loop, indices_of, linear, nearby, only_scattered, symbol
 from dagc.cuda.ptx import Instructions

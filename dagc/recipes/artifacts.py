@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dagc.base.dataclass import dataclass, replace
 from dagc.base.errors import UsageError
 from dagc.base.files import output_directory
 from dagc.build.builder import build

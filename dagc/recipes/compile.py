@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dagc.base.dataclass import replace
 from dagc.base.errors import LOOK, RunFailed, UsageError, WrongResult
 from dagc.build.mpi import rank_among, ranks_or_default
 from dagc.build.target import choose_target

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dagc.base.dataclass import dataclass
 from dagc.ir.plan import Plan, Target, program_hash
 from dagc.recipes.program import write_arrays
 from dagc.report.display import Display

@@ -7,13 +7,12 @@ import math
 import os
 import shlex
 from collections.abc import Collection
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import UsageError, counted
 from dagc.base.files import is_output
 from dagc.base.resources import __version__

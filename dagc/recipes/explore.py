@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.dataclass import dataclass, replace
 from dagc.base.errors import ProgramError, UsageError, counted
 from dagc.base.objective import TIME, Objective
 from dagc.build.target import choose_target

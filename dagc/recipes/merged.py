@@ -7,10 +7,10 @@ memory, and that was not tried at an input, counts as not allowed there.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.dataclass import replace
 from dagc.base.errors import UsageError, counted
 from dagc.base.objective import Objective
 from dagc.base.source import Source

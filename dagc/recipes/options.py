@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from dagc.base.dataclass import dataclass, field
 from dagc.base.resources import names_in
 
 

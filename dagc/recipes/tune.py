@@ -6,10 +6,10 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.dataclass import replace
 from dagc.base.errors import UsageError
 from dagc.base.files import scratch_directory
 from dagc.choice.legal import op_of

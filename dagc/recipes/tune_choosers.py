@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.dataclass import dataclass, field, replace
 from dagc.base.errors import UsageError
 from dagc.base.objective import TIME, Objective
 from dagc.choice.feature import Context, Feature, asked_features, offered, values_of

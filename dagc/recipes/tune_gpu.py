@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.dataclass import dataclass, field
 from dagc.base.errors import MissingTool, RunFailed, UsageError
 from dagc.build import target
 from dagc.build.mpi import joined

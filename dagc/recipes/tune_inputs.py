@@ -11,11 +11,11 @@ import random
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.dataclass import dataclass, field, replace
 from dagc.base.errors import DagcError, RunFailed, UsageError
 from dagc.base.files import scratch_directory
 from dagc.base.objective import TIME, Objective

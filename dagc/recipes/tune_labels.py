@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING
 
-from dagc.base.dataclass import replace
 from dagc.base.errors import UsageError, counted
 from dagc.choice.selector import FEWEST
 from dagc.recipes.tune_choosers import Asked, features_of

@@ -11,9 +11,9 @@ import random
 import statistics
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import UsageError, counted
 from dagc.choice.extent import Extent
 from dagc.choice.judge import Figures, Judged, judge

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from dagc.base.dataclass import dataclass, replace
 from dagc.base.errors import DagcError, RunFailed
 from dagc.choice.legal import op_of, op_under, unit_in
 from dagc.choice.types import Cell

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
-from dagc.base.dataclass import dataclass, replace
 from dagc.base.errors import UsageError, counted
 from dagc.choice.judge import Judged, judge
 from dagc.choice.selector import FEWEST

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.dataclass import dataclass
 from dagc.choice.placement import DEVICE, HOST, Placement, Problem, Transfers, Value, place
 from dagc.choice.types import Settings, variant_of
 from dagc.ir.plan import VARIANT

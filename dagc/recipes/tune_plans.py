@@ -7,11 +7,11 @@ import random
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dagc.base.dataclass import dataclass, replace
 from dagc.base.errors import DagcError, UsageError
 from dagc.build.mpi import cores
 from dagc.choice.inputs import bytes_of

@@ -6,11 +6,11 @@ import math
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.dataclass import dataclass, field, replace
 from dagc.base.errors import BuildFailed, DagcError, ProgramError, UsageError
 from dagc.build import target
 from dagc.build.mpi import cores

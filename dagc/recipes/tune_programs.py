@@ -6,11 +6,11 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.dataclass import dataclass, field, replace
 from dagc.base.errors import ProgramError, Severity, UsageError, counted
 from dagc.base.files import scratch_directory
 from dagc.build.target import choose_target

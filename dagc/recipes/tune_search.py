@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.dataclass import dataclass, replace
 from dagc.base.errors import DagcError
 from dagc.choice.legal import unit_in
 from dagc.lab.across import AcrossSizes, OpTimes

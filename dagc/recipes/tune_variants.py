@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.dataclass import replace
 from dagc.base.errors import UsageError, counted
 from dagc.choice.feature import offered
 from dagc.choice.inputs import has_inputs

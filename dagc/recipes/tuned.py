@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.dataclass import replace
 from dagc.base.errors import UsageError
 from dagc.base.objective import TIME
 from dagc.build import target

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dagc.base.dataclass import dataclass, replace
 from dagc.base.errors import UsageError, counted
 from dagc.choice.extent import Extent
 from dagc.choice.judge import Case, Figures, Judged, Times, importance, judge

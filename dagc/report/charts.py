@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
 
-from dagc.base.dataclass import dataclass, field
 from dagc.base.errors import counted
 from dagc.report import si
 from dagc.report.measured import Curve, Group, Point, ranked

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from itertools import product
 from time import monotonic
 
-from dagc.base.dataclass import dataclass, replace
 from dagc.base.errors import ProgramError, Severity
 from dagc.ir.program import Decision, Graph, Kernel, KernelOp, Program, Value
 from dagc.ir.sym import Sym, UnboundName, evaluate

@@ -7,10 +7,10 @@ import math
 import os
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import UsageError, counted
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, entry_text, parse_traversal

@@ -5,9 +5,9 @@ from __future__ import annotations
 import heapq
 from bisect import insort
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from statistics import median
 
-from dagc.base.dataclass import dataclass
 from dagc.base.statistics import interval
 from dagc.store.results import CONFIRMED, FASTEST, Configuration, Implementation, ImplementationId, Results, rank, shown
 

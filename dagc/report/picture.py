@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from html import escape
 
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import counted
 from dagc.ir.program import Action, CollectiveOp, CopyOp, ExchangeOp, Graph, GraphOp, KernelOp
 from dagc.ir.sym import show

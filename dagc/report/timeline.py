@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from dagc.base.dataclass import dataclass
 from dagc.ir.program import Action, Graph
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, entry_text
 from dagc.report import si

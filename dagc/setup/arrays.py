@@ -9,10 +9,10 @@ import re
 import stat
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import Diagnostic, ProgramError, UsageError, counted
 from dagc.base.files import output_directory
 from dagc.base.source import NOWHERE

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.dataclass import dataclass, field
 from dagc.base.errors import Diagnostic, counted
 from dagc.base.source import Span
 from dagc.ir.enums import ElementType, Role

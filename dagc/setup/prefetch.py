@@ -12,12 +12,12 @@ import sys
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Pipe
 from pathlib import Path
 from threading import Lock
 from typing import Any, Generic, Self, TypeVar
 
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import DagcError
 from dagc.base.resources import IMPORTED_FROM
 from dagc.ir.program import Program

@@ -8,7 +8,8 @@ row orders their ops, and every pair has the same entries.
 
 from __future__ import annotations
 
-from dagc.base.dataclass import dataclass
+from dataclasses import dataclass
+
 from dagc.ir.program import Action, Graph, KernelOp, OpId
 from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Traversal, Wait
 from dagc.space.proof import NotProved, Prover

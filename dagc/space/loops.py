@@ -16,9 +16,9 @@ except waits for a record of a round before the first, which order nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from dagc.base.dataclass import dataclass, replace
 from dagc.base.errors import UsageError
 from dagc.ir.program import Folding, Graph, GraphOp, OpId, Segment
 from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Traversal, Wait

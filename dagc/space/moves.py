@@ -18,9 +18,9 @@ equal prefixes are one state whichever op made the request, so each traversal is
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from dagc.base.dataclass import dataclass
 from dagc.ir.program import Graph, OpId
 from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Wait
 

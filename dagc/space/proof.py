@@ -12,7 +12,8 @@ nothing where the event was not recorded yet.
 
 from __future__ import annotations
 
-from dagc.base.dataclass import dataclass
+from dataclasses import dataclass
+
 from dagc.base.errors import DagcError
 from dagc.ir.enums import Mode
 from dagc.ir.program import Graph, OpId

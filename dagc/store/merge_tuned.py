@@ -10,10 +10,10 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.dataclass import replace
 from dagc.base.errors import UsageError
 from dagc.store.fixed import check_fixed
 from dagc.store.schema import connect_as

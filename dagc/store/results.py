@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from heapq import nsmallest
 from statistics import median
 from typing import Any, NewType, TypeVar
 
-from dagc.base.dataclass import dataclass, field
 from dagc.base.errors import UsageError
 from dagc.base.objective import TIME, Objective
 from dagc.base.statistics import interval, shrunk

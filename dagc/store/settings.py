@@ -6,10 +6,10 @@ A tuned block size is a value of `op.bx` as from `-D`: configurations contain it
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeAlias
 
-from dagc.base.dataclass import dataclass
 from dagc.ir.plan import is_open
 from dagc.ir.program import KernelOp, Program, Value
 from dagc.store.results import Configuration, Results, Run, shown

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 from msgspec import Meta
 
-from dagc.base.dataclass import dataclass, field
 from dagc.base.errors import UsageError
 from dagc.choice.methods import from_json
 from dagc.choice.nodes import Name as FeatureName

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import counted
 from dagc.choice import nodes
 from dagc.choice.gains import Examples

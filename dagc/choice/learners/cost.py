@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from dagc.base.dataclass import dataclass, replace
 from dagc.base.errors import counted
 from dagc.choice import nodes
 from dagc.choice.gains import Examples

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import counted
 from dagc.choice import nodes
 from dagc.choice.gains import FULL, Examples

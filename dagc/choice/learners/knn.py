@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from dagc.base.dataclass import dataclass, replace
 from dagc.choice.gains import FOLDS, FULL, Examples, Gains, best_candidate
 from dagc.choice.nodes import Gain, Label, Real, SelectorRow
 from dagc.choice.selector import Answer, Scale, Selector, coordinates, number, ranked, scales_of

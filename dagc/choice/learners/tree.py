@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, ClassVar
 
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import counted
 from dagc.choice import nodes
 from dagc.choice.gains import LEAST, Examples, best_candidate

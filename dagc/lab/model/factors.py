@@ -7,9 +7,9 @@ numbers (`Factor.root`), which the fit and the process over candidates (`dagc.la
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.dataclass import dataclass
 from dagc.choice.types import Settings
 from dagc.lab.candidate import LaunchSite
 from dagc.lab.settings import LENGTH, MISSED, UNKNOWN, steps

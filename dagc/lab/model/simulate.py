@@ -8,10 +8,10 @@ arrays (`dagc.lab.model.batch`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import TypeAlias
 
-from dagc.base.dataclass import dataclass, field
 from dagc.ir.program import Action, Graph, GraphOp
 from dagc.ir.traversal import Entry, Issue, Record, Sync, Traversal, Wait
 from dagc.lab.candidate import LaunchSite

@@ -14,9 +14,9 @@ known there.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from dagc.base.dataclass import dataclass, replace
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Traversal, Wait
 from dagc.lab.candidate import Candidate

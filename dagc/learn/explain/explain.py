@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 
-from dagc.base.dataclass import dataclass, replace
 from dagc.base.errors import counted
 from dagc.base.objective import TIME, Objective
 from dagc.ir.program import Action, Graph

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 from random import Random
 from statistics import median, median_low
 from typing import TYPE_CHECKING
 
-from dagc.base.dataclass import dataclass, field
 from dagc.base.objective import TIME, Objective
 from dagc.base.statistics import shift_interval
 from dagc.lab.candidate import Candidate

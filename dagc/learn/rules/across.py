@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from dagc.base.dataclass import dataclass
 from dagc.ir.program import Value
 from dagc.learn.rules.features import Implications, Samples
 from dagc.learn.rules.labels import noise_of

@@ -26,10 +26,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.dataclass import dataclass, replace
 from dagc.ir.traversal import traversal_text
 from dagc.learn.rules.labels import EQUAL, dropped_from
 from dagc.learn.rules.types import Boundary, Classes, Sample

@@ -10,10 +10,10 @@ choices, streams, then orders, ops before sync ops, in file order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from dagc.base.dataclass import dataclass, replace
 from dagc.ir.plan import kernel_of
 from dagc.ir.program import Graph, KernelOp, OpId, Value
 from dagc.ir.sym import Var

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dagc.base.dataclass import dataclass, replace
 from dagc.ir.traversal import traversal_text
 from dagc.learn.rules.features import Samples
 from dagc.learn.rules.labels import FEWEST_OF_ONE, noise_of

@@ -28,12 +28,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import comb
 from statistics import median
 from typing import TYPE_CHECKING
 
-from dagc.base.dataclass import dataclass, replace
 from dagc.learn.rules.types import Boundary, Classes, PerformanceClass
 
 if TYPE_CHECKING:

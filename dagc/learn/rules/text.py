@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import UsageError, counted
 from dagc.base.objective import TIME, Objective
 from dagc.ir.traversal import traversal_text

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from statistics import median
 from typing import TYPE_CHECKING, TypeAlias
 
-from dagc.base.dataclass import dataclass
 from dagc.ir.traversal import traversal_text
 from dagc.learn.rules.chance import LEVEL, Evidence, tested
 from dagc.learn.rules.features import Implications, Samples

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
 
-from dagc.base.dataclass import dataclass
 from dagc.base.errors import counted
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Traversal
