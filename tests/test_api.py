@@ -90,7 +90,7 @@ def test_compile_without_a_build(tmp_path: Path) -> None:
 
 
 def test_refusals_are_exceptions(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no target fpga"):
+    with pytest.raises(UsageError, match="unknown target fpga"):
         dagc.compile(SPMV, tmp_path / "out", target="fpga", build=False)
     with pytest.raises(UsageError, match="no traversal 2036"):
         dagc.compile(SPMV, tmp_path / "out", traversal="2036", build=False)

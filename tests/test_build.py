@@ -128,7 +128,7 @@ def test_thread_sanitizer_speaks(tmp_path: Path) -> None:
 
 
 def test_a_source_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(DagcError, match=r"there is no file .*none\.cpp"):
+    with pytest.raises(DagcError, match=r"the source .*none\.cpp does not exist"):
         build(["none.cpp"], tmp_path / "a", directory=tmp_path)
 
 

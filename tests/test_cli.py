@@ -267,7 +267,7 @@ def test_arguments_that_are_refused(tmp_path: Path, arguments: list[str | Path],
     ("text", "says"),
     [
         ("", "entries, the last is end|never issued"),
-        ("pack@s0 nonsense end", r"mine.txt:1:9: `nonsense`: there is no op of that name"),
+        ("pack@s0 nonsense end", r"mine.txt:1:9: `nonsense`: no op has this name"),
         ("pack\n", r"mine.txt:1:1: `pack`: a GPU op needs a stream"),
         ("{}", "schema_version"),
         ("{", "not JSON"),

@@ -82,7 +82,7 @@ def test_nothing_measured(recorded: Path, tmp_path: Path) -> None:
 
 
 def test_there_is_no_other_format(recorded: Path) -> None:
-    with pytest.raises(UsageError, match="no format"):
+    with pytest.raises(UsageError, match="unknown format"):
         explain(recorded, ExplainOptions(replay=str(recorded)), "xml")
 
 

@@ -195,7 +195,7 @@ def test_replay_of_another_program(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--strategy", "luck"], "there is no strategy `luck`"),
+        (["--strategy", "luck"], "unknown strategy `luck`"),
         (["--transport", "pigeon"], "`transport` cannot be pigeon"),
         (["--open", "speed"], "no decision `speed`"),
         (["--strategy", "exhaustive", "--max", "10", "--transport", "nccl"], "6144 implementations, more than 10"),

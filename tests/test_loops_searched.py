@@ -59,7 +59,7 @@ def test_a_wrong_traversal_of_a_round_is_refused(capsys: pytest.CaptureFixture[s
     for text, said in (
         ("first[t]@s0 last[t]@s1 halo[t]@s0 inner[t]@s0 end", "`halo[0]@s0` may start before `last[0]` has completed"),
         ("first[t]@s0 last[t]@s0 end halo[t]@s0 inner[t]@s0", "`end` is issued before ops of an earlier part"),
-        ("first[t]@s0 last[u]@s0", "there is no op of that name"),
+        ("first[t]@s0 last[u]@s0", "no op has this name"),
     ):
         file.write_text(text)
         args = ["compile", JACOBI, "--transport", "peer", "--no-build", "--target", "host", "--traversal", str(file)]

@@ -55,12 +55,12 @@ def test_values_of_expressions(text: str, value: float | None, shown: str) -> No
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("speed", r"objective `speed`, column 1: there is no metric `speed`"),
-        ("time * powr", r"column 8: there is no metric `powr`"),
+        ("speed", r"objective `speed`, column 1: unknown metric `speed`"),
+        ("time * powr", r"column 8: unknown metric `powr`"),
         ("time +", "column 7: invalid syntax"),
         ("", "invalid syntax"),
         ("max:", "objective `max:`, column 5"),
-        ("max: powr", "column 6: there is no metric `powr`"),
+        ("max: powr", "column 6: unknown metric `powr`"),
         ("__import__('os').system('touch x')", "column 1: not a number, a metric"),
         ("time if time else energy", "not a number, a metric"),
         ("time.real", "not a number, a metric"),
@@ -119,7 +119,7 @@ def test_a_file_is_read_for_what_it_was_searched_for(tmp_path: Path) -> None:
     assert [(i.traversal, i.value()) for i in ranking(product)] == [("b", 2e-3), ("a", 3e-3)]
     assert ranking(load(path, "time"))[0].traversal == "a"
     assert ranking(load(path, "max:energy"))[0].traversal == "a"
-    with pytest.raises(UsageError, match=r"r\.db: objective `cpu`, column 1: there is no metric `cpu`"):
+    with pytest.raises(UsageError, match=r"r\.db: objective `cpu`, column 1: unknown metric `cpu`"):
         load(path, "cpu")
     with pytest.raises(UsageError, match=r"r\.db: objective `time - energy` is not a number above 0 for measurement 1"):
         load(path, "time - energy")

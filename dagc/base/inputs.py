@@ -33,7 +33,7 @@ def call(text: str, functions: Mapping[str, Callable[..., T]], read: Callable[[s
         return read(text)
     name, arguments = parse_call(text)
     if name not in functions:
-        raise ValueError(f"`{text}`: there is no generator `{name}`; one of: {_offered(functions)}")
+        raise ValueError(f"`{text}`: unknown generator `{name}`; one of: {_offered(functions)}")
     return functions[name](**arguments)
 
 

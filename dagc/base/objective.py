@@ -107,7 +107,7 @@ def _names(node: ast.expr, units: Mapping[str, str]) -> tuple[str, ...]:
         case ast.Name(id=name) if name in units:
             return (name,)
         case ast.Name(id=name):
-            raise _wrong(node, f"there is no metric `{name}`")
+            raise _wrong(node, f"unknown metric `{name}`")
         case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=operand):
             return _names(operand, units)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:

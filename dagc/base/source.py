@@ -63,7 +63,7 @@ def refuse_outside(path: Path, program: Path) -> None:
     except (RuntimeError, ValueError):
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(path)) from None
     if not inside:
-        raise PermissionError(errno.EACCES, "it lies outside of the program's folder", str(path))
+        raise PermissionError(errno.EACCES, "it is outside the program's folder", str(path))
 
 
 @dataclass(frozen=True, slots=True, order=True)

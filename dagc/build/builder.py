@@ -253,7 +253,7 @@ def inputs(order: Build) -> list[Path]:
     sources = [order.directory / source for source in order.sources]
     for source in sources:
         if not source.is_file():
-            raise DagcError(f"there is no file {source} to compile")
+            raise DagcError(f"the source {source} does not exist")
     siblings = {header for source in sources for header in source.parent.iterdir()}
     below = {header for path in (*order.include, *order.reads) for header in (order.directory / path).rglob("*")}
     headers = {h for h in siblings if h.suffix in HEADER_SUFFIXES} | below

@@ -113,10 +113,10 @@ def choose_target(target: str | None, arch: str | None, why: str = "as asked for
     Raises UsageError for an unknown target, or an invalid `arch`.
     """
     if arch is not None and not _ARCH.fullmatch(arch):
-        raise UsageError(f"there is no architecture {arch!r}", f"write for example {DEFAULT_ARCH}")
+        raise UsageError(f"unknown architecture {arch!r}", f"write for example {DEFAULT_ARCH}")
     if target is not None:
         if target not in ("cuda", "host"):
-            raise UsageError(f"there is no target {target}", "use cuda or host")
+            raise UsageError(f"unknown target {target}", "use cuda or host")
         if target == "host":
             return TargetChoice(Target.HOST, arch or DEFAULT_ARCH, why)
         return TargetChoice(Target.CUDA, arch or _gpu_here() or DEFAULT_ARCH, why)

@@ -99,7 +99,7 @@ def _batch(chooser: Chooser, whole: Sequence[str]) -> dict[str, Any]:
     if batch is None:
         return {"batch": "", "batched": None}
     data, name = [_identifier(d) for d in whole], f"dagc_batch_{chooser.site.identifier}"
-    text = "/* The same for all settings at once. What depends on them alone is in tables. */\n"
+    text = "/* All settings at once; tables hold what depends on a setting alone. */\n"
     text += batch_to_c(batch, name, data, len(chooser.site.answers))
     condition = " && ".join(["DAGC_IEEE", *(f"{d} >= 1 && {d} <= {batch.limit}" for d in data)])
     return {

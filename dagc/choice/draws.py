@@ -49,8 +49,8 @@ class Draws:
             self._given = [dict(p.params) for p in parse_inputs(inputs, program)]
         if not self.params and not self._given:
             raise UsageError(
-                f"--samples: no param of {program.name} says what its values are drawn from"
-                + (", but for those that -D gives" if any(p.generated for p in program.params) else ""),
+                f"--samples: no param of {program.name} has values to draw from"
+                + (", except those that -D gives" if any(p.generated for p in program.params) else ""),
                 "write `param M : i64 = 256 over log(2, 9152)`, `over uniform(...)` or `over {...}`",
             )
         self._random = random.Random(f"{seed} {'tests' if test else 'draws'}")

@@ -43,8 +43,8 @@ class Extent:
         if not worst or excess[worst] <= FAR:
             return ""
         return (
-            f"{worst} = {_shown(values[worst])} lies {excess[worst]:.3g} times outside of the sizes that were measured"
-            f" ({self.text}): what is chosen may be slow; add it with `dagc tune --resume --sizes`"
+            f"{worst} = {_shown(values[worst])} is {excess[worst]:.3g} times outside the measured sizes"
+            f" ({self.text}): the choice may be slow; add it with `dagc tune --resume --sizes`"
         )
 
 

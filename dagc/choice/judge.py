@@ -129,7 +129,7 @@ class Judged:
         if self.reasons:
             out.append("answers: " + ", ".join(f"{n} {reason}" for reason, n in self.reasons.items()))
         if self.refused:
-            out.append(f"constraint failed for what was chosen, another taken: {counted(self.refused, 'input')}")
+            out.append(f"a chosen answer violated a constraint, another was taken: {counted(self.refused, 'input')}")
         if self.wrong:
             out.append(f"{counted(len(self.wrong), 'wrong choice')}: {self.all.lost:.3f} times the best on average")
         for case in self.wrong[:worst]:

@@ -75,7 +75,7 @@ def unit_in(graph: Graph, unit: Unit) -> Unit:
             and _unit(graph, index, op.op, bool(unit.variants)) is not None
         ):
             return replace(unit, index=index)
-    raise UsageError(f"there is no op `{unit.op}` to tune", "leave this size out")
+    raise UsageError(f"the program has no op `{unit.op}` at this size", "drop this size")
 
 
 def op_of(graph: Graph, unit: Unit) -> KernelOp:

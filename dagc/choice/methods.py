@@ -25,7 +25,7 @@ LEARNED = names_in("choice/learners")
 def learner(method: str) -> Any:
     """The module of a learned method. Raises UsageError for an unknown one."""
     if method not in LEARNED:
-        raise UsageError(f"there is no learned method {method}", f"one of: {', '.join(LEARNED)}")
+        raise UsageError(f"unknown learned method {method}", f"one of: {', '.join(LEARNED)}")
     return importlib.import_module(f"dagc.choice.learners.{method.replace('-', '_')}")
 
 

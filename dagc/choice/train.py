@@ -62,14 +62,14 @@ class CrossValidation:
 
     @property
     def text(self) -> str:
-        """`leave one out: 7 of 9 sizes within 1.2 % of the best, mean regret 0.4 %, largest 2.1 %; beside it: ...`."""
+        """`leave one out: 7 of 9 sizes within 1.2 % of the best, mean regret 0.4 %, largest 2.1 %; compared: ...`."""
         of = counted(len(self.regrets), "size")
         others = ", ".join(f"{name} {100 * statistics.fmean(regrets):.1f} %" for name, regrets in self.beside)
         what = f"{self.folds} folds left out" if self.folds else "leave one out"
         return (
             f"{what}: {self.right} of {of} within {100 * self.tolerance:.1f} % of the best,"
             f" mean regret {100 * statistics.fmean(self.regrets):.1f} %, largest {100 * max(self.regrets):.1f} %"
-        ) + (f"; beside it: {others}" if others else "")
+        ) + (f"; compared: {others}" if others else "")
 
 
 def tolerance_of(intervals: Iterable[Interval]) -> float:

@@ -138,7 +138,7 @@ def defines_of(args: argparse.Namespace) -> dict[str, str]:
 
 def form(parser: argparse.ArgumentParser) -> None:
     help = (
-        "a program of its own, a library for applications, a Python package of one, or a program and what its "
+        "a standalone program, a library for applications, a Python package of one, or a program and what its "
         "driver.py (PyCUDA, mpi4py) calls (default: program)"
     )
     choices = ("program", "library", "wheel", "driver")

@@ -278,7 +278,9 @@ def _add_compile(compile_: argparse.ArgumentParser) -> None:
     add("--force", action="store_true", help="write into a directory that dagc did not create")
     help = "launch configurations: the program's values, or the choosers of a file of `dagc tune` (default: fixed)"
     add("--launch", default="fixed", metavar="fixed|TUNED", help=help)
-    help = "with --launch TUNED: when features are computed: now, each on a thread, beside the first ops or runs"
+    help = (
+        "with --launch TUNED: when features are computed: first, on a thread each, during the first ops, or first runs"
+    )
     add("--features", default="now", choices=("now", "parallel", "async", "beside"), help=f"{help} (default: now)")
     help = "with --launch TUNED: test no `require` of a variant but those on the memory"
     add("--no-constraints", action="store_true", help=help)

@@ -87,7 +87,7 @@ def _add_learning(parser: argparse.ArgumentParser) -> None:
     add("--select-features", action="store_true", help=help)
     help = "choose as if the conversion of a variant is paid over N calls (default: not counted)"
     add("--calls", type=positive, default=0, metavar="N", help=help)
-    help = "ignore the `require`s of variants that depend on run-time values, but for those on hw.memory"
+    help = "ignore the `require`s of variants that depend on run-time values, except those on hw.memory"
     add("--no-constraints", action="store_true", help=help)
     objective(parser, "that of a resumed file, else time")
 

@@ -451,7 +451,7 @@ def _exchanged(state: State, env: Mapping[str, Any], name: str, parts: Iterable[
     kinds = {(p.size, p.shared, p.inner) if isinstance(p, Pointer) else None for p in pointers}
     if len(kinds) != 1 or None in kinds or len(pointers) < 2:
         return UnknownArray()
-    state.notes.append(f"`{name}` is exchanged with other pointers: taken to stay where it is")
+    state.notes.append(f"`{name}` is swapped with other pointers: assumed to keep its address")
     return own if len({p.offset for p in pointers}) == 1 else replace(own, offset=new_unknown(state))
 
 

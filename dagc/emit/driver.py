@@ -163,7 +163,7 @@ class DriverView:
 def why_no_driver(plan: Plan) -> str:
     """Why a Python driver cannot run this program, "" if it can."""
     if plan.chooser is not None and plan.chooser.mode is Features.BESIDE:
-        return "choices are made beside the first runs, which only the C++ program does"
+        return "choices are made during the first runs, which only the C++ program supports"
     return ""
 
 

@@ -424,7 +424,7 @@ def _feature(
             if beside and layout.arrays[argument.array].role is not Role.CONST:
                 raise UsageError(
                     f"op `{feature.op.name}`: a feature reads `{argument.array}`, which is not `const`: it may change"
-                    " while the feature is computed beside the program",
+                    " while the feature is computed concurrently with the program",
                     "declare it `const`, or compile with --features now",
                 )
             extent = layout.extent(argument)

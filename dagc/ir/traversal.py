@@ -114,7 +114,7 @@ def _parse_entry(word: str, ops: dict[str, GraphOp]) -> Entry | str:
         return Record(event, stream) if match["what"] == "record" else Wait(event, stream)
     op = ops.get(match["op"])
     if op is None:
-        return "there is no op of that name"
+        return "no op has this name"
     if op.gpu != (stream is not None):
         return "a GPU op needs a stream" if op.gpu else "only a GPU op has a stream"
     return Issue(op.id, stream)

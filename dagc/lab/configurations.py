@@ -81,7 +81,7 @@ def open_decisions(program: Program, opened: Iterable[str], fixed: Iterable[str]
             chosen |= {n: v for n, v in values.items() if n not in closed and n != "capture" and len(v) > 1}
             continue
         if name not in values:
-            raise UsageError(f"there is no decision `{name}` to open", f"one of: {', '.join(sorted(values))}, all")
+            raise UsageError(f"unknown decision `{name}`", f"one of: {', '.join(sorted(values))}, all")
         if name in closed:
             raise UsageError(f"`{name}` is both opened and fixed", f"drop -D {name}=... or --open {name}")
         chosen[name] = _some(name, values[name], some) if equals else values[name]

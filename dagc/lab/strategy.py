@@ -78,7 +78,7 @@ def names() -> tuple[str, ...]:
 def find(name: str) -> type[Strategy[Any]]:
     """The strategy of this name. Raises UsageError."""
     if name not in names():
-        raise UsageError(f"there is no strategy `{name}`", f"one of: {', '.join(names())}")
+        raise UsageError(f"unknown strategy `{name}`", f"one of: {', '.join(names())}")
     module = importlib.import_module(f"dagc.lab.strategies.{name.replace('-', '_')}")
     strategy: type[Strategy[Any]] = module.Strategy
     return strategy

@@ -133,7 +133,7 @@ class _Reader:
             return ()
         if module.program is not None:
             at = ((module.span, "here"),)
-            message = f"`{item.file}` has a `program` line of its own"
+            message = f"`{item.file}` has its own `program` line"
             report.error("wrong-place-of-item", message, item.span, "drop that line from the included file", at)
         below = posixpath.dirname(self._name(item.file, path, source, folder))
         return self.included(module.items, other, below, (*stack, _resolved(path)))

@@ -51,7 +51,7 @@ def probe(gpu: GPU, folder: Path | None = None) -> Path:
         )
         text = _run([str(program)], "does not run")
     path.parent.mkdir(parents=True, exist_ok=True)
-    head = "# Asked from the driver and measured by dagc tune. Remove this file to measure again.\n"
+    head = "# Queried from the driver and measured by dagc tune. Remove this file to measure again.\n"
     handle, partial = tempfile.mkstemp(dir=path.parent)
     with os.fdopen(handle, "w", encoding="utf-8") as out:
         out.write(head + text)

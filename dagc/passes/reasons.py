@@ -138,5 +138,5 @@ def _folded(graph: Graph, unrolled: Mapping[Pair, tuple[Reason, ...]]) -> dict[P
         edge = (image[u], image[v])
         if edge in wanted:
             out.setdefault(edge, known)
-    between = (Reason(Why.ROUNDS, "what stands before, in and after a loop is issued one after the other"),)
+    between = (Reason(Why.ROUNDS, "ops before, in and after a loop are issued in that order"),)
     return {edge: out.get(edge, between) for edge in sorted(wanted)}

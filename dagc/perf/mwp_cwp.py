@@ -93,7 +93,7 @@ def _model() -> tuple[Statement, ...]:
         _let("bw_per_warp", clock * moved / mem_l, "bytes/s", "that a warp asks for"),
         _let("mwp_peak_bw", bandwidth / (real("bw_per_warp") * active_sms), "warps", "that the bandwidth allows"),
         _let("mwp", sp.Min(mem_l / departure, real("mwp_peak_bw"), n), "warps", "waiting for memory at once (MWP)"),
-        _let("overlapped", sp.Max(sp.Float(0), mwp - 1), "warps", "that wait beside the first"),
+        _let("overlapped", sp.Max(sp.Float(0), mwp - 1), "warps", "that wait concurrently with the first"),
         _let("comp_cycles", issue * (comp + mem), "cycles", "in which a warp computes"),
         _let("mem_cycles", real("mem_l_uncoal") * uncoal + latency * coal, "cycles", "in which a warp waits"),
         _let("cwp", sp.Min((mem_cycles + comp_cycles) / comp_cycles, n), "warps", "to fill one's waiting (CWP)"),

@@ -68,9 +68,7 @@ def library_of(form: str, program: str, name: str | None, build: bool) -> Librar
 
     library = Library(library_name(program, name), form == "wheel")
     if library.wheel and library.name in sys.stdlib_module_names:
-        raise UsageError(
-            f"Python has a module `{library.name}` of its own, which hides the wheel's", "give --name NAME"
-        )
+        raise UsageError(f"Python's own module `{library.name}` would hide the wheel's", "give --name NAME")
     if library.wheel and not build:
         raise UsageError("a wheel holds the library that is built", "drop --no-build, or write --as library")
     return library

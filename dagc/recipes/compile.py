@@ -89,7 +89,7 @@ def compile(
 def _rank(how: Running, form: str) -> int | None:
     """The rank that this process is, None if it starts them all. Raises UsageError for what cannot run."""
     if form not in ("program", "driver"):
-        raise UsageError(f"--run runs a program of its own, not a {form}", "drop --run, or drop --as")
+        raise UsageError(f"--run needs a standalone program, not a {form}", "drop --run, or drop --as")
     return rank_among(how.ranks)
 
 
@@ -159,7 +159,7 @@ def _open(
     """The launch parameters that stay open until the program runs, and what chooses them. Raises UsageError where
     features are computed beside the first runs of a program that runs once."""
     if mode is Features.BESIDE and form in ("program", "driver") and graph.program.repeat is None:
-        raise UsageError("--features beside: the dag runs once, so nothing pays", "write `dag repeat N {...}`")
+        raise UsageError("--features beside: the dag runs once, so no later run gains", "write `dag repeat N {...}`")
     if tuned is None:
         return OpenChoices()
     from dagc.recipes.tuned import open_choices  # only with --launch

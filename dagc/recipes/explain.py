@@ -73,7 +73,7 @@ def explain(path: str | Path, options: ExplainOptions, form: str = "text") -> tu
     Raises DagcErrors.
     """
     if form not in FORMATS:
-        raise UsageError(f"there is no format `{form}`", f"one of: {', '.join(FORMATS)}")
+        raise UsageError(f"unknown format `{form}`", f"one of: {', '.join(FORMATS)}")
     if options.pairs > MOST_PAIRS:
         raise UsageError(f"{options.pairs} pairs are more than {MOST_PAIRS}", "30 are usually enough; try 100")
     loaded = Loaded(path, options.objective)
@@ -196,7 +196,7 @@ def _replayed(loaded: Loaded, options: ExplainOptions, replay: str) -> tuple[Exp
         together=True, alike=alike,
     )  # fmt: skip
     answers = answer(subject.domain, asked, machine, UNKEPT, timing, most=passes)
-    note = f"times are those of {replay}, and only what was recorded can be an edit"
+    note = f"times are replayed from {replay}; only recorded implementations can be edits"
     if selection_bias:
         share = f"{100 * selection_bias:.1f} %"
         note += f"; the best was chosen by these times: up to {share} of each cost may be selection bias"

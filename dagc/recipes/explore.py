@@ -120,7 +120,7 @@ class Explored:
             early = (
                 "interrupted before the first measurement"
                 if s.interrupted
-                else "nothing was measured in the time given"
+                else "the time limit ended before anything was measured"
             )
             why = "nothing could be measured" if s.failures else early
             return "\n".join([*out, f"best       none: {why}", ""])
@@ -139,7 +139,7 @@ class Explored:
         if self.output is not None:
             out.append(f"results    {self.output}; dagc best, rules, explain and report read it")
         if s.interrupted:
-            out.append("           interrupted; --resume goes on")
+            out.append("           interrupted; --resume continues")
         return "\n".join(out) + "\n"
 
     def _how_sure(self) -> list[str]:
@@ -417,7 +417,7 @@ def _explore_replayed(text: ProgramText, out: str | Path | None, options: Explor
     domain = warm(domain_of(configurations, options, sites.of), program, options, notes)
     options = _with_strategy(options, domain)
     machine = ReplayMachine(recorded, domain, options.seed)
-    notes.append(f"times are those of {options.replay}; nothing was measured")
+    notes.append(f"times are replayed from {options.replay}; nothing was measured")
     if out is None:
         return _explored(
             _search(domain, machine, UNKEPT, options, recorded.noise, None, display, objective), domain, None, notes,
@@ -452,7 +452,9 @@ def _search(
     strategy = find(options.strategy)(domain, options.seed)
     until = options.until
     if until is not None and not isinstance(strategy, Judge):
-        raise UsageError(f"--until: strategy `{options.strategy}` cannot tell what is left", "use --strategy model")
+        raise UsageError(
+            f"--until: strategy `{options.strategy}` does not estimate what is left", "use --strategy model"
+        )
     if budget is None and options.strategy != "exhaustive" and options.time is None:
         until = UNTIL if until is None and isinstance(strategy, Judge) else until
         budget = DEFAULT_BUDGET if until is None else MOST

@@ -58,7 +58,7 @@ def samples() -> tuple[str, ...]:
 def _sample(name: str) -> dict[str, bytes]:
     """The files of a sample by their paths in its folder. Raises UsageError."""
     if name not in samples():
-        raise UsageError(f"there is no sample `{name}`", f"choose from {', '.join(samples())}")
+        raise UsageError(f"unknown sample `{name}`", f"choose from {', '.join(samples())}")
     folder = resource("samples") / name
     files = (file for file in folder.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
     return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}

@@ -64,7 +64,7 @@ CELL_SECONDS = 0.1
 MEASURING_SECONDS = 20.0
 TIMING_SHARE = 0.1  # of the time given for a search, for timing single launches before it
 MOST_TUNED = 8  # choices of kernels (variants): each is compiled for tuning
-NOT_TUNED = "times of the host target say nothing about a GPU (--launch auto tunes them here anyway)"
+NOT_TUNED = "times of the host target do not apply to a GPU (--launch auto tunes them here anyway)"
 
 
 @dataclass(frozen=True, slots=True)

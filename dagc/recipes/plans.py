@@ -162,15 +162,13 @@ def _check_request(tuned: Tuned, names: Any, defines: Mapping[str, Any], travers
         if name in defines:
             raise UsageError(f"{tuned.path} chooses {name} when the program starts", f"drop -D {name} or --launch")
     if traversal != "first":
-        raise UsageError(
-            f"--traversal {traversal}: every plan of {tuned.path} has orders of its own", "drop --traversal"
-        )
+        raise UsageError(f"--traversal {traversal}: every plan of {tuned.path} has its own orders", "drop --traversal")
 
 
 def _check_fixed(tuned: Tuned, program: Any, stored: ProgramChooser) -> None:
     sizes = {name for cell in tuned.cells if cell.op == PROGRAM for name, _ in cell.point.params}
     if tuned.facts.program is None:
-        raise UsageError(f"{tuned.path}: what was fixed is missing", "tune again into another file")
+        raise UsageError(f"{tuned.path}: the fixed values are missing", "tune again into another file")
     check_fixed(tuned.path, tuned.facts.program, fixed_choices(program, stored.names, sizes))
 
 

@@ -272,7 +272,7 @@ def rules_across(paths: Sequence[str], form: str = "text", *, objective: str | N
     joined. Raises UsageError where the programs or the objectives differ, or the inputs cannot be told apart.
     """
     if form not in FORMATS:
-        raise UsageError(f"there is no format `{form}`", f"one of: {', '.join(FORMATS)}")
+        raise UsageError(f"unknown format `{form}`", f"one of: {', '.join(FORMATS)}")
     named = [_named(path) for path in paths]
     files = [Loaded(path, objective) for _, path in named]
     _check_joinable(files)
@@ -309,7 +309,7 @@ def _check_joinable(files: Sequence[Loaded]) -> None:
             raise UsageError(
                 f"{first.path} was searched for {first.results.objective.text}, {other.path} for"
                 f" {other.results.objective.text}",
-                "say by what to compare them: --objective time",
+                "choose what to compare: --objective time",
             )
     where: dict[tuple[object, ...], str] = {}
     for loaded in files:
@@ -354,10 +354,10 @@ def _inputs(names: Sequence[str], files: Sequence[Loaded]) -> tuple[Input, ...]:
         others = [m for other, _, m in out if other == name and m is not members]
         if others:
             raise UsageError(
-                f"{files[members[0]].path} and {files[others[0][0]].path} are two inputs, and nothing that they record"
-                f" tells them apart ({name or 'the same parameters and machine'})" if not names[members[0]] else
+                f"{files[members[0]].path} and {files[others[0][0]].path} are two inputs that no recorded value"
+                f" distinguishes ({name or 'the same parameters and machine'})" if not names[members[0]] else
                 f"two inputs have the name {name}",
-                "give each input a name of its own: NAME=FILE",
+                "name each input: NAME=FILE",
             )  # fmt: skip
     return tuple(one for _, one, _ in out)
 

@@ -30,7 +30,7 @@ def show(
     `folded`: one round of each loop in place of all; a page has both, and then shows this one first.
     """
     if format not in FORMATS:
-        raise UsageError(f"there is no format {format}", f"one of: {', '.join(FORMATS)}")
+        raise UsageError(f"unknown format {format}", f"one of: {', '.join(FORMATS)}")
     graph = read(path, defines).graph()
     if format == "html":
         return page(graph, folded)

@@ -101,7 +101,7 @@ def tune(
             )
         return tune_program(text, output, options, progress)
     if options.method and options.method not in METHODS:
-        raise UsageError(f"there is no method {options.method}", f"one of: {', '.join(METHODS)}")
+        raise UsageError(f"unknown method {options.method}", f"one of: {', '.join(METHODS)}")
     # Before anything is compiled or measured for it.
     fresh = output is None or is_fresh(Path(output), options.resume)
     task = tuning_task(

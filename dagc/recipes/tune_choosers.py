@@ -278,7 +278,7 @@ def _vectors(
 
 def _fallback(asked: Asked, why: str) -> LearnedSelector:
     return LearnedSelector(
-        None, (f"no {asked.method}: {why}; elsewhere the best of the nearest measured size is taken",)
+        None, (f"no {asked.method}: {why}; other sizes use the best setting of the nearest measured size",)
     )
 
 
@@ -451,7 +451,7 @@ def grade(task: TuningTask, cells: int, counted: Counted, asked: Mapping[str, As
     from dagc.choice.models import MODELS  # loads numpy, sympy
 
     if task.chosen.target is Target.HOST:
-        return "host target: kernels run on the CPU, times say nothing about a GPU"
+        return "host target: kernels run on the CPU, and their times do not apply to a GPU"
     if counted.text:
         return f"with ncu: {counted.text}"
     if not cells:

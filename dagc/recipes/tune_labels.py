@@ -55,7 +55,7 @@ def first_samples(options: TuneOptions) -> int | None:
     if not options.active:
         return options.samples
     if options.samples is None:
-        raise UsageError("--active draws inputs, and ends at as many as --samples says", "add --samples 200")
+        raise UsageError("--active draws inputs up to the number in --samples", "add --samples 200")
     if options.incremental:
         raise UsageError("--active draws inputs, --incremental takes them from a list", "give one of them")
     return Sampling.of(options.samples, options.initial, options.batch, options.margin).initial

@@ -456,9 +456,7 @@ class _Searching:
 
 
 def _not_here(point: Point, why: str) -> RunFailed:
-    return RunFailed(
-        f"at {point.text or 'this size'}: {why}", "leave this size out; with --resume what was measured stays"
-    )
+    return RunFailed(f"at {point.text or 'this size'}: {why}", "drop this size; --resume keeps what was measured")
 
 
 class _Starting:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dagc.store.tuned import KernelChooser, Tuned
 
 Rows = Mapping["Point", tuple[Sequence[float], Mapping[int, float]]]  # features and times of the answers
-WAYS = ("the samples here alone", "the file's times as they are", "the file's times, scaled")
+WAYS = ("the samples here alone", "the file's times, unscaled", "the file's times, scaled")
 
 # ---- judged elsewhere -----------------------------------------------------------------------
 
@@ -50,7 +50,7 @@ def home_of(task: TuningTask, tuned: Tuned, options: TuneOptions) -> str:
     if not options.other_machine:
         raise UsageError(
             f"{tuned.path}: tuned on another machine ({homes[-1]}; this is {here})",
-            "give --other-machine to judge what it is worth here",
+            "use --other-machine to judge it on this machine",
         )
     return homes[-1]
 
@@ -75,7 +75,7 @@ def points_of_file(tuned: Tuned, program: Program, options: TuneOptions) -> tupl
     """Some of the inputs of a file, to be measured here. Raises UsageError."""
     check_tuned(tuned, program, None)
     if options.samples is None:
-        raise UsageError("--warm-start measures some inputs of that file here", "say how many: --samples 50")
+        raise UsageError("--warm-start measures some inputs of that file here", "give a number: --samples 50")
     if options.active or options.incremental or options.sizes or options.inputs:
         raise UsageError("--warm-start takes its inputs from that file", "drop --active, --incremental and the inputs")
     points = sorted({c.point for c in tuned.cells if c.times} - tuned.facts.tests)

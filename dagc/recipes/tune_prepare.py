@@ -369,7 +369,7 @@ def same_at(text: ProgramText, graph: Graph, point: Point) -> bool:
 def another_program(point: Point) -> UsageError:
     """For an input at which the program is compiled differently, where one compiled program has to serve all."""
     return UsageError(
-        f"at {point.text} the program is compiled differently, so that it does not serve all inputs",
+        f"at {point.text} the program compiles to other code, so one program cannot serve all inputs",
         "make sizes per-rank scalars (`scalar n : i64`) that the set-up sets from the parameter",
     )
 
@@ -405,8 +405,7 @@ def _graphs(text: ProgramText, graph: Graph, points: Sequence[Point]) -> dict[Po
     programs = len(_distinct([out.get(p, graph) for p in points]))
     if programs > MOST_PROGRAMS:
         raise UsageError(
-            f"{programs} sizes, at each of which the program is another one, and would be compiled: more than"
-            f" {MOST_PROGRAMS}",
+            f"{programs} sizes, each of which needs its own compilation: more than {MOST_PROGRAMS}",
             "name fewer, or make sizes per-rank scalars (`scalar n : i64`) that the set-up sets from the parameter: one"
             " compiled program then serves all",
         )

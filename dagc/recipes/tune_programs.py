@@ -241,7 +241,7 @@ def tuning(
 
 def _grade(task: ProgramTask) -> str:
     host = task.chosen.target is Target.HOST
-    return "host target: programs run on the CPU, times say nothing about a GPU" if host else "with a GPU"
+    return "host target: programs run on the CPU, and their times do not apply to a GPU" if host else "with a GPU"
 
 
 def _line(task: ProgramTask, learned: LearnedPlans, point: Point, cells: Cells, data: tuple[float, ...]) -> Line:

@@ -58,7 +58,7 @@ def choosable(
     bad |= failed.keys()
     right = good - bad
     out: dict[str, tuple[Settings, ...]] = {}
-    notes = [f"{op} at {point.text}: all settings failed, so that says nothing about one" for op, point in lost]
+    notes = [f"{op} at {point.text}: all settings failed, so no single setting is to blame" for op, point in lost]
     notes += [_excluded(op, settings, points) for (op, settings), points in failed.items()]
     for unit in task.units:
         legal = task.settings[unit.op]

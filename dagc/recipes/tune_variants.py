@@ -319,7 +319,7 @@ def evaluate_inputs(
         features={op: c.data for op, c in choosers.items()}, constraints=options.constraints,
     )  # fmt: skip
     began, output = time.monotonic(), tuned.path if not home else None
-    notes += [f"tuned on {home}: what is measured here is not kept in the file"] if home else []
+    notes += [f"tuned on {home}: measurements of this machine are not stored in the file"] if home else []
     options = replace(options, resume=True, objective=options.objective or tuned.facts.objective)
     with opened(task, output, options, order_of(task), progress, references=False) as inputs:
         inputs.total = len(points) * sum(map(len, inputs.task.settings.values()))

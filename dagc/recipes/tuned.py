@@ -78,7 +78,8 @@ def _check_open(graph: Graph, stored: Mapping[str, KernelChooser], path: str | P
             )
         if not chooser.variants and op not in open_sites:
             raise UsageError(
-                f"{path}: chooses for op `{op}`, of which nothing is open", f"drop -D {op}.NAME=..., or tune again"
+                f"{path}: has a chooser for op `{op}`, which has no open choice",
+                f"drop -D {op}.NAME=..., or tune again",
             )
 
 
@@ -132,7 +133,7 @@ def check_tuned(tuned: Tuned, program: Program, arch: str | None, other_machine:
         raise UsageError(f"{path}: tuned for another text of {tuned.program.name}", "tune the program again")
     if arch is not None and tuned.facts.target == "host" and any(cell.times for cell in tuned.cells):
         raise UsageError(
-            f"{path}: measured on the host target, which says nothing about a GPU",
+            f"{path}: measured on the host target, whose times do not apply to a GPU",
             "tune with --target cuda, or compile with --launch fixed",
         )
     if arch is not None and tuned.facts.target == "cuda" and tuned.facts.arch != arch:
@@ -195,7 +196,7 @@ def _placement(tuned: Tuned, choosers: Sequence[Chooser], mode: Features) -> Pla
             f"{tuned.path}: {what}, by which `select device with {DP}()` places the ops", f"tune with --method {COSTS}"
         )
     if mode is Features.BESIDE:
-        raise UsageError("the devices of ops are not chosen beside the first runs", "compile with --features now")
+        raise UsageError("devices cannot be chosen during the first runs", "compile with --features now")
     return Placement(astuple(transfers.to_device), astuple(transfers.to_host))
 
 
@@ -243,7 +244,7 @@ def show(
         "c": lambda program: HELPERS + to_c(program, "dagc_occupancy"),
     }  # fmt: skip
     if format not in printers:
-        raise UsageError(f"there is no format {format}", f"one of: {', '.join(printers)}")
+        raise UsageError(f"unknown format {format}", f"one of: {', '.join(printers)}")
     if kernel == "occupancy":
         return printers[format](occupancy_program(plain=True))
     if method and method not in MODELS:

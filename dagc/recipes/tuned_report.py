@@ -47,7 +47,7 @@ def variants_page(tuned: Tuned, version: str) -> str:
     """The page, a section for each op whose variant is chosen."""
     views = [op_view(tuned, op, chooser) for op, chooser in _ops(tuned)]
     on_host = tuned.facts.target == "host"  # then the GPU is the one whose model ranks settings
-    where = "target host: times say nothing about a GPU" if on_host else tuned.facts.gpu or "GPU unknown"
+    where = "target host: times do not apply to a GPU" if on_host else tuned.facts.gpu or "GPU unknown"
     subtitle = f"{where}; {counted(len({c.point for c in tuned.cells}), 'input')} measured"
     return as_page(views, title=tuned.program.name, subtitle=subtitle, file=tuned.path.name, version=version)
 
@@ -129,14 +129,16 @@ def chosen_at(method: str, selector: Selector, inputs: MeasuredInputs) -> Answer
             taken(selector.ask(x), selector, max(extent.beyond(dict(zip(names, x, strict=True))).values(), default=1))
             for x in tests.vectors
         ]
-        how = f"Judged at {counted(len(tests.points), 'test input')}, of which nothing was learned."
+        how = f"Judged at {counted(len(tests.points), 'test input')} that were not trained on."
         return AnswersAtInputs(tests, tuple(a for a, _ in reasoned), tuple(r for _, r in reasoned), how)
     known = merged(kept.vectors, kept.times, [[(1 - kept.noise / 2, 1.0, 1 + kept.noise / 2)]] * len(kept.points))
     answers = dict(zip(known.sizes, answers_left_out(method, names, known), strict=False))
     if not answers:
         return AnswersAtInputs(MeasuredInputs((), (), (), (), kept.noise), (), (), "Too few inputs to leave any out.")
     reasoned = [taken(answers[x], selector, 1.0) for x in kept.vectors]
-    how = "Judged by cross-validation: at each input, what was trained without it and a fifth of the others."
+    how = (
+        "Judged by cross-validation: at each input, the selector that was trained without it and a fifth of the others."
+    )
     return AnswersAtInputs(kept, tuple(a for a, _ in reasoned), tuple(r for _, r in reasoned), how)
 
 
@@ -270,7 +272,11 @@ def _tip(
 def _tiles(judged: Judged, texts: Sequence[str]) -> tuple[tuple[str, str, str], ...]:
     f, (single, share), decisive = judged.all, judged.all.single, judged.decisive
     return (
-        ("percent of exhaustive", _percent(f.percent), f"{_percent(decisive.percent)} where the best stands out"),
+        (
+            "percent of exhaustive",
+            _percent(f.percent),
+            f"{_percent(decisive.percent)} where the best is beyond the noise",
+        ),
         ("accuracy", _percent(f.accuracy), f"balanced {_percent(f.balanced)}"),
         ("geometric mean", f"{f.geometric:.3f}", "times the best"),
         ("where it is wrong", f"{f.lost:.3f}", f"times the best, at {counted(len(judged.wrong), 'input')}"),

@@ -416,7 +416,7 @@ class Space:
         """The traversal with this ID. Raises UsageError if there is none."""
         total = self.count()
         if not 0 <= number < total:
-            raise UsageError(f"there is no traversal {number}", f"give an ID from 0 to {total - 1}")
+            raise UsageError(f"traversal {number} does not exist", f"give an ID from 0 to {total - 1}")
         entries: list[Entry] = []
         state = self.moves.start()
         while not self.moves.finished(state):

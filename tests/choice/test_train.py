@@ -95,7 +95,7 @@ def test_left_out(method: str) -> None:
     assert found.right >= 6
     assert all(regret == 0 or regret == pytest.approx(0.2) for regret in found.regrets)
     assert found.text.startswith(f"leave one out: {found.right} of 8 sizes within 1.0 % of the best, mean regret ")
-    assert found.text.endswith("; beside it: best constant 20.0 %, default 10.0 %, model 10.0 %"), (
+    assert found.text.endswith("; compared: best constant 20.0 %, default 10.0 %, model 10.0 %"), (
         "without a size, the other choice is the best of the others"
     )
     assert leave_one_out(method, ["n"], exact(sizes[:3], times[:3])) is None

@@ -160,7 +160,7 @@ def test_buffers_that_are_exchanged():
     body = "float *p = s, *q = s + 64; for (int r = 0; r < 8; ++r) { q[0] = p[1]; float *o = p; p = q; q = o; }"
     found = accesses_of(f"extern __shared__ float s[]; {body} a[0] = p[3];", {"a": 4}, {})
     assert {(a.array, a.shared) for a in found.accesses} == {("s", True), ("a", False)}
-    assert any("is exchanged with other pointers" in note for note in found.notes)
+    assert any("is swapped with other pointers" in note for note in found.notes)
 
 
 def test_one_thread_works_where_the_others_leave_at_once():

@@ -159,11 +159,11 @@ def test_names_of_libraries(name: str, tmp_path: Path) -> None:
 
 def test_options_that_contradict(tmp_path: Path) -> None:
     spmv = SAMPLES / "spmv/spmv.dag"
-    with pytest.raises(UsageError, match="--run runs a program of its own"):
+    with pytest.raises(UsageError, match="--run needs a standalone program"):
         api.compile(spmv, tmp_path / "out", target="host", form="library", run=True)
     with pytest.raises(UsageError, match="--name is the name of a library"):
         api.compile(spmv, tmp_path / "out", target="host", build=False, name="mine")
-    with pytest.raises(UsageError, match="Python has a module `json` of its own"):
+    with pytest.raises(UsageError, match="Python's own module `json` would hide"):
         api.compile(spmv, tmp_path / "out", target="host", form="wheel", name="json")
     with pytest.raises(UsageError, match="a wheel holds the library that is built"):
         api.compile(spmv, tmp_path / "out", target="host", form="wheel", build=False)

@@ -93,7 +93,7 @@ def test_kinds() -> None:
 
 
 def test_unknown_format() -> None:
-    with pytest.raises(UsageError, match="there is no format png"):
+    with pytest.raises(UsageError, match="unknown format png"):
         api.show(SAMPLES / "spmv/spmv.dag", format="png")
 
 

@@ -42,7 +42,9 @@ def test_a_pair_of_outliers_is_no_class() -> None:
     assert found.classes[-1].slowest == 1.47
     dropped = next(b for b in found.dropped if b.position == 97)
     assert dropped.samples == 2
-    assert dropped.why_dropped.startswith("a class beside it would have 2 implementations, and noise and outliers may")
+    assert dropped.why_dropped.startswith(
+        "a neighbouring class would have 2 implementations, and noise and outliers may"
+    )
     assert dropped.chance >= 2
     assert dropped.step > 15 * NOISE
 
@@ -173,7 +175,7 @@ def test_what_was_dropped_is_told() -> None:
     samples = [*made[:-2], *(Sample(s.graph, s.configuration, s.traversal, 1.4 + 0.01 * i)
                              for i, s in enumerate(made[-2:]))]  # fmt: skip
     learned = learn(samples, NOISE)
-    words = "a class beside it would have 2 implementations, and noise and outliers may put up to "
+    words = "a neighbouring class would have 2 implementations, and noise and outliers may put up to "
     assert words in render(Findings(learned))
     assert words in render(Findings(learned), "md")
     assert '"samples": 2' in render(Findings(learned), "json")

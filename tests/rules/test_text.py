@@ -28,9 +28,12 @@ def test_text_of_the_h200_data() -> None:
     assert "3 performance classes of 2036 implementations" in text
     assert "class 1    1124  68.18 us to 77.56 us, median 74.52 us, width 12.6 % (8.2 x noise)" in text
     assert "Noise floor of these times: 1.5 %." in text
-    assert "Boundary at 85.24 us not drawn: the classes beside it would differ by 1.3 %" in text
+    assert "Boundary at 85.24 us not drawn: the neighbouring classes would differ by 1.3 %" in text
     assert "below the noise floor" in text
-    assert "Boundary at 86.38 us not drawn: neither repeated measurements nor any feature tell the two sides" in text
+    assert (
+        "Boundary at 86.38 us not drawn: neither repeated measurements nor any feature distinguish the two sides"
+        in text
+    )
     assert "Probability of 3 classes by chance alone: 0.0025 or less." in text
     assert "Cross-validated accuracy: 97.4 % of the samples (10 folds); one class for all: 62.7 %, trees from" in text
     assert "Tree: 22 leaves (of 70 before pruning), depth 8. Error 2.3 % on samples held out" in text
@@ -58,8 +61,8 @@ def _of(times: list[float], noise: float = 0.01, level: float = 0.05) -> Learned
     ("times", "noise", "reason"),
     [
         ([1.0 + i / 100 for i in range(8)], 0.01, "8 implementations are few to find classes among"),
-        ([1.0] * 60, 0.01, "from fastest to slowest is 0.0 %, and the sorted times have no step"),
-        ([1.0] * 30 + [1.1] * 30, 0.3, "the noise floor of these times 16.8 %, and no boundary stands"),
+        ([1.0] * 60, 0.01, "from fastest to slowest is 0.0 %, and the sorted times have no distinct step"),
+        ([1.0] * 30 + [1.1] * 30, 0.3, "the noise floor of these times 16.8 %, and no class boundary is significant"),
     ],
 )
 def test_one_class_comes_with_the_reason(times: list[float], noise: float, reason: str) -> None:
@@ -81,7 +84,7 @@ def test_classes_that_no_rule_tells_apart_have_none() -> None:
     assert len(found.classes.classes) == 2
     assert found.full_leaves > 10
     text = render(Findings(found))
-    assert "No rules: on samples held out, no tree tells the classes apart" in text
+    assert "No rules: on held-out samples, no tree separates the classes" in text
     assert "Whether chance alone draws these classes was not tested." in text
     assert "rule set" not in text
 
@@ -92,7 +95,7 @@ def test_classes_that_chance_explains_are_one() -> None:
     for form in ("text", "md"):
         text = render(Findings(found), form)
         assert "Differences between the implementations are no larger than by chance (probability " in text
-        assert "not drawn: neither repeated measurements nor any feature tell the two sides apart" in text
+        assert "not drawn: neither repeated measurements nor any feature distinguish the two sides" in text
         assert "in training" not in text
 
 
@@ -173,7 +176,7 @@ def test_a_single_implementation(form: str) -> None:
 
 
 def test_an_unknown_format() -> None:
-    with pytest.raises(UsageError, match="there is no format `xml`"):
+    with pytest.raises(UsageError, match="unknown format `xml`"):
         render(Findings(h200_learned()), "xml")
 
 

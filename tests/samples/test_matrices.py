@@ -100,7 +100,7 @@ def test_a_band_is_uniform_in_its_width() -> None:
         ("stencil(points=6, side=3)", "5, 7, 9 or 27"),
         ("rmat(scale=40)", "scale 40"),
         ("uniform(rows=300_000_000, per_row=9)", "too many for 32-bit indices"),
-        ("bands(rows=3)", "no generator `bands`"),
+        ("bands(rows=3)", "unknown generator `bands`"),
         ("band(3, 4, 5)", "by its name"),
         ("band(rows=__import__('os').getpid(), half=1, per_row=1)", "rows is not a number"),
         ("file(path='a.mtx')", "DAGC_MATRICES"),

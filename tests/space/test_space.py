@@ -162,7 +162,7 @@ def test_sampling_is_uniform() -> None:
 
 
 def test_no_such_id() -> None:
-    with pytest.raises(UsageError, match="there is no traversal 2036"):
+    with pytest.raises(UsageError, match="traversal 2036 does not exist"):
         Space(spmv()).at(2036)
 
 
@@ -174,7 +174,7 @@ def test_no_such_id() -> None:
         ("pack@s0", "stops before `end`"),
         ("pack", "t.txt:1:1: `pack`: a GPU op needs a stream"),
         ("post_recv\n post_recv@s1", "t.txt:2:2: `post_recv@s1`: only a GPU op has a stream"),
-        ("nothing", "there is no op of that name"),
+        ("nothing", "no op has this name"),
         ("wait(e0)", "wait needs a stream"),
         ("pack@s0 (", "not an entry"),
     ],

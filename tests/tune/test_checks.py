@@ -144,7 +144,7 @@ def test_a_size_at_which_every_setting_fails_is_no_setting_s_failure(tmp_path: P
     checks = {("fill", s): "" for s in settings}
     fit, notes = choosable(made, checks, cells)
     assert fit == {"fill": settings}
-    assert notes == ["fill at N=300: all settings failed, so that says nothing about one"]
+    assert notes == ["fill at N=300: all settings failed, so no single setting is to blame"]
     cells["fill", points[1], settings[2]] = Cell("fill", points[1], settings[2], (1.0,))
     fit, notes = choosable(made, checks, cells)
     assert fit == {"fill": settings[2:]}

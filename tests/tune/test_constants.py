@@ -73,7 +73,7 @@ def test_each_size_is_a_program_of_its_own(tmp_path: Path) -> None:
 
 def test_more_programs_than_are_compiled_are_refused_first(tmp_path: Path) -> None:
     sizes = "N=" + ",".join(str(n) for n in range(100, 117))
-    with pytest.raises(UsageError, match="17 sizes, at each of which the program is another one") as refused:
+    with pytest.raises(UsageError, match="17 sizes, each of which needs its own compilation") as refused:
         tune_recipe.tune(write(tmp_path), tmp_path / "t.db", TuneOptions(sizes=sizes, target="host"))
     assert "scalar n : i64" in refused.value.help
     assert {p.name for p in tmp_path.iterdir()} == {"fill.py", "fill.dag"}

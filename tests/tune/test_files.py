@@ -47,7 +47,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         ("UPDATE chooser SET chooser = json_set(chooser, '$.method', 'oracle')", "newer dagc .method oracle."),
         ("UPDATE chooser SET chooser = json_set(chooser, '$.settings[1].bx', 96)", "not among its choices"),
-        ("UPDATE chooser SET domain = 'other'", "chooses for op `other`, of which nothing is open"),
+        ("UPDATE chooser SET domain = 'other'", "has a chooser for op `other`, which has no open choice"),
     ],
 )
 def test_rows_that_cannot_be_used(program: Path, tmp_path: Path, statement: str, said: str) -> None:

@@ -140,7 +140,7 @@ def test_the_report_of_a_tuned_file(trained: Path, tmp_path: Path) -> None:
     assert "made(mode = 1, n = 64)" in page
     assert "Which variant wins where" in page
     assert "Judged by cross-validation" in page
-    assert "target host: times say nothing about a GPU" in page
+    assert "target host: times do not apply to a GPU" in page
     assert "NVIDIA" not in page
 
 

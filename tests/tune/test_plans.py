@@ -90,7 +90,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (note,) = [note for note in done.notes if "knn, k = " in note and ", by n; leave one out: " in note]
     mean = sum(line.left_out for line in done.lines) / 4
     assert f"mean regret {100 * mean:.1f} %" in note
-    assert re.search(r"; beside it: best constant [\d.]+ %, default [\d.]+ %$", note)
+    assert re.search(r"; compared: best constant [\d.]+ %, default [\d.]+ %$", note)
     assert sum("compiled" in words for words in told) == 4
     assert told[-1].startswith("16 of 16 size=")
     return path
@@ -191,9 +191,7 @@ def test_sizes_far_from_the_measured_ones_are_reported(
     words = ["compile", str(TRIDIAG), "--target", "host", "--launch", str(compiled.parent / "t.db"), "--no-build"]
     for n, beyond in (("6400", ""), ("1000000", "156")):
         assert main([*words, "-o", str(tmp_path / f"out{n}"), "-D", f"size={n}"]) == 0
-        line = (
-            f"dagc: warning: size = {n} lies {beyond} times outside of the sizes that were measured (size 100 to 6400)"
-        )
+        line = f"dagc: warning: size = {n} is {beyond} times outside the measured sizes (size 100 to 6400)"
         assert capsys.readouterr().err.startswith(line) == bool(beyond)
 
 
@@ -254,7 +252,7 @@ def test_what_compiling_refuses(tuned: Path, tmp_path: Path) -> None:
     refused("chooses m when the program starts", defines={"m": "8"})
     refused("tuned with real=f64, this is real=f32", defines={"real": "f32"})
     refused("tuned with block=128, this is block=64", defines={"block": "64"})
-    refused("every plan .* has orders of its own", traversal="3")
+    refused("every plan .* has its own orders", traversal="3")
     other = tmp_path / "tridiag.dag"
     other.write_text(TRIDIAG.read_text().replace("1 / row.b", "1.0 / row.b"))
     refused("tuned for another text", path=other)
@@ -488,7 +486,7 @@ def test_what_tuning_refuses(faulty: Path, tmp_path: Path, capsys: pytest.Captur
     text = faulty.read_text()
     uses = text.replace("kernel fill", "let twice = 2 * N\nkernel fill").replace("i == 49", "i == 49 + 0 * twice")
     faulty.write_text(uses)
-    assert "compiled differently, so that it does not serve all inputs" in refused("--sizes", "N=20,30,40")
+    assert "compiles to other code, so one program cannot serve all inputs" in refused("--sizes", "N=20,30,40")
     faulty.write_text(text.replace("knn(n)", "knn(n + rank)"))
     assert "uses `rank`, which is not a numeric scalar" in refused()
     faulty.write_text(text.replace("knn(n)", "oracle(n)"))

@@ -142,7 +142,7 @@ def test_a_program_switches_beside_its_runs(program: Path, tuned: Path, tmp_path
     ("changes", "options", "message"),
     [
         ({}, {"launch": "fixed"}, "is for a program that chooses when it runs"),
-        ({"dag repeat 400 {": "dag {"}, {}, "the dag runs once, so nothing pays"),
+        ({"dag repeat 400 {": "dag {"}, {}, "the dag runs once, so no later run gains"),
     ],
     ids=["nothing", "once"],
 )

@@ -276,7 +276,7 @@ def test_a_file_of_another_machine_says_what_it_loses(
     out = capsys.readouterr().out
     assert "PPP at home " in out
     assert "correct it with --warm-start" in out
-    assert "what is measured here is not kept in the file" in out
+    assert "measurements of this machine are not stored in the file" in out
     assert moved.read_bytes() == before
 
 

@@ -108,7 +108,7 @@ def test_instructions_of_many_compiled_versions_are_not_told_apart() -> None:
 
 @pytest.mark.mpi
 def test_another_objective_than_the_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Strategies search by it, the best by it is chosen, the file has its metrics, and --resume goes on with it."""
+    """Strategies search by it, the best by it is chosen, the file has its metrics, and --resume continues with it."""
     path, file = write_fill(tmp_path, "tune bx in {32, 64, 128, 256}"), tmp_path / "t.db"
     words = ["tune", str(path), "--target", "host", "--cell", "0.01", "-o", str(file)]
     assert main([*words, "--objective", "cpu / time", "--budget", "3"]) == 0

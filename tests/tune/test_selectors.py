@@ -73,7 +73,7 @@ def test_tune_with_a_learned_method_and_compile(method: str, plain: Path, tmp_pa
     assert note.startswith(f"fill: {method}")
     assert ", by n; leave one out: " in note, "of the scalars that differ, those that the kernel uses"
     assert " of 5 sizes within " in note
-    assert re.search(r"; beside it: best constant [\d.]+ %, default [\d.]+ %(, model [\d.]+ %)?$", note)
+    assert re.search(r"; compared: best constant [\d.]+ %, default [\d.]+ %(, model [\d.]+ %)?$", note)
     mean = sum(line.left_out for line in done.lines) / 5
     assert f"mean regret {100 * mean:.1f} %" in note, "the table's figures are those of the note"
     kept = load_tuned(tuned).kernel_choosers["fill"]

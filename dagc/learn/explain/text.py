@@ -119,8 +119,8 @@ def _closing(explanation: Explanation) -> Iterator[str]:
         f" its {100 * sure:.0f} % interval."
     )
     yield (
-        f"What is said to cost, to be faster or to depend is so with {100 * (1 - LEVEL):.0f} % confidence for all of it"
-        " together: a difference that is larger than its interval may still be chance among so many edits."
+        f"All costs, speed-ups and dependences hold jointly with {100 * (1 - LEVEL):.0f} % confidence: a difference"
+        " that is larger than its interval may still be chance among so many edits."
     )
     if not math.isnan(explanation.noise):
         margin = min(explanation.noise, MOST_MARGIN)

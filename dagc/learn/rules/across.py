@@ -359,7 +359,7 @@ def _claim(table: _Table, given: int, tested: dict[int, Loss]) -> Claim:
         return Claim(False, f"the noise of {', '.join(noisy)} {known} a loss of {100 * LOSS:.0f} %")
     reach = max(_outside(table.inputs[k], [table.inputs[j] for j in same if j != k]) for k in same)
     if _outside(here, [table.inputs[k] for k in same]) > reach * (1 + 1e-9):
-        return Claim(False, "it lies further outside of the tested sizes than any that was left out")
+        return Claim(False, "it is further outside the tested sizes than any size that was held out")
     return Claim(True, "")
 
 

@@ -70,8 +70,8 @@ def _common(learned: AcrossRules) -> list[tuple[str, Value]]:
 def _reasons(learned: AcrossRules) -> Iterable[str]:
     if learned.alike:
         yield (
-            f"Not used: {', '.join(learned.alike)}. The differences between the implementations there are no larger"
-            " than by chance."
+            f"Not used: {', '.join(learned.alike)}. The differences between their implementations are no larger than"
+            " expected by chance."
         )
     if not learned.groups:
         yield "No rules: fewer than two inputs have implementations that differ."

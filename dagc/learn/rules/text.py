@@ -53,7 +53,7 @@ def in_form(
 ) -> str:
     """The output of the writer of a form, or `content` as JSON. Raises UsageError for a form not in FORMATS."""
     if form not in FORMATS:
-        raise UsageError(f"there is no format `{form}`", f"one of: {', '.join(FORMATS)}")
+        raise UsageError(f"unknown format `{form}`", f"one of: {', '.join(FORMATS)}")
     if form == "json":
         return json.dumps(content(), indent=1) + "\n"
     return text() if form == "text" else markdown()
@@ -121,7 +121,7 @@ def why_no_rules(learned: LearnedRules) -> str:
         if learned.tree.leaves > 1:
             return ""
         return (
-            "No rules: on samples held out, no tree tells the classes apart better than one answer for all. Measure "
+            "No rules: on held-out samples, no tree separates the classes better than one answer for all. Measure "
             "more implementations, or each more than once (--passes 5)."
         )
     few = "Only one class, so there are no rules: "
@@ -131,8 +131,9 @@ def why_no_rules(learned: LearnedRules) -> str:
     apart = f"from fastest to slowest is {percent(spread)}"
     if classes.dropped:
         noise = f", the noise floor of these times {percent(classes.noise)}"
-        return f"{few}{apart}{noise}, and no boundary stands. Measure more than once (--passes 5), or with less noise."
-    return f"{few}{apart}, and the sorted times have no step that stands out."
+        advice = "Measure more than once (--passes 5), or with less noise."
+        return f"{few}{apart}{noise}, and no class boundary is significant. {advice}"
+    return f"{few}{apart}, and the sorted times have no distinct step."
 
 
 def _tree_line(learned: LearnedRules) -> str:

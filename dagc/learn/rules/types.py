@@ -70,15 +70,15 @@ class Boundary:
         """Why a boundary was dropped, as printed in rules, tables and plots."""
         if self.chance:
             return (
-                f"a class beside it would have {counted(self.samples, 'implementation')}, and noise and outliers may "
-                f"put up to {self.chance} there; more measurements would tell"
+                f"a neighbouring class would have {counted(self.samples, 'implementation')}, and noise and outliers "
+                f"may put up to {self.chance} there; more measurements would decide"
             )
         if not math.isnan(self.p):
             return (
-                "neither repeated measurements nor any feature tell the two sides apart better than chance "
+                "neither repeated measurements nor any feature distinguish the two sides better than chance "
                 f"(probability {self.p:.2g})"
             )
-        return f"the classes beside it would differ by {100 * self.step:.1f} %, which is below the noise floor"
+        return f"the neighbouring classes would differ by {100 * self.step:.1f} %, which is below the noise floor"
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ class Observer:
             self._device = pynvml.nvmlDeviceGetHandleByUUID(self._name)
             self.start()
         except pynvml.NVMLError as error:
-            raise RunFailed(f"energy of {self._name}: NVML says: {error}") from None
+            raise RunFailed(f"energy of {self._name}: NVML: {error}") from None
 
     def start(self) -> None:
         self._begin = self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._device)
