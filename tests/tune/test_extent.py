@@ -34,5 +34,5 @@ def test_the_warning_names_the_size_and_what_was_measured() -> None:
     assert EXTENT.text == "n 10 to 1000, m[0] 0"
     assert EXTENT.warning({"n": 4000, "m[0]": 3, "other": 10**9}) == ""
     said = EXTENT.warning({"n": 50_000, "m[0]": 0})
-    assert said.startswith("n = 50000 lies 50 times outside the measured sizes (n 10 to 1000, m[0] 0)")
+    assert said.startswith("n = 50000 is 50 times outside the measured sizes (n 10 to 1000, m[0] 0)")
     assert Extent.of([]).warning({"n": 10**9}) == ""
