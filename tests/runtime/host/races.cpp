@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kN = 1024;
 
-__global__ void fill(int* to, int value, int n) {
+__global__ void store(int* to, int value, int n) {
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) to[i] = value;
 }
 __global__ void copy(int* to, const int* from, int n) {
@@ -40,7 +40,7 @@ struct World {
   ~World() { GOOD(cudaDeviceSynchronize()); }  // what was issued does run, if late
   World(const World&) = delete;
   World& operator=(const World&) = delete;
-  void set(int* to, int value, cudaStream_t stream) const { dagc::launch(fill, 4, 256, 0, stream, to, value, kN); }
+  void set(int* to, int value, cudaStream_t stream) const { dagc::launch(store, 4, 256, 0, stream, to, value, kN); }
   void move(int* to, const int* from, cudaStream_t stream) const {
     dagc::launch(copy, 4, 256, 0, stream, to, from, kN);
   }
@@ -59,7 +59,7 @@ struct LargeWorld : World {
     GOOD(cudaFree(other));
   }
   void fill(int* to, int value, cudaStream_t stream) const {
-    dagc::launch(::fill, 64, 256, 0, stream, to, value, kLarge);
+    dagc::launch(store, 64, 256, 0, stream, to, value, kLarge);
   }
 };
 
