@@ -1,4 +1,5 @@
-"""The headers of the runtime, compiled once for all tests of a run that build programs with -O0.
+"""The headers of the runtime, compiled once for all tests of a run that build programs with -O0, and once for those of
+them that are under ThreadSanitizer.
 
 Such a program is a few functions of its own and 3000 of headers, which g++ compiles again for each program, in 2 s of
 2.5 s. clang++ compiles them once, with the precompiled header (-fpch-codegen). Where there is one, it stands in for g++
@@ -23,7 +24,13 @@ COMPILERS = Path(__file__).parent / "compilers"
 # headers differ too, so they are built without this.
 NOT_IN_ALL = ("group_host.hpp", "group_nccl.hpp", "group_peer.hpp", "library.hpp")
 NEEDS_OPENMP = "openmp.hpp"
-FLAGS = ("-std=c++17", "-O0", "-ffp-contract=off", "-fPIC", "-pthread", "-Wall", "-Wextra", "-Werror")
+FLAGS = ("-std=c++17", "-ffp-contract=off", "-fPIC", "-pthread", "-Wall", "-Wextra", "-Werror")
+# What is compiled once for which builds: further flags of these, and the headers that are not in it.
+KINDS = {
+    "dagc": (("-O0",), (*NOT_IN_ALL, NEEDS_OPENMP)),
+    "dagc-openmp": (("-O0", "-fopenmp"), NOT_IN_ALL),
+    "dagc-thread": (("-g1", "-O0", "-fsanitize=thread"), (*NOT_IN_ALL, NEEDS_OPENMP)),
+}
 
 
 def replace_compiler() -> None:
@@ -32,14 +39,17 @@ def replace_compiler() -> None:
         os.environ["PATH"] = f"{COMPILERS}{os.pathsep}{os.environ['PATH']}"
 
 
-def precompiled_flags() -> tuple[str, ...]:
-    """Flags for builds with an MPI and -O0; () where `g++` was not replaced, and where nothing can be cached."""
+def precompiled_flags(sanitize: str = "") -> tuple[str, ...]:
+    """Flags for builds with an MPI; () where `g++` was not replaced, and where nothing can be cached.
+
+    -O0 is for the caller. `sanitize`: of these builds, "" or "thread".
+    """
     compiler, clang, mpi, cache = find_cxx(), shutil.which("clang++"), find_mpi(), cache_directory()
     if compiler is None or clang is None or mpi is None or cache is None or compiler.path.parent != COMPILERS:
         return ()
     headers = runtime_headers()
     names, texts = zip(*((name, path.read_text()) for name, path in headers.items()), strict=True)
-    parts = [clang, str(Path(clang).stat().st_mtime_ns), *mpi.compile_flags(), *names, *texts]
+    parts = [clang, str(Path(clang).stat().st_mtime_ns), *mpi.compile_flags(), repr(KINDS), *names, *texts]
     folder = cache.parent / f"dagc-headers-{sha256(chr(0).join(parts).encode()).hexdigest()[:16]}"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
@@ -47,11 +57,11 @@ def precompiled_flags() -> tuple[str, ...]:
         if not (folder / "dagc.hpp").exists():
             # A program reads these files, not its copies: `#pragma once` goes by the file.
             (folder / "include").symlink_to(headers[names[0]].parents[len(Path(names[0]).parts) - 1])
-            included = [name for name in names if not name.endswith(NOT_IN_ALL)]
-            without = [name for name in included if not name.endswith(NEEDS_OPENMP)]
-            _compile(folder, "dagc", without, mpi.compile_flags())
-            _compile(folder, "dagc-openmp", included, (*mpi.compile_flags(), "-fopenmp"))
             (folder / "dagc.hpp").write_text("// Empty: programs include their own headers.\n")
+        for kind in ("dagc-thread",) if sanitize else ("dagc", "dagc-openmp"):
+            if not (folder / f"{kind}.all").exists():
+                flags, without = KINDS[kind]
+                _compile(folder, kind, [n for n in names if not n.endswith(without)], (*mpi.compile_flags(), *flags))
     return ("-include", str(folder / "dagc.hpp"))
 
 

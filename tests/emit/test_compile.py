@@ -10,7 +10,7 @@ import pytest
 
 from dagc.base.errors import BuildFailed
 from dagc.build.builder import build
-from dagc.build.toolchain import find_cmake, find_cxx, find_mpi, find_nccl, find_nvcc, require_mpi, require_nccl
+from dagc.build.toolchain import find_cmake, find_cxx, find_mpi, find_nvcc, require_mpi
 from dagc.emit import emit
 from dagc.ir.plan import Target
 from tests.emit.build import ALLTOALLV, COLUMNS, HALO, RANKS, ROOT, SINK, SPMV, plan, write
@@ -29,8 +29,8 @@ CASES += [
     (RANKS, {"transport": "nccl", "capture": "true"}),
 ]
 CASES += [(GROUPS, {"transport": "nccl"}), (ROOT / "samples/polybench/gemm.dag", {})]
-# The others are compiled without a warning, and run, in tests/measure/test_compile.py, tests/emit/test_bench.py and
-# tests/emit/test_ranks.py.
+# For the GPU: tests/emit/test_nvcc.py. The others are compiled for the host without a warning, and run, in
+# tests/measure/test_compile.py, tests/emit/test_bench.py and tests/emit/test_ranks.py.
 ON_HOST = [(path, choice) for path, choice in CASES if path not in (SPMV, HALO, SINK, RANKS, COLUMNS, ALLTOALLV)]
 ON_HOST += [(SINK, LOWERINGS[1]), *((path, {"transport": "nccl", "capture": "true"}) for path in (SPMV, HALO))]
 
@@ -43,38 +43,16 @@ def name(case: object) -> str:
     return case.stem if isinstance(case, Path) else "-".join(case.values()) if isinstance(case, dict) else str(case)
 
 
-def flags(target: Target, nccl: bool = False) -> tuple[str, ...]:
-    """Warnings are what matters here, not speed."""
-    found = ("-O0",)
-    if target is Target.CUDA:
-        found += ("-Xptxas=-O0", *(require_nccl().flags() if nccl else ()))
-    return found
-
-
-def compile_together(cases: list[tuple[Path, dict[str, str]]], target: Target, directory: Path, nccl: bool) -> None:
-    """The benches of all `cases`, with what their drivers call, and every warning an error."""
-    plans = {f"{name(path)} {name(choice)}": plan(path, target, **choice) for path, choice in cases}
-    source = write_together(plans, directory)
-    build(
-        [source], directory / "together.o", target=target.value, mpi=require_mpi(), flags=("-c", *flags(target, nccl))
-    )
+FLAGS = ("-c", "-O0")  # warnings are what matters here, not speed
 
 
 @needs_mpi
 @needs_cxx
 @pytest.mark.slow
 def test_host(tmp_path: Path) -> None:
-    compile_together(ON_HOST, Target.HOST, tmp_path, nccl=False)
-
-
-@needs_mpi
-@needs_nvcc
-@pytest.mark.nvcc
-@pytest.mark.slow
-@pytest.mark.parametrize("nccl", [find_nccl() is not None], ids=lambda found: "nccl" if found else "without nccl")
-def test_cuda(nccl: bool, tmp_path: Path) -> None:
-    cases = [(path, choice) for path, choice in CASES if nccl or choice.get("transport") != "nccl"]
-    compile_together(cases, Target.CUDA, tmp_path, nccl)
+    """With what their drivers call."""
+    plans = {f"{name(path)} {name(choice)}": plan(path, Target.HOST, **choice) for path, choice in ON_HOST}
+    build([write_together(plans, tmp_path)], tmp_path / "together.o", mpi=require_mpi(), flags=FLAGS)
 
 
 def test_programs_together_are_told_apart_by_the_source_file(tmp_path: Path) -> None:
@@ -96,7 +74,7 @@ def test_programs_together_are_compiled_with_their_warnings(tmp_path: Path) -> N
     file = tmp_path / "p_other/kernels.cu"
     file.write_text(file.read_text() + "static void unused() {}\n")
     with pytest.raises(BuildFailed, match=r"kernels\.cu:\d+:\d+: error: .*unused"):
-        build([source], tmp_path / "together.o", mpi=require_mpi(), flags=("-c", *flags(Target.HOST)))
+        build([source], tmp_path / "together.o", mpi=require_mpi(), flags=FLAGS)
 
 
 @needs_nvcc

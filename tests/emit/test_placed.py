@@ -31,7 +31,7 @@ from dagc.setup import run_setup
 from dagc.space import Space
 from dagc.space.loops import unroll
 from dagc.space.proof import Prover
-from tests.emit.build import NVCC_ALONE, ROOT, write
+from tests.emit.build import ROOT, write
 from tests.measure.conftest import wander
 
 PLACED = ROOT / "tests/emit/data/placed.dag"
@@ -248,17 +248,6 @@ def test_a_library_places_the_arrays_of_the_application(tmp_path: Path, monkeypa
     )  # fmt: skip
     said = launch([example, tmp_path / "data"], RANKS, timeout=60)
     assert said.returncode == 0, said.stdout + said.stderr
-
-
-@pytest.mark.nvcc
-@pytest.mark.slow
-@pytest.mark.skipif(find_nvcc() is None or mpi is None, reason="needs nvcc and an MPI")
-def test_nvcc_takes_it_without_a_warning(tmp_path: Path) -> None:
-    write(plan_of(text_of().graph(), Target.CUDA), tmp_path)
-    build(
-        [tmp_path / "runner.cu"], tmp_path / "out.ii", target="cuda", arch="sm_90", mpi=require_mpi(), shared=True,
-        flags=NVCC_ALONE,
-    )  # fmt: skip
 
 
 def test_what_the_ops_hand_on_to_each_other() -> None:

@@ -1,4 +1,4 @@
-"""The text of a program that chooses the variant of a kernel, on both targets; nvcc takes it without a warning."""
+"""The text of a program that chooses the variant of a kernel, on both targets."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from dagc.build.builder import build
-from dagc.build.toolchain import find_mpi, find_nvcc, require_mpi
 from dagc.choice.choose import emitted, unit_chooser
 from dagc.choice.legal import legal_settings, units
 from dagc.emit import emit
@@ -16,7 +14,7 @@ from dagc.ir.plan import Features, Plan, Target
 from dagc.perf.hardware import load_hardware
 from dagc.space import Space
 from tests.conftest import Compare
-from tests.emit.build import NVCC_ALONE, graph_of, write
+from tests.emit.build import graph_of
 from tests.tune.programs import SUMS
 
 GOLDEN = Path(__file__).parents[1] / "golden/emit"
@@ -47,16 +45,3 @@ def test_the_program_waits_for_features_before_the_op_that_is_chosen() -> None:
     files = emit(sums(Target.HOST, Features.ASYNC))
     assert files["iteration.hpp"].index("p.settle();") < files["iteration.hpp"].index("p.y_variant == 0")
     assert "p.settle" not in emit(sums(Target.HOST, Features.PARALLEL))["iteration.hpp"]
-
-
-@pytest.mark.nvcc
-@pytest.mark.slow
-@pytest.mark.skipif(find_nvcc() is None or find_mpi() is None, reason="needs nvcc and an MPI")
-@pytest.mark.parametrize("source", ["bench.cu", "runner.cu"])
-def test_nvcc_takes_it_without_a_warning(source: str, tmp_path: Path) -> None:
-    write(sums(Target.CUDA, Features.ASYNC), tmp_path)
-    shared = source == "runner.cu"
-    build(
-        [tmp_path / source], tmp_path / "out.ii", target="cuda", arch="sm_90", mpi=require_mpi(), shared=shared,
-        flags=NVCC_ALONE,
-    )  # fmt: skip

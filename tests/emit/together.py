@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -28,8 +28,8 @@ int main(int argc, char** argv) {{
 CASE = '  if (std::strcmp(name, "{name}") == 0) return {space}::main(argc, argv);\n'
 
 
-def write_together(plans: Mapping[str, Plan], directory: Path, program: str = "bench") -> Path:
-    """Writes the `program`s (bench or runner) of several plans as one source file, and returns that file.
+def write_together(plans: Mapping[str, Plan], directory: Path, runners: Collection[str] = ()) -> Path:
+    """Writes the benches of several plans, or where `runners` has the name the runner, as one source file.
 
     Each is in a namespace of its own. What it declares has C++ linkage, so that two may have kernels of one name.
     """
@@ -39,7 +39,7 @@ def write_together(plans: Mapping[str, Plan], directory: Path, program: str = "b
     for number, (name, plan) in enumerate(plans.items()):
         space = re.sub(r"\W", "_", f"p_{name}")
         bench, runner = sources(plan.target)
-        source = bench if program == "bench" else runner
+        source = runner if name in runners else bench
         files = emit(plan)
         for file, text in files.items():
             path = directory / space / file
@@ -72,9 +72,9 @@ def build_together(
     sanitize: str = "",
 ) -> dict[str, Path]:
     """Builds the `program`s of several plans, for the host, and returns each by its name."""
-    source = write_together(plans, directory, program)
-    if "-O0" in flags and not sanitize and not any(flag.startswith("-fsanitize") for flag in flags):
-        flags = (*flags, *precompiled_flags())
+    source = write_together(plans, directory, plans if program == "runner" else ())
+    if "-O0" in flags and not any(flag.startswith("-fsanitize") for flag in flags):
+        flags = (*flags, *precompiled_flags(sanitize))
     defines = ("DAGC_RUNNER_MAIN",) if program == "runner" else ()
     out = directory / "together"
     built = build([source], out, mpi=require_mpi(), sanitize=sanitize, defines=defines, flags=flags)

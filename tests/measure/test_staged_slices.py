@@ -46,7 +46,7 @@ def test_staging_buffers_have_the_size_of_the_slices() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("lowering", LOWERINGS_OF[SLABS])
 def test_thread_sanitizer_is_silent(lowered: Lowered, lowering: str) -> None:
-    built = lowered(SLABS, lowering, sanitize="thread")
+    built = lowered(SLABS, lowering, flags=("-O0",), sanitize="thread")
     random = Random(6)
     done = built.run([wander(built.space, random) for _ in range(10)], times=1)
     assert "ThreadSanitizer" not in done.stderr, done.stderr[:4000]

@@ -3,6 +3,9 @@
 Streams are threads there, and the runtime's own bookkeeping gives the tool no order that CUDA would not give. The tool
 compares accesses by what orders them, not by when they happened, so one run of a mutant is enough in most cases;
 each mutant is nevertheless run several times, and once has to be reported.
+
+What `lowered` builds is not optimised, and compiled by clang++ where there is one; what `make` builds is built as users
+build it.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ def _silent(done: Finished, number: int) -> None:
 @pytest.mark.parametrize("lowering", LOWERINGS)
 @pytest.mark.parametrize("path", [SPMV, HALO], ids=["spmv", "halo"])
 def test_silent_on_proved_traversals(lowered: Lowered, path: Path, lowering: str) -> None:
-    built = lowered(path, lowering, sanitize="thread")
+    built = lowered(path, lowering, flags=("-O0",), sanitize="thread")
     random = Random(20)
     traversals = [wander(built.space, random) for _ in range(examples(8))]
     assert all(built.prover.proved(t) for t in traversals)
@@ -70,7 +73,7 @@ def large(make: Make, lowered: Lowered, request: pytest.FixtureRequest) -> Built
     path = request.param
     built = make(path, "thread", ranks=2, transport="mpi_cuda", **LARGE[path])
     if path is SPMV:  # whose sizes come with its data
-        built = replace(built, built=lowered(path, "mpi_cuda", sanitize="thread").built)
+        built = replace(built, built=lowered(path, "mpi_cuda", flags=("-O0",), sanitize="thread").built)
     assert _message_bytes(built) >= LARGE_BYTES
     return built
 
@@ -190,7 +193,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_speaks_on_mutants(lowered: Lowered, kind: str) -> None:
     path, lowering, mutation = KINDS[kind]
-    built = lowered(path, lowering, sanitize="thread")
+    built = lowered(path, lowering, flags=("-O0",), sanitize="thread")
     mutant = _mutant(built, mutation, seed=8)
     _speaks(built, mutant, _lost(built, mutant))
 
@@ -198,7 +201,7 @@ def test_speaks_on_mutants(lowered: Lowered, kind: str) -> None:
 @pytest.mark.parametrize("path", [SPMV, HALO], ids=["spmv", "halo"])
 def test_speaks_where_a_send_is_not_waited_for(lowered: Lowered, path: Path) -> None:
     """The next iteration packs into a buffer that may still be read: two iterations in a row, the first without."""
-    built = lowered(path, DEVICE, sanitize="thread")
+    built = lowered(path, DEVICE, flags=("-O0",), sanitize="thread")
     ops = built.space.graph.ops
     whole = wander(built.space, Random(4)).entries
     cut = [e for e in whole if not (isinstance(e, Issue) and ops[e.op].action is Action.WAIT_SEND)]

@@ -14,7 +14,7 @@ SOURCES = Path(__file__).parent / "cpp"
 
 def make(name: str, folder: Path, *, mpi: MPI | None = None, sanitize: str = "") -> Path:
     """The program of cpp/NAME.cpp. Without `mpi` it is built with DAGC_NO_MPI, and optimised. Warnings are errors."""
-    unoptimised = ("-O0", *precompiled_flags()) if mpi and not sanitize else ()
+    unoptimised = ("-O0", *precompiled_flags(sanitize)) if mpi else ()
     return build(
         [SOURCES / f"{name}.cpp"],
         folder / name,

@@ -10,16 +10,9 @@ import pytest
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
-from dagc import api
 from dagc.base.inputs import is_call, parse_call
-from dagc.build.builder import build
-from dagc.build.toolchain import find_mpi, find_nvcc, require_mpi
-from dagc.choice.legal import units
-from dagc.ir.plan import Plan, Target
 from dagc.recipes.options import TuneOptions
 from dagc.recipes.tune import tune
-from dagc.space import Space
-from tests.emit.build import NVCC_ALONE, write
 from tests.measure.conftest import can_run
 from tests.samples.load import SAMPLES, sample
 
@@ -163,18 +156,3 @@ def test_every_variant_is_right(
             measured = connection.execute("SELECT failure FROM candidate").fetchall()
         assert measured == [("",)] * expected, text
         assert all(failure == "" for (failure,) in checked)
-
-
-@pytest.mark.nvcc
-@pytest.mark.slow
-@pytest.mark.skipif(find_nvcc() is None or find_mpi() is None, reason="needs nvcc and an MPI")
-@pytest.mark.parametrize("name", NAMES)
-def test_nvcc_takes_every_variant(name: str, tmp_path: Path) -> None:
-    graph = api.load_graph(SAMPLES / name / f"{name}.dag")
-    (unit,) = units(graph, variants=True)
-    write(Plan(graph, Space(graph).first(), Target.CUDA, open=unit.tunables), tmp_path)
-    assert "_variant" in (tmp_path / "iteration.hpp").read_text()
-    build(
-        [tmp_path / "bench.cu"], tmp_path / "bench.ii", target="cuda", arch="sm_90", mpi=require_mpi(),
-        flags=NVCC_ALONE,
-    )  # fmt: skip

@@ -109,7 +109,7 @@ def compiled(program: Path, tuned: Path, out: Path, **options: Any) -> Path:
 def bench(folder: Path, data: Path, ranks: int, sanitize: str = "") -> tuple[str, Any]:
     """The output, and the record."""
     mpi = require_mpi()
-    flags = () if sanitize else ("-O0", *precompiled_flags())
+    flags = ("-O0", *precompiled_flags(sanitize))
     program = build(["bench.cpp"], folder / "bench", directory=folder, mpi=mpi, sanitize=sanitize, flags=flags)
     words = [program, "--data", data, "--verbose", "--seconds", "0.001", "--repeats", "1", "--json", folder / "record"]
     done = launch(words, ranks, env=thread_sanitizer_environment(mpi) if sanitize else {}, timeout=120)

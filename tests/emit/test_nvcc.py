@@ -1,0 +1,72 @@
+"""nvcc takes what is emitted without a warning: programs of all kinds, compiled as one.
+
+nvcc reads the headers of a program twice, in five seconds, and the program itself in less than one. What it has only to
+accept is therefore a case here. That such programs run is for tests of the host target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from dagc import api
+from dagc.build.builder import build
+from dagc.build.toolchain import find_mpi, find_nccl, find_nvcc, require_mpi, require_nccl
+from dagc.choice.legal import units
+from dagc.ir.plan import Features, Plan, Target
+from dagc.space import Space
+from dagc.space.loops import unroll
+from tests.emit import test_placed, test_variants
+from tests.emit.build import NVCC_ALONE, plan
+from tests.emit.test_compile import CASES, name
+from tests.emit.test_loops import JACOBI
+from tests.emit.together import write_together
+from tests.samples.load import SAMPLES
+from tests.space.test_loops import sample
+
+Make = Callable[[], Plan]
+
+
+def loop(transport: str) -> Plan:
+    _, folded = sample(JACOBI, transport=transport)
+    traversal = Space(folded).last()
+    return Plan(*unroll(folded, traversal), Target.CUDA, period=(folded, traversal))
+
+
+def every_variant(path: Path) -> Plan:
+    graph = api.load_graph(path)
+    (unit,) = units(graph, variants=True)
+    return Plan(graph, Space(graph).first(), Target.CUDA, open=unit.tunables)
+
+
+def placed() -> Plan:
+    return test_placed.plan_of(test_placed.text_of().graph(), Target.CUDA)
+
+
+def sums() -> Plan:
+    return test_variants.sums(Target.CUDA, Features.ASYNC)
+
+
+BENCHES: dict[str, Make] = {
+    **{f"{name(path)} {name(choice)}": partial(plan, path, Target.CUDA, **choice) for path, choice in CASES},
+    **{f"loop {transport}": partial(loop, transport) for transport in ("mpi_cuda", "peer")},
+    **{f"every {n}": partial(every_variant, SAMPLES / f"{n}/{n}.dag") for n in ("histogram", "sort", "bfs")},
+    "sums": sums,
+}
+RUNNERS: dict[str, Make] = {"sums runner": sums, "placed runner": placed}
+
+
+@pytest.mark.mpi
+@pytest.mark.nvcc
+@pytest.mark.slow
+@pytest.mark.skipif(find_nvcc() is None or find_mpi() is None, reason="needs nvcc and an MPI")
+@pytest.mark.parametrize("nccl", [find_nccl() is not None], ids=lambda found: "nccl" if found else "without nccl")
+def test_emitted_programs(nccl: bool, tmp_path: Path) -> None:
+    plans = {key: make() for key, make in (BENCHES | RUNNERS).items() if nccl or " nccl" not in key}
+    source = write_together(plans, tmp_path, runners=RUNNERS)
+    flags = (*NVCC_ALONE, *(require_nccl().flags() if nccl else ()))
+    main = ("DAGC_RUNNER_MAIN",)
+    build([source], tmp_path / "together.ii", target="cuda", mpi=require_mpi(), defines=main, flags=flags)
