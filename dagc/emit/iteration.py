@@ -62,12 +62,15 @@ class Call:
     when: str = ""
 
 
+Work: TypeAlias = KernelLaunch | Call
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """`condition` is C++ text; `comment` names the variant, if that is chosen."""
 
     condition: str
-    steps: tuple[KernelLaunch | Call, ...]
+    steps: tuple[Work, ...]
     comment: str = ""
 
 
@@ -192,27 +195,26 @@ class Steps:
         )
         return (ConditionalLaunch(tuple(cases)),)
 
-    def _on_its_side(self, op: KernelOp, stream: str) -> tuple[KernelLaunch | Call, ...]:
+    def _on_its_side(self, op: KernelOp, stream: str) -> tuple[Work, ...]:
         """What one implementation does, between the copies of what it needs on its device, and the note of what is
-        valid there alone then. On the CPU, a placed op also waits for all before it on its stream."""
-        gpu = op.device is Device.GPU
+        valid there alone then. On the CPU, a placed op also waits for all before it on its stream, unless a worker
+        thread runs it."""
+        gpu, on_stream = op.device is Device.GPU, op.on_stream
         needed, written = self.layout.sides_of(op.accesses)
-        work: tuple[KernelLaunch | Call, ...] = (self._work(op, stream),)
         fresh = [side for side in written if side not in needed]
-        if gpu:
-            before = [Call("dagc::need_on_device", ", ".join((stream, *needed)))] if needed else []
-            before += [Call("dagc::room_on_device", ", ".join(fresh))] if fresh else []
-            work = (*before, *work)
-        elif op.placed:
-            work = (Call("dagc::need_on_host", ", ".join((stream, *needed))), *work)
-        elif needed:
-            work = (Call("dagc::need_on_host_now", ", ".join(needed)), *work)
-        if written:
-            side = f"dagc::Side::{'device' if gpu else 'host'}"
-            work = (*work, Call("dagc::wrote", ", ".join((side, *written))))
-        return work
+        before: list[Work] = []
+        if needed:
+            name = "on_device" if gpu else "on_host" if on_stream else "on_host_now"
+            before.append(Call(f"dagc::need_{name}", ", ".join((*([stream] if on_stream else []), *needed))))
+        if gpu and fresh:
+            before.append(Call("dagc::room_on_device", ", ".join(fresh)))
+        if op.placed and not gpu and not op.worker:
+            before.append(Call("dagc::wait_for", stream))
+        side = f"dagc::Side::{'device' if gpu else 'host'}"
+        after = (Call("dagc::wrote", ", ".join((side, *written))),) if written else ()
+        return (*before, self._work(op, stream), *after)
 
-    def _work(self, op: KernelOp, stream: str) -> KernelLaunch | Call:
+    def _work(self, op: KernelOp, stream: str) -> Work:
         """What one implementation does, under one choice of the tunables that are constants of it."""
         _, impl = implementation(self.layout.program, op)
         args = [self._arg(a, op.device) for a in op.args]
@@ -222,6 +224,8 @@ class Steps:
         if impl.code is None or impl.code.lang is CodeLang.CPP:
             if op.device is Device.GPU:
                 args.append(stream)
+            elif op.worker:
+                return Call("p.host_calls.enqueue", ", ".join((stream, cxx_string(titled_kernel(op)), function, *args)))
             return Call(function, ", ".join(args))
         if impl.launch is None:
             help = "add `launch grid(...) block(...)`"
@@ -699,7 +703,7 @@ def _called(step: Step, name: str) -> Step:
     return step
 
 
-def _called_work(work: KernelLaunch | Call, name: str) -> KernelLaunch | Call:
+def _called_work(work: Work, name: str) -> Work:
     return replace(work, op=cxx_string(name)) if isinstance(work, KernelLaunch) else work
 
 

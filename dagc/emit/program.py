@@ -256,6 +256,7 @@ class ProgramView:
     choices: tuple[ChoiceView, ...]
     placement: PlacementView | None
     mode: Features
+    host_calls: bool  # whether worker threads run ops on the CPU
     may_lack_gpu: bool  # every op may run on the CPU, and what runs is chosen before the first run
 
     @property
@@ -347,14 +348,16 @@ def program_view(layout: Layout, steps: Steps, chooser: EmittedChoosers | None =
         choices=choices,
         placement=placement,
         mode=chooser.mode if chooser is not None else Features.NOW,
+        host_calls=any(op.worker for op in _kernels(layout)),
         may_lack_gpu=chooser is not None and not beside and _may_lack_gpu(layout),
     )
 
 
 def _may_lack_gpu(layout: Layout) -> bool:
-    """Whether each op on a stream is a placed one, with an implementation for the CPU that may be chosen."""
+    """Whether each op on a stream is one of the CPU, or a placed one with an implementation for the CPU that may be
+    chosen."""
     ops = [op.op for op in layout.graph.ops if op.gpu]
-    if not all(isinstance(op, KernelOp) and op.placed for op in ops):
+    if not all(isinstance(op, KernelOp) and (op.placed or op.device is Device.CPU) for op in ops):
         return False
     every = (layout.opened.ops(layout.program, op) for op in ops if isinstance(op, KernelOp))
     return bool(ops) and all(any(one.device is Device.CPU for one in several) for several in every)

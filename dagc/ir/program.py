@@ -265,7 +265,7 @@ class Kernel(Spanned):
 @dataclass(frozen=True, slots=True)
 class Decision(Spanned):
     """An open choice. `name` is its name for -D: `transport`, `streams`, `threads[x]`, `yl.block`, `yl.variant`,
-    `dense[0].device`. `structural`: another value may give another graph. values[0] is the default."""
+    `dense[0].device`, `test.thread`. `structural`: another value may give another graph. values[0] is the default."""
 
     name: str
     values: tuple[Value, ...]
@@ -303,7 +303,8 @@ class KernelOp(Spanned):
 
     `others`: the further implementations that may be chosen; none where the text or -D names the variant. `placed`: the
     device is chosen when the program runs. Such an op has a stream and is ordered as a GPU op, whatever `device` is;
-    on the CPU it runs once all before it on its stream has completed, and the host waits for it.
+    on the CPU it runs once all before it on its stream has completed, and the host waits for it. `worker`: on the CPU
+    it is enqueued on its stream, and runs in a worker thread; the host does not wait.
     """
 
     name: str  # display name, indices resolved: `pack[x,lo]`
@@ -318,11 +319,12 @@ class KernelOp(Spanned):
     when: Sym | None = None
     others: tuple[OtherVariant, ...] = ()
     placed: bool = False
+    worker: bool = False
 
     @property
     def on_stream(self) -> bool:
         """Whether it is issued on a stream."""
-        return self.placed or self.device is Device.GPU
+        return self.placed or self.worker or self.device is Device.GPU
 
     @property
     def site(self) -> str:
@@ -631,6 +633,7 @@ class GraphOp:
 
     op       its origin in the Program (None for `end`)
     message  the message it serves: index into op.messages (POST_*, WAIT_RECV, STAGE_* of an exchange), else None
+    gpu      whether it is issued on a stream: ops of the GPU, and those of the CPU that a worker thread runs
     staged   what a STAGE_* op copies
     copy_in  regions copied from their staging buffers before the op's own work (fused staging)
     copy_out regions copied to their staging buffers after it (fused staging)
@@ -648,6 +651,11 @@ class GraphOp:
     copy_out: tuple[Staged, ...] = ()
     stream: int | None = None
     span: Span = field(default=NOWHERE, compare=False)
+
+    @property
+    def in_worker(self) -> bool:
+        """Whether it is an op of the CPU that a worker thread runs."""
+        return isinstance(self.op, KernelOp) and self.op.worker and self.op.device is Device.CPU and not self.op.placed
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,5 +116,7 @@ def _parse_entry(word: str, ops: dict[str, GraphOp]) -> Entry | str:
     if op is None:
         return "no op has this name"
     if op.gpu != (stream is not None):
-        return "a GPU op needs a stream" if op.gpu else "only a GPU op has a stream"
+        if not op.gpu:
+            return "only a GPU op has a stream"
+        return f"{'an op of a worker thread' if op.in_worker else 'a GPU op'} needs a stream"
     return Issue(op.id, stream)

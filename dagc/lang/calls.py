@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn
@@ -67,7 +68,8 @@ def kernel_op(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -
     accesses = _accesses(out, frame, name, args)
     fixed = item.call.callee.trailers
     _check_prepared(frame, args, [i for i in every.values() if i is impl or not fixed])
-    stream = pinned_stream(frame, item, impl.device if device is not None else Device.GPU)
+    worker = _in_worker(frame, item, kernel, every.values(), qualified)
+    stream = pinned_stream(frame, item) if device is not Device.CPU or worker else None
     return ir.KernelOp(
         name,
         base,
@@ -81,6 +83,7 @@ def kernel_op(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -
         frame.condition,
         others,
         placed,
+        worker,
         span=item.span,
     )
 
@@ -145,6 +148,41 @@ def _choose_elsewhere(frame: Frame, item: ast.Op, kernel: ir.Kernel, device: Dev
     name, impls = f"{base}.{other.value}.variant", _implementations(kernel, other)
     if len(impls) > 1 and not item.call.callee.trailers and name not in frame.ctx.choices:
         frame.ctx.choose(name, tuple(impls), item.span)
+    _in_worker(frame, item, kernel, impls.values(), f"{base}.{other.value}")
+
+
+THREADS = ("caller", "worker")  # which thread runs an op on the CPU
+_NOT_IN_WORKER = re.compile(r"\b(?:MPI_\w+|cuda[A-Z]\w*)")
+
+
+def _in_worker(frame: Frame, item: ast.Op, kernel: ir.Kernel, impls: Iterable[ir.Impl], base: str) -> bool:
+    """Whether a worker thread runs the op on the CPU: a `cpu` op with a stream, or as `OP.thread` is decided."""
+    on_cpu = [i for i in impls if i.device is Device.CPU]
+    call = next((c for i in on_cpu for c in _calls_outside(frame.ctx, i)), "")
+    pinned = item.kind is OpKind.CPU and item.stream is not None
+    name = f"{base}.thread"
+    if call and (pinned or frame.ctx.defines.get(name) == "worker"):
+        span = item.stream.span if pinned and item.stream is not None else item.span
+        message = f"kernel `{kernel.name}` uses `{call}`, and a worker thread may call neither MPI nor CUDA"
+        help = "drop `stream ...`" if pinned else f"drop -D {name}=worker"
+        frame.ctx.report.fail("bad-worker", message, span, help, ((kernel.span, "declared here"),))
+    if pinned or call or not on_cpu:
+        return pinned
+    choice = frame.ctx.choices.get(name) or frame.ctx.choose(name, THREADS, item.span)
+    choice.structural = True
+    return choice.chosen == "worker"
+
+
+def _calls_outside(ctx: Context, impl: ir.Impl) -> Iterator[str]:
+    """The names of MPI and CUDA in the code of an implementation."""
+    if impl.code is None:
+        return
+    text, name = impl.code.text, impl.code.file
+    if text is None:
+        path = next((f.path for f in ctx.named.files if f.name == name), "")
+        text = ctx.sources[path].text if path in ctx.sources else ""
+    if _NOT_IN_WORKER.search(text):  # which is quick
+        yield from sorted(n for n in names_read(text) if _NOT_IN_WORKER.fullmatch(n))
 
 
 def _variant(frame: Frame, item: ast.Op, kernel: ir.Kernel, impls: Mapping[str, ir.Impl], base: str) -> ir.Impl:
@@ -465,14 +503,11 @@ def _accesses(out: GraphOut, frame: Frame, name: str, args: tuple[Argument | Sym
     return tuple(out.use(frame, name, a.storage, a.formal.mode or Mode.IN, a.span) for a in arrays)
 
 
-def pinned_stream(frame: Frame, item: ast.Op, device: Device) -> int | None:
+def pinned_stream(frame: Frame, item: ast.Op) -> int | None:
     """The number after `stream`: compile-time, and below `streams`."""
     if item.stream is None:
         return None
     report = frame.ctx.report
-    if device is Device.CPU:
-        help = "drop `stream ...`, or make it a gpu op"
-        report.fail("bad-stream", "a cpu op does not run on a stream", item.stream.span, help)
     number = frame.ev.integer(item.stream, "a stream", structural=True)
     streams = stream_choice(frame.ctx, item.span)
     if not 0 <= number < streams:

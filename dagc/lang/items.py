@@ -609,7 +609,7 @@ def _copy(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -> ir
     _check_copy(frame, item, args, dst, src)
     out.use(frame, name, src, Mode.IN, args[1].span)
     out.use(frame, name, dst, Mode.OUT, args[0].span)
-    stream = pinned_stream(frame, item, Device.GPU)
+    stream = pinned_stream(frame, item)
     return ir.CopyOp(name, base, dst.region, src.region, stream, when=frame.condition, span=item.span)
 
 

@@ -34,9 +34,10 @@ def stream(op: ir.GraphOp, graph: ir.Graph) -> str:
     """On which streams an op may be issued."""
     if not op.gpu:
         return "no stream: the CPU issues it"
+    worker = ", in a worker thread" if op.in_worker else ""
     if op.stream is not None:
-        return f"stream {op.stream}"
-    return "one stream" if graph.streams == 1 else f"any of {graph.streams} streams"
+        return f"stream {op.stream}{worker}"
+    return ("one stream" if graph.streams == 1 else f"any of {graph.streams} streams") + worker
 
 
 def size_in_bytes(dims: Sequence[Sym], size: int) -> str:

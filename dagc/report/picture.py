@@ -19,7 +19,7 @@ def kind(op: GraphOp) -> str:
     """gpu, mpi, cpu or end."""
     if op.action is Action.END:
         return "end"
-    if op.gpu:
+    if op.gpu and not op.in_worker:
         return "gpu"
     return "cpu" if op.action is Action.KERNEL else "mpi"
 
@@ -36,6 +36,7 @@ def detail(op: GraphOp) -> str:
         words.append(op.op.kernel if op.op.variant == "default" else f"{op.op.kernel}.{op.op.variant}")
         if op.op.placed:
             words[-1] = f"{op.op.kernel} on {' or '.join(_devices(op.op))}"
+        words += ["in a worker thread"] if op.in_worker else []
     elif isinstance(op.op, CopyOp):
         words.append(f"{op.op.dst.array} <- {op.op.src.array}")
     elif op.staged is not None:

@@ -72,14 +72,14 @@ def _of_rank(rank: int, graph: Graph, traversal: Traversal, spans: Sequence[Trac
         cpu.append(_bar(span.begin, span.end, name, _look(entry, graph), "CPU"))
         if isinstance(entry, Issue) and entry.stream is not None and not math.isnan(span.gpu_end):
             op = graph.ops[entry.op]
-            look = "group" if op.action is Action.GROUP else "gpu"
+            look = "group" if op.action is Action.GROUP else kind(op)
             bar = _bar(span.gpu_begin, span.gpu_end, op.name, look, f"stream {entry.stream}")
             streams.setdefault(int(entry.stream), []).append(bar)
     lanes = [Lane("CPU", tuple(cpu))]
     lanes += [Lane(f"stream {stream}", tuple(streams[stream])) for stream in sorted(streams)]
     lanes += _message_lanes(_messages(graph, traversal, at))
     length = max((b.end for lane in lanes for b in lane.bars), default=0.0)
-    busy = _covered([(b.begin, b.end) for bars in streams.values() for b in bars])
+    busy = _covered([(b.begin, b.end) for bars in streams.values() for b in bars if b.look != "cpu"])
     return RankTimeline(rank, tuple(lanes), length, busy / length if length > 0 else 0.0)
 
 

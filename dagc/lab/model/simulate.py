@@ -20,7 +20,7 @@ from dagc.store.results import Configuration
 # Prior costs in microseconds: a current GPU and a current CPU (launch 4 us, record 0.3 us).
 PRIOR = {
     "launch": 3.5, "latency": 2.0, "record": 0.3, "sync": 2.0, "post": 1.5, "wait": 0.5, "cpu": 1.0, "graph": 4.0,
-    "node": 0.8, "message": 12.0, "wire": 2.0, "stage": 8.0, "copy": 5.0, "kernel": 5.0, "group": 10.0,
+    "node": 0.8, "worker": 8.0, "message": 12.0, "wire": 2.0, "stage": 8.0, "copy": 5.0, "kernel": 5.0, "group": 10.0,
     "iteration": 1.0,
 }  # fmt: skip
 WORK = frozenset(("cpu", "message", "wire", "stage", "copy", "kernel"))  # costs that grow with the problem size
@@ -109,8 +109,11 @@ class Simulator:
         base = op.name.split("[")[0]
         site = self._sites.get(base)
         open_ = site.names if site is not None else ()
-        chosen = " ".join(f"{v}" for n, v in configuration.decisions if n.startswith(f"{base}.") and n not in open_)
+        of_op = ((n, v) for n, v in configuration.decisions if n.startswith(f"{base}.") and n not in open_)
+        chosen = " ".join(f"{v}" for n, v in of_op if not n.endswith(".thread"))  # the work is the same in any
         number = self.costs.number
+        if op.in_worker:
+            return number("worker"), number("cpu", f"{base} {chosen}")
         if op.gpu:
             kind = {Action.COPY: "copy", Action.STAGE_OUT: "stage", Action.STAGE_IN: "stage", Action.GROUP: "group"}
             what = f"{base} {chosen} {transport if op.action is Action.GROUP else ''}"

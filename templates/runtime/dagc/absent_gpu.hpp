@@ -63,6 +63,13 @@ inline cudaError_t dagc_or_host_stream_synchronize(cudaStream_t stream) {
 inline cudaError_t dagc_or_host_stream_wait_event(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0) {
   return dagc::gpu_absent ? cudaSuccess : cudaStreamWaitEvent(stream, event, flags);
 }
+// There is nothing before it on the stream that is not complete.
+inline cudaError_t dagc_or_host_launch_host_func(cudaStream_t stream, cudaHostFn_t function, void* data) {
+  return dagc::gpu_absent ? (function(data), cudaSuccess) : cudaLaunchHostFunc(stream, function, data);
+}
+inline cudaError_t dagc_or_host_stream_is_capturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  return dagc::gpu_absent ? (*status = cudaStreamCaptureStatusNone, cudaSuccess) : cudaStreamIsCapturing(stream, status);
+}
 inline cudaError_t dagc_or_host_event_create(cudaEvent_t* event, unsigned flags) {
   return dagc::gpu_absent ? (*event = nullptr, cudaSuccess) : cudaEventCreateWithFlags(event, flags);
 }
@@ -105,6 +112,8 @@ inline cudaError_t dagc_or_host_get_properties(cudaDeviceProp* properties, int d
 #define cudaStreamDestroy dagc_or_host_stream_destroy
 #define cudaStreamSynchronize dagc_or_host_stream_synchronize
 #define cudaStreamWaitEvent dagc_or_host_stream_wait_event
+#define cudaLaunchHostFunc dagc_or_host_launch_host_func
+#define cudaStreamIsCapturing dagc_or_host_stream_is_capturing
 #define cudaEventCreateWithFlags dagc_or_host_event_create
 #define cudaEventDestroy dagc_or_host_event_destroy
 #define cudaEventRecord dagc_or_host_event_record

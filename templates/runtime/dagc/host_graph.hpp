@@ -58,6 +58,15 @@ inline cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCapture
   dagc::host::capturing = std::make_unique<dagc::host::Capture>(handle);
   return cudaSuccess;
 }
+enum cudaStreamCaptureStatus {
+  cudaStreamCaptureStatusNone = 0,
+  cudaStreamCaptureStatusActive = 1,
+  cudaStreamCaptureStatusInvalidated = 2
+};
+inline cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* status) {
+  *status = dagc::host::captures(handle) ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
 inline cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   *graph = nullptr;
   if (!dagc::host::capturing || !dagc::host::capturing->began_on(stream))

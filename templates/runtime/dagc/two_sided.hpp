@@ -5,7 +5,9 @@
 //   dagc::need_on_device(stream, x_sides, y_sides);   // before a kernel that reads x and y, on its stream
 //   dagc::room_on_device(z_sides);                    // before a kernel that writes z
 //   dagc::wrote(dagc::Side::device, z_sides);         // after it was issued
-//   dagc::need_on_host(stream, y_sides);              // before a function on the host; waits for the stream
+//   dagc::need_on_host(stream, y_sides);              // before a function on the host that runs in the order of the stream
+//   dagc::wait_for(stream);                           // and before one that the host calls next, in that order
+//   dagc::need_on_host_now(y_sides);                  // before a function that the host calls next, in no stream's order
 //
 // The storage allocates the side on the device when it is first needed (`provide_side`).
 //
@@ -37,14 +39,15 @@ class TwoSided {
   TwoSided(const TwoSided&) = delete;
   TwoSided& operator=(const TwoSided&) = delete;
   ~TwoSided() {
-    if (copied_ != nullptr) cudaEventDestroy(copied_);
+    for (const Copy& copy : {to_device_, to_host_})
+      if (copy.done != nullptr) cudaEventDestroy(copy.done);
   }
 
   // Before a run.
   void begin() {
     host_ = given_ != Given::nowhere;
     device_ = given_ == Given::on_both;
-    copying_ = false;
+    to_device_.under_way = to_host_.under_way = false;
   }
 
   void room_on_device() {
@@ -54,27 +57,24 @@ class TwoSided {
   // Work that is enqueued on the stream after this reads the side on the device.
   void need_on_device(cudaStream_t stream) {
     room_on_device();
-    if (device_) {
-      if (copying_ && stream != stream_) DAGC_CUDA(cudaStreamWaitEvent(stream, copied_, 0));
-      return;
-    }
+    if (device_) return follow(to_device_, stream);
     if (!host_) return;  // nothing was written yet
-    copy(array_.data, array_.mirror, cudaMemcpyHostToDevice, stream);
-    if (copied_ == nullptr) DAGC_CUDA(cudaEventCreateWithFlags(&copied_, cudaEventDisableTiming));
-    DAGC_CUDA(cudaEventRecord(copied_, stream));
-    stream_ = stream;
-    copying_ = device_ = true;
+    copy(array_.data, array_.mirror, cudaMemcpyHostToDevice, stream, to_device_);
+    device_ = true;
   }
 
-  // The side on the host may be read once the stream has completed.
+  // Work that is enqueued on the stream after this reads the side on the host.
   void need_on_host(cudaStream_t stream) {
-    if (host_ || !device_) return;
-    copy(array_.mirror, array_.data, cudaMemcpyDeviceToHost, stream);
+    if (host_) return follow(to_host_, stream);
+    if (!device_) return;
+    copy(array_.mirror, array_.data, cudaMemcpyDeviceToHost, stream, to_host_);
     host_ = true;
   }
 
   // Where all that has written the array is complete: the side on the host may be read at once.
   void need_on_host_now() {
+    if (host_ && to_host_.under_way) DAGC_CUDA(cudaEventSynchronize(to_host_.done));
+    to_host_.under_way = false;
     if (host_ || !device_) return;
     if (array_.size != 0) DAGC_CUDA(cudaMemcpy(array_.mirror, array_.data, array_.bytes(), cudaMemcpyDeviceToHost));
     host_ = true;
@@ -84,7 +84,7 @@ class TwoSided {
   void wrote(Side side) {
     host_ = side == Side::host;
     device_ = side == Side::device;
-    copying_ = false;
+    to_device_.under_way = to_host_.under_way = false;
   }
 
   // After a run, when all is complete.
@@ -96,8 +96,22 @@ class TwoSided {
   bool on(Side side) const { return side == Side::host ? host_ : device_; }
 
  private:
-  void copy(T* to, const T* from, cudaMemcpyKind kind, cudaStream_t stream) const {
+  // The last copy to one side.
+  struct Copy {
+    bool under_way = false;  // maybe: what uses that side on another stream waits for it
+    cudaEvent_t done = nullptr;
+    cudaStream_t stream = nullptr;
+  };
+
+  void copy(T* to, const T* from, cudaMemcpyKind kind, cudaStream_t stream, Copy& copy) const {
     if (array_.size != 0) DAGC_CUDA(cudaMemcpyAsync(to, from, array_.bytes(), kind, stream));
+    if (copy.done == nullptr) DAGC_CUDA(cudaEventCreateWithFlags(&copy.done, cudaEventDisableTiming));
+    DAGC_CUDA(cudaEventRecord(copy.done, stream));
+    copy.stream = stream;
+    copy.under_way = true;
+  }
+  static void follow(const Copy& copy, cudaStream_t stream) {
+    if (copy.under_way && stream != copy.stream) DAGC_CUDA(cudaStreamWaitEvent(stream, copy.done, 0));
   }
 
   Array<T>& array_;
@@ -105,9 +119,7 @@ class TwoSided {
   Given given_;
   Ends ends_;
   bool host_ = false, device_ = false;  // which sides have the current contents
-  bool copying_ = false;                // a copy to the device may be under way
-  cudaEvent_t copied_ = nullptr;        // its event
-  cudaStream_t stream_ = nullptr;       // its stream
+  Copy to_device_, to_host_;
 };
 
 template <class... Arrays>
@@ -120,12 +132,13 @@ void room_on_device(Arrays&... arrays) {
   (arrays.room_on_device(), ...);
 }
 
-// For a function on the host that takes the place of work on the stream: all before it on the stream has completed then.
 template <class... Arrays>
 void need_on_host(cudaStream_t stream, Arrays&... arrays) {
   (arrays.need_on_host(stream), ...);
-  DAGC_CUDA(cudaStreamSynchronize(stream));
 }
+
+// Before a function that the host calls next, in the place of work on the stream.
+inline void wait_for(cudaStream_t stream) { DAGC_CUDA(cudaStreamSynchronize(stream)); }
 
 template <class... Arrays>
 void need_on_host_now(Arrays&... arrays) {
