@@ -102,8 +102,8 @@ def test_a_device_is_a_choice_like_any_other(tmp_path: Path) -> None:
     assert [tuple(n for n, _ in c.configuration.decisions if n.startswith("first.")) for c in found] == [
         ("first.device", "first.gpu.b", "first.gpu.variant"),
         ("first.device", "first.gpu.variant"),
-        ("first.cpu.variant", "first.device"),
-        ("first.cpu.variant", "first.device"),
+        ("first.cpu.thread", "first.cpu.variant", "first.device"),
+        ("first.cpu.thread", "first.cpu.variant", "first.device"),
     ]
     assert not refused
     searched, _ = with_automatic(program, {}, ())
@@ -119,7 +119,8 @@ def test_the_count_of_a_program_on_two_devices_is_exact(tmp_path: Path) -> None:
     assert [(line.label, line.count, line.combinations) for line in found.lines if line.label.startswith("first")] == [
         (f"first.device={device}", orders[device], number) for device, number in implementations.items()
     ]
-    assert found.whole == sum(orders[device] * number for device, number in implementations.items())
+    in_worker = sum(1 for _ in Space(api.load_graph(path, {"first.device": "cpu", "first.cpu.thread": "worker"})))
+    assert found.whole == sum(orders[d] * number for d, number in implementations.items()) + in_worker * 2
     at_run_time = api.count(path, {"first.device": "any"})
     assert (at_run_time.count, at_run_time.per_op) == (orders["any"], (("first", 3),))  # the first on each
     selected = path.with_name("selected.dag")

@@ -153,6 +153,9 @@ class Device(Enum):
     CPU = "cpu"
 
 
+AT_RUN_TIME = "any"  # -D OP.device=any: the device is chosen when the program runs
+
+
 @dataclass(frozen=True, slots=True)
 class Formal(Spanned):
     """A formal of a kernel. `mode` is None for by-value scalars; then `dims` is None too."""

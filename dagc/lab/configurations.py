@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from dagc.base.errors import ProgramError, Severity, UsageError
-from dagc.ir.program import Graph, Program, Value
+from dagc.ir.program import AT_RUN_TIME, Graph, Program, Value
 from dagc.store.results import Configuration
 
 MOST = 64  # default limit on the number of configurations: each is compiled before a search
@@ -59,7 +59,7 @@ def in_use(choices: Mapping[str, Value]) -> dict[str, Value]:
 
     def used(name: str) -> bool:
         match = _ON_DEVICE.fullmatch(name)
-        return match is None or match[1] not in devices or match[2] in devices[match[1]]
+        return match is None or match[1] not in devices or not devices[match[1]].isdisjoint((match[2], AT_RUN_TIME))
 
     return {name: value for name, value in choices.items() if used(name)}
 

@@ -14,7 +14,7 @@ from dagc.cuda.text import names_read
 from dagc.ir import program as ir
 from dagc.ir import sym
 from dagc.ir.enums import Mode, OpKind, Place, Role
-from dagc.ir.program import Device
+from dagc.ir.program import AT_RUN_TIME, Device
 from dagc.ir.sym import Const, Sym, show
 from dagc.lang import ast
 from dagc.lang.declarations import check_sizes, overlap, storage
@@ -68,7 +68,7 @@ def kernel_op(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -
     accesses = _accesses(out, frame, name, args)
     fixed = item.call.callee.trailers
     _check_prepared(frame, args, [i for i in every.values() if i is impl or not fixed])
-    worker = _in_worker(frame, item, kernel, every.values(), qualified)
+    worker = _in_worker(frame, item, kernel, every.values(), base)
     stream = pinned_stream(frame, item) if device is not Device.CPU or worker else None
     return ir.KernelOp(
         name,
@@ -103,9 +103,6 @@ def _kernel(out: GraphOut, frame: Frame, item: ast.Op) -> ir.Kernel:
 
 
 # ---- decisions --------------------------------------------------------------------------------------
-
-
-AT_RUN_TIME = "any"  # -D OP.device=any: the device is chosen when the program runs
 
 
 def _device(frame: Frame, item: ast.Op, kernel: ir.Kernel, name: str) -> Device | None:
@@ -148,7 +145,7 @@ def _choose_elsewhere(frame: Frame, item: ast.Op, kernel: ir.Kernel, device: Dev
     name, impls = f"{base}.{other.value}.variant", _implementations(kernel, other)
     if len(impls) > 1 and not item.call.callee.trailers and name not in frame.ctx.choices:
         frame.ctx.choose(name, tuple(impls), item.span)
-    _in_worker(frame, item, kernel, impls.values(), f"{base}.{other.value}")
+    _in_worker(frame, item, kernel, impls.values(), base)
 
 
 THREADS = ("caller", "worker")  # which thread runs an op on the CPU
@@ -156,11 +153,12 @@ _NOT_IN_WORKER = re.compile(r"\b(?:MPI_\w+|cuda[A-Z]\w*)")
 
 
 def _in_worker(frame: Frame, item: ast.Op, kernel: ir.Kernel, impls: Iterable[ir.Impl], base: str) -> bool:
-    """Whether a worker thread runs the op on the CPU: a `cpu` op with a stream, or as `OP.thread` is decided."""
+    """Whether a worker thread runs the op on the CPU: a `cpu` op with a stream, or as `OP.thread` is decided (of an
+    `any` op `OP.cpu.thread`)."""
     on_cpu = [i for i in impls if i.device is Device.CPU]
     call = next((c for i in on_cpu for c in _calls_outside(frame.ctx, i)), "")
     pinned = item.kind is OpKind.CPU and item.stream is not None
-    name = f"{base}.thread"
+    name = f"{base}.thread" if item.kind is OpKind.CPU else f"{base}.cpu.thread"
     if call and (pinned or frame.ctx.defines.get(name) == "worker"):
         span = item.stream.span if pinned and item.stream is not None else item.span
         message = f"kernel `{kernel.name}` uses `{call}`, and a worker thread may call neither MPI nor CUDA"

@@ -17,9 +17,8 @@ from dagc.base.source import Source
 from dagc.build.toolchain import has_library
 from dagc.editor.analysis import analysis_of
 from dagc.ir.plan import DEVICE, Target
-from dagc.ir.program import KernelOp
+from dagc.ir.program import AT_RUN_TIME, KernelOp
 from dagc.ir.traversal import traversal_text
-from dagc.lang.calls import AT_RUN_TIME
 from dagc.lang.lower import Parsed, lower, parse_with_includes
 from dagc.lang.targets import without_missing
 from dagc.passes import build_graph

@@ -11,6 +11,7 @@ from time import monotonic
 from dagc.base.errors import ProgramError, Severity
 from dagc.ir.program import Decision, Graph, Kernel, KernelOp, Program, Value
 from dagc.ir.sym import Sym, UnboundName, evaluate
+from dagc.lab.configurations import in_use
 from dagc.report import si
 from dagc.report.display import SILENT, Display, Phase
 from dagc.space.moves import Moves
@@ -127,7 +128,8 @@ _LOWERING = ("transport", "staging")
 
 
 def _sensible(choices: dict[str, Value]) -> dict[str, Value]:
-    """Without staging if the transport stages nothing."""
+    """Without staging if the transport stages nothing, and without what is chosen for a device that is not."""
+    choices = in_use(choices)
     if choices.get("transport", "mpi_host") != "mpi_host":
         return {name: value for name, value in choices.items() if name != "staging"}
     return choices
@@ -194,7 +196,8 @@ def _combinations(structural: list[Decision]) -> Iterator[dict[str, Value]]:
 def _variations(structural: list[Decision], current: dict[str, Value], tally: _Tally) -> Iterator[Line]:
     """Each transport with each staging, then each other structural choice alone, with the rest as asked for."""
     shown: list[dict[str, Value]] = list(_combinations([d for d in structural if d.name in _LOWERING]))
-    shown += [{d.name: v} for d in structural if d.name not in _LOWERING and len(d.values) > 1 for v in d.values]
+    others = [d for d in structural if d.name not in _LOWERING and len(d.values) > 1 and d.name in in_use(current)]
+    shown += [{d.name: v} for d in others for v in d.values]
     for choices in shown:
         if choices:
             count = tally.count({**current, **choices})
@@ -205,6 +208,8 @@ def _variations(structural: list[Decision], current: dict[str, Value], tally: _T
 
 
 def _whole(structural: list[Decision], tally: _Tally) -> tuple[int | None, str]:
+    if math.prod(len(d.values) for d in structural) > WHOLE_COMBINATIONS**2:  # too many to form them
+        return None, f"more than {WHOLE_COMBINATIONS} structural combinations"
     combinations = list(_combinations(structural))
     if len(combinations) > WHOLE_COMBINATIONS:
         return None, f"{len(combinations)} structural combinations, more than {WHOLE_COMBINATIONS}"

@@ -44,15 +44,20 @@ needs_mpi = pytest.mark.skipif(mpi is None or mpi.mpiexec is None or find_cxx() 
 
 # What a mutant of the runtime leaves out, and the text that does it.
 MUTANTS = {
-    "the wait for a copy on another stream": "if (copying_ && stream != stream_)",
+    "the wait for a copy on another stream": "if (copy.under_way && stream != copy.stream)",
     "the note that the device was written": "void wrote(Side side) {",
-    "the wait of the host for the stream": "DAGC_CUDA(cudaStreamSynchronize(stream));\n}",
+    "the wait of the host for the stream": "{ DAGC_CUDA(cudaStreamSynchronize(stream)); }",
+    "the wait of the host for a copy": "if (host_ && to_host_.under_way)",
     "the copy of what ends on the host": "if (ends_ == Ends::on_host) need_on_host_now();",
 }
 
 
+# Ops that a worker thread runs where they are on the CPU; `host` is there always.
+WORKERS = {f"{op}.thread": "worker" for op in ("first.cpu", "half.cpu", "last.cpu", "host")}
+
+
 def text_of(capture: str = "false") -> ProgramText:
-    return read(PLACED, {"capture": capture}).with_open_devices()
+    return read(PLACED, {"capture": capture, **WORKERS}).with_open_devices()
 
 
 def plan_of(graph: Graph, target: Target = Target.HOST) -> Plan:
@@ -103,7 +108,7 @@ def built(folder: Path, sanitize: str = "", target: Target = Target.HOST) -> Pla
         if left_out.startswith("void"):
             guarded = f"{left_out}\n    if (mutated({number}) && side == Side::device) return;"
         text = text.replace(left_out, guarded)
-    copy = "void copy(T* to, const T* from, cudaMemcpyKind kind, cudaStream_t stream) const {"
+    copy = "void copy(T* to, const T* from, cudaMemcpyKind kind, cudaStream_t stream, Copy& copy) const {"
     assert text.count(copy) == 1
     header.write_text(text.replace(copy, f"{copy}\n    ++copies;"))
     end = "cu" if target is Target.CUDA else "cpp"
@@ -259,7 +264,7 @@ def test_what_the_ops_hand_on_to_each_other() -> None:
         ("z", "first", ("host",), False),
         ("z", "host", ("half", "last"), False),
         ("w", "second", ("device",), False),
-        ("w", "device", ("rest", "only"), False),
+        ("w", "device", ("beside", "rest", "only"), False),
         ("y", "last", (), True),
         ("s", None, ("half",), False),
         ("s", "half", ("rest",), False),

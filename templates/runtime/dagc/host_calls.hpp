@@ -43,11 +43,9 @@ class HostCalls {
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     DAGC_CUDA(cudaStreamIsCapturing(stream, &capture));
     work->kept = capture != cudaStreamCaptureStatusNone;
-    DAGC_CUDA(cudaLaunchHostFunc(stream, &HostCalls::run, static_cast<CallOnce*>(work.get())));
-    if (work->kept)
-      kept_.push_back(std::move(work));
-    else
-      static_cast<void>(work.release());  // `run` owns it
+    if (work->kept) kept_.push_back(std::move(work));
+    CallOnce* const call = work != nullptr ? work.release() : kept_.back().get();
+    DAGC_CUDA(cudaLaunchHostFunc(stream, &HostCalls::run, call));  // which owns it, if it is not kept
   }
 
   // Throws for the first function that has thrown since this was last called.

@@ -14,4 +14,4 @@ def expected(data, rank, **_):
     s[half:] += w[half:]
     if rank == 0:
         s += w
-    return {"y": np.float32(0.5) * z + s, "s": s}
+    return {"y": np.float32(0.5) * z + s, "s": s, "v": w + c}
