@@ -188,6 +188,8 @@ def _tune(ev: Evaluator, parts: _Parts, item: ast.Tune) -> None:
     except Skip:
         ev.scope.break_name(name, What.TUNE, item.name.span, 0)
         raise
+    if name == "thread":  # of an op: which one runs it
+        ev.ctx.report.fail("reserved-name", f"`{name}` is a predefined decision", item.name.span, "choose another name")
     _declare(ev, What.TUNE, item.name, Var(name))
     ev.scope.kinds[name] = kind_of_constant(values[0])
     parts.tunables.append(ir.Tunable(name, values, span=item.span))

@@ -100,6 +100,24 @@ void other_arrays() {
   data->check(40, "after rebind");
 }
 
+// The code of an op of the CPU throws, in its worker thread.
+void throws() {
+  Data data;
+  Numbers first = start(rank);
+  first[0] = 0xaaaaaaaau;  // of which 0xffffffff is received
+  Own<std::uint32_t> x{first};
+  ring::Arrays arrays = data.arrays();
+  arrays.x.data = x.data();
+  ring::Instance instance(MPI_COMM_WORLD, {n}, arrays, options());
+  try {
+    instance.run();
+    expect(false, "an exception of an op is lost");
+  } catch (const ring::Error& error) {
+    expect(error.code == 5 && std::strstr(error.what(), "op `last` (kernel `affine`): the largest number") != nullptr, error.what());
+  }
+  instance.run();
+}
+
 #if RING_HAS_ENQUEUE
 // Three iterations in a CUDA graph of the application, launched four times, between other work on its stream.
 void own_graph() {
@@ -198,6 +216,7 @@ int main(int argc, char** argv) {
   try {
     for (const int runs : {1, 2, 37, 70}) repeated_runs(runs);
     other_arrays();
+    throws();
 #if RING_HAS_ENQUEUE
     own_graph();
 #endif
