@@ -134,13 +134,12 @@ def _automatic(program: Program, closed: Collection[str]) -> list[list[str]]:
     at_compile_time = {f"{op.base}.{name}" for op in ops for name in stays_fixed(program, op)}
     devices = [[d.name] for d in several if d.name.endswith(".device")]
     variants = [[d.name] for d in several if d.name.endswith(".variant")]
-    threads = [[d.name] for d in several if d.name.endswith(".thread")]
     staging = [[d.name] for d in several if d.name == "staging"] if program_has_messages(program) else []
     others: dict[str, list[str]] = {}
     for d in several:
         if d.name in at_compile_time or (not d.structural and "." not in d.name and d.name not in OF_SEARCH):
             others.setdefault(d.name.partition("[")[0], []).append(d.name)
-    return [*devices, *variants, *staging, *others.values(), *threads]
+    return [*devices, *variants, *staging, *others.values()]
 
 
 def program_has_messages(program: Program) -> bool:
