@@ -54,7 +54,7 @@ def test_all_opens_what_is_not_fixed() -> None:
 @pytest.mark.parametrize(
     ("opened", "fixed", "message"),
     [
-        (["speed"], (), "no decision `speed`"),
+        (["speed"], (), "unknown decision `speed`"),
         (["yl.block=65"], (), "`yl.block` cannot be 65"),
         (["transport"], (), "configurations, more than 2"),
         (["yl.block"], ("yl.block",), "both opened and fixed"),
