@@ -13,19 +13,20 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.linalg import LinAlgError, cholesky, solve_triangular
+from scipy.linalg import LinAlgError, cho_solve, cholesky
 from scipy.optimize import minimize
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from benchmarks.tune.launches import Array, Measured, load
 from dagc.choice.residual import FEATURES, FILE, FORMAT, UNTRAINED, Learner, Trees, features, modelled, size_coordinates
-from dagc.choice.surface import Kernel, prior_covariance
+from dagc.choice.surface import Kernel, distance, matern, prior_covariance, squares, within_sizes
 from dagc.choice.terms import responses
 
 COMPILED = Path(__file__).parents[1] / "results" / "2026-11-22-h100-corpus" / "compiled.json.xz"
@@ -33,7 +34,7 @@ NEAR = 0.3  # logarithm of t / t_best at which the weight of a cell has fallen t
 LEAST = 0.05  # weight of a cell that is far from the best
 FOLDS = 4
 BLIND = 1.5  # least ratio of what is missed without a model to what a model misses
-MOST_CELLS = 60  # of a kernel, for the likelihood
+MOST_CELLS = 80  # of a kernel, for the likelihood
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,49 +163,81 @@ def missed(found: Sequence[Measured], trees: Sequence[Trees | None]) -> list[Mis
 
 
 AMPLITUDES = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
-START = (6.0, 9.0, 6.0, 3.0, 0.8, 1.6, 0.8, 0.016, 0.4, 0.5, 0.2)
+# Correlation lengths (along x up to a warp and beyond, y, z, other tunables; sizes), standard deviations of what is
+# missed of a setting, of what is similar at similar sizes, and of a cell alone; of the strength, of a term's factor.
+START = np.log([2.6, 7.8, 6.2, 6.0, 2.3, 7.7, 0.05, 0.11, 0.02, 0.4, 0.5])
+DRAWN = 0.02  # how much a logarithm is drawn to its start
+NOISE = 0.004
 
 
 def kernel_of(logs: Array) -> tuple[Kernel, float]:
-    x, y, z, other, *rest, deviation = map(float, np.exp(logs))
-    return Kernel((x, y, z, other), *rest, noise=0.004), deviation
+    """Hyperparameters and standard deviation, for logarithms as in START."""
+    *lengths, size_length, shared, similar, alone, strength, terms = np.exp(logs).tolist()
+    variances = [shared**2, similar**2, alone**2]
+    whole = sum(variances)
+    along = (lengths[0], lengths[1], lengths[2], lengths[3], lengths[4])
+    return Kernel(along, size_length, *(v / whole for v in variances), strength, terms, NOISE), math.sqrt(whole)
 
 
 def fitted(missed: Sequence[Missed]) -> tuple[Kernel, float, float]:
     """(kernel, deviation, deviation where there is no model) by maximum likelihood, the amplitude of each kernel
     unknown."""
     known = [m for m in missed if m.known] or missed
-    start = np.log(START)
 
-    def cost(logs: Array) -> float:
-        kernel, deviation = kernel_of(logs)
-        return unlikely(known, kernel, deviation) + 0.02 * float(((logs - start) ** 2).sum())
+    def cost(logs: Array) -> tuple[float, Array]:
+        each = [likelihood(m, logs) for m in known]
+        away = logs - START
+        gradient = np.mean([g for _, g in each], axis=0)
+        return DRAWN * float(away @ away) - statistics.fmean(v for v, _ in each), 2 * DRAWN * away - gradient
 
-    found = minimize(cost, start, method="L-BFGS-B", options={"maxiter": 12, "maxfun": 250})
+    found = minimize(cost, START, jac=True, method="L-BFGS-B", bounds=[(-7.0, 7.0)] * len(START))
     kernel, deviation = kernel_of(found.x)
     blind = [m for m in missed if not m.known]
     spread = math.sqrt(np.mean([m.values.var() for m in blind])) if blind else 0.0
     return kernel, deviation, max(spread, BLIND * deviation)
 
 
-def unlikely(missed: Sequence[Missed], kernel: Kernel, deviation: float) -> float:
-    """Minus the mean logarithm of the likelihood of a kernel's values."""
-    total = 0.0
-    for m in missed:
-        logs = []
-        for amplitude in AMPLITUDES:
-            spread = np.full(len(m.mean), amplitude * deviation)
-            answers = amplitude * m.responses
-            covariance = prior_covariance(kernel, m.mean, spread, answers, m.places, m.sizes, m.size_of)
-            covariance[np.diag_indices_from(covariance)] += kernel.noise**2
-            try:
-                root = cholesky(covariance, lower=True, check_finite=False)
-            except LinAlgError:
-                return 1e9
-            scaled = solve_triangular(root, m.values, lower=True, check_finite=False)
-            logs.append(-0.5 * float(scaled @ scaled) - float(np.log(np.diag(root)).sum()))
-        total -= float(np.logaddexp.reduce(logs)) - math.log(len(AMPLITUDES))
-    return total / len(missed)
+def likelihood(m: Missed, logs: Array) -> tuple[float, Array]:
+    """Logarithm of the likelihood of a kernel's values, but for a constant, and its derivatives by `logs`."""
+    kernel, deviation = kernel_of(logs)
+    identity = np.eye(len(m.mean))
+    inner, logarithms = [], []
+    for amplitude in AMPLITUDES:
+        spread, answers = np.full(len(m.mean), amplitude * deviation), amplitude * m.responses
+        covariance = prior_covariance(kernel, m.mean, spread, answers, m.places, m.sizes, m.size_of)
+        try:
+            root = cholesky(covariance + NOISE**2 * identity, lower=True, check_finite=False)
+        except LinAlgError:
+            return -1e9, np.zeros(len(logs))
+        inverse = cho_solve((root, True), identity, check_finite=False)
+        solved = inverse @ m.values
+        logarithms.append(-0.5 * float(m.values @ solved) - float(np.log(np.diag(root)).sum()))
+        inner.append(np.outer(solved, solved) - inverse)
+    weights = np.exp(np.array(logarithms) - np.logaddexp.reduce(logarithms))
+    value = float(np.logaddexp.reduce(logarithms)) - math.log(len(AMPLITUDES))
+    plain = sum(w * i for w, i in zip(weights, inner, strict=True))
+    scaled = sum(w * a**2 * i for w, a, i in zip(weights, AMPLITUDES, inner, strict=True))
+    return value, slope(m, logs, np.asarray(plain), np.asarray(scaled))
+
+
+def slope(m: Missed, logs: Array, plain: Array, scaled: Array) -> Array:
+    """Derivatives of the logarithm of a likelihood, from those by the elements of the covariance, twice: `plain` of
+    what has no amplitude, `scaled` of what is multiplied by it."""
+    kernel, _ = kernel_of(logs)
+    _, _, _, _, _, _, shared, similar, alone, strength, terms = np.exp(2 * logs)
+    apart = squares(m.places, kernel.lengths)
+    alike, falling = matern(np.sqrt(apart.sum(axis=2)))
+    of_sizes = distance(m.sizes) / kernel.size_length
+    near = np.exp(-of_sizes)[np.ix_(m.size_of, m.size_of)]
+    same = (m.size_of[:, None] == m.size_of[None, :]).astype(float)
+    mean, answers = within_sizes(m.mean[:, None], same), within_sizes(m.responses, same)
+    along = np.einsum("ij,ijk->k", scaled * falling * (shared + similar * near), apart) / 2
+    by_size = similar * scaled * alike * near
+    return np.array([
+        *along, (by_size * of_sizes[np.ix_(m.size_of, m.size_of)]).sum() / 2,
+        shared * (scaled * alike).sum(), by_size.sum(), alone * np.trace(scaled),
+        strength * (mean.T @ plain @ mean).item(), terms * (answers * (scaled @ answers)).sum(),
+    ])  # fmt: skip
 
 
 # ---- the learner ----

@@ -15,7 +15,7 @@ from dagc.ir.sym import Const, Number, Sym, Var, free, substitute
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 BLOCK_LIMITS = (1024, 1024, 64)
-SHARED_LIMIT = 48 << 10  # bytes of a block, of a kernel that does not ask for more; the emitted launches do not
+SHARED_LIMIT = 48 << 10  # bytes of a block that every GPU has
 
 
 def units(graph: Graph, wanted: Iterable[str] = (), variants: bool = False) -> tuple[Unit, ...]:
@@ -113,8 +113,9 @@ def bindings(program: Program, op: KernelOp, settings: Settings) -> dict[str, Sy
 def legal_settings(graph: Graph, unit: Unit, hardware: Mapping[str, int]) -> tuple[Settings, ...]:
     """Settings that the program's `require`s and the device's block limits allow, the default first.
 
-    `hardware`: values of `hw.*` by name without the prefix (`max_threads_per_block`, ...). Sizes are not known here:
-    a `require` on them is left to `fits`.
+    `hardware`: values of `hw.*` by name without the prefix (`max_threads_per_block`, ...), and `most_shared_per_block`,
+    bytes of dynamic shared memory that a kernel can ask for. Sizes are not known here: a `require` on them is left to
+    `fits`.
     """
     program, op = graph.program, op_of(graph, unit)
     hw: dict[str, Sym] = {f"hw.{n}": Const(v) for n, v in hardware.items()}
@@ -150,15 +151,15 @@ def _block_fits(program: Program, impl: Impl, op: KernelOp, settings: Settings, 
     most = min(hardware.get("max_threads_per_block", 1024), 1024)
     if not 0 < threads <= most or not all(0 < b <= limit for b, limit in zip(block, BLOCK_LIMITS, strict=True)):
         return False
-    return _shared_fits(impl, bindings(program, op, settings))
+    return _shared_fits(impl, bindings(program, op, settings), hardware.get("most_shared_per_block", SHARED_LIMIT))
 
 
-def _shared_fits(impl: Impl, env: Mapping[str, Sym]) -> bool:
+def _shared_fits(impl: Impl, env: Mapping[str, Sym], most: int) -> bool:
     """Dynamic shared memory; one that depends on sizes is left to the launch."""
     if impl.launch is None or impl.launch.shared is None:
         return True
     size = substitute(impl.launch.shared, env)
-    return not isinstance(size, Const) or int(size.value) <= SHARED_LIMIT
+    return not isinstance(size, Const) or int(size.value) <= most
 
 
 def _three(sizes: list[int]) -> tuple[int, int, int]:

@@ -13,6 +13,7 @@ Correlated Normal Beliefs, 2009): the expected decrease of the least expected ti
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -28,20 +29,21 @@ WEIGHTS = WEIGHTS / WEIGHTS.sum()
 DRAWS = 500  # from the posterior, for probabilities
 AMPLITUDES = (0.25, 0.5, 1.0, 2.0, 4.0)  # of what a prediction misses, over what is usual
 NEGLIGIBLE = 0.02  # weight of a part of the mixture below which it is dropped
+WARP = 5.0  # a warp along x, in doublings
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """Hyperparameters, fitted to what the learner missed on families that it was not trained on.
 
-    `lengths`: correlation lengths along x, y and z of the block, and along any other tunable, in doublings;
-    `size_length`: of the distance of sizes, in doublings.
+    `lengths`: correlation lengths along x up to a warp and beyond, along y and z of the block, and along any other
+    tunable, in doublings; `size_length`: of the distance of sizes, in doublings.
     `shared`, `similar`, `alone`: shares of the variance. `strength`: standard deviation of the factor of the predicted
     differences; `terms`: of the logarithm of the factor of each term. `noise`: least relative standard deviation of a
     measurement.
     """
 
-    lengths: tuple[float, float, float, float]
+    lengths: tuple[float, float, float, float, float]
     size_length: float
     shared: float
     similar: float
@@ -183,26 +185,45 @@ def prior_covariance(
     size_of: Numbers,
 ) -> Array:
     """Of the logarithms of all rows' times, before a measurement, shape (rows, rows). Arguments as of `TimeSurface`."""
-    others = coordinates.shape[1] - 3
-    scaled = coordinates / np.array([*kernel.lengths[:3], *[kernel.lengths[3]] * others])
-    apart = math.sqrt(3) * _distance(scaled)
-    alike = (1 + apart) * np.exp(-apart)  # Matern 3/2: more likely than 1/2 on the corpus, and no less than 5/2
-    near = np.exp(-_distance(sizes / kernel.size_length))[np.ix_(size_of, size_of)]
+    alike, _ = matern(np.sqrt(squares(coordinates, kernel.lengths).sum(axis=2)))
+    near = np.exp(-distance(sizes) / kernel.size_length)[np.ix_(size_of, size_of)]
     total = kernel.shared + kernel.similar + kernel.alone
     shape = (kernel.shared * alike + kernel.similar * alike * near) / total
     shape[np.diag_indices_from(shape)] += kernel.alone / total
     out = shape * np.outer(deviation, deviation)
-    same = size_of[:, None] == size_of[None, :]
-    count = same.sum(axis=1)
-    centred = mean - (same @ mean) / count
-    out += kernel.strength**2 * np.outer(centred, centred)
-    centred = responses - (same @ responses) / count[:, None]
+    same = (size_of[:, None] == size_of[None, :]).astype(float)
+    centred = within_sizes(mean[:, None], same)
+    out += kernel.strength**2 * centred @ centred.T
+    centred = within_sizes(responses, same)
     out += kernel.terms**2 * centred @ centred.T
     out += LEVEL**2 * same
     return np.asarray(out)
 
 
-def _distance(points: Array) -> Array:
+def squares(coordinates: Array, lengths: Sequence[float]) -> Array:
+    """Squared distances of settings over the correlation lengths, shape (rows, rows, 5): along x up to a warp and
+    beyond it, y, z, and all other tunables. Up to a warp, x decides which addresses a warp asks for; beyond, it does
+    not."""
+    x, rest = coordinates[:, :1], coordinates[:, 1:]
+    columns = np.hstack([np.minimum(x, WARP), np.maximum(x - WARP, 0.0), rest])
+    apart = (columns[:, None, :] - columns[None, :, :]) ** 2
+    return np.asarray(np.dstack([apart[:, :, :4], apart[:, :, 4:].sum(axis=2)]) / np.array(lengths) ** 2)
+
+
+def matern(distances: Array) -> tuple[Array, Array]:
+    """The covariance 3/2 of Matern, and minus its derivative over the distance, divided by the distance.
+
+    On the corpus it is more likely than 1/2, and no less than 5/2."""
+    falling = np.exp(-math.sqrt(3) * distances)
+    return (1 + math.sqrt(3) * distances) * falling, 3 * falling
+
+
+def within_sizes(columns: Array, same: Array) -> Array:
+    """Columns over rows, less their means within each size. `same`: 1 where two rows are of one size, else 0."""
+    return np.asarray(columns - (same @ columns) / same.sum(axis=1)[:, None])
+
+
+def distance(points: Array) -> Array:
     """Euclidean distances of the rows, shape (rows, rows)."""
     square = (points**2).sum(axis=1)
     return np.asarray(np.sqrt(np.maximum(square[:, None] + square[None, :] - 2 * points @ points.T, 0.0)))

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 from dagc.choice.feature import offered
 from dagc.choice.legal import block_of, grid_of, op_of
 from dagc.choice.types import Settings, Unit
+from dagc.cuda.accesses import Accesses
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.cuda.text import NotUnderstood
 from dagc.ir import sym
 from dagc.ir.plan import AXES, VARIANT
-from dagc.ir.program import Graph
+from dagc.ir.program import Graph, KernelOp
 from dagc.ir.sym import Number
-from dagc.perf.geometry import tunable
+from dagc.perf.geometry import read_accesses, tunable
 from dagc.perf.hardware import Hardware
 from dagc.perf.program import ParameterKind, RationalProgram, specialise
 from dagc.perf.volume import CALIBRATION, calibration_of, volume_program
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 MOST_TUNABLES = 4
+MOST_MODELS = 12  # of an op: with more combinations of its tunables, they stay parameters of one model
 _OF_MODEL = {
     "waves": "waves", "tail": "f_tail", "occupancy": "f_occupancy", "warps_sm": "warps_sm",
     "active_lanes": "f_active_lanes", "load_sectors": "f_load_sectors", "store_sectors": "f_store_sectors",
@@ -172,22 +174,27 @@ def launch_terms(
         of_setting |= {tunable(n).name: chosen[n] for n, _ in op.tunables}
         for name, value in of_setting.items():
             columns.setdefault(name, []).append(value)
-    groups, note = _groups(graph, unit, of_each, columns, hardware, calibration or {})
+    codes = [tuple((n, v) for n, v in s if n in others and isinstance(v, int)) for s in settings]
+    groups, note = _groups(graph, unit, of_each, codes, columns, hardware, calibration or {})
     return LaunchTerms(tuple(settings), note, fixed, hardware.clock, graph, unit, groups)
 
 
 def _groups(
-    graph: Graph, unit: Unit, resources: Sequence[Resources], columns: Mapping[str, Sequence[float]],
-    hardware: Hardware, calibration: Mapping[str, float],
+    graph: Graph, unit: Unit, resources: Sequence[Resources], codes: Sequence[Settings],
+    columns: Mapping[str, Sequence[float]], hardware: Hardware, calibration: Mapping[str, float],
 ) -> tuple[tuple[tuple[tuple[int, ...], Any], ...], str]:  # fmt: skip
-    """The model over the settings that are compiled to code with equal counts, and its note."""
+    """The model over the settings that are compiled to code with equal counts, and its note. `codes`: of each setting
+    the tunables that are no dimension of the block, constants of its code."""
     alike: dict[Any, list[int]] = {}
-    for i, taken in enumerate(resources):
-        alike.setdefault((taken.shared, taken.instructions), []).append(i)
+    keys = [(taken.shared, taken.instructions, code) for taken, code in zip(resources, codes, strict=True)]
+    apart = len(set(keys)) <= MOST_MODELS
+    for i, key in enumerate(keys):
+        alike.setdefault(key if apart else key[:2], []).append(i)
     out, note = [], ""
     for places in alike.values():
         try:
-            program = _program(graph, unit, resources[places[0]], hardware, calibration)
+            code = codes[places[0]] if apart else ()
+            program = _program(graph, unit, resources[places[0]], code, hardware, calibration)
         except (NotUnderstood, RecursionError) as error:
             return (), f"no model: {getattr(error, 'message', 'its text is nested too deeply to be read')}"
         out.append((tuple(places), _Steps.of(program, {n: [v[i] for i in places] for n, v in columns.items()})))
@@ -215,10 +222,19 @@ class _Steps:
         return _Steps(frozenset(names - known.keys()), Steps(program, known).at)
 
 
+def _with_constants(graph: Graph, op: KernelOp, code: Settings) -> Accesses | None:
+    """The accesses with tunables as constants. None where loops depend on loaded values: what is assumed of these must
+    not differ from setting to setting."""
+    found = read_accesses(graph.program, op, {n: int(v) for n, v in code})
+    return None if found.notes else found
+
+
 def _program(
-    graph: Graph, unit: Unit, taken: Resources, hardware: Hardware, calibration: Mapping[str, float]
+    graph: Graph, unit: Unit, taken: Resources, code: Settings, hardware: Hardware, calibration: Mapping[str, float]
 ) -> RationalProgram:
-    whole = volume_program(graph.program, op_of(graph, unit), resources=taken, features=True)
+    op = op_of(graph, unit)
+    accesses = _with_constants(graph, op, code) if code else None
+    whole = volume_program(graph.program, op, accesses, resources=taken, features=True)
     values = {**hardware.parameters(), **calibration_of(hardware), **calibration}
     asked = {p.name for p in whole.parameters if p.kind is ParameterKind.HARDWARE}
     return specialise(whole, {n: v for n, v in values.items() if n in asked})

@@ -413,8 +413,9 @@ class _Driver:
         name = self.functions.name(op)
         scratch = self.layout.scratch(op)
         letters = "".join(_LETTERS[f.type] if f.mode is None else "P" for f in kernel.formals) + "P" * len(scratch)
-        self.kernels.setdefault(name, f"launch_{name} = dagc.function(module, {name!r}, {letters!r})")
         assert impl.launch is not None
+        function = "function" if impl.launch.shared is None else "function_with_shared"
+        self.kernels.setdefault(name, f"launch_{name} = dagc.{function}(module, {name!r}, {letters!r})")
         env = self.layout.formals(op)
         size = [self._text(substitute(e, env)) for e in impl.launch.grid]
         block = [self._text(substitute(e, env)) for e in impl.launch.block]

@@ -31,15 +31,16 @@ from dagc.perf.program import (
 # ---- inputs of the models for an op ----
 
 
-def read_accesses(program: Program, op: KernelOp) -> Accesses:
-    """Raises NotUnderstood. Tunables that are block dimensions become `blockDim_x`, others `tunable` symbols."""
+def read_accesses(program: Program, op: KernelOp, known: Mapping[str, int] | None = None) -> Accesses:
+    """Raises NotUnderstood. Tunables that are block dimensions become `blockDim_x`, others `tunable` symbols, but for
+    those whose values are `known`: then branches on them are settled, and strides by them are numbers."""
     kernel, impl = kernel_of(program, op)
     if impl.code is None or impl.code.text is None or impl.launch is None:
         raise NotUnderstood(f"kernel `{kernel.name}` has no CUDA text")
     arrays = {f.name: f.type.size for f in kernel.formals if f.mode is not None}
     values: dict[str, sp.Expr] = {f.name: symbol(f.name) for f in kernel.formals if f.mode is None}
     for name, _ in op.tunables:
-        values[name] = tunable(name)
+        values[name] = sp.Integer(known[name]) if known and name in known else tunable(name)
     for axis, size in zip(AXES, impl.launch.block, strict=False):
         if isinstance(size, Var) and size.name in values:
             values[size.name] = symbol(f"blockDim_{axis}")

@@ -13,8 +13,8 @@ misses     accesses of the L2 cache by loads: one for each line of a block, and 
            again for each later loop that finds them evicted
 l2         the same by stores, of each request; a sector that is written in part costs what a whole one does. The L2
            cache serves both with the same slices: the two are one term
-hbm        unique bytes of the grid over the bandwidth of the memory, and bytes that complete the sectors which several
-           blocks store
+hbm        unique bytes of the grid over the bandwidth of the memory, bytes that complete the sectors which several
+           blocks store, and those that later loops read again where neither cache has kept them
 latency    what one warp takes alone, load after load and instruction after instruction, times the waves of blocks
 starts     the whole GPU starts about one block a cycle, while others work
 turnover   a block's slot is empty while its successor starts, longer with more warps
@@ -69,7 +69,7 @@ CALIBRATION: dict[str, tuple[float, str, str]] = {
     "launch": (5002.0, "cycles", "a launch that does nothing"),
     "turn_warp": (32.3, "cycles", "a block's turnover, for each of its warps"),
 }
-SPILL = 0.5  # of the L1 cache: beyond, a later loop finds less of what an earlier one read; 1 beyond, nothing
+SPILL = 0.5  # of a cache: beyond, a later loop finds less of what an earlier one read; 1 beyond, nothing
 REFERENCE = "h200"
 SAME = 0.1  # relative difference of equal measurements
 
@@ -281,8 +281,17 @@ def _of_a_block(g: Geometry, t: Traffic, one_thread: bool) -> None:
     let("miss_share", sp.Min(one, share), "", "of the sectors that are asked for")
     shared = t.shared_bytes(stores, threads)
     let("shared_bytes", shared, "bytes", "in sectors that several blocks store, times the stores of a thread")
-    whole = t.memory_bytes(clusters) + real("c_fill") * real("shared_bytes")
-    let("memory_bytes", whole, "bytes", "unique ones of the grid, and what is read to complete sectors")
+    let("evicted", _evicted(g), "", "share of that which the L2 cache does not have either")
+    later = _total((t.visits(m) - 1) * t.unique(m, None) for m in loads) * real("evicted")
+    whole = t.memory_bytes(clusters) + real("c_fill") * real("shared_bytes") + later
+    let("memory_bytes", whole, "bytes", "unique ones of the grid, what completes sectors, and what is read again")
+
+
+def _evicted(g: Geometry) -> sp.Expr:
+    """Share of what a block loads that a later loop reads from memory again: the blocks of all multiprocessors hold
+    more than the L2 cache."""
+    held = real("held_bytes") * sp.Min(g.blocks, symbol("multiprocessors")) / symbol("l2_bytes")
+    return real("spilled") * sp.Min(sp.Float(1), sp.Max(sp.Float(0), held - SPILL))
 
 
 def explain_terms(values: Mapping[str, float]) -> str:

@@ -24,7 +24,7 @@ from dagc.recipes.program import ProgramText
 from dagc.recipes.tune_choosers import Asked, ChooserInputs, final_choosers, select_of
 from dagc.recipes.tune_gpu import NOT_COUNTED
 from dagc.recipes.tune_inputs import at_before, paid
-from dagc.recipes.tune_prepare import LIMITS, Prepared, TuningTask, computed_of
+from dagc.recipes.tune_prepare import Prepared, TuningTask, computed_of, limits_of
 from dagc.recipes.tune_programs import learned_from
 from dagc.recipes.tune_records import kernel_chooser_record
 from dagc.recipes.tune_results import Measurements, choosable
@@ -112,12 +112,13 @@ def _task(merged: Tuned, first: Tuned, text: ProgramText) -> TuningTask:
         message = f"{first.path}: chooses for `{min(missing)}`, of which nothing is open in the text that it keeps"
         raise UsageError(message, "tune again into another file")
     tried = {(cell.op, cell.settings) for cell in merged.cells}
+    chosen = TargetChoice(_target(merged), merged.facts.arch, "as tuned")
+    limits = limits_of(chosen)
     settings = {
-        unit.op: tuple(s for s in legal_settings(graph, unit, LIMITS) if s == unit.default or (unit.op, s) in tried)
+        unit.op: tuple(s for s in legal_settings(graph, unit, limits) if s == unit.default or (unit.op, s) in tried)
         for unit in tuned_units
     }
     points = tuple(sorted(one.point for one in merged.facts.inputs if not one.test))
-    chosen = TargetChoice(_target(merged), merged.facts.arch, "as tuned")
     features = {unit.op: select_of(graph, unit)[1] for unit in tuned_units}
     return TuningTask(
         text, chosen, graph, tuned_units, points, settings, points[0], first.runs[0].seed, first.runs[0].ranks,

@@ -19,7 +19,7 @@ from dagc.build.toolchain import find_nvcc, kernel_resources
 from dagc.choice.draws import Draws
 from dagc.choice.feature import offered
 from dagc.choice.inputs import bytes_of, has_inputs, is_input, parse_input, parse_inputs
-from dagc.choice.legal import fits, legal_settings, op_of, unit_in, units
+from dagc.choice.legal import SHARED_LIMIT, fits, legal_settings, op_of, unit_in, units
 from dagc.choice.sizes import parse_size, parse_sizes
 from dagc.choice.types import Point
 from dagc.cuda.lexer import names_used
@@ -29,6 +29,7 @@ from dagc.ir.plan import VARIANT, Opened, Target, needed_features
 from dagc.ir.program import CodeText, KernelOp
 from dagc.ir.sym import evaluate
 from dagc.passes import build_graph
+from dagc.perf.hardware import load_hardware
 from dagc.recipes.artifacts import OpenChoices, build_artifact, compile_traversal
 from dagc.recipes.program import ProgramText
 from dagc.setup import read_scalars, run_setup
@@ -347,7 +348,7 @@ def tuning_task(
     before = tuple(p for p in dict.fromkeys(earlier) if p not in points and same_at(text, graph, p))
     settings: dict[str, tuple[Settings, ...]] = {}
     for one in (graph, *_distinct(graphs.values())):
-        for op, legal in _legal(one, [unit_in(one, u) for u in tuned_units]).items():
+        for op, legal in _legal(one, [unit_in(one, u) for u in tuned_units], chosen).items():
             settings[op] = tuple(dict.fromkeys((*settings.get(op, ()), *legal)))
     without = (*without, *(f"op `{u.op}`: {NOT_LEGAL}" for u in tuned_units if u.op not in settings))
     tuned_units = tuple(u for u in tuned_units if u.op in settings)
@@ -441,7 +442,7 @@ def task_as_given(
 
     Raises UsageError where nothing is open.
     """
-    settings, here = _legal(graph, units(graph)), Point(())
+    settings, here = _legal(graph, units(graph), chosen), Point(())
     tuned_units = tuple(u for u in units(graph) if u.op in settings)
     return TuningTask(
         text, chosen, graph, tuned_units, (here,), settings, here, ranks=ranks, data=data,
@@ -449,21 +450,37 @@ def task_as_given(
     )  # fmt: skip
 
 
-LIMITS = {"max_threads_per_block": 1024, "shared_per_block": 49152, "warp_size": 32}
+_HOST_SHARED = 227 << 10  # bytes of a block, as templates/runtime/dagc/host_lanes.hpp has it
 
 
 NOT_LEGAL = "no value of its tunables is legal"
 
 
-def _legal(graph: Graph, units: Iterable[Unit]) -> dict[str, tuple[Settings, ...]]:
+def limits_of(chosen: TargetChoice) -> dict[str, int]:
+    """What a block may have, for `legal_settings`; of a GPU without a descriptor, what every GPU has."""
+    shared = _HOST_SHARED
+    if chosen.gpu_arch is not None:
+        try:
+            hardware = load_hardware(chosen.gpu_arch)
+            shared = max(SHARED_LIMIT, hardware.shared_per_multiprocessor - hardware.shared_reserved_per_block)
+        except UsageError:
+            shared = SHARED_LIMIT
+    return {
+        "max_threads_per_block": 1024, "shared_per_block": SHARED_LIMIT, "most_shared_per_block": shared,
+        "warp_size": 32,
+    }  # fmt: skip
+
+
+def _legal(graph: Graph, units: Iterable[Unit], chosen: TargetChoice) -> dict[str, tuple[Settings, ...]]:
     """The legal settings by op, without ops that have none. Raises UsageError where no op has one."""
-    settings = {u.op: legal_settings(graph, u, LIMITS) for u in units}
+    limits = limits_of(chosen)
+    settings = {u.op: legal_settings(graph, u, limits) for u in units}
     nonempty = {op: legal for op, legal in settings.items() if legal}
     if settings and not nonempty:
         raise UsageError(
             f"op `{next(iter(settings))}`: {NOT_LEGAL}",
-            f"look at its `require`s; a block has at most {LIMITS['max_threads_per_block']} threads and"
-            f" {LIMITS['shared_per_block'] >> 10} KiB of shared memory",
+            f"look at its `require`s; a block has at most {limits['max_threads_per_block']} threads and"
+            f" {limits['most_shared_per_block'] >> 10} KiB of shared memory",
         )
     return nonempty
 

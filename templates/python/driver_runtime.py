@@ -521,6 +521,20 @@ def function(module: Any, name: str, types: str) -> Any:
     return found.prepared_async_call
 
 
+def function_with_shared(module: Any, name: str, types: str) -> Any:
+    """The same, of (grid, block, stream, *args, shared_size=bytes). More than 48 KiB must be asked for."""
+    found = module.get_function(name)
+    found.prepare(types)
+    attribute = cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
+
+    def launch(*args: Any, shared_size: int) -> None:
+        if shared_size > 48 << 10:
+            found.set_attribute(attribute, shared_size)
+        found.prepared_async_call(*args, shared_size=shared_size)
+
+    return launch
+
+
 class Library:
     """libdriver.so: ops that PyCUDA and mpi4py have no functions for, and CUDA graphs. Collective to open and to close.
 

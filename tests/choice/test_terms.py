@@ -101,3 +101,18 @@ def test_responses_are_those_of_the_model() -> None:
         assert np.allclose(found, answers[:, OF_TIME.index(name)], atol=1e-6), name
         assert found.max() > 0.01, name
     assert not responses(np.full((2, len(TERMS)), np.nan)).any(), "no model, no response"
+
+
+def test_what_no_cache_keeps_is_read_from_memory_again() -> None:
+    """Two loops over a row: eight rows of 4096 floats a block are 128 KiB, more than the caches have for all blocks."""
+    terms = terms_of(CORPUS / "rows" / "rms_norm.dag", "rms_norm")
+    large, small = (column(terms, terms.at({"ni": n, "nj": n}), "hbm_s") for n in (4096, 512))
+    assert large[64, 8] == pytest.approx(1.5 * large[512, 1], rel=0.2)
+    assert small[64, 8] == pytest.approx(small[512, 1], rel=0.01)
+
+
+def test_a_tunable_that_is_no_dimension_settles_branches() -> None:
+    """A vector of `vec` floats is loaded by one of three branches. Only one by one is it what the second loop loads."""
+    terms = terms_of(CORPUS / "reduce" / "layer_norm.dag", "layer_norm")
+    misses = column(terms, terms.at({"ni": 8192, "nj": 768}), "misses_s")
+    assert misses[128, 1] == pytest.approx(misses[128, 4] / 2, rel=0.01)

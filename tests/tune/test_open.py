@@ -108,6 +108,6 @@ def test_blocks_with_too_much_shared_memory_are_refused_by_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     program = write_fill(tmp_path, "tune bx in {32, 64}")
-    program.write_text(program.read_text().replace("block(bx)", "block(bx) shared(100_000)"))
+    program.write_text(program.read_text().replace("block(bx)", "block(bx) shared(300_000)"))
     assert main(["tune", str(program), "-o", str(tmp_path / "t.db")]) == 2
-    assert "1024 threads and 48 KiB of shared memory" in capsys.readouterr().err
+    assert "1024 threads and 227 KiB of shared memory" in capsys.readouterr().err

@@ -16,6 +16,13 @@
 
 namespace dagc {
 
+// More dynamic shared memory than 48 KiB must be asked for. DAGC_LAUNCHED reports what the GPU refuses.
+template <class Kernel>
+void allow_shared(Kernel* kernel, std::size_t bytes) {
+  if (bytes > 48 * 1024)
+    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+}
+
 template <class T>
 struct SameType {
   using type = T;
@@ -25,6 +32,7 @@ struct SameType {
 template <class... Parameters>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared, cudaStream_t stream,
             typename SameType<Parameters>::type... arguments) {
+  allow_shared(kernel, shared);
   kernel<<<grid, block, shared, stream>>>(arguments...);
 }
 

@@ -55,6 +55,10 @@ class device_attribute:
     MAX_THREADS_PER_BLOCK, MAX_SHARED_MEMORY_PER_BLOCK, WARP_SIZE, MULTIPROCESSOR_COUNT = 1024, 49152, 32, 1
 
 
+class function_attribute:
+    MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
+
+
 class Stream:
     def __init__(self, flags: int = 0) -> None:
         self.handle: int = _library.hosted_stream()
@@ -169,14 +173,20 @@ class Module:
 class Function:
     def __init__(self, call: Any) -> None:
         self.call = call
+        self.most_shared = 48 << 10
 
     def prepare(self, arg_types: str) -> None:
         self.call.argtypes = [_DIM3, _DIM3, ctypes.c_uint, ctypes.c_void_p, *(_TYPES[t] for t in arg_types)]
         self.call.restype = None
 
+    def set_attribute(self, attribute: int, value: int) -> None:
+        assert attribute == function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
+        self.most_shared = value
+
     def prepared_async_call(
         self, grid: tuple[int, int, int], block: tuple[int, int, int], stream: Stream, *args: Any, shared_size: int = 0
     ) -> None:
+        assert shared_size <= self.most_shared, "CUDA refuses it"
         self.call(_DIM3(*grid), _DIM3(*block), shared_size, stream.handle, *args)
 
 
