@@ -82,6 +82,14 @@ def test_explore_and_everything_that_reads_it(
     assert (tmp_path / "best/iteration.hpp").exists()
 
 
+@pytest.mark.parametrize("strategy", ["random", "mcts", "mcts-min", "exhaustive"])
+def test_until_needs_a_strategy_that_can_judge(strategy: str, tmp_path: Path) -> None:
+    """Refused before anything is compiled, and no results file is left."""
+    with pytest.raises(UsageError, match=f"strategy `{strategy}` cannot tell what is left"):
+        run(tmp_path / "r.db", replace(QUICK, strategy=strategy, until=0.01))
+    assert not any(tmp_path.iterdir())
+
+
 @pytest.mark.mpi
 @needs_mpi
 def test_resume_goes_on_and_a_file_is_never_overwritten(tmp_path: Path) -> None:

@@ -56,6 +56,10 @@ class Surrogate(Protocol[C]):
     def doubt(self, unmeasured: Numbers, measured: Numbers, share: float) -> float:
         """Probability that a row of `unmeasured` is faster than the best of `measured` by more than this share."""
 
+    @property
+    def noise(self) -> float:
+        """Standard deviation of one measurement; 0 if a second one of a candidate says nothing new."""
+
     def incumbent(self) -> float:
         """The smallest expected time of the measured candidates; infinite without measurements."""
 
@@ -112,6 +116,11 @@ class Domain(Protocol[C]):
     @property
     def sampled(self) -> int:
         """The initial number of candidates in the model of a large space."""
+
+    @property
+    def uniform_first(self) -> bool:
+        """Whether every second of the first measurements is a uniform draw: the model may be wrong before it is
+        fitted."""
 
     @property
     def has_surrogate(self) -> bool:

@@ -19,7 +19,7 @@ from dagc.store.results import CONFIRMED, Outcome, best_estimate, drift_factor, 
 # A search ends if the probability of a better candidate is at most DOUBT in so many checks in a row. The model is
 # optimistic: on synthetic machines 5 %, twice in a row, left a better candidate in 11 % of the searches and more.
 DOUBT, IN_A_ROW = 0.01, 3
-FEWEST, CHECKED_EVERY = 20, 5  # candidates before the first such check, and between two checks
+FEWEST, CHECKED_EVERY = 20, 5  # candidates before the first such check; measurements between two checks
 
 M_contra = TypeVar("M_contra", bound=Hashable, contravariant=True)  # a candidate
 
@@ -224,6 +224,8 @@ class _Loop(Generic[C]):
         self.best: Tally[C] | None = None
         self.interrupted = False
         self.doubt = math.nan
+        self.check_at = 0  # measurements at the next check whether to end
+        self.inferred: set[C] = set()  # took the outcome of another candidate that does the same work
         self.assured = 0  # checks in a row that allowed the search to end
 
     # ---- phases -------------------------------------------------------------------------
@@ -243,16 +245,22 @@ class _Loop(Generic[C]):
             candidate = None if self._enough() else self.strategy.propose()
             if candidate is None:
                 return
-            outcome = self._known_work(candidate)
-            if outcome is None:
+            first = self._first_of(candidate)
+            if first is None:
                 outcome = self._measure(candidate, "search", budget)
+            elif candidate in self.inferred:  # proposed again
+                outcome = self._measure(first.candidate, "search", budget)
+            else:
+                self.inferred.add(candidate)
+                outcome = Outcome(first.median if first.values else math.nan, failure=first.failure)
             self.strategy.observe(candidate, outcome)
 
     def _enough(self) -> bool:
         """Whether the strategy expects no better candidate."""
         until, known = self.options.until, len(self.tallies)
-        if until is None or not isinstance(self.strategy, Judge) or known < FEWEST or known % CHECKED_EVERY:
+        if until is None or not isinstance(self.strategy, Judge) or known < FEWEST or self.measurements < self.check_at:
             return False
+        self.check_at = self.measurements + CHECKED_EVERY
         doubt = self.strategy.doubt(until)
         self.assured = self.assured + 1 if doubt <= DOUBT else 0
         if self.assured < IN_A_ROW:
@@ -328,14 +336,12 @@ class _Loop(Generic[C]):
         best = nsmallest(options.confirm, self._timed(), key=lambda t: t.median)
         return left > cost + min(cost * sum(map(self._missing, best)), time / 2)
 
-    def _known_work(self, candidate: C) -> Outcome | None:
-        """The outcome of a measured candidate that does the same work, None if there is none."""
+    def _first_of(self, candidate: C) -> Tally[C] | None:
+        """Another candidate that does the same work and was measured before; None if there is none."""
         if self.same is None:
             return None
-        twin = self.first_of.get(self.same(candidate))
-        if twin is None or twin.candidate == candidate:
-            return None
-        return Outcome(twin.median if twin.values else math.nan, failure=twin.failure)
+        first = self.first_of.get(self.same(candidate))
+        return None if first is None or first.candidate == candidate else first
 
     def _measure(self, candidate: C, phase: str, budget: int | None) -> Outcome:
         tally = self.tallies.get(candidate)

@@ -197,6 +197,8 @@ class Orders:
         """Drawing a candidate takes a time that grows with the square of the number of ops."""
         return max(LEAST_SAMPLED, int(SAMPLED * min(1.0, FEW_OPS / self._ops) ** 2))
 
+    uniform_first = True
+
     @property
     def has_surrogate(self) -> bool:
         """False for programs with so many ops that simulating a sample takes longer than measuring it."""

@@ -87,6 +87,7 @@ class LaunchSettings:
     # ---- the model ----------------------------------------------------------------------
 
     has_surrogate = True
+    uniform_first = False  # few are timed, and a performance model has chosen the first
 
     @property
     def sampled(self) -> int:
@@ -158,6 +159,11 @@ class SettingsModel:
     def doubt(self, unmeasured: Numbers, measured: Numbers, share: float) -> float:
         mean, _ = self.estimate()
         return self._process.doubt(mean / float(mean[measured].min()), unmeasured, measured, share)
+
+    @property
+    def noise(self) -> float:
+        """0: a launch is timed until its median is known, so that measuring it again says nothing new."""
+        return 0.0
 
     def incumbent(self) -> float:
         rows = [self.row[s] for s in self.times]

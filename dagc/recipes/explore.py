@@ -217,8 +217,7 @@ def explore(
     `data` has its arrays already or times are replayed. None on ranks but the first, where the user started several.
     Raises DagcErrors; a measurement that fails is recorded and the search goes on.
     """
-    if options.strategy is not None:
-        find(options.strategy)
+    _check_strategy(options)
     if options.replay is not None:
         return _explore_replayed(read(path, defines, not options.unroll), out, options)
 
@@ -370,8 +369,26 @@ def _fixed(
 
 
 def _with_strategy(options: ExploreOptions, domain: Orders) -> ExploreOptions:
-    """With the default strategy where the user has named none."""
-    return options if options.strategy is not None else replace(options, strategy=default(domain))
+    """With the default strategy where the user has named none. Raises UsageError."""
+    if options.strategy is None:
+        options = replace(options, strategy=default(domain))
+        _check_strategy(options)
+    return options
+
+
+def _check_strategy(options: ExploreOptions) -> None:
+    """Raises UsageError for a strategy that does not exist or cannot do what the options ask for; before anything is
+    compiled or measured."""
+    if options.strategy is None:
+        return
+    strategy = find(options.strategy)
+    if options.until is not None and not issubclass(strategy, Judge):
+        raise UsageError(
+            f"--until: strategy `{options.strategy}` cannot tell what is left",
+            "use --strategy model, or --budget or --time in place of --until",
+        )
+    if options.warm_start is not None and options.strategy != "model":
+        raise UsageError(f"--warm-start: strategy `{options.strategy}` has no model to start", "use --strategy model")
 
 
 def _other_arrays(output: Path, runs: Sequence[Run], now: Run) -> list[str]:
@@ -451,10 +468,13 @@ def _search(
     assert options.strategy is not None, "chosen with the domain"
     strategy = find(options.strategy)(domain, options.seed)
     until = options.until
+<<<<<<< HEAD
     if until is not None and not isinstance(strategy, Judge):
         raise UsageError(
             f"--until: strategy `{options.strategy}` does not estimate what is left", "use --strategy model"
         )
+=======
+>>>>>>> 24403f13 (Search: half of the first measurements are uniform, what may be the fastest is measured again)
     if budget is None and options.strategy != "exhaustive" and options.time is None:
         until = UNTIL if until is None and isinstance(strategy, Judge) else until
         budget = DEFAULT_BUDGET if until is None else MOST
@@ -523,8 +543,6 @@ def warm(domain: Orders, program: Program, options: ExploreOptions, notes: list[
 
     if options.warm_start is None:
         return domain
-    if options.strategy not in (None, "model"):
-        raise UsageError(f"--warm-start: strategy `{options.strategy}` has no model to start", "use --strategy model")
     other = load(options.warm_start, options.objective)
     if other.program.name != program.name:
         raise UsageError(

@@ -189,7 +189,7 @@ def test_a_large_space_is_sampled_and_the_sample_grows() -> None:
         assert candidate is not None
         found.append(candidate)
         strategy.observe(candidate, Outcome(1e-6 * (50 + number % 7)))
-    assert len(set(found)) == 60
+    assert len(set(found)) > 40  # some are measured again
     assert strategy.best() in found
 
 

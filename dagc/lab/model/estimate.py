@@ -126,6 +126,11 @@ class Model:
                 self._estimate = self._make_estimate()
         return self._estimate
 
+    @property
+    def noise(self) -> float:
+        """Standard deviation of one measurement."""
+        return self._process.noise * self._level
+
     def incumbent(self) -> float:
         """The smallest expected time of the measured candidates; infinite without measurements."""
         rows = self._process.observed

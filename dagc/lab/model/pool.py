@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 ROUNDS = 3  # simulated rounds of a loop: nothing precedes the first one
 TIMED_SPREAD = 0.15  # relative standard deviation in a program of a cost that was timed alone
+APART_SPREAD = 0.3  # relative standard deviation of the durations of alike ops: faces of a box, parts of a matrix
 MOST_PAIRS = 128 * 127 // 2  # pairs of ops that are features: all pairs in a program with up to 128 ops
 _ABSENT = 1 << 20  # position of an op that a candidate does not have
 _CONFIGURATION = 4  # bits that differ with the configuration
@@ -100,7 +101,9 @@ class Pool:
         costs = len(self.costs.prior)
         share = np.full(costs, SPREAD)
         share[list(self.costs.timed)] = TIMED_SPREAD
-        return np.concatenate([share * prior[:costs], np.ones(len(prior) - costs)])
+        spread = share * prior[:costs]
+        spread[list(self.costs.apart)] = APART_SPREAD * prior[list(self.costs.apart.values())]
+        return np.concatenate([spread, np.ones(len(prior) - costs)])
 
     @property
     def heavy(self) -> Bools | None:

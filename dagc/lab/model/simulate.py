@@ -7,6 +7,7 @@ arrays (`dagc.lab.model.batch`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import isfinite
@@ -42,6 +43,7 @@ class Costs:
     streams        labels of all configurations
     messages       the largest number of messages of a configuration
     timed          costs whose prior was measured
+    apart          what one of several alike ops takes more than the cost that they share: cost -> shared cost
     scale          real ops per simulated op: rounds of loops beyond the first ones are not simulated
     """
 
@@ -52,6 +54,7 @@ class Costs:
     sums: dict[tuple[int, ...], int] = field(default_factory=lambda: {(): 0})
     scale: float = 1.0
     timed: set[int] = field(default_factory=set)
+    apart: dict[int, int] = field(default_factory=dict)
     instructions: dict[Instruction, int] = field(default_factory=lambda: {(_PASSING, _BEGIN, _BEGIN, 0): 0})
 
     def number(self, kind: str, what: str = "", prior: float | None = None) -> int:
@@ -95,6 +98,8 @@ class Simulator:
         self._launch, self._latency = costs.number("launch"), costs.number("latency")
         self._record, self._sync = costs.number("record"), costs.number("sync")
         self._graph, self._node = costs.number("graph"), costs.number("node")
+        bases = Counter(_base(op) for op in graph.ops)
+        self._alike = {base for base, number in bases.items() if number > 1}
         self._ops = [self._cost_of(op, transport, configuration) for op in graph.ops]
         self._start = costs.instruction(_NOW, _BEGIN, _BEGIN, self._iteration)
         self._capture = costs.instruction(_NOW, _NOW, _NOW, self._graph)
@@ -106,7 +111,7 @@ class Simulator:
     def _cost_of(self, op: object, transport: str, configuration: Configuration) -> tuple[int, ...]:
         """Costs of an op: the duration of a GPU op; the call of a wait, and the duration of the message."""
         assert isinstance(op, GraphOp)
-        base = op.name.split("[")[0]
+        base = _base(op)
         site = self._sites.get(base)
         open_ = site.names if site is not None else ()
         of_op = ((n, v) for n, v in configuration.decisions if n.startswith(f"{base}.") and n not in open_)
@@ -122,6 +127,9 @@ class Simulator:
             if site is not None:
                 self.levels[base] = out[0]
                 self.costs.timed |= {out[0]} if site.doubts else set()
+            if base in self._alike:
+                out.append(number("apart", f"{op.name} {what}", 0.0))
+                self.costs.apart[out[1]] = out[0]
             return (*out, *(number("stage", staged.region.text) for staged in (*op.copy_in, *op.copy_out)))
         if op.action in _POSTS:
             if op.action is Action.POST_RECV:
@@ -194,6 +202,11 @@ def messages_of(graph: Graph) -> tuple[tuple[str, int], ...]:
     """The messages that a rank sends: exchange, number."""
     keys = (_message(op) for op in graph.ops if op.action is Action.POST_SEND)
     return tuple(dict.fromkeys(key for key in keys if key is not None))
+
+
+def _base(op: GraphOp) -> str:
+    """What alike ops have in common in their names: `pack` of `pack[2]`."""
+    return op.name.split("[")[0]
 
 
 def _message(op: GraphOp) -> tuple[str, int] | None:

@@ -22,10 +22,12 @@ ROUNDS, GROWTH = 2, 40  # rounds of a local search, and neighbours added in each
 DRAWN = 5  # neighbours whose launch settings are chosen by one draw from the model
 FASTEST = 8  # candidates whose neighbours are added
 MOST, LEFT = 1500, 800  # maximal rows of the pool, and how many stay when there are more
-GAIN = 12  # the first measurements go by expected improvement alone
-FAIR_EVERY = 4  # afterwards every fourth is drawn uniformly
+FIRST = 12  # of so many measurements at the start every second is drawn uniformly, of later ones every fourth
+FAIR_EVERY = 4
+MOST_TIMES = 4  # measurements of one candidate by the search; what is chosen in the end is confirmed by more
 UNIFORM_EVERY = 4  # every fourth of these in all choices; the others have launch settings that the model chose
-UNLIKELY_EVERY = 4  # every fourth of the first pool is uniform in all choices
+UNLIKELY_EVERY = 4  # every fourth draw of the first pool is uniform in all choices
+WALKED = 3  # candidates of the first pool for each draw
 _OPEN, _FAILED, _TIMED = range(3)
 
 
@@ -43,6 +45,7 @@ class Strategy(Generic[C]):
         self.domain, self.random = domain, Random(seed)
         self.before: list[tuple[C, Outcome]] = []  # observations before the model was built
         self.measured = 0
+        self.observed = 0  # measurements, of failed ones too
         self.grown_with = -RENEW
         self.fair = 0  # proposals that were drawn uniformly
         self.closed: set[C] = set()
@@ -59,18 +62,47 @@ class Strategy(Generic[C]):
         import numpy as np
 
         model = self._model()
-        if self.measured >= GAIN and self.measured % FAIR_EVERY == 0:
+        if self._fair_is_due():
             fair = self._fair()
             if fair is not None:
                 return fair
         rows = self._rows(model, _OPEN)
         if not len(rows):
             return self._fair()
-        mean, deviation = model.estimate()
-        score = expected_gain(mean[rows], deviation[rows], model.incumbent())
+        timed = self._rows(model, _TIMED)
+        if model.noise and len(timed) > 1:
+            again = [row for row in timed if len(model.times[model.candidates[row]]) < MOST_TIMES]
+            rows = np.concatenate([rows, np.array(again, dtype=np.int64)])
+        score = self._gain(model, rows, timed)
         # Equal scores are common (many orders simulate alike): the seed decides among them.
         best = rows[np.flatnonzero(score >= score.max() - 1e-6 * abs(score.max()))]
         return model.candidates[int(best[self.random.randrange(len(best))])]
+
+    def _fair_is_due(self) -> bool:
+        """With every second of the first measurements uniform, at most twice as many are needed as by uniform draws
+        alone, however wrong the model is before it is fitted."""
+        if self.observed < FIRST:
+            return self.domain.uniform_first and self.observed % 2 == 0
+        return self.observed % FAIR_EVERY == 0
+
+    def _gain(self, model: Surrogate[C], rows: Numbers, timed: Numbers) -> Array:
+        """By how much one measurement of each of these rows is expected to improve the choice.
+
+        The knowledge gradient for noisy measurements, restricted to a choice among what is measured then (Picheny et
+        al., Quantile-based optimization of noisy computer experiments, Technometrics 2013). A candidate that was
+        measured before is measured again where it may be better than the choice, or the choice worse than it.
+        """
+        import numpy as np
+
+        mean, deviation = model.estimate()
+        moved = deviation[rows] ** 2 / np.hypot(deviation[rows], model.noise)
+        if not len(timed):
+            return expected_gain(mean[rows], moved, math.inf)
+        ranked = timed[np.argsort(mean[timed], kind="stable")[:2]]
+        expected = mean[rows]
+        if len(ranked) > 1:  # the choice gains where its successor becomes better
+            expected = np.where(rows == ranked[0], mean[ranked[1]], expected)
+        return expected_gain(expected, moved, float(mean[ranked[0]]))
 
     def observe(self, candidate: C, outcome: Outcome) -> None:
         if self._built is None:
@@ -78,6 +110,7 @@ class Strategy(Generic[C]):
             return
         self._built.extend([candidate])
         self.closed.add(candidate)
+        self.observed += 1
         row = self._built.row[candidate]
         self._states.extend(bytes(max(0, row + 1 - len(self._states))))
         self._states[row] = _FAILED if math.isnan(outcome.value) else _TIMED
@@ -132,9 +165,14 @@ class Strategy(Generic[C]):
         return self._built
 
     def _sample(self) -> Iterator[C]:
-        """Three of four drawn by what is known beforehand."""
-        for number in range(self.domain.sampled):
-            yield self.domain.likely(self.random) if number % UNLIKELY_EVERY else self.domain.sample(self.random)
+        """Every third is drawn, three of four of these by what is known beforehand. Each is followed by a neighbour and
+        a neighbour of that: a draw from a large space takes up to a hundred times as long."""
+        for number in range(-(-self.domain.sampled // WALKED)):
+            drawn = self.domain.likely(self.random) if number % UNLIKELY_EVERY else self.domain.sample(self.random)
+            yield drawn
+            for _ in range(WALKED - 1):
+                drawn = self.domain.near(drawn, self.random)
+                yield drawn
 
     def _grow(self, model: Surrogate[C]) -> None:
         """Local search on the model: add neighbours of the expected fastest, measured or not."""

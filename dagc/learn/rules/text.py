@@ -126,7 +126,9 @@ def why_no_rules(learned: LearnedRules) -> str:
         )
     few = "Only one class, so there are no rules: "
     if len(learned.samples) < FEWEST_TO_CUT:
-        return f"{few}{_implementations(len(learned.samples))} are few to find classes among. Measure more."
+        number = len(learned.samples)
+        verb = "is" if number == 1 else "are"
+        return f"{few}{_implementations(number)} {verb} too few to find classes among. Measure more."
     spread = classes.times[-1] / classes.times[0] - 1
     apart = f"from fastest to slowest is {percent(spread)}"
     if classes.dropped:
