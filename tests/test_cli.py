@@ -253,7 +253,10 @@ def test_files_that_cannot_be_read(tmp_path: Path, command: str) -> None:
         (["compile", SPMV, "--target", "fpga"], "fpga"),
         (["compile", SPMV, "--run", "-n", "0"], "at least 1"),
         (["compile", SPMV, "--seconds", "0"], "positive"),
-        (["compile", SPMV, "--no-build", "--target", "cuda", "--arch", "sm_90; ls"], "unknown architecture 'sm_90; ls'"),
+        (
+            ["compile", SPMV, "--no-build", "--target", "cuda", "--arch", "sm_90; ls"],
+            "unknown architecture 'sm_90; ls'",
+        ),
         (["compile", SPMV, "--no-build", "--traversal", "2036"], "from 0 to 2035"),
         (["compile", SPMV, "--no-build", "--traversal", "nowhere.txt"], "give the path of a traversal's text"),
     ],

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import compileall
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from dagc import api
+from dagc.base.resources import files_below, resource
 from dagc.cli.main import main
 
 
@@ -45,6 +48,14 @@ def test_it_runs_and_is_explored_at_once(
     command = ["explore", "solver/solver.dag", "-n", "4", "--budget", "3", "--confirm", "1", "--repeats", "1"]
     assert main([*command, "--transport", "peer", "-o", "solver/results.db", "--no-trace", *few]) == 0
     assert "best " in capsys.readouterr().out
+
+
+def test_what_pip_compiled_is_not_copied(tmp_path: Path) -> None:
+    """pip compiles every .py file that it installs, those of the templates too."""
+    installed = shutil.copytree(resource("templates/init"), tmp_path / "init")
+    assert compileall.compile_dir(installed, quiet=1)
+    assert (installed / "__pycache__").is_dir()
+    assert files_below(installed) == files_below(resource("templates/init"))
 
 
 def test_a_sample_is_copied(

@@ -24,6 +24,13 @@ def resource(path: str) -> Path:
     raise FileNotFoundError(f"dagc's data file {path!r} is missing: the installation is incomplete")
 
 
+def files_below(folder: Path) -> dict[str, bytes]:
+    """The contents of the files in a folder and below it, by their paths in it, without what Python compiled there: pip
+    compiles the .py files of data folders too."""
+    files = (file for file in folder.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
+    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
+
+
 def names_in(folder: str) -> tuple[str, ...]:
     """The names that the modules of a folder of the package define, sorted: `mcts-min` for `mcts_min.py`.
 

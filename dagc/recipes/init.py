@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from dagc.base.errors import UsageError
-from dagc.base.resources import resource
+from dagc.base.resources import files_below, resource
 from dagc.cuda.words import KEYWORDS, is_reserved
 from dagc.lang.syntax import RESERVED
 
@@ -26,10 +26,8 @@ def init(path: str | Path, sample: str | None = None) -> tuple[Path, ...]:
     if sample is None:
         name = _checked(folder.name)
         contents = {
-            template.name.replace(_PLACEHOLDER, name): template.read_bytes().replace(
-                _PLACEHOLDER.encode(), name.encode()
-            )
-            for template in resource("templates/init").iterdir()
+            file.replace(_PLACEHOLDER, name): text.replace(_PLACEHOLDER.encode(), name.encode())
+            for file, text in files_below(resource("templates/init")).items()
         }
     else:
         contents = _sample(sample)
@@ -59,9 +57,7 @@ def _sample(name: str) -> dict[str, bytes]:
     """The files of a sample by their paths in its folder. Raises UsageError."""
     if name not in samples():
         raise UsageError(f"unknown sample `{name}`", f"choose from {', '.join(samples())}")
-    folder = resource("samples") / name
-    files = (file for file in folder.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
-    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
+    return files_below(resource("samples") / name)
 
 
 def _checked(name: str) -> str:
