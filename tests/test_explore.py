@@ -85,7 +85,7 @@ def test_explore_and_everything_that_reads_it(
 @pytest.mark.parametrize("strategy", ["random", "mcts", "mcts-min", "exhaustive"])
 def test_until_needs_a_strategy_that_can_judge(strategy: str, tmp_path: Path) -> None:
     """Refused before anything is compiled, and no results file is left."""
-    with pytest.raises(UsageError, match=f"strategy `{strategy}` cannot tell what is left"):
+    with pytest.raises(UsageError, match=f"strategy `{strategy}` does not estimate what is left"):
         run(tmp_path / "r.db", replace(QUICK, strategy=strategy, until=0.01))
     assert not any(tmp_path.iterdir())
 

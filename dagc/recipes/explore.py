@@ -384,7 +384,7 @@ def _check_strategy(options: ExploreOptions) -> None:
     strategy = find(options.strategy)
     if options.until is not None and not issubclass(strategy, Judge):
         raise UsageError(
-            f"--until: strategy `{options.strategy}` cannot tell what is left",
+            f"--until: strategy `{options.strategy}` does not estimate what is left",
             "use --strategy model, or --budget or --time in place of --until",
         )
     if options.warm_start is not None and options.strategy != "model":
@@ -468,13 +468,6 @@ def _search(
     assert options.strategy is not None, "chosen with the domain"
     strategy = find(options.strategy)(domain, options.seed)
     until = options.until
-<<<<<<< HEAD
-    if until is not None and not isinstance(strategy, Judge):
-        raise UsageError(
-            f"--until: strategy `{options.strategy}` does not estimate what is left", "use --strategy model"
-        )
-=======
->>>>>>> 24403f13 (Search: half of the first measurements are uniform, what may be the fastest is measured again)
     if budget is None and options.strategy != "exhaustive" and options.time is None:
         until = UNTIL if until is None and isinstance(strategy, Judge) else until
         budget = DEFAULT_BUDGET if until is None else MOST
