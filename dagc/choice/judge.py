@@ -180,13 +180,6 @@ def judge(
     )
 
 
-def best_single(times: Sequence[Times], default: int = 0) -> int:
-    """The one answer with the highest mean share of exhaustive over these inputs; the lowest of equal ones."""
-    answers = sorted({answer for at in times for answer in at})
-    solved = [at for at in times if any(math.isfinite(t) for t in at.values())]
-    return min(answers, key=lambda a: (-_mean([_share(at, a, default) for at in solved]), a))
-
-
 def importance(
     choose: Callable[[Sequence[float]], Asked],
     vectors: Sequence[Sequence[float]],

@@ -164,14 +164,6 @@ def place(problem: Problem) -> Solution:
     return place_cut(problem) if problem.devices == 2 else place_search(problem)
 
 
-def place_exhaustively(problem: Problem, extra: Callable[[Placement], float] | None = None) -> Solution:
-    """The best of all placements, the first of equal ones. `extra`: as in `place_search`."""
-    add = extra or (lambda _: 0.0)
-    options = itertools.product(range(problem.devices), repeat=len(problem.seconds))
-    seconds, best = min((problem.cost(p) + add(p), p) for p in options)
-    return Solution(best, seconds, seconds)
-
-
 @dataclass(frozen=True, slots=True)
 class Chain:
     """Op i+1 reads what op i writes. `links[i][a][b]`: seconds between op i on device a and op i+1 on device b.

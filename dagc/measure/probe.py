@@ -1,7 +1,8 @@
-"""Capabilities of this machine's GPU: limits from its driver, and micro-benchmarks, run once and cached.
+"""What micro-benchmarks measure of this machine (`templates/probe`): the GPU's capabilities, and times of transfers.
 
-`templates/probe/gpu.cu` does the work. The result is a descriptor like those of `dagc/perf/gpus.toml`, one file per
-GPU, in `$DAGC_CACHE/gpus`, else `$XDG_CACHE_HOME/dagc/gpus`, else `~/.cache/dagc/gpus`. Remove it to measure again.
+Of the GPU, `gpu.cu` reads limits from the driver and measures the rest, once. The result is a descriptor like those of
+`dagc/perf/gpus.toml`, one file per GPU, in `$DAGC_CACHE/gpus`, else `$XDG_CACHE_HOME/dagc/gpus`, else
+`~/.cache/dagc/gpus`. Remove it to measure again.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from pathlib import Path
 from dagc.base import signals
 from dagc.base.errors import MissingTool, RunFailed
 from dagc.base.resources import resource
+from dagc.build.builder import build
 from dagc.build.target import GPU
 from dagc.build.toolchain import NO_NVCC_HELP, find_nvcc
 
 SOURCE = "templates/probe/gpu.cu"
+TRANSFERS = "templates/probe/transfers.cu"
+DIRECTIONS = ("to_device", "to_host")
 PATIENCE = 120.0  # seconds for the compiler, and for the benchmarks
 
 
@@ -47,9 +51,10 @@ def probe(gpu: GPU, folder: Path | None = None) -> Path:
     with tempfile.TemporaryDirectory(prefix="dagc-probe-") as temporary:
         program = Path(temporary) / "probe"
         _run(
-            [str(nvcc.path), "-O2", f"-arch={gpu.arch}", "-o", str(program), str(resource(SOURCE))], "does not compile"
+            [str(nvcc.path), "-O2", f"-arch={gpu.arch}", "-o", str(program), str(resource(SOURCE))],
+            "of the GPU does not compile",
         )
-        text = _run([str(program)], "does not run")
+        text = _run([str(program)], "of the GPU does not run")
     path.parent.mkdir(parents=True, exist_ok=True)
     head = "# Queried from the driver and measured by dagc tune. Remove this file to measure again.\n"
     handle, partial = tempfile.mkstemp(dir=path.parent)
@@ -59,14 +64,33 @@ def probe(gpu: GPU, folder: Path | None = None) -> Path:
     return path
 
 
+def measured_transfers(target: str, arch: str) -> dict[str, list[tuple[int, float]]]:
+    """Times of transfers between page-locked memory of the host and the device: (bytes, seconds) by direction, between
+    4 B and 64 MiB; takes about a second. `target`: "host" or "cuda".
+
+    Raises MissingTool, BuildFailed; RunFailed where it does not run.
+    """
+    with tempfile.TemporaryDirectory(prefix="dagc-transfers-") as folder:
+        program = build(
+            [resource(TRANSFERS)], Path(folder) / "transfers", target=target, arch=arch, directory=Path(folder),
+            include=[resource("templates/runtime")], defines=("DAGC_NO_MPI",),
+        )  # fmt: skip
+        text = _run([str(program)], "of transfers does not run")
+    out: dict[str, list[tuple[int, float]]] = {direction: [] for direction in DIRECTIONS}
+    for line in text.splitlines():
+        direction, size, seconds = line.split()
+        out[direction].append((int(size), float(seconds)))
+    return out
+
+
 def _run(command: list[str], what: str) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     except subprocess.TimeoutExpired:
-        raise RunFailed(f"the benchmarks of the GPU: more than {PATIENCE:g} s") from None
+        raise RunFailed(f"the benchmark {what} in {PATIENCE:g} s") from None
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         number = signals.of_code(done.returncode)
         why = f"ended by {signals.named(number)}" if number else f"exit code {done.returncode}"
-        raise RunFailed(f"the benchmark of the GPU {what}: {lines[-1] if lines else why}")
+        raise RunFailed(f"the benchmark {what}: {lines[-1] if lines else why}")
     return done.stdout

@@ -24,7 +24,7 @@ from dagc.ir.program import ExchangeOp
 from dagc.ir.sym import Const
 from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate
-from dagc.lab.model.fitted import Fitted
+from dagc.lab.model.pool import fitted_simulation
 from dagc.lab.orders import domain_of
 from dagc.lang.lower import parse_with_includes
 from dagc.learn.rules import (
@@ -88,7 +88,7 @@ def estimated(samples: Sequence[Sample], noise: float = math.nan) -> Estimates:
         Sample(domain.spaces[c.space].graph, domain.spaces[c.space].configuration, c.traversal, math.nan, 0)
         for c in others
     ]
-    return estimate(measured, unknown, Fitted(domain, [*known, *others], len(known)), noise)
+    return estimate(measured, unknown, fitted_simulation(domain.spaces, [*known, *others], len(known)), noise)
 
 
 def _others(domain: Orders, known: Sequence[Candidate]) -> list[Candidate]:

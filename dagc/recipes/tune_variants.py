@@ -17,7 +17,7 @@ from dagc.choice.legal import op_of
 from dagc.choice.placement import Transfers, fit_transfer
 from dagc.choice.types import PROGRAM, variant_of
 from dagc.ir.plan import needed_features, places_together, variants_of
-from dagc.measure.transfers import measured_transfers
+from dagc.measure.probe import measured_transfers
 from dagc.recipes.tune_choosers import (
     Asked,
     ChooserInputs,

@@ -16,7 +16,7 @@ from dagc.cli.main import main
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Issue, Traversal, traversal_text
 from dagc.lab.candidate import Candidate, ConfiguredSpace
-from dagc.lab.model.fitted import Fitted
+from dagc.lab.model.pool import fitted_simulation
 from dagc.lab.orders import Orders
 from dagc.learn.rules import FEWEST, Findings, Sample, Samples, accuracy, estimate, in_order, learn, render
 from dagc.learn.rules.labels import classify_times, with_estimates
@@ -102,7 +102,12 @@ def test_times_of_the_others_are_not_looked_at() -> None:
     domain = Orders([ConfiguredSpace(NONE, Space(graph))])
     candidates = [Candidate(0, s.traversal) for s in (*measured, *others)]
     one, other = (
-        estimate(measured, [replace(s, value=t) for s in others], Fitted(domain, candidates, len(measured)), NOISE)
+        estimate(
+            measured,
+            [replace(s, value=t) for s in others],
+            fitted_simulation(domain.spaces, candidates, len(measured)),
+            NOISE,
+        )
         for t in (math.nan, 1.0)
     )
     assert one == other
