@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn
@@ -144,7 +144,7 @@ def _choose_elsewhere(frame: Frame, item: ast.Op, kernel: ir.Kernel, device: Dev
     other = Device.CPU if device is Device.GPU else Device.GPU
     name, impls = f"{base}.{other.value}.variant", _implementations(kernel, other)
     if len(impls) > 1 and not item.call.callee.trailers and name not in frame.ctx.choices:
-        frame.ctx.choose(name, tuple(impls), item.span)
+        frame.ctx.choose(name, tuple(impls), item.span, default=_first_allowed(impls))
     _in_worker(frame, item, kernel, impls.values(), base)
 
 
@@ -202,8 +202,14 @@ def _variant(frame: Frame, item: ast.Op, kernel: ir.Kernel, impls: Mapping[str, 
         return next(iter(impls.values()))
     name = f"{base}.variant"
     if name not in frame.ctx.choices:
-        frame.ctx.choose(name, tuple(impls), item.span)
+        frame.ctx.choose(name, tuple(impls), item.span, default=_first_allowed(impls))
     return impls[str(frame.ctx.choices[name].chosen)]
+
+
+def _first_allowed(impls: Mapping[str, ir.Impl]) -> str:
+    """The first that no `require` excludes under the chosen values of the program's decisions; else the first."""
+    allowed = (name for name, impl in impls.items() if not _is_excluded(impl))
+    return next(allowed, next(iter(impls)))
 
 
 def _tunables(
@@ -324,6 +330,7 @@ def _no_legal(
     candidates: list[tuple[ir.Value, ...]],
 ) -> NoReturn:
     """Report which choices have no legal combination, and the reason."""
+    _refuse_excluded(ctx, item, (kernel, impl))
     of = dict(zip(names, candidates, strict=True))
     requires = [condition(c, _holds) for c in (*kernel.requires, *impl.requires) if _decidable(c, names)]
     cut = ctx.trials.cut
@@ -339,6 +346,20 @@ def _no_legal(
     if cut:
         what, help = f"{TOO_MANY_TRIALS} of {listing(open_names)} that satisfies {texts}", FIX_SOME
     ctx.report.fail("unsatisfiable-require", what, item.span, help, related)
+
+
+def _refuse_excluded(ctx: Context, item: ast.Op, owners: Sequence[ir.Kernel | ir.Impl]) -> None:
+    """Report what the program's decisions exclude: a kernel, or an implementation of it."""
+    for one in owners:
+        if _is_excluded(one):
+            given = ", ".join(f"{n} = {spelled(c.chosen)}" for n, c in ctx.choices.items() if c.restricts)
+            related = ((one.span, "declared here"),)
+            message = f"a `require` of `{one.name}` is false for {given}"
+            ctx.report.fail("unsatisfiable-require", message, item.span, "choose other values with -D", related)
+
+
+def _is_excluded(one: ir.Kernel | ir.Impl) -> bool:
+    return any(isinstance(c, Const) and not c.value for c in one.requires)
 
 
 def _decidable(condition: Sym, names: tuple[str, ...]) -> bool:

@@ -172,13 +172,23 @@ def _common(ev: Evaluator, parts: _Parts, item: ast.Item) -> bool:
     elif isinstance(item, ast.Tune):
         _tune(ev, parts, item)
     elif isinstance(item, ast.Require):
-        condition = ev.settled(item.condition, (ScalarKind.BOOL,))
-        if isinstance(condition, Const) and not condition.value:
-            ev.ctx.report.fail("unsatisfiable-require", "this is never true", item.condition.span, "correct or drop it")
-        parts.requires.append(condition)
+        parts.requires.append(_condition(ev, item))
     else:
         return False
     return True
+
+
+def _condition(ev: Evaluator, item: ast.Require) -> Sym:
+    """The condition under the chosen values of the program's decisions, on which the choices left depend. One that is
+    false under them alone excludes what it stands in. Reports unsatisfiable-require for one that is false without."""
+    written = ev.sym(item.condition, (ScalarKind.BOOL,))
+    condition = ev.settle(written, item.condition.span)
+    decisions = free(written) & ev.ctx.choices.keys()
+    for name in decisions:
+        ev.ctx.choices[name].restricts = True
+    if isinstance(condition, Const) and not condition.value and not decisions:
+        ev.ctx.report.fail("unsatisfiable-require", "this is never true", item.condition.span, "correct or drop it")
+    return condition
 
 
 def _tune(ev: Evaluator, parts: _Parts, item: ast.Tune) -> None:

@@ -462,10 +462,11 @@ class LoweringChoice:
     span: Span
     structural: bool = False
     fixed: bool = False
+    restricts: bool = False
 
     def decision(self) -> ir.Decision:
         values = (self.chosen,) if self.fixed else self.values
-        return ir.Decision(self.name, values, self.chosen, self.structural, span=self.span)
+        return ir.Decision(self.name, values, self.chosen, self.structural, self.restricts, span=self.span)
 
 
 @dataclass(frozen=True, slots=True)

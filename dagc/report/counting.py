@@ -95,7 +95,7 @@ def count_report(
             count = counter.total()
         except TooManyStates as stopped:
             more = stopped.at_least
-    structural = [d for d in program.decisions if d.structural and _matters(d, graph)]
+    structural = [d for d in program.decisions if d.counted_apart and _matters(d, graph)]
     current = {d.name: d.chosen for d in structural}
     per_op = (*_per_op(program), *_global(program))
     with display.phase("counting its variations", unit="variation") as phase:
@@ -239,7 +239,7 @@ def _per_op(program: Program) -> Iterator[tuple[str, int]]:
         for decision in program.decisions:
             for prefix in prefixes:
                 rest = decision.name.removeprefix(prefix)
-                if rest != decision.name and "." not in rest and not decision.structural:
+                if rest != decision.name and "." not in rest and not decision.counted_apart:
                     mine[rest] = decision
         if mine:
             yield op.site, _legal(kernels[op.kernel], op, mine)
@@ -253,7 +253,7 @@ def _prefixes(op: KernelOp) -> tuple[str, ...]:
 def _global(program: Program) -> Iterator[tuple[str, int]]:
     """Choices of the whole program that change no edge, such as a block size shared by several kernels."""
     for decision in program.decisions:
-        if not decision.structural and "." not in decision.name and len(decision.values) > 1:
+        if not decision.counted_apart and "." not in decision.name and len(decision.values) > 1:
             yield decision.name, len(decision.values)
 
 

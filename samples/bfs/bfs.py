@@ -289,6 +289,8 @@ def _read(path: str) -> Edges:
         rows, columns, _, _, _, symmetry = scipy.io.mminfo(HERE / path)
         if rows != columns:
             raise ValueError(f"a graph has as many rows as columns, this matrix has {rows} and {columns}")
+        if rows >= 2**31:
+            raise ValueError(f"{rows} vertices are too many for 32-bit indices")
         matrix = scipy.sparse.coo_array(scipy.io.mmread(HERE / path))  # both halves of a symmetric one
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None

@@ -317,7 +317,7 @@ def read(path: str, dtype: Any = np.float32) -> Any:
     if out.nnz == 0:
         raise ValueError(f"{path} has no entries")
     with np.errstate(over="ignore"):
-        out.data = _values(out.nnz, 1) if field == "pattern" else out.data.astype(dtype)
+        out.data = (_values(out.nnz, 1) if field == "pattern" else out.data).astype(dtype)
     if not np.isfinite(out.data).all():
         raise ValueError(f"{path} has values that are no finite numbers in {np.dtype(dtype).name}")
     return out

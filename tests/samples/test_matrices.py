@@ -165,6 +165,7 @@ def test_a_pattern_gets_values(tmp_path: Path) -> None:
     A = matrices.read(str(tmp_path / "a.mtx"))
     assert A.nnz == 3
     assert len(set(A.data.tolist())) == 3
+    assert [matrices.read(str(tmp_path / "a.mtx"), dtype).dtype for dtype in (np.float32, np.float64)] == ["f4", "f8"]
 
 
 def test_a_pipe_is_refused(tmp_path: Path) -> None:

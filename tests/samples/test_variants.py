@@ -124,6 +124,11 @@ def test_graphs_that_are_refused(tmp_path: Path) -> None:
     (tmp_path / "short.mtx").write_text("%%MatrixMarket matrix coordinate pattern general\n3 3 2\n1 3\n")
     with pytest.raises(ValueError, match=r"short\.mtx: Truncated"):
         bfs.graph(0, 1, 0, str(tmp_path / "short.mtx"), -1, 1)
+    (tmp_path / "huge.mtx").write_text(
+        "%%MatrixMarket matrix coordinate pattern general\n3000000000 3000000000 1\n1 3\n"
+    )
+    with pytest.raises(ValueError, match=r"huge\.mtx: 3000000000 vertices are too many"):
+        bfs.graph(0, 1, 0, str(tmp_path / "huge.mtx"), -1, 1)
     with pytest.raises(ValueError, match="source 4: "):
         bfs.graph(0, 1, 0, "path(n = 4)", 4, 1)
     assert bfs.graph(0, 1, 0, "empty(n = 0)", -1, 2)["sources"].tolist() == [0, 0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import shutil
 import sys
@@ -13,12 +15,13 @@ import numpy as np
 import pytest
 
 from dagc import api
-from dagc.base.errors import UsageError
+from dagc.base.errors import ProgramError, UsageError
 from dagc.choice.legal import legal_settings, units
 from dagc.choice.types import Settings, settings_text
 from dagc.cli.main import main
 from dagc.emit import emit
 from dagc.ir.plan import Plan, Target
+from dagc.lab.configurations import configurations, open_decisions
 from dagc.measure.launch import launch
 from dagc.recipes import tune as tune_recipe
 from dagc.recipes.options import TuneOptions
@@ -96,6 +99,72 @@ def test_the_count_has_every_variant_with_its_own_tunables(tmp_path: Path) -> No
     each = [api.count(program, defines={"y.variant": variant}).whole for variant in variants]
     assert each == [2, 4, 2]
     assert api.count(program).whole == 8
+
+
+# ---- conditions between choices ----
+
+LAYOUT = {
+    "setup \"sums.py\"": "tune layout in {0, 1, 2}\nsetup \"sums.py\"",
+    "gpu row {": "gpu row { require layout == 0 || layout == 2",
+    "gpu vector {": "gpu vector { require layout >= 1",
+    "tune lanes in {2, 4}": "tune lanes in {2, 4} require block * lanes <= 64 * layout",
+    "require longest <= 500": "require layout != 1 && longest <= 500",
+    "y : gpu sums(y, ptr, val, n, nnz, weight)":
+        "y : gpu sums(y, ptr, val, n, nnz, weight)\n  z : gpu sums(z, ptr, val, n, nnz, weight)",
+    "array y : f32[n] out": "array y, z : f32[n] out",
+    "select variant, lanes with knn(longest, mean)": "",
+}  # fmt: skip
+
+
+def settings_under(layout: int) -> list[dict[str, object]]:
+    """Those of one op, enumerated."""
+    out: list[dict[str, object]] = []
+    for block in (32, 64):
+        if layout in (0, 2):
+            out.append({"variant": "row", "block": block})
+        for lanes in (2, 4):
+            if layout >= 1 and block * lanes <= 64 * layout:
+                out.append({"variant": "vector", "block": block, "lanes": lanes})
+        if layout != 1:
+            out.append({"variant": "called", "block": block})
+    return out
+
+
+def test_a_decision_of_the_program_decides_the_variants_of_all_ops(tmp_path: Path) -> None:
+    program = write_sums(tmp_path, LAYOUT)
+    orders = len(list(api.traversals(program)))
+    each = {layout: len(settings_under(layout)) ** 2 for layout in (0, 1, 2)}
+    assert each == {0: 16, 1: 1, 2: 49}
+    found = {layout: api.count(program, defines={"layout": layout}).whole for layout in each}
+    assert found == {layout: orders * number for layout, number in each.items()}
+    report = api.count(program)
+    assert report.whole == orders * sum(each.values())
+    assert {line.label: line.count * line.combinations for line in report.lines} == {
+        f"layout={layout}": orders * number for layout, number in each.items()
+    }
+    text = read(program)
+    graphs = {}
+    for layout in each:
+        for y, z in itertools.product(("row", "vector", "called"), repeat=2):
+            with contextlib.suppress(ProgramError):
+                graphs[layout, y, z] = text.graph({"layout": layout, "y.variant": y, "z.variant": z})
+    allowed = {n: {str(s["variant"]) for s in settings_under(n)} for n in each}
+    assert graphs.keys() == {(n, y, z) for n in each for y in allowed[n] for z in allowed[n]}
+    opened = open_decisions(text.program(), ["layout", "y.variant", "z.variant"], ())
+    configured, rejected = configurations(opened, text.graph)
+    assert len(configured) == len(graphs) == len(opened["layout"]) * 9 - len(rejected)
+    assert dict(configured[0].configuration.decisions)["y.variant"] == "row"
+    (unit, _) = units(text.with_defines({"layout": 1}).graph(), variants=True)
+    assert unit.variants == (), "open where a `select` names it"
+
+
+def test_an_implementation_that_the_program_excludes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = write_sums(tmp_path, LAYOUT)
+    assert main(["check", str(program), "-D", "layout=1", "-D", "y.variant=called"]) == 2
+    said = capsys.readouterr().err
+    assert "a `require` of `called` is false for layout = 1" in said
+    assert "help: " in said
+    assert main(["check", str(program), "-D", "layout=1"]) == 0, "the default is the first that is left"
 
 
 # ---- tuned, kept, compiled ----
