@@ -268,8 +268,8 @@ class Kernel(Spanned):
 @dataclass(frozen=True, slots=True)
 class Decision(Spanned):
     """An open choice. `name` is its name for -D: `transport`, `streams`, `threads[x]`, `yl.block`, `yl.variant`,
-    `dense[0].device`, `test.thread`. `structural`: another value may give another graph. `restricts`: another value may leave other
-    variants and tunables of kernels, whose `require`s depend on it. values[0] is the default."""
+    `dense[0].device`, `test.thread`. `structural`: another value may give another graph. `restricts`: another value may
+    leave other variants and tunables of kernels, whose `require`s depend on it. values[0] is the default."""
 
     name: str
     values: tuple[Value, ...]
