@@ -17,7 +17,7 @@ PROGRAMS = {"ring": HERE / "data/ring.dag", "spmv": SAMPLES / "spmv/spmv.dag", "
 TRANSPORTS = ("mpi_host", "nccl", "peer")
 # Two streams, some ops beside the others.
 RING = (
-    "own@s1 pack@s0 move@s0 record(e0)@s1 wait(e0)@s0 add@s0 record(e1)@s0 wait(e1)@s1 last@s1 "
+    "own@s1 pack@s0 move@s0 record(e0)@s1 wait(e0)@s0 add@s0 record(e1)@s0 wait(e1)@s1 came@s1 last@s1 back@s1 "
     "record(e2)@s0 record(e3)@s1 sync(e2) sync(e3) end"
 )
 
