@@ -20,7 +20,7 @@ from dagc.base.resources import resource
 from dagc.base.source import Source, Span
 from dagc.ir.enums import CodeLang, Mode, OpKind, Place, Role
 from dagc.lang import ast
-from dagc.lang.syntax import FORMS, RESERVED, Token, TokenKind, explain, scan, unix_lines, word_beyond
+from dagc.lang.syntax import FORMS, RESERVED, Token, TokenKind, explain, lacks_device, scan, unix_lines, word_beyond
 
 if TYPE_CHECKING:
     from lark import Lark
@@ -235,8 +235,8 @@ TOP_ITEMS = FORMS.keys() - {"program", "gpu", "cpu", "link", "launch", "prepare"
 def parse(source: Source) -> ast.Module:
     """The syntax tree of one file; names are not resolved and included files are not read.
 
-    Raises `ProgramError` with all diagnostics: after an error, parsing resumes at the next item that starts a line
-    without indentation.
+    Raises `ProgramError` with all diagnostics: an op that does not say what runs it is read as one of the GPU or of MPI;
+    after any other error, parsing resumes at the next item that starts a line without indentation.
     """
     from lark.exceptions import UnexpectedInput
 
@@ -252,14 +252,19 @@ def parse(source: Source) -> ast.Module:
     diagnostics: list[Diagnostic] = []
     restart: int | None = 0
     tokens: tuple[Token, ...] = ()
+
+    def reported(error: UnexpectedInput) -> bool:
+        """Add the diagnostic of an error; whether parsing goes on behind it."""
+        nonlocal tokens
+        tokens = tokens or tuple(scan(text))  # once: a second for a large text
+        diagnostics.append(explain(plain, tokens, _position(error, text), _accepts(error)))
+        return len(diagnostics) < _MOST_ERRORS and _completed(error)
+
     while restart is not None and len(diagnostics) < _MOST_ERRORS:
         try:
-            tree = _parser().parse(re.sub(r"[^\n]", " ", text[:restart]) + text[restart:])
+            tree = _parser().parse(re.sub(r"[^\n]", " ", text[:restart]) + text[restart:], on_error=reported)
         except UnexpectedInput as error:
-            position = _position(error, text)
-            tokens = tokens or tuple(scan(text))  # once: a second for a large text
-            diagnostics.append(explain(plain, tokens, position, _accepts(error)))
-            restart = _next_item(text, tokens, max(position, restart + 1), diagnostics[-1])
+            restart = _next_item(text, tokens, max(_position(error, text), restart + 1), diagnostics[-1])
             continue
         if not diagnostics:
             return _build(tree, source)
@@ -306,6 +311,24 @@ def _position(error: UnexpectedInput, text: str) -> int:
         return len(text)
     at: int | None = getattr(error, "pos_in_stream", None)
     return at or 0
+
+
+def _completed(error: UnexpectedInput) -> bool:
+    """Give the parser the kind that an op lacks, and then the token that was not accepted without it. Whether it took
+    them."""
+    from lark.exceptions import UnexpectedToken
+
+    if not isinstance(error, UnexpectedToken) or error.token.type == "$END":
+        return False
+    missing = lacks_device(str(error.token), _accepts(error))
+    if not missing or error.interactive_parser is None:
+        return False
+    try:
+        for token in (error.token.new_borrow_pos(missing.upper(), missing, error.token), error.token):
+            error.interactive_parser.feed_token(token)
+    except UnexpectedToken:
+        return False
+    return True
 
 
 def _accepts(error: UnexpectedInput) -> frozenset[str]:

@@ -391,12 +391,20 @@ def _misspelt(stop: Stop) -> Diagnostic | None:
     return Diagnostic("syntax", f"`{previous.text}` does not start an item", stop.span(previous), help)
 
 
+def lacks_device(word: str, accepts: Set[str]) -> str:
+    """What is missing before a word that stands where the kind of an op is expected: `mpi` or `gpu`; "" elsewhere."""
+    if not {"gpu", "cpu", "mpi"} <= accepts:
+        return ""
+    return "mpi" if word in ("exchange", "allreduce", "bcast", "barrier", "alltoallv") else "gpu"
+
+
 def _without_device(stop: Stop) -> Diagnostic | None:
     """`a : axpy(...)`, `a : exchange {`: what runs the op is missing."""
     word = stop.token.text
-    if stop.new_line or stop.token.kind is not TokenKind.WORD or not {"gpu", "cpu", "mpi"} <= stop.accepts:
+    missing = lacks_device(word, stop.accepts)
+    if stop.new_line or stop.token.kind is not TokenKind.WORD or not missing:
         return None
-    if word in ("exchange", "allreduce", "bcast", "barrier", "alltoallv"):
+    if missing == "mpi":
         help = f"write `mpi {word}`"
     else:
         help = "write `gpu copy(...)`" if word == "copy" else f"write `gpu {word}(...)`, or `cpu {word}(...)`"
