@@ -235,8 +235,8 @@ TOP_ITEMS = FORMS.keys() - {"program", "gpu", "cpu", "link", "launch", "prepare"
 def parse(source: Source) -> ast.Module:
     """The syntax tree of one file; names are not resolved and included files are not read.
 
-    Raises `ProgramError` with all diagnostics: an op that does not say what runs it is read as one of the GPU or of MPI;
-    after any other error, parsing resumes at the next item that starts a line without indentation.
+    Raises `ProgramError` with all diagnostics: an op that does not say what runs it is read as one of the GPU or of
+    MPI; after any other error, parsing resumes at the next item that starts a line without indentation.
     """
     from lark.exceptions import UnexpectedInput
 
