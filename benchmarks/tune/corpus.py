@@ -3,11 +3,13 @@
     R=benchmarks/results/2026-11-22
     python -m benchmarks.tune.corpus $R-h100-corpus/oracle-validate.csv.xz --gpu h100 \\
         --fit $R-h200-corpus/oracle-fit.csv.xz --fit-gpu h200
+    python -m benchmarks.tune.corpus $R-h100-corpus/oracle-{fit,validate,unseen}.csv.xz --gpu h100 --parts 4
 
 The search replays an oracle: to measure a setting is to look its median time up. t_chosen / t_best over kernel x size:
 geometric mean, and the worst in brackets; the best is the least median of all legal settings, so that a winner by noise
 is the best for every method alike. The learner is trained on `--fit` here (from the other GPU, so that nothing of the
-GPU that judges is known); without, it is that of the package.
+GPU that judges is known); without, it is that of the package. With `--parts N`, the families are dealt into N parts,
+and those of each part are judged with a learner of the other parts.
 
   nothing measured                 what is chosen at each size
   5 at each size, and the default  as `dagc tune --top 5`: of all sizes together, where they teach most
@@ -51,15 +53,17 @@ Choose = Callable[[Measured], Chosen]
 
 @dataclass(slots=True)
 class Replay:
-    """The search of `dagc tune` on an oracle. `took`: seconds that each proposal and update took."""
+    """The search of `dagc tune` on an oracle. `took`: seconds that each proposal and update took. `without`: by family,
+    the learner that it is judged with instead."""
 
     learner: Learner
+    without: Mapping[str, Learner] = field(default_factory=dict)
     took: list[float] = field(default_factory=list)
     measured: int = 0
 
     def run(self, kernel: Measured, budget: int | None, only: int | None = None, until: float | None = None) -> Chosen:
         """`only`: the one size at which is measured."""
-        times = op_times(kernel, self.learner)
+        times = op_times(kernel, self.without.get(kernel.family, self.learner))
         away = {i for i, (p, _) in enumerate(times.rows) if only is not None and p != kernel.points[only]}
         times.closed |= away
         search = AcrossSizes([times], budget, until)
@@ -234,9 +238,9 @@ PARTS: dict[str, Callable[[Measured], bool]] = {
 }
 
 
-def table(found: Sequence[Measured], learner: Learner) -> list[str]:
+def table(found: Sequence[Measured], learner: Learner, without: Mapping[str, Learner]) -> list[str]:
     """The rows of `dagc tune`, and what stands beside it."""
-    replay = Replay(learner)
+    replay = Replay(learner, without)
     others: dict[str, Choose] = {
         "default": default,
         "the model alone": by_the_model,
@@ -259,10 +263,10 @@ def table(found: Sequence[Measured], learner: Learner) -> list[str]:
     return [*lines, "", f"{counts}. Learner: {learner.source}. Time of the search: {took}."]
 
 
-def families(found: Sequence[Measured], learner: Learner) -> list[str]:
+def families(found: Sequence[Measured], learner: Learner, without: Mapping[str, Learner]) -> list[str]:
     """Each family apart."""
     lines = ["| family | blocks | pairs | default | nothing measured | 5 at each size | 20 in all |", "|---" * 7 + "|"]
-    replay = Replay(learner)
+    replay = Replay(learner, without)
     choices: list[Choose] = [
         default, lambda k: replay.run(k, 0), lambda k: replay.run(k, 5 * len(k.points)), lambda k: replay.run(k, 20)
     ]  # fmt: skip
@@ -273,6 +277,20 @@ def families(found: Sequence[Measured], learner: Learner) -> list[str]:
         pairs = len(rows[0].losses)
         lines.append(f"| {family} | {'2-D' if wide else '1-D'} | {pairs} | {' | '.join(r.text for r in rows)} |")
     return lines
+
+
+def of_other_parts(found: Sequence[Measured], recipe: Recipe, parts: int) -> dict[str, Learner]:
+    """For each family a learner of the families of the other parts."""
+    names = sorted({k.family for k in found})
+    random.Random(1).shuffle(names)
+    out = {}
+    for number in range(parts):
+        own = set(names[number::parts])
+        learner = learned(
+            [k for k in found if k.family not in own], recipe, ["sm_90"], f"without {', '.join(sorted(own))}"
+        )
+        out |= dict.fromkeys(own, learner)
+    return out
 
 
 def candidates(fit: Sequence[Measured], validate: Sequence[Measured], recipes: Mapping[str, Recipe]) -> list[str]:
@@ -309,7 +327,10 @@ def main() -> int:
     parser.add_argument("--fit", type=Path, nargs="*", default=[], help="oracles that the learner is trained on")
     parser.add_argument("--gpu", default="h200", help="descriptor of the GPU that judges (default: h200)")
     parser.add_argument("--fit-gpu", default="h200", help="descriptor of the GPU of --fit (default: h200)")
-    parser.add_argument("--compiled", type=Path, default=COMPILED, help="from benchmarks.tune.compiled")
+    parser.add_argument(
+        "--compiled", type=Path, nargs="+", default=COMPILED, metavar="JSON", help="from benchmarks.tune.compiled"
+    )
+    parser.add_argument("--parts", type=int, default=0, metavar="N", help="leave out one of N parts of the families")
     parser.add_argument("--recipe", default=CHOSEN, choices=RECIPES)
     parser.add_argument("--families", action="store_true", help="each family apart, too")
     parser.add_argument("--markdown", type=Path, help="write it there, too")
@@ -321,8 +342,9 @@ def main() -> int:
     else:
         learner = load_learner(FILE)
     found = load(args.oracles, args.gpu, args.compiled)
-    lines = [*table(found, learner), "", calibration(found, learner)]
-    lines += ["", *families(found, learner)] if args.families else []
+    without = of_other_parts(found, RECIPES[args.recipe], args.parts) if args.parts else {}
+    lines = [*table(found, learner, without), "", calibration(found, learner)]
+    lines += ["", *families(found, learner, without)] if args.families else []
     print("\n".join(lines))
     if args.markdown is not None:
         args.markdown.write_text("\n".join(lines) + "\n", encoding="utf-8")

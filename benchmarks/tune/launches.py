@@ -63,9 +63,11 @@ class Measured:
         return any(not t.axis for t in self.unit.tunables)
 
 
-def load(oracles: Sequence[Path], gpu: str, compiled: Path) -> list[Measured]:
-    """The ops of some oracles, in their order; flushed cells that did not fail."""
-    hardware, known, paths = load_hardware(gpu), read_compiled(compiled), programs()
+def load(oracles: Sequence[Path], gpu: str, compiled: Sequence[Path]) -> list[Measured]:
+    """The ops of some oracles, in their order; flushed cells that did not fail. `compiled`: files of
+    `benchmarks.tune.compiled`."""
+    hardware, paths = load_hardware(gpu), programs()
+    known = {op: rows for path in compiled for op, rows in read_compiled(path).items()}
     found: dict[tuple[str, str], dict[Point, dict[Settings, tuple[float, float]]]] = {}
     for cell in (cell for path in oracles for cell in read_oracle(path)):
         if cell.flush and not cell.failure and cell.seconds > 0:

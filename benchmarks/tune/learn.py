@@ -29,7 +29,8 @@ from dagc.choice.residual import FEATURES, FILE, FORMAT, UNTRAINED, Learner, Tre
 from dagc.choice.surface import Kernel, distance, matern, prior_covariance, squares, within_sizes
 from dagc.choice.terms import responses
 
-COMPILED = Path(__file__).parents[1] / "results" / "2026-11-22-h100-corpus" / "compiled.json.xz"
+RESULTS = Path(__file__).parents[1] / "results"
+COMPILED = [RESULTS / name / "compiled.json.xz" for name in ("2026-11-22-h100-corpus", "2026-11-23-h100-unseen2")]
 NEAR = 0.3  # logarithm of t / t_best at which the weight of a cell has fallen to 1 / e
 LEAST = 0.05  # weight of a cell that is far from the best
 FOLDS = 4
@@ -270,7 +271,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("oracles", type=Path, nargs="+")
     parser.add_argument("--gpu", default="h200", help="descriptor of the GPU of the oracles (default: h200)")
-    parser.add_argument("--compiled", type=Path, default=COMPILED, help="from benchmarks.tune.compiled")
+    parser.add_argument(
+        "--compiled", type=Path, nargs="+", default=COMPILED, metavar="JSON", help="from benchmarks.tune.compiled"
+    )
     parser.add_argument("--compare", type=Path, metavar="CSV", help="judge every recipe on it, write nothing")
     parser.add_argument("--recipe", default=CHOSEN, choices=RECIPES)
     parser.add_argument("-o", dest="output", type=Path, default=FILE, help=f"(default: {FILE.name} of the package)")

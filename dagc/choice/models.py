@@ -49,7 +49,7 @@ def whole_model(
 def _barriers(graph: Graph, unit: Unit) -> int:
     """Of the kernel's text; 0 where it cannot be read."""
     try:
-        return read_accesses(graph.program, op_of(graph, unit)).barriers
+        return len(read_accesses(graph.program, op_of(graph, unit)).barriers)
     except NotUnderstood:
         return 0
 

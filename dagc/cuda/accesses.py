@@ -64,13 +64,13 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Accesses:
-    """`one_thread`: only one thread of each block works. `barriers`: __syncthreads in the text. `shared`: bytes of the
-    arrays in shared memory that the text declares with a size that can be read."""
+    """`one_thread`: only one thread of each block works. `barriers`: the loops around each __syncthreads of the text.
+    `shared`: bytes of the arrays in shared memory that the text declares with a size that can be read."""
 
     accesses: tuple[Access, ...]
     work: tuple[Work, ...]
     one_thread: bool = False
-    barriers: int = 0
+    barriers: tuple[tuple[Loop, ...], ...] = ()
     notes: tuple[str, ...] = ()
     shared: sp.Expr = sp.Integer(0)
 

@@ -110,7 +110,7 @@ class State:
     accesses: list[Access] = field(default_factory=list)
     work: dict[tuple[Loop, ...], list[float]] = field(default_factory=dict)
     one_thread: bool = False
-    barriers: int = 0
+    barriers: tuple[tuple[Loop, ...], ...] = ()
     notes: list[str] = field(default_factory=list)
     fresh: int = 0
     shared: set[str] = field(default_factory=set)  # scalars that other threads may change
@@ -613,7 +613,8 @@ def _call(state: State, node: Node) -> Any:
     ):
         return _cast(state, template or name, values[0])
     if name.startswith("__syncthreads") or name in _FENCES:
-        state.barriers += name.startswith("__syncthreads")
+        if name.startswith("__syncthreads"):
+            state.barriers = (*state.barriers, state.loops)
         state.stored = None
         return sp.Integer(0) if name == "__syncthreads" else new_unknown(state)
     if name in ("min", "max") and all(isinstance(v, sp.Expr) and is_known(v) for v in values):

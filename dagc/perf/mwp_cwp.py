@@ -183,7 +183,7 @@ def _counts(g: Geometry, t: Traffic, accesses: Accesses, resources: Resources) -
     count(g, "load_bytes_per_warp", bytes_ / (real("coal_mem_insts") + real("uncoal_mem_insts")))
     arithmetic = t.instructions(resources.instructions) - sum((p.times for p in t.placed), zero)
     count(g, "comp_insts", arithmetic if resources.instructions is None else sp.Max(zero, arithmetic))
-    count(g, "synch_insts", sp.Float(accesses.barriers))
+    count(g, "synch_insts", sp.Float(len(accesses.barriers)))
 
 
 def count(g: Geometry, name: str, value: sp.Expr) -> None:

@@ -401,11 +401,12 @@ class Traffic:
     def _turns(self, loops: Sequence[Loop]) -> sp.Expr:
         """How often a thread waits in nested loops. The loads of loops whose number of iterations is a constant of the
         code, and of UNROLLED iterations of an innermost loop, are in flight together, unless the loop stores: nvcc
-        moves no load across a store that might be to the same place."""
+        moves no load across a store that might be to the same place, nor across a barrier."""
         stores = any(p.access.store and p.access.loops[: len(loops)] == tuple(loops) for p in self.placed)
         trips = self.trips_of(loops)
         turns = [n for loop, n in zip(loops, trips, strict=True) if stores or not _is_constant(loop.trips)]
-        if turns and not stores:
+        waits = any(around and around == tuple(loops[: len(around)]) for around in self.accesses.barriers)
+        if turns and not stores and not waits:
             turns[-1] = sp.Max(sp.Float(1), turns[-1] / UNROLLED)
         return sp.prod(turns) if turns else sp.Float(1)
 

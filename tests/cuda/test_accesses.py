@@ -170,7 +170,7 @@ def test_one_thread_works_where_the_others_leave_at_once():
 
 
 def test_a_barrier_in_a_loop_counts_once():
-    assert accesses_of("for (int j = 0; j < n; ++j) __syncthreads();", {}, {"n": symbol("n")}).barriers == 1
+    assert len(accesses_of("for (int j = 0; j < n; ++j) __syncthreads();", {}, {"n": symbol("n")}).barriers) == 1
 
 
 # ---- aliases, casts, structures, macros, calls ------------------------------------------------
