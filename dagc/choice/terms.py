@@ -225,8 +225,8 @@ class _Steps:
 def _with_constants(graph: Graph, op: KernelOp, code: Settings) -> Accesses | None:
     """The accesses with tunables as constants. None where loops depend on loaded values: what is assumed of these must
     not differ from setting to setting."""
-    found = read_accesses(graph.program, op, {n: int(v) for n, v in code})
-    return None if found.notes else found
+    accesses = read_accesses(graph.program, op, {n: int(v) for n, v in code})
+    return None if accesses.notes else accesses
 
 
 def _program(

@@ -21,6 +21,7 @@ from dagc.lang.scope import (
     STAGINGS,
     TRANSPORTS,
     TYPES,
+    Aborted,
     Bound,
     Context,
     Family,
@@ -30,7 +31,6 @@ from dagc.lang.scope import (
     ScalarKind,
     Scope,
     Skip,
-    Stop,
     Storage,
     TypeValue,
     Value,
@@ -474,7 +474,7 @@ def refuse_too_many(ev: Evaluator, dags: dict[str, ast.SubDag], main: ast.MainDa
 def _refuse(context: Context, what: str, count: int, span: Span) -> None:
     message = f"{what} expands to {count} ops, more than {OPS_LIMIT}"
     context.report.error("too-many-ops", message, span, "shorten the loop, or move it into a kernel")
-    raise Stop
+    raise Aborted
 
 
 @dataclass(slots=True)

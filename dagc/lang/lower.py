@@ -31,12 +31,12 @@ from dagc.lang.scope import (
     PREDEFINED,
     STAGINGS,
     TRANSPORTS,
+    Aborted,
     Context,
     Defines,
     Named,
     Report,
     ScalarKind,
-    Stop,
     What,
     did_you_mean,
     listing,
@@ -349,7 +349,7 @@ class Lowering:
         self.ev = Evaluator(ctx, ctx.program)
 
     def run(self, items: tuple[ast.Item, ...]) -> ir.Program | None:
-        """The program; None where there are errors. Raises `OtherChoices`, `Stop`, `UsageError`."""
+        """The program; None where there are errors. Raises `OtherChoices`, `Aborted`, `UsageError`."""
         report = self.ctx.report
         self._values(self.ev, items)
         requires = satisfy(self.ctx, self.declared.requires)
@@ -418,9 +418,9 @@ class Lowering:
     def _communicator(self, ev: Evaluator, item: ast.Communicator) -> None:
         declarer = Declarer(ev, self.declared)
         with declarer.breaking(item.name, What.COMM):
-            made = communicator(ev, item, declarer.display(item.name)[1])
-            declarer.enter(What.COMM, item.name, made)
-            self.declared.comms.append(made)
+            comm = communicator(ev, item, declarer.display(item.name)[1])
+            declarer.enter(What.COMM, item.name, comm)
+            self.declared.comms.append(comm)
 
     def _collect(self, ev: Evaluator, item: ast.Item) -> None:
         collected = self.collected
@@ -667,7 +667,7 @@ def analyse(parsed: Parsed, defines: Defines | None = None) -> Lowered:
         except OtherChoices as other:
             picked = {**picked, **other.picked}
             continue
-        except Stop:
+        except Aborted:
             pass
         except RecursionError:
             report.error("too-deep", "nested too deep", parsed.module.span, "split the text into smaller pieces")

@@ -26,7 +26,7 @@ class Skip(Exception):
     """Abandons the current item; its error has been reported."""
 
 
-class Stop(Exception):
+class Aborted(Exception):
     """Abandons lowering as a whole; the reason has been reported."""
 
 
@@ -520,7 +520,7 @@ class Context:
     def _too_many(self, what: str, span: Span) -> NoReturn:
         message = f"loops and compounds expand to more than {what}"
         self.report.error("too-many-ops", message, span, "shorten the loop, or move it into a kernel")
-        raise Stop
+        raise Aborted
 
     def not_used_yet(self, what: str, span: Span, detail: str) -> None:
         """Report once for each kind of construct that it has no effect yet."""

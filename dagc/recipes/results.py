@@ -535,13 +535,13 @@ def merge(paths: Sequence[str | Path], out: str | Path, other_machine: bool = Fa
     from dagc.store.merge import merge as merge_files  # loads msgspec, sqlite3
 
     merge_files(paths, out, other_machine=other_machine, learn=_learned_again)
-    found = _exported(out)
-    runs = counted(len(found.runs), "run")
-    if isinstance(found, Results):
-        return f"{out}: {counted(len(found.implementations), 'implementation')} of {runs}\n"
-    tests = len(found.facts.tests)
-    inputs = counted(len(found.facts.inputs) - tests, "input")
-    learned = "".join(f"  {op}: {c.selector.text if c.selector else c.method}\n" for op, c in found.choosers.items())
+    merged = _exported(out)
+    runs = counted(len(merged.runs), "run")
+    if isinstance(merged, Results):
+        return f"{out}: {counted(len(merged.implementations), 'implementation')} of {runs}\n"
+    tests = len(merged.facts.tests)
+    inputs = counted(len(merged.facts.inputs) - tests, "input")
+    learned = "".join(f"  {op}: {c.selector.text if c.selector else c.method}\n" for op, c in merged.choosers.items())
     return f"{out}: {inputs} to learn from, {tests} to evaluate, of {runs}\n{learned}"
 
 

@@ -39,9 +39,9 @@ def merge(
     out, files = Path(out), [Path(path) for path in paths]
     if out.exists():
         raise UsageError(f"{out} exists", "choose another name with -o")
-    found = [_read(path) for path in files]
+    files_read = [_read(path) for path in files]
     tuned = _tuned(files)
-    _check_equal(files, found, other_machine, bool(tuned))
+    _check_equal(files, files_read, other_machine, bool(tuned))
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".dagc-merge-", dir=out.parent) as folder:
@@ -68,8 +68,8 @@ def _tuned(files: Sequence[Path]) -> list[Tuned]:
     of_settings = []
     for path in files:
         with snapshot(path) as connection:
-            found = "SELECT 1 FROM candidate WHERE domain != '' UNION SELECT 1 FROM chooser"
-            of_settings.append(connection.execute(found).fetchone() is not None)
+            query = "SELECT 1 FROM candidate WHERE domain != '' UNION SELECT 1 FROM chooser"
+            of_settings.append(connection.execute(query).fetchone() is not None)
     if not any(of_settings):
         return []
     if not all(of_settings):

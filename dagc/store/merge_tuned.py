@@ -118,12 +118,12 @@ def _check_cells(tuned: Sequence[Tuned]) -> None:
 
 
 def _inputs(tuned: Sequence[Tuned]) -> dict[Point, InputFacts]:
-    found: dict[Point, tuple[Path, InputFacts]] = {}
+    known: dict[Point, tuple[Path, InputFacts]] = {}
     for one in tuned:
         for facts in one.facts.inputs:
-            path, before = found.get(facts.point, (one.path, facts))
-            found[facts.point] = (path, _joined(before, facts, path, one.path))
-    return {point: facts for point, (_, facts) in found.items()}
+            path, before = known.get(facts.point, (one.path, facts))
+            known[facts.point] = (path, _joined(before, facts, path, one.path))
+    return {point: facts for point, (_, facts) in known.items()}
 
 
 def _joined(one: InputFacts, other: InputFacts, path: Path, other_path: Path) -> InputFacts:
