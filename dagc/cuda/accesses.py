@@ -253,7 +253,7 @@ def _if(state: State, node: Node) -> bool:
     # A guard at the edge of the grid: few threads leave. The code after it runs as often as the code before.
     state.weight = before * (0.0 if leaves and chance == 1 else chance)
     falls = _statement(state, then)
-    if not falls and _one_thread_stays(condition) and not state.accesses:
+    if not falls and _only_one_thread_continues(condition) and not state.accesses:
         state.one_thread = True  # else the others have worked until here
     then_env, then_stored = state.env, state.stored
     state.env, state.stored = dict(env), stored
@@ -274,18 +274,18 @@ def _never_falls(node: Node) -> bool:
     return end.type in ("return_statement", "break_statement", "continue_statement")
 
 
-def _one_thread_stays(node: Node) -> bool:
+def _only_one_thread_continues(node: Node) -> bool:
     """`if (threadIdx.x != 0) return`, or with `||`, or `if (threadIdx.x) return`."""
     inner = node.named_children[-1] if node.type in ("condition_clause", "parenthesized_expression") else None
     if inner is not None:
-        return _one_thread_stays(inner)
+        return _only_one_thread_continues(inner)
     if node.type == "field_expression":
         return text_of(node).startswith("threadIdx.")
     if node.type != "binary_expression":
         return False
     operator, left, right = text_of(child_of(node, "operator")), child_of(node, "left"), child_of(node, "right")
     if operator == "||":
-        return _one_thread_stays(left) or _one_thread_stays(right)
+        return _only_one_thread_continues(left) or _only_one_thread_continues(right)
     return operator in ("!=", ">") and "threadIdx." in text_of(left) + text_of(right)
 
 
@@ -377,11 +377,11 @@ def _for(state: State, node: Node) -> None:
             state.env[changed] = other
     if first is not None and first.type == "declaration":
         for child in first.children_by_field_name("declarator"):
-            gone = _Declarator.of(child).name
-            if gone in outer:
-                state.env[gone] = outer[gone]
+            declared = _Declarator.of(child).name
+            if declared in outer:
+                state.env[declared] = outer[declared]
             else:
-                state.env.pop(gone, None)
+                state.env.pop(declared, None)
 
 
 def _estimated(state: State, condition: Node | None, trips: sp.Expr, step: sp.Expr) -> sp.Expr:

@@ -102,7 +102,7 @@ def _fitting(place: _Place) -> Iterator[Completion]:
         yield from _names(place.scope, frozenset((Kind.COMM,)))
     elif last in _NEW_NAME and before not in (":", "mpi"):
         return
-    elif _wants_type(place):
+    elif _expects_type(place):
         yield from (Completion(name, None, "element type") for name in TYPES)
         yield from _names(place.scope, frozenset((Kind.PARAM,)))
     elif last in ("send", "of") or (last == "recv" and before != "."):
@@ -136,7 +136,7 @@ def _members(place: _Place) -> Iterator[Completion]:
             yield from map(_proposal, members)
 
 
-def _wants_type(place: _Place) -> bool:
+def _expects_type(place: _Place) -> bool:
     """After the colon of a declaration. After that of an op no name is accepted, after that of a `?` also numbers."""
     colon = place.last() == ":" or (place.last() in _MODES and place.last(2) == ":")
     return colon and "NAME" in place.accepts and "INT" not in place.accepts

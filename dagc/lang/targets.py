@@ -30,9 +30,9 @@ def without_missing(
     notes: list[str] = []
     changed: dict[ast.Kernel, ast.Kernel] = {}
     for kernel in (item for item in parsed.items if isinstance(item, ast.Kernel)):
-        gone = {impl: library for impl in _impls(kernel) if (library := _missing(impl, cuda, installed))}
-        left = [other for other in _impls(kernel) if other not in gone]
-        for impl, library in gone.items():
+        missing = {impl: library for impl in _impls(kernel) if (library := _missing(impl, cuda, installed))}
+        left = [other for other in _impls(kernel) if other not in missing]
+        for impl, library in missing.items():
             asked = ((kernel.name, impl.device) in called, (kernel.name, OpKind.ANY) in called)
             none = (asked[0] and not any(other.device is impl.device for other in left)) or (asked[1] and not left)
             if none:
@@ -40,8 +40,8 @@ def without_missing(
             name = f"{kernel.name}.{impl.name}" if impl.name is not None else kernel.name
             why = "which the host target does not have" if library in CUDA_LIBRARIES else "which is not installed"
             notes.append(f"{name}: links {library}, {why}")
-        if gone:
-            changed[kernel] = replace(kernel, items=tuple(item for item in kernel.items if item not in gone))
+        if missing:
+            changed[kernel] = replace(kernel, items=tuple(item for item in kernel.items if item not in missing))
     if not changed:
         return parsed, ()
     items = tuple(changed.get(item, item) if isinstance(item, ast.Kernel) else item for item in parsed.items)

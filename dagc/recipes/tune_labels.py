@@ -171,15 +171,15 @@ def _accuracy(inputs: Inputs, asked: Mapping[str, Asked], options: TuneOptions, 
         rows = sorted(labelled)
         vectors = [vector(inputs, unit.op, names, p) for p in rows]
         times = [times_at(inputs, unit.op, p) for p in rows]
-        asks = tests or rows
+        points = tests or rows
         chosen = []
-        for number, point in enumerate(asks):
+        for number, point in enumerate(points):
             known = {i: t for i, t in enumerate(times) if tests or i != number}
             selector = trained(names, vectors, known, asked[unit.op].method, options.seed, 0.0)
             x = vector(inputs, unit.op, names, point)
             chosen.append(selector.order(x) if selector is not None and all(map(math.isfinite, x)) else 0)
-        truth = [times_at(inputs, unit.op, p) for p in asks]
-        out.append(judge([p.text for p in asks], truth, chosen, 0, noises(inputs, unit.op, asks)).all.accuracy)
+        truth = [times_at(inputs, unit.op, p) for p in points]
+        out.append(judge([p.text for p in points], truth, chosen, 0, noises(inputs, unit.op, points)).all.accuracy)
     return min((a for a in out if not math.isnan(a)), default=math.nan)
 
 

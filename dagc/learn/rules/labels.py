@@ -243,8 +243,8 @@ def cut_again(
 
 def dropped_from(classes: Classes, boundaries: Sequence[Boundary]) -> Classes:
     """The classes without these boundaries; the classes on both sides of each are merged."""
-    gone = {b.position for b in boundaries}
-    left = [b for b in classes.boundaries if b.position not in gone]
+    dropped = {b.position for b in boundaries}
+    left = [b for b in classes.boundaries if b.position not in dropped]
     joined = _classes(classes.times, left)
     steps = [above.median / below.median - 1 for below, above in pairwise(joined)]
     drawn = tuple(replace(b, step=step) for b, step in zip(left, steps, strict=True))
