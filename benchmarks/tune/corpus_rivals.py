@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 
 STRATEGIES = "random_sample greedy_ils mls genetic_algorithm simulated_annealing bayes_opt pso diff_evo".split()
-SEEDS = 3
 
 
 def spaces(oracle: Path) -> list[dict[str, Any]]:
@@ -94,13 +93,13 @@ def evaluated(space: Mapping[str, Any], strategy: str, budget: int, seed: int, f
     return [legal[s] for s in tried if s in legal][:budget]
 
 
-def losses(found: Sequence[Mapping[str, Any]], strategy: str, in_all: int) -> tuple[list[float], int]:
+def losses(found: Sequence[Mapping[str, Any]], strategy: str, in_all: int, seeds: int) -> tuple[list[float], int]:
     """Logarithms of t_chosen / t_best, and how often the strategy failed. `in_all`: 0: five at each size."""
     out, failed = [], 0
     with tempfile.TemporaryDirectory() as folder:
         for number, space in enumerate(found):
             budget = min(5 if not in_all else max(1, in_all // space["sizes"]), len(space["times"]))
-            for seed in range(SEEDS):
+            for seed in range(seeds):
                 try:
                     own = (
                         evaluated(space, strategy, budget - 1, seed * len(found) + number, Path(folder))
@@ -119,10 +118,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path, help="an oracle with --write, else what that wrote")
     parser.add_argument("--write", type=Path, metavar="JSON")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--strategies", nargs="+", default=STRATEGIES, metavar="NAME")
     args = parser.parse_args()
     if args.write is not None:
         args.write.write_text(json.dumps(spaces(args.file)))
         return 0
+    import kernel_tuner
+
+    if not hasattr(kernel_tuner, "tune_kernel"):
+        parser.error(f"{kernel_tuner.__file__} is not Kernel Tuner: start Python with -P")
     found = json.loads(args.file.read_text())
     parts = {
         "2-D blocks": [s for s in found if s["wide"]], "1-D blocks": [s for s in found if not s["wide"]],
@@ -130,10 +135,10 @@ def main() -> int:
     }  # fmt: skip
     print(f"| Kernel Tuner, the default first | {' | '.join(parts)} |\n|---|---|---|---|")
     for in_all, what in ((0, "5 at each size"), (20, "20 in all, evenly")):
-        for strategy in STRATEGIES:
+        for strategy in args.strategies:
             cells = []
             for of in parts.values():
-                out, failed = losses(of, strategy, in_all)
+                out, failed = losses(of, strategy, in_all, args.seeds)
                 geometric = f"{math.exp(statistics.fmean(out)):.4f} ({math.exp(max(out)):.2f})" if out else "-"
                 cells.append(geometric + (f", {failed} failed" if failed else ""))
             print(f"| {strategy}, {what} | {' | '.join(cells)} |", flush=True)
