@@ -13,7 +13,7 @@ from dagc.editor.analysis import Analysis
 from dagc.editor.names import Declaration, Kind
 from dagc.ir import program as ir
 from dagc.ir.enums import Mode
-from dagc.ir.sym import Const, show
+from dagc.ir.sym import show
 from dagc.lang.syntax import FORMS
 from dagc.passes.loops import fold
 from dagc.passes.reasons import Pair, Reason, Why, carried, reasons
@@ -198,8 +198,7 @@ def _param(param: ir.Param) -> str:
 
 def _communicator(comm: ir.Communicator) -> str:
     who = "all ranks" if comm.everyone else f"the ranks with `{show(comm.colour)} >= 0`"
-    order = "" if comm.key == Const(0) else f", numbered by `{show(comm.key)}`"
-    return f"`{comm.name}`: {who}, one communicator for each value of `{show(comm.colour)}`{order}"
+    return f"`{comm.text}`: {who}, a communicator for each colour"
 
 
 def _part(part: ir.Part) -> str:

@@ -435,11 +435,9 @@ def _communicators(layout: Layout, names: dict[str, str]) -> Iterator[Communicat
     for comm in layout.program.comms:
         colour, key = (layout.text(e) for e in (comm.colour, comm.key))
         in_example = (_in_example(names, comm.colour), _in_example(names, comm.key))
-        text = f"{comm.name} = split({show(comm.colour)}, {show(comm.key)})"
         name = names[comm.name]
-        yield CommunicatorView(
-            layout.comms[comm.name], name, _fortran(fortran, name), cxx_string(comm.name), colour, key, in_example, text
-        )
+        label, component = cxx_string(comm.name), _fortran(fortran, name)
+        yield CommunicatorView(layout.comms[comm.name], name, component, label, colour, key, in_example, comm.text)
 
 
 def _fortran(names: Names, member: str) -> str:

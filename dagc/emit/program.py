@@ -382,8 +382,8 @@ def _groups(layout: Layout, steps: Steps) -> Iterator[GroupView]:
 def _comms(layout: Layout) -> Iterator[CommView]:
     for comm in layout.program.comms:
         colour, key = (layout.text(e) for e in (comm.colour, comm.key))
-        group, text = layout.group_comms.get(comm.name, ""), f"split({show(comm.colour)}, {show(comm.key)})"
-        yield CommView(layout.comms[comm.name], cxx_string(comm.name), colour, key, group, f"{comm.name} = {text}")
+        group = layout.group_comms.get(comm.name, "")
+        yield CommView(layout.comms[comm.name], cxx_string(comm.name), colour, key, group, comm.text)
 
 
 def _tunables(layout: Layout) -> Iterator[TunableView]:

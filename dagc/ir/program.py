@@ -92,6 +92,12 @@ class Communicator(Spanned):
         return Var(f"{self.name}.ranks")
 
     @property
+    def text(self) -> str:
+        """`row = split(floor(rank / 4))`."""
+        key = "" if self.key == Const(0) else f", {show(self.key)}"
+        return f"{self.name} = split({show(self.colour)}{key})"
+
+    @property
     def facts(self) -> tuple[Sym, ...]:
         """What holds on every rank."""
         least = int(self.everyone)

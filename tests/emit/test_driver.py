@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from dagc.ir.traversal import Entry, Sync, Traversal, Wait
 from dagc.measure.launch import Finished, launch
 from dagc.setup import run_setup
 from dagc.space import Space
-from tests.emit.build import HALO, SPMV, graph_of, plan, write
+from tests.emit.build import COMMS, HALO, SPMV, graph_of, plan, write
 
 mpi = find_mpi()
 pytestmark = [
@@ -69,6 +70,24 @@ def test_right_results(path: Path, lowering: str, tmp_path: Path) -> None:
     done = run(prepare(made, path, tmp_path), "--check-only", "--mpi-takes-device-pointers")
     assert done.returncode == 0, done.stderr
     assert "agree with the reference" in done.stdout
+
+
+WITHOUT_ALLTOALLV = """import whole
+def data(*given, **more): return {n: v for n, v in whole.data(*given, **more).items() if n not in ("parts", "shares")}
+def expected(*given, **more): return {n: v for n, v in whole.expected(*given, **more).items() if n != "got"}
+"""
+
+
+def test_communicators(tmp_path: Path) -> None:
+    """One of them has a single rank here, which sends to itself, and one not all ranks."""
+    lines = COMMS.read_text(encoding="utf-8").splitlines(True)
+    text = "".join(line for line in lines if not re.search(r"spread|got|parts|shares", line))
+    (tmp_path / "whole.py").write_text((COMMS.parent / "comms.py").read_text(encoding="utf-8"))
+    (tmp_path / "comms.py").write_text(WITHOUT_ALLTOALLV)
+    made = graph_of(text, transport="mpi_cuda")
+    prepare(Plan(made, Space(made).first(), Target.CUDA), tmp_path / "comms.dag", tmp_path)
+    done = run(tmp_path, "--check-only", "--mpi-takes-device-pointers")
+    assert done.returncode == 0, done.stderr
 
 
 def last(path: Path, **choices: str) -> Plan:

@@ -11,7 +11,7 @@ from dagc.emit.library import emit_library
 from dagc.ir.plan import Target
 from dagc.recipes.artifacts import enqueued_of
 from tests.conftest import Compare
-from tests.emit.build import HALO, SPMV, plan
+from tests.emit.build import COMMS, HALO, SPMV, plan
 
 GOLDEN = Path(__file__).parents[1] / "golden/emit"
 
@@ -48,3 +48,18 @@ def test_a_library_of_the_spmv(transport: str, golden: Compare) -> None:
     of_interface = ["include/spmv.hpp", "fortran/spmv.f90", "python/spmv/__init__.py", "CMakeLists.txt"]
     for name in ["include/spmv.h", "src/spmv.cu", "src/program.hpp", *(of_interface if transport == "peer" else ())]:
         golden(GOLDEN / f"spmv-library-{transport}" / f"{name.replace('/', '_')}.golden", files[name])
+
+
+def test_communicators(golden: Compare) -> None:
+    made = plan(COMMS, Target.CUDA, transport="nccl")
+    files, library = emit(made), emit_library(made, "comms", enqueued_of(made))
+    for name in ("program.hpp", "iteration.hpp"):
+        golden(GOLDEN / "comms-cuda-nccl" / f"{name}.golden", files[name])
+    for name in (
+        "include/comms.h",
+        "src/program.hpp",
+        "fortran/comms.f90",
+        "python/comms/__init__.py",
+        "example/main.cpp",
+    ):
+        golden(GOLDEN / "comms-library-nccl" / f"{name.replace('/', '_')}.golden", library[name])

@@ -160,6 +160,40 @@ def test_counts_that_do_not_match_are_an_error_before_anything_runs(tmp_path: Pa
     assert message in str(info.value)
 
 
+# ---- communicators ----------------------------------------------------------------------------------
+
+
+def test_groups_of_several_nccl_communicators_have_one_order() -> None:
+    """Not those of one, and not with other transports."""
+    groups = {"around", "up", "spread"}
+    for transport, wanted in (("nccl", {("around", "up"), ("up", "spread")}), ("peer", {("around", "up")})):
+        made = graph(COMMS, transport=transport)
+        edges = {(made.ops[u].name, made.ops[v].name) for u, v in made.completion}
+        assert {(u, v) for u, v in edges if {u, v} <= groups} == wanted
+    text = COMMS.read_text().replace("exchange on col", "exchange on row").replace("col.", "row.")
+    made = graph_of(text, transport="nccl")
+    edges = {(made.ops[u].name, made.ops[v].name) for u, v in made.completion}
+    assert ("up", "spread") not in edges
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message", "help"),
+    [
+        ("to (row.rank + 1) % row.ranks", "to (rank + 1) % ranks", "with rank 2, but there are 2 ranks in its", ""),
+        ("from col.rank - 1", "from -1", "rank 2 sends 100 elements to rank 0 in up.next", "peers are ranks of `col`"),
+        ("split(parity, -rank)", "split(parity, rank % (rank - rank))", "the colour or the key of a communicator", ""),
+    ],
+)
+def test_messages_within_a_communicator(tmp_path: Path, old: str, new: str, message: str, help: str) -> None:
+    text = COMMS.read_text().replace(old, new)
+    (tmp_path / "comms.py").write_text((COMMS.parent / "comms.py").read_text())
+    program = lower(parse_with_includes(Source(str(tmp_path / "comms.dag"), text)))
+    with pytest.raises(ProgramError) as info:
+        run_setup(program, tmp_path, 4, 1, tmp_path / "data")
+    assert message in str(info.value)
+    assert help in str(info.value)
+
+
 @can_run
 @pytest.mark.slow
 def test_messages_and_communicators_in_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
