@@ -146,6 +146,8 @@ say("rebound again", lambda: rebound(6))
 used = instance._handle
 instance.close()
 instance.close()
+say("closed", lambda: instance.run(1))
+say("closed and rebound", lambda: rebound(6))
 say("destroyed", lambda: spmv._check(spmv._library.spmv_run(used, 1)))
 say("destroyed twice", lambda: spmv._check(spmv._library.spmv_destroy(used)))
 say("never created", lambda: spmv._check(spmv._library.spmv_run(12345, 1)))

@@ -36,6 +36,8 @@ WANTED: dict[str, tuple[int, Any]] = {
     "rebind fails": (BAD, "array `y` has 3 elements, needs 8"),
     "without arrays": (BAD, "the instance has no arrays, since spmv_rebind failed"),
     "rebound again": (0, 10.0),
+    "closed": (BAD, "the instance is closed"),
+    "closed and rebound": (BAD, "the instance is closed"),
     "destroyed": (BAD, "this handle names no instance"),
     "destroyed twice": (BAD, "this handle names no instance"),
     "never created": (BAD, "this handle names no instance"),

@@ -270,6 +270,11 @@ class Store {
     if (wrong.empty() && e && e->poisoned()) {
       const std::int64_t at = unwritten(*e, got, start, count);
       if (at >= 0) wrong = "element " + element_text(start + at, e->shape) + " is never written";
+    } else if (!wrong.empty() && e && e->poisoned()) {
+      std::int64_t at = 0;
+      while (at < count && !holds(got[at], e->poison.bytes[poison_])) ++at;
+      if (at < count)
+        wrong += "; element " + element_text(start + at, e->shape) + " holds what results are filled with before a run: no op or message of this rank has written it";
     }
     return wrong.empty() ? wrong : std::string(name) + " is wrong: " + wrong;
   }
