@@ -449,7 +449,9 @@ class Rank:
                 wrong = f"element {element(int(both[0]), array.shape)} is never written"
         elif wrong and array.poisoned and (left := array.unwritten(got, self._poison) + start).size:
             at = element(int(left[0]), array.shape)
-            wrong += f"; element {at} holds what results are filled with before a run: no op or message of this rank has"
+            wrong += (
+                f"; element {at} holds what results are filled with before a run: no op or message of this rank has"
+            )
             wrong += " written it"
         return f"{name} is wrong: {wrong}" if wrong else ""
 
