@@ -169,7 +169,7 @@ def _in_vim(text: str, folder: Path) -> list[str]:
         "    call add(found, synIDattr(synID(l, c, 1), 'name'))\n  endfor\nendfor\n"
         f"call writefile(found, '{folder / 'found'}')\nqall!\n"
     )
-    subprocess.run([vim, "-es", "-u", "NONE", "-S", folder / "script.vim"], stdin=subprocess.DEVNULL, timeout=60)
+    subprocess.run([vim, "-es", "-u", "NONE", "-S", folder / "script.vim"], stdin=subprocess.DEVNULL, timeout=300)
     return (folder / "found").read_text().split("\n")[:-1]
 
 

@@ -111,14 +111,14 @@ def test_an_included_file(client: Client, tmp_path: Path) -> None:
     main = client.open(tmp_path / "main.dag", text)
     main.diagnostics()
     part = (tmp_path / "part.dag").as_uri()
-    (found,) = client.diagnostics(part).get(timeout=60)
+    (found,) = client.diagnostics(part).get(timeout=300)
     assert found["code"] == "unknown-name"
     assert main.ask("definition", "part.dag", 2)[0]["uri"] == part
     assert main.ask("definition", "[m] inout", 1)[0]["uri"] == part
     (tmp_path / "part.dag").write_text("param n : i64 = 4\nlet m = n\n")
     client.tell("textDocument/didSave", {"textDocument": {"uri": part}})
     main.diagnostics()
-    assert client.diagnostics(part).get(timeout=60) == []
+    assert client.diagnostics(part).get(timeout=300) == []
     opened = client.open(tmp_path / "part.dag", "param n : i64 = 4\nlet m = n\n")
     assert opened.diagnostics() == []
     assert "`n = 4`" in opened.hover("n :")  # of the program that includes it
@@ -354,7 +354,7 @@ def test_a_misspelt_name_is_fixed(client: Client, spmv: Text) -> None:
 def test_a_signal_ends_it(number: signal.Signals) -> None:
     client = Client()
     client.process.send_signal(number)
-    assert client.process.wait(timeout=60) == -number
+    assert client.process.wait(timeout=300) == -number
     assert client.left() == (-number, b"")
 
 

@@ -39,11 +39,11 @@ def test_results_are_those_of_the_reference(path: Path, transport: str, capture:
     api.run_setup(path, RANKS, tmp_path / "data")
     short = ["--data", tmp_path / "data", "--seconds", "0.002", "--repeats", "5"]
     for argv in ([tmp_path / "out/bench"], [sys.executable, tmp_path / "out/driver.py"]):
-        done = launch([*argv, *short], RANKS, timeout=120)
+        done = launch([*argv, *short], RANKS, timeout=300)
         assert done.returncode == 0, done.stderr
         assert "with the reference" in done.stdout
     expected = next((tmp_path / "data/rank-0001/expected").glob("*.npy"))
     np.save(expected, np.load(expected) + 1)
-    done = launch([sys.executable, tmp_path / "out/driver.py", *short], RANKS, timeout=120)
+    done = launch([sys.executable, tmp_path / "out/driver.py", *short], RANKS, timeout=300)
     assert done.returncode == 1
     assert f"{expected.stem} is wrong" in done.stderr

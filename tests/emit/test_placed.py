@@ -251,7 +251,7 @@ def test_a_library_places_the_arrays_of_the_application(tmp_path: Path, monkeypa
         include=("include", "src/include"), flags=(f"-L{tmp_path / 'lib'}", f"-Wl,-rpath,{tmp_path / 'lib'}"),
         libraries=("placed",),
     )  # fmt: skip
-    said = launch([example, tmp_path / "data"], RANKS, timeout=60)
+    said = launch([example, tmp_path / "data"], RANKS, timeout=300)
     assert said.returncode == 0, said.stdout + said.stderr
 
 

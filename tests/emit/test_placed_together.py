@@ -118,7 +118,7 @@ def test_the_program_places_its_ops_as_the_python_twin_does(program: Path) -> No
     for seed in range(8):
         data = program.parent / f"data-{seed}"
         run_setup(read(DAG).program(), DAG.parent, RANKS, seed, data)
-        done = launch([program, "--check-only", "--verbose", "--data", data], RANKS, env={}, timeout=120)
+        done = launch([program, "--check-only", "--verbose", "--data", data], RANKS, env={}, timeout=300)
         assert done.returncode == 0, done.stdout + done.stderr
         wanted, seconds = expected(seed)
         names = ("gpu.naive", "cpu.naive", "cpu.back")
@@ -139,7 +139,7 @@ def test_without_a_gpu_all_ops_are_placed_on_the_cpu(tmp_path: Path) -> None:
     built = build([tmp_path / "out/bench.cu"], tmp_path / "bench", target="cuda", mpi=require_mpi(), flags=flags)
     for seed in (0, 3):
         run_setup(read(DAG).program(), DAG.parent, RANKS, seed, tmp_path / f"data-{seed}")
-        done = launch([built, "--check-only", "--verbose", "--data", tmp_path / f"data-{seed}"], RANKS, timeout=120)
+        done = launch([built, "--check-only", "--verbose", "--data", tmp_path / f"data-{seed}"], RANKS, timeout=300)
         assert done.returncode == 0, done.stdout + done.stderr
         assert done.stderr.count("note: no GPU found: all ops run on the CPU") == 1
         assert "gpu." not in done.stdout

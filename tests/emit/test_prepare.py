@@ -102,7 +102,7 @@ def programs(sizes: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 def _run(program: Path, data: Path, ranks: int = 1, **environment: str) -> Finished:
     env = {"ASAN_OPTIONS": "detect_leaks=0", **environment}
-    return launch([program, "--data", data, "--check-only"], ranks, env=env, timeout=120)
+    return launch([program, "--data", data, "--check-only"], ranks, env=env, timeout=300)
 
 
 def test_thread_sanitizer_is_silent(tmp_path: Path) -> None:

@@ -207,7 +207,7 @@ def test_messages_and_communicators_in_a_library(tmp_path: Path, monkeypatch: py
         include=(folder / "include", folder / "src/include"),
         flags=(f"-L{folder / 'lib'}", f"-Wl,-rpath,{folder / 'lib'}"),
     )  # fmt: skip
-    done = launch([example, tmp_path / "data", "1"], 4, timeout=60)
+    done = launch([example, tmp_path / "data", "1"], 4, timeout=300)
     assert done.stdout.startswith("comms: right"), done.stderr
     said = said_of_communicators(folder, tmp_path / "data")
     totals = ["right 4", "right 4", "right 6", "right 6"]
@@ -218,7 +218,7 @@ def test_messages_and_communicators_in_a_library(tmp_path: Path, monkeypatch: py
         assert all(text in one for one in said[case]), (case, said[case])
     file = tmp_path / "data/rank-0001/shares.npy"
     np.save(file, np.load(file) + np.array([1, -1], np.int32))
-    done = launch([example, tmp_path / "data", "1"], 4, timeout=60)
+    done = launch([example, tmp_path / "data", "1"], 4, timeout=300)
     assert done.returncode != 0
     assert "message `spread`: rank 1 sends 124 bytes to rank 0, which expects 120" in done.stderr
 
@@ -238,7 +238,7 @@ def said_of_communicators(library: Path, data: Path) -> dict[str, list[str]]:
     words = [sys.executable, COMMS.parent / "communicators.py", library, data]
     environment = {"MPI4PY_RC_THREAD_LEVEL": "multiple", "PYTHONPATH": str(Path(api.__file__).parents[1])}
     said: dict[str, list[str]] = {}
-    for line in launch(words, 4, env=environment, timeout=60).check().stdout.splitlines():
+    for line in launch(words, 4, env=environment, timeout=300).check().stdout.splitlines():
         case, _, text = line.partition(": ")
         said.setdefault(case, []).append(text)
     return {case: sorted(texts) for case, texts in said.items()}

@@ -47,7 +47,7 @@ def runs_of_numpy() -> int:
 
 
 def bench(program: Path, data: Path, *options: str | Path) -> Finished:
-    return launch([program, "--data", data, "--seconds", "0.001", "--repeats", "2", *options], RANKS, timeout=60)
+    return launch([program, "--data", data, "--seconds", "0.001", "--repeats", "2", *options], RANKS, timeout=300)
 
 
 def test_it_ends_when_numpy_does(built: tuple[dict[str, Path], Path], tmp_path: Path) -> None:

@@ -66,6 +66,6 @@ def start() -> Start:
 
     def run(*words: str | Path, ranks: int = 4, **environment: str) -> Finished:
         environment = {"MPI4PY_RC_THREAD_LEVEL": "multiple", "PYTHONPATH": str(ROOT), **environment}
-        return launch([str(word) for word in words], ranks, env=environment, timeout=60)
+        return launch([str(word) for word in words], ranks, env=environment, timeout=300)
 
     return run

@@ -27,7 +27,7 @@ pytestmark = [
 
 def _start(*words: str | Path, ranks: int = 2, **environment: str) -> Finished:
     environment = {"PYTHONPATH": str(SAMPLES.parent), "MPI4PY_RC_THREAD_LEVEL": "multiple", **environment}
-    return launch([str(w) for w in words], ranks, env=environment, timeout=120)
+    return launch([str(w) for w in words], ranks, env=environment, timeout=300)
 
 
 def _right(done: Finished, ranks: int = 2) -> None:

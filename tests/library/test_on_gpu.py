@@ -37,7 +37,7 @@ def test_arrays_of(package: str, scaled: Path) -> None:
         if importlib.util.find_spec(name) is None:
             pytest.skip(f"needs {name}")
     env = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    done = launch([sys.executable, DATA / "on_gpu.py", scaled, package], 1, env=env, timeout=120)
+    done = launch([sys.executable, DATA / "on_gpu.py", scaled, package], 1, env=env, timeout=300)
     assert done.returncode == 0, done.stderr
     more = ["refused", "graph"] if package == "cupy" else []
     assert done.stdout.split() == ["run(1)", "rebind", *more]

@@ -13,5 +13,5 @@ from tests.runtime.programs import make
 
 @pytest.mark.skipif(find_cxx() is None, reason="needs a C++ compiler")
 def test_elements_are_copied_when_read(tmp_path: Path) -> None:
-    done = subprocess.run([make("elements", tmp_path)], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([make("elements", tmp_path)], capture_output=True, text=True, check=False, timeout=300)
     assert (done.returncode, done.stdout) == (0, "good\n"), done.stderr

@@ -40,7 +40,7 @@ def program(mpi: MPI, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_a_failing_rank_ends_all(mpi: MPI, program: Path, how: str, code: int, line: str) -> None:
-    done = launch([program, how], 3, mpi=mpi, timeout=60)
+    done = launch([program, how], 3, mpi=mpi, timeout=300)
     assert not done.timed_out
     assert done.returncode == code
     spoken = [text for text in done.stderr.splitlines() if text.startswith("dagc: ")]
@@ -50,7 +50,7 @@ def test_a_failing_rank_ends_all(mpi: MPI, program: Path, how: str, code: int, l
 
 @pytest.mark.parametrize(("how", "name"), [("segv", "SIGSEGV"), ("abort", "SIGABRT")])
 def test_a_rank_that_a_signal_ends_says_which(mpi: MPI, program: Path, how: str, name: str) -> None:
-    done = launch([program, how], 3, mpi=mpi, timeout=60)
+    done = launch([program, how], 3, mpi=mpi, timeout=300)
     assert done.returncode != 0
     spoken = [text for text in done.stderr.splitlines() if text.startswith("dagc: ")]
     assert len(spoken) == 1
@@ -58,7 +58,7 @@ def test_a_rank_that_a_signal_ends_says_which(mpi: MPI, program: Path, how: str,
 
 
 def test_a_rank_that_is_killed_is_told_by_the_starter(mpi: MPI, program: Path) -> None:
-    done = launch([program, "kill"], 3, mpi=mpi, timeout=60)
+    done = launch([program, "kill"], 3, mpi=mpi, timeout=300)
     assert done.why().startswith("was ended by SIGKILL (")
     with pytest.raises(RunFailed, match="was ended by SIGKILL"):
         done.check()
@@ -66,12 +66,12 @@ def test_a_rank_that_is_killed_is_told_by_the_starter(mpi: MPI, program: Path) -
 
 @pytest.mark.parametrize(("how", "code", "line"), [("before", 2, "dagc: before MPI"), ("after", 5, "dagc: after MPI")])
 def test_outside_of_mpi_no_rank_is_named(mpi: MPI, program: Path, how: str, code: int, line: str) -> None:
-    done = launch([program, how], 1, mpi=mpi, timeout=60)
+    done = launch([program, how], 1, mpi=mpi, timeout=300)
     assert done.returncode == code
     assert line in done.stderr.splitlines()
 
 
 def test_ranks_of_one_host_are_numbered(mpi: MPI, program: Path) -> None:
-    done = launch([program, "ranks"], 3, mpi=mpi, timeout=60)
+    done = launch([program, "ranks"], 3, mpi=mpi, timeout=300)
     assert done.returncode == 0
     assert sorted(done.stdout.splitlines()) == ["0 0 3", "1 1 3", "2 2 3"]

@@ -49,7 +49,7 @@ def races(mpi: MPI, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 def test_every_form_and_type_arrives(mpi: MPI, messages: Path, ranks: int) -> None:
-    done = launch([messages], ranks, mpi=mpi, timeout=120)
+    done = launch([messages], ranks, mpi=mpi, timeout=300)
     assert (done.returncode, done.stdout) == (0, "good\n"), done.stderr
 
 
@@ -69,7 +69,7 @@ def sanitised(mpi: MPI, program: Path, *args: str) -> Finished:
     env = thread_sanitizer_environment(mpi)
     # The first report ends the run: a race on every element of a large buffer takes the tool a minute to sum up.
     env["TSAN_OPTIONS"] += " halt_on_error=1"
-    done = launch([program, *args], 2, mpi=mpi, timeout=120, env=env)
+    done = launch([program, *args], 2, mpi=mpi, timeout=300, env=env)
     assert not done.timed_out
     return done
 

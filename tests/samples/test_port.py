@@ -54,7 +54,7 @@ def test_before_and_after_compute_the_same(tmp_path: Path, unoptimised: None) ->
     heat = tmp_path / "port/code/before/heat.cu"
     folders = [tmp_path / "port" / name for name in ("include", "code/_host")]
     before = build([heat], tmp_path / "heat", mpi=require_mpi(), include=folders, flags=("-O0",))
-    done_before = launch([before, SMALL["columns"], SMALL["height"], SMALL["steps"]], 2, timeout=60)
+    done_before = launch([before, SMALL["columns"], SMALL["height"], SMALL["steps"]], 2, timeout=300)
     assert done_before.returncode == 0, done_before.stderr
     found = re.search(r"mean temperature ([0-9.]+)", done_before.stdout)
     assert found is not None

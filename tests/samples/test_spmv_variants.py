@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from dagc import api
-from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc
+from dagc.build.builder import build
+from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc, require_mpi
+from dagc.emit import linked
 from dagc.measure.launch import launch
+from tests.emit.build import NVCC_ALONE
 
 SPMV = Path(__file__).parents[2] / "samples/spmv"
 ALWAYS = ("thread_per_row", "lanes_per_row", "warp_per_row", "block_per_row", "merge", "segmented", "sell", "binned")
@@ -70,7 +73,7 @@ def checked(path: Path, built: Path, matrices: tuple[str, ...], folder: Path) ->
     out = {}
     for matrix in matrices:
         api.run_setup(path, 1, folder / "data", defines={"matrix": matrix})
-        done = launch([built / "bench", "--data", str(folder / "data"), "--check-only"], 1, timeout=60)
+        done = launch([built / "bench", "--data", str(folder / "data"), "--check-only"], 1, timeout=300)
         if done.returncode:
             out[matrix] = done.stdout + done.stderr
     return out
@@ -93,8 +96,14 @@ def test_every_variant_computes_the_product(tmp_path: Path, unoptimised: None) -
 @pytest.mark.nvcc
 @pytest.mark.slow
 @pytest.mark.skipif(find_nvcc() is None or find_mpi() is None, reason="needs nvcc and an MPI")
-def test_nvcc_takes_every_variant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DAGC_NVCCFLAGS", "-O0 -Xptxas=-O0")
+def test_nvcc_takes_every_variant(tmp_path: Path) -> None:
     path = program(tmp_path / "sample", ALWAYS + SOMETIMES + LIBRARIES)
-    api.compile(path, tmp_path / "all", target="cuda")
-    assert (tmp_path / "all/bench").is_file()
+    done = api.compile(path, tmp_path / "all", target="cuda", build=False)
+    others = linked(done.plan)
+    assert others.libraries == ("cusparse",)
+    assert len(others.sources) == 7
+    for source in ("bench.cu", *others.sources):
+        build(
+            [done.directory / source], tmp_path / "out.ii", target="cuda", directory=done.directory, mpi=require_mpi(),
+            include=("include", *others.include), flags=NVCC_ALONE,
+        )  # fmt: skip

@@ -339,7 +339,7 @@ def test_a_library_of_plans(compiled: Path, tmp_path: Path, monkeypatch: pytest.
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "-t", site, done.binary], check=True)
     (tmp_path / "application.py").write_text(APPLICATION)
     said = launch(
-        [sys.executable, str(tmp_path / "application.py")], 2, env={"PYTHONPATH": str(site)}, timeout=60
+        [sys.executable, str(tmp_path / "application.py")], 2, env={"PYTHONPATH": str(site)}, timeout=300
     ).check().stdout  # fmt: skip
     small, large = "plan: m4-chunks1-streams1", "plan: m64-chunks1-streams1"
     wanted = [f"True {small} (chosen 1)", f"True {large} (chosen 2)", f"True {small} (chosen 3)"]

@@ -112,7 +112,7 @@ def bench(folder: Path, data: Path, ranks: int, sanitize: str = "") -> tuple[str
     flags = ("-O0", *precompiled_flags(sanitize))
     program = build(["bench.cpp"], folder / "bench", directory=folder, mpi=mpi, sanitize=sanitize, flags=flags)
     words = [program, "--data", data, "--verbose", "--seconds", "0.001", "--repeats", "1", "--json", folder / "record"]
-    done = launch(words, ranks, env=thread_sanitizer_environment(mpi) if sanitize else {}, timeout=120)
+    done = launch(words, ranks, env=thread_sanitizer_environment(mpi) if sanitize else {}, timeout=300)
     assert "ThreadSanitizer" not in done.stderr, done.stderr[:4000]
     assert done.returncode == 0, done.stderr
     return done.stdout, json.loads((folder / "record").read_text())

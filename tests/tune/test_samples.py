@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dagc.base.errors import UsageError
@@ -109,13 +110,35 @@ def labelled(tuned: Tuned) -> list[dict[str, float | int | str]]:
     return [dict(p.params) for p in dict.fromkeys(cell.point for cell in tuned.cells)]
 
 
-def test_batches_are_drawn_where_the_best_variant_changes(tuned: Tuned) -> None:
+def off_the_fastest(tuned: Tuned) -> tuple[float, float, float]:
+    """What is chosen at the measured inputs, `low` for all and `high` for all: geometric means of times over the least.
+
+    As they were measured, on however busy a machine: what is fast is what the measurements say.
+    """
+    times: dict[Point, dict[str, float]] = {}
+    for cell in tuned.cells:
+        if cell.times:
+            times.setdefault(cell.point, {})[str(dict(cell.settings)["variant"])] = cell.seconds
+    chooser, rows = tuned.kernel_choosers["fill"], []
+    assert chooser.selector is not None
+    for point, of in times.items():
+        at = {name: float(value) for name, value in point.params}
+        if at["kind"] != 1 and {"cpu.low", "gpu.high"} <= of.keys():  # at kind 1 a feature has no value
+            features = (at["share"], 1 / (at["kind"] - 1), 0.0)
+            answer = str(dict(chooser.settings[chooser.selector.choose(features)])["variant"])
+            logs = np.log([of[name] for name in (answer, "cpu.low", "gpu.high")])
+            rows.append(logs - logs[1:].min())
+    assert len(rows) >= 5
+    chosen, low, high = np.exp(np.mean(rows, axis=0))
+    return float(chosen), float(low), float(high)
+
+
+def test_batches_are_drawn(done: Tuning, tuned: Tuned) -> None:
+    """Where the best variant changes: tests/choice/test_active.py shows it, with times that are known."""
     shares = [float(at["share"]) for at in labelled(tuned)]
-    first, later = shares[:15], shares[20:]
     assert 25 <= len(shares) <= 60
     assert len(set(shares)) == len(shares), "no input is measured twice"
-    off = [sorted(abs(s - 0.4) for s in some)[len(some) // 2] for some in (first, later)]
-    assert off[1] < off[0] / 3, "the guide is unsure near the border"
+    assert any(note.startswith("active: ") and "at random, then " in note for note in done.notes)
 
 
 def test_what_fails_is_named_and_the_rest_goes_on(done: Tuning, tuned: Tuned) -> None:
@@ -124,13 +147,9 @@ def test_what_fails_is_named_and_the_rest_goes_on(done: Tuning, tuned: Tuned) ->
     assert "fill gpu.wrong at kind=" in failed, "a variant that is wrong at some inputs, by their names"
     assert "element 3 is 4, expected 3" in failed
     assert any("inverse not finite: not learned from" in note for note in done.notes)
-    assert any(note.startswith("active: ") and "at random, then " in note for note in done.notes)
     assert {at["kind"] for at in labelled(tuned)} == {0, 1, 2}
-    chooser = tuned.kernel_choosers["fill"]
-    assert chooser.selector is not None
-    for share, variant in ((0.1, "cpu.low"), (0.7, "gpu.high")):
-        settings = chooser.settings[chooser.selector.choose((share, -1.0, 0.0))]
-        assert dict(settings)["variant"] == variant
+    chosen, low, high = off_the_fastest(tuned)
+    assert chosen < min(low, high), "a tree that knows the share does better than one variant for all"
     assert any(note.startswith("fill gpu.wrong: never chosen, since it failed at ") for note in done.notes)
 
 
@@ -288,10 +307,8 @@ def test_a_few_samples_mend_what_another_machine_was_trained_for(moved: Path, pr
     assert "the file's times, scaled" in note
     kept = load_tuned(tmp_path / "mended.db")
     assert len({c.point for c in kept.cells}) <= 20, "what was measured elsewhere stays in its file"
-    chooser = kept.kernel_choosers["fill"]
-    assert chooser.selector is not None
-    assert dict(chooser.settings[chooser.selector.choose((0.1, -1.0, 0.0))])["variant"] == "cpu.low"
-    assert dict(chooser.settings[chooser.selector.choose((0.7, -1.0, 0.0))])["variant"] == "gpu.high"
+    chosen, _, high = off_the_fastest(kept)
+    assert chosen < high, "over there, `high` was the best for all"
     with pytest.raises(UsageError, match="--warm-start measures some inputs"):
         tune_recipe.tune(program, tmp_path / "no.db", replace(options, samples=None))
 
