@@ -6,7 +6,9 @@ import itertools
 import operator
 import subprocess
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -23,10 +25,24 @@ from tests.perf.programs import INTEGERS, Drawn, Values, integer_programs
 
 LOW, HIGH = -(2**63), 2**63 - 1
 EXTREMES = (LOW, LOW + 1, -(2**32), -2, -1, 0, 1, 2, 2**31, HIGH - 1, HIGH)
-FLAGS = {"optimised": ("-O2",), "checked": ("-O1", "-fsanitize=undefined", "-fno-sanitize-recover=all")}
+CHECKED = ("-O1", "-fsanitize=undefined", "-fno-sanitize-recover=all")
+FLAGS = ("optimised", "checked")
 WHOLE = st.one_of(st.sampled_from(EXTREMES), st.integers(LOW, HIGH))
 POINTS = st.lists(st.fixed_dictionaries({p.name: WHOLE for p in INTEGERS}), min_size=6, max_size=6)
 _counter = itertools.count()
+
+# GCC 12 takes the second quotient for the negative of the first, also where k is INT64_MIN, whose negative is itself:
+# a fault of its value numbering. What it would make of quotients at this end says nothing of the emitted C.
+FAULT = """
+#include <stdint.h>
+int main(void) {
+  static volatile int64_t end = INT64_MIN;
+  const int64_t k = end;
+  const volatile int64_t a = k / 97, b = (int64_t)(0 - (uint64_t)k) / 97;
+  return a != b;
+}
+"""
+WITHOUT_FAULT = ("-fno-tree-fre", "-fno-tree-pre", "-fno-code-hoisting")
 
 
 def wrapped(value: int) -> int:
@@ -51,6 +67,17 @@ def python(program: RationalProgram, point: Values) -> int:
     return int(values[i.name])
 
 
+@cache
+def optimised() -> tuple[str, ...]:
+    """Flags of the optimised programs, without the optimisations in which this machine's gcc is wrong."""
+    with TemporaryDirectory() as folder:
+        binary = Path(folder, "fault")
+        command = ["gcc", "-x", "c", "-std=c99", "-O2", "-", "-o", str(binary)]
+        subprocess.run(command, input=FAULT, text=True, check=True)
+        right = subprocess.run([binary], check=False).returncode == 0
+    return ("-O2",) if right else ("-O2", *WITHOUT_FAULT)
+
+
 def in_c(programs: Sequence[RationalProgram], points: Sequence[Values], folder: Path, how: str) -> list[list[int]]:
     """Each program at each point, by a process of its own: what traps or is undefined ends it with an error."""
     names = [p.name for p in INTEGERS]
@@ -70,7 +97,14 @@ def in_c(programs: Sequence[RationalProgram], points: Sequence[Values], folder: 
     number = next(_counter)
     source, binary = folder / f"extreme{number}.c", folder / f"extreme{number}"
     source.write_text("\n".join(lines))
-    flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off", *FLAGS[how]]
+    flags = [
+        "-std=c99",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-ffp-contract=off",
+        *(optimised() if how == "optimised" else CHECKED),
+    ]
     subprocess.run(["gcc", *flags, str(source), "-o", str(binary)], check=True, capture_output=True, text=True)
     done = subprocess.run([binary], capture_output=True, text=True, check=False, timeout=300)
     assert (done.returncode, done.stderr) == (0, "")
