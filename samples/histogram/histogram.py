@@ -112,11 +112,24 @@ def _small(bins: int) -> type[np.unsignedinteger[Any]]:
     return np.uint8 if bins <= 256 else np.uint16
 
 
+def _array(file: Path, path: str) -> Values:
+    """The numbers of an array. Raises ValueError for other things, and for numbers that are no bin."""
+    try:
+        numbers = np.load(file, allow_pickle=False).ravel()
+    except (EOFError, ValueError) as error:
+        raise ValueError(f"{path} is no array of numbers in NumPy's format: {str(error).split('.')[0]}") from None
+    if numbers.dtype.kind not in "iu":
+        raise ValueError(f"{path}: its numbers are {numbers.dtype}; values are whole numbers from 0")
+    if numbers.min(initial=0) < 0:
+        raise ValueError(f"{path}: it has the value {numbers.min()}; values are whole numbers from 0")
+    return np.asarray(numbers)
+
+
 def _read(path: str) -> Values:
     """Values of a file: an array of NumPy, or an image as grey. A relative path begins at this folder."""
     file = HERE / path
     if file.suffix == ".npy":
-        return np.load(file, allow_pickle=False).ravel()
+        return _array(file, path)
     try:
         from PIL import Image
     except ImportError:

@@ -184,8 +184,10 @@ def _type(bits: int) -> type[np.float32 | np.float64]:
 
 def _read(path: str) -> Keys:
     """The keys of a file. A relative path begins at this folder."""
-    file = HERE / path
-    made = np.load(file, allow_pickle=False).ravel()
+    try:
+        made = np.load(HERE / path, allow_pickle=False).ravel()
+    except (EOFError, ValueError) as error:
+        raise ValueError(f"{path} is no array of numbers in NumPy's format: {str(error).split('.')[0]}") from None
     if made.dtype not in (np.float32, np.float64):
         raise ValueError(f"{path}: its numbers are {made.dtype}; keys are float32 or float64")
     return made

@@ -116,6 +116,30 @@ def test_levels_are_shortest_paths(text: str) -> None:
     np.testing.assert_array_equal(levels, np.where(np.isinf(paths), -1, paths))
 
 
+NO_ARRAY = "is no array of numbers in NumPy's format: "
+
+
+@pytest.mark.parametrize(
+    ("content", "of_histogram", "of_sort"),
+    [(np.array([0, 300], np.uint16), "has the value 300, and there are 256 bins", "its numbers are uint16"),
+     (np.array([-1, 5]), "has the value -1; values are whole numbers from 0", "its numbers are int64"),
+     (np.array([1, np.nan], np.float16), "its numbers are float16", "its numbers are float16"),
+     (np.array([{}]), NO_ARRAY + "Object arrays", NO_ARRAY + "Object arrays"),
+     (b"text", NO_ARRAY, NO_ARRAY),
+     (b"\x93NUMPY\x01\x00v\x00cut", NO_ARRAY + "EOF", NO_ARRAY + "EOF")],
+)  # fmt: skip
+def test_files_that_are_refused(tmp_path: Path, content: np.ndarray | bytes, of_histogram: str, of_sort: str) -> None:
+    path = tmp_path / "a.npy"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        np.save(path, content)
+    with pytest.raises(ValueError, match=rf"a\.npy.*{of_histogram}"):
+        sample("histogram/histogram.py").values(0, 1, 0, str(path), 256, 1)
+    with pytest.raises(ValueError, match=rf"a\.npy.*{of_sort}"):
+        sample("sort/sort.py").keys(0, 1, 0, str(path))
+
+
 def test_graphs_that_are_refused(tmp_path: Path) -> None:
     bfs = sample("bfs/bfs.py")
     (tmp_path / "wide.mtx").write_text("%%MatrixMarket matrix coordinate pattern general\n2 3 1\n1 3\n")
