@@ -22,6 +22,7 @@ from dagc.emit.table import table_line
 from dagc.ir.plan import Plan, Target, answers_of, open_variants
 from dagc.ir.program import CopyOp, Graph, KernelOp
 from dagc.ir.sym import show
+from dagc.ir.traversal import Sync, Traversal, Wait
 from dagc.ir.values import users_of, values_of
 from dagc.lang.lower import analyse, parse_with_includes
 from dagc.measure.launch import Finished, launch
@@ -52,8 +53,8 @@ MUTANTS = {
 }
 
 
-# Ops that a worker thread runs where they are on the CPU; `host` is there always.
-WORKERS = {f"{op}.thread": "worker" for op in ("first.cpu", "half.cpu", "last.cpu", "host")}
+# Ops that a worker thread runs where they are on the CPU; `host` and `beside` are there always.
+WORKERS = {f"{op}.thread": "worker" for op in ("first.cpu", "half.cpu", "last.cpu", "host", "beside")}
 
 
 def text_of(capture: str = "false") -> ProgramText:
@@ -197,7 +198,53 @@ def test_thread_sanitizer_speaks_where_a_wait_is_missing(sanitized: Placements, 
     assert "WARNING: ThreadSanitizer: data race" in done.stderr
 
 
+@needs_mpi
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_a_wait_that_a_worker_lacks_is_found(sanitized: Placements) -> None:
+    """Of random traversals without one wait: by the proof each that leaves an op in a worker thread unordered, and by
+    ThreadSanitizer."""
+    random, prover = Random(5), Prover(sanitized.graph)
+    always = {sanitized.graph.by_name(op).id for op in ("host", "beside")}  # not chosen: on the CPU in any placement
+    assert all(sanitized.graph.ops[op].in_worker for op in always)
+    mutants = []
+    while len(mutants) < 20:
+        entries = wander(Space(sanitized.graph), random).entries
+        for at, entry in enumerate(entries):
+            shorter = Traversal(entries[:at] + entries[at + 1 :])
+            if isinstance(entry, Wait | Sync) and any(always & {g.first, g.second} for g in prover.gaps(shorter)):
+                mutants.append(f"0 {' '.join('0' * len(OPS))} |{table_line(shorter)}")
+    done = sanitized.run(mutants[:20], first_report=True)
+    assert "WARNING: ThreadSanitizer: data race" in done.stderr
+
+
 # ---- the graph ------------------------------------------------------------------------------
+
+
+def test_the_thread_of_an_op_is_a_decision() -> None:
+    """Two threads to choose from; a `cpu` op with a stream is in a worker thread, and bound to that stream."""
+    program = read(PLACED, {}).program()
+    assert {d.name: d.values for d in program.decisions if d.name.endswith(".thread")} == {
+        f"{op}.thread": ("caller", "worker") for op in ("host", "beside", *(f"{op}.cpu" for op in OPS))
+    }
+    graph = text_of().graph()
+    host = graph.by_name("host")
+    assert (host.gpu, host.in_worker, host.stream) == (True, True, None)
+    assert "cpu  host" in show_dag(PLACED, {"host.thread": "worker"})
+    assert "[add, in a worker thread]" in show_dag(PLACED, {"host.thread": "worker"})
+    pinned = analyse(parse_with_includes(Source("test.dag", PINNED)), {}).program
+    assert pinned is not None
+    (op,) = pinned.ops
+    assert isinstance(op, KernelOp)
+    assert (op.worker, op.stream, [d.name for d in pinned.decisions if "." in d.name]) == (True, 1, [])
+
+
+PINNED = '''
+program pinned
+array x : f32[4] on pinned inout
+kernel twice(x: inout f32[4]) { cpu { cpp """ for (int i = 0; i < 4; ++i) x[i] *= 2; """ } }
+dag { twice : cpu twice(x) stream 1 }
+'''
 
 
 def test_it_is_ordered_as_an_op_of_the_gpu() -> None:

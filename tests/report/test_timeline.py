@@ -71,6 +71,15 @@ def test_how_busy_the_gpu_is_counts_overlaps_once() -> None:
     assert line.busy == pytest.approx(5 / 6)
 
 
+def test_an_op_in_a_worker_thread_is_on_its_stream_and_does_not_occupy_the_gpu() -> None:
+    graph = api.load_graph(SAMPLES / "cg/cg.dag", {"test.thread": "worker"})
+    traversal = Space(graph).first()
+    (at,) = (i for i, e in enumerate(traversal.entries) if isinstance(e, Issue) and graph.ops[e.op].name == "test")
+    (line,) = timelines(graph, traversal, [TraceSpan(0, at, 0.0, 1.0, 1.0, 4.0)])
+    assert [(lane.name, b.look) for lane in line.lanes for b in lane.bars] == [("CPU", "launch"), ("stream 0", "cpu")]
+    assert line.busy == 0.0
+
+
 def test_a_position_that_the_traversal_lacks_is_left_out() -> None:
     graph = api.load_graph(SAMPLES / "spmv/spmv.dag", {"transport": "mpi_cuda"})
     (line,) = timelines(graph, Space(graph).first(), [TraceSpan(0, 999, 0.0, 1.0)])
