@@ -11,7 +11,7 @@ from dagc.choice.types import Settings, Unit, variant_of
 from dagc.ir import sym
 from dagc.ir.plan import VARIANT, feature_variable, is_open, kernel_of, open_tunables, open_variants, variants_of
 from dagc.ir.program import CodeText, Graph, Impl, KernelOp, Program, Region
-from dagc.ir.sym import Const, Number, Sym, Var, free, substitute
+from dagc.ir.sym import Const, Number, Sym, Var, free, specialised, substitute
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 BLOCK_LIMITS = (1024, 1024, 64)
@@ -102,11 +102,11 @@ def bindings(program: Program, op: KernelOp, settings: Settings) -> dict[str, Sy
             env[formal.name] = arg
     for _ in range(2):  # features may depend on lets, and lets on features
         for name, expr in (*kernel.lets, *impl.lets):
-            env[name] = substitute(expr, env)
+            env[name] = specialised(expr, env)
         for feature in kernel.features:
             value = feature.value
             measured = Var(feature_variable(op, feature.name))
-            env[feature.name] = measured if isinstance(value, CodeText) else substitute(value, env)
+            env[feature.name] = measured if isinstance(value, CodeText) else specialised(value, env)
     return env
 
 
@@ -124,7 +124,7 @@ def legal_settings(graph: Graph, unit: Unit, hardware: Mapping[str, int]) -> tup
         one = op_under(program, op, settings)
         kernel, impl = kernel_of(program, one)
         env = bindings(program, one, settings)
-        allowed = all(_may_hold(substitute(substitute(c, env), hw)) for c in (*kernel.requires, *impl.requires))
+        allowed = all(_may_hold(specialised(specialised(c, env), hw)) for c in (*kernel.requires, *impl.requires))
         if allowed and _block_fits(program, impl, one, settings, hardware):
             out.append(settings)
     return tuple(sorted(out, key=lambda s: s != unit.default))

@@ -31,7 +31,7 @@ from dagc.ir.program import (
     Scalar,
     two_sided,
 )
-from dagc.ir.sym import Apply, Const, Fn, Sym, Var, difference, free, show, substitute
+from dagc.ir.sym import Apply, Const, Fn, Sym, Var, difference, free, show, specialised, substitute
 
 # Members that Program always has, in C++ and in Python (whose keywords are not names there).
 _MEMBERS = (
@@ -337,13 +337,13 @@ class Layout:
             if not isinstance(arg, Region):
                 env[formal.name] = arg
         for name, expr in kernel.lets:
-            env[name] = substitute(expr, env)
+            env[name] = specialised(expr, env)
         for feature in kernel.features:
             measured = Var(feature_variable(op, feature.name))
             value = feature.value
-            env[feature.name] = measured if isinstance(value, CodeText) else substitute(value, env)
+            env[feature.name] = measured if isinstance(value, CodeText) else specialised(value, env)
         for name, expr in (*kernel.lets, *impl.lets):  # those of features, too
-            env[name] = substitute(expr, env)
+            env[name] = specialised(expr, env)
         return env
 
 

@@ -148,6 +148,17 @@ def substitute(expr: Sym, env: Mapping[str, Sym]) -> Sym:
     return expr
 
 
+def specialised(expr: Sym, env: Mapping[str, Sym]) -> Sym:
+    """As `substitute`, but what has no value, as a division by zero, stays an expression."""
+    if not isinstance(expr, Apply):
+        return substitute(expr, env)
+    args = tuple(specialised(a, env) for a in expr.args)
+    try:
+        return apply(expr.fn, *args)
+    except (ArithmeticError, ValueError, TypeError):
+        return Apply(expr.fn, args)
+
+
 def free(expr: Sym) -> frozenset[str]:
     """Names of its variables."""
     if isinstance(expr, Var):

@@ -71,6 +71,30 @@ def test_legal_settings() -> None:
     assert not fits(graph, unit, unit.default, {"ni": 0, "nj": 10, "nk": 10})
 
 
+DIVIDES = """
+program divides
+param count : i64 = 4
+array y : f32[count] out
+kernel fill(y: out f32[n], n: i64) {
+  feature ratio = 1 / (n % 2)
+  let twice = 2 * ratio
+  tune bx in {32, 64}
+  select bx with tree(ratio)
+  require twice < 9
+  gpu { launch grid(1) block(bx) cuda """ + '"""' + """ y[0] = 1; """ + '"""' + """ }
+}
+dag { fill : gpu fill(y, count) }
+"""
+
+
+def test_a_feature_that_divides_by_zero_has_no_value(tmp_path: Path) -> None:
+    """Also where the size is a constant: the settings are legal."""
+    (tmp_path / "divides.dag").write_text(DIVIDES)
+    graph = api.load_graph(tmp_path / "divides.dag")
+    (unit,) = units(graph)
+    assert legal_settings(graph, unit, {"max_threads_per_block": 1024}) == ((("bx", 32),), (("bx", 64),))
+
+
 def test_one_dimensional_kernels_get_one_dimensional_blocks() -> None:
     graph = api.load_graph(ROOT / "samples" / "polybench" / "atax.dag")
     for unit in units(graph):

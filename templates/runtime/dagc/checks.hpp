@@ -106,7 +106,10 @@ inline std::string far_sizes(MPI_Comm comm, const char* op, double beyond, doubl
   DAGC_MPI(MPI_Comm_size(comm, &ranks));
   if (rank != 0 || most <= far) return "";
   char text[256];
-  std::snprintf(text, sizeof text, "sizes are up to %.3g times outside of the tuned ones", most);
+  if (std::isfinite(most))
+    std::snprintf(text, sizeof text, "sizes are up to %.3g times outside of the tuned ones", most);
+  else
+    std::snprintf(text, sizeof text, "a feature is not finite, or has another sign than the tuned ones");
   char on[64];
   std::snprintf(on, sizeof on, " on %.0f of %d ranks: ", ranks_far, ranks);
   return std::string(op) + ": " + text + " (" + measured + ")" + on + then;
