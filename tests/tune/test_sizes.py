@@ -71,7 +71,7 @@ def test_legal_settings() -> None:
     assert not fits(graph, unit, unit.default, {"ni": 0, "nj": 10, "nk": 10})
 
 
-DIVIDES = """
+DIVIDES = '''
 program divides
 param count : i64 = 4
 array y : f32[count] out
@@ -81,10 +81,10 @@ kernel fill(y: out f32[n], n: i64) {
   tune bx in {32, 64}
   select bx with tree(ratio)
   require twice < 9
-  gpu { launch grid(1) block(bx) cuda """ + '"""' + """ y[0] = 1; """ + '"""' + """ }
+  gpu { launch grid(1) block(bx) cuda """ y[0] = 1; """ }
 }
 dag { fill : gpu fill(y, count) }
-"""
+'''
 
 
 def test_a_feature_that_divides_by_zero_has_no_value(tmp_path: Path) -> None:
