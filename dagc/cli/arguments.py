@@ -9,9 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from dagc.base.errors import UsageError
-from dagc.base.source import INCLUDE
-
 _LARGEST = 2**63 - 1  # that a results file can store
 
 
@@ -75,6 +72,8 @@ def include(parser: argparse.ArgumentParser) -> None:
 @contextmanager
 def included(folders: Sequence[str]) -> Iterator[None]:
     """The folders of -I, for this command and the processes it starts."""
+    from dagc.base.source import INCLUDE
+
     before = os.environ.get(INCLUDE)
     if folders:
         absolute = [str(Path(folder).absolute()) for folder in folders]
@@ -128,6 +127,8 @@ def defines_of(args: argparse.Namespace) -> dict[str, str]:
     for text in args.defines:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
+            from dagc.base.errors import UsageError
+
             raise UsageError(f"-D {text}: not of the form NAME=VALUE", "write for example -D rows=1000")
         out[name.strip()] = value.strip()
     for name in ("streams", "transport"):

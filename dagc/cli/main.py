@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import NoReturn
 
-from dagc.base.errors import DagcError, counted, notes_to
 from dagc.base.resources import __version__
 from dagc.cli.arguments import (
     defines,
@@ -58,6 +57,8 @@ def _check(args: argparse.Namespace) -> int:
     if result.diagnostics:
         print(result.render(), file=sys.stderr)
     if result.errors:
+        from dagc.base.errors import counted
+
         print(counted(result.errors, "error"), file=sys.stderr)
         return 2
     print(f"{args.file}: no errors")
@@ -123,7 +124,8 @@ def _fmt(args: argparse.Namespace) -> int:
 
 
 def _setup(args: argparse.Namespace) -> int:
-    from dagc.build.mpi import ranks_or_default
+    from dagc.base.errors import counted
+    from dagc.build.ranks import ranks_or_default
     from dagc.recipes import program as api
     from dagc.report.display import Display
 
@@ -292,7 +294,7 @@ def _for_first_rank(args: argparse.Namespace) -> bool:
 
     Commands that measure run on all ranks together, and `doctor` examines the machine of each.
     """
-    from dagc.build.mpi import is_first
+    from dagc.build.ranks import is_first
 
     if args.command in ("explore", "explain", "tune", "doctor") or (args.command == "compile" and args.run):
         return False
@@ -301,7 +303,7 @@ def _for_first_rank(args: argparse.Namespace) -> bool:
 
 def _say_what_ends_a_rank() -> None:
     """For a rank started by mpiexec or srun; does nothing if this command was started alone."""
-    from dagc.build.mpi import joined
+    from dagc.build.ranks import joined
 
     place = joined()
     if place is not None:
@@ -313,13 +315,15 @@ def _say_what_ends_a_rank() -> None:
 def _leaving_all_blocks(argv: Sequence[str] | None) -> AbstractContextManager[None]:
     """SIGTERM ends a command of a shell cleanly. Not a rank: its partners may have ended before it."""
     from dagc.base.signals import unwinding
-    from dagc.build.mpi import joined
+    from dagc.build.ranks import joined
 
     return unwinding() if argv is None and joined() is None else nullcontext()
 
 
 def _with_notes(args: argparse.Namespace) -> AbstractContextManager[None]:
     """Write notes of graphs to standard error, if the command takes a .dag text. `check` prints them itself."""
+    from dagc.base.errors import notes_to
+
     return notes_to(_report) if hasattr(args, "file") and not getattr(args, "quiet", False) else nullcontext()
 
 
@@ -391,7 +395,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     try:
-        args = _parser().parse_args(argv)
+        return _run_command(_parser().parse_args(argv), argv)
+    except KeyboardInterrupt:
+        _report("dagc: interrupted")
+        return 130
+    except BrokenPipeError:
+        return 0  # the reader (head, less) closed the pipe
+    except OSError as error:
+        _report(_output_error(error))
+        return 5
+
+
+def _run_command(args: argparse.Namespace, argv: Sequence[str] | None) -> int:
+    """The exit code of a command. The compiler is imported here: `--help` and wrong options end without it."""
+    from dagc.base.errors import DagcError
+
+    try:
         if _for_first_rank(args):
             return 0
         if argv is None:
@@ -404,14 +423,6 @@ def _run(argv: Sequence[str] | None) -> int:
         if text:
             _report(text)
         return error.exit_code
-    except KeyboardInterrupt:
-        _report("dagc: interrupted")
-        return 130
-    except BrokenPipeError:
-        return 0  # the reader (head, less) closed the pipe
-    except OSError as error:
-        _report(_output_error(error))
-        return 5
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from dagc.base.errors import UsageError, counted
 from dagc.cli.arguments import (
     defines,
     defines_of,
@@ -133,7 +132,7 @@ def _strategy(text: str) -> str:
 
 
 def _explore(args: argparse.Namespace) -> int:
-    from dagc.build.mpi import ranks_or_default
+    from dagc.build.ranks import ranks_or_default
     from dagc.recipes import explore as api
     from dagc.recipes.options import ExploreOptions
 
@@ -213,6 +212,8 @@ def _rules(args: argparse.Namespace) -> int:
 
     first, *more = args.results
     if more:
+        from dagc.base.errors import counted
+
         _only_across(args)
         with _phase(args, f"{counted(len(args.results), 'results file')}: reading, learning rules across them"):
             text = api.rules_across(args.results, args.format, objective=args.objective)
@@ -231,6 +232,8 @@ def _only_across(args: argparse.Namespace) -> None:
              "--estimate": args.estimate}  # fmt: skip
     for option, there in given.items():
         if there:
+            from dagc.base.errors import UsageError
+
             raise UsageError(f"{option} is for one results file", "leave it out, or give one file")
 
 

@@ -6,10 +6,8 @@ import argparse
 import math
 from typing import TYPE_CHECKING
 
-from dagc.base.errors import counted
 from dagc.base.resources import names_in
 from dagc.cli.arguments import defines, defines_of, duration, file, natural, objective, positive, quiet, seconds, share
-from dagc.report import si
 
 if TYPE_CHECKING:
     from dagc.base.objective import Objective
@@ -223,7 +221,7 @@ def _options(args: argparse.Namespace) -> TuneOptions:
 def _alone() -> None:
     """Raises UsageError if the command is one of several ranks, which would all write one file."""
     from dagc.base.errors import UsageError
-    from dagc.build.mpi import joined, refuse
+    from dagc.build.ranks import joined, refuse
 
     place = joined()
     if place is not None and place[1] > 1:
@@ -270,6 +268,8 @@ def table(done: Tuning) -> str:
 
 def evaluation_text(done: Evaluation) -> str:
     """A table for each op: percent of exhaustive and what stands beside it."""
+    from dagc.base.errors import counted
+
     learned = f", trained on {counted(done.trained, 'other')}" if done.trained else ""
     text = [f"{done.grade}; {counted(done.inputs, 'test input')}{learned}, in {done.seconds:.1f} s"]
     for one in done.ops:
@@ -293,4 +293,6 @@ def _share(value: float) -> str:
 def _value(value: float, objective: Objective) -> str:
     if math.isnan(value):
         return "-"
+    from dagc.report import si
+
     return si.significant(value * 1e6, 4) if objective.is_time else objective.scaled(value)

@@ -17,7 +17,7 @@ from typing import Any
 from dagc.base.errors import UsageError
 from dagc.cuda.text import constant_names, names_read
 from dagc.ir.enums import ElementType
-from dagc.ir.program import CodeText, Decision, Feature, Graph, Impl, Kernel, KernelOp, Program, Value
+from dagc.ir.program import DEVICE, DP, CodeText, Decision, Feature, Graph, Impl, Kernel, KernelOp, Program, Value
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, free, substitute
 from dagc.ir.traversal import Traversal, parse_traversal, traversal_text
 
@@ -33,8 +33,6 @@ AXES = ("x", "y", "z")
 FAR = 4
 
 
-DEVICE = "device"
-DP = "dp"  # the method of `select device` in a dag
 VARIANT = "variant"  # the name of the choice among implementations; no tunable is called like this
 
 

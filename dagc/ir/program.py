@@ -159,6 +159,8 @@ class Device(Enum):
     CPU = "cpu"
 
 
+DEVICE = "device"  # the name of the choice of the device of an op
+DP = "dp"  # the method of `select device` in a dag
 AT_RUN_TIME = "any"  # -D OP.device=any: the device is chosen when the program runs
 
 

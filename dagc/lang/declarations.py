@@ -14,7 +14,7 @@ from dagc.ir import program as ir
 from dagc.ir import sym
 from dagc.ir.enums import CodeLang, ElementType
 from dagc.ir.linear import Facts
-from dagc.ir.plan import DEVICE, DP
+from dagc.ir.program import DEVICE, DP
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, show
 from dagc.lang import ast
 from dagc.lang.evaluate import Evaluator

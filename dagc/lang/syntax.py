@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence, Set
@@ -384,7 +383,9 @@ def _misspelt(stop: Stop) -> Diagnostic | None:
         return Diagnostic("syntax", "expected `:`, `->` or `before`, found `=`", stop.span(stop.token), help)
     if stop.token.kind is not TokenKind.WORD or stop.token.text in ("gpu", "cpu", "any", "mpi", "dag"):
         return None
-    close = difflib.get_close_matches(previous.text, FORMS, n=1, cutoff=0.7)
+    from difflib import get_close_matches  # only needed after an error
+
+    close = get_close_matches(previous.text, FORMS, n=1, cutoff=0.7)
     if not close:
         return None
     help = f"did you mean `{close[0]}`? The form is `{FORMS[close[0]]}`"

@@ -22,7 +22,8 @@ from typing import IO
 
 from dagc.base import signals
 from dagc.base.errors import MissingTool, RunFailed, UsageError, counted
-from dagc.build.mpi import joined, rank_environment, starter_options
+from dagc.build.mpi import rank_environment, starter_options
+from dagc.build.ranks import joined
 from dagc.build.toolchain import MPI, NO_MPI_HELP, MPIKind, require_mpi
 
 __all__ = ["Finished", "Started", "joined", "launch", "launch_command", "start"]

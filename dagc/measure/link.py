@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from dagc.base import signals
 from dagc.base.errors import MissingTool, RunFailed
 from dagc.base.resources import IMPORTED_FROM
-from dagc.build.mpi import rank_among
+from dagc.build.ranks import rank_among
 from dagc.build.toolchain import require_mpi
 from dagc.measure.launch import Started, start
 from dagc.measure.watchdog import FAULT, died, ended, hang_summary

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dagc.base.errors import LOOK, RunFailed, UsageError, WrongResult
-from dagc.build.mpi import rank_among, ranks_or_default
+from dagc.build.ranks import rank_among, ranks_or_default
 from dagc.build.target import choose_target
 from dagc.choice.types import variant_of
 from dagc.emit.layout import promises

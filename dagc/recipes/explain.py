@@ -17,7 +17,7 @@ from dagc.base.errors import UsageError, counted
 from dagc.base.files import is_output
 from dagc.base.resources import __version__
 from dagc.base.statistics import interval
-from dagc.build.mpi import joined
+from dagc.build.ranks import joined
 from dagc.build.target import choose_target
 from dagc.ir.program import KernelOp
 from dagc.ir.traversal import parse_traversal

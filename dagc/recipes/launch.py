@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagc.base.errors import DagcError, ProgramError, Severity, UsageError, counted
 from dagc.base.files import scratch_directory
-from dagc.build.mpi import joined
+from dagc.build.ranks import joined
 from dagc.choice.legal import op_of, unit_of
 from dagc.choice.types import Point, Settings
 from dagc.ir.plan import VARIANT, Target

@@ -17,7 +17,8 @@ from dagc.base.source import Source
 from dagc.build.target import TargetChoice
 from dagc.choice.legal import legal_settings, units
 from dagc.choice.types import PROGRAM, settings_text, variant_of
-from dagc.ir.plan import DEVICE, Target
+from dagc.ir.plan import Target
+from dagc.ir.program import DEVICE
 from dagc.lang.lower import parse_with_includes
 from dagc.measure.metrics import objective_for
 from dagc.recipes.program import ProgramText

@@ -12,7 +12,7 @@ from dagc.base.errors import UsageError
 from dagc.base.files import output_directory
 from dagc.build.builder import build
 from dagc.build.mpi import cores as compilers
-from dagc.build.mpi import joined, refuse
+from dagc.build.ranks import joined, refuse
 from dagc.build.wheel import write_wheel
 from dagc.choice.extent import far_parameters
 from dagc.choice.feature import offered

@@ -14,23 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import Diagnostic, Severity, UsageError, rendered
 from dagc.base.source import Source
-from dagc.build.toolchain import has_library
-from dagc.editor.analysis import analysis_of
-from dagc.ir.plan import DEVICE, Target
-from dagc.ir.program import AT_RUN_TIME, KernelOp
-from dagc.ir.traversal import traversal_text
+from dagc.ir.program import AT_RUN_TIME, DEVICE, KernelOp
 from dagc.lang.lower import Parsed, lower, parse_with_includes
-from dagc.lang.targets import without_missing
 from dagc.passes import build_graph
-from dagc.passes.loops import fold
 from dagc.report.display import SILENT, Display
-from dagc.space import Space
-from dagc.space.proof import Prover
-from dagc.space.prune import prune
 
 if TYPE_CHECKING:
+    from dagc.ir.plan import Target
     from dagc.ir.program import Graph, Program, Value
     from dagc.report.counting import CountReport
+    from dagc.space import Space
 
 Defines = Mapping[str, "str | Value"]
 
@@ -56,6 +49,10 @@ class ProgramText:
     def on(self, target: Target, *, here: bool = True) -> tuple[ProgramText, tuple[str, ...]]:
         """The text as the target has it, and a note for each implementation that it leaves out. `here`: it is compiled
         on this machine, with the libraries that are installed."""
+        from dagc.build.toolchain import has_library  # only for a program that is compiled
+        from dagc.ir.plan import Target  # only for a program that is compiled
+        from dagc.lang.targets import without_missing  # only for a program that is compiled
+
         cuda = target is Target.CUDA
         parsed, notes = without_missing(self.parsed, cuda, partial(has_library, cuda=cuda) if here else None)
         return replace(self, parsed=parsed), notes
@@ -67,7 +64,11 @@ class ProgramText:
     def graph(self, choices: Mapping[str, Any] | None = None) -> Graph:
         """As `program`: messages lowered, edges inferred, hazards checked."""
         graph = build_graph(self.program(choices))
-        return fold(graph) if self.folds else graph
+        if not self.folds:
+            return graph
+        from dagc.passes.loops import fold  # only for a space
+
+        return fold(graph)
 
     def with_open_devices(self, ops: Collection[str] | None = None) -> ProgramText:
         """The text with the devices of ops open until the program runs, where a `select` names them and -D does not;
@@ -137,6 +138,8 @@ def load_graph(path: str | Path, defines: Defines | None = None) -> Graph:
 
 def load_space(path: str | Path, defines: Defines | None = None, unroll: bool = False) -> Space:
     """Text -> Space: all traversals of the graph, which has one period of each loop unless `unroll` is given."""
+    from dagc.space import Space  # only for a space
+
     return Space(read(path, defines, not unroll).graph())
 
 
@@ -159,6 +162,8 @@ class Checked:
 
 def check(path: str | Path, defines: Defines | None = None) -> Checked:
     """All diagnostics: syntax, names, types, sizes, hazards, cycles, and warnings. Runs no user code."""
+    from dagc.editor.analysis import analysis_of  # only for check
+
     analysis = analysis_of(read_source(path), defines)
     ops = _open_devices(analysis.program, defines or {}) if analysis.program is not None else ()
     return Checked(analysis.diagnostics, analysis.sources, ops)
@@ -194,9 +199,14 @@ def traversals(
     With `prune_syncs`, redundant sync ops are removed, and of traversals that become equal the first is given. A loop
     is one of its rounds (`[t]`), unless `unroll` is set.
     """
+    from dagc.ir.traversal import traversal_text  # only for list
+
     space = load_space(path, defines, unroll)
     if not prune_syncs:
         return islice(((i, traversal_text(t, space.graph)) for i, t in enumerate(space)), limit)
+    from dagc.space.proof import Prover  # only with --prune-syncs
+    from dagc.space.prune import prune  # only with --prune-syncs
+
     prover, seen = Prover(space.graph), set[str]()
 
     def pruned() -> Iterator[tuple[int, str]]:

@@ -18,8 +18,8 @@ from dagc.choice.types import variant_of
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.ir import sym
 from dagc.ir.enums import ElementType
-from dagc.ir.plan import DEVICE, VARIANT, Target, kernel_of, places_together
-from dagc.ir.program import Region
+from dagc.ir.plan import VARIANT, Target, kernel_of, places_together
+from dagc.ir.program import DEVICE, Region
 from dagc.recipes.options import COSTS
 from dagc.recipes.tune_prepare import Prepared, TuningTask, only
 from dagc.recipes.tune_results import GUESS, Line, Measurements, best_cell

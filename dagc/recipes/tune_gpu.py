@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import MissingTool, RunFailed, UsageError
 from dagc.build import target
-from dagc.build.mpi import joined
+from dagc.build.ranks import joined
 from dagc.choice.legal import block_of, op_of
 from dagc.ir.plan import Target
 from dagc.measure.probe import probe

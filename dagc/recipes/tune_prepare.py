@@ -636,10 +636,8 @@ def fitting(task: TuningTask, at: AtPoint, memory: int | None = None) -> dict[st
     the device (None: of this machine)."""
     graph = task.graph_at(at.point)
     values = {**at.scalars, **at.computed, "hw.memory": _memory(task) if memory is None else memory}
-    return {
-        u.op: tuple(s for s in task.settings[u.op] if fits(graph, unit_in(graph, u), s, values, task.constraints))
-        for u in task.units
-    }
+    units = [unit_in(graph, u) for u in task.units]
+    return {u.op: tuple(s for s in task.settings[u.op] if fits(graph, u, s, values, task.constraints)) for u in units}
 
 
 def _memory(task: TuningTask) -> int:

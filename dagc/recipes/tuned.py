@@ -16,8 +16,8 @@ from dagc.choice.extent import far_parameters
 from dagc.choice.feature import offered
 from dagc.choice.legal import legal_settings, op_of, unit_of, units
 from dagc.choice.types import Point, Settings, settings_text, variant_of
-from dagc.ir.plan import DEVICE, DP, VARIANT, Features, Placement, is_open, open_variants, places_together
-from dagc.ir.program import KernelOp
+from dagc.ir.plan import VARIANT, Features, Placement, is_open, open_variants, places_together
+from dagc.ir.program import DEVICE, DP, KernelOp
 from dagc.perf.hardware import load_hardware
 from dagc.recipes.artifacts import OpenChoices
 from dagc.recipes.options import COSTS, METHODS

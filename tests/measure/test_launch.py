@@ -13,7 +13,8 @@ import pytest
 
 from dagc.base.errors import RunFailed, UsageError
 from dagc.build.builder import build
-from dagc.build.mpi import YIELDING, cores, joined, rank_environment, starter_options, thread_sanitizer_environment
+from dagc.build.mpi import YIELDING, cores, rank_environment, starter_options, thread_sanitizer_environment
+from dagc.build.ranks import joined
 from dagc.build.toolchain import MPI, MPIKind, find_cxx, find_mpi, mpi_of_wrapper
 from dagc.measure.launch import Finished, launch
 

@@ -1,0 +1,85 @@
+"""Whether this process is one of the ranks of an MPI, by the variables that mpiexec and srun set.
+
+Every command asks at its start: this module imports no toolchain.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import NoReturn
+
+from dagc.base.errors import DagcError, UsageError, counted
+
+DEFAULT_RANKS = 4
+
+
+def joined(environment: Mapping[str, str] | None = None) -> tuple[int, int] | None:
+    """(rank, size) if mpiexec or srun started this process as a rank, else None.
+
+    A shell that a Slurm job runs in is not a rank: only a step of several tasks (SLURM_STEP_NUM_TASKS) counts.
+    """
+    env = os.environ if environment is None else environment
+    pairs = [
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+        ("PMI_RANK", "PMI_SIZE"),
+        ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+    ]
+    slurm_tasks = _number(env, "SLURM_STEP_NUM_TASKS")
+    if slurm_tasks is not None:
+        # srun sets PMI's variables too, even for a step of one task, so its own variables decide.
+        rank = _number(env, "SLURM_PROCID")
+        if slurm_tasks > 1 and rank is not None:
+            return rank, slurm_tasks
+        pairs = pairs[:1]
+    for rank_name, size_name in pairs:
+        rank, size = _number(env, rank_name), _number(env, size_name)
+        if rank is not None and size is not None:
+            return rank, size
+    return None
+
+
+def _number(env: Mapping[str, str], name: str) -> int | None:
+    value = env.get(name, "")
+    return int(value) if value.isdigit() else None
+
+
+def ranks_or_default(asked: int | None) -> int:
+    """The number asked for, else the number of ranks that this command belongs to, else 4."""
+    place = joined()
+    return asked or (DEFAULT_RANKS if place is None else place[1])
+
+
+def rank_among(ranks: int) -> int | None:
+    """This command's rank among `ranks`; None if it was started alone.
+
+    Raises UsageError (by `refuse`) if it was started as one of another number of ranks.
+    """
+    place = joined()
+    if place is None:
+        return None
+    rank, size = place
+    if size != ranks:
+        refuse(
+            UsageError(
+                f"{counted(ranks, 'rank is', 'ranks are')} needed, but this command was started as one of {size}",
+                f"give -n {size} or no -n; or start it on {counted(ranks, 'rank')}, or alone: it then starts them",
+            )
+        )
+    return rank
+
+
+def refuse(error: DagcError) -> NoReturn:
+    """Raise `error` on the first rank. The others exit silently, so that it is reported once.
+
+    They exit with code 0: a starter ends all ranks as soon as one fails, and the first must still report.
+    """
+    if not is_first():
+        raise SystemExit(0)
+    raise error
+
+
+def is_first() -> bool:
+    """Whether this is the first rank, or a command that was started alone."""
+    place = joined()
+    return place is None or place[0] == 0
