@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.imports import PICTURE, Import, cycles, graph, imports, modules, room, rooms, svg
+from tests.imports import PICTURE, ROOT, Import, cycles, graph, imports, modules, room, rooms, svg
 
 # Room -> the rooms that it may import. `base` is for all.
 MAY_IMPORT: dict[str, str] = {
@@ -142,6 +142,30 @@ def test_a_small_command_loads_nothing_heavy(module: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.split(".")[0] for name in done.stdout.split()}
     assert not loaded & HEAVY
+
+
+@pytest.mark.parametrize(
+    ("words", "rooms_loaded", "not_loaded"),
+    [
+        (["--help"], {"", "base", "cli"}, {"dataclasses", "dagc.base.errors", "subprocess"}),
+        (
+            ["check", "samples/spmv/spmv.dag"],
+            {"", "base", "build", "cli", "cuda", "editor", "ir", "lang", "passes", "recipes", "report"},
+            {"subprocess", "difflib", "dagc.build.toolchain", "dagc.ir.plan", "dagc.ir.traversal"},
+        ),
+    ],
+    ids=["help", "check"],
+)
+def test_a_command_loads_only_what_it_uses(words: list[str], rooms_loaded: set[str], not_loaded: set[str]) -> None:
+    """A data class takes half a millisecond of every start, a package of the standard library several."""
+    code = (
+        "import sys; before = set(sys.modules); from dagc.cli.main import main\n"
+        f"try: main({words!r})\nexcept SystemExit: pass\nfinally: print(*sys.modules.keys() - before, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    loaded = set(done.stderr.split())
+    assert {room(name) for name in loaded if name.split(".")[0] == "dagc"} - {"dagc"} <= rooms_loaded
+    assert not loaded & not_loaded
 
 
 # ---- the checks themselves ----------------------------------------------------------------------
