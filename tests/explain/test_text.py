@@ -91,7 +91,7 @@ def test_the_same_recording_and_seed_give_the_same_text() -> None:
 
 
 def test_there_is_no_other_format() -> None:
-    with pytest.raises(UsageError, match="no format `xml`"):
+    with pytest.raises(UsageError, match="unknown format `xml`"):
         render(explained(), "xml")
 
 

@@ -92,7 +92,7 @@ def test_a_file_measured_on_the_host_is_none_for_a_gpu(program: Path, tmp_path: 
 
 
 def test_a_tunable_that_is_fixed_is_not_chosen(program: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="of which nothing is open") as error:
+    with pytest.raises(UsageError, match="which has no open choice") as error:
         api.compile(
             program, tmp_path / "o", target="host", launch=str(program.parent / "host.db"), build=False,
             defines={"fill.bx": "64"},
