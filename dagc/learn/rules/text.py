@@ -234,7 +234,7 @@ def _by(findings: Findings) -> str:
 
 
 def _width(width: float, noise: float) -> str:
-    return percent(width) if math.isnan(noise) else f"{percent(width)} ({width / noise:.1f} x noise)"
+    return f"{percent(width)} ({width / noise:.1f} x noise)" if noise > 0 else percent(width)
 
 
 # ---- text -----------------------------------------------------------------------------------
