@@ -72,19 +72,14 @@ def test_the_directory_builds_without_dagc(tmp_path: Path) -> None:
 @needs_nvcc
 @pytest.mark.nvcc
 @pytest.mark.slow
-def test_nvcc_takes_the_files_unchanged(tmp_path: Path) -> None:
+def test_nvcc_takes_the_files_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As it compiles what people write: launches, a static kernel, a template, C++ beside it; warnings are errors."""
-    made = plan(PROGRAM, Target.CUDA)
-    write(made, tmp_path)
+    monkeypatch.setenv("DAGC_NVCCFLAGS", "-O0 -Xptxas=-O0 --Werror all-warnings")
+    done = api.compile(PROGRAM, tmp_path, target="cuda", arch="sm_90")
     text = (tmp_path / "code/heat.cu").read_text()
     assert text.partition("\n")[2] == (CODE / "heat.cu").read_text()
-    others = linked(made)
-    sources = [tmp_path / name for name in ("bench.cu", *others.sources)]
-    built = build(
-        sources, tmp_path / "bench", target="cuda", mpi=require_mpi(), include=("include", *others.include),
-        libraries=others.libraries, flags=("-O0", "-Xptxas=-O0"),
-    )  # fmt: skip
-    assert built.is_file()
+    assert done.binary == tmp_path / "bench"
+    assert done.binary.is_file()
 
 
 @needs_nvcc
