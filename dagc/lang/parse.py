@@ -257,8 +257,12 @@ def parse(source: Source) -> ast.Module:
         """Add the diagnostic of an error; whether parsing goes on behind it."""
         nonlocal tokens
         tokens = tokens or tuple(scan(text))  # once: a second for a large text
-        diagnostics.append(explain(plain, tokens, _position(error, text), _accepts(error)))
-        return len(diagnostics) < _MOST_ERRORS and _completed(error)
+        position = _position(error, text)
+        diagnostics.append(explain(plain, tokens, position, _accepts(error)))
+        behind = bisect_left(tokens, position + 1, key=lambda t: t.start)
+        following = tokens[min(behind, len(tokens) - 1)]
+        same_line = following.kind is TokenKind.WORD and "\n" not in text[position : following.start]
+        return len(diagnostics) < _MOST_ERRORS and _completed(error, following.text if same_line else "")
 
     while restart is not None and len(diagnostics) < _MOST_ERRORS:
         try:
@@ -313,19 +317,20 @@ def _position(error: UnexpectedInput, text: str) -> int:
     return at or 0
 
 
-def _completed(error: UnexpectedInput) -> bool:
-    """Give the parser the kind that an op lacks, and then the token that was not accepted without it. Whether it took
-    them."""
+def _completed(error: UnexpectedInput, word: str) -> bool:
+    """Give the parser the kind that an op lacks, and then the token that was not accepted without it; in place of that
+    token where a `word` follows it: then it was meant to be the kind. Whether the parser took them."""
     from lark.exceptions import UnexpectedToken
 
     if not isinstance(error, UnexpectedToken) or error.token.type == "$END":
         return False
-    missing = lacks_device(str(error.token), _accepts(error))
+    missing = lacks_device(word or str(error.token), _accepts(error))
     if not missing or error.interactive_parser is None:
         return False
     try:
-        for token in (error.token.new_borrow_pos(missing.upper(), missing, error.token), error.token):
-            error.interactive_parser.feed_token(token)
+        error.interactive_parser.feed_token(error.token.new_borrow_pos(missing.upper(), missing, error.token))
+        if not word:
+            error.interactive_parser.feed_token(error.token)
     except UnexpectedToken:
         return False
     return True
