@@ -126,7 +126,8 @@ _FLAT = st.one_of(
     st.builds(ast.Scalar, _tuples(DECL_NAMES, 1), TYPES),
     st.builds(ast.Part, DECL_NAMES, REFS),
     st.builds(ast.Op, REFS, st.sampled_from(OpKind), CALLS, st.none() | EXPRS),
-    st.builds(ast.Collective, REFS, CALLS),
+    st.builds(ast.Communicator, DECL_NAMES, CALLS),
+    st.builds(ast.Collective, REFS, CALLS, st.none() | REFS),
     st.builds(ast.Setup, STRINGS, CALLS),
     st.builds(ast.Verify, REFS, CALLS, EXPRS),
     st.builds(ast.Include, STRINGS),
@@ -142,7 +143,7 @@ def _around(inner: st.SearchStrategy[ast.Item]) -> st.SearchStrategy[ast.Item]:
     return st.one_of(
         st.builds(ast.For, _tuples(st.builds(ast.Binding, NAMES, RANGES), 1, 2), block),
         st.builds(ast.If, EXPRS, block, st.none() | block),
-        st.builds(ast.Exchange, REFS, block),
+        st.builds(ast.Exchange, REFS, st.none() | REFS, block),
         st.builds(ast.SubDag, NAMES, _tuples(FORMAL), block),
         st.builds(ast.MainDag, block),
         st.builds(ast.MainDag, block, EXPRS, st.none() | UNTILS),
