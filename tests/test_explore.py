@@ -205,7 +205,7 @@ def test_replay_of_another_program(tmp_path: Path) -> None:
     [
         (["--strategy", "luck"], "unknown strategy `luck`"),
         (["--transport", "pigeon"], "`transport` cannot be pigeon"),
-        (["--open", "speed"], "no decision `speed`"),
+        (["--open", "speed"], "unknown decision `speed`"),
         (["--strategy", "exhaustive", "--max", "10", "--transport", "nccl"], "6144 implementations, more than 10"),
         (["--open", "all", "--max-configurations", "3"], "configurations, more than 3"),
         (["--budget", "0"], "not a whole number of at least 1"),
