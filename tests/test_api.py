@@ -92,7 +92,7 @@ def test_compile_without_a_build(tmp_path: Path) -> None:
 def test_refusals_are_exceptions(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="unknown target fpga"):
         dagc.compile(SPMV, tmp_path / "out", target="fpga", build=False)
-    with pytest.raises(UsageError, match="no traversal 2036"):
+    with pytest.raises(UsageError, match="traversal 2036 does not exist"):
         dagc.compile(SPMV, tmp_path / "out", traversal="2036", build=False)
     with pytest.raises(UsageError):
         dagc.load(tmp_path)
