@@ -38,7 +38,7 @@ class Counted:
 
 
 NOT_COUNTED = Counted()
-NOTHING_RAN = Counted(notes=("nothing is launched, hence no hardware counters: counts are from the kernel's text",))
+NOTHING_RAN = Counted(notes=("no hardware counters where nothing is launched: counts are read from the kernel's text",))
 
 
 def named_arch(gpu: str | None) -> str | None:
