@@ -19,7 +19,7 @@ from dagc.cuda.accesses import Accesses, Work
 from dagc.cuda.expressions import EVERYTHING, Access, Loop, indices_of, linear, nearby, only_scattered, symbol
 from dagc.cuda.ptx import Instructions
 from dagc.ir.plan import AXES
-from dagc.perf.geometry import TUNABLE, Geometry, ceil_div, int_div
+from dagc.perf.geometry import TUNABLE, Geometry, ceil_div, int_div, maximum, minimum
 
 SECTOR, LINE, BANKS = 32, 128, 32  # bytes, bytes, banks of 4 bytes
 TAG_CYCLES = sp.Rational(44, 100)  # of the L1 cache, for each line that a load touches
@@ -42,7 +42,7 @@ class Step:
     def count(self, n: sp.Expr) -> sp.Expr:
         if self.group is None or n == 1:
             return n
-        return ceil_div(n, self.group) if self.between else sp.Min(n, self.group)
+        return ceil_div(n, self.group) if self.between else minimum(n, self.group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ class Traffic:
             array = members[0].access.array
             of[array] = of.get(array, sp.Float(0)) + self.unique(members, None)
         sizes = self.geometry.array_bytes
-        return sum((sp.Min(moved, sizes[a]) if a in sizes else moved for a, moved in of.items()), sp.Float(0))
+        return sum((minimum(moved, sizes[a]) if a in sizes else moved for a, moved in of.items()), sp.Float(0))
 
     # ---- one request of a warp ----------------------------------------------------------------
 
@@ -220,10 +220,10 @@ class Traffic:
         lanes, banks, least = ONE, ONE, sp.Integer(BANKS)
         for stride, count in steps:
             divisor = self._gcd(sp.expand(stride * words), BANKS)
-            lanes, least = lanes * count, self.b.let("divisor", sp.Min(least, divisor), integer=True)
-            banks = banks * sp.Min(count, int_div(sp.Integer(BANKS), divisor))
-        banks = sp.Min(int_div(sp.Integer(BANKS), least), banks)
-        passes = ceil_div(lanes * words, sp.Max(1, banks))
+            lanes, least = lanes * count, self.b.let("divisor", minimum(least, divisor), integer=True)
+            banks = banks * minimum(count, int_div(sp.Integer(BANKS), divisor))
+        banks = minimum(int_div(sp.Integer(BANKS), least), banks)
+        passes = ceil_div(lanes * words, maximum(1, banks))
         return self.b.let("passes", passes, "cycles", "bank conflicts of a request", integer=True)
 
     def touched(self, p: Placed, size: int) -> sp.Expr:
@@ -256,14 +256,14 @@ class Traffic:
         rows = [row for stride, _ in wide if (row := stride.xreplace({SCATTERED: ONE})) != 1]
         for stride, count in wide:
             if stride == SCATTERED and rows:  # within a row: some of them meet
-                count = count / (1 + (count - 1) * sp.Float(size) / (2 * element * sp.Max(ONE, rows[0])))
+                count = count / (1 + (count - 1) * sp.Float(size) / (2 * element * maximum(ONE, rows[0])))
             many = many * count
             apart.append(stride)
         aligned = self._alignment(apart, element, size, offset)
-        aligned = aligned if begin is None else sp.Min(aligned, begin)
+        aligned = aligned if begin is None else minimum(aligned, begin)
         start = self.b.let("aligned", aligned, "bytes", "that rows start at")
-        whole = sp.Piecewise((sp.Max(sp.Float(0), run - size + start) / run, run >= size), (sp.Float(0), True))
-        return many, sp.Max(sp.Float(1), self.b.let("span", (run + size - start) / size, "", "pieces of a row")), whole
+        whole = sp.Piecewise((maximum(sp.Float(0), run - size + start) / run, run >= size), (sp.Float(0), True))
+        return many, maximum(sp.Float(1), self.b.let("span", (run + size - start) / size, "", "pieces of a row")), whole
 
     def _begin(self, p: Placed, size: int) -> sp.Expr:
         """Alignment in bytes of the first lane of a row along x, at most `size`: threads that skip elements begin a
@@ -279,25 +279,25 @@ class Traffic:
         for stride in apart:
             row = stride.xreplace({SCATTERED: ONE})
             if row.is_integer and row != 1 and size > element:
-                start = sp.Min(start, element * self._gcd(row, size // element))
+                start = minimum(start, element * self._gcd(row, size // element))
             elif row != 1:
-                start = sp.Min(start, self._gcd(sp.expand(row * element), size))
+                start = minimum(start, self._gcd(sp.expand(row * element), size))
         if offset.is_Integer and (int(offset) * element) % size:
-            start = sp.Min(start, math.gcd(int(abs(offset)) * element, size))
+            start = minimum(start, math.gcd(int(abs(offset)) * element, size))
         return start
 
     def load_cycles(self, p: Placed) -> sp.Expr:
         if self.accesses.one_thread:
             return sp.Float(1)
         tags = sp.Float(TAG_CYCLES) * self.touched(p, LINE)
-        return tags if p.scattered else sp.Max(sp.Float(1) * self._conflicts(p), tags)
+        return tags if p.scattered else maximum(sp.Float(1) * self._conflicts(p), tags)
 
     def slices(self, p: Placed) -> sp.Expr:
         """Accesses of the L2 cache's slices for one request of a warp that the L1 cache does not serve: one for each
         line, and one for each two sectors of it."""
         if self.accesses.one_thread:
             return sp.Float(1)
-        return sp.Max(self.touched(p, LINE), self.touched(p, SECTOR) / 2)
+        return maximum(self.touched(p, LINE), self.touched(p, SECTOR) / 2)
 
     # ---- unique data --------------------------------------------------------------------------
 
@@ -338,7 +338,7 @@ class Traffic:
         for members in once:
             _, _, whole = self._pieces_of(members, threads, SECTOR)
             total = total + self.unique(members, None) * (1 - whole)
-        return total * sp.Min(sp.Integer(MOST_STREAMS), sum((p.times for m in once for p in m), sp.Float(0)))
+        return total * minimum(sp.Integer(MOST_STREAMS), sum((p.times for m in once for p in m), sp.Float(0)))
 
     def _pieces_of(
         self, members: list[Placed], threads: Sequence[sp.Expr] | None, size: int
@@ -373,7 +373,7 @@ class Traffic:
         """Threads of a row along x, y and z, and the stride and the number of blocks that continue no row."""
         g, threads, apart = self.geometry, [], []
         for own, whole, block, blocks in zip(p.blocks, self.extent, g.block, g.grid, strict=False):
-            threads.append(whole if own is None else sp.Min(block, whole))
+            threads.append(whole if own is None else minimum(block, whole))
             if own is not None:
                 apart.append((own, blocks))
         if p.z != 0 and g.block[2] == 1:
@@ -407,7 +407,7 @@ class Traffic:
         turns = [n for loop, n in zip(loops, trips, strict=True) if stores or not _is_constant(loop.trips)]
         waits = any(around and around == tuple(loops[: len(around)]) for around in self.accesses.barriers)
         if turns and not stores and not waits:
-            turns[-1] = sp.Max(sp.Float(1), turns[-1] / UNROLLED)
+            turns[-1] = maximum(sp.Float(1), turns[-1] / UNROLLED)
         return sp.prod(turns) if turns else sp.Float(1)
 
     def instructions(self, counted: Instructions | None) -> sp.Expr:
@@ -458,9 +458,9 @@ def _merged(wide: Strides) -> Strides:
             factor = abs(ratio)
             apart = have * count  # where the smaller one does not reach the next of the larger
             if factor >= 1:
-                out[i] = (other, sp.Min(apart, have + factor * (count - 1)))
+                out[i] = (other, minimum(apart, have + factor * (count - 1)))
             else:
-                out[i] = (stride, sp.Min(apart, count + (have - 1) / factor))
+                out[i] = (stride, minimum(apart, count + (have - 1) / factor))
             break
         else:
             out.append((stride, count))

@@ -36,7 +36,7 @@ from dagc.cuda.expressions import real, symbol
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.cuda.text import NotUnderstood
 from dagc.ir.program import KernelOp, Program
-from dagc.perf.geometry import WARP, Geometry, read_accesses
+from dagc.perf.geometry import WARP, Geometry, maximum, minimum, read_accesses
 from dagc.perf.hardware import Hardware, load_hardware
 from dagc.perf.lower import instructions
 from dagc.perf.program import Assign, NotRational, Number, Parameter, ParameterKind, RationalProgram, Statement
@@ -159,7 +159,7 @@ def _features(g: Geometry, t: Traffic, accesses: Accesses) -> tuple[Statement, .
     one = sp.Float(1)
 
     def mean(what: sp.Expr, of: sp.Expr) -> sp.Expr:
-        return what / sp.Max(of, sp.Float(1e-9))
+        return what / maximum(of, sp.Float(1e-9))
 
     loads, stores = ([p for p in t.placed if p.access.store is kind] for kind in (False, True))
     of_loads, of_stores = (_total(p.times for p in ps) for ps in (loads, stores))
@@ -170,13 +170,13 @@ def _features(g: Geometry, t: Traffic, accesses: Accesses) -> tuple[Statement, .
     waves = symbol("whole_waves")
     whole = Assign(waves.name, sp.ceiling(g.busiest / g.resident), Number.INTEGER, "", "of blocks")
     values = {
-        "tail": 1 - one * g.busiest / (one * waves * sp.Min(g.resident, g.busiest)),
+        "tail": 1 - one * g.busiest / (one * waves * minimum(g.resident, g.busiest)),
         "occupancy": one * g.together * WARP / symbol("max_threads_per_multiprocessor"),
         "active_lanes": one / WARP if accesses.one_thread else lanes,
         "load_sectors": mean(real("sectors"), of_loads), "store_sectors": mean(written, of_stores),
-        "store_bytes": sp.Min(sp.Float(SECTOR), mean(stored, written)),
-        "reuse": real("sectors") * g.active / sp.Max(one, real("block_sectors") * g.blocks),
-        "held": one * sp.Min(g.resident, g.busiest) * LINE * real("block_lines") / symbol("l1_bytes"),
+        "store_bytes": minimum(sp.Float(SECTOR), mean(stored, written)),
+        "reuse": real("sectors") * g.active / maximum(one, real("block_sectors") * g.blocks),
+        "held": one * minimum(g.resident, g.busiest) * LINE * real("block_lines") / symbol("l1_bytes"),
         "uncertainty": SURE + GUESS * len(accesses.notes) + GUESS * mean(guessed, of_loads + of_stores),
     }  # fmt: skip
     values |= {"blocks": g.blocks, "active": g.active, "busiest": g.busiest, "together": g.together, "whole": g.whole}
@@ -194,15 +194,15 @@ def _time(g: Geometry, t: Traffic, accesses: Accesses, resources: Resources) -> 
     b.body.append(Assign("instructions", issued, Number.REAL, "instructions", "of a warp"))
     _of_a_warp(t, accesses.one_thread)
     _of_a_block(g, t, accesses.one_thread)
-    waves = b.let("waves", sp.Max(sp.Float(1), sp.Float(1) * g.busiest / g.resident), "", "of blocks on an SM")
-    schedulers = sp.Min(4, sp.Max(sp.Float(1), sp.Min(g.on_sm, g.together)))
+    waves = b.let("waves", maximum(sp.Float(1), sp.Float(1) * g.busiest / g.resident), "", "of blocks on an SM")
+    schedulers = minimum(4, maximum(sp.Float(1), minimum(g.on_sm, g.together)))
     read, written = (g.blocks * real("block_slices"), g.whole * real("store_slices"))
     of_sm = g.busiest * real("block_slices")
     terms = {
         "issue": (g.on_sm * real("instructions") * c["c_issue"] / schedulers, "instructions"),
         "loads": (g.on_sm * real("load_cycles") * c["c_load"], "the L1 cache, loads"),
         "stores": (written * g.busiest / g.blocks * c["c_store"], "the L1 cache, stores"),
-        "misses": (sp.Max(of_sm * c["c_sector"], read * c["c_read"]), "from the L2 cache"),
+        "misses": (maximum(of_sm * c["c_sector"], read * c["c_read"]), "from the L2 cache"),
         "l2": (written * c["c_write"], "to the L2 cache"),
         "hbm": (real("memory_bytes") * c["c_hbm"], "memory"),
         "latency": (
@@ -220,11 +220,11 @@ def _time(g: Geometry, t: Traffic, accesses: Accesses, resources: Resources) -> 
     turnover = b.let("t_turnover", empty, "cycles", "places empty between blocks")
     slices = b.let("t_slices", real("t_misses") + real("t_l2"), "cycles", "of the L2 cache, loads and stores")
     limits = [slices, *(real(f"t_{n}") for n in terms if n not in ("misses", "l2"))]
-    most = b.let("longest", sp.Max(*limits), "cycles", "the longest of the terms")
+    most = b.let("longest", maximum(*limits), "cycles", "the longest of the terms")
     squares = _total(t * t for t in limits)
     rest = c["c_overlap"] * (_total(limits) - most) + c["c_square"] * (squares - most * most) / most
     work = b.let("work", most + rest, "cycles", "of all terms, as far as they overlap")
-    longer, shorter = (b.let(n, f(work, starts), "cycles") for n, f in (("longer", sp.Max), ("shorter", sp.Min)))
+    longer, shorter = (b.let(n, f(work, starts), "cycles") for n, f in (("longer", maximum), ("shorter", minimum)))
     b.let("time", longer + c["soft"] * shorter * shorter / longer + c["launch"] + turnover, "cycles", "of the launch")
 
 
@@ -257,12 +257,12 @@ def _of_a_warp(t: Traffic, one_thread: bool) -> None:
 def _of_a_block(g: Geometry, t: Traffic, one_thread: bool) -> None:
     """Assigns what a block brings into its L1 cache, and the bytes that the grid moves."""
     one = sp.Float(1)
-    threads = [sp.Integer(1)] * 3 if one_thread else [sp.Min(b, e) for b, e in zip(g.block, g.extent, strict=True)]
+    threads = [sp.Integer(1)] * 3 if one_thread else [minimum(b, e) for b, e in zip(g.block, g.extent, strict=True)]
     clusters = t.clusters(t.placed)
     loads, stores = ([m for m in clusters if m[0].access.store is kind] for kind in (False, True))
 
     def slices(members: list[Placed]) -> sp.Expr:
-        return sp.Max(t.unique(members, threads, size=LINE), t.unique(members, threads) / 2)
+        return maximum(t.unique(members, threads, size=LINE), t.unique(members, threads) / 2)
 
     def let(name: str, value: sp.Expr, unit: str, meaning: str) -> None:
         g.b.body.append(Assign(name, one * value, Number.REAL, unit, meaning))
@@ -271,14 +271,14 @@ def _of_a_block(g: Geometry, t: Traffic, one_thread: bool) -> None:
     let("block_lines", _total(t.unique(m, threads, size=LINE) for m in loads), "", "unique ones of a block")
     let("unique_slices", _total(slices(m) for m in loads), "", "accesses of the L2 cache, each sector once")
     let("again_slices", _total((t.visits(m) - 1) * slices(m) for m in loads), "", "for what a later loop reads again")
-    held = sp.Min(g.resident, g.busiest) * LINE * real("block_lines") / symbol("l1_bytes")
+    held = minimum(g.resident, g.busiest) * LINE * real("block_lines") / symbol("l1_bytes")
     let("held_bytes", held * symbol("l1_bytes"), "bytes", "that the resident blocks load")
-    let("spilled", sp.Min(one, sp.Max(sp.Float(0), held - SPILL)), "", "share that a later loop reads again")
+    let("spilled", minimum(one, maximum(sp.Float(0), held - SPILL)), "", "share that a later loop reads again")
     more = real("spilled") * real("again_slices")
     let("block_slices", real("unique_slices") + more, "", "accesses of the L2 cache by a block's loads")
-    again = real("block_slices") / sp.Max(sp.Float(1e-9), real("unique_slices"))
-    share = again * real("block_sectors") * g.blocks / sp.Max(one, real("sectors") * g.active)
-    let("miss_share", sp.Min(one, share), "", "of the sectors that are asked for")
+    again = real("block_slices") / maximum(sp.Float(1e-9), real("unique_slices"))
+    share = again * real("block_sectors") * g.blocks / maximum(one, real("sectors") * g.active)
+    let("miss_share", minimum(one, share), "", "of the sectors that are asked for")
     shared = t.shared_bytes(stores, threads)
     let("shared_bytes", shared, "bytes", "in sectors that several blocks store, times the stores of a thread")
     let("evicted", _evicted(g), "", "share of that which the L2 cache does not have either")
@@ -290,8 +290,8 @@ def _of_a_block(g: Geometry, t: Traffic, one_thread: bool) -> None:
 def _evicted(g: Geometry) -> sp.Expr:
     """Share of what a block loads that a later loop reads from memory again: the blocks of all multiprocessors hold
     more than the L2 cache."""
-    held = real("held_bytes") * sp.Min(g.blocks, symbol("multiprocessors")) / symbol("l2_bytes")
-    return real("spilled") * sp.Min(sp.Float(1), sp.Max(sp.Float(0), held - SPILL))
+    held = real("held_bytes") * minimum(g.blocks, symbol("multiprocessors")) / symbol("l2_bytes")
+    return real("spilled") * minimum(sp.Float(1), maximum(sp.Float(0), held - SPILL))
 
 
 def explain_terms(values: Mapping[str, float]) -> str:
