@@ -24,6 +24,11 @@ OpId = NewType("OpId", int)  # index into Graph.ops
 Value: TypeAlias = int | float | bool | str
 
 
+def shown(value: Value) -> str:
+    """A value as `-D NAME=VALUE` takes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 # ---- declarations ---------------------------------------------------------------------
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dagc.ir.plan import Plan, Target, program_hash
+from dagc.ir.program import shown
 from dagc.recipes.program import write_arrays
 from dagc.report.display import Display
-from dagc.store.results import shown
 
 if TYPE_CHECKING:
     from dagc.ir.program import Program

@@ -20,7 +20,7 @@ from dagc.base.source import Source
 from dagc.base.statistics import interval
 from dagc.build.target import choose_target
 from dagc.ir.plan import Target
-from dagc.ir.program import ExchangeOp
+from dagc.ir.program import ExchangeOp, shown
 from dagc.ir.sym import Const
 from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate
@@ -50,7 +50,7 @@ from dagc.recipes.explore import equal, fixed_lines, spread, unconfirmed
 from dagc.recipes.program import ProgramText
 from dagc.recipes.tuned_report import variants_in, variants_page
 from dagc.report.html import as_html
-from dagc.store.results import Estimate, Results, best_estimate, noise_advice_of, ranking, shown, ties, wanted_repeats
+from dagc.store.results import Estimate, Results, best_estimate, noise_advice_of, ranking, ties, wanted_repeats
 from dagc.store.settings import fixed_of, fixed_text
 
 if TYPE_CHECKING:

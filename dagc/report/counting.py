@@ -9,14 +9,13 @@ from itertools import product
 from time import monotonic
 
 from dagc.base.errors import ProgramError, Severity
-from dagc.ir.program import Decision, Graph, Kernel, KernelOp, Program, Value
+from dagc.ir.program import Decision, Graph, Kernel, KernelOp, Program, Value, shown
 from dagc.ir.sym import Sym, UnboundName, evaluate
 from dagc.lab.configurations import in_use
 from dagc.report import si
 from dagc.report.display import SILENT, Display, Phase
 from dagc.space.moves import Moves
 from dagc.space.space import Counter, TooManyStates
-from dagc.store.results import shown
 
 # A variation that needs more than this, in states times ops (a second or two), is reported as not counted; the graph
 # that was asked for has no limit.

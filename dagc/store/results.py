@@ -15,7 +15,7 @@ from typing import Any, NewType, TypeVar
 from dagc.base.errors import UsageError
 from dagc.base.objective import TIME, Objective
 from dagc.base.statistics import interval, shrunk
-from dagc.ir.program import Value
+from dagc.ir.program import Value, shown
 
 ImplementationId = NewType("ImplementationId", int)
 
@@ -44,11 +44,6 @@ class Configuration:
 
     def get(self, name: str) -> Value | None:
         return dict(self.decisions).get(name)
-
-
-def shown(value: Value) -> str:
-    """A value as `-D NAME=VALUE` takes it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 MOST_DRIFT = 1.5

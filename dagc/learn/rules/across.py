@@ -24,11 +24,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from dagc.ir.program import Value
+from dagc.ir.program import Value, shown
 from dagc.learn.rules.features import Implications, Samples
 from dagc.learn.rules.labels import noise_of
 from dagc.learn.rules.types import Feature, Rule, Sample
-from dagc.store.results import shown
 
 if TYPE_CHECKING:
     from dagc.learn.rules.types import Bools, Floats

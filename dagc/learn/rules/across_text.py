@@ -8,10 +8,9 @@ from typing import Any
 
 from dagc.base.errors import counted
 from dagc.base.objective import TIME, Objective
-from dagc.ir.program import Value
+from dagc.ir.program import Value, shown
 from dagc.learn.rules.across import LOSS, WORST, AcrossRules, Group, Input, LeftOutInput, Loss
 from dagc.learn.rules.text import cell, finite, in_form, percent, rule_json
-from dagc.store.results import shown
 
 
 def render_across(learned: AcrossRules, form: str = "text", objective: Objective = TIME) -> str:
