@@ -40,10 +40,10 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from dagc.base.statistics import noise_floor
+from dagc.ir.program import Configuration
 from dagc.ir.traversal import Traversal
 from dagc.learn.rules import Outliers, Repeats, Sample, classes_of, classify_times
 from dagc.space import Space
-from dagc.store.results import Configuration
 
 NOISES = ("normal", "t3", "skewed", "bursty")
 DESIGNS = ("drawn", "in-order", "passes", "same-order", "in-a-row", "confirmed")

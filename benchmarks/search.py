@@ -40,7 +40,7 @@ sys.path.insert(0, str(ROOT))
 
 import dagc
 from dagc.base.statistics import interval
-from dagc.ir.program import Graph
+from dagc.ir.program import Configuration, Graph
 from dagc.ir.traversal import traversal_text
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.configurations import configuration_of
@@ -51,7 +51,7 @@ from dagc.recipes.explore import warm
 from dagc.recipes.options import ExploreOptions
 from dagc.recipes.results import Loaded
 from dagc.space import Space
-from dagc.store.results import Configuration, Outcome, Results
+from dagc.store.results import Outcome, Results
 
 WITHIN = 1.03
 TOP = 10

@@ -39,7 +39,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from dagc.ir.program import Graph
+from dagc.ir.program import Configuration, Graph
 from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.engine import Machine
@@ -52,7 +52,7 @@ from dagc.recipes.results import (
     estimated,
 )
 from dagc.space import Space
-from dagc.store.results import Configuration, Outcome, Results
+from dagc.store.results import Outcome, Results
 
 SIZES = (50, 100, 200, 400)
 PAPER = {"50": 0.75, "100": 0.83, "200": 0.96, "400": 0.99, "all": 1.0}

@@ -8,11 +8,10 @@ import pytest
 
 from dagc import api
 from dagc.base.errors import UsageError
-from dagc.ir.program import Graph, Value
+from dagc.ir.program import Configuration, Graph, Value
 from dagc.lab.configurations import configuration_of, configurations, open_decisions
 from dagc.recipes.runs import with_automatic
 from dagc.space import Space
-from dagc.store.results import Configuration
 
 SPMV = Path(__file__).parent.parent / "samples/spmv/spmv.dag"
 

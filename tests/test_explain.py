@@ -11,11 +11,11 @@ import pytest
 from dagc import load_graph
 from dagc.base.errors import UsageError
 from dagc.cli.main import main
+from dagc.ir.program import Configuration
 from dagc.recipes.explain import ExplainOptions, explain, one_change
 from dagc.recipes.explore import explore
 from dagc.recipes.options import ExploreOptions
 from dagc.store.records import load
-from dagc.store.results import Configuration
 from tests.data.h200 import h200_file
 from tests.imports import ROOT
 from tests.measure.conftest import SAMPLES, SMALL, SPMV, can_run

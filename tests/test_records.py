@@ -18,8 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagc.base.errors import DagcError, UsageError
+from dagc.ir.program import Configuration
 from dagc.store.records import Records, export_csv, export_parquet, load, merge
-from dagc.store.results import Configuration, Machine, Program, Run, TraceSpan
+from dagc.store.results import Machine, Program, Run, TraceSpan
 from dagc.store.tuned import InputFacts, input_key, input_to_json
 from tests.data.h200 import h200_file, h200_results
 from tests.examples import examples

@@ -16,11 +16,10 @@ from typing import Any
 
 import dagc
 from benchmarks.machines.simulate import Execution, Machine
-from dagc.ir.program import Action, Graph
+from dagc.ir.program import Action, Configuration, Graph
 from dagc.lab.candidate import Candidate
 from dagc.lab.configurations import configuration_of
 from dagc.lab.orders import Orders, domain_of
-from dagc.store.results import Configuration
 
 HERE = Path(__file__).resolve().parent
 SAMPLES = HERE.parent.parent / "samples"

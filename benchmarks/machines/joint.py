@@ -35,13 +35,13 @@ from benchmarks.machines.family import HERE, NOISES, SAMPLES, Noise, machine_of
 from benchmarks.machines.simulate import Execution, Machine
 from dagc.base.statistics import interval
 from dagc.choice.types import Settings
-from dagc.ir.program import Graph
+from dagc.ir.program import Configuration, Graph
 from dagc.lab.candidate import Candidate, LaunchSite
 from dagc.lab.configurations import configuration_of
 from dagc.lab.orders import Orders, domain_of
 from dagc.lab.settings import LaunchSettings, timed_alone
 from dagc.lab.strategy import RankingStrategy, find
-from dagc.store.results import Configuration, Outcome
+from dagc.store.results import Outcome
 
 EVALUATIONS, STARTS = 12_000, 6
 CONFIRM, REPEATS = 10, 5  # as `dagc explore` does at its end

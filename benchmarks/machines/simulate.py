@@ -12,9 +12,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagc.ir.program import Action, Graph
+from dagc.ir.program import Action, Configuration, Graph
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait
-from dagc.store.results import Configuration
 
 _STAGED = (Action.COPY, Action.STAGE_IN, Action.STAGE_OUT)
 

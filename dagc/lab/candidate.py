@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dagc.choice.types import Settings
-from dagc.ir.program import Graph, Value
+from dagc.ir.program import Configuration, Graph, Value
 from dagc.ir.traversal import Traversal
 from dagc.space import Space
-from dagc.store.results import Configuration
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from dagc.base.errors import ProgramError, Severity, UsageError
-from dagc.ir.program import AT_RUN_TIME, Graph, Program, Value
-from dagc.store.results import Configuration
+from dagc.ir.program import AT_RUN_TIME, Configuration, Graph, Program, Value
 
 MOST = 64  # default limit on the number of configurations: each is compiled before a search
 

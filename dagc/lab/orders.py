@@ -15,13 +15,13 @@ from random import Random
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from dagc.choice.types import Settings
-from dagc.ir.program import Graph, Value
+from dagc.ir.program import Configuration, Graph, Value
 from dagc.ir.traversal import Entry, Traversal, traversal_text
 from dagc.lab.candidate import Candidate, ConfiguredSpace, LaunchSite
 from dagc.lab.neighbours import follow, neighbour, outline, translated
 from dagc.space import Counter, Space, TooManyStates
 from dagc.space.moves import Asker, Moves, State
-from dagc.store.results import Configuration, ImplementationId, Outcome
+from dagc.store.results import ImplementationId, Outcome
 
 if TYPE_CHECKING:
     from dagc.lab.model.estimate import Model

@@ -19,7 +19,7 @@ from dagc.base.resources import __version__
 from dagc.base.statistics import interval
 from dagc.build.ranks import joined
 from dagc.build.target import choose_target
-from dagc.ir.program import KernelOp
+from dagc.ir.program import Configuration, KernelOp
 from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate
 from dagc.lab.configurations import Configured
@@ -35,7 +35,7 @@ from dagc.recipes.results import Loaded, judged, learn
 from dagc.recipes.runs import build_runners, clear_incomplete, require_device_pointers, revision
 from dagc.report.display import Display
 from dagc.setup import check_arrays, run_setup
-from dagc.store.results import Configuration, Run, ranking
+from dagc.store.results import Run, ranking
 
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice

@@ -59,7 +59,7 @@ from dagc.store.settings import Fixed, fixed_in, fixed_of, fixed_text, not_searc
 
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
-    from dagc.ir.program import Program
+    from dagc.ir.program import Configuration, Program
     from dagc.lab.configurations import Configured
     from dagc.lab.engine import Machine as Measurer
     from dagc.lab.engine import Store, Summary
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from dagc.measure.link import Link
     from dagc.recipes.runs import Excluded
     from dagc.store.records import Records
-    from dagc.store.results import Configuration, Implementation, Results, Run
+    from dagc.store.results import Implementation, Results, Run
 
 
 # ---- how an exploration ended ----

@@ -47,12 +47,12 @@ from dagc.store.settings import Fixed, Origin, kernels_of, open_settings, settin
 
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
-    from dagc.ir.program import Graph
+    from dagc.ir.program import Configuration, Graph
     from dagc.ir.sym import Number
     from dagc.lab.live import LiveMachine
     from dagc.recipes.options import ExploreOptions
     from dagc.report.display import Display
-    from dagc.store.results import Configuration, Results
+    from dagc.store.results import Results
     from dagc.store.settings import Kernels
 
 

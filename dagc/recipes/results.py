@@ -54,10 +54,10 @@ from dagc.store.results import Estimate, Results, best_estimate, noise_advice_of
 from dagc.store.settings import fixed_of, fixed_text
 
 if TYPE_CHECKING:
-    from dagc.ir.program import Graph, Value
+    from dagc.ir.program import Configuration, Graph, Value
     from dagc.lab.orders import Orders
     from dagc.learn.rules import Classes, Estimates, LearnedRules
-    from dagc.store.results import Configuration, Implementation
+    from dagc.store.results import Implementation
     from dagc.store.tuned import Tuned
 
 

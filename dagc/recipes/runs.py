@@ -23,7 +23,7 @@ from dagc.build.mpi import takes_device_pointers
 from dagc.build.toolchain import require_mpi
 from dagc.ir.enums import ElementType
 from dagc.ir.plan import Plan, Target, open_tunables, program_hash, stays_fixed
-from dagc.ir.program import CollectiveOp, ExchangeOp, KernelOp, shown
+from dagc.ir.program import CollectiveOp, Configuration, ExchangeOp, KernelOp, shown
 from dagc.ir.traversal import traversal_text
 from dagc.lab.configurations import combinations, configurations, open_decisions
 from dagc.lab.live import LiveMachine, Loadable
@@ -40,7 +40,7 @@ from dagc.setup import check_arrays, run_setup
 from dagc.space import Space
 from dagc.space.loops import unroll
 from dagc.space.proof import Prover
-from dagc.store.results import FOLDED, SPACE, Configuration, Run
+from dagc.store.results import FOLDED, SPACE, Run
 from dagc.store.results import Program as Kept
 from dagc.store.settings import OF_SEARCH, OPTION, fixed_to_json
 

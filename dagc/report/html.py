@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError, counted
-from dagc.ir.program import Graph, shown
+from dagc.ir.program import Configuration, Graph, shown
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, entry_text, parse_traversal
 from dagc.lab.orders import domain_of
 from dagc.learn.rules.text import by_chance, cross_validated, why_no_rules
@@ -23,7 +23,7 @@ from dagc.report.pages import environment
 from dagc.report.picture import as_svg, kind
 from dagc.report.si import TIMES, Quantity
 from dagc.space.loops import unroll
-from dagc.store.results import Configuration, Estimate, Results, best_estimate, noise_advice_of, wanted_repeats
+from dagc.store.results import Estimate, Results, best_estimate, noise_advice_of, wanted_repeats
 
 if TYPE_CHECKING:
     from dagc.learn.rules import LearnedRules, RuleSet

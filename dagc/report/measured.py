@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from dagc.base.statistics import interval
-from dagc.ir.program import shown
-from dagc.store.results import CONFIRMED, FASTEST, Configuration, Implementation, ImplementationId, Results, rank
+from dagc.ir.program import Configuration, shown
+from dagc.store.results import CONFIRMED, FASTEST, Implementation, ImplementationId, Results, rank
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from msgspec import Meta
 from dagc.base.errors import UsageError
 from dagc.base.objective import TIME, Objective, parse_objective
 from dagc.base.statistics import noise_floor
+from dagc.ir.program import Configuration
 from dagc.store.results import (
-    Configuration,
     Implementation,
     ImplementationId,
     Machine,

@@ -19,20 +19,12 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagc.base.errors import UsageError, counted
+from dagc.ir.program import Configuration
 from dagc.store.export import export_csv, export_parquet
 from dagc.store.lock import WriterLock
 from dagc.store.merge import merge
 from dagc.store.read import implementations_in, load, read_program, read_runs, results_in, snapshot
-from dagc.store.results import (
-    Configuration,
-    Implementation,
-    ImplementationId,
-    Machine,
-    Program,
-    Results,
-    Run,
-    TraceSpan,
-)
+from dagc.store.results import Implementation, ImplementationId, Machine, Program, Results, Run, TraceSpan
 from dagc.store.schema import (
     SCHEMA_VERSION,
     candidate_id,

@@ -15,35 +15,9 @@ from typing import Any, NewType, TypeVar
 from dagc.base.errors import UsageError
 from dagc.base.objective import TIME, Objective
 from dagc.base.statistics import interval, shrunk
-from dagc.ir.program import Value, shown
+from dagc.ir.program import Configuration, Value
 
 ImplementationId = NewType("ImplementationId", int)
-
-
-@dataclass(frozen=True, slots=True)
-class Configuration:
-    """Values of all decisions of a program except the order and the streams of its ops, sorted by name.
-
-    One configuration has one graph, one space of traversals and (except for `capture`) one runner library.
-    Configurations are ordered, even if a decision is a number in one and a text in the other: numbers come first.
-    """
-
-    decisions: tuple[tuple[str, Value], ...]
-
-    def __lt__(self, other: Configuration) -> bool:
-        return self._key < other._key
-
-    @property
-    def _key(self) -> tuple[tuple[str, bool, Any], ...]:
-        return tuple((name, isinstance(value, str), value) for name, value in self.decisions)
-
-    @property
-    def text(self) -> str:
-        """`capture=false transport=nccl yl.block=64`; equal for equal configurations."""
-        return " ".join(f"{name}={shown(value)}" for name, value in self.decisions)
-
-    def get(self, name: str) -> Value | None:
-        return dict(self.decisions).get(name)
 
 
 MOST_DRIFT = 1.5

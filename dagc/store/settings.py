@@ -11,8 +11,8 @@ from enum import Enum
 from typing import Any, TypeAlias
 
 from dagc.ir.plan import is_open
-from dagc.ir.program import KernelOp, Program, Value, shown
-from dagc.store.results import Configuration, Results, Run
+from dagc.ir.program import Configuration, KernelOp, Program, Value, shown
+from dagc.store.results import Results, Run
 
 # Decisions that no kernel depends on; each search handles them itself.
 OF_SEARCH = ("transport", "staging", "streams", "capture")

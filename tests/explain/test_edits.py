@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dagc.ir.program import Graph
+from dagc.ir.program import Configuration, Graph
 from dagc.ir.traversal import parse_traversal, traversal_text
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.orders import Orders
@@ -18,7 +18,6 @@ from dagc.learn.explain import Question, ask, edits, questions
 from dagc.learn.rules import Feature, FeatureKind, Rule, Samples
 from dagc.space import Space
 from dagc.space.proof import Prover
-from dagc.store.results import Configuration
 from tests.data.h200 import h200_graph, h200_results
 from tests.examples import examples
 from tests.graphs import halo, spmv

@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from benchmarks.explain_chance import NOISES, part
+from dagc.ir.program import Configuration
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.orders import Orders
 from dagc.learn.explain import (
@@ -24,7 +25,7 @@ from dagc.learn.explain import (
 )
 from dagc.learn.rules import Feature, FeatureKind, Rule
 from dagc.space import Space
-from dagc.store.results import Configuration, Outcome
+from dagc.store.results import Outcome
 from tests.graphs import spmv
 
 SPACE = Space(spmv())

@@ -9,6 +9,7 @@ from functools import cache
 import pytest
 
 from dagc.base.errors import UsageError
+from dagc.ir.program import Configuration
 from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.orders import Orders
@@ -16,7 +17,6 @@ from dagc.lab.replay import UNKEPT, ReplayMachine
 from dagc.learn.explain import Explanation, Options, answer, ask, explanation, render
 from dagc.learn.explain.explain import changes, difference, mechanism
 from dagc.space import Space
-from dagc.store.results import Configuration
 from tests.data.h200 import PASSES, h200_graph, h200_results
 from tests.rules.samples import h200_learned
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dagc.ir.program import Configuration
 from dagc.lab.orders import domain_of
-from dagc.store.results import Configuration
 from tests.graphs import halo, spmv
 
 

@@ -10,6 +10,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from dagc.ir.program import Configuration
 from dagc.lab.candidate import Candidate, ConfiguredSpace, LaunchSite
 from dagc.lab.model.estimate import Model
 from dagc.lab.model.pool import Pool
@@ -17,7 +18,7 @@ from dagc.lab.orders import Orders, steps_of
 from dagc.lab.settings import timed_alone
 from dagc.lab.strategy import find
 from dagc.space import Space
-from dagc.store.results import Configuration, Outcome
+from dagc.store.results import Outcome
 from tests.graphs import make_graph, spmv
 
 BLOCKS = tuple((("bx", x), ("by", y)) for x in (32, 64, 128) for y in (1, 2))

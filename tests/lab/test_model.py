@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagc.ir.program import Action, Graph
+from dagc.ir.program import Action, Configuration, Graph
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, parse_traversal
 from dagc.lab.candidate import ConfiguredSpace
 from dagc.lab.configurations import configuration_of
@@ -25,7 +25,7 @@ from dagc.lab.orders import Orders
 from dagc.lab.strategy import RankingStrategy, find
 from dagc.recipes.program import load_graph
 from dagc.space import Space
-from dagc.store.results import Configuration, Outcome
+from dagc.store.results import Outcome
 from tests.data.h200 import SPMV
 from tests.examples import examples
 

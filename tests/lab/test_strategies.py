@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dagc.ir.program import Configuration
 from dagc.ir.traversal import Issue
 from dagc.lab import orders
 from dagc.lab.candidate import Candidate, ConfiguredSpace
@@ -24,7 +25,7 @@ from dagc.lab.strategies.mcts_min import closeness
 from dagc.lab.strategy import RankingStrategy, default, find, names
 from dagc.lab.tree import Tree, TreeNode
 from dagc.space import Space
-from dagc.store.results import Configuration, Outcome
+from dagc.store.results import Outcome
 from tests.examples import examples
 from tests.graphs import halo, make_graph, spmv
 

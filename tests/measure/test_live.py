@@ -20,6 +20,7 @@ import pytest
 from dagc import api
 from dagc.base.errors import MissingTool, RunFailed, UsageError, WrongResult
 from dagc.emit import rows
+from dagc.ir.program import Configuration
 from dagc.ir.traversal import Issue, Traversal
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.configurations import configuration_of
@@ -32,7 +33,6 @@ from dagc.recipes.artifacts import build_artifact
 from dagc.setup import run_setup
 from dagc.space import Space
 from dagc.store.records import load
-from dagc.store.results import Configuration
 from tests.measure.conftest import SMALL, SPMV, needs_mpi
 
 pytestmark = [*needs_mpi, pytest.mark.usefixtures("unoptimised")]

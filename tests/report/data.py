@@ -7,19 +7,12 @@ from functools import cache
 from random import Random
 
 from dagc import api
-from dagc.ir.program import Graph
+from dagc.ir.program import Configuration, Graph
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, parse_traversal, traversal_text
 from dagc.lab.configurations import configuration_of
 from dagc.learn.rules import LearnedRules, Sample, learn
 from dagc.space import Space
-from dagc.store.results import (
-    Configuration,
-    Implementation,
-    ImplementationId,
-    Measurement,
-    Results,
-    TraceSpan,
-)
+from dagc.store.results import Implementation, ImplementationId, Measurement, Results, TraceSpan
 from tests.data.h200 import RUN, SPMV, h200_graph, h200_results, program_of
 
 NAN = float("nan")

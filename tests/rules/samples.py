@@ -7,11 +7,10 @@ from functools import cache
 
 from hypothesis import strategies as st
 
-from dagc.ir.program import Graph
+from dagc.ir.program import Configuration, Graph
 from dagc.ir.traversal import Traversal, parse_traversal
 from dagc.learn.rules import LearnedRules, Outliers, Sample, learn
 from dagc.space import Space
-from dagc.store.results import Configuration
 from tests.data.h200 import PASSES, h200_graph, h200_results
 from tests.graphs import make_graph
 

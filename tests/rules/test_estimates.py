@@ -13,7 +13,7 @@ import pytest
 
 from dagc.base.errors import UsageError
 from dagc.cli.main import main
-from dagc.ir.program import Graph
+from dagc.ir.program import Configuration, Graph
 from dagc.ir.traversal import Issue, Traversal, traversal_text
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.model.pool import fitted_simulation
@@ -22,7 +22,6 @@ from dagc.learn.rules import FEWEST, Findings, Sample, Samples, accuracy, estima
 from dagc.learn.rules.labels import classify_times, with_estimates
 from dagc.recipes.results import estimated
 from dagc.space import Space
-from dagc.store.results import Configuration
 from tests.graphs import make_graph, spmv
 from tests.rules.samples import NONE, h200_outliers, h200_samples
 

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 
 from dagc import load_graph
-from dagc.ir.program import Graph
+from dagc.ir.program import Configuration, Graph
 from dagc.learn.rules import Feature, FeatureKind, Rule, Sample, Samples
 from dagc.learn.rules.features import Implications
 from dagc.space import Space
-from dagc.store.results import Configuration
 from tests.examples import examples
 from tests.graphs import make_graph, spmv
 from tests.measure.conftest import SAMPLES

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagc.ir.program import Graph
+from dagc.ir.program import Configuration, Graph
 from dagc.ir.traversal import Issue
 from dagc.learn.rules import Feature, FeatureKind, Rule, Sample, Samples, learn, paths
 from dagc.learn.rules.features import Implications
 from dagc.space import Space
-from dagc.store.results import Configuration
 from tests.data.h200 import h200_results
 from tests.examples import examples
 from tests.graphs import make_graph, spmv

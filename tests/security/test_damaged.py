@@ -12,8 +12,8 @@ import pytest
 from benchmarks.fuzz_files import ENDLESS, failures, fuzz, read_results, write_program, write_results
 from dagc.base.errors import UsageError
 from dagc.cli.main import main
+from dagc.ir.program import Configuration
 from dagc.recipes import results as results_recipe
-from dagc.store.results import Configuration
 from tests.examples import examples
 
 

@@ -11,10 +11,10 @@ from dagc import api
 from dagc.base.errors import UsageError
 from dagc.choice.types import Point
 from dagc.cli.main import main
+from dagc.ir.program import Configuration
 from dagc.recipes import tune as tune_recipe
 from dagc.recipes.options import TuneOptions
 from dagc.store.records import Records, merge
-from dagc.store.results import Configuration
 from dagc.store.tuned import load_tuned
 from tests.tune.parts import part_of, run_sql
 

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import TypeAlias
 
-from dagc.ir.program import Action, Graph, GraphOp
+from dagc.ir.program import Action, Configuration, Graph, GraphOp
 from dagc.ir.traversal import Entry, Issue, Record, Sync, Traversal, Wait
 from dagc.lab.candidate import LaunchSite
-from dagc.store.results import Configuration
 
 # Prior costs in microseconds: a current GPU and a current CPU (launch 4 us, record 0.3 us).
 PRIOR = {

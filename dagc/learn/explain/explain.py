@@ -8,7 +8,7 @@ from itertools import combinations
 
 from dagc.base.errors import counted
 from dagc.base.objective import TIME, Objective
-from dagc.ir.program import Action, Graph, shown
+from dagc.ir.program import Action, Configuration, Graph, shown
 from dagc.ir.traversal import Event, Issue, Record, Sync, Traversal, Wait, traversal_text
 from dagc.lab.candidate import Candidate
 from dagc.lab.engine import Machine, Store
@@ -28,7 +28,6 @@ from dagc.learn.rules.features import Implications, Naming, Samples
 from dagc.learn.rules.text import why_no_rules
 from dagc.learn.rules.tree import LearnedRules
 from dagc.learn.rules.types import Rule, RuleSet, Sample
-from dagc.store.results import Configuration
 
 # ---- mechanisms ----
 

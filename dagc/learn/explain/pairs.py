@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 
 from dagc.base.objective import TIME, Objective
 from dagc.base.statistics import shift_interval
+from dagc.ir.program import Configuration
 from dagc.lab.candidate import Candidate
 from dagc.lab.engine import Machine, Store
 from dagc.learn.rules.types import Rule
-from dagc.store.results import Configuration, Outcome
+from dagc.store.results import Outcome
 
 if TYPE_CHECKING:
     from dagc.learn.rules.types import Floats

@@ -15,11 +15,10 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from dagc.ir.plan import kernel_of
-from dagc.ir.program import Graph, KernelOp, OpId, Value, shown
+from dagc.ir.program import Configuration, Graph, KernelOp, OpId, Value, shown
 from dagc.ir.sym import Var
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait
 from dagc.learn.rules.types import Feature, FeatureKind, Rule, Sample
-from dagc.store.results import Configuration
 
 if TYPE_CHECKING:
     from dagc.learn.rules.types import Bools, Ints

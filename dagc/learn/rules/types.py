@@ -8,9 +8,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
 
 from dagc.base.errors import counted
-from dagc.ir.program import Graph
+from dagc.ir.program import Configuration, Graph
 from dagc.ir.traversal import Traversal
-from dagc.store.results import Configuration
 
 if TYPE_CHECKING:  # NumPy takes a while to load
     import numpy as np
