@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ COMMANDS = {
 
 def cpu_seconds(words: list[str], tree: Path, folder: Path) -> float:
     """Of a command in an empty folder, with the cache of this tree."""
-    environment = os.environ | {"PYTHONPATH": str(tree), "DAGC_CACHE": str(folder / f"cache-{tree.name}")}
+    environment = os.environ | {"PYTHONPATH": str(tree), "DAGC_CACHE": str(cache_of(tree, folder))}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory(dir=folder) as empty:
         places = {TREE: str(tree), OUT: f"{empty}/out", "@many": str(folder / "many.dag")}
@@ -100,6 +101,11 @@ def cpu_seconds(words: list[str], tree: Path, folder: Path) -> float:
         subprocess.run([sys.executable, *words], env=environment, cwd=empty, check=True, capture_output=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def cache_of(tree: Path, folder: Path) -> Path:
+    """Two trees may have the same name in different folders."""
+    return folder / f"cache-{sha256(bytes(tree)).hexdigest()[:16]}"
 
 
 def compare(peer: Path, repeats: int, only: str) -> list[dict[str, Any]]:
@@ -113,7 +119,7 @@ def compare(peer: Path, repeats: int, only: str) -> list[dict[str, Any]]:
         (folder / "many.dag").write_text(MANY)
         trees = {"peer": peer.resolve(), "here": ROOT}
         for tree in trees.values():
-            (folder / f"cache-{tree.name}").mkdir(mode=0o700, exist_ok=True)
+            cache_of(tree, folder).mkdir(mode=0o700, exist_ok=True)
         for work, line in COMMANDS.items():
             if only not in work:
                 continue
@@ -136,6 +142,8 @@ def main() -> None:
     parser.add_argument("--peer", type=Path, metavar="TREE", help="compare commands with those of another checkout")
     parser.add_argument("--only", default="", metavar="TEXT", help="with --peer: commands whose names contain TEXT")
     args = parser.parse_args()
+    if args.peer is not None and not (args.peer / "dagc" / "__main__.py").exists():
+        parser.error(f"argument --peer: {args.peer} is not a checkout of dagc")
     if args.peer is not None:
         write_record(args.json, compare(args.peer, args.repeats, args.only))
     else:
