@@ -48,7 +48,6 @@ MUTANTS = {
     "the wait for a copy on another stream": "if (copy.under_way && stream != copy.stream)",
     "the note that the device was written": "void wrote(Side side) {",
     "the wait of the host for the stream": "{ DAGC_CUDA(cudaStreamSynchronize(stream)); }",
-    "the wait of the host for a copy": "if (host_ && to_host_.under_way)",
     "the copy of what ends on the host": "if (ends_ == Ends::on_host) need_on_host_now();",
 }
 
