@@ -35,7 +35,7 @@ import numpy as np
 from benchmarks.tune.launches import Array, Measured, load
 from benchmarks.tune.learn import CHOSEN, COMPILED, RECIPES, Recipe, learned
 from dagc.choice.residual import FILE, Learner, load_learner, size_coordinates
-from dagc.choice.surface import TimeSurface
+from dagc.choice.surface import Rows, TimeSurface
 from dagc.choice.terms import TERMS, responses
 from dagc.lab.across import AcrossSizes, OpTimes
 from dagc.recipes.tune_search import MOST_ROWS
@@ -101,10 +101,11 @@ def op_times(kernel: Measured, learner: Learner) -> OpTimes:
         places += list(kernel.places[fits])
         size_of += [number] * len(fits)
     sizes = [kernel.points[i] for i in points]
-    surface = TimeSurface(
-        learner.kernel, np.array(means), np.array(deviations), np.array(answers), np.array(places),
-        size_coordinates(sizes), np.array(size_of),
+    rows = Rows(
+        np.array(means), np.array(deviations), np.array(answers), np.array(places), size_coordinates(sizes),
+        np.array(size_of),
     )  # fmt: skip
+    surface = TimeSurface(learner.kernel, rows)
     return OpTimes(kernel.op, kernel.settings[0], tuple(sizes), tuple(cells), surface)
 
 

@@ -26,7 +26,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 
 from benchmarks.tune.launches import Array, Measured, load
 from dagc.choice.residual import FEATURES, FILE, FORMAT, UNTRAINED, Learner, Trees, features, modelled, size_coordinates
-from dagc.choice.surface import Kernel, distance, matern, prior_covariance, squares, within_sizes
+from dagc.choice.surface import Kernel, Rows, distance, matern, prior_covariance, squares, within_sizes
 from dagc.choice.terms import responses
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -205,7 +205,7 @@ def likelihood(m: Missed, logs: Array) -> tuple[float, Array]:
     inner, logarithms = [], []
     for amplitude in AMPLITUDES:
         spread, answers = np.full(len(m.mean), amplitude * deviation), amplitude * m.responses
-        covariance = prior_covariance(kernel, m.mean, spread, answers, m.places, m.sizes, m.size_of)
+        covariance = prior_covariance(kernel, Rows(m.mean, spread, answers, m.places, m.sizes, m.size_of))
         try:
             root = cholesky(covariance + NOISE**2 * identity, lower=True, check_finite=False)
         except LinAlgError:

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -53,6 +52,28 @@ class Kernel:
     noise: float
 
 
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Settings at sizes, and what is known of their times before a measurement.
+
+    `mean`, `deviation`: of each row, of the prediction without the factor of the size, shape (rows,); `responses`: how
+    the logarithm of its time answers to that of each term, (rows, terms); `coordinates`: of the setting of each row,
+    (rows, 3 + other tunables), and `sizes`: of the sizes, (sizes, parameters), in doublings; `size_of`: the size of
+    each row, ascending.
+    """
+
+    mean: Array
+    deviation: Array
+    responses: Array
+    coordinates: Array
+    sizes: Array
+    size_of: Numbers
+
+    def missed(self, amplitude: float) -> Rows:
+        """The same, where the prediction misses so many times as much."""
+        return replace(self, deviation=amplitude * self.deviation, responses=amplitude * self.responses)
+
+
 class TimeSurface:
     """Rows are cells: a setting at a size. Logarithms of seconds.
 
@@ -60,25 +81,11 @@ class TimeSurface:
     weights follow from the measurements.
     """
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        mean: Array,
-        deviation: Array,
-        responses: Array,
-        coordinates: Array,
-        sizes: Array,
-        size_of: Numbers,
-    ) -> None:
-        """`mean`, `deviation`: of each row, of the prediction without the factor of the size, shape (rows,);
-        `responses`: how the logarithm of its time answers to that of each term, (rows, terms); `coordinates`: of the
-        setting of each row, (rows, 3 + other tunables), and `sizes`: of the sizes, (sizes, parameters), in doublings;
-        `size_of`: the size of each row, ascending."""
-        self.kernel, self.size_of = kernel, size_of
-        self.first = np.flatnonzero(np.r_[True, size_of[1:] != size_of[:-1]])  # the first row of each size
-        prior = partial(prior_covariance, kernel, mean, coordinates=coordinates, sizes=sizes, size_of=size_of)
+    def __init__(self, kernel: Kernel, rows: Rows) -> None:
+        self.kernel, self.size_of = kernel, rows.size_of
+        self.first = np.flatnonzero(np.r_[True, rows.size_of[1:] != rows.size_of[:-1]])  # the first row of each size
         self._parts = [
-            _Part(mean.astype(float), prior(a * deviation, a * responses), -math.log(len(AMPLITUDES)))
+            _Part(rows.mean.astype(float), prior_covariance(kernel, rows.missed(a)), -math.log(len(AMPLITUDES)))
             for a in AMPLITUDES
         ]
         self.measured: dict[int, int] = {}  # how often each row was measured
@@ -175,26 +182,18 @@ class _Part:
         return float((drawn[1:].min(axis=0) < drawn[0] + math.log1p(-share)).mean())
 
 
-def prior_covariance(
-    kernel: Kernel,
-    mean: Array,
-    deviation: Array,
-    responses: Array,
-    coordinates: Array,
-    sizes: Array,
-    size_of: Numbers,
-) -> Array:
-    """Of the logarithms of all rows' times, before a measurement, shape (rows, rows). Arguments as of `TimeSurface`."""
-    alike, _ = matern(np.sqrt(squares(coordinates, kernel.lengths).sum(axis=2)))
-    near = np.exp(-distance(sizes) / kernel.size_length)[np.ix_(size_of, size_of)]
+def prior_covariance(kernel: Kernel, rows: Rows) -> Array:
+    """Of the logarithms of all rows' times, before a measurement, shape (rows, rows)."""
+    alike, _ = matern(np.sqrt(squares(rows.coordinates, kernel.lengths).sum(axis=2)))
+    near = np.exp(-distance(rows.sizes) / kernel.size_length)[np.ix_(rows.size_of, rows.size_of)]
     total = kernel.shared + kernel.similar + kernel.alone
     shape = (kernel.shared * alike + kernel.similar * alike * near) / total
     shape[np.diag_indices_from(shape)] += kernel.alone / total
-    out = shape * np.outer(deviation, deviation)
-    same = (size_of[:, None] == size_of[None, :]).astype(float)
-    centred = within_sizes(mean[:, None], same)
+    out = shape * np.outer(rows.deviation, rows.deviation)
+    same = (rows.size_of[:, None] == rows.size_of[None, :]).astype(float)
+    centred = within_sizes(rows.mean[:, None], same)
     out += kernel.strength**2 * centred @ centred.T
-    centred = within_sizes(responses, same)
+    centred = within_sizes(rows.responses, same)
     out += kernel.terms**2 * centred @ centred.T
     out += LEVEL**2 * same
     return np.asarray(out)

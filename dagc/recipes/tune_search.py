@@ -86,7 +86,7 @@ def expected_times(inputs: ChooserInputs, unit: Unit, learner: Learner) -> tuple
     import numpy as np
 
     from dagc.choice.residual import coordinates, size_coordinates  # loads numpy
-    from dagc.choice.surface import TimeSurface  # loads numpy
+    from dagc.choice.surface import Rows, TimeSurface  # loads numpy
     from dagc.choice.terms import responses  # loads numpy, sympy
 
     ready, notes = inputs.ready, []
@@ -112,10 +112,11 @@ def expected_times(inputs: ChooserInputs, unit: Unit, learner: Learner) -> tuple
         rows.responses += [answers[i] for i in fits]
         rows.places += [place[i] for i in fits]
         rows.size_of += [number] * len(fits)
-    surface = TimeSurface(
-        learner.kernel, np.array(rows.means), np.array(rows.deviations), np.array(rows.responses),
-        np.array(rows.places), size_coordinates(points), np.array(rows.size_of),
+    predicted = Rows(
+        np.array(rows.means), np.array(rows.deviations), np.array(rows.responses), np.array(rows.places),
+        size_coordinates(points), np.array(rows.size_of),
     )  # fmt: skip
+    surface = TimeSurface(learner.kernel, predicted)
     if tables.note:
         notes.append(tables.note)
     return OpTimes(unit.op, unit.default, tuple(points), tuple(rows.cells), surface, tables.known), notes

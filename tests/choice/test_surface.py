@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dagc.choice.residual import UNTRAINED
-from dagc.choice.surface import Array, TimeSurface
+from dagc.choice.surface import Array, Rows, TimeSurface
 
 SETTINGS, SIZES = 5, 3
 
@@ -20,9 +20,8 @@ def surface(deviation: float = 0.3, responses: Array | None = None) -> TimeSurfa
     size_of = np.repeat(np.arange(SIZES), SETTINGS)
     rows = np.zeros(SETTINGS * SIZES)
     answers = np.zeros((len(rows), 0)) if responses is None else responses
-    return TimeSurface(
-        UNTRAINED.kernel, rows, rows + deviation, answers, places, np.arange(SIZES, dtype=float)[:, None], size_of
-    )
+    sizes = np.arange(SIZES, dtype=float)[:, None]
+    return TimeSurface(UNTRAINED.kernel, Rows(rows, rows + deviation, answers, places, sizes, size_of))
 
 
 def relative(found: TimeSurface, size: int) -> list[float]:

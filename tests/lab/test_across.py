@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dagc.choice.residual import UNTRAINED, size_coordinates
-from dagc.choice.surface import TimeSurface
+from dagc.choice.surface import Rows, TimeSurface
 from dagc.choice.types import Point, Settings
 from dagc.lab.across import AcrossSizes, OpTimes
 
@@ -27,10 +27,11 @@ def op_times(
     mean = np.array([math.log(prior(p, s)) if prior else 0.0 for p, s in cells])
     places = np.array([[math.log2(v) for _, v in s] + [0.0] for _, s in cells])
     size_of = np.repeat(np.arange(len(points)), len(SETTINGS))
-    found = TimeSurface(
-        UNTRAINED.kernel, mean - mean.mean(), np.full(len(cells), deviation), np.zeros((len(cells), 0)), places,
+    rows = Rows(
+        mean - mean.mean(), np.full(len(cells), deviation), np.zeros((len(cells), 0)), places,
         size_coordinates(points), size_of,
     )  # fmt: skip
+    found = TimeSurface(UNTRAINED.kernel, rows)
     return OpTimes(op, SETTINGS[0], points, tuple(cells), found)
 
 
