@@ -18,21 +18,22 @@ import pytest
 
 from dagc.build.mpi import YIELDING
 from dagc.build.toolchain import MPIKind
-from tests.examples import register_profiles
 from tests.precompiled import precompiled_flags, replace_compiler
+from tests.tiers import TIERS, use_tier
 
 Compare = Callable[[Path, str], None]
-
-register_profiles()
+LEFT_OUT = pytest.StashKey[int]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-goldens", action="store_true", help="rewrite golden files instead of comparing with them"
     )
+    parser.addoption("--tier", choices=TIERS, default="default", help="how much of the tests to take (tests/tiers.py)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    use_tier(config.getoption("--tier"))
     if not hasattr(config, "workerinput") and "DAGC_CACHE" not in os.environ:
         # One for all processes of this run, which share what they compile. What an earlier run left in the user's own
         # would make this one look quicker than it is. To keep one between runs, name it in DAGC_CACHE.
@@ -51,6 +52,32 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--tier") == "thorough":
+        return
+    left_out = [item for item in items if item.get_closest_marker("thorough")]
+    config.stash[LEFT_OUT] = len(left_out)
+    if left_out:
+        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = session.config.stash.get(LEFT_OUT, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """With `-n`: every worker has collected all tests."""
+    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", 0)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if number := config.stash.get(LEFT_OUT, 0):
+        terminalreporter.write_line(f"{number} thorough tests were left out; --tier thorough runs them")
 
 
 def pytest_collection_finish() -> None:

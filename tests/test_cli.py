@@ -113,7 +113,6 @@ def test_count_of_the_defaults_and_other_lowerings() -> None:
     assert {line["count"] for line in report["lines"]} >= {2036, 23450, 96}
 
 
-@pytest.mark.slow
 def test_count_of_the_halo_exchange() -> None:
     text = good("count", HALO, "--transport", "mpi_cuda")
     assert text.split()[0] == "5367658504764649454197598361600000"

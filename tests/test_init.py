@@ -33,7 +33,6 @@ def test_what_it_writes_is_without_findings(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.mpi
-@pytest.mark.slow
 @pytest.mark.usefixtures("unoptimised")
 def test_it_runs_and_is_explored_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -20,9 +20,9 @@ from dagc.recipes.explore import explore
 from dagc.recipes.options import ExploreOptions
 from dagc.store.records import Records, load, merge
 from dagc.store.results import best_estimate, ranking
-from tests.examples import examples
 from tests.measure.conftest import SPMV, can_run
 from tests.test_records import HOST, NAN, PROGRAM, RUN
+from tests.tiers import examples
 
 UNITS = {"time": "s", "energy": "J", "cpu": "s"}
 

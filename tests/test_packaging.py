@@ -31,7 +31,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.slow
 def test_the_wheel_holds_the_package_and_its_data(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert "dagc/_data/grammar/dag.lark" in names
@@ -44,7 +43,6 @@ def test_the_wheel_holds_the_package_and_its_data(wheel: Path) -> None:
     assert not [name for name in names if name.endswith((".pyc", ".orig"))]
 
 
-@pytest.mark.slow
 def test_the_installed_wheel_works_outside_the_checkout(wheel: Path, tmp_path: Path) -> None:
     # The dependencies come from this environment; dagc itself from the wheel alone.
     site = tmp_path / "site"

@@ -23,7 +23,7 @@ from dagc.store.records import Records, export_csv, export_parquet, load, merge
 from dagc.store.results import Machine, Program, Run, TraceSpan
 from dagc.store.tuned import InputFacts, input_key, input_to_json
 from tests.data.h200 import h200_file, h200_results
-from tests.examples import examples
+from tests.tiers import examples
 
 NAN = float("nan")
 PROGRAM = Program("p", "p.dag", "0123456789abcdef", (("p.dag", "program p"),), (("n", 3), ("x", 0.5)))

@@ -13,9 +13,9 @@ from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, parse_traver
 from dagc.space import Space
 from dagc.space.proof import NotProved, Prover
 from dagc.space.prune import prune
-from tests.examples import examples
 from tests.graphs import halo, spmv
 from tests.space.test_space import graphs
+from tests.tiers import examples
 
 
 def ordered(graph: Graph, traversal: Traversal) -> bool:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagc.choice.judge import importance, judge, pays_after
-from tests.examples import examples
+from tests.tiers import examples
 
 INF = math.inf
 NAMES = ["a", "b", "c", "d"]

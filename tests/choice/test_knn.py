@@ -20,7 +20,7 @@ from dagc.choice.labels import observed_labels, simplest_labels
 from dagc.choice.learners.knn import Knn
 from dagc.choice.methods import fit
 from dagc.choice.selector import Scale
-from tests.examples import examples
+from tests.tiers import examples
 
 SIZES = [100, 200, 400, 800, 1000, 2000, 5000, 10_000, 30_000, 100_000, 400_000, 1_000_000]
 LABELS = [4, 4, 4, 4, 4, 8, 8, 8, 16, 32, 32, 32]

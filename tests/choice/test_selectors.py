@@ -30,7 +30,7 @@ from dagc.choice.learners.tree import Tree
 from dagc.choice.methods import LEARNED, fit, from_json
 from dagc.choice.nodes import Split
 from dagc.choice.selector import UNIT, Answer, Scale, Selector, coordinates, exp2_fixed, log2_fixed, scales_of
-from tests.examples import examples
+from tests.tiers import examples
 
 DATA = ("ni", "nj")
 SIZES = [(ni, nj) for ni in (64, 256, 1000, 4096) for nj in (32, 500, 8192)]

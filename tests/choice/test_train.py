@@ -23,7 +23,7 @@ from dagc.choice.train import (
     tolerance_of,
     train,
 )
-from tests.examples import examples
+from tests.tiers import examples
 
 
 @settings(max_examples=examples(100), deadline=None)

@@ -121,7 +121,6 @@ def test_which_programs_run_without_a_gpu(tmp_path: Path) -> None:
 
 @pytest.mark.mpi
 @pytest.mark.nvcc
-@pytest.mark.slow
 @pytest.mark.skipif(find_nvcc() is None or bool(gpus()), reason="needs nvcc, and no GPU")
 def test_it_runs_on_the_cpu_where_there_is_no_gpu(tmp_path: Path) -> None:
     made = plan(tmp_path, Target.CUDA)
@@ -156,7 +155,6 @@ with pair.Instance(MPI.COMM_WORLD, n=500, x=x, c=c, y=y) as instance:
 
 @pytest.mark.mpi
 @pytest.mark.nvcc
-@pytest.mark.slow
 @pytest.mark.skipif(find_nvcc() is None or bool(gpus()), reason="needs nvcc, and no GPU")
 def test_a_library_runs_on_the_cpu_where_there_is_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On memory of the caller that is not page-locked, which nothing could lock."""

@@ -71,7 +71,6 @@ def test_the_directory_builds_without_dagc(tmp_path: Path) -> None:
 @needs_mpi
 @needs_nvcc
 @pytest.mark.nvcc
-@pytest.mark.slow
 def test_nvcc_takes_the_files_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As it compiles what people write: launches, a static kernel, a template, C++ beside it; warnings are errors."""
     monkeypatch.setenv("DAGC_NVCCFLAGS", "-O0 -Xptxas=-O0 --Werror all-warnings")
@@ -84,7 +83,6 @@ def test_nvcc_takes_the_files_unchanged(tmp_path: Path, monkeypatch: pytest.Monk
 
 @needs_nvcc
 @pytest.mark.nvcc
-@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["transform", "transform_cublas"])
 def test_library_functions_on_the_stream(variant: str, tmp_path: Path) -> None:
     """The files of a sample with its library, linked as a whole; the main program is compiled by others."""

@@ -48,7 +48,6 @@ FLAGS = ("-c", "-O0")  # warnings are what matters here, not speed
 
 @needs_mpi
 @needs_cxx
-@pytest.mark.slow
 def test_host(tmp_path: Path) -> None:
     """With what their drivers call."""
     plans = {f"{name(path)} {name(choice)}": plan(path, Target.HOST, **choice) for path, choice in ON_HOST}
@@ -94,7 +93,6 @@ def test_kernels_alone_become_a_cubin(path: Path, tmp_path: Path) -> None:
 @needs_mpi
 @needs_nvcc
 @pytest.mark.nvcc
-@pytest.mark.slow
 @pytest.mark.skipif(find_cmake() is None, reason="needs cmake")
 def test_the_directory_builds_without_dagc(tmp_path: Path) -> None:
     """For a GPU, without a warning: `runner`, one of two programs of a loop in the file. tests/measure/test_compile.py

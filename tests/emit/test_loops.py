@@ -28,10 +28,10 @@ from tests.conftest import Compare
 from tests.emit.build import graph as of_checkout
 from tests.emit.test_compile import needs_cxx, needs_mpi
 from tests.emit.together import write_together
-from tests.examples import examples
 from tests.measure.conftest import SAMPLES, can_run
 from tests.passes.text import graph
 from tests.space.test_loops import ALTERNATE, FOUR, LOWERINGS, TWO_BUFFERS, loops, sample
+from tests.tiers import examples
 
 GOLDEN = Path(__file__).parents[1] / "golden/emit"
 JACOBI = SAMPLES / "jacobi/jacobi.dag"
@@ -182,7 +182,6 @@ def test_a_program_with_a_loop_is_right(tmp_path: Path) -> None:
 
 @needs_mpi
 @needs_cxx
-@pytest.mark.slow
 def test_loops_compile_without_a_warning(tmp_path: Path) -> None:
     plans = {}
     for transport in ("mpi_cuda", "peer"):

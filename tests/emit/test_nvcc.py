@@ -61,7 +61,6 @@ RUNNERS: dict[str, Make] = {"sums runner": sums, "placed runner": placed}
 
 @pytest.mark.mpi
 @pytest.mark.nvcc
-@pytest.mark.slow
 @pytest.mark.skipif(find_nvcc() is None or find_mpi() is None, reason="needs nvcc and an MPI")
 @pytest.mark.parametrize("nccl", [find_nccl() is not None], ids=lambda found: "nccl" if found else "without nccl")
 def test_emitted_programs(nccl: bool, tmp_path: Path) -> None:

@@ -111,7 +111,6 @@ def test_ranks_share_the_cores(program: Path, variant: str, unoptimised: None, m
 
 
 @pytest.mark.nvcc
-@pytest.mark.slow
 @pytest.mark.skipif(find_nvcc() is None or mpi is None, reason="needs nvcc and an MPI")
 def test_nvcc_hands_it_to_the_host_compiler(program: Path, tmp_path: Path) -> None:
     (tmp_path / "main.cu").write_text("#include <cstdio>\n" + HEADER + 'int main() { std::printf("%d", team()); }')

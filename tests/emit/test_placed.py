@@ -180,7 +180,6 @@ def test_a_launch_is_timed_from_host_to_host_or_where_its_data_are(plain: Placem
 
 @needs_mpi
 @pytest.mark.mpi
-@pytest.mark.slow
 def test_thread_sanitizer_is_silent(sanitized: Placements) -> None:
     done = sanitized.run(sanitized.lines(40, seed=3))
     assert "ThreadSanitizer" not in done.stderr, done.stderr[:4000]
@@ -190,7 +189,6 @@ def test_thread_sanitizer_is_silent(sanitized: Placements) -> None:
 
 @needs_mpi
 @pytest.mark.mpi
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["the wait for a copy on another stream", "the wait of the host for the stream"])
 def test_thread_sanitizer_speaks_where_a_wait_is_missing(sanitized: Placements, name: str) -> None:
     done = sanitized.run(sanitized.lines(60, seed=4, mutant=list(MUTANTS).index(name) + 1), first_report=True)
@@ -199,7 +197,6 @@ def test_thread_sanitizer_speaks_where_a_wait_is_missing(sanitized: Placements, 
 
 @needs_mpi
 @pytest.mark.mpi
-@pytest.mark.slow
 def test_a_wait_that_a_worker_lacks_is_found(sanitized: Placements) -> None:
     """Of random traversals without one wait: by the proof each that leaves an op in a worker thread unordered, and by
     ThreadSanitizer."""

@@ -15,7 +15,7 @@ from dagc.build.toolchain import find_cxx
 from dagc.emit.driver import python
 from dagc.emit.render import expression
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, apply, evaluate
-from tests.examples import examples
+from tests.tiers import examples
 
 ENV = {"a": 7, "b": -12, "c": 100_003, "zero": 0}
 

@@ -54,7 +54,6 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Plan, 
 
 
 @can_run
-@pytest.mark.slow
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda p: p.stem)
 def test_every_rank_has_what_numpy_has(programs: dict[str, tuple[Plan, Path]], path: Path, tmp_path: Path) -> None:
     """Under every transport, in orders drawn at random."""
@@ -195,7 +194,6 @@ def test_messages_within_a_communicator(tmp_path: Path, old: str, new: str, mess
 
 
 @can_run
-@pytest.mark.slow
 def test_messages_and_communicators_in_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes those of the application, and compares them and the messages of all ranks when it is created."""
     monkeypatch.setenv("DAGC_CXXFLAGS", "-O0 -Werror")

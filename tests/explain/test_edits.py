@@ -19,9 +19,9 @@ from dagc.learn.rules import Feature, FeatureKind, Rule, Samples
 from dagc.space import Space
 from dagc.space.proof import Prover
 from tests.data.h200 import h200_graph, h200_results
-from tests.examples import examples
 from tests.graphs import halo, spmv
 from tests.rules.samples import NONE, graphs, h200_learned
+from tests.tiers import examples
 
 
 def domain_of(graph: Graph) -> Orders:

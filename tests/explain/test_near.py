@@ -15,9 +15,9 @@ from dagc.learn.explain.edits import Near, priorities_of, translated
 from dagc.learn.rules import Feature, FeatureKind, Rule, Samples
 from dagc.space import Space
 from dagc.space.proof import Prover
-from tests.examples import examples
 from tests.graphs import halo, spmv
 from tests.rules.samples import NONE, graphs
+from tests.tiers import examples
 
 
 def is_in(space: Space, traversal: Traversal) -> bool:

@@ -27,7 +27,7 @@ from dagc.recipes.program import load_graph
 from dagc.space import Space
 from dagc.store.results import Outcome
 from tests.data.h200 import SPMV
-from tests.examples import examples
+from tests.tiers import examples
 
 POSTS = (Action.POST_SEND, Action.POST_RECV, Action.POST_COLLECTIVE)
 WAITS = (Action.WAIT_SEND, Action.WAIT_RECV, Action.WAIT_COLLECTIVE)

@@ -26,8 +26,8 @@ from dagc.lab.strategy import RankingStrategy, default, find, names
 from dagc.lab.tree import Tree, TreeNode
 from dagc.space import Space
 from dagc.store.results import Outcome
-from tests.examples import examples
 from tests.graphs import halo, make_graph, spmv
+from tests.tiers import examples
 
 CHEAP = ("exhaustive", "mcts", "mcts-min", "random")
 

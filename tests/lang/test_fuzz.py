@@ -14,9 +14,9 @@ from dagc.base.source import Source
 from dagc.lang import ast
 from dagc.lang.fmt import format_source
 from dagc.lang.parse import parse
-from tests.examples import examples
 from tests.lang.printer import print_module
 from tests.strategies.dag_text import MODULES, loosened, mutants, soups
+from tests.tiers import examples
 
 SAMPLES = sorted((Path(__file__).parents[2] / "samples").glob("*/*.dag"))
 TEXTS = [path.read_text(encoding="utf-8") for path in SAMPLES]

@@ -17,7 +17,7 @@ from dagc.space.loops import unroll
 from dagc.space.proof import Prover
 from tests.measure.conftest import RANKS, SAMPLES, Built, needs_mpi
 
-pytestmark = [*needs_mpi, pytest.mark.slow]
+pytestmark = needs_mpi
 
 PROGRAMS = {
     "jacobi": {"transport": "peer", "streams": "3", "steps": "6", "nx": "48", "rows": "6"},

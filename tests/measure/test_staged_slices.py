@@ -43,7 +43,6 @@ def test_staging_buffers_have_the_size_of_the_slices() -> None:
     assert "mirror" not in "".join(files.values())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("lowering", LOWERINGS_OF[SLABS])
 def test_thread_sanitizer_is_silent(lowered: Lowered, lowering: str) -> None:
     built = lowered(SLABS, lowering, flags=("-O0",), sanitize="thread")

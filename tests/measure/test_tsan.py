@@ -23,10 +23,10 @@ from dagc.emit.table import Begin, End, with_capture_regions
 from dagc.ir.program import Action, GraphOp, KernelOp
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait
 from dagc.measure.launch import Finished
-from tests.examples import examples
 from tests.measure.conftest import HALO, LOWERINGS, SPMV, Built, Lowered, Make, needs_mpi, wander
+from tests.tiers import examples
 
-pytestmark = [*needs_mpi, pytest.mark.slow]
+pytestmark = needs_mpi
 
 REPORT = "WARNING: ThreadSanitizer: data race"
 # One message of 1 MiB each way at least, on two ranks.

@@ -13,8 +13,8 @@ from dagc.ir.sym import Const
 from dagc.passes.edges import Edges, Hazards
 from dagc.passes.messages import Lowered
 from dagc.passes.regions import Regions
-from tests.examples import examples
 from tests.passes.text import program
+from tests.tiers import examples
 
 SIZE = 9
 NOTHING = program("u : gpu fill(a)", "array a : f32[8] out")

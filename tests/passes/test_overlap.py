@@ -15,8 +15,8 @@ from dagc.ir.linear import Facts
 from dagc.ir.program import Region, Scalar, facts
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, evaluate
 from dagc.passes import graph_with_diagnostics
-from tests.examples import examples
 from tests.passes.text import edges, graph, program
+from tests.tiers import examples
 
 VALUES = range(-5, 8)
 COMPARISONS = {Fn.LT, Fn.LE, Fn.GT, Fn.GE, Fn.EQ}

@@ -13,7 +13,7 @@ from dagc.perf.counted import fit_rational, points_needed, sample_points
 from dagc.perf.cprint import HELPERS, to_c
 from dagc.perf.evaluate import evaluate
 from dagc.perf.program import ParameterKind
-from tests.examples import examples
+from tests.tiers import examples
 
 NAMES = ("n", "b")
 RANGES = {"n": (64, 5000), "b": (1, 1024)}

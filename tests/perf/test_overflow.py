@@ -20,8 +20,8 @@ from dagc.cuda.expressions import symbol
 from dagc.perf.cprint import HELPERS, to_c
 from dagc.perf.lower import instructions
 from dagc.perf.program import Assign, Branch, Number, RationalProgram
-from tests.examples import examples
 from tests.perf.programs import INTEGERS, Drawn, Values, integer_programs
+from tests.tiers import examples
 
 LOW, HIGH = -(2**63), 2**63 - 1
 EXTREMES = (LOW, LOW + 1, -(2**32), -2, -1, 0, 1, 2, 2**31, HIGH - 1, HIGH)

@@ -18,7 +18,6 @@ from dagc.perf.cprint import BATCH_HELPERS, HELPERS, Batch, batch_to_c, padded_c
 from dagc.perf.evaluate import Evaluator, evaluate, operate
 from dagc.perf.lower import Range, instructions, of_instruction
 from dagc.perf.program import Assign, Number, RationalProgram, specialise
-from tests.examples import examples
 from tests.perf.programs import (
     INTEGERS,
     PARAMETERS,
@@ -30,6 +29,7 @@ from tests.perf.programs import (
     real_programs,
     values_of,
 )
+from tests.tiers import examples
 
 # Each example of a batch compiles one file with many programs.
 BATCHES = settings(

@@ -17,7 +17,7 @@ from dagc.choice.legal import units
 from dagc.perf.evaluate import evaluate_all
 from dagc.perf.hardware import load_hardware
 from dagc.perf.volume import calibration_of, volume_program
-from tests.examples import examples
+from tests.tiers import examples
 
 WARP, SECTOR = 32, 32
 Loads = Iterator[tuple[int, int, str, int]]  # block, thread, array, element

@@ -13,10 +13,10 @@ from dagc.ir.program import Configuration, Graph
 from dagc.learn.rules import Feature, FeatureKind, Rule, Sample, Samples
 from dagc.learn.rules.features import Implications
 from dagc.space import Space
-from tests.examples import examples
 from tests.graphs import make_graph, spmv
 from tests.measure.conftest import SAMPLES
 from tests.rules.samples import NONE, graphs, samples_of
+from tests.tiers import examples
 
 
 def test_absent_is_not_after() -> None:

@@ -17,9 +17,9 @@ from dagc.learn.rules import Feature, FeatureKind, Rule, Sample, Samples, learn,
 from dagc.learn.rules.features import Implications
 from dagc.space import Space
 from tests.data.h200 import h200_results
-from tests.examples import examples
 from tests.graphs import make_graph, spmv
 from tests.rules.samples import NONE, graphs, h200_learned, h200_outliers, h200_samples, samples_of
+from tests.tiers import examples
 
 
 @settings(max_examples=examples(40), deadline=None)

@@ -9,9 +9,9 @@ from dagc.ir.traversal import parse_traversal
 from dagc.learn.rules import Feature, FeatureKind, Rule, Samples
 from dagc.learn.rules.features import Naming
 from dagc.space import Space
-from tests.examples import examples
 from tests.graphs import make_graph, spmv
 from tests.rules.samples import NONE, graphs, samples_of
+from tests.tiers import examples
 
 
 def _positions(graph: Graph, text: str) -> dict[str, int]:

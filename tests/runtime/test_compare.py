@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dagc.build.toolchain import find_cxx
-from tests.examples import examples
 from tests.runtime.programs import make
+from tests.tiers import examples
 
 pytestmark = pytest.mark.skipif(find_cxx() is None, reason="needs a C++ compiler")
 

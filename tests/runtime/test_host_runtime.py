@@ -14,7 +14,7 @@ import pytest
 from dagc.base.resources import resource
 from dagc.build.toolchain import find_cxx, find_nvcc
 from dagc.cuda.text import rewrite_for_host
-from tests.examples import examples
+from tests.tiers import examples
 
 SOURCES = Path(__file__).parent / "host"
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
@@ -153,7 +153,6 @@ def test_thread_sanitizer_speaks(make: Make, case: str) -> None:
 
 
 @needs_cxx
-@pytest.mark.slow
 @pytest.mark.parametrize("case", RACES)
 def test_thread_sanitizer_is_reliable(make: Make, case: str) -> None:
     times = examples(8)
@@ -192,7 +191,6 @@ def gpu_kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @needs_nvcc
 @pytest.mark.nvcc
-@pytest.mark.slow
 def test_the_same_text_compiles_for_a_gpu(gpu_kernels: Path) -> None:
     listed = subprocess.run([str(gpu_kernels)], capture_output=True, text=True, check=True).stdout.split()
     assert listed == cases("kernels")

@@ -53,7 +53,6 @@ def test_every_form_and_type_arrives(mpi: MPI, messages: Path, ranks: int) -> No
     assert (done.returncode, done.stdout) == (0, "good\n"), done.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") < 6 << 30, reason="needs 6 GiB")
 def test_more_elements_than_an_int_counts(mpi: MPI, messages: Path) -> None:
     """MPI 4 has the calls for it; an older one is told so before anything is sent."""

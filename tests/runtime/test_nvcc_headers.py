@@ -19,7 +19,6 @@ pytestmark = [
 ]
 
 
-@pytest.mark.slow
 def test_headers_compile_for_a_gpu(tmp_path: Path) -> None:
     """As one program, since nvcc spends most of its time on the headers; by itself each is for tests of the host."""
     texts = {name: (SOURCES / f"{name}.cpp").read_text() for name in ("npy", "options", "messages", "measure")}

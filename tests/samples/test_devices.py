@@ -107,7 +107,6 @@ RUNS = {
 
 @pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
 @pytest.mark.mpi
-@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_every_version_is_right(name: str, tmp_path: Path, unoptimised: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
@@ -124,7 +123,6 @@ def test_every_version_is_right(name: str, tmp_path: Path, unoptimised: None, mo
 
 
 @pytest.mark.nvcc
-@pytest.mark.slow
 @pytest.mark.skipif(find_nvcc() is None or find_mpi() is None, reason="needs nvcc and an MPI")
 @pytest.mark.parametrize("name", NAMES)
 def test_nvcc_takes_the_files_of(name: str, tmp_path: Path) -> None:

@@ -154,7 +154,6 @@ def test_nothing_in_a_pickle_is_called(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
 @pytest.mark.mpi
-@pytest.mark.slow
 def test_every_version_of_every_layer_is_right(tmp_path: Path, unoptimised: None) -> None:
     """Widths that end within tiles and lanes: 70, 20, 9."""
     file = tmp_path / "gnn.db"
@@ -173,7 +172,6 @@ def test_every_version_of_every_layer_is_right(tmp_path: Path, unoptimised: None
 
 @pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
 @pytest.mark.mpi
-@pytest.mark.slow
 def test_networks_are_right_under_the_plan_and_on_each_device(tmp_path: Path, unoptimised: None) -> None:
     """By the benchmark, on one small graph: both models, forced placements and the planned one."""
     command = [sys.executable, "-m", "benchmarks.gpu.gnn", "--target", "host", "--first", "1", "--out"]

@@ -35,7 +35,6 @@ def mean_temperature(ranks: int) -> float:
 
 @can_run
 @pytest.mark.mpi
-@pytest.mark.slow
 def test_before_and_after_compute_the_same(tmp_path: Path, unoptimised: None) -> None:
     """The two steps of the port, and the program before, each against NumPy. The emitted folder has what the program
     before needs on a machine without a GPU."""

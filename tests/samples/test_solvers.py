@@ -110,7 +110,6 @@ def test_systems_that_are_refused(text: str, message: str) -> None:
 
 
 @pytest.mark.mpi
-@pytest.mark.slow
 @pytest.mark.skipif(find_mpi() is None or find_cxx() is None, reason="needs an MPI and a C++ compiler")
 @pytest.mark.parametrize(("solver", "precond"), [("cg", "sparse"), ("bicgstab", "block")])
 def test_a_program_computes_the_iterates(tmp_path: Path, unoptimised: None, solver: str, precond: str) -> None:

@@ -24,7 +24,6 @@ def test_the_orders_are_those_of_the_paper(streams: int, expected: int) -> None:
 
 
 @pytest.mark.mpi
-@pytest.mark.slow
 @pytest.mark.skipif(find_mpi() is None or find_cxx() is None, reason="needs an MPI and a C++ compiler")
 def test_the_product_over_ranks(tmp_path: Path, unoptimised: None) -> None:
     """One rank has no remote columns: A_r is empty."""

@@ -80,7 +80,6 @@ def checked(path: Path, built: Path, matrices: tuple[str, ...], folder: Path) ->
 
 
 @pytest.mark.mpi
-@pytest.mark.slow
 @pytest.mark.skipif(find_mpi() is None or find_cxx() is None, reason="needs an MPI and a C++ compiler")
 def test_every_variant_computes_the_product(tmp_path: Path, unoptimised: None) -> None:
     path = program(tmp_path / "sample", ALWAYS)
@@ -94,7 +93,6 @@ def test_every_variant_computes_the_product(tmp_path: Path, unoptimised: None) -
 
 
 @pytest.mark.nvcc
-@pytest.mark.slow
 @pytest.mark.skipif(find_nvcc() is None or find_mpi() is None, reason="needs nvcc and an MPI")
 def test_nvcc_takes_every_variant(tmp_path: Path) -> None:
     path = program(tmp_path / "sample", ALWAYS + SOMETIMES + LIBRARIES)

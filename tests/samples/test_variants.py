@@ -169,7 +169,6 @@ RUNS = [
 
 @pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
 @pytest.mark.mpi
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "defines", "inputs"), RUNS, ids=["histogram", "bins", "sort", "bfs"])
 def test_every_variant_is_right(
     name: str, defines: dict[str, str], inputs: list[str], tmp_path: Path, unoptimised: None

@@ -14,7 +14,7 @@ from dagc.base.errors import UsageError
 from dagc.cli.main import main
 from dagc.ir.program import Configuration
 from dagc.recipes import results as results_recipe
-from tests.examples import examples
+from tests.tiers import examples
 
 
 @pytest.fixture(scope="module")

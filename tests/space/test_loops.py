@@ -19,10 +19,10 @@ from dagc.space import Space
 from dagc.space.loops import is_folded_text, unroll
 from dagc.space.proof import NotProved, Prover
 from dagc.space.prune import prune, renumber
-from tests.examples import examples
 from tests.measure.conftest import SAMPLES
 from tests.passes.text import graph
 from tests.space.naive import all_traversals
+from tests.tiers import examples
 
 JACOBI, HEAT = SAMPLES / "jacobi/jacobi.dag", SAMPLES / "heat/heat.dag"
 FOUR = "array a, b, c, d : f32[8] inout"

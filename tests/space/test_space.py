@@ -17,9 +17,9 @@ from dagc.ir.traversal import parse_traversal, traversal_text
 from dagc.space import Counter, Space, TooManyStates
 from dagc.space.moves import Moves
 from dagc.space.space import like, orbits
-from tests.examples import examples
 from tests.graphs import halo, make_graph, spmv
 from tests.space.naive import all_traversals
+from tests.tiers import examples
 
 MEASURED = Path(__file__).parent.parent / "data" / "spmv-2036-4xh200.csv"
 

@@ -80,7 +80,6 @@ def placement_of(said: str) -> str:
     return ", ".join(f"{op} {answer.partition('.')[0]}" for op, answer, *_ in words if op in "abcd")
 
 
-@pytest.mark.slow
 def test_from_tuning_to_the_program(program: Path, tmp_path: Path, unoptimised: None) -> None:
     file = tmp_path / "tuned.db"
     tune_recipe.tune(program, file, OPTIONS)
