@@ -8,7 +8,7 @@ import math
 import pickle
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,11 +20,24 @@ from dagc.base.resources import resource
 from dagc.base.source import Source, Span
 from dagc.ir.enums import CodeLang, Mode, OpKind, Place, Role
 from dagc.lang import ast
-from dagc.lang.syntax import FORMS, RESERVED, Token, TokenKind, explain, lacks_device, scan, unix_lines, word_beyond
+from dagc.lang.syntax import (
+    FORMS,
+    FREE,
+    RESERVED,
+    Token,
+    TokenKind,
+    explain,
+    lacks_device,
+    scan,
+    unix_lines,
+    word_beyond,
+)
 
 if TYPE_CHECKING:
     from lark import Lark
+    from lark.common import LexerConf
     from lark.exceptions import UnexpectedInput
+    from lark.lexer import ContextualLexer
     from lark.lexer import Token as LarkToken
 
 
@@ -381,6 +394,21 @@ class _WholeWords:
         return stream
 
 
+def _few_lexers(conf: LexerConf, states: dict[int, Collection[str]], always_accept: Collection[str]) -> ContextualLexer:
+    """A lexer for each set of accepted free words, in place of one for each set of accepted tokens.
+
+    A token that the parser does not accept is an error under any name, so that only words and texts that are two
+    tokens in different places need a lexer that knows the place: 9 regular expressions to compile instead of 56.
+    """
+    from lark.lexer import ContextualLexer
+
+    somewhere = {t.name for t in conf.terminals if t.name == "QUALIFIED" or t.pattern.value in FREE}
+    anywhere = conf.terminals_by_name.keys() - somewhere
+    here = {state: frozenset(somewhere.intersection(accepts)) for state, accepts in states.items()}
+    whole = {some: frozenset(anywhere | some) for some in set(here.values())}
+    return ContextualLexer(conf, {state: whole[some] for state, some in here.items()}, always_accept)
+
+
 def _refuse_reserved(token: LarkToken) -> LarkToken:
     """A reserved word is not a name, even if no keyword fits."""
     return token.update(type="RESERVED") if token in RESERVED else token
@@ -402,7 +430,11 @@ def _parser() -> Lark:
     key = f"parser-{hashlib.sha256(f'{lark.__version__} {grammar}'.encode()).hexdigest()[:24]}"
     folder = cache_folder("parser")
     stored = load_entry(folder / key, _LARGEST_TABLES) if folder is not None else None
-    hooks = {"postlex": _WholeWords(), "lexer_callbacks": {"NAME": _refuse_reserved}}
+    hooks = {
+        "postlex": _WholeWords(),
+        "lexer_callbacks": {"NAME": _refuse_reserved},
+        "_plugins": {"ContextualLexer": _few_lexers},
+    }
     if stored is not None:
         try:
             data, memo = _PlainData(io.BytesIO(stored)).load()
