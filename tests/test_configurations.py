@@ -10,7 +10,7 @@ from dagc import api
 from dagc.base.errors import UsageError
 from dagc.ir.program import Configuration, Graph, Value
 from dagc.lab.configurations import configuration_of, configurations, open_decisions
-from dagc.recipes.runs import with_automatic
+from dagc.recipes.runs import excluded_notes, with_automatic
 from dagc.space import Space
 
 SPMV = Path(__file__).parent.parent / "samples/spmv/spmv.dag"
@@ -127,3 +127,15 @@ def test_the_count_of_a_program_on_two_devices_is_exact(tmp_path: Path) -> None:
         DEVICES.replace("n: i32) {\n  gpu one", "n: i32) {\n  select variant, device with tree(n)\n  gpu one")
     )
     assert api.count(selected, {"first.device": "any"}).per_op == (("first", 5),)
+
+
+def test_a_reason_that_excludes_several_combinations_is_given_once(tmp_path: Path) -> None:
+    path = tmp_path / "devices.dag"
+    path.write_text(DEVICES + "tune p in {1, 2, 3}\ntune q in {1, 2, 3}\nrequire p + q < 5\n")
+    opened = open_decisions(api.load(path), ["p", "q"], ())
+    _, refused = configurations(opened, lambda choices: api.load_graph(path, choices))
+    notes = excluded_notes((r.defines, r.reason, r.span) for r in refused)
+    assert notes == ["without 3 combinations, for example p=2 q=3: `p + q < 5` is false for p = 2, q = 3"]
+    shared, alone = excluded_notes([({"p": 1, "q": 2}, "x", 1), ({"p": 2, "q": 2}, "y", 2), ({"p": 1, "q": 3}, "z", 1)])
+    assert shared == "without 2 combinations, all with p=1: x"
+    assert alone == "without p=2 q=2: y"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from dagc.base.errors import ProgramError, Severity, UsageError
+from dagc.base.source import Span
 from dagc.ir.program import AT_RUN_TIME, Configuration, Graph, Program, Value
 
 MOST = 64  # default limit on the number of configurations: each is compiled before a search
@@ -28,10 +29,11 @@ class Configured:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A combination that the program rejects, and the reason."""
+    """A combination that the program rejects, the reason, and the place in the program that gives it."""
 
     defines: Mapping[str, Value]
     reason: str
+    span: Span
 
 
 def configuration_of(graph: Graph) -> Configuration:
@@ -116,9 +118,8 @@ def configurations(
         try:
             graph = build(choices)
         except ProgramError as error:
-            refused.append(
-                Rejected(choices, next(d.message for d in error.diagnostics if d.severity is Severity.ERROR))
-            )
+            first = next(d for d in error.diagnostics if d.severity is Severity.ERROR)
+            refused.append(Rejected(choices, first.message, first.span))
             continue
         key = configuration_of(graph)
         by_configuration.setdefault(key, Configured(key, choices, graph))

@@ -31,6 +31,7 @@ from dagc.lang.scope import (
     listing,
     parse_choice,
     spelled,
+    there_are,
 )
 from dagc.lang.trials import FIX_SOME, TOO_MANY_TRIALS, Assignment, Condition, condition, nodes
 
@@ -95,8 +96,9 @@ def _kernel(out: GraphOut, frame: Frame, item: ast.Op) -> ir.Kernel:
         if callee.name in out.dags:
             help = f"write `: dag {callee.name}(...)`"
             report.fail("unknown-name", f"`{callee.name}` is a dag, not a kernel", callee.span, help)
+        declare = f"declare it: `kernel {callee.name}(...) {{ ... }}`; only `copy` needs no declaration"
         known = [*out.kernels, "copy"]
-        help = did_you_mean(callee.name, known, f"there are {listing(known)}")
+        help = did_you_mean(callee.name, known, there_are(known) if out.kernels else declare)
         report.fail("unknown-name", f"unknown kernel `{callee.name}`", callee.span, help)
     out.called.add(callee.name)
     return out.kernels[callee.name]
@@ -221,9 +223,7 @@ def _tunables(
     everywhere = {t.name for i in kernel.impls for t in i.tunables} | {t.name for t in tunables}
     for pin in pins.values():
         if pin.name not in everywhere:
-            help = did_you_mean(
-                pin.name, everywhere, f"there are {listing(sorted(everywhere))}" if everywhere else "drop it"
-            )
+            help = did_you_mean(pin.name, everywhere, there_are(sorted(everywhere)) if everywhere else "drop it")
             ctx.report.fail("unknown-name", f"kernel `{kernel.name}` has no tunable `{pin.name}`", pin.span, help)
     candidates: list[tuple[ir.Value, ...]] = []
     for tunable in tunables:

@@ -42,6 +42,7 @@ from dagc.lang.scope import (
     kind_of,
     listing,
     out_of_range,
+    there_are,
     too_large,
 )
 
@@ -241,7 +242,7 @@ class Evaluator:
         if name == "hw" and len(trailers) == 1 and isinstance(trailers[0], ast.Member):
             member = trailers[0].name
             if member not in HARDWARE:
-                help = did_you_mean(member, HARDWARE, f"there are {listing(sorted(HARDWARE), 20)}")
+                help = did_you_mean(member, HARDWARE, there_are(sorted(HARDWARE), 20))
                 self._fail("unknown-name", f"`hw` has no `{member}`", trailers[0].span, help)
             return Var(f"hw.{member}")
         if trailers:

@@ -18,7 +18,7 @@ from dagc.lang.declarations import check_sizes, dimension, overlap, same, select
 from dagc.lang.evaluate import Evaluator, branches, turns
 from dagc.lang.frames import Frame, GraphOut, OpEntry, OpScope, words
 from dagc.lang.kernels import declare_formal, lower_formals, wrong_place
-from dagc.lang.scope import ScalarKind, Scope, Skip, Storage, did_you_mean, kind_of_type, listing
+from dagc.lang.scope import ScalarKind, Scope, Skip, Storage, did_you_mean, kind_of_type, listing, there_are
 
 # ---- exchanges and collectives ----
 
@@ -468,7 +468,7 @@ def _entry(frame: Frame, scope: OpScope, ref: ast.Ref) -> tuple[OpEntry, tuple[a
     report = frame.ctx.report
     if ref.name not in scope.families:
         known = scope.families
-        help = did_you_mean(ref.name, known, f"there are {listing(known)}" if known else "the dag has no ops")
+        help = did_you_mean(ref.name, known, there_are(known) if known else "the dag has no ops")
         report.fail("unknown-name", f"unknown op `{ref.name}`", ref.span, help)
     family = scope.families[ref.name]
     trailers = ref.trailers
@@ -489,7 +489,7 @@ def _message(
     assert isinstance(member, ast.Member)
     if member.name not in entry.labels:
         known = [*entry.labels, "send", "recv"]
-        help = did_you_mean(member.name, known, f"there are {listing(known)}")
+        help = did_you_mean(member.name, known, there_are(known))
         message = f"exchange `{entry.display}` has no message `{member.name}`"
         frame.ctx.report.fail("unknown-name", message, member.span, help)
     family = entry.labels[member.name]
@@ -506,7 +506,7 @@ def _message(
 
 def _bad_index(frame: Frame, name: str, text: str, known: list[str], span: Span) -> None:
     what = f"there is no `{name}[{text}]`" if text else f"`{name}` needs an index"
-    frame.ctx.report.fail("bad-index", what, span, f"there are {listing(known)}")
+    frame.ctx.report.fail("bad-index", what, span, there_are(known))
 
 
 # ---- items ----
@@ -652,9 +652,7 @@ def _compound(out: GraphOut, frame: Frame, item: ast.Op, entry: OpEntry, base: s
     """Lower the items of a called dag in its own scope, with the prefix of the call."""
     callee, report = item.call.callee, frame.ctx.report
     if callee.name not in out.dags or callee.trailers:
-        help = did_you_mean(
-            callee.name, out.dags, f"there are {listing(out.dags)}" if out.dags else "there is no named dag"
-        )
+        help = did_you_mean(callee.name, out.dags, there_are(out.dags) if out.dags else "there is no named dag")
         if callee.name in out.kernels:
             help = f"`{callee.name}` is a kernel: write `: gpu {callee.name}(...)`"
         report.fail("unknown-name", f"unknown dag `{callee.name}`", callee.span, help)

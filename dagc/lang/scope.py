@@ -99,6 +99,12 @@ def listing(words: Iterable[str], limit: int = 8) -> str:
     return shown + (f", ... ({len(all_words)} in all)" if len(all_words) > limit else "")
 
 
+def there_are(words: Iterable[str], limit: int = 8) -> str:
+    """A help that says which words there are."""
+    names = list(words)
+    return f"there is only `{names[0]}`" if len(names) == 1 else f"there are {listing(names, limit)}"
+
+
 # ---- values ----
 
 
@@ -427,7 +433,7 @@ def _no_instance(report: Report, family: Family, key: tuple[int, ...], text: str
         wanted, given = (counts.get(n, f"{n} indices") for n in (family.arity, len(key)))
         message = f"`{family.name}` takes {wanted}, not {given}"
         report.fail("bad-index", message, span, f"write {listing(names, 4)}", related)
-    report.fail("bad-index", f"there is no `{family.name}[{text}]`", span, f"there are {listing(names, 6)}", related)
+    report.fail("bad-index", f"there is no `{family.name}[{text}]`", span, there_are(names, 6), related)
 
 
 # ---- context ----

@@ -216,6 +216,7 @@ class Stop:
     tokens: tuple[Token, ...]  # up to `token` inclusive, without comments
     token: Token
     previous: Token | None
+    following: Token | None
     accepts: Set[str]
 
     def span(self, start: Token, end: Token | None = None) -> Span:
@@ -253,10 +254,10 @@ def explain(source: Source, tokens: Sequence[Token], position: int, accepts: Set
     tokens = [t for t in tokens if t.kind is not TokenKind.COMMENT]
     index = bisect_right([t.start for t in tokens], position) - 1
     if index >= 0 and tokens[index].end > position:
-        token, before = tokens[index], tokens[:index]
+        token, before, behind = tokens[index], tokens[:index], tokens[index + 1 :]
     else:
-        token, before = Token(TokenKind.END, "", len(source.text), len(source.text)), tokens
-    stop = Stop(source, (*before, token), token, before[-1] if before else None, accepts)
+        token, before, behind = Token(TokenKind.END, "", len(source.text), len(source.text)), tokens, []
+    stop = Stop(source, (*before, token), token, before[-1] if before else None, behind[0] if behind else None, accepts)
     for rule in _RULES:
         diagnostic = rule(stop)
         if diagnostic is not None:
@@ -381,7 +382,7 @@ def _misspelt(stop: Stop) -> Diagnostic | None:
     if stop.token.text == "=":
         help = f"to name a value write `let {previous.text} = ...`"
         return Diagnostic("syntax", "expected `:`, `->` or `before`, found `=`", stop.span(stop.token), help)
-    if stop.token.kind is not TokenKind.WORD or stop.token.text in ("gpu", "cpu", "any", "mpi", "dag"):
+    if stop.token.kind is not TokenKind.WORD or stop.token.text in _RUNS:
         return None
     from difflib import get_close_matches  # only needed after an error
 
@@ -392,6 +393,9 @@ def _misspelt(stop: Stop) -> Diagnostic | None:
     return Diagnostic("syntax", f"`{previous.text}` does not start an item", stop.span(previous), help)
 
 
+_RUNS = ("gpu", "cpu", "any", "mpi", "dag")  # what may stand before the call of an op
+
+
 def lacks_device(word: str, accepts: Set[str]) -> str:
     """What is missing before a word that stands where the kind of an op is expected: `mpi` or `gpu`; "" elsewhere."""
     if not {"gpu", "cpu", "mpi"} <= accepts:
@@ -400,11 +404,18 @@ def lacks_device(word: str, accepts: Set[str]) -> str:
 
 
 def _without_device(stop: Stop) -> Diagnostic | None:
-    """`a : axpy(...)`, `a : exchange {`: what runs the op is missing."""
-    word = stop.token.text
+    """`a : axpy(...)`, `a : exchange {`: what runs the op is missing; `a : gpuu axpy(...)`: it is misspelt."""
+    word, following = stop.token.text, stop.following
     missing = lacks_device(word, stop.accepts)
     if stop.new_line or stop.token.kind is not TokenKind.WORD or not missing:
         return None
+    if following is not None and following.kind is TokenKind.WORD and stop.line(following) == stop.line(stop.token):
+        from difflib import get_close_matches  # only needed after an error
+
+        close = get_close_matches(word, _RUNS, n=1)
+        help = f"did you mean `{close[0] if close else lacks_device(following.text, stop.accepts)} {following.text}`?"
+        message = f"expected what runs the op (`{'`, `'.join(_RUNS)}`), found `{word}`"
+        return Diagnostic("syntax", message, stop.span(stop.token), help)
     if missing == "mpi":
         help = f"write `mpi {word}`"
     else:

@@ -41,6 +41,7 @@ from dagc.recipes.runs import (
     arrays_of,
     configured,
     domain_of,
+    excluded_notes,
     is_folded,
     loadables_of,
     program_record,
@@ -319,8 +320,11 @@ def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOpt
             domain = timed_sites(machine, prepared.data, options, prepared.chosen.target, display)
         if not domain.earlier:  # a configuration was excluded
             domain = warm(domain, program, options, [])
-        for left in (*prepared.excluded, *wrong):
-            notes.append(f"without {left.configured.configuration.text}: {left.failure}")
+        left_out = (*prepared.excluded, *wrong)
+        notes += excluded_notes(
+            (dict(left.configured.configuration.decisions), left.failure, left.failure) for left in left_out
+        )
+        for left in left_out:
             records.fail(records.begin(left.configured.configuration, left.traversal), left.failure)
         limit = math.inf if options.time is None else NOISE_SHARE * options.time
         with display.phase("measuring the noise floor"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -91,7 +91,7 @@ def configured(text: ProgramText, options: ExploreOptions, gpus: bool) -> tuple[
         values, left_out = with_automatic(program, values, {text.partition("=")[0] for text in opened} | fixed)
         notes += left_out
     kept, refused = configurations(values, text.graph, options.most_configurations)
-    notes += [f"without {_shown(left.defines)}: {left.reason}" for left in refused]
+    notes += excluded_notes((left.defines, left.reason, left.span) for left in refused)
     notes += dict.fromkeys(note for c in kept for note in loop_notes(c.graph))
     return program, list(kept), notes
 
@@ -152,8 +152,23 @@ def is_folded(configurations: Iterable[Configured]) -> bool:
     return any(c.graph.folding is not None for c in configurations)
 
 
-def _shown(choices: Mapping[str, Value]) -> str:
-    return " ".join(f"{name}={shown(value)}" for name, value in choices.items())
+def excluded_notes(excluded: Iterable[tuple[Mapping[str, Value], str, Hashable]]) -> list[str]:
+    """Notes on combinations of choices that are excluded, each with its reason and the cause. One note for each cause:
+    the combination, or their number with the choices that all of them share, and the first reason."""
+    by_cause: dict[Hashable, list[tuple[tuple[str, ...], str]]] = {}
+    for choices, reason, cause in excluded:
+        words = tuple(f"{name}={shown(value)}" for name, value in choices.items())
+        by_cause.setdefault(cause, []).append((words, reason))
+    return [f"without {_all_of([words for words, _ in some])}: {some[0][1]}" for some in by_cause.values()]
+
+
+def _all_of(combinations: Sequence[tuple[str, ...]]) -> str:
+    first, *others = combinations
+    if not others:
+        return " ".join(first)
+    shared = [choice for choice in first if all(choice in other for other in others)]
+    which = f"all with {' '.join(shared)}" if shared else f"for example {' '.join(first)}"
+    return f"{len(combinations)} combinations, {which}"
 
 
 def domain_of(
