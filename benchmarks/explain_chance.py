@@ -33,14 +33,14 @@ from benchmarks.rules_chance import NOISES, times_of, wilson
 from dagc.base.statistics import noise_floor
 from dagc.lab.candidate import Candidate
 from dagc.lab.replay import UNKEPT
-from dagc.learn.explain import AnsweredQuestion, Finding, Options, PairTiming, Question, differing, time_pairs
-from dagc.learn.rules import Feature, FeatureKind, Rule
+from dagc.learn.explain import AnsweredQuestion, Finding, PairTiming, Question, TimingOptions, differing, time_pairs
+from dagc.learn.rules import FeatureKind, Rule, RuleFeature
 from dagc.store.results import Outcome
 
 EDITS = 3  # of a rule
 PASSES = 5
 OTHERS = 500  # implementations of a recording beside those that are timed
-RULE = Rule(Feature(FeatureKind.BEFORE, "a", "b"), True)
+RULE = Rule(RuleFeature(FeatureKind.BEFORE, "a", "b"), True)
 CLAIMS = (Finding.CAUSE, Finding.JOINT, Finding.DEPENDS, Finding.FASTER)
 
 
@@ -76,14 +76,14 @@ def run(noise: str, kind: str, rules: int, ratio: float, seed: int) -> tuple[lis
     if kind == "live":
         times = iter(times_of(noise, 62 * len(edits) + 400, random).tolist())
         floor = noise_floor([[next(times) for _ in range(30)]])
-        timed = time_pairs(best, edits, Machine(ratios, times), UNKEPT, Options(noise=floor, seed=seed))
+        timed = time_pairs(best, edits, Machine(ratios, times), UNKEPT, TimingOptions(noise=floor, seed=seed))
     else:
         count = len(ratios) + OTHERS
         series = times_of(noise, PASSES * count, random).reshape(PASSES, count)
         passes = np.stack([one[random.permutation(count)] for one in series], axis=1).tolist()
         floor = noise_floor(passes)
         alike = tuple(math.log(b / a) for one in passes for a, b in pairwise(one))
-        options = Options(noise=floor, alike=alike, together=True, seed=seed)
+        options = TimingOptions(noise=floor, alike=alike, together=True, seed=seed)
         timed = time_pairs(best, edits, Recording(ratios, passes, {}), UNKEPT, options, most=lambda _: PASSES)
     parts = [timed.timings[k : k + EDITS] for k in range(0, len(edits), EDITS)]
     question = Question(RULE, True, (), True)

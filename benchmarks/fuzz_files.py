@@ -36,7 +36,7 @@ from dagc.recipes import tuned as tuned_recipe
 from dagc.recipes.launch import LaunchSource, choosers_for, settings_by_file
 from dagc.recipes.runs import configured
 from dagc.store.records import Records
-from dagc.store.results import Machine, Program, Run, TraceSpan
+from dagc.store.results import MachineRecord, ProgramRecord, Run, TraceSpan
 from dagc.store.schema import APPLICATION_ID, TABLES_1, TUNE_TABLES_1
 from dagc.store.settings import kernels_of
 from dagc.store.tuned import load_tuned
@@ -94,11 +94,11 @@ def write_results(path: Path, dag: Path) -> Path:
     from dagc.space import Space
 
     graph = api.load_graph(dag)
-    program = Program(
+    program = ProgramRecord(
         "small", str(dag), program_hash(graph.program),
         tuple((p, s.text) for p, s in graph.program.sources.items()), (("N", 100),),
     )  # fmt: skip
-    machine = Machine(("here",), "a CPU", 4, (), "", "an MPI", "host", "", {"load": [0.5], "cxx": "g++"})
+    machine = MachineRecord(("here",), "a CPU", 4, (), "", "an MPI", "host", "", {"load": [0.5], "cxx": "g++"})
     run = Run("2026-01-01T00:00:00+00:00", machine, 2, 7, "random", 0.01, "", "0.2", 0.01, {"budget": 5, "data": None})
     chance = random.Random(5)
     with Records.open(path, program, run) as records:

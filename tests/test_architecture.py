@@ -3,6 +3,7 @@ so do the imports: no cycle, whichever way an import is written, and a room impo
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -56,6 +57,12 @@ HEAVY = frozenset(
     ("lark", "jinja2", "numpy", "mpi4py", "msgspec", "pycuda", "scipy", "sklearn", "sympy", "tree_sitter", "rich",
      "sqlite3", "pygls", "lsprotocol")
 )  # fmt: skip
+ALIKE = {"dagc.lang.ast": "dagc.ir.program"}  # one concept at two stages
+PROTOCOLS = {  # of these folders each file defines a class of this name
+    ("dagc.lab.strategies", "Strategy"): "dagc.lab.strategy",
+    ("dagc.choice.learners", "Row"): "dagc.choice.methods",
+    ("dagc.measure.metrics", "Observer"): "dagc.measure.metrics",
+}
 MODULES = modules()
 IMPORTS = {module: imports(path, frozenset(MODULES)) for module, path in MODULES.items()}
 GRAPH = graph()
@@ -85,6 +92,21 @@ def test_no_private_name_is_imported() -> None:
 
 def test_few_modules_stand_at_the_top() -> None:
     assert len([m for m, path in MODULES.items() if m.count(".") == 1 and path.name != "__init__.py"]) <= 15
+
+
+def _classes(module: str) -> Iterator[str]:
+    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
+    return (node.name for node in tree.body if isinstance(node, ast.ClassDef) and node.name[:1] != "_")
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    """Except a declaration in the syntax tree and in the program, and what the files of a protocol must define."""
+    places: dict[str, set[str]] = {}
+    for module in MODULES:
+        for name in _classes(module):
+            place = ALIKE.get(module) or PROTOCOLS.get((module.rpartition(".")[0], name)) or module
+            places.setdefault(name, set()).add(place)
+    assert {name: sorted(found) for name, found in places.items() if len(found) > 1} == {}
 
 
 @pytest.mark.parametrize("package", ONLY_IMPORTERS)

@@ -31,13 +31,13 @@ def fit(examples, seed=0):
     return knn.nearest(examples.data, examples.rows, examples.labels)
 """
 FEATURE = """
-from dagc.choice.feature import Feature
+from dagc.choice.feature import SelectorFeature
 from dagc.ir.sym import Apply, Const, Fn, Var
 
 
 def offer(context):
     for scalar in context.program.scalars:
-        yield Feature(f"half_{scalar.name}", Apply(Fn.DIV, (Var(scalar.name), Const(2))))
+        yield SelectorFeature(f"half_{scalar.name}", Apply(Fn.DIV, (Var(scalar.name), Const(2))))
 """
 STRATEGY = """
 class Strategy:

@@ -20,20 +20,20 @@ from hypothesis import strategies as st
 from dagc.base.errors import DagcError, UsageError
 from dagc.ir.program import Configuration
 from dagc.store.records import Records, export_csv, export_parquet, load, merge
-from dagc.store.results import Machine, Program, Run, TraceSpan
+from dagc.store.results import MachineRecord, ProgramRecord, Run, TraceSpan
 from dagc.store.tuned import InputFacts, input_key, input_to_json
 from tests.data.h200 import h200_file, h200_results
 from tests.tiers import examples
 
 NAN = float("nan")
-PROGRAM = Program("p", "p.dag", "0123456789abcdef", (("p.dag", "program p"),), (("n", 3), ("x", 0.5)))
-MACHINE = Machine(("here",), "a CPU", 4, ("a GPU",), "1.0", "an MPI", "cuda", "sm_90", {"clocks": ["1 GHz"]})
+PROGRAM = ProgramRecord("p", "p.dag", "0123456789abcdef", (("p.dag", "program p"),), (("n", 3), ("x", 0.5)))
+MACHINE = MachineRecord(("here",), "a CPU", 4, ("a GPU",), "1.0", "an MPI", "cuda", "sm_90", {"clocks": ["1 GHz"]})
 RUN = Run("2026-01-01T00:00:00+00:00", MACHINE, 4, 7, "random", 0.01, "abc", "0.2", options={"budget": 5})
 HOST = Configuration((("capture", False), ("streams", 2), ("transport", "mpi_host")))
 NCCL = Configuration((("capture", True), ("streams", 2), ("transport", "nccl")))
 
 
-def written(path: Path, times: dict[str, list[float]], run: Run = RUN, program: Program = PROGRAM) -> Path:
+def written(path: Path, times: dict[str, list[float]], run: Run = RUN, program: ProgramRecord = PROGRAM) -> Path:
     """A file with these times of traversals of one configuration."""
     with Records.open(path, program, run) as records:
         for traversal, seconds in times.items():
@@ -287,7 +287,7 @@ def test_a_file_is_not_overwritten(tmp_path: Path) -> None:
         (PROGRAM, replace(RUN, machine=replace(MACHINE, driver="2.0")), r"another machine \(.*1\.0.*2\.0"),
     ],
 )
-def test_a_file_of_something_else_is_refused(tmp_path: Path, program: Program, run: Run, message: str) -> None:
+def test_a_file_of_something_else_is_refused(tmp_path: Path, program: ProgramRecord, run: Run, message: str) -> None:
     path = written(tmp_path / "r.db", {"a": [1.0]})
     before = path.read_bytes()
     with pytest.raises(UsageError, match=message):
@@ -423,7 +423,9 @@ def test_a_measured_implementation_may_fail_in_another_file_first_or_last(tmp_pa
         (PROGRAM, replace(RUN, machine=replace(MACHINE, target="host")), "another machine"),
     ],
 )
-def test_files_of_different_things_are_not_merged(tmp_path: Path, program: Program, run: Run, message: str) -> None:
+def test_files_of_different_things_are_not_merged(
+    tmp_path: Path, program: ProgramRecord, run: Run, message: str
+) -> None:
     first = written(tmp_path / "1.db", {"a": [1.0]})
     second = written(tmp_path / "2.db", {"a": [1.0]}, run, program)
     with pytest.raises(UsageError, match=message) as error:

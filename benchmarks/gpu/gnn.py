@@ -39,7 +39,7 @@ from typing import Any
 
 from dagc.base.statistics import interval
 from dagc.build.target import TargetChoice, choose_target
-from dagc.choice.feature import Context
+from dagc.choice.feature import FeatureContext
 from dagc.choice.placement import DEVICE, HOST, Problem, Transfer, Transfers, Value, place
 from dagc.choice.selector import Selector
 from dagc.choice.train import Training, train
@@ -195,7 +195,7 @@ class Network:
 
     def features(self, op: KernelOp) -> tuple[float, ...]:
         """What the kernel's `select` names, in its order."""
-        context = Context(self.program.graph.program, op)
+        context = FeatureContext(self.program.graph.program, op)
         found = [context.resolve(argument) for argument in context.asked]
         assert all(one is not None for one in found)
         return tuple(float(evaluate(one, self.scalars)) for one in found if one is not None)
@@ -440,7 +440,7 @@ def run(args: argparse.Namespace) -> int:
                                    "seconds": network.time_ops()})  # fmt: skip
         else:
             if case.model not in selectors:
-                context = Context(program.graph.program, program.ops[0][1])
+                context = FeatureContext(program.graph.program, program.ops[0][1])
                 names = [a.name if isinstance(a, Var) else show(a) for a in context.asked]
                 selectors[case.model] = trained(found["train"], case.model, program.exist, names)
             found["test"].append(measured(network, selectors[case.model], transfers, random))

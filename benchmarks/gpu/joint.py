@@ -30,7 +30,7 @@ from typing import Any
 from dagc.base.statistics import interval
 from dagc.ir.traversal import traversal_text
 from dagc.lab.candidate import Candidate
-from dagc.lab.engine import Options, explore
+from dagc.lab.engine import SearchOptions, explore
 from dagc.lab.live import LiveMachine
 from dagc.lab.orders import Orders
 from dagc.lab.replay import UNKEPT
@@ -156,7 +156,7 @@ class Session:
         elif method != "random":
             budget -= self.alone
         start = time.monotonic()
-        done = explore(domain, find(strategy)(domain, seed), machine, UNKEPT, Options(budget, limit, seed=seed))
+        done = explore(domain, find(strategy)(domain, seed), machine, UNKEPT, SearchOptions(budget, limit, seed=seed))
         record: dict[str, Any] = {
             "budget": budget, "measured": done.measurements, "failures": done.failures,
             "seconds": round(time.monotonic() - start, 1),

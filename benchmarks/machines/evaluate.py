@@ -29,7 +29,7 @@ from typing import Any
 from benchmarks.machines.family import Drawn, draw
 from dagc.base.statistics import interval
 from dagc.lab.candidate import Candidate
-from dagc.lab.engine import Options, explore
+from dagc.lab.engine import SearchOptions, explore
 from dagc.lab.orders import Orders
 from dagc.lab.replay import UNKEPT
 from dagc.lab.strategy import RankingStrategy, default, find
@@ -172,7 +172,7 @@ def ended(job: tuple[int, str, int, int]) -> dict[str, Any]:
     seed, _, number, budget = job
     machine = drawn(seed)
     strategy = strategy_of("default", machine.domain, number)
-    options = Options(budget=budget, until=UNTIL, confirm=0)
+    options = SearchOptions(budget=budget, until=UNTIL, confirm=0)
     done = explore(machine.domain, strategy, _Synthetic(machine, number), UNKEPT, options)
     return {
         "machine": seed,

@@ -26,7 +26,7 @@ from dagc.choice.choose import Chooser, c_head, emitted, unit_chooser
 from dagc.choice.legal import legal_settings, units
 from dagc.choice.methods import LEARNED
 from dagc.choice.train import merged, train
-from dagc.perf.evaluate import Evaluator
+from dagc.perf.evaluate import PartialEvaluator
 from dagc.perf.hardware import load_hardware
 
 FLAGS = ("-std=c99", "-O3", "-ffp-contract=off")
@@ -53,7 +53,7 @@ def numpy_us(chooser: Chooser) -> float:
     """Microseconds of one evaluation for all settings, the best of 50."""
     assert chooser.model is not None
     names = {p.name for p in chooser.model.parameters}
-    model = Evaluator(chooser.model, {n: np.array(v) for n, v in chooser.columns if n in names})
+    model = PartialEvaluator(chooser.model, {n: np.array(v) for n, v in chooser.columns if n in names})
     sizes = {n: 1000 for n in chooser.data if n in names}
     best = float("inf")
     for _ in range(50):

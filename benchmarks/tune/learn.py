@@ -26,7 +26,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 
 from benchmarks.tune.launches import Array, Measured, load
 from dagc.choice.residual import FEATURES, FILE, FORMAT, UNTRAINED, Learner, Trees, features, modelled, size_coordinates
-from dagc.choice.surface import Kernel, Rows, distance, matern, prior_covariance, squares, within_sizes
+from dagc.choice.surface import Covariance, Rows, distance, matern, prior_covariance, squares, within_sizes
 from dagc.choice.terms import responses
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -171,16 +171,16 @@ DRAWN = 0.02  # how much a logarithm is drawn to its start
 NOISE = 0.004
 
 
-def kernel_of(logs: Array) -> tuple[Kernel, float]:
+def kernel_of(logs: Array) -> tuple[Covariance, float]:
     """Hyperparameters and standard deviation, for logarithms as in START."""
     *lengths, size_length, shared, similar, alone, strength, terms = np.exp(logs).tolist()
     variances = [shared**2, similar**2, alone**2]
     whole = sum(variances)
     along = (lengths[0], lengths[1], lengths[2], lengths[3], lengths[4])
-    return Kernel(along, size_length, *(v / whole for v in variances), strength, terms, NOISE), math.sqrt(whole)
+    return Covariance(along, size_length, *(v / whole for v in variances), strength, terms, NOISE), math.sqrt(whole)
 
 
-def fitted(missed: Sequence[Missed]) -> tuple[Kernel, float, float]:
+def fitted(missed: Sequence[Missed]) -> tuple[Covariance, float, float]:
     """(kernel, deviation, deviation where there is no model) by maximum likelihood, the amplitude of each kernel
     unknown."""
     known = [m for m in missed if m.known] or missed

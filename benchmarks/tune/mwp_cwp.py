@@ -28,7 +28,7 @@ from dagc import api
 from dagc.base.errors import UsageError
 from dagc.choice.legal import op_of, units
 from dagc.perf.counted import counted_program, fit_counts
-from dagc.perf.evaluate import Evaluator
+from dagc.perf.evaluate import PartialEvaluator
 from dagc.perf.hardware import load_hardware
 from dagc.perf.mwp_cwp import H200, machine_values, op_program
 from dagc.perf.program import Assign, RationalProgram
@@ -133,9 +133,11 @@ def main() -> int:
     regrets: dict[str, list[float]] = {"MWP-CWP": [], "S per warp": [], "volume": [], "default": []}
     for row in rows:
         mwp_cwp, volume = models[row.program, row.op]
-        regrets["MWP-CWP"].append(row.regret(Evaluator(mwp_cwp, machine | row.known())({})))
-        regrets["S per warp"].append(row.regret(Evaluator(per_warp(mwp_cwp), machine | row.known())({})))
-        regrets["volume"].append(row.regret(Evaluator(volume, hardware.parameters() | calibration | row.known())({})))
+        regrets["MWP-CWP"].append(row.regret(PartialEvaluator(mwp_cwp, machine | row.known())({})))
+        regrets["S per warp"].append(row.regret(PartialEvaluator(per_warp(mwp_cwp), machine | row.known())({})))
+        regrets["volume"].append(
+            row.regret(PartialEvaluator(volume, hardware.parameters() | calibration | row.known())({}))
+        )
         regrets["default"].append(default_regret(row))
     for two, title in ((True, "two-dimensional"), (False, "one-dimensional")):
         chosen = [i for i, r in enumerate(rows) if r.two_dimensional is two]
@@ -172,7 +174,8 @@ def counted(rows: list[Row], regrets: dict[str, list[float]], machine: dict[str,
         programs[program, name] = counted_program(graph.program, op, fits)
     here = [i for i, r in enumerate(rows) if (r.program, r.op) in programs]
     fitted = {
-        i: rows[i].regret(Evaluator(programs[rows[i].program, rows[i].op], machine | rows[i].known())({})) for i in here
+        i: rows[i].regret(PartialEvaluator(programs[rows[i].program, rows[i].op], machine | rows[i].known())({}))
+        for i in here
     }
     for two, title in ((True, "two-dimensional"), (False, "one-dimensional")):
         chosen = [i for i in here if rows[i].two_dimensional is two]
@@ -202,7 +205,7 @@ def grid(rows: list[Row], models: dict[tuple[str, str], Any], machine: dict[str,
     axis = {n: np.array([p[n] for p in points])[:, None] for n in GRID}
     logs = np.empty((len(flat), len(points)))
     for i, row in enumerate(flat):
-        times = Evaluator(models[row.program, row.op][0], machine | axis | row.known())({})
+        times = PartialEvaluator(models[row.program, row.op][0], machine | axis | row.known())({})
         times = np.broadcast_to(times, (len(points), len(row.seconds)))
         logs[i] = np.log(row.seconds[times.argmin(axis=1)] / row.seconds.min())
     best = int(logs.mean(axis=0).argmin())

@@ -179,7 +179,7 @@ def trained(
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class LearningCurve:
     """`percent[seed][k]`: share of exhaustive at the test inputs with `first + k` labelled inputs. `full`: with all."""
 
     strategy: str
@@ -211,7 +211,7 @@ def curve(
     steps: int = 50,
     default: int = 0,
     tolerance: float = 0.0,
-) -> Curve:
+) -> LearningCurve:
     """Replays incremental tuning on a full table of measurements: `times` of all answers at all inputs.
 
     Judges after each of so many labelled inputs (at most all) at the `test` inputs, or at all of the table's. Raises
@@ -237,7 +237,7 @@ def curve(
         return tuple(out)
 
     full = percent(trained(names, vectors, dict(enumerate(times)), method, 0, tolerance))
-    return Curve(strategy, FEWEST, tuple(map(replay, seeds)), full)
+    return LearningCurve(strategy, FEWEST, tuple(map(replay, seeds)), full)
 
 
 def _choose(selector: Selector | None, x: Sequence[float], default: int) -> Asked:

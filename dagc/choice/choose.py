@@ -26,7 +26,7 @@ from typing import Any
 from dagc.base.errors import counted
 from dagc.base.resources import names_in
 from dagc.choice.extent import Extent
-from dagc.choice.feature import Feature, offered
+from dagc.choice.feature import SelectorFeature, offered
 from dagc.choice.legal import block_of, op_of
 from dagc.choice.models import MODELS, doubts, ranking_model, why
 from dagc.choice.selector import EXP2, EXP2_FRACTION, FRACTION, Selector
@@ -39,7 +39,7 @@ from dagc.ir.program import Graph, Program
 from dagc.ir.sym import Number
 from dagc.perf.counted import Fitted
 from dagc.perf.cprint import BATCH_HELPERS, HELPERS, batch_to_c, padded_count, split, to_c
-from dagc.perf.evaluate import Evaluator, evaluate_all
+from dagc.perf.evaluate import PartialEvaluator, evaluate_all
 from dagc.perf.geometry import launchable_program, tunable
 from dagc.perf.hardware import Hardware
 from dagc.perf.program import ParameterKind, RationalProgram, specialise
@@ -166,7 +166,7 @@ class Chooser:
     """
 
     site: Site
-    features: tuple[Feature, ...]
+    features: tuple[SelectorFeature, ...]
     columns: tuple[tuple[str, tuple[float, ...]], ...] = ()
     model: RationalProgram | None = None
     launchable: RationalProgram | None = None
@@ -336,9 +336,9 @@ class Chooser:
 
 
 @lru_cache(maxsize=64)
-def _over_answers(program: RationalProgram, columns: tuple[tuple[str, tuple[float, ...]], ...]) -> Evaluator:
+def _over_answers(program: RationalProgram, columns: tuple[tuple[str, tuple[float, ...]], ...]) -> PartialEvaluator:
     """A model over all answers; what depends on these alone is computed once."""
-    return Evaluator(program, _arrays(program, columns))
+    return PartialEvaluator(program, _arrays(program, columns))
 
 
 def _arrays(program: RationalProgram, columns: tuple[tuple[str, tuple[float, ...]], ...]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from dagc.ir.sym import RULES, Apply, Const, Fn, Number, Sym, Var, evaluate, fre
 
 
 @dataclass(frozen=True, slots=True)
-class Feature:
+class SelectorFeature:
     """`expression` is over per-rank scalars, `rank`, `ranks`, and `feature.NAME` of what `code` computes."""
 
     name: str
@@ -56,7 +56,7 @@ def in_doubles(expr: Sym, values: Mapping[str, Number]) -> Number:
 
 
 @dataclass(frozen=True)
-class Context:
+class FeatureContext:
     """Whose features: those of an op of a program, or of the program itself (`op` None)."""
 
     program: Program
@@ -134,11 +134,11 @@ class Context:
 _SYMS = (Const, Var, Apply)
 
 
-def offered(program: Program, op: KernelOp | None = None) -> dict[str, Feature]:
+def offered(program: Program, op: KernelOp | None = None) -> dict[str, SelectorFeature]:
     """All features that a selector may use, by name: of an op, or of the program. If two kinds offer a name, the first
     file has precedence."""
-    context = Context(program, op)
-    out: dict[str, Feature] = {}
+    context = FeatureContext(program, op)
+    out: dict[str, SelectorFeature] = {}
     for kind in names_in("choice/features"):
         module = importlib.import_module(f"dagc.choice.features.{kind.replace('-', '_')}")
         for feature in module.offer(context):
@@ -147,7 +147,7 @@ def offered(program: Program, op: KernelOp | None = None) -> dict[str, Feature]:
 
 
 def values_of(
-    features: Mapping[str, Feature], values: Mapping[str, Number], constants: Mapping[str, int] | None = None
+    features: Mapping[str, SelectorFeature], values: Mapping[str, Number], constants: Mapping[str, int] | None = None
 ) -> dict[str, float]:
     """The features that can be computed from `values`, by name. `constants`: values of parameters that are compiled
     into the program and differ between the measured sizes; other parameters are left out."""
@@ -160,10 +160,10 @@ def values_of(
     return out
 
 
-def asked_features(program: Program, op: KernelOp | None, arguments: tuple[Sym, ...]) -> tuple[Feature, ...]:
+def asked_features(program: Program, op: KernelOp | None, arguments: tuple[Sym, ...]) -> tuple[SelectorFeature, ...]:
     """The features that the arguments of a `select` name, each once. Raises UsageError for anything else."""
-    context, features = Context(program, op), offered(program, op)
-    out: dict[str, Feature] = {}
+    context, features = FeatureContext(program, op), offered(program, op)
+    out: dict[str, SelectorFeature] = {}
     for argument in arguments:
         resolved = context.resolve(argument)
         if isinstance(resolved, Const):

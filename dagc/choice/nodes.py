@@ -66,7 +66,7 @@ def node_to_json(node: Node) -> Any:
     return node.label if node.sure == 1 else {"label": node.label, "sure": node.sure}
 
 
-class Line(NamedTuple):
+class TreeLine(NamedTuple):
     """A line of a tree's C: `if` where `at` is the index of a feature, `}` where `close`, else a leaf."""
 
     depth: int
@@ -77,14 +77,14 @@ class Line(NamedTuple):
     sure: float = 1.0
 
 
-def lines(node: Node, depth: int = 1) -> Iterator[Line]:
+def lines(node: Node, depth: int = 1) -> Iterator[TreeLine]:
     """A tree as nested comparisons, flat: a template that called itself would meet Python's limit."""
     while isinstance(node, Split):
-        yield Line(depth, node.index, node.most)
+        yield TreeLine(depth, node.index, node.most)
         yield from lines(node.low, depth + 1)
-        yield Line(depth, close=True)
+        yield TreeLine(depth, close=True)
         node = node.high
-    yield Line(depth, label=node.label, sure=node.sure)
+    yield TreeLine(depth, label=node.label, sure=node.sure)
 
 
 def from_scikit(tree: Any, scales: Sequence[Scale], leaf: Callable[[int], Answer | Leaf]) -> Node:
@@ -106,7 +106,7 @@ def from_scikit(tree: Any, scales: Sequence[Scale], leaf: Callable[[int], Answer
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TreeTable:
     """Trees as columns of one table, for a loop. `roots`: where each tree begins; from 0 on a row, below the leaf with
     label -1 - value. A row: the feature's index, the threshold, where it goes on."""
 
@@ -117,7 +117,7 @@ class Table:
     high: tuple[int, ...]
 
 
-def table(roots: Sequence[Node]) -> Table:
+def table(roots: Sequence[Node]) -> TreeTable:
     """The trees, one after the other."""
     rows: list[list[Any]] = []
 
@@ -131,7 +131,7 @@ def table(roots: Sequence[Node]) -> Table:
 
     begins = tuple(map(add, roots))
     columns = zip(*rows, strict=True) if rows else ((), (), (), ())
-    return Table(begins, *map(tuple, columns))
+    return TreeTable(begins, *map(tuple, columns))
 
 
 # ---- as a tuned file keeps them -------------------------------------------------------------

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from dagc.choice.surface import Kernel
+from dagc.choice.surface import Covariance
 from dagc.choice.terms import TERMS
 from dagc.choice.types import Point, Settings, Unit
 
@@ -140,7 +140,7 @@ class Learner:
     `source`: where it comes from, to be printed."""
 
     trees: Trees | None
-    kernel: Kernel
+    kernel: Covariance
     deviation: float
     blind: float
     archs: tuple[str, ...]
@@ -157,7 +157,7 @@ class Learner:
 
 
 # Without a file, or with one that cannot be used: the model alone, and that it misses what it misses on most kernels.
-_USUAL = Kernel((2.6, 7.8, 6.2, 6.0, 2.3), 7.7, 0.16, 0.82, 0.02, 0.4, 0.5, 0.004)
+_USUAL = Covariance((2.6, 7.8, 6.2, 6.0, 2.3), 7.7, 0.16, 0.82, 0.02, 0.4, 0.5, 0.004)
 UNTRAINED = Learner(None, _USUAL, 0.2, 0.5, (), "untrained")
 
 
@@ -179,7 +179,7 @@ def _learner(data: Mapping[str, Any]) -> Learner:
         raise ValueError("it was written for other features of kernels; make it again with benchmarks/tune/learn.py")
     within, beyond, y, z, other = map(_positive, data["kernel"]["lengths"])
     scalars = ("size_length", "shared", "similar", "alone", "strength", "terms", "noise")
-    kernel = Kernel((within, beyond, y, z, other), *(_positive(data["kernel"][name]) for name in scalars))
+    kernel = Covariance((within, beyond, y, z, other), *(_positive(data["kernel"][name]) for name in scalars))
     archs = tuple(str(a) for a in data["archs"])
     return Learner(
         _trees(data["trees"]) if data["trees"] else None, kernel, _positive(data["deviation"]),

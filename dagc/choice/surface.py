@@ -32,7 +32,7 @@ WARP = 5.0  # a warp along x, in doublings
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class Covariance:
     """Hyperparameters, fitted to what the learner missed on families that it was not trained on.
 
     `lengths`: correlation lengths along x up to a warp and beyond, along y and z of the block, and along any other
@@ -81,7 +81,7 @@ class TimeSurface:
     weights follow from the measurements.
     """
 
-    def __init__(self, kernel: Kernel, rows: Rows) -> None:
+    def __init__(self, kernel: Covariance, rows: Rows) -> None:
         self.kernel, self.size_of = kernel, rows.size_of
         self.first = np.flatnonzero(np.r_[True, rows.size_of[1:] != rows.size_of[:-1]])  # the first row of each size
         self._parts = [
@@ -182,7 +182,7 @@ class _Part:
         return float((drawn[1:].min(axis=0) < drawn[0] + math.log1p(-share)).mean())
 
 
-def prior_covariance(kernel: Kernel, rows: Rows) -> Array:
+def prior_covariance(kernel: Covariance, rows: Rows) -> Array:
     """Of the logarithms of all rows' times, before a measurement, shape (rows, rows)."""
     alike, _ = matern(np.sqrt(squares(rows.coordinates, kernel.lengths).sum(axis=2)))
     near = np.exp(-distance(rows.sizes) / kernel.size_length)[np.ix_(rows.size_of, rows.size_of)]

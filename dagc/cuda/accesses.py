@@ -4,7 +4,7 @@ dagc reads them from the code instead of asking for them in the `.dag`: a declar
 wrong one would go unnoticed. The reader is sound: its result has every load and store of global memory that the text
 can make, with a correct address, or with `known` False. What it cannot read at all raises NotUnderstood, and the
 models that need it are not used. Where paths meet (branches, iterations of a loop), a name keeps its value only if
-all paths agree; of two branches it has `either` value. Execution frequencies are estimates, `Access.weight`.
+all paths agree; of two branches it has `either` value. Execution frequencies are estimates, `MemoryAccess.weight`.
 
 Addresses are SymPy expressions in elements of their array, in `threadIdx_x`, `blockIdx_x`, `blockDim_x` (and y, z),
 the kernel's by-value formals, loop counters and tunables. Integers are mathematical: no index wraps around, and `/`
@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 import sympy as sp
 
 from dagc.cuda.expressions import (
-    Access,
+    CountedLoop,
     Local,
-    Loop,
+    MemoryAccess,
     Pointer,
     Reference,
     State,
@@ -57,7 +57,7 @@ EVEN_CHANCE = 0.5  # assumed frequency of an `if` whose condition gives no estim
 class Work:
     """Arithmetic of an innermost loop: operations of a thread in the body of these loops."""
 
-    loops: tuple[Loop, ...]
+    loops: tuple[CountedLoop, ...]
     operations: float
     slow: float  # divisions and square roots, included in the others
 
@@ -67,10 +67,10 @@ class Accesses:
     """`one_thread`: only one thread of each block works. `barriers`: the loops around each __syncthreads of the text.
     `shared`: bytes of the arrays in shared memory that the text declares with a size that can be read."""
 
-    accesses: tuple[Access, ...]
+    accesses: tuple[MemoryAccess, ...]
     work: tuple[Work, ...]
     one_thread: bool = False
-    barriers: tuple[tuple[Loop, ...], ...] = ()
+    barriers: tuple[tuple[CountedLoop, ...], ...] = ()
     notes: tuple[str, ...] = ()
     shared: sp.Expr = sp.Integer(0)
 
@@ -370,7 +370,7 @@ def _for(state: State, node: Node) -> None:
         _unknown_loop(state, node, [n for n in (condition, body, update) if n is not None])
     else:
         own_value = counter if halvings is None else new_unknown(state)
-        _inside(state, Loop(counter, begins, trips, step, node.start_byte), {name: own_value, **along}, [body])
+        _inside(state, CountedLoop(counter, begins, trips, step, node.start_byte), {name: own_value, **along}, [body])
         for changed in (name, *along):
             value = state.env[changed]
             other = replace(value, offset=new_unknown(state)) if isinstance(value, Pointer) else new_unknown(state)
@@ -396,10 +396,12 @@ def _estimated(state: State, condition: Node | None, trips: sp.Expr, step: sp.Ex
 
 def _unknown_loop(state: State, node: Node, parts: list[Node]) -> None:
     counter = symbol(f"loop_{len(state.loops)}")
-    _inside(state, Loop(counter, sp.Integer(0), sp.Integer(GUESSED_TRIPS), sp.Integer(1), node.start_byte), {}, parts)
+    _inside(
+        state, CountedLoop(counter, sp.Integer(0), sp.Integer(GUESSED_TRIPS), sp.Integer(1), node.start_byte), {}, parts
+    )
 
 
-def _inside(state: State, loop: Loop, names: dict[str, sp.Expr], parts: list[Node]) -> None:
+def _inside(state: State, loop: CountedLoop, names: dict[str, sp.Expr], parts: list[Node]) -> None:
     """The parts of a loop (its body; a condition and an update that are not understood), once for all iterations."""
     outer, env = state.loops, dict(state.env)
     state.loops = (*outer, loop)
@@ -473,7 +475,7 @@ def _assigned_to(node: Node, name: str) -> Iterator[str | None]:
         yield from _assigned_to(child, name)
 
 
-def _stored_before(state: State, loop: Loop) -> tuple[str, sp.Expr] | None:
+def _stored_before(state: State, loop: CountedLoop) -> tuple[str, sp.Expr] | None:
     """The address stored last by an iteration, as the next iteration writes it."""
     if state.stored is None:
         return None

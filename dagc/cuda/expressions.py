@@ -25,7 +25,7 @@ def real(name: str) -> sp.Symbol:
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class CountedLoop:
     """`trips` iterations of a counter from `first`, by `step`.
 
     `place`: its byte offset in the text, since two consecutive loops may be equal otherwise.
@@ -39,7 +39,7 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class MemoryAccess:
     """One load or store in the text. `weight`: how often it runs each time its place is reached, 0 to 1; 0 if rarely
     (at the edge of a grid). `loops`: from the outermost in.
 
@@ -51,7 +51,7 @@ class Access:
     address: sp.Expr
     size: int
     store: bool
-    loops: tuple[Loop, ...]
+    loops: tuple[CountedLoop, ...]
     weight: float = 1.0
     known: bool = True
     shared: bool = False
@@ -105,12 +105,12 @@ class State:
     env: dict[str, Any]
     constant: frozenset[str]  # arrays that the kernel only reads
     types: Mapping[str, str]  # C types of the program's type names
-    loops: tuple[Loop, ...] = ()
+    loops: tuple[CountedLoop, ...] = ()
     weight: float = 1.0
-    accesses: list[Access] = field(default_factory=list)
-    work: dict[tuple[Loop, ...], list[float]] = field(default_factory=dict)
+    accesses: list[MemoryAccess] = field(default_factory=list)
+    work: dict[tuple[CountedLoop, ...], list[float]] = field(default_factory=dict)
     one_thread: bool = False
-    barriers: tuple[tuple[Loop, ...], ...] = ()
+    barriers: tuple[tuple[CountedLoop, ...], ...] = ()
     notes: list[str] = field(default_factory=list)
     fresh: int = 0
     shared: set[str] = field(default_factory=set)  # scalars that other threads may change
@@ -541,7 +541,7 @@ def _note(state: State, pointer: Pointer, *, store: bool) -> Any:
     if not store and known and any(not a.store for a in same) and state.stored is None:
         return value  # loaded before, without a store since
     state.accesses.append(
-        Access(pointer.array, address, pointer.size, store, state.loops, state.weight, known, pointer.shared)
+        MemoryAccess(pointer.array, address, pointer.size, store, state.loops, state.weight, known, pointer.shared)
     )
     if store:
         state.stored = place

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dagc.base.source import Source, Span
-from dagc.editor.names import Declaration, Index, Kind, Scope
+from dagc.editor.names import Declaration, Kind, NameIndex, NameScope
 from dagc.ir.program import CollectiveKind
 from dagc.lang.evaluate import FUNCTIONS
 from dagc.lang.parse import TOP_ITEMS, accepted_after
@@ -43,14 +43,14 @@ class _Place:
 
     tokens: tuple[Token, ...]
     accepts: frozenset[str]
-    scope: Scope
-    index: Index
+    scope: NameScope
+    index: NameIndex
 
     def last(self, back: int = 1) -> str:
         return self.tokens[-back].text if len(self.tokens) >= back else ""
 
 
-def complete(text: str, offset: int, index: Index, scope: Scope) -> list[Completion]:
+def complete(text: str, offset: int, index: NameIndex, scope: NameScope) -> list[Completion]:
     """What may be written at `offset`. `scope`: of the names that are visible there."""
     start = offset
     while start > 0 and (text[start - 1].isalnum() or text[start - 1] == "_"):
@@ -178,7 +178,7 @@ def _called(tokens: Sequence[Token]) -> tuple[int, int] | None:
     return None
 
 
-def _names(scope: Scope, kinds: frozenset[Kind]) -> Iterator[Completion]:
+def _names(scope: NameScope, kinds: frozenset[Kind]) -> Iterator[Completion]:
     for around in scope.chain():
         for declared in around.values.values():
             yield from (_proposal(d) for d in declared if d.kind in kinds)
@@ -209,7 +209,9 @@ class Signature:
     active: int
 
 
-def signature(text: str, offset: int, index: Index, scope: Scope, sources: Mapping[str, Source]) -> Signature | None:
+def signature(
+    text: str, offset: int, index: NameIndex, scope: NameScope, sources: Mapping[str, Source]
+) -> Signature | None:
     """Of the kernel or named dag whose call is open at `offset`."""
     tokens = scan(text[:offset])
     if tokens and _inside(text, tokens[-1], offset, (*_CLOSED, *_CODE)):

@@ -16,7 +16,7 @@ from dagc.ir.enums import Mode
 from dagc.ir.sym import show
 from dagc.lang.syntax import FORMS
 from dagc.passes.loops import fold
-from dagc.passes.reasons import Pair, Reason, Why, carried, reasons
+from dagc.passes.reasons import EdgeReason, Pair, Why, carried, reasons
 from dagc.report.ops import accesses, array_size, array_text, stream, touched, verb
 from dagc.report.picture import detail, kind
 
@@ -150,7 +150,7 @@ class _Edges:
     """
 
     graph: ir.Graph
-    why: Mapping[Pair, tuple[Reason, ...]]
+    why: Mapping[Pair, tuple[EdgeReason, ...]]
     later: Mapping[Pair, int]
     of: Mapping[ir.OpId, list[Pair]]
 
@@ -167,7 +167,7 @@ def _edge(edge: Pair, end: int, edges: _Edges) -> str:
 # ---- parts of the text ----------------------------------------------------------------------
 
 
-def _at(reason: Reason, program: ir.Program) -> str:
+def _at(reason: EdgeReason, program: ir.Program) -> str:
     """Where an edge is written."""
     if reason.why is not Why.WRITTEN:
         return ""

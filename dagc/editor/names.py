@@ -51,25 +51,25 @@ class Declaration:
 
 
 @dataclass(slots=True)
-class Scope:
+class NameScope:
     """Names that are visible in `span`. Ops, callables and values have separate name spaces."""
 
     span: Span
-    parent: Scope | None = None
+    parent: NameScope | None = None
     owner: str = ""
     values: dict[str, list[Declaration]] = field(default_factory=dict)
     ops: dict[str, list[Declaration]] = field(default_factory=dict)
     callables: dict[str, list[Declaration]] = field(default_factory=dict)
-    inner: list[Scope] = field(default_factory=list)
+    inner: list[NameScope] = field(default_factory=list)
 
-    def child(self, span: Span, owner: str = "") -> Scope:
-        scope = Scope(span, self, owner or self.owner)
+    def child(self, span: Span, owner: str = "") -> NameScope:
+        scope = NameScope(span, self, owner or self.owner)
         self.inner.append(scope)
         return scope
 
-    def chain(self) -> Iterator[Scope]:
+    def chain(self) -> Iterator[NameScope]:
         """This scope and those around it, innermost first."""
-        scope: Scope | None = self
+        scope: NameScope | None = self
         while scope is not None:
             yield scope
             scope = scope.parent
@@ -84,7 +84,7 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class Occurrence:
     """One occurrence of a name, its declaration included."""
 
     span: Span
@@ -101,16 +101,18 @@ class FileUse:
 
 
 @dataclass(slots=True)
-class Index:
+class NameIndex:
     """Names of a program and of what it includes. `uses` are sorted by their place, for each file."""
 
-    root: Scope
+    root: NameScope
     declarations: list[Declaration]
-    uses: dict[str, list[Use]]
+    uses: dict[str, list[Occurrence]]
     files: list[FileUse]
-    spaces: Mapping[tuple[str, Kind, str], Scope]  # the scope of a kernel, dag or exchange, by its name, kind and owner
+    spaces: Mapping[
+        tuple[str, Kind, str], NameScope
+    ]  # the scope of a kernel, dag or exchange, by its name, kind and owner
 
-    def at(self, file: str, offset: int) -> Use | None:
+    def at(self, file: str, offset: int) -> Occurrence | None:
         """The name at an offset, or that ends there."""
         uses = self.uses.get(file, [])
         place = bisect_right(uses, offset, key=lambda use: use.span.start) - 1
@@ -120,19 +122,19 @@ class Index:
         """The place of another file's name at an offset."""
         return next((f for f in self.files if f.span.file == file and f.span.start <= offset <= f.span.end), None)
 
-    def at_name(self, name: str, scope: Scope) -> list[Scope]:
+    def at_name(self, name: str, scope: NameScope) -> list[NameScope]:
         """Where the members of a name are that is visible in a scope: of an op, of a kernel, of a named dag."""
         meant = [*scope.find("ops", name), *scope.find("callables", name)]
         scopes = (members_of(d, self.spaces) for d in meant)
         return [s for s in scopes if s is not None]
 
-    def uses_of(self, meant: Iterable[Declaration]) -> Iterator[Use]:
+    def uses_of(self, meant: Iterable[Declaration]) -> Iterator[Occurrence]:
         """All places, declarations included, that mean one of the declarations."""
         wanted = set(meant)
         for uses in self.uses.values():
             yield from (use for use in uses if wanted & set(use.meant))
 
-    def scope_at(self, file: str, offset: int) -> Scope:
+    def scope_at(self, file: str, offset: int) -> NameScope:
         """The innermost scope around an offset."""
         scope = self.root
         while True:
@@ -143,7 +145,7 @@ class Index:
             scope = inner
 
 
-def members_of(meant: Declaration, spaces: Mapping[tuple[str, Kind, str], Scope]) -> Scope | None:
+def members_of(meant: Declaration, spaces: Mapping[tuple[str, Kind, str], NameScope]) -> NameScope | None:
     """The scope of the members of an op, of a kernel or of a named dag."""
     node = meant.node
     if isinstance(node, ast.Op) and node.kind is OpKind.DAG:
@@ -151,7 +153,7 @@ def members_of(meant: Declaration, spaces: Mapping[tuple[str, Kind, str], Scope]
     return spaces.get((meant.name, meant.kind, meant.owner if meant.kind is Kind.OP else ""))
 
 
-def index_of(items: Iterable[ast.Item], sources: Mapping[str, Source], module: ast.Module | None = None) -> Index:
+def index_of(items: Iterable[ast.Item], sources: Mapping[str, Source], module: ast.Module | None = None) -> NameIndex:
     """Of the items of a program, with those of included files in place.
 
     `module`: the text itself, for its name and its `include`s.
@@ -164,7 +166,7 @@ def index_of(items: Iterable[ast.Item], sources: Mapping[str, Source], module: a
     indexer.walk(items, indexer.root)
     for uses in indexer.uses.values():
         uses.sort(key=lambda use: (use.span.start, -use.span.end))
-    return Index(indexer.root, indexer.declarations, indexer.uses, indexer.files, indexer.spaces)
+    return NameIndex(indexer.root, indexer.declarations, indexer.uses, indexer.files, indexer.spaces)
 
 
 _BY_NODE = {
@@ -177,11 +179,11 @@ _IN_CODE = frozenset((Kind.FORMAL, Kind.TUNE, Kind.PARAM, Kind.LET, Kind.LABEL, 
 class _Indexer:
     def __init__(self, sources: Mapping[str, Source]) -> None:
         self.sources = sources
-        self.root = Scope(Span(0, 1 << 62))
+        self.root = NameScope(Span(0, 1 << 62))
         self.declarations: list[Declaration] = []
-        self.uses: dict[str, list[Use]] = {}
+        self.uses: dict[str, list[Occurrence]] = {}
         self.files: list[FileUse] = []
-        self.spaces: dict[tuple[str, Kind, str], Scope] = {}
+        self.spaces: dict[tuple[str, Kind, str], NameScope] = {}
         self._tokens: dict[str, tuple[list[Token], list[int]]] = {}
 
     # ---- tokens -------------------------------------------------------------------------------
@@ -207,7 +209,7 @@ class _Indexer:
 
     # ---- declarations -------------------------------------------------------------------------
 
-    def add(self, scope: Scope, space: str, name: str, kind: Kind, at: Span, node: Any) -> Declaration:
+    def add(self, scope: NameScope, space: str, name: str, kind: Kind, at: Span, node: Any) -> Declaration:
         span = Span(at.start, at.start + len(name), at.file)
         declaration = Declaration(name, kind, span, node.span, node, scope.owner)
         getattr(scope, space).setdefault(name, []).append(declaration)
@@ -218,7 +220,7 @@ class _Indexer:
     def use(self, span: Span, meant: Iterable[Declaration]) -> None:
         meant = tuple(meant)
         if meant:
-            self.uses.setdefault(span.file, []).append(Use(span, meant))
+            self.uses.setdefault(span.file, []).append(Occurrence(span, meant))
 
     def module(self, module: ast.Module) -> None:
         self.walk(tuple(item for item in module.items if isinstance(item, ast.Include)), self.root)
@@ -230,7 +232,7 @@ class _Indexer:
         self.declarations.append(declaration)
         self.use(span, [declaration])
 
-    def declare(self, items: Iterable[Any], scope: Scope) -> None:
+    def declare(self, items: Iterable[Any], scope: NameScope) -> None:
         """Enter what the items declare. Loops and branches add to the scope around them."""
         for item in items:
             match item:
@@ -252,7 +254,7 @@ class _Indexer:
                 case _ if type(item) in _BY_NODE:
                     self._named(item, scope)
 
-    def _named(self, item: Any, scope: Scope) -> None:
+    def _named(self, item: Any, scope: NameScope) -> None:
         kind = _BY_NODE[type(item)]
         self._type(item, scope)
         names = item.names if hasattr(item, "names") else (item.name,)
@@ -262,13 +264,13 @@ class _Indexer:
             else:
                 self.add(scope, "values", name, kind, self.word(name, item.span), item)
 
-    def _type(self, item: Any, scope: Scope) -> None:
+    def _type(self, item: Any, scope: NameScope) -> None:
         """The type of a declaration, where a param of the program names it."""
         meant = [d for d in scope.find("values", getattr(item, "type", "")) if d.kind is Kind.PARAM]
         if meant:
             self.use(self.word(item.type, item.span), meant)
 
-    def _enum(self, item: ast.EnumDecl, scope: Scope) -> None:
+    def _enum(self, item: ast.EnumDecl, scope: NameScope) -> None:
         self.add(scope, "values", item.name, Kind.ENUM, self.word(item.name, item.span), item)
         for label in item.labels:
             again = int(label == item.name)
@@ -276,7 +278,7 @@ class _Indexer:
 
     # ---- uses -----------------------------------------------------------------------------------
 
-    def walk(self, node: Any, scope: Scope) -> None:
+    def walk(self, node: Any, scope: NameScope) -> None:
         """Enter every name in a node, or in those of a tuple."""
         if isinstance(node, tuple):
             for item in node:
@@ -284,58 +286,58 @@ class _Indexer:
         elif is_dataclass(node) and not isinstance(node, type):
             getattr(self, _WALKS.get(type(node), "_children"))(node, scope)
 
-    def _value(self, ref: ast.Ref, scope: Scope) -> None:
+    def _value(self, ref: ast.Ref, scope: NameScope) -> None:
         self._ref(ref, scope.find("values", ref.name), scope)
 
-    def _block(self, node: ast.Impl | ast.MainDag, scope: Scope) -> None:
+    def _block(self, node: ast.Impl | ast.MainDag, scope: NameScope) -> None:
         inner = scope.child(node.span)
         self.declare(node.items, inner)
         self._children(node, inner)
 
-    def _collective(self, node: ast.Collective, scope: Scope) -> None:
+    def _collective(self, node: ast.Collective, scope: NameScope) -> None:
         self._ref(node.name, (), scope)
         self.walk((*node.call.args, *((node.comm,) if node.comm is not None else ())), scope)
 
-    def _message(self, node: ast.Message, scope: Scope) -> None:
+    def _message(self, node: ast.Message, scope: NameScope) -> None:
         if node.name is not None:
             self._ref(node.name, (), scope)
         for each in fields(node):
             if each.compare and each.name != "name":
                 self.walk(getattr(node, each.name), scope)
 
-    def _edge(self, node: ast.Edge, scope: Scope) -> None:
+    def _edge(self, node: ast.Edge, scope: NameScope) -> None:
         for ref in (r for group in node.groups for r in group):
             self._ref(ref, scope.find("ops", ref.name), scope)
 
-    def _select(self, node: ast.Select, scope: Scope) -> None:
+    def _select(self, node: ast.Select, scope: NameScope) -> None:
         for name in node.names:
             self.use(self.word(name, node.span), scope.find("values", name))
         self.walk(node.args, scope)
 
-    def _setup(self, node: ast.Setup, scope: Scope) -> None:
+    def _setup(self, node: ast.Setup, scope: NameScope) -> None:
         self.files.append(FileUse(node.call.callee.span, node.file, node.call.callee.name))
         self._string(node.span, node.file)
         self._arguments(node.call, scope)
 
-    def _verify(self, node: ast.Verify, scope: Scope) -> None:
+    def _verify(self, node: ast.Verify, scope: NameScope) -> None:
         self.files.append(FileUse(node.call.callee.span, "", node.call.callee.name))
         self.walk(node.target, scope)
         self._arguments(node.call, scope)
         self.walk(node.rtol, scope)
 
-    def _include(self, node: ast.Include, scope: Scope) -> None:
+    def _include(self, node: ast.Include, scope: NameScope) -> None:
         self._string(node.span, node.file)
 
-    def _children(self, node: Any, scope: Scope) -> None:
+    def _children(self, node: Any, scope: NameScope) -> None:
         for each in fields(node):
             if each.compare:
                 self.walk(getattr(node, each.name), scope)
 
-    def _arguments(self, call: ast.Call, scope: Scope) -> None:
+    def _arguments(self, call: ast.Call, scope: NameScope) -> None:
         for arg in call.args:
             self.walk(arg.value if isinstance(arg, ast.Named) else arg, scope)
 
-    def _ref(self, ref: ast.Ref, meant: Iterable[Declaration], scope: Scope) -> None:
+    def _ref(self, ref: ast.Ref, meant: Iterable[Declaration], scope: NameScope) -> None:
         """A name with its members; `meant`: what its first word means, where that is not entered already."""
         meant = tuple(meant)
         self.use(Span(ref.span.start, ref.span.start + len(ref.name), ref.span.file), meant)
@@ -348,7 +350,7 @@ class _Indexer:
             end = trailer.span.end
             self.use(Span(end - len(trailer.name), end, ref.span.file), meant)
 
-    def _callable(self, node: ast.Kernel | ast.SubDag, scope: Scope) -> None:
+    def _callable(self, node: ast.Kernel | ast.SubDag, scope: NameScope) -> None:
         inner = scope.child(node.span, node.name)
         kind = Kind.KERNEL if isinstance(node, ast.Kernel) else Kind.DAG
         self.spaces[node.name, kind, ""] = inner
@@ -360,14 +362,14 @@ class _Indexer:
         self.walk(tuple(f.dims for f in node.formals if f.dims), inner)
         self.walk(node.items, inner)
 
-    def _for(self, node: ast.For, scope: Scope) -> None:
+    def _for(self, node: ast.For, scope: NameScope) -> None:
         inner = scope.child(node.span)
         for binding in node.bindings:
             self.walk(binding.range, inner)
             self.add(inner, "values", binding.name, Kind.LOOP, binding.span, binding)
         self.walk(node.items, inner)
 
-    def _op(self, node: ast.Op, scope: Scope) -> None:
+    def _op(self, node: ast.Op, scope: NameScope) -> None:
         self._ref(node.name, (), scope)
         callee = scope.find("callables", node.call.callee.name)
         self._ref(node.call.callee, callee, scope)
@@ -381,12 +383,12 @@ class _Indexer:
                 self.walk(arg, scope)
         self.walk(node.stream, scope)
 
-    def _tunes(self, scope: Scope, name: str) -> list[Declaration]:
+    def _tunes(self, scope: NameScope, name: str) -> list[Declaration]:
         """A tunable of a kernel or of one of its implementations."""
         declared = [d for s in (scope, *scope.inner) for d in s.values.get(name, [])]
         return [d for d in declared if d.kind is Kind.TUNE]
 
-    def _exchange(self, node: ast.Exchange, scope: Scope) -> None:
+    def _exchange(self, node: ast.Exchange, scope: NameScope) -> None:
         self._ref(node.name, (), scope)
         if node.comm is not None:
             self.walk(node.comm, scope)
@@ -401,7 +403,7 @@ class _Indexer:
                 self.files.append(FileUse(Span(token.start, token.end, span.file), file))
                 return
 
-    def _code(self, node: ast.Code, scope: Scope) -> None:
+    def _code(self, node: ast.Code, scope: NameScope) -> None:
         """Words of a code text that are names of the kernel or of the program. A local variable of that name counts."""
         if node.file is not None:
             self._string(node.span, node.file)

@@ -66,7 +66,7 @@ class Lines:
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class TextEdit:
     """One replacement that turns an older text into a newer one: old[start:old_end] became new[start:new_end]."""
 
     start: int
@@ -74,17 +74,17 @@ class Edit:
     new_end: int
 
 
-def edit_between(old: str, new: str) -> Edit:
+def edit_between(old: str, new: str) -> TextEdit:
     """The smallest single replacement: all between the common beginning and the common end."""
     if old == new:
-        return Edit(len(old), len(old), len(new))
+        return TextEdit(len(old), len(old), len(new))
     start = _common(old, new, min(len(old), len(new)))
     end = _common(old[::-1], new[::-1], min(len(old), len(new)) - start)
-    return Edit(start, len(old) - end, len(new) - end)
+    return TextEdit(start, len(old) - end, len(new) - end)
 
 
 @dataclass(frozen=True, slots=True)
-class Moves:
+class TextMap:
     """Where the characters of an older text are in a newer one. `kept`: (old start, new start, length), ascending."""
 
     kept: tuple[tuple[int, int, int], ...]
@@ -108,7 +108,7 @@ class Moves:
 _MOST_LINES = 2000  # between the first and the last change, that are compared with each other
 
 
-def moves_between(old: str, new: str) -> Moves:
+def moves_between(old: str, new: str) -> TextMap:
     """By the lines that both have. What changed in one place only keeps all characters around it."""
     edit = edit_between(old, new)
     kept = [(0, 0, edit.start)]
@@ -118,7 +118,7 @@ def moves_between(old: str, new: str) -> Moves:
         for i, j, count in SequenceMatcher(None, middles[0], middles[1], autojunk=False).get_matching_blocks():
             kept.append((starts[0][i], starts[1][j], starts[0][i + count] - starts[0][i]))
     kept.append((edit.old_end, edit.new_end, len(old) - edit.old_end))
-    return Moves(tuple(block for block in kept if block[2] or block[:2] == (0, 0)))
+    return TextMap(tuple(block for block in kept if block[2] or block[:2] == (0, 0)))
 
 
 def _common(a: str, b: str, most: int) -> int:

@@ -28,8 +28,8 @@ from dagc.base.source import LARGEST, Source, Span, find_file, read_file
 from dagc.editor.analysis import Analysis, analysis_of
 from dagc.editor.complete import complete, signature
 from dagc.editor.hover import Described, keyword
-from dagc.editor.names import Declaration, Index, Kind, index_of
-from dagc.editor.positions import Lines, Moves, edit_between, moves_between
+from dagc.editor.names import Declaration, Kind, NameIndex, index_of
+from dagc.editor.positions import Lines, TextMap, edit_between, moves_between
 from dagc.lang import ast
 from dagc.lang.fmt import format_source
 from dagc.lang.syntax import TokenKind, scan
@@ -64,7 +64,7 @@ class _Names:
 
     source: Source
     sources: Mapping[str, Source]
-    index: Index
+    index: NameIndex
 
 
 @dataclass
@@ -82,14 +82,14 @@ class Document:
     work: asyncio.Task[None] | None = None
     ready: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def moves(self) -> Moves:
+    def moves(self) -> TextMap:
         """From the text of `names` to the present one."""
         assert self.names is not None
         return _moves(self.names.source.text, self.text)
 
 
 @lru_cache(maxsize=4)
-def _moves(old: str, new: str) -> Moves:
+def _moves(old: str, new: str) -> TextMap:
     return moves_between(old, new)
 
 

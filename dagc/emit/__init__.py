@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dagc.base.resources import resource
 from dagc.emit.common import Linked, code_files, common_view, linked, runtime_headers, uses_nccl
 from dagc.emit.driver import DriverView, driver_view, why_no_driver
-from dagc.emit.iteration import Steps, iteration_view, table_ops
+from dagc.emit.iteration import StepBuilder, iteration_view, table_ops
 from dagc.emit.kernels import Functions
 from dagc.emit.layout import Layout, promises, received
 from dagc.emit.program import program_view
@@ -42,7 +42,7 @@ def emit(plan: Plan) -> dict[str, str]:
     """File name -> text of everything except the runtime headers. Raises DagcError for what cannot be emitted yet."""
     functions = Functions(plan.graph, plan.target, plan.open, plan.computed)  # kernel functions and their names
     layout = Layout(plan.graph, plan.open, plan.computed)  # C++ names of all data
-    steps = Steps(layout, functions, plan.chooser)  # the steps of each op
+    steps = StepBuilder(layout, functions, plan.chooser)  # the steps of each op
     program = program_view(layout, steps, plan.chooser)
     folded = plan.period[0] if plan.period is not None else None
     iteration = iteration_view(plan.graph, plan.traversal, steps, plan.capture, folded)

@@ -26,12 +26,20 @@ from fractions import Fraction
 
 from dagc.base.errors import DagcError
 from dagc.cuda.text import has_gpu_variable
-from dagc.emit.iteration import EntryView, IterationView, Steps, TableOpView, is_alltoallv, iteration_view, table_ops
+from dagc.emit.iteration import (
+    EntryView,
+    IterationView,
+    StepBuilder,
+    TableOpView,
+    is_alltoallv,
+    iteration_view,
+    table_ops,
+)
 from dagc.emit.kernels import Functions, implementation
 from dagc.emit.layout import Layout
 from dagc.emit.program import ROLES
 from dagc.emit.render import mangle
-from dagc.emit.table import Begin, End, Step, never_captured, plain, with_capture_regions
+from dagc.emit.table import BeginCapture, EndCapture, Step, never_captured, plain, with_capture_regions
 from dagc.ir.enums import CodeLang, ElementType, Place, Role
 from dagc.ir.plan import MEASURED, Features, Plan, named_features
 from dagc.ir.program import (
@@ -167,7 +175,7 @@ def why_no_driver(plan: Plan) -> str:
     return ""
 
 
-def driver_view(plan: Plan, layout: Layout, functions: Functions, steps: Steps) -> DriverView:
+def driver_view(plan: Plan, layout: Layout, functions: Functions, steps: StepBuilder) -> DriverView:
     """Raises DagcError if `why_no_driver` gives a reason."""
     if reason := why_no_driver(plan):
         raise DagcError(f"there is no Python driver for this program: {reason}")
@@ -236,7 +244,7 @@ def _steps(plan: Plan) -> list[Step]:
 
 
 class _Driver:
-    def __init__(self, plan: Plan, layout: Layout, functions: Functions, steps: Steps) -> None:
+    def __init__(self, plan: Plan, layout: Layout, functions: Functions, steps: StepBuilder) -> None:
         self.plan, self.layout, self.functions, self.steps = plan, layout, functions, steps
         theirs = _Theirs(plan, layout, functions).numbers
         every = enumerate(table_ops(plan.graph, steps))
@@ -278,12 +286,12 @@ class _Driver:
         captured: Iterator[EntryView] = iter(())
         for step in _steps(self.plan):
             match step:
-                case Begin():
+                case BeginCapture():
                     region, view = shape.regions[step.region], next(views)
                     inside, captured = [], iter(region.entries)
                     launch = f"graph_{region.number}(s{region.origin}.handle)"
                     entries.append(PyEntry(view.comment, (launch,)))
-                case End():
+                case EndCapture():
                     region = shape.regions[step.region]
                     assert inside is not None
                     regions.append(PyRegion(region.number, f"s{region.origin}", tuple(inside), region.comment))

@@ -11,7 +11,7 @@ from dagc.emit.kernels import Functions, implementation
 from dagc.emit.layout import Layout, WriteView, writes
 from dagc.emit.render import cxx_string, cxx_value
 from dagc.emit.rolling import Block, Rolled, rolled
-from dagc.emit.table import Begin, End, never_captured, plain, with_capture_regions
+from dagc.emit.table import BeginCapture, EndCapture, never_captured, plain, with_capture_regions
 from dagc.ir.enums import CodeLang, Place, Role
 from dagc.ir.plan import EmittedChoosers, Features, first_features, named_features, needed_features
 from dagc.ir.program import (
@@ -53,7 +53,7 @@ class KernelLaunch:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallStep:
     """A call that needs no check of its own. `when`: C++ text of a condition for checks, "" for none."""
 
     function: str
@@ -62,11 +62,11 @@ class Call:
     when: str = ""
 
 
-Work: TypeAlias = KernelLaunch | Call
+Work: TypeAlias = KernelLaunch | CallStep
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ConditionalSteps:
     """`condition` is C++ text; `comment` names the variant, if that is chosen."""
 
     condition: str
@@ -78,7 +78,7 @@ class Case:
 class ConditionalLaunch:
     """One of several launches, or calls of variants in host code, selected by values set when the program runs."""
 
-    cases: tuple[Case, ...]
+    cases: tuple[ConditionalSteps, ...]
     kind: str = "choice"
 
 
@@ -112,7 +112,7 @@ class Guarded:
     kind: str = "guarded"
 
 
-Unguarded: TypeAlias = KernelLaunch | ConditionalLaunch | Copy | Call | CudaCall
+Unguarded: TypeAlias = KernelLaunch | ConditionalLaunch | Copy | CallStep | CudaCall
 Step: TypeAlias = Unguarded | Guarded
 
 _REDUCE = {
@@ -136,7 +136,7 @@ def _count(elements: str) -> str:
     return elements if elements.isdigit() else f"static_cast<std::size_t>({elements})"
 
 
-class Steps:
+class StepBuilder:
     """Builds the steps of each op of a graph."""
 
     def __init__(self, layout: Layout, functions: Functions, chooser: EmittedChoosers | None = None) -> None:
@@ -160,19 +160,19 @@ class Steps:
             case Action.POST_SEND | Action.POST_RECV:
                 return (self._post(op),)
             case Action.WAIT_SEND | Action.WAIT_RECV | Action.WAIT_COLLECTIVE:
-                return (Call("dagc::wait_all", self.layout.requests(op)),)
+                return (CallStep("dagc::wait_all", self.layout.requests(op)),)
             case Action.POST_COLLECTIVE if isinstance(op.op, CollectiveOp):
                 return self._guarded(op.op.when, (self._collective(op, op.op),))
             case Action.GROUP:
                 when = op.op.when if isinstance(op.op, CollectiveOp) else None
                 return self._guarded(when, (self._group(op, stream),))
             case Action.END:
-                return (Call("p.end_sides", ""),) if self.layout.sides else ()
+                return (CallStep("p.end_sides", ""),) if self.layout.sides else ()
             case _:
                 raise DagcError(f"op `{op.name}`: {op.action.value} does not match its origin")
         before: tuple[Step, ...] = tuple(self._stage(s, False, stream) for s in dict.fromkeys(op.copy_in))
         if isinstance(op.op, KernelOp) and self._waits and self._is_chosen(op.op):
-            before = (*before, Call("p.settle", ""))
+            before = (*before, CallStep("p.settle", ""))
         after = tuple(self._stage(s, True, stream) for s in dict.fromkeys(op.copy_out))
         return (*before, *work, *after)
 
@@ -191,7 +191,8 @@ class Steps:
             return self._on_its_side(settled[0], stream)
         several = len({one.answer for one in settled}) > 1
         cases = (
-            Case(self._settled(one), self._on_its_side(one, stream), one.answer if several else "") for one in settled
+            ConditionalSteps(self._settled(one), self._on_its_side(one, stream), one.answer if several else "")
+            for one in settled
         )
         return (ConditionalLaunch(tuple(cases)),)
 
@@ -205,13 +206,13 @@ class Steps:
         before: list[Work] = []
         if needed:
             name = "on_device" if gpu else "on_host" if on_stream else "on_host_now"
-            before.append(Call(f"dagc::need_{name}", ", ".join((*([stream] if on_stream else []), *needed))))
+            before.append(CallStep(f"dagc::need_{name}", ", ".join((*([stream] if on_stream else []), *needed))))
         if gpu and fresh:
-            before.append(Call("dagc::room_on_device", ", ".join(fresh)))
+            before.append(CallStep("dagc::room_on_device", ", ".join(fresh)))
         if op.placed and not gpu and not op.worker:
-            before.append(Call("dagc::wait_for", stream))
+            before.append(CallStep("dagc::wait_for", stream))
         side = f"dagc::Side::{'device' if gpu else 'host'}"
-        after = (Call("dagc::wrote", ", ".join((side, *written))),) if written else ()
+        after = (CallStep("dagc::wrote", ", ".join((side, *written))),) if written else ()
         return (*before, self._work(op, stream), *after)
 
     def _work(self, op: KernelOp, stream: str) -> Work:
@@ -225,10 +226,10 @@ class Steps:
             if op.device is Device.GPU:
                 args.append(stream)
             elif op.worker:
-                return Call(
+                return CallStep(
                     "p.worker_calls.enqueue", ", ".join((stream, cxx_string(titled_kernel(op)), function, *args))
                 )
-            return Call(function, ", ".join(args))
+            return CallStep(function, ", ".join(args))
         if impl.launch is None:
             help = "add `launch grid(...) block(...)`"
             raise DagcError(f"kernel `{op.kernel}`: implementation `{impl.name}` has no launch", help)
@@ -253,14 +254,14 @@ class Steps:
         args = [self._arg(a, op.device) if keep else "nullptr" for a, keep in zip(op.args, kept, strict=True)]
         args += [f"p.{s.member}.data" for s in self.layout.scratch(op)]
         args += self._features(op, implementation(self.layout.program, op)[1].prepare)
-        call = Call(self.functions.prepare(op), ", ".join(args))
+        call = CallStep(self.functions.prepare(op), ", ".join(args))
         if op.device is not Device.GPU:
             return (call,)
         call = replace(call, args=f"{call.args}, {stream}")
-        launched = Call("DAGC_LAUNCHED", cxx_string(f"prepare of {op.name}"))
+        launched = CallStep("DAGC_LAUNCHED", cxx_string(f"prepare of {op.name}"))
         read = (a for a in op.accesses if a.region.array in constant)
         needed, _ = self.layout.sides_of(read)
-        before = (Call("dagc::need_on_device", ", ".join((stream, *needed))),) if needed else ()
+        before = (CallStep("dagc::need_on_device", ", ".join((stream, *needed))),) if needed else ()
         return (*before, call, launched, CudaCall("cudaStreamSynchronize", stream))
 
     def _settled(self, one: KernelOp) -> str:
@@ -354,7 +355,7 @@ class Steps:
     def tag(self, exchange: str, message: int) -> int:
         return self._tags[exchange, message]
 
-    def _post(self, op: GraphOp) -> Call:
+    def _post(self, op: GraphOp) -> CallStep:
         exchange = op.op
         assert isinstance(exchange, ExchangeOp)
         assert op.message is not None
@@ -363,7 +364,7 @@ class Steps:
         what, args = self._ends(message, send)
         buffer = self.layout.message_pointer(region)
         tag, comm = self.tag(exchange.name, op.message), f"{self.layout.on(exchange.comm)}.comm"
-        return Call(f"dagc::post_{what}", f"{self.layout.requests(op)}, {buffer}, {args}, {tag}, {comm}")
+        return CallStep(f"dagc::post_{what}", f"{self.layout.requests(op)}, {buffer}, {args}, {tag}, {comm}")
 
     def _ends(self, message: Message, send: bool) -> tuple[str, str]:
         """Function name and the arguments that name the peers."""
@@ -385,41 +386,41 @@ class Steps:
         c = self.layout.array(counts)
         return f"{{nullptr, {c}.data, {c}.size}}"
 
-    def _group(self, op: GraphOp, stream: str) -> Call:
+    def _group(self, op: GraphOp, stream: str) -> CallStep:
         group, layout = self.layout.group(op), self.layout
         if isinstance(op.op, ExchangeOp):
-            return Call(f"{group}.run", stream)
+            return CallStep(f"{group}.run", stream)
         assert isinstance(op.op, CollectiveOp)
         if is_alltoallv(op.op):
-            return Call(f"{group}.run", stream)
+            return CallStep(f"{group}.run", stream)
         regions = [a for a in op.op.args if isinstance(a, Region)]
         buffers = [layout.pointer(r) for r in regions]
         count = layout.extent(regions[0]).count
         if op.op.collective is CollectiveKind.BCAST:
             root = next((a for a in op.op.args if not isinstance(a, Region)), Const(0))
-            return Call(f"{group}.bcast", f"{buffers[0]}, {count}, static_cast<int>({layout.text(root)}), {stream}")
+            return CallStep(f"{group}.bcast", f"{buffers[0]}, {count}, static_cast<int>({layout.text(root)}), {stream}")
         operator = _REDUCE[op.op.reduce or "sum"]
         # Arguments in MPI's order: from, to. The .dag has the result first.
-        return Call(f"{group}.allreduce", f"{buffers[1]}, {buffers[0]}, {count}, {operator}, {stream}")
+        return CallStep(f"{group}.allreduce", f"{buffers[1]}, {buffers[0]}, {count}, {operator}, {stream}")
 
-    def group_ends(self, op: GraphOp) -> tuple[Call, ...]:
+    def group_ends(self, op: GraphOp) -> tuple[CallStep, ...]:
         """The ends of the messages of a group, which numbers its own."""
         if isinstance(op.op, ExchangeOp):
             return self.ends(op.op, range(len(op.op.messages)))
         return self.everyones_ends(op.op, 0) if is_alltoallv(op.op) else ()
 
-    def everyones_ends(self, op: CollectiveOp, number: int) -> tuple[Call, ...]:
+    def everyones_ends(self, op: CollectiveOp, number: int) -> tuple[CallStep, ...]:
         """As `ends`, of an alltoallv."""
         out = []
         for end, buffer, counts in alltoallv_ends(op):
             base, start = f"{self.layout.array(buffer.array)}.data", self.layout.extent(buffer).start
-            out.append(Call(f"{end}s", f"{number}, {base}, {start}, {self.everyone(counts)}"))
+            out.append(CallStep(f"{end}s", f"{number}, {base}, {start}, {self.everyone(counts)}"))
         return tuple(out)
 
-    def ends(self, exchange: ExchangeOp, numbers: Iterable[int]) -> tuple[Call, ...]:
+    def ends(self, exchange: ExchangeOp, numbers: Iterable[int]) -> tuple[CallStep, ...]:
         """The calls that name the ends of an exchange's messages, which have these numbers: `send` and `recv`, `sends`
         and `recvs`."""
-        out: list[Call] = []
+        out: list[CallStep] = []
         for k, message in zip(numbers, exchange.messages, strict=True):
             for send in (True, False):
                 region, peer, counts = message.end(send)
@@ -428,21 +429,21 @@ class Steps:
                 if isinstance(peer, str):
                     assert counts is not None
                     out.append(
-                        Call(f"{what}s", f"{k}, {base}, {extent.start}, {self.peers(peer, counts, message.when)}")
+                        CallStep(f"{what}s", f"{k}, {base}, {extent.start}, {self.peers(peer, counts, message.when)}")
                     )
                 else:
                     rank = f"static_cast<int>({self.layout.text(peer)})"
-                    out.append(Call(what, f"{k}, {base}, {extent.start}, {extent.count}, {rank}"))
+                    out.append(CallStep(what, f"{k}, {base}, {extent.start}, {extent.count}, {rank}"))
         return tuple(out)
 
-    def _collective(self, op: GraphOp, collective: CollectiveOp) -> Call:
+    def _collective(self, op: GraphOp, collective: CollectiveOp) -> CallStep:
         layout, requests = self.layout, self.layout.requests(op)
         regions = [a for a in collective.args if isinstance(a, Region)]
         buffers = [layout.message_pointer(r) for r in regions]
         on = layout.on(collective.comm)
         match collective.collective:
             case CollectiveKind.BARRIER:
-                return Call("dagc::post_barrier", f"{requests}, {on}.comm")
+                return CallStep("dagc::post_barrier", f"{requests}, {on}.comm")
             case CollectiveKind.ALLREDUCE:
                 count = layout.extent(regions[0]).count
                 operator = _REDUCE.get(collective.reduce or "sum")
@@ -450,17 +451,17 @@ class Steps:
                     help = f"use one of {', '.join(_REDUCE)}"
                     raise DagcError(f"op `{collective.name}`: reduction `{collective.reduce}` is not known", help)
                 args = f"{requests}, {buffers[0]}, {buffers[1]}, {count}, {operator}, {on}.comm"
-                return Call("dagc::post_allreduce", args)
+                return CallStep("dagc::post_allreduce", args)
             case CollectiveKind.BCAST:
                 root = next((a for a in collective.args if not isinstance(a, Region)), Const(0))
                 count = layout.extent(regions[0]).count
                 args = f"{requests}, {buffers[0]}, {count}, static_cast<int>({layout.text(root)}), {on}.rank, {on}.comm"
-                return Call("dagc::post_bcast", args)
+                return CallStep("dagc::post_bcast", args)
             case CollectiveKind.ALLTOALLV:
                 to, source = (self.everyone(counts) for _, _, counts in alltoallv_ends(collective))
                 tag = self.tag(collective.name, 0)
                 args = f"{requests}, {buffers[0]}, {source}, {buffers[1]}, {to}, {on}.rank, {tag}, {on}.comm"
-                return Call("dagc::post_alltoallv", args)
+                return CallStep("dagc::post_alltoallv", args)
 
 
 # ---- entries of a traversal ----
@@ -531,7 +532,7 @@ class TableOpView:
 
 
 def iteration_view(
-    graph: Graph, traversal: Traversal, steps: Steps, capture: bool = False, folded: Graph | None = None
+    graph: Graph, traversal: Traversal, steps: StepBuilder, capture: bool = False, folded: Graph | None = None
 ) -> IterationView:
     """With `folded`, rounds of its loops that are alike are a loop, unless they are captured in CUDA graphs.
 
@@ -540,7 +541,7 @@ def iteration_view(
     short = Rolled(traversal) if folded is None or capture else rolled(folded, traversal)
     outside = never_captured(graph) if capture else frozenset[int]()
     placed = [p.step for p in (with_capture_regions(short.traversal, outside) if capture else plain(short.traversal))]
-    flat = [step for step in placed if not isinstance(step, Begin | End)]
+    flat = [step for step in placed if not isinstance(step, BeginCapture | EndCapture)]
     written = _Written(graph, steps, flat, short)
     blocks = {block.start: block for block in short.blocks}
     streams = [e.stream for e in flat if not isinstance(e, Sync) and e.stream is not None]
@@ -550,19 +551,19 @@ def iteration_view(
     at = number = 0  # of the step; of the entry
     while at < len(placed):
         step = placed[at]
-        if isinstance(step, Begin):
-            inside = [e for e in placed[at + 1 : at + 1 + step.length] if not isinstance(e, Begin | End)]
+        if isinstance(step, BeginCapture):
+            inside = [e for e in placed[at + 1 : at + 1 + step.length] if not isinstance(e, BeginCapture | EndCapture)]
             names = ", ".join(graph.ops[e.op].name for e in inside if isinstance(e, Issue))
             views = tuple(written.entry(number + i) for i in range(len(inside)))
             regions.append(CaptureRegionView(step.region, step.origin, views, names))
-            launch = Call(f"p.graph[{step.region}].launch", f"p.stream[{step.origin}]")
+            launch = CallStep(f"p.graph[{step.region}].launch", f"p.stream[{step.origin}]")
             entries.append(EntryView(f"capture region {step.region} on stream {step.origin}: {names}", (launch,)))
             at, number = at + step.length + 2, number + len(inside)
         elif number in blocks:  # where nothing is captured, so that steps are entries
             entries.append(written.block(blocks[number]))
             at = number = number + blocks[number].length * blocks[number].times
         else:
-            assert not isinstance(step, End)
+            assert not isinstance(step, EndCapture)
             entries.append(written.entry(number))
             at, number = at + 1, number + 1
     return IterationView(
@@ -574,7 +575,7 @@ def iteration_view(
     )
 
 
-def round_view(graph: Graph, traversal: Traversal, back: frozenset[int], steps: Steps) -> RoundView:
+def round_view(graph: Graph, traversal: Traversal, back: frozenset[int], steps: StepBuilder) -> RoundView:
     """`back`: the places of waits for what the iteration before has recorded. Raises as `iteration_view`."""
     entries = traversal.entries
     written = _Written(graph, steps, entries, Rolled(traversal), lane=True)
@@ -583,7 +584,7 @@ def round_view(graph: Graph, traversal: Traversal, back: frozenset[int], steps: 
     return RoundView(streams, sum(isinstance(e, Record) for e in entries), views)
 
 
-def table_ops(graph: Graph, steps: Steps) -> tuple[TableOpView, ...]:
+def table_ops(graph: Graph, steps: StepBuilder) -> tuple[TableOpView, ...]:
     """One view per op, in the order of the graph."""
     out = []
     for op in graph.ops:
@@ -617,7 +618,7 @@ def _sides_used(layout: Layout, op: GraphOp) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*needed, *written)))
 
 
-def _on_host(steps: Steps, op: GraphOp) -> str:
+def _on_host(steps: StepBuilder, op: GraphOp) -> str:
     if not isinstance(op.op, KernelOp) or not op.op.placed:
         return ""
     every = steps.layout.opened.ops(steps.layout.program, op.op)
@@ -630,7 +631,9 @@ def _on_host(steps: Steps, op: GraphOp) -> str:
 class _Written:
     """Views of entries. `names`: what ops in loops are called. `lane`: streams and events begin at `s` and `e`."""
 
-    def __init__(self, graph: Graph, steps: Steps, entries: Sequence[Entry], short: Rolled, lane: bool = False) -> None:
+    def __init__(
+        self, graph: Graph, steps: StepBuilder, entries: Sequence[Entry], short: Rolled, lane: bool = False
+    ) -> None:
         self.graph, self.steps, self.entries = graph, steps, entries
         self._stream, self._event = ("p.stream[s + {}]", "p.event[e + {}]") if lane else ("p.stream[{}]", "p.event[{}]")
         self.names = dict(short.names)
@@ -681,7 +684,7 @@ class _Written:
                 op, where = self._op(number), "" if stream is None else f" on stream {stream}"
                 on = self._stream.format(stream)
                 work = tuple(_called(s, op.name) for s in self.steps.of(self.graph.ops[number], on))
-                begin = (Call("dagc::begin_op", cxx_string(titled(op))),) if work else ()
+                begin = (CallStep("dagc::begin_op", cxx_string(titled(op))),) if work else ()
                 return EntryView(describe(op, where), (*begin, *work))
             case Record(event, stream):
                 call = CudaCall("cudaEventRecord", f"{self._event.format(event)}, {self._stream.format(stream)}")
@@ -690,7 +693,7 @@ class _Written:
                 call = CudaCall("cudaStreamWaitEvent", f"{self._stream.format(stream)}, {self._event.format(event)}, 0")
                 return EntryView(f"stream {stream} waits for event {event}: {of}", (call,))
             case Sync(event):
-                waits = Call("dagc::begin_op", cxx_string(f"`sync(e{event})`, which waits for `{recorded}`"))
+                waits = CallStep("dagc::begin_op", cxx_string(f"`sync(e{event})`, which waits for `{recorded}`"))
                 call = CudaCall("cudaEventSynchronize", self._event.format(event))
                 return EntryView(f"the CPU waits for event {event}: {of}", (waits, call))
 

@@ -61,7 +61,7 @@ class FunctionView:
 
 
 @dataclass(frozen=True, slots=True)
-class EntryView:
+class CodeFunctionView:
     """A function of a file of code, as the program calls it: `call` with `arguments`, launched if it is a `kernel`.
 
     `line` and `file` are those of its implementation in the program.
@@ -84,7 +84,7 @@ class UnitView:
     source: str
     file: str
     main: str  # what its `main` is called, where it has one ("" elsewhere): that of the program is another
-    entries: tuple[EntryView, ...]
+    entries: tuple[CodeFunctionView, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class KernelsView:
     constants: tuple[ConstantView, ...]
     code: tuple[CodeView, ...]
     functions: tuple[FunctionView, ...]
-    entries: tuple[EntryView, ...]
+    entries: tuple[CodeFunctionView, ...]
 
 
 def implementation(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:
@@ -194,7 +194,7 @@ class Functions:
     @cached_property
     def units(self) -> tuple[UnitView, ...]:
         """The files of code that the graph uses, and those that the program names whole."""
-        entries: dict[str, list[EntryView]] = {c.file: [] for c in self.program.code if c.file is not None}
+        entries: dict[str, list[CodeFunctionView]] = {c.file: [] for c in self.program.code if c.file is not None}
         for op in self._ops.values():
             _, impl = implementation(self.program, op)
             if impl.code is not None and impl.code.file is not None:
@@ -369,7 +369,7 @@ class Functions:
         tunables = ", ".join(f"{n} = {v}" for n, v in op.tunables if not self._axis(op, n))
         return f"{what}({tunables})" if tunables else what
 
-    def _entry(self, op: KernelOp, code: CodeText, function: str) -> EntryView:
+    def _entry(self, op: KernelOp, code: CodeText, function: str) -> CodeFunctionView:
         is_kernel = code.lang is CodeLang.CUDA
         formals = self._formals(op, code, lambda name: "")
         launch = ["dim3 grid", "dim3 block", "std::size_t shared", "cudaStream_t stream"] if is_kernel else []
@@ -378,7 +378,7 @@ class Functions:
         env = {n: Const(v) for n, v in op.tunables}
         arguments = ", ".join(_template_argument(a, env) for a in code.arguments)
         source = self.program.sources.get(code.span.file)
-        return EntryView(
+        return CodeFunctionView(
             name=function,
             parameters=", ".join((*launch, *(text for text, _ in numbered))),
             call=f"::{code.function}" + (f"<{arguments}>" if arguments else ""),

@@ -50,7 +50,7 @@ HARDWARE = "max_threads_per_block shared_per_block warp_size sms memory".split()
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class ElementRange:
     """Elements of a region: its start in its array, and their number. C++ texts."""
 
     start: str
@@ -181,12 +181,12 @@ class Layout:
     def array(self, name: str) -> str:
         return f"p.{self.member[name]}"
 
-    def extent(self, region: Region) -> Extent:
+    def extent(self, region: Region) -> ElementRange:
         """Raises DagcError for a part without bounds: its place is not known."""
         extent = self.extent_sym(region)
         if extent is None:
-            return Extent("0", f"{self.array(region.array)}.size")
-        return Extent(self.text(extent[0]), self.text(extent[1]))
+            return ElementRange("0", f"{self.array(region.array)}.size")
+        return ElementRange(self.text(extent[0]), self.text(extent[1]))
 
     def extent_sym(self, region: Region) -> tuple[Sym, Sym] | None:
         """Start and number of elements; None for the whole array. Raises as `extent`."""

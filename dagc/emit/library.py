@@ -12,7 +12,15 @@ from dagc.base.errors import UsageError
 from dagc.base.resources import __version__, resource
 from dagc.cuda.words import KEYWORDS, is_global
 from dagc.emit.common import code_files, common_view, headers_for
-from dagc.emit.iteration import Call, IterationView, RoundView, Steps, is_alltoallv, iteration_view, round_view
+from dagc.emit.iteration import (
+    CallStep,
+    IterationView,
+    RoundView,
+    StepBuilder,
+    is_alltoallv,
+    iteration_view,
+    round_view,
+)
 from dagc.emit.kernels import Functions
 from dagc.emit.layout import Layout
 from dagc.emit.program import ArrayView, ProgramView, ValueView, program_view
@@ -76,7 +84,7 @@ _CTYPES = {
 
 
 @dataclass(frozen=True, slots=True)
-class SizeView:
+class InterfaceSizeView:
     """A value of the rank: its member in Program, and its name and types in the interface."""
 
     member: str
@@ -151,7 +159,7 @@ class MessageView:
     """The calls that name the ends of the messages of an exchange, numbered over the whole program."""
 
     names: tuple[str, ...]
-    ends: tuple[Call, ...]
+    ends: tuple[CallStep, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +177,7 @@ class LibraryView:
     name: str
     space: str
     interface: str
-    sizes: tuple[SizeView, ...]
+    sizes: tuple[InterfaceSizeView, ...]
     comms: tuple[CommunicatorView, ...]
     arguments: tuple[ArgumentView, ...]
     elements: tuple[ElementView, ...]
@@ -213,7 +221,7 @@ def _prepared(
     """The views of a library, and the variables of its templates."""
     functions = Functions(plan.graph, plan.target, plan.open, plan.computed)
     layout = Layout(plan.graph, plan.open, plan.computed)
-    steps = Steps(layout, functions, plan.chooser)
+    steps = StepBuilder(layout, functions, plan.chooser)
     program = program_view(layout, steps, plan.chooser)
     folded = plan.period[0] if plan.period is not None else None
     iteration = iteration_view(plan.graph, plan.traversal, steps, plan.capture, folded)
@@ -364,7 +372,7 @@ def _plan_choice(
 
 
 def _library_view(
-    plan: Plan, name: str, layout: Layout, steps: Steps, program: ProgramView, enqueue: EnqueueView
+    plan: Plan, name: str, layout: Layout, steps: StepBuilder, program: ProgramView, enqueue: EnqueueView
 ) -> LibraryView:
     arrays = {a.name: a for a in plan.program.arrays}
     views = dict(zip(arrays, program.arrays, strict=True))
@@ -398,11 +406,11 @@ def _library_view(
     )
 
 
-def _size(layout: Layout, scalar: Scalar, view: ValueView, names: dict[str, str], fortran: Names) -> SizeView:
+def _size(layout: Layout, scalar: Scalar, view: ValueView, names: dict[str, str], fortran: Names) -> InterfaceSizeView:
     name = names[scalar.name]
     kind, bits = scalar.type.value[0], scalar.type.value[1:]
     ctypes_type = _CTYPES.get(scalar.type, f"c_{'int' if kind == 'i' else 'uint'}{bits}")
-    return SizeView(
+    return InterfaceSizeView(
         layout.member[scalar.name], name, _fortran(fortran, name), _C_TYPES[scalar.type], view.file_type, view.file,
         _FORTRAN_TYPES[scalar.type], ctypes_type, f"{scalar.name} : {scalar.type.value}",
     )  # fmt: skip
@@ -472,7 +480,7 @@ def _verified(layout: Layout, view: ProgramView, names: dict[str, str]) -> tuple
 
 def _interface(
     name: str,
-    sizes: tuple[SizeView, ...],
+    sizes: tuple[InterfaceSizeView, ...],
     comms: tuple[CommunicatorView, ...],
     arguments: tuple[ArgumentView, ...],
     nccl: bool,
@@ -483,16 +491,16 @@ def _interface(
     return f"0x{sha256(text.encode()).hexdigest()[:15]}"
 
 
-def _messages(layout: Layout, steps: Steps) -> MessageView:
+def _messages(layout: Layout, steps: StepBuilder) -> MessageView:
     names: list[str] = []
-    ends: list[Call] = []
+    ends: list[CallStep] = []
     on = ""
     for op in layout.program.ops:
         if not isinstance(op, ExchangeOp) and not is_alltoallv(op):
             continue
         if op.comm != on:
             on = op.comm
-            ends.append(Call("on", f"&{layout.on(on)}.members" if on else "nullptr"))
+            ends.append(CallStep("on", f"&{layout.on(on)}.members" if on else "nullptr"))
         if isinstance(op, ExchangeOp):
             ends += steps.ends(op, [steps.tag(op.name, k) for k in range(len(op.messages))])
             names += [cxx_string(f"`{op.name}.{m.label}`" if m.label else f"`{op.name}`") for m in op.messages]
@@ -502,7 +510,7 @@ def _messages(layout: Layout, steps: Steps) -> MessageView:
     return MessageView(tuple(names), tuple(ends))
 
 
-def _enqueue(graph: Graph, enqueued: Enqueued | str, steps: Steps, folded: Graph | None) -> EnqueueView:
+def _enqueue(graph: Graph, enqueued: Enqueued | str, steps: StepBuilder, folded: Graph | None) -> EnqueueView:
     if isinstance(enqueued, str):
         return EnqueueView(None, enqueued)
     rounds = round_view(graph, *enqueued.rounds, steps) if enqueued.rounds is not None else None

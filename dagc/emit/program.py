@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dagc.base.errors import DagcError, UsageError
-from dagc.emit.iteration import Call, Step, Steps, alltoallv_ends, titled_kernel
+from dagc.emit.iteration import CallStep, Step, StepBuilder, alltoallv_ends, titled_kernel
 from dagc.emit.kernels import Functions, asks_hardware, implementation
 from dagc.emit.layout import Layout, OpScratch, product, value_type
 from dagc.emit.render import Names, cxx_string, cxx_type, cxx_value, expression, mangle, render, tidy
@@ -86,7 +86,7 @@ class GroupView:
     """An exchange on the GPU, the calls that name the ends of its messages, and the member that connects its ranks."""
 
     member: str
-    ends: tuple[Call, ...]
+    ends: tuple[CallStep, ...]
     comm: str
     comment: str
 
@@ -135,7 +135,7 @@ class FeatureView:
     variable: str
     name: str
     copies: tuple[tuple[str, str], ...]  # variable, arguments of dagc::Elements
-    call: Call
+    call: CallStep
     wanted: bool  # by the program itself: for a choice, a size or a `require`
     asked: bool
     early: bool
@@ -247,8 +247,8 @@ class ProgramView:
     requests: tuple[RequestView, ...]
     comms: tuple[CommView, ...]
     groups: tuple[GroupView, ...]
-    checks: tuple[Call, ...]
-    measured_checks: tuple[Call, ...]  # those of features
+    checks: tuple[CallStep, ...]
+    measured_checks: tuple[CallStep, ...]  # those of features
     preparations: tuple[PreparationView, ...]
     verifies: tuple[VerifyView, ...]
     tunables: tuple[TunableView, ...]
@@ -304,7 +304,7 @@ class ProgramView:
         return "std::max<std::size_t>(streams, 1)" if self.prepares_on_stream else "streams"
 
 
-def program_view(layout: Layout, steps: Steps, chooser: EmittedChoosers | None = None) -> ProgramView:
+def program_view(layout: Layout, steps: StepBuilder, chooser: EmittedChoosers | None = None) -> ProgramView:
     """Raises DagcError if an array's size cannot be known."""
     program = layout.program
     checks = tuple(dict.fromkeys(_checks(layout, steps)))
@@ -373,7 +373,7 @@ def _comm_of(op: GraphOp) -> str:
     return op.op.comm if isinstance(op.op, ExchangeOp | CollectiveOp) else ""
 
 
-def _groups(layout: Layout, steps: Steps) -> Iterator[GroupView]:
+def _groups(layout: Layout, steps: StepBuilder) -> Iterator[GroupView]:
     for member, op in layout.group_members():
         comm = layout.group_comms.get(_comm_of(op), "group_comm")
         yield GroupView(member, steps.group_ends(op), comm, op.name)
@@ -435,7 +435,7 @@ def _feature(
             arguments.append(formal.name)
         else:
             arguments.append(f"static_cast<{cxx_type(formal.type)}>({layout.text(argument)})")
-    call = Call(functions.feature_names[feature.name], ", ".join(arguments))
+    call = CallStep(functions.feature_names[feature.name], ", ".join(arguments))
     name = cxx_string(feature.name.removeprefix(MEASURED))
     return FeatureView(layout.features[feature.name], name, tuple(copies), call, *when)
 
@@ -591,7 +591,7 @@ def _scratch_array(layout: Layout, s: OpScratch) -> ArrayView:
     )
 
 
-def _preparations(layout: Layout, steps: Steps) -> Iterator[PreparationView]:
+def _preparations(layout: Layout, steps: StepBuilder) -> Iterator[PreparationView]:
     late_of = ((op, [s for s in layout.scratch(op) if s.late]) for op in _kernels(layout))
     for number, (op, late) in enumerate((op, late) for op, late in late_of if late):
         prepare = implementation(layout.program, op)[1].prepare
@@ -638,7 +638,7 @@ def _verifies(layout: Layout) -> Iterator[VerifyView]:
 # ---- checks -----------------------------------------------------------------------------
 
 
-def _checks(layout: Layout, steps: Steps) -> Iterator[Call]:
+def _checks(layout: Layout, steps: StepBuilder) -> Iterator[CallStep]:
     program = layout.program
     for require in program.requires:
         yield from _require(layout, require, "require")
@@ -658,15 +658,15 @@ def _checks(layout: Layout, steps: Steps) -> Iterator[Call]:
             yield from _under(layout, op.when, _root(layout, op))
 
 
-def _under(layout: Layout, when: Sym | None, checks: Iterable[Call]) -> Iterator[Call]:
+def _under(layout: Layout, when: Sym | None, checks: Iterable[CallStep]) -> Iterator[CallStep]:
     """Checks of ranks that run an op, as calls that the condition guards."""
     for check in checks:
         yield check if when is None else replace(check, when=layout.text(when))
 
 
-def _require(layout: Layout, condition: Sym, what: str) -> Iterator[Call]:
+def _require(layout: Layout, condition: Sym, what: str) -> Iterator[CallStep]:
     for test, text in _tested(layout, condition, what):
-        yield Call("dagc::check_require", f"{test}, {text}")
+        yield CallStep("dagc::check_require", f"{test}, {text}")
 
 
 def _tested(layout: Layout, condition: Sym, what: str, hidden: str = "") -> Iterator[tuple[str, str]]:
@@ -682,7 +682,7 @@ def _tested(layout: Layout, condition: Sym, what: str, hidden: str = "") -> Iter
         raise DagcError(f"`{text}`: {error.message}", error.help) from None
 
 
-def _slice(layout: Layout, region: Region, op: str) -> Iterator[Call]:
+def _slice(layout: Layout, region: Region, op: str) -> Iterator[CallStep]:
     """start .. stop must be within the first dimension; constants are checked here."""
     length = layout.arrays[region.array].dims[0] if layout.arrays[region.array].dims else None
     if region.start is None or region.stop is None:
@@ -692,10 +692,10 @@ def _slice(layout: Layout, region: Region, op: str) -> Iterator[Call]:
     texts = [layout.text(region.start), layout.text(region.stop)]
     whole = layout.text(length) if length is not None else f"{layout.array(region.array)}.size"
     what = cxx_string(f"{region.array} in op {op}")
-    yield Call("dagc::check_slice", f"{texts[0]}, {texts[1]}, {whole}, {what}")
+    yield CallStep("dagc::check_slice", f"{texts[0]}, {texts[1]}, {whole}, {what}")
 
 
-def _columns(layout: Layout, region: Region, op: str) -> Iterator[Call]:
+def _columns(layout: Layout, region: Region, op: str) -> Iterator[CallStep]:
     """As `_slice`, for the further dimension that is sliced."""
     if region.columns is None:
         return
@@ -704,7 +704,7 @@ def _columns(layout: Layout, region: Region, op: str) -> Iterator[Call]:
     assert size is not None
     if not _certainly_inside(start, stop, size):
         bounds = ", ".join(layout.text(bound) for bound in (start, stop, size))
-        yield Call("dagc::check_slice", f"{bounds}, {cxx_string(f'{region.array} in op {op}')}")
+        yield CallStep("dagc::check_slice", f"{bounds}, {cxx_string(f'{region.array} in op {op}')}")
 
 
 def _certainly_inside(start: Sym, stop: Sym, length: Sym) -> bool:
@@ -718,7 +718,7 @@ def _order(start: Sym, stop: Sym, length: Sym) -> tuple[Sym, Sym]:
     return ordered, sym.apply(Fn.LE, stop, length)
 
 
-def _arguments(layout: Layout, op: KernelOp) -> Iterator[Call]:
+def _arguments(layout: Layout, op: KernelOp) -> Iterator[CallStep]:
     """Array arguments against the sizes in the kernel's header, and the implementation's `require`s."""
     kernel, impl = implementation(layout.program, op)
     env = layout.formals(op)
@@ -726,7 +726,7 @@ def _arguments(layout: Layout, op: KernelOp) -> Iterator[Call]:
     for condition in (*kernel.requires, *of_variant):
         what, hidden = f"op {op.name}: require", feature_variable(op, "")
         for test, text in _tested(layout, substitute(condition, env), what, hidden):
-            yield Call("dagc::check_require", f"{test}, {text}")
+            yield CallStep("dagc::check_require", f"{test}, {text}")
     for formal, arg in zip(kernel.formals, op.args, strict=True):
         if not isinstance(arg, Region) or formal.dims is None or (arg.part is not None and arg.start is None):
             continue
@@ -749,14 +749,14 @@ def _size(layout: Layout, region: Region) -> Sym | str:
     return product(known) if len(known) == len(array.dims) else f"{layout.array(region.array)}.size"
 
 
-def _same_size(layout: Layout, what: str, has: Sym | str, wants: Sym | str) -> Iterator[Call]:
+def _same_size(layout: Layout, what: str, has: Sym | str, wants: Sym | str) -> Iterator[CallStep]:
     if not isinstance(has, str) and not isinstance(wants, str) and sym.equal(has, wants):
         return
     left, right = (s if isinstance(s, str) else layout.text(s) for s in (has, wants))
-    yield Call("dagc::check_size", f"{left}, {right}, {cxx_string(what)}")
+    yield CallStep("dagc::check_size", f"{left}, {right}, {cxx_string(what)}")
 
 
-def _messages(layout: Layout, steps: Steps, op: ExchangeOp) -> Iterator[Call]:
+def _messages(layout: Layout, steps: StepBuilder, op: ExchangeOp) -> Iterator[CallStep]:
     ranks = f"{layout.on(op.comm)}.ranks"
     for message in op.messages:
         what = cxx_string(f"{op.name}.{message.label}" if message.label else op.name)
@@ -764,26 +764,28 @@ def _messages(layout: Layout, steps: Steps, op: ExchangeOp) -> Iterator[Call]:
             if isinstance(peer, str):
                 assert counts is not None
                 peers, count = steps.peers(peer, counts), layout.extent(region).count
-                filled = Call("dagc::check_peers", f"{peers}, {count}, {ranks}, {what}")
+                filled = CallStep("dagc::check_peers", f"{peers}, {count}, {ranks}, {what}")
                 yield from _under(layout, message.when, (filled,))
             elif not (isinstance(peer, Const) and isinstance(peer.value, int) and peer.value < 1):
-                yield Call("dagc::check_peer", f"{layout.text(peer)}, {ranks}, {what}")
+                yield CallStep("dagc::check_peer", f"{layout.text(peer)}, {ranks}, {what}")
 
 
-def _root(layout: Layout, op: CollectiveOp) -> Iterator[Call]:
+def _root(layout: Layout, op: CollectiveOp) -> Iterator[CallStep]:
     for root in op.args:
         if not isinstance(root, Region) and root != Const(0):
             ranks = f"{layout.on(op.comm)}.ranks"
-            yield Call("dagc::check_root", f"{layout.text(root)}, {ranks}, {cxx_string(op.name)}")
+            yield CallStep("dagc::check_root", f"{layout.text(root)}, {ranks}, {cxx_string(op.name)}")
 
 
-def _alltoallv(layout: Layout, steps: Steps, op: CollectiveOp) -> Iterator[Call]:
+def _alltoallv(layout: Layout, steps: StepBuilder, op: CollectiveOp) -> Iterator[CallStep]:
     """A count for each rank, all of which fill the buffer."""
     ranks = f"{layout.on(op.comm)}.ranks"
     for what, region, counts in alltoallv_ends(op):
         label = cxx_string(f"{op.name}, {what} counts")
-        yield Call("dagc::check_size", f"{layout.array(counts)}.size, {ranks}, {label}")
-        yield Call("dagc::check_peers", f"{steps.everyone(counts)}, {layout.extent(region).count}, {ranks}, {label}")
+        yield CallStep("dagc::check_size", f"{layout.array(counts)}.size, {ranks}, {label}")
+        yield CallStep(
+            "dagc::check_peers", f"{steps.everyone(counts)}, {layout.extent(region).count}, {ranks}, {label}"
+        )
 
 
 # ---- choice among plans ----

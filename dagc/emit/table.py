@@ -17,8 +17,8 @@ SMALLEST = 2  # GPU ops of a capture region: a graph of one op gains nothing
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
-    """A capture region begins; it is launched on `origin`. `length` entries follow until its `End`."""
+class BeginCapture:
+    """A capture region begins; it is launched on `origin`. `length` entries follow until its `EndCapture`."""
 
     region: int
     origin: Stream
@@ -26,15 +26,15 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class EndCapture:
     region: int
 
 
-Step: TypeAlias = Entry | Begin | End
+Step: TypeAlias = Entry | BeginCapture | EndCapture
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PositionedStep:
     """A step, and the position of its entry in the traversal; None if capturing added it."""
 
     step: Step
@@ -50,14 +50,14 @@ def never_captured(graph: Graph) -> frozenset[int]:
     return frozenset(map(int, outside))
 
 
-def with_capture_regions(traversal: Traversal, outside: Collection[int] = ()) -> tuple[Placed, ...]:
+def with_capture_regions(traversal: Traversal, outside: Collection[int] = ()) -> tuple[PositionedStep, ...]:
     """The steps of a traversal with its capture regions marked. `outside`: ops that are in none."""
     return _CaptureRegions(traversal, outside).run()
 
 
-def plain(traversal: Traversal) -> tuple[Placed, ...]:
+def plain(traversal: Traversal) -> tuple[PositionedStep, ...]:
     """The entries alone."""
-    return tuple(Placed(entry, i) for i, entry in enumerate(traversal.entries))
+    return tuple(PositionedStep(entry, i) for i, entry in enumerate(traversal.entries))
 
 
 class _CaptureRegions:
@@ -66,9 +66,9 @@ class _CaptureRegions:
         self.outside = frozenset(outside)
         self.events = sum(isinstance(e, Record) for e in self.entries)
         self.regions = 0
-        self.out: list[Placed] = []
+        self.out: list[PositionedStep] = []
 
-    def run(self) -> tuple[Placed, ...]:
+    def run(self) -> tuple[PositionedStep, ...]:
         at = 0
         while at < len(self.entries):
             end = at
@@ -79,7 +79,7 @@ class _CaptureRegions:
                 at = end
             else:
                 stop = max(end, at + 1)
-                self.out += [Placed(self.entries[i], i) for i in range(at, stop)]
+                self.out += [PositionedStep(self.entries[i], i) for i in range(at, stop)]
                 at = stop
         return tuple(self.out)
 
@@ -95,27 +95,31 @@ class _CaptureRegions:
         origin, others = streams[0], streams[1:]
         for i, entry in enumerate(inside, start):
             if isinstance(entry, Wait) and entry.event not in recorded:
-                self.out.append(Placed(Wait(entry.event, origin), i))
+                self.out.append(PositionedStep(Wait(entry.event, origin), i))
         for stream in others:
             if self._used(stream, 0, start):
                 self._order(stream, origin)
-        body: list[Placed] = []
+        body: list[PositionedStep] = []
         if others:
             fork = self._event()
-            body.append(Placed(Record(fork, origin), None))
-            body += [Placed(Wait(fork, stream), None) for stream in others]
+            body.append(PositionedStep(Record(fork, origin), None))
+            body += [PositionedStep(Wait(fork, stream), None) for stream in others]
         body += [
-            Placed(entry, i)
+            PositionedStep(entry, i)
             for i, entry in enumerate(inside, start)
             if not (isinstance(entry, Wait) and entry.event not in recorded)
         ]
         for stream in others:
             join = self._event()
-            body += [Placed(Record(join, stream), None), Placed(Wait(join, origin), None)]
-        self.out += [Placed(Begin(self.regions, origin, len(body)), None), *body, Placed(End(self.regions), None)]
+            body += [PositionedStep(Record(join, stream), None), PositionedStep(Wait(join, origin), None)]
+        self.out += [
+            PositionedStep(BeginCapture(self.regions, origin, len(body)), None),
+            *body,
+            PositionedStep(EndCapture(self.regions), None),
+        ]
         self.regions += 1
         later = {e.event for e in self.entries[end:] if isinstance(e, Wait | Sync)}
-        self.out += [Placed(Record(event, origin), None) for event in sorted(recorded & later)]
+        self.out += [PositionedStep(Record(event, origin), None) for event in sorted(recorded & later)]
         for stream in others:
             if self._used(stream, end, len(self.entries)):
                 self._order(origin, stream)
@@ -126,7 +130,7 @@ class _CaptureRegions:
     def _order(self, first: Stream, then: Stream) -> None:
         """Make later work of `then` wait for earlier work of `first`."""
         event = self._event()
-        self.out += [Placed(Record(event, first), None), Placed(Wait(event, then), None)]
+        self.out += [PositionedStep(Record(event, first), None), PositionedStep(Wait(event, then), None)]
 
     def _event(self) -> Event:
         self.events += 1
@@ -154,13 +158,13 @@ def row(step: Step) -> tuple[int, int, int]:
             return Opcode.WAIT, event, stream
         case Sync(event):
             return Opcode.SYNC, event, -1
-        case Begin(_, origin, length):
+        case BeginCapture(_, origin, length):
             return Opcode.BEGIN, length, origin
-        case End(_):
+        case EndCapture(_):
             return Opcode.END, 0, -1
 
 
-def _steps(traversal: Traversal, capture: bool, outside: Collection[int]) -> tuple[Placed, ...]:
+def _steps(traversal: Traversal, capture: bool, outside: Collection[int]) -> tuple[PositionedStep, ...]:
     return with_capture_regions(traversal, outside) if capture else plain(traversal)
 
 

@@ -58,7 +58,7 @@ class PriorResult(Generic[C]):
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SearchOptions:
     """When a search ends, and how the best is confirmed.
 
     budget       number of measurements of the search; None: until the strategy has no more proposals
@@ -135,8 +135,8 @@ class Summary(Generic[C]):
     lowest       the lowest single measurement of any implementation; below `value` by selection bias
     displayed    the same as shown during the search, scaled to the drift reference of its beginning
     repeats      measurements that confirm a choice, see `confirmed`
-    doubt        probability that an unmeasured candidate is faster by more than `Options.until`, if the search ended
-                 because it was low; else NaN
+    doubt        probability that an unmeasured candidate is faster by more than `SearchOptions.until`, if the search
+                 ended because it was low; else NaN
     shrunk       whether the estimate and its interval are corrected for selection bias
     measuring    seconds spent in the machine; `overhead`: in the search itself
     """
@@ -173,7 +173,7 @@ def explore(
     strategy: Strategy[C],
     machine: Machine[C],
     store: Store[C],
-    options: Options,
+    options: SearchOptions,
     *,
     known: Iterable[PriorResult[C]] = (),
     base: float = math.nan,
@@ -205,7 +205,7 @@ class _Loop(Generic[C]):
         strategy: Strategy[C],
         machine: Machine[C],
         store: Store[C],
-        options: Options,
+        options: SearchOptions,
         base: float,
         same: Callable[[C], str] | None,
         progress: Callable[[Progress[C]], None] | None,

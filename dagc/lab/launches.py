@@ -16,7 +16,7 @@ from dagc.base.statistics import interval
 from dagc.choice.types import Settings
 from dagc.measure.link import RanksDied
 from dagc.measure.metrics import observed
-from dagc.measure.service import Library, Service, one_line
+from dagc.measure.service import RunnerLibrary, Service, one_line
 from dagc.store.results import Outcome
 
 LIMIT = 120.0  # seconds for a command: a launch that takes longer counts as hung
@@ -68,7 +68,7 @@ class SizedProgram:
     repeats     number of runs of the program that produced the references
     """
 
-    library: Library
+    library: RunnerLibrary
     rows: tuple[Row, ...]
     ops: tuple[int, ...]
     repeats: int
@@ -249,7 +249,7 @@ class Programs:
     def __init__(
         self,
         service: Service,
-        programs: Mapping[Settings, tuple[Library, Sequence[Row]]],
+        programs: Mapping[Settings, tuple[RunnerLibrary, Sequence[Row]]],
         timing: Timing,
         *,
         until: bool = False,
@@ -280,7 +280,7 @@ class Programs:
             return one_line(str(death))
         return _outcome(answer).failure
 
-    def _timed(self, library: Library, rows: Sequence[Row]) -> Outcome:
+    def _timed(self, library: RunnerLibrary, rows: Sequence[Row]) -> Outcome:
         answer = self._service.ask(library, do="audit", tables=[rows], limit=LIMIT) if self._checked else {}
         times: list[float] = []
         end = time.monotonic() + self._timing.seconds
@@ -294,7 +294,7 @@ class Programs:
             self._best = min(self._best, median(times))
         return _outcome(answer if "seconds" not in answer else {"times": times})
 
-    def _once(self, library: Library, rows: Sequence[Row], times: Sequence[float]) -> dict[str, Any]:
+    def _once(self, library: RunnerLibrary, rows: Sequence[Row], times: Sequence[float]) -> dict[str, Any]:
         if self._until:
             return self._service.ask(library, do="solve", rows=rows, limit=LIMIT)
         check = self._checked and not times

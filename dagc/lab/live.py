@@ -19,11 +19,11 @@ from dagc.ir.traversal import Traversal
 from dagc.lab.candidate import Candidate, LaunchSite
 from dagc.lab.launches import Launches, SizedProgram, Timing, Values
 from dagc.lab.orders import Orders
-from dagc.measure.link import Link, RanksDied
+from dagc.measure.link import RankLink, RanksDied
 from dagc.measure.machine import machine_facts
 from dagc.measure.metrics import least_seconds, observed
-from dagc.measure.service import OPEN_SECONDS, Library, Service, one_line
-from dagc.store.results import Machine, Outcome, TraceSpan
+from dagc.measure.service import OPEN_SECONDS, RunnerLibrary, Service, one_line
+from dagc.store.results import MachineRecord, Outcome, TraceSpan
 
 Row = tuple[int, int, int]  # dagc.emit.table
 
@@ -40,7 +40,7 @@ class Loadable:
     capture   whether regions are captured
     """
 
-    library: Library
+    library: RunnerLibrary
     rows: Callable[[Traversal, bool], Sequence[Row]]
     capture: bool = False
 
@@ -57,7 +57,7 @@ class LiveMachine:
         self,
         domain: Orders,
         loadables: Sequence[Loadable],
-        link: Link,
+        link: RankLink,
         *,
         seconds: float = 0.01,
         watchdog: float = 20.0,
@@ -75,8 +75,8 @@ class LiveMachine:
         self._service = Service(link, watchdog=watchdog)
         self._objective, self._observed = objective, observed(objective)
         self._seconds, self._watchdog = max(seconds, least_seconds(self._observed)), watchdog
-        self._audited: dict[Library, str] = {}  # what the audit of a library's ops found, "" if nothing
-        self._op_failed: dict[Library, str] = {}  # how the ranks ended when the ops of a library ran one by one
+        self._audited: dict[RunnerLibrary, str] = {}  # what the audit of a library's ops found, "" if nothing
+        self._op_failed: dict[RunnerLibrary, str] = {}  # how the ranks ended when the ops of a library ran one by one
         self._measured: Counter[Candidate] = Counter()
         self._last: dict[int, float] = {}  # seconds of an iteration, by index of the space
         self._reference: Candidate | None = None
@@ -121,7 +121,7 @@ class LiveMachine:
             self.on_reference(seconds)
         return seconds
 
-    def facts(self, target: str, arch: str) -> Machine:
+    def facts(self, target: str, arch: str) -> MachineRecord:
         """Start the ranks and describe their machine. Raises RunFailed, MissingTool."""
         try:
             answer = self._service.send({"do": "hello", "limit": OPEN_SECONDS})

@@ -50,7 +50,7 @@ Decision: TypeAlias = int | Setting | Entry
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class SearchState:
     """A state of the decision process.
 
     `space`: index of a space, None before the configuration is chosen. `settings`: of the first sites. `state`: None
@@ -119,16 +119,16 @@ class Orders:
 
     # ---- the decision process -----------------------------------------------------------
 
-    def start(self) -> Node:
+    def start(self) -> SearchState:
         """The root node; a single configuration is already chosen."""
-        return Node(None, None) if len(self.spaces) > 1 else self._enter(0, ())
+        return SearchState(None, None) if len(self.spaces) > 1 else self._enter(0, ())
 
-    def _enter(self, index: int, settings: tuple[int, ...]) -> Node:
+    def _enter(self, index: int, settings: tuple[int, ...]) -> SearchState:
         configured = self.spaces[index]
         complete = len(settings) == len(configured.sites)
-        return Node(index, configured.space.moves.start() if complete else None, settings)
+        return SearchState(index, configured.space.moves.start() if complete else None, settings)
 
-    def offers(self, node: Node) -> dict[Decision, list[Asker]]:
+    def offers(self, node: SearchState) -> dict[Decision, list[Asker]]:
         """Decision -> askers, for every possible next decision, in a fixed order. Empty if all is decided."""
         if node.space is None:
             return {index: [] for index in range(len(self.spaces))}
@@ -138,7 +138,7 @@ class Orders:
         moves = self.spaces[node.space].space.moves
         return {} if moves.finished(node.state) else dict(moves.offers(node.state).items())
 
-    def weights(self, node: Node, offers: Mapping[Decision, list[Asker]]) -> Sequence[int] | None:
+    def weights(self, node: SearchState, offers: Mapping[Decision, list[Asker]]) -> Sequence[int] | None:
         """The number of candidates below each offer; None if there are too many to count."""
         if self._sizes is None:
             return None
@@ -150,7 +150,7 @@ class Orders:
         entries = ((entry, askers) for entry, askers in offers.items() if not isinstance(entry, int | Setting))
         return [space.counter.count(space.moves.step(node.state, entry, askers)) for entry, askers in entries]
 
-    def step(self, node: Node, decision: Decision, askers: list[Asker]) -> Node:
+    def step(self, node: SearchState, decision: Decision, askers: list[Asker]) -> SearchState:
         """The node after one of the offers."""
         if isinstance(decision, int):
             return self._enter(decision, ())
@@ -161,9 +161,9 @@ class Orders:
         if node.state is None:
             raise ValueError("an entry before the choice of the launch settings")
         state = self.spaces[node.space].space.moves.step(node.state, decision, askers)
-        return Node(node.space, state, node.settings)
+        return SearchState(node.space, state, node.settings)
 
-    def finished(self, node: Node) -> bool:
+    def finished(self, node: SearchState) -> bool:
         return (
             node.space is not None
             and node.state is not None
@@ -352,7 +352,7 @@ def moved_settings(old: ConfiguredSpace, new: ConfiguredSpace, settings: Sequenc
     return tuple(site.number(decisions) or 0 for site in new.sites)
 
 
-class Records(Protocol):
+class ResultsFile(Protocol):
     """A results file (dagc.store.records)."""
 
     def begin(self, configuration: Configuration, traversal: str) -> ImplementationId: ...
@@ -373,7 +373,7 @@ class Records(Protocol):
 class OrderStore:
     """Writes measurements of the candidates of a domain to a results file."""
 
-    def __init__(self, domain: Orders, records: Records) -> None:
+    def __init__(self, domain: Orders, records: ResultsFile) -> None:
         self._domain, self._records = domain, records
 
     def begin(self, candidate: Candidate) -> ImplementationId:

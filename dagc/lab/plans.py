@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from dagc.base.errors import UsageError
 from dagc.base.resources import names_in
 from dagc.choice.extent import Extent
-from dagc.choice.feature import Feature, asked_features
+from dagc.choice.feature import SelectorFeature, asked_features
 from dagc.choice.inputs import is_input
 from dagc.choice.types import PROGRAM, Cell, Point, Settings
 from dagc.ir.enums import ElementType
@@ -34,7 +34,7 @@ class ProgramSelect:
 
     names: tuple[str, ...]
     method: str
-    features: tuple[Feature, ...]
+    features: tuple[SelectorFeature, ...]
 
     @property
     def data(self) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ class TreeNode:
 Value = Callable[[TreeNode, TreeNode, TreeNode], float]
 
 
-class Tree(Generic[C]):
+class SearchTree(Generic[C]):
     """Proposes candidates and keeps the range of values below each prefix."""
 
     def __init__(self, domain: Domain[C], seed: int, value: Value) -> None:

@@ -33,7 +33,7 @@ from dagc.lang.scope import (
     spelled,
     there_are,
 )
-from dagc.lang.trials import FIX_SOME, TOO_MANY_TRIALS, Assignment, Condition, condition, nodes
+from dagc.lang.trials import FIX_SOME, TOO_MANY_TRIALS, Assignment, Constraint, condition, nodes
 
 BLOCK_LIMIT = "the limit of 1 to 1024 threads in a block"
 
@@ -376,7 +376,7 @@ def _holds(condition: Sym, env: Assignment) -> bool:
         return False
 
 
-def _block_fits(impl: ir.Impl) -> tuple[Condition, ...]:
+def _block_fits(impl: ir.Impl) -> tuple[Constraint, ...]:
     """Whether the launch has 1 to 1024 threads in a block, as far as is known."""
     if impl.launch is None:
         return ()
@@ -394,7 +394,7 @@ def _block_fits(impl: ir.Impl) -> tuple[Condition, ...]:
             threads *= value
         return threads <= 1024
 
-    return (Condition(frozenset().union(*map(sym.free, block)), fits, sum(map(nodes, block))),)
+    return (Constraint(frozenset().union(*map(sym.free, block)), fits, sum(map(nodes, block))),)
 
 
 # ---- arguments --------------------------------------------------------------------------------------

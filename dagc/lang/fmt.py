@@ -137,7 +137,7 @@ class Line:
     blocks: tuple[int, ...]  # outermost blocks that are entirely on this line
 
 
-class Layout:
+class TokenLayout:
     """The tokens of a text that parses, and what follows from the text alone."""
 
     def __init__(self, text: str, marks: Marks) -> None:
@@ -277,7 +277,7 @@ class _Open:
 class _Writer:
     """Writes line after line; keeps track of open brackets."""
 
-    layout: Layout
+    layout: TokenLayout
     tall: Set[int]
     dropped: Set[int]
     stack: list[_Open] = field(default_factory=list)
@@ -386,7 +386,7 @@ def format_source(source: Source) -> str:
     text = unix_lines(source.text.removeprefix("\ufeff"))
     module = parse(source)  # the original text, so that messages point into it
     clean = module if text == source.text else parse(Source(source.path, text))
-    layout = Layout(text, _marks(clean))
+    layout = TokenLayout(text, _marks(clean))
     expand: set[int] = set()
     while True:
         lines = _aligned(layout, layout.tall(expand))
@@ -409,7 +409,7 @@ def _marks(module: ast.Module) -> Marks:
     return Marks(items, frozenset(node.span.start for node in nodes if isinstance(node, ast.ListExpr)))
 
 
-def _aligned(layout: Layout, tall: set[int]) -> list[Line]:
+def _aligned(layout: TokenLayout, tall: set[int]) -> list[Line]:
     """Lines without the extra spaces that align nothing."""
     dropped: set[int] = set()
     while True:

@@ -20,7 +20,7 @@ from dagc.cuda.lexer import includes
 from dagc.ir.program import CodeFile
 from dagc.lang import ast
 from dagc.lang.parse import parse
-from dagc.lang.scope import Named, Report
+from dagc.lang.scope import CodeFiles, Report
 
 LARGEST_CODE = 4 << 20  # bytes of all files of code together
 SUFFIXES = frozenset((".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp", ".hh"))
@@ -34,7 +34,7 @@ def read_included(
     report: Report,
     texts: Mapping[str, str] | None = None,
     opened: Mapping[str, str] | None = None,
-) -> tuple[tuple[ast.Item, ...], Named]:
+) -> tuple[tuple[ast.Item, ...], CodeFiles]:
     """Items with every top-level `include` replaced by what it includes, and the files of code. Reports what cannot be
     read.
 
@@ -284,7 +284,7 @@ class _Reader:
             return False
         return True
 
-    def named(self) -> Named:
+    def named(self) -> CodeFiles:
         """Files that lie above `top`, and were allowed by -I, move all others down: they keep their places relative to
         each other."""
         up = max((name.split("/").count("..") for name in (*self.files, *self.folders)), default=0)
@@ -296,7 +296,7 @@ class _Reader:
         files = {name: down(name) for name in self.files}
         folders = [*self.used, *self.folders]
         folders += [_SEARCHED] if any(name.startswith(f"{_SEARCHED}/") for name in files) else []
-        return Named(
+        return CodeFiles(
             tuple(CodeFile(files[name], path) for name, path in self.files.items()),
             tuple(dict.fromkeys(down(f) for f in folders)),
             {key: files[name] for key, name in self.written.items() if name in files},

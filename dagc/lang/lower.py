@@ -32,9 +32,9 @@ from dagc.lang.scope import (
     STAGINGS,
     TRANSPORTS,
     Aborted,
+    CodeFiles,
     Context,
     Defines,
-    Named,
     Report,
     ScalarKind,
     What,
@@ -615,7 +615,7 @@ class Parsed:
     module: ast.Module
     items: tuple[ast.Item, ...]
     sources: Mapping[str, Source]
-    named: Named
+    named: CodeFiles
     diagnostics: tuple[Diagnostic, ...]
 
 
@@ -628,7 +628,7 @@ def parse_with_includes(
     Raises `ProgramError` for the text's syntax.
     """
     module = parse(source)
-    report, sources, named = Report(), {source.path: source}, Named()
+    report, sources, named = Report(), {source.path: source}, CodeFiles()
     items: tuple[ast.Item, ...] = ()
     try:
         items, named = read_included(module.items, source, sources, report, texts, opened)

@@ -476,7 +476,7 @@ class LoweringChoice:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class CodeFiles:
     """The files of code of a program, and folders in which code finds headers.
 
     `written`: (file of the text, name in it) -> name of the `CodeFile`; without those that cannot be read.
@@ -495,7 +495,7 @@ class Context:
     sources: dict[str, Source]
     defines: Defines
     picked: Mapping[str, ir.Value]
-    named: Named = field(default_factory=Named)
+    named: CodeFiles = field(default_factory=CodeFiles)
     may_pick: bool = True
     program: Scope = field(default_factory=Scope)
     choices: dict[str, LoweringChoice] = field(default_factory=dict)

@@ -18,7 +18,7 @@ FIX_SOME = "list values that satisfy it first, allow fewer values, or fix some w
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class Constraint:
     """`holds` is called as soon as all of `names` are assigned. `work`: nodes that it evaluates."""
 
     names: frozenset[str]
@@ -26,9 +26,9 @@ class Condition:
     work: int
 
 
-def condition(expr: Sym, holds: Callable[[Sym, Assignment], bool]) -> Condition:
+def condition(expr: Sym, holds: Callable[[Sym, Assignment], bool]) -> Constraint:
     """The condition for an expression, which `holds` evaluates."""
-    return Condition(sym.free(expr), lambda env: holds(expr, env), nodes(expr))
+    return Constraint(sym.free(expr), lambda env: holds(expr, env), nodes(expr))
 
 
 def nodes(expr: Sym) -> int:
@@ -43,7 +43,7 @@ class Trials:
     cut: bool = False
 
     def first(
-        self, candidates: Mapping[str, Sequence[ir.Value]], conditions: Sequence[Condition]
+        self, candidates: Mapping[str, Sequence[ir.Value]], conditions: Sequence[Constraint]
     ) -> dict[str, ir.Value] | None:
         """The first combination in lexicographic order that satisfies all conditions; None if none was found.
 
@@ -53,7 +53,7 @@ class Trials:
         self.left = max(self.left, _LEAST)
         names = list(candidates)
         at = {name: place for place, name in enumerate(names)}
-        due: list[list[Condition]] = [[] for _ in range(len(names) + 1)]
+        due: list[list[Constraint]] = [[] for _ in range(len(names) + 1)]
         for each in conditions:
             due[max((at[n] + 1 for n in each.names if n in at), default=0)].append(each)
         env: dict[str, ir.Value] = {}
@@ -77,7 +77,7 @@ class Trials:
             depth -= 1
         return None if depth < 0 or self.cut else env
 
-    def _hold(self, conditions: Sequence[Condition], env: Assignment) -> bool:
+    def _hold(self, conditions: Sequence[Constraint], env: Assignment) -> bool:
         for each in conditions:
             self.left -= each.work
             if self.left < 0:

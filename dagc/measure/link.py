@@ -44,7 +44,7 @@ class RanksDied(Exception):
     """The ranks died, or were ended, during a command. The message gives the reason, in one line."""
 
 
-class Link(Protocol):
+class RankLink(Protocol):
     """Commands to the ranks. After a death, libraries must be opened again."""
 
     def ask(self, command: dict[str, Any]) -> dict[str, Any]:
@@ -275,7 +275,7 @@ def require_ranks() -> None:
         raise MissingTool("mpi4py is not installed, which the ranks that measure need", "pip install 'dagc[mpi]'")
 
 
-def link_ranks(ranks: int) -> Link | None:
+def link_ranks(ranks: int) -> RankLink | None:
     """The link to `ranks` ranks. If this process was started alone, nothing is started yet.
 
     If it was started as one of `ranks` ranks, the first gets its link; the others work here until that link is closed,

@@ -12,19 +12,19 @@ from typing import Any
 
 from dagc.build.target import gpus
 from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc
-from dagc.store.results import Machine
+from dagc.store.results import MachineRecord
 
 _CLOCKS = ("clocks.sm", "clocks.mem", "clocks.max.sm", "clocks.max.mem", "persistence_mode", "power.limit")
 
 
-def machine_facts(target: str, arch: str, hosts: Iterable[str] = (), mpi: str = "") -> Machine:
+def machine_facts(target: str, arch: str, hosts: Iterable[str] = (), mpi: str = "") -> MachineRecord:
     """This machine, for a `target` ("cuda" or "host"). `hosts` of the ranks, `mpi` as the MPI describes itself.
 
     On the host target there are no GPUs: nothing runs on them.
     """
     devices = gpus() if target == "cuda" else ()
     installed = find_mpi()
-    return Machine(
+    return MachineRecord(
         hosts=tuple(sorted(set(hosts))) or (platform.node(),),
         cpu=cpu_model(),
         cores=os.cpu_count() or 1,

@@ -13,14 +13,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from dagc.measure.link import Link, RanksDied
+from dagc.measure.link import RankLink, RanksDied
 
 OPEN_SECONDS = 300.0  # loading arrays, and connecting GPUs
 GIVE_UP = 3  # deaths in one place without a success
 
 
 @dataclass(frozen=True, slots=True)
-class Library:
+class RunnerLibrary:
     """A runner library with its arrays (the folder that `dagc setup` wrote).
 
     `device_pointers`: the user asserts that this MPI accepts them.
@@ -68,10 +68,10 @@ class Deaths:
 class Service:
     """Libraries on ranks. Commands and answers are those of `dagc.measure.executor`."""
 
-    def __init__(self, link: Link, *, watchdog: float = 20.0) -> None:
+    def __init__(self, link: RankLink, *, watchdog: float = 20.0) -> None:
         """`watchdog`: seconds allowed for opening a library, at least."""
         self._link, self._watchdog = link, watchdog
-        self._open: dict[str, Library] = {}
+        self._open: dict[str, RunnerLibrary] = {}
         self.deaths = Deaths()
         self.died = 0  # deaths of the ranks so far; each loses their state
         self.placed: object = None  # for whom the program was last run up to an op
@@ -85,7 +85,7 @@ class Service:
     ) -> None:
         self._link.close()
 
-    def ask(self, library: Library, **command: Any) -> dict[str, Any]:
+    def ask(self, library: RunnerLibrary, **command: Any) -> dict[str, Any]:
         """Have a command executed with the library open; its answer. Raises RanksDied.
 
         Raises RunFailed if the ranks cannot be started at all, MissingTool without mpi4py.
@@ -95,13 +95,13 @@ class Service:
             return answer
         return self.send({**command, "key": library.key})
 
-    def close(self, library: Library, limit: float = OPEN_SECONDS) -> None:
+    def close(self, library: RunnerLibrary, limit: float = OPEN_SECONDS) -> None:
         """Free the library's arrays, if it is open."""
         if library.key in self._open:
             del self._open[library.key]
             self.send({"do": "close", "key": library.key, "limit": limit})
 
-    def open(self, library: Library) -> dict[str, Any]:
+    def open(self, library: RunnerLibrary) -> dict[str, Any]:
         """Open a library unless it is open: an answer, which may have an `error`. Raises as `ask`."""
         if library.key in self._open:
             return {}

@@ -23,7 +23,7 @@ from dagc.ir.program import (
     certain_regions,
 )
 from dagc.ir.sym import show
-from dagc.passes.messages import Ends, Lowered
+from dagc.passes.messages import Ends, LoweredMessages
 from dagc.passes.regions import Regions, TooManyRegions
 
 # ---- reachability ----
@@ -195,7 +195,7 @@ class Hazards:
     conflicts with i later also conflicts with j. So a chain of n ops has n - 1 pairs, not n (n - 1) / 2.
     """
 
-    def __init__(self, program: Program, lowered: Lowered, edges: Edges) -> None:
+    def __init__(self, program: Program, lowered: LoweredMessages, edges: Edges) -> None:
         """The written edges must have no cycle. Raises TooManyConflicts."""
         self.touches, self.edges = lowered.touches, edges
         self.ordered: list[tuple[int, int]] = []  # pairs of indices into touches, in order of execution
@@ -285,7 +285,9 @@ def _storage(touch: Touch) -> str | Region:
     return touch.region if touch.staged else touch.region.array
 
 
-def unordered(program: Program, lowered: Lowered, pairs: list[tuple[int, int]], findings: list[Diagnostic]) -> None:
+def unordered(
+    program: Program, lowered: LoweredMessages, pairs: list[tuple[int, int]], findings: list[Diagnostic]
+) -> None:
     """Add a diagnostic for each pair of ops and array without an order."""
     reported = set()
     for i, j in sorted(pairs, key=lambda pair: (pair[1], pair[0])):
@@ -297,7 +299,7 @@ def unordered(program: Program, lowered: Lowered, pairs: list[tuple[int, int]], 
             findings.append(_finding(first, second, a, b, u.span, v.span, program.explicit))
 
 
-def undecided(lowered: Lowered, hazards: Hazards, findings: list[Diagnostic]) -> None:
+def undecided(lowered: LoweredMessages, hazards: Hazards, findings: list[Diagnostic]) -> None:
     """Add a note for each pair of lines that are ordered because of slices that may or may not overlap."""
     reported = set()
     for i, j in hazards.inferred:
@@ -334,7 +336,7 @@ def _finding(first: str, second: str, a: Touch, b: Touch, u: Span, v: Span, expl
 # ---- edges ----
 
 
-def written(program: Program, lowered: Lowered, findings: list[Diagnostic]) -> Edges | None:
+def written(program: Program, lowered: LoweredMessages, findings: list[Diagnostic]) -> Edges | None:
     """The edges inside exchanges and those of the text. A cycle becomes a diagnostic, and the result None."""
     edges = Edges(len(lowered.ops))
     for u, v in lowered.inner:
@@ -350,7 +352,7 @@ def written(program: Program, lowered: Lowered, findings: list[Diagnostic]) -> E
 
 
 def connect(
-    program: Program, lowered: Lowered, edges: Edges, findings: list[Diagnostic], transport: Transport
+    program: Program, lowered: LoweredMessages, edges: Edges, findings: list[Diagnostic], transport: Transport
 ) -> tuple[tuple[int, int], ...]:
     """Order all hazards, by edges inferred unless `edges explicit`, then groups of several NCCL communicators, and add
     the edges into `end`.
@@ -378,7 +380,7 @@ def connect(
     return hazards
 
 
-def _one_by_one(lowered: Lowered, edges: Edges) -> None:
+def _one_by_one(lowered: LoweredMessages, edges: Edges) -> None:
     """Order all groups, where they are of several communicators.
 
     NCCL orders the groups of one communicator. Those of several must run in one order on all GPUs: two that wait for
@@ -393,7 +395,7 @@ def _one_by_one(lowered: Lowered, edges: Edges) -> None:
             edges.add(u, v)
 
 
-def _too_many(lowered: Lowered, error: TooManyConflicts) -> Diagnostic:
+def _too_many(lowered: LoweredMessages, error: TooManyConflicts) -> Diagnostic:
     first = next(t for t in lowered.touches if t.region.array == error.array)
     help = "use several arrays, or fewer and larger ops, and write edges in text order"
     return Diagnostic("too-many-ops", f"array `{error.array}` {error.why}", lowered.ops[first.begin].span, help)
@@ -416,14 +418,14 @@ def _pick(tables: tuple[dict[str, OpId], ...], message: str | None) -> list[OpId
     return list(dict.fromkeys(ops))
 
 
-def _has_cycle(program: Program, lowered: Lowered, edges: Edges, findings: list[Diagnostic]) -> bool:
+def _has_cycle(program: Program, lowered: LoweredMessages, edges: Edges, findings: list[Diagnostic]) -> bool:
     cycle = edges.cycle()
     if cycle:
         findings.append(_cycle(program, lowered, cycle))
     return bool(cycle)
 
 
-def _cycle(program: Program, lowered: Lowered, cycle: list[OpId]) -> Diagnostic:
+def _cycle(program: Program, lowered: LoweredMessages, cycle: list[OpId]) -> Diagnostic:
     names = [lowered.ops[op].name for op in cycle]
     span = lowered.ops[cycle[0]].span
     written = {op.op.name for op in (lowered.ops[i] for i in cycle) if op.op is not None}

@@ -57,7 +57,7 @@ class Ends:
 
 
 @dataclass(frozen=True, slots=True)
-class Lowered:
+class LoweredMessages:
     """Primitive ops without the edges between ops of the program. `inner` are the edges inside one of these."""
 
     ops: tuple[GraphOp, ...]
@@ -69,7 +69,7 @@ class Lowered:
     findings: tuple[Diagnostic, ...]
 
 
-def lower_messages(program: Program, transport: Transport, staging: Staging) -> Lowered:
+def lower_messages(program: Program, transport: Transport, staging: Staging) -> LoweredMessages:
     """Lower every op of the program, in text order, and append `end`."""
     return _Lowering(program, transport, staging).run()
 
@@ -107,7 +107,7 @@ class _Lowering:
         self.copy_in: dict[str, list[Staged]] = {}
         self.copy_out: dict[str, list[Staged]] = {}
 
-    def run(self) -> Lowered:
+    def run(self) -> LoweredMessages:
         plan = {op.name: self._stages(i) for i, op in enumerate(self.program.ops)}
         for op in self.program.ops:
             match op:
@@ -121,7 +121,7 @@ class _Lowering:
                     self._collective(op, plan[op.name])
         self._add("end", Action.END, gpu=False)
         self._names_are_unique()
-        return Lowered(
+        return LoweredMessages(
             tuple(self.ops),
             tuple(self.touches),
             tuple(dict.fromkeys(self.inner)),

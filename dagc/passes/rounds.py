@@ -8,7 +8,7 @@ from itertools import product
 from dagc.ir.enums import CodeLang
 from dagc.ir.program import Action, Graph, GraphOp, KernelOp, OpId, Touch
 from dagc.passes.edges import Edges, Hazards, TooManyConflicts
-from dagc.passes.messages import Lowered
+from dagc.passes.messages import LoweredMessages
 
 
 def repeated(graph: Graph, rounds: int) -> Graph | None:
@@ -31,7 +31,7 @@ def repeated(graph: Graph, rounds: int) -> Graph | None:
             for u, v in (*((OpId(op), OpId(op)) for op in range(n)), *product(groups, groups), *product(calls, calls)):
                 edges.add(OpId(u + (turn - 1) * n), OpId(v + turn * n))
     ops, touches = _copies(graph, rounds)
-    lowered = Lowered(ops, touches, (), {}, graph.staged, (), ())
+    lowered = LoweredMessages(ops, touches, (), {}, graph.staged, (), ())
     try:
         hazards = Hazards(graph.program, lowered, edges)
         hazards.run(infer=True)

@@ -22,7 +22,7 @@ from dagc.base.errors import UsageError, counted
 from dagc.cuda.expressions import real, symbol
 from dagc.ir.program import KernelOp, Program, Region
 from dagc.ir.sym import free
-from dagc.perf.evaluate import Evaluator
+from dagc.perf.evaluate import PartialEvaluator
 from dagc.perf.geometry import WARP, Geometry
 from dagc.perf.mwp_cwp import count, time_of
 from dagc.perf.program import Assign, Number, Parameter, ParameterKind, RationalProgram
@@ -128,8 +128,8 @@ class Fitted:
         return np.asarray((np.abs(scaled) <= 1 + 1e-12).all(axis=1))
 
     @cached_property
-    def _evaluator(self) -> Evaluator:
-        return Evaluator(self.program("fitted"), {})
+    def _evaluator(self) -> PartialEvaluator:
+        return PartialEvaluator(self.program("fitted"), {})
 
 
 def unknowns(dimensions: int, degree: int) -> int:
@@ -394,7 +394,7 @@ def fit_counts(
         known[f"blockDim_{axis}"] = np.array([at.block[i] for at in launches])
     known["lanes_x"] = np.minimum(known["blockDim_x"], WARP)
     hardware = {p.name: 1 for p in shape.of_kind(ParameterKind.HARDWARE)}
-    run = Evaluator(shape, {**known, **hardware, "registers": 32, "log2_threads": 1.0})
+    run = PartialEvaluator(shape, {**known, **hardware, "registers": 32, "log2_threads": 1.0})
     active = np.broadcast_to(np.asarray(run({}), float), len(launches))
     columns = {n: known[n] for n in (*sizes, *BLOCK) if len(np.unique(known[n])) > 1}
     if not columns:

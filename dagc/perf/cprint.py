@@ -11,8 +11,8 @@ from dagc.perf.lower import (
     ANY,
     COMPARISONS,
     Instruction,
+    Interval,
     Operand,
-    Range,
     decided,
     instructions,
     live,
@@ -43,7 +43,7 @@ _LARGEST_LIMIT, _SMALLEST_LIMIT = 31, 8  # powers of two
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class BatchLoop:
     """`results` are operands of the loop, one for each program.
 
     `tables`: a value for each setting. Operations of `loop` besides those of `lower.Instruction`: nearest (the integer
@@ -55,10 +55,10 @@ class Batch:
     before: tuple[Instruction, ...]
     loop: tuple[Instruction, ...]
     results: tuple[Operand, ...]
-    ranges: Mapping[str, Range]
+    ranges: Mapping[str, Interval]
 
 
-def split(programs: Sequence[RationalProgram], columns: Mapping[str, Sequence[float]]) -> Batch | None:
+def split(programs: Sequence[RationalProgram], columns: Mapping[str, Sequence[float]]) -> BatchLoop | None:
     """Split the programs for the settings that `columns` (parameter -> a value for each) gives.
 
     All other parameters are sizes, integers. None if that cannot be done exactly for sizes up to 256.
@@ -82,7 +82,7 @@ class _TooLarge(Exception):
 class _Split:
     def __init__(self, programs: Sequence[RationalProgram], columns: Mapping[str, Sequence[float]], limit: int) -> None:
         self.programs, self.columns, self.limit = programs, columns, limit
-        self.ranges: dict[str, Range] = {}
+        self.ranges: dict[str, Interval] = {}
         self.numbers: dict[str, Number | None] = {}
         self.tables: dict[str, np.ndarray[Any, Any]] = {}
         self.sizes: set[str] = set()
@@ -93,7 +93,7 @@ class _Split:
         self.sources: dict[str, tuple[str, tuple[Operand, ...]]] = {}  # sources that `_remainder` looks up
         self.fresh = 0
 
-    def batch(self) -> Batch | None:
+    def batch(self) -> BatchLoop | None:
         try:
             results = tuple(self._program(p) for p in self.programs)
         except _TooLarge:
@@ -114,7 +114,7 @@ class _Split:
                 if p.number is not Number.INTEGER:
                     raise _TooLarge
                 self.sizes.add(p.name)
-                self.numbers[p.name], self.ranges[p.name] = p.number, Range(1, self.limit)
+                self.numbers[p.name], self.ranges[p.name] = p.number, Interval(1, self.limit)
         result: Operand = 0
         for i in instructions(program):
             args = tuple(values[a] if isinstance(a, str) else a for a in i.args)
@@ -149,7 +149,7 @@ class _Split:
             return self._quotient(args)
         return self._emit(self.loop, i.operation, args, i.number, ranges, remainder)
 
-    def _remainder(self, i: Instruction, args: tuple[Operand, ...]) -> Range | None:
+    def _remainder(self, i: Instruction, args: tuple[Operand, ...]) -> Interval | None:
         """For a - b * floor(a / b), which is below b: the ranges of its parts alone would be far too wide."""
         if i.operation != "sub" or not isinstance(args[1], str):
             return None
@@ -157,10 +157,10 @@ class _Split:
         for b, quotient in (factors, factors[::-1]) if kind == "mul" else ():
             divisor = self._range(b)
             if self.sources.get(str(quotient)) == ("floordiv", (args[0], b)) and divisor.low > 0:
-                return Range(0, divisor.high - 1)
+                return Interval(0, divisor.high - 1)
         return None
 
-    def _simplified(self, operation: str, args: tuple[Operand, ...], ranges: Sequence[Range]) -> Operand | None:
+    def _simplified(self, operation: str, args: tuple[Operand, ...], ranges: Sequence[Interval]) -> Operand | None:
         """An argument or a constant equal to the result."""
         if operation == "copy":
             return args[0]
@@ -191,7 +191,7 @@ class _Split:
                 return args[1]
         return None
 
-    def _rounded(self, i: Instruction, args: tuple[Operand, ...], ranges: Sequence[Range]) -> Operand:
+    def _rounded(self, i: Instruction, args: tuple[Operand, ...], ranges: Sequence[Interval]) -> Operand:
         """A quotient rounded down is the integer nearest to (a + 1/2) / b - 1/2, one rounded up to (a - 1/2) / b + 1/2.
 
         Both are at least 1 / (2 b) away from the middle of two integers, which exceeds the error of the four roundings:
@@ -254,7 +254,7 @@ class _Split:
             table = name or self._name()
             low, high = values.min().item(), values.max().item()
             self.known[key], self.tables[table], self.numbers[table] = table, values, number
-            self.ranges[table] = Range(int(low), int(high)) if number is None else Range(low, high)
+            self.ranges[table] = Interval(int(low), int(high)) if number is None else Interval(low, high)
         return self.known[key]
 
     def _in_loop(self, operand: Operand) -> Operand:
@@ -278,7 +278,7 @@ class _Split:
 
     def _emit(
         self, to: list[Instruction], operation: str, args: tuple[Operand, ...], number: Number | None,
-        ranges: Sequence[Range], result: Range | None = None,
+        ranges: Sequence[Interval], result: Interval | None = None,
     ) -> Operand:  # fmt: skip
         key = (operation, number, *((type(a).__name__, a) for a in args))
         if key not in self.known:
@@ -296,12 +296,12 @@ class _Split:
         self.fresh += 1
         return f"{self.fresh}"  # not a name of a program; replaced by the final name later
 
-    def _range(self, operand: Operand) -> Range:
+    def _range(self, operand: Operand) -> Interval:
         return self.ranges[operand] if isinstance(operand, str) else of_constant(operand)
 
     # ---- the end ------------------------------------------------------------------------------
 
-    def _live(self, results: tuple[Operand, ...]) -> Batch:
+    def _live(self, results: tuple[Operand, ...]) -> BatchLoop:
         """The instructions that the results depend on, with readable names."""
         needed = {r for r in results if isinstance(r, str)}
         for i in reversed(self.before + self.loop):
@@ -323,7 +323,7 @@ class _Split:
             names[t]: tuple(float(v) for v in np.broadcast_to(a, n)) for t, a in self.tables.items() if t in needed
         }
         ranges = {names[n]: r for n, r in self.ranges.items() if n in needed}
-        return Batch(self.limit, tables, code(self.before), code(self.loop), tuple(map(put, results)), ranges)
+        return BatchLoop(self.limit, tables, code(self.before), code(self.loop), tuple(map(put, results)), ranges)
 
     def _last_names(self, needed: set[str]) -> dict[str, str]:
         parameters = {p.name for program in self.programs for p in program.parameters}
@@ -442,7 +442,7 @@ def _infix(i: Instruction) -> str:
     return f"{operand(i.args[0])} {_INFIX[i.operation]} {operand(i.args[1])}"
 
 
-def batch_to_c(batch: Batch, function: str, parameters: Sequence[str], count: int) -> str:
+def batch_to_c(batch: BatchLoop, function: str, parameters: Sequence[str], count: int) -> str:
     """`static inline void function(int64_t <parameters>..., double* out_)`, after HELPERS and BATCH_HELPERS.
 
     `out_` receives the first result for each of the `count` settings, infinity if one of the others is zero; it must
@@ -488,7 +488,7 @@ def padded_count(count: int) -> int:
     return -(-count // BATCH_WIDTH) * BATCH_WIDTH
 
 
-def _shorter(i: Instruction, batch: Batch) -> str:
+def _shorter(i: Instruction, batch: BatchLoop) -> str:
     """`_expression` if ranges are known."""
     args = [operand(a) for a in i.args]
     ranges = [batch.ranges.get(a, ANY) if isinstance(a, str) else of_constant(a) for a in i.args]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dagc.base.errors import UsageError
-from dagc.perf.lower import ANY, Instruction, Operand, Range, instructions, live, of_constant, of_instruction
+from dagc.perf.lower import ANY, Instruction, Interval, Operand, instructions, live, of_constant, of_instruction
 from dagc.perf.program import Number, RationalProgram
 
 # ---- three-address code as Python ----
@@ -54,7 +54,7 @@ class _Function:
         self.arrays = {f"g{k}" for k, array in enumerate(parameters.values()) if array}
         self.globals: dict[str, Any] = {**_OPERATIONS, **{f.__name__: f for f in (np.where, np.minimum, np.maximum)}}
         self.globals["float64"] = np.float64
-        self.ranges: dict[str, Range] = {}
+        self.ranges: dict[str, Interval] = {}
         self.lines: list[str] = []
 
     def of(self, code: Sequence[Instruction]) -> Callable[..., Any]:
@@ -107,7 +107,7 @@ class _Function:
         self.globals[name] = array
         self.arrays.add(name)
         if array.size and np.all(np.isfinite(array)):
-            self.ranges[name] = Range(array.min().item(), array.max().item())
+            self.ranges[name] = Interval(array.min().item(), array.max().item())
         return name
 
 
@@ -125,14 +125,14 @@ def evaluate(program: RationalProgram, values: Mapping[str, Any]) -> Any:
 
     Raises UsageError if a parameter has no value.
     """
-    return Evaluator(program, values)({})
+    return PartialEvaluator(program, values)({})
 
 
 def evaluate_all(program: RationalProgram, values: Mapping[str, Any]) -> dict[str, Any]:
     """The values of all names that the program assigns in a step, and `result`."""
     from dagc.perf.program import assignments  # loads sympy
 
-    run = Evaluator(program, values)
+    run = PartialEvaluator(program, values)
     run({})
     out = {a.name: run.values[a.name] for a in assignments(program.body) if a.name in run.values}
     return {**out, **{name: run.values[value] for name, value in run.names().items() if value in run.values}}
@@ -142,7 +142,7 @@ class Steps:
     """All steps of a program by name, for many calls: what depends on `known` alone is computed once."""
 
     def __init__(self, program: RationalProgram, known: Mapping[str, Any]) -> None:
-        self._run = Evaluator(program, known)
+        self._run = PartialEvaluator(program, known)
         self._names = self._run.names()
 
     def at(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,7 +158,7 @@ class Steps:
         return {name: computed[value] for name, value in self._names.items()}
 
 
-class Evaluator:
+class PartialEvaluator:
     """A program with some values known: what depends on them alone is computed once, at construction.
 
     The rest becomes one function at the first call, and again if other values are arrays than before.
@@ -198,9 +198,9 @@ class Evaluator:
 
     def names(self) -> dict[str, str]:
         """Names of the program -> names of the instructions with their values."""
-        from dagc.perf.lower import Lowering  # loads sympy
+        from dagc.perf.lower import InstructionEmitter  # loads sympy
 
-        lowering = Lowering(self.program)
+        lowering = InstructionEmitter(self.program)
         lowering.statements(self.program.body)
         return {n: v for n, v in lowering.values.items() if isinstance(v, str)}
 

@@ -42,7 +42,7 @@ def instructions(program: RationalProgram) -> tuple[Instruction, ...]:
 
     Raises NotRational for an operation that the language does not have.
     """
-    lowering = Lowering(program)
+    lowering = InstructionEmitter(program)
     lowering.statements(program.body)
     return tuple(lowering.out)
 
@@ -56,7 +56,7 @@ def live(code: Sequence[Instruction]) -> tuple[Instruction, ...]:
     return tuple(i for i in code if i.name in needed)
 
 
-class Lowering:
+class InstructionEmitter:
     def __init__(self, program: RationalProgram) -> None:
         self.program = program
         self.out: list[Instruction] = []
@@ -301,7 +301,7 @@ Value = int | float
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class Interval:
     """From `low` to `high`, inclusive. Integers have integer ends."""
 
     low: Value
@@ -317,16 +317,16 @@ class Range:
         return self.low <= 0 <= self.high
 
 
-ANY = Range(-math.inf, math.inf)
-TRUTH = Range(0, 1)
+ANY = Interval(-math.inf, math.inf)
+TRUTH = Interval(0, 1)
 
 
-def of_constant(value: Operand) -> Range:
+def of_constant(value: Operand) -> Interval:
     assert not isinstance(value, str)
-    return Range(value, value)
+    return Interval(value, value)
 
 
-def of_instruction(operation: str, args: Sequence[Range]) -> Range:
+def of_instruction(operation: str, args: Sequence[Interval]) -> Interval:
     """Range of the result. Operations are those of `lower.Instruction`."""
     match operation:
         case "add":
@@ -336,11 +336,11 @@ def of_instruction(operation: str, args: Sequence[Range]) -> Range:
         case "mul":
             return _hull([a * b for a in _ends(args[0]) for b in _ends(args[1])])
         case "min":
-            return Range(min(args[0].low, args[1].low), min(args[0].high, args[1].high))
+            return Interval(min(args[0].low, args[1].low), min(args[0].high, args[1].high))
         case "max":
-            return Range(max(args[0].low, args[1].low), max(args[0].high, args[1].high))
+            return Interval(max(args[0].low, args[1].low), max(args[0].high, args[1].high))
         case "select":
-            return Range(min(args[1].low, args[2].low), max(args[1].high, args[2].high))
+            return Interval(min(args[1].low, args[2].low), max(args[1].high, args[2].high))
         case "floordiv" | "ceildiv":
             return _rounded(operation, args[0], args[1])
         case "div":
@@ -348,12 +348,12 @@ def of_instruction(operation: str, args: Sequence[Range]) -> Range:
         case "copy":
             return args[0]
         case "real":
-            return Range(float(args[0].low), float(args[0].high))
+            return Interval(float(args[0].low), float(args[0].high))
         case _:
             return TRUTH
 
 
-def decided(operation: str, a: Range, b: Range) -> bool | None:
+def decided(operation: str, a: Interval, b: Interval) -> bool | None:
     """The result of the comparison for all values of the ranges; None if it is not the same for all."""
     match operation:
         case "lt":
@@ -369,17 +369,17 @@ def decided(operation: str, a: Range, b: Range) -> bool | None:
             return None if equal is None else not equal
 
 
-def _ends(r: Range) -> tuple[Value, Value]:
+def _ends(r: Interval) -> tuple[Value, Value]:
     return r.low, r.high
 
 
-def _hull(values: Sequence[Value]) -> Range:
-    return ANY if any(math.isnan(v) for v in values) else Range(min(values), max(values))
+def _hull(values: Sequence[Value]) -> Interval:
+    return ANY if any(math.isnan(v) for v in values) else Interval(min(values), max(values))
 
 
-def _rounded(operation: str, a: Range, b: Range) -> Range:
+def _rounded(operation: str, a: Interval, b: Interval) -> Interval:
     """Quotients of integers. A divisor has a magnitude of at least one, or is zero, which gives zero."""
     if b.has_zero or not all(isinstance(v, int) for v in (*_ends(a), *_ends(b))):
-        return Range(-a.size, a.size)
+        return Interval(-a.size, a.size)
     down = operation == "floordiv"
     return _hull([int(x) // int(y) if down else -(-int(x) // int(y)) for x in _ends(a) for y in _ends(b)])

@@ -25,7 +25,7 @@ from dagc.ir.program import KernelOp, Program
 from dagc.perf.geometry import Geometry, read_accesses
 from dagc.perf.hardware import Hardware
 from dagc.perf.program import Assign, Branch, Number, Parameter, ParameterKind, RationalProgram, Statement
-from dagc.perf.traffic import LINE, SECTOR, Placed, Traffic
+from dagc.perf.traffic import LINE, SECTOR, StridedAccess, Traffic
 
 SOURCE = "Hong and Kim, ISCA 2009, transactions per memory instruction"
 
@@ -204,12 +204,12 @@ def time_of(g: Geometry, name: str, source: str) -> RationalProgram:
     return RationalProgram(name, parameters, tuple(g.b.body), "time", "cycles", source)
 
 
-def _pieces(t: Traffic, p: Placed, size: int) -> sp.Expr:
+def _pieces(t: Traffic, p: StridedAccess, size: int) -> sp.Expr:
     """Aligned pieces that a request touches. A block with one working thread touches one."""
     return sp.Float(1) if t.accesses.one_thread else t.touched(p, size)
 
 
-def _coalesced(g: Geometry, p: Placed, lines: sp.Expr) -> sp.Expr:
+def _coalesced(g: Geometry, p: StridedAccess, lines: sp.Expr) -> sp.Expr:
     """1 if a request touches less than one line more than its lanes' data fill (it may be misaligned)."""
     lanes = sp.Integer(1) if g.one_thread else g.lx * g.ly
     filled = sp.Float(p.access.size) / LINE * lanes

@@ -16,7 +16,16 @@ from dataclasses import dataclass
 import sympy as sp
 
 from dagc.cuda.accesses import Accesses, Work
-from dagc.cuda.expressions import EVERYTHING, Access, Loop, indices_of, linear, nearby, only_scattered, symbol
+from dagc.cuda.expressions import (
+    EVERYTHING,
+    CountedLoop,
+    MemoryAccess,
+    indices_of,
+    linear,
+    nearby,
+    only_scattered,
+    symbol,
+)
 from dagc.cuda.ptx import Instructions
 from dagc.ir.plan import AXES
 from dagc.perf.geometry import TUNABLE, Geometry, ceil_div, int_div, maximum, minimum
@@ -46,7 +55,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class StridedAccess:
     """An access with its strides along the threads of a block.
 
     `threads`: for each axis its steps (none: all threads use the same). `z`: stride of a plane of blocks. `blocks`: per
@@ -56,7 +65,7 @@ class Placed:
     `apart`: stride and trips of the other loops. `times`: executions by a thread.
     """
 
-    access: Access
+    access: MemoryAccess
     threads: tuple[tuple[Step, ...], ...]
     z: sp.Expr
     loops: tuple[tuple[sp.Expr, sp.Expr], ...]
@@ -106,7 +115,7 @@ class Traffic:
         # Rare accesses (weight 0) move a negligible amount.
         self.placed = [self._placed(a) for a in accesses.accesses if not a.shared and a.weight > 0]
 
-    def _placed(self, access: Access) -> Placed:
+    def _placed(self, access: MemoryAccess) -> StridedAccess:
         t, g = ([symbol(f"{index}_{a}") for a in AXES] for index in ("threadIdx", "blockIdx"))
         times = sp.Float(access.weight)
         trips = self.trips_of(access.loops)
@@ -118,7 +127,7 @@ class Traffic:
         depends = set().union(*of.values())
         if symbol(EVERYTHING) in depends or not only_scattered(exact):
             scattered = Step(SCATTERED)
-            return Placed(access, tuple((scattered,) for _ in t), ZERO, (), ZERO, times)
+            return StridedAccess(access, tuple((scattered,) for _ in t), ZERO, (), ZERO, times)
         walks = {i: SCATTERED * exact.coeff(value, 1) for value in loaded for i in of[value]}
         exact = exact.xreplace(dict.fromkeys(loaded, ZERO))
         address = linear(exact)
@@ -133,17 +142,17 @@ class Traffic:
         continues = [stride == whole[0] != 0 and not free[0] for stride, _ in loops]
         rows = self._rows_of([lo for lo, row in zip(access.loops, continues, strict=True) if row])
         others = tuple(one for one, row in zip(loops, continues, strict=True) if not row)
-        return Placed(access, steps, apart[2], loops, rest, times, blocks[:2], rows, others)  # type: ignore[arg-type]
+        return StridedAccess(access, steps, apart[2], loops, rest, times, blocks[:2], rows, others)  # type: ignore[arg-type]
 
     @staticmethod
-    def _reached(indices: set[sp.Symbol], loops: Sequence[Loop]) -> set[sp.Symbol]:
+    def _reached(indices: set[sp.Symbol], loops: Sequence[CountedLoop]) -> set[sp.Symbol]:
         """With what the first values of the counters among them depend on."""
         for loop in reversed(loops):
             if loop.counter in indices:
                 indices = indices | indices_of(loop.first)
         return indices
 
-    def _rows_of(self, loops: Sequence[Loop]) -> sp.Expr:
+    def _rows_of(self, loops: Sequence[CountedLoop]) -> sp.Expr:
         """How many blocks long the row is that the iterations of these loops continue."""
         rows: sp.Expr = ONE
         for loop in loops:
@@ -151,7 +160,7 @@ class Traffic:
             rows = rows * self._of_first_thread(trips.subs(self._shape).subs(self.sizes))
         return rows
 
-    def _in_iterations(self, access: Access) -> sp.Expr:
+    def _in_iterations(self, access: MemoryAccess) -> sp.Expr:
         """The address, expanded, with the number of the iteration in place of each counter: a loop that a thread begins
         at its own index strides with the threads."""
         address = nearby(access.address)
@@ -161,7 +170,7 @@ class Traffic:
         # Loaded values that are the same for all threads shift addresses, which hardly matters.
         return sp.expand(address.xreplace({s: ZERO for s in address.free_symbols if s.name.startswith("uniform_")}))
 
-    def trips_of(self, loops: Sequence[Loop]) -> list[sp.Expr]:
+    def trips_of(self, loops: Sequence[CountedLoop]) -> list[sp.Expr]:
         """Iterations of each of nested loops, the outer ones halfway through."""
         halfway: dict[sp.Expr, sp.Expr] = {}
         out = []
@@ -202,7 +211,7 @@ class Traffic:
             power *= 2
         return self.b.let("stride_gcd", total, "", f"greatest common divisor of a stride and {most}", integer=True)
 
-    def memory_bytes(self, clusters: Sequence[list[Placed]]) -> sp.Expr:
+    def memory_bytes(self, clusters: Sequence[list[StridedAccess]]) -> sp.Expr:
         """Unique bytes of the grid, of each array no more than it has, where its size is known."""
         of: dict[str, sp.Expr] = {}
         for members in clusters:
@@ -213,7 +222,7 @@ class Traffic:
 
     # ---- one request of a warp ----------------------------------------------------------------
 
-    def _conflicts(self, p: Placed) -> sp.Expr:
+    def _conflicts(self, p: StridedAccess) -> sp.Expr:
         """Passes through the banks of the L1 cache for one request of a warp."""
         words = max(1, p.access.size // 4)
         steps = [(s.stride, s.count(n)) for one, n in zip(p.threads, self.lanes, strict=True) for s in one if n != 1]
@@ -226,7 +235,7 @@ class Traffic:
         passes = ceil_div(lanes * words, maximum(1, banks))
         return self.b.let("passes", passes, "cycles", "bank conflicts of a request", integer=True)
 
-    def touched(self, p: Placed, size: int) -> sp.Expr:
+    def touched(self, p: StridedAccess, size: int) -> sp.Expr:
         """Aligned pieces of `size` bytes that one request of a warp touches, on average."""
         steps = [(s.stride, s.count(n)) for one, n in zip(p.threads, self.lanes, strict=True) for s in one if n != 1]
         many, pieces, _ = self._pieces(steps, p.access.size, size, p.offset, self._begin(p, size))
@@ -265,7 +274,7 @@ class Traffic:
         whole = sp.Piecewise((maximum(sp.Float(0), run - size + start) / run, run >= size), (sp.Float(0), True))
         return many, maximum(sp.Float(1), self.b.let("span", (run + size - start) / size, "", "pieces of a row")), whole
 
-    def _begin(self, p: Placed, size: int) -> sp.Expr:
+    def _begin(self, p: StridedAccess, size: int) -> sp.Expr:
         """Alignment in bytes of the first lane of a row along x, at most `size`: threads that skip elements begin a
         block anywhere."""
         x = p.stride(0)
@@ -286,13 +295,13 @@ class Traffic:
             start = minimum(start, math.gcd(int(abs(offset)) * element, size))
         return start
 
-    def load_cycles(self, p: Placed) -> sp.Expr:
+    def load_cycles(self, p: StridedAccess) -> sp.Expr:
         if self.accesses.one_thread:
             return sp.Float(1)
         tags = sp.Float(TAG_CYCLES) * self.touched(p, LINE)
         return tags if p.scattered else maximum(sp.Float(1) * self._conflicts(p), tags)
 
-    def slices(self, p: Placed) -> sp.Expr:
+    def slices(self, p: StridedAccess) -> sp.Expr:
         """Accesses of the L2 cache's slices for one request of a warp that the L1 cache does not serve: one for each
         line, and one for each two sectors of it."""
         if self.accesses.one_thread:
@@ -301,14 +310,14 @@ class Traffic:
 
     # ---- unique data --------------------------------------------------------------------------
 
-    def clusters(self, placed: Sequence[Placed]) -> list[list[Placed]]:
+    def clusters(self, placed: Sequence[StridedAccess]) -> list[list[StridedAccess]]:
         """Accesses of one array with the same strides whose offsets are within a few rows of each other."""
-        groups: dict[tuple[object, ...], list[Placed]] = {}
+        groups: dict[tuple[object, ...], list[StridedAccess]] = {}
         for p in placed:
             groups.setdefault((p.access.array, p.threads, p.z, p.loops, p.access.store), []).append(p)
         out = []
         for members in groups.values():
-            planes: dict[sp.Expr, list[Placed]] = {}
+            planes: dict[sp.Expr, list[StridedAccess]] = {}
             for p in members:
                 plane = sp.expand(p.offset).coeff(p.z, 1) if p.z != 0 and is_wide(p.z) else ZERO
                 planes.setdefault(plane, []).append(p)
@@ -316,11 +325,11 @@ class Traffic:
         return out
 
     @staticmethod
-    def visits(members: Sequence[Placed]) -> int:
+    def visits(members: Sequence[StridedAccess]) -> int:
         """How many consecutive loops load what a cluster touches."""
         return len({tuple(loop.place for loop in p.access.loops) for p in members if not p.access.store})
 
-    def unique(self, members: list[Placed], threads: Sequence[sp.Expr] | None, *, size: int = SECTOR) -> sp.Expr:
+    def unique(self, members: list[StridedAccess], threads: Sequence[sp.Expr] | None, *, size: int = SECTOR) -> sp.Expr:
         """Pieces of `size` bytes that the accesses of a cluster touch in a block of `threads` (x, y, z); without
         `threads` the bytes, in whole pieces, in the grid."""
         many, pieces, _ = self._pieces_of(members, threads, size)
@@ -329,7 +338,7 @@ class Traffic:
             "unique", unique, "", f"pieces of {size} bytes" if threads is not None else "bytes of the grid"
         )
 
-    def shared_bytes(self, stores: Sequence[list[Placed]], threads: Sequence[sp.Expr]) -> sp.Expr:
+    def shared_bytes(self, stores: Sequence[list[StridedAccess]], threads: Sequence[sp.Expr]) -> sp.Expr:
         """Bytes of the grid in sectors of which a block of `threads` stores a part, and other blocks the rest, times
         the stores of a thread. What a loop stores in iterations that are not unrolled is left out: a block continues
         its own rows there."""
@@ -341,7 +350,7 @@ class Traffic:
         return total * minimum(sp.Integer(MOST_STREAMS), sum((p.times for m in once for p in m), sp.Float(0)))
 
     def _pieces_of(
-        self, members: list[Placed], threads: Sequence[sp.Expr] | None, size: int
+        self, members: list[StridedAccess], threads: Sequence[sp.Expr] | None, size: int
     ) -> tuple[sp.Expr, sp.Expr, sp.Expr]:
         p, element = members[0], members[0].access.size
         counts, blocks = self._of_grid(p) if threads is None else (list(threads), [])
@@ -356,7 +365,7 @@ class Traffic:
         steps += [(stride, n) for stride, n in (*blocks, *p.apart) if stride != 0]
         return self._pieces(steps, element, size, p.offset if threads is not None else ZERO)
 
-    def _spread(self, members: Sequence[Placed]) -> tuple[sp.Expr, sp.Expr]:
+    def _spread(self, members: Sequence[StridedAccess]) -> tuple[sp.Expr, sp.Expr]:
         """By how many elements of a row, and by how many rows, the offsets of a cluster differ."""
         p = members[0]
         x, y = p.stride(0), p.stride(1)
@@ -369,7 +378,7 @@ class Traffic:
         small = [r for r in rests if r.is_Integer]
         return (max(small) - min(small)) if small and abs(x) == 1 else ZERO, more_rows
 
-    def _of_grid(self, p: Placed) -> tuple[list[sp.Expr], list[tuple[sp.Expr, sp.Expr]]]:
+    def _of_grid(self, p: StridedAccess) -> tuple[list[sp.Expr], list[tuple[sp.Expr, sp.Expr]]]:
         """Threads of a row along x, y and z, and the stride and the number of blocks that continue no row."""
         g, threads, apart = self.geometry, [], []
         for own, whole, block, blocks in zip(p.blocks, self.extent, g.block, g.grid, strict=False):
@@ -388,7 +397,7 @@ class Traffic:
         total: sp.Expr = sp.Float(0)
         outside = [p for p in self.placed if not p.access.store and not p.loops]
         total = total + (1 if outside else 0) + (1 if any(p.scattered for p in outside) else 0)
-        innermost: dict[tuple[Loop, ...], list[Placed]] = {}
+        innermost: dict[tuple[CountedLoop, ...], list[StridedAccess]] = {}
         for p in self.placed:
             if not p.access.store and p.access.loops:
                 innermost.setdefault(p.access.loops, []).append(p)
@@ -398,7 +407,7 @@ class Traffic:
             total = total + weight * each * self._turns(loops)
         return total
 
-    def _turns(self, loops: Sequence[Loop]) -> sp.Expr:
+    def _turns(self, loops: Sequence[CountedLoop]) -> sp.Expr:
         """How often a thread waits in nested loops. The loads of loops whose number of iterations is a constant of the
         code, and of UNROLLED iterations of an innermost loop, are in flight together, unless the loop stores: nvcc
         moves no load across a store that might be to the same place, nor across a barrier."""
@@ -428,7 +437,7 @@ class Traffic:
         left = [w for w in self.accesses.work if w.loops and w.loops not in loaded]
         return total + self._operations([w for w in left if not self._is_unrolled(w.loops, len(counted.loops))])
 
-    def _is_unrolled(self, loops: Sequence[Loop], depth: int) -> bool:
+    def _is_unrolled(self, loops: Sequence[CountedLoop], depth: int) -> bool:
         """Whether nvcc unrolled the innermost of these loops, if its output has `depth` nested loops. It unrolls loops
         with a known number of iterations, from the inside out."""
         return len(loops) > depth and bool(loops[-1].trips.subs(self.sizes).is_Integer)

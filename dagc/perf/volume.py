@@ -40,7 +40,7 @@ from dagc.perf.geometry import WARP, Geometry, maximum, minimum, read_accesses
 from dagc.perf.hardware import Hardware, load_hardware
 from dagc.perf.lower import instructions
 from dagc.perf.program import Assign, NotRational, Number, Parameter, ParameterKind, RationalProgram, Statement
-from dagc.perf.traffic import LINE, SECTOR, Placed, Traffic
+from dagc.perf.traffic import LINE, SECTOR, StridedAccess, Traffic
 
 # name -> (value, unit, meaning). Of an H200; fitted together to the oracles of the fit families of benchmarks/corpus
 # and of PolyBench (benchmarks/results), but for those that the micro-benchmarks of templates/probe and the data sheet
@@ -239,7 +239,7 @@ def _of_a_warp(t: Traffic, one_thread: bool) -> None:
     loads, stores = ([p for p in t.placed if p.access.store is kind] for kind in (False, True))
     one = sp.Float(1)
 
-    def asked(placed: list[Placed]) -> sp.Expr:
+    def asked(placed: list[StridedAccess]) -> sp.Expr:
         return _total(p.times * (one if one_thread else t.touched(p, SECTOR)) for p in placed)
 
     values = {
@@ -261,7 +261,7 @@ def _of_a_block(g: Geometry, t: Traffic, one_thread: bool) -> None:
     clusters = t.clusters(t.placed)
     loads, stores = ([m for m in clusters if m[0].access.store is kind] for kind in (False, True))
 
-    def slices(members: list[Placed]) -> sp.Expr:
+    def slices(members: list[StridedAccess]) -> sp.Expr:
         return maximum(t.unique(members, threads, size=LINE), t.unique(members, threads) / 2)
 
     def let(name: str, value: sp.Expr, unit: str, meaning: str) -> None:

@@ -26,11 +26,11 @@ from dagc.lab.configurations import Configured
 from dagc.lab.live import LiveMachine, Loadable
 from dagc.lab.orders import Orders, OrderStore, domain_of
 from dagc.lab.replay import UNKEPT, ReplayMachine
-from dagc.learn.explain import FORMATS, AnsweredQuestion, Answers, Options, answer, ask, explanation, render
+from dagc.learn.explain import FORMATS, AnsweredQuestion, Answers, TimingOptions, answer, ask, explanation, render
 from dagc.learn.rules import noise_of
 from dagc.measure.link import link_ranks
 from dagc.measure.metrics import objective_for
-from dagc.measure.service import Library
+from dagc.measure.service import RunnerLibrary
 from dagc.recipes.results import Loaded, judged, learn
 from dagc.recipes.runs import build_runners, clear_incomplete, require_device_pointers, revision
 from dagc.report.display import Display
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from dagc.ir.program import Program
     from dagc.learn.explain import Explanation, Inquiry
     from dagc.learn.rules import LearnedRules
-    from dagc.measure.link import Link
+    from dagc.measure.link import RankLink
     from dagc.store.results import Implementation, Results
 
 MOST_PAIRS = 1000  # of an edit: the interval takes time with the square of their number
@@ -191,7 +191,7 @@ def _replayed(loaded: Loaded, options: ExplainOptions, replay: str) -> tuple[Exp
     selection_bias = subject.selection_bias(recorded)
     series = (i.times(recorded.reference) for i in recorded.measured())
     alike = tuple(math.log(b / a) for times in series for a, b in pairwise(times))
-    timing = Options(
+    timing = TimingOptions(
         pairs=options.pairs, noise=recorded.noise, selection_bias=selection_bias, seed=options.seed,
         together=True, alike=alike,
     )  # fmt: skip
@@ -213,7 +213,7 @@ def _overlap(one: Results, other: Results) -> bool:
 # ---- on the machine -------------------------------------------------------------------------
 
 
-def _measured(loaded: Loaded, options: ExplainOptions, link: Link) -> tuple[Explanation, bool]:
+def _measured(loaded: Loaded, options: ExplainOptions, link: RankLink) -> tuple[Explanation, bool]:
     from dagc.store.records import Records  # loads msgspec, sqlite3
 
     display = Display(quiet=options.quiet)
@@ -244,7 +244,7 @@ def _measured(loaded: Loaded, options: ExplainOptions, link: Link) -> tuple[Expl
             noise = machine.noise_floor(asked.best)
         records.noise(noise)
         noise = loaded.results.noise if math.isnan(noise) else noise
-        timing = Options(pairs=options.pairs, noise=noise, seed=options.seed)
+        timing = TimingOptions(pairs=options.pairs, noise=noise, seed=options.seed)
         with display.phase(f"timing {counted(edits, 'edit')} of the best", unit="pair") as phase:
             answers = answer(domain, asked, machine, OrderStore(domain, records), timing, progress=phase.at)
     notes = [records.note] if records.note else []
@@ -256,7 +256,7 @@ def _machine(
     loaded: Loaded,
     options: ExplainOptions,
     domain: Orders,
-    link: Link,
+    link: RankLink,
     chosen: TargetChoice,
     display: Display,
 ) -> LiveMachine:
@@ -272,7 +272,7 @@ def _machine(
         raise next(iter(failed.values()))
     loadables = [
         Loadable(
-            Library(libraries[c.configuration], data, options.mpi_takes_device_pointers), rows,
+            RunnerLibrary(libraries[c.configuration], data, options.mpi_takes_device_pointers), rows,
             capture=c.configuration.get("capture") is True,
         )
         for c in configurations

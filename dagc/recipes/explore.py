@@ -15,7 +15,7 @@ from dagc.build.target import choose_target
 from dagc.ir.plan import Target, program_hash
 from dagc.ir.traversal import parse_traversal, traversal_text
 from dagc.lab.candidate import Candidate
-from dagc.lab.engine import Options, PriorResult
+from dagc.lab.engine import PriorResult, SearchOptions
 from dagc.lab.engine import explore as run_search
 from dagc.lab.live import LiveMachine
 from dagc.lab.orders import Orders, OrderStore
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from dagc.lab.engine import Machine as Measurer
     from dagc.lab.engine import Store, Summary
     from dagc.lab.live import Loadable
-    from dagc.measure.link import Link
+    from dagc.measure.link import RankLink
     from dagc.recipes.runs import Excluded
     from dagc.store.records import Records
     from dagc.store.results import Implementation, Results, Run
@@ -246,7 +246,9 @@ class Ready:
     data: Path
 
 
-def ready(text: ProgramText, out: str | Path | None, options: ExploreOptions, link: Link, display: Display) -> Ready:
+def ready(
+    text: ProgramText, out: str | Path | None, options: ExploreOptions, link: RankLink, display: Display
+) -> Ready:
     from dagc.store.records import check_resumable, is_fresh  # loads msgspec, sqlite3
 
     chosen = choose_target(options.target, options.arch)
@@ -293,7 +295,7 @@ def ready(text: ProgramText, out: str | Path | None, options: ExploreOptions, li
     return Ready(options, objective, chosen, program, output, domain, loadables, excluded, fixed, notes, data)
 
 
-def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOptions, link: Link) -> Explored:
+def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOptions, link: RankLink) -> Explored:
     from dagc.store.records import Records  # loads msgspec, sqlite3
 
     display = Display(quiet=options.quiet)
@@ -475,7 +477,7 @@ def _search(
     if budget is None and options.strategy != "exhaustive" and options.time is None:
         until = UNTIL if until is None and isinstance(strategy, Judge) else until
         budget = DEFAULT_BUDGET if until is None else MOST
-    chosen = Options(budget, options.time, options.passes, options.confirm, options.repeats, options.seed, until)
+    chosen = SearchOptions(budget, options.time, options.passes, options.confirm, options.repeats, options.seed, until)
 
     def describe(candidate: Candidate) -> str:
         return f"{domain.configuration(candidate).text}\n{_text(domain, candidate)}"

@@ -30,7 +30,7 @@ from dagc.lab.live import LiveMachine, Loadable
 from dagc.lab.orders import COUNTING_WORK, Orders
 from dagc.lab.orders import domain_of as domain
 from dagc.measure.link import require_ranks
-from dagc.measure.service import Library
+from dagc.measure.service import RunnerLibrary
 from dagc.recipes.artifacts import build_artifact, write_sources
 from dagc.recipes.program import ProgramText
 from dagc.report import si
@@ -41,7 +41,7 @@ from dagc.space import Space
 from dagc.space.loops import unroll
 from dagc.space.proof import Prover
 from dagc.store.results import FOLDED, SPACE, Run
-from dagc.store.results import Program as Kept
+from dagc.store.results import ProgramRecord as Kept
 from dagc.store.settings import OF_SEARCH, OPTION, fixed_to_json
 
 if TYPE_CHECKING:
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from dagc.ir.traversal import Traversal
     from dagc.lab.candidate import ConfiguredSpace, LaunchSite
     from dagc.lab.configurations import Configured
-    from dagc.measure.link import Link
+    from dagc.measure.link import RankLink
     from dagc.recipes.options import ExploreOptions
-    from dagc.store.results import Machine
+    from dagc.store.results import MachineRecord
     from dagc.store.settings import Fixed
 
 
@@ -312,7 +312,7 @@ def setup_digest(path: Path, program: Program, options: ExploreOptions) -> str:
 
 
 def run_record(
-    machine: Machine,
+    machine: MachineRecord,
     options: ExploreOptions,
     path: Path,
     setup: str = "",
@@ -397,7 +397,7 @@ def loadables_of(
     chosen: TargetChoice,
     folder: Path,
     data: Path,
-    link: Link,
+    link: RankLink,
     options: ExploreOptions,
     display: Display,
 ) -> tuple[Orders, list[Loadable], list[Excluded]]:
@@ -408,7 +408,7 @@ def loadables_of(
     """
 
     def loadable(configured: ConfiguredSpace, library: Path) -> Loadable:
-        return _loadable(configured, Library(library, data, options.mpi_takes_device_pointers))
+        return _loadable(configured, RunnerLibrary(library, data, options.mpi_takes_device_pointers))
 
     def check_first(library: Path) -> None:
         alone = Orders(domain.spaces[:1])
@@ -435,7 +435,7 @@ def loadables_of(
     return (Orders(usable) if excluded else domain), loadables, excluded
 
 
-def _loadable(configured: ConfiguredSpace, library: Library) -> Loadable:
+def _loadable(configured: ConfiguredSpace, library: RunnerLibrary) -> Loadable:
     from dagc.emit import never_captured, rows  # loads jinja2
 
     prover = Prover(configured.graph) if configured.graph.folding is not None else None

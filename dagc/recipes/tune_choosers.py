@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError
 from dagc.base.objective import TIME, Objective
-from dagc.choice.feature import Context, Feature, asked_features, offered, values_of
+from dagc.choice.feature import FeatureContext, SelectorFeature, asked_features, offered, values_of
 from dagc.choice.legal import bindings, op_of, op_under, unit_in
 from dagc.choice.selector import FEWEST
 from dagc.choice.types import variant_of
@@ -22,7 +22,7 @@ from dagc.ir.plan import VARIANT, Target, kernel_of, places_together
 from dagc.ir.program import DEVICE, Region
 from dagc.recipes.options import COSTS
 from dagc.recipes.tune_prepare import Prepared, TuningTask, only
-from dagc.recipes.tune_results import GUESS, Line, Measurements, best_cell
+from dagc.recipes.tune_results import GUESS, KernelResult, Measurements, best_cell
 
 if TYPE_CHECKING:
     from dagc.choice.choose import Chooser
@@ -167,20 +167,20 @@ def alike(ready: Prepared, unit: Unit, asked: Mapping[str, Asked]) -> tuple[Unit
     """The ops whose times are those of one kernel: the unit, and those that differ from it only in arrays and in what
     the kernel's `select` asks for. The unit alone where the method predicts no times."""
     task = ready.task
-    one = Context(task.program, op_of(task.graph, unit))
+    one = FeatureContext(task.program, op_of(task.graph, unit))
     if not _by_arguments(one, asked[unit.op]):
         return (unit,)
 
     def same(other: Unit) -> bool:
         if other.kernel != unit.kernel or task.settings[other.op] != task.settings[unit.op]:
             return False
-        two = Context(task.program, op_of(task.graph, other))
+        two = FeatureContext(task.program, op_of(task.graph, other))
         return _by_arguments(two, asked[other.op]) and _same_but_asked(one, two)
 
     return tuple(other for other in task.units if other.op == unit.op or same(other))
 
 
-def _by_arguments(context: Context, asked: Asked) -> bool:
+def _by_arguments(context: FeatureContext, asked: Asked) -> bool:
     """Whether the features of an op are the arguments of its kernel's one `select`, without code."""
     values = context.asked_values
     if asked.method != COSTS or values is None or context.kernel is None or len(context.kernel.selects) != 1:
@@ -188,14 +188,14 @@ def _by_arguments(context: Context, asked: Asked) -> bool:
     return all(free <= context.known for free in map(sym.free, values)) and set(_names(context)) == set(asked.data)
 
 
-def _names(context: Context) -> list[str]:
+def _names(context: FeatureContext) -> list[str]:
     """The feature that each argument of the `select` is, but of constants."""
     features = offered(context.program, context.op)
     values = (v for v in context.asked_values or () if not isinstance(v, sym.Const))
     return [next(f.name for f in features.values() if f.expression == value) for value in values]
 
 
-def _same_but_asked(one: Context, two: Context) -> bool:
+def _same_but_asked(one: FeatureContext, two: FeatureContext) -> bool:
     assert one.kernel is not None
     assert one.op is not None
     assert two.op is not None
@@ -205,8 +205,8 @@ def _same_but_asked(one: Context, two: Context) -> bool:
 
 def _rows_of(ready: Prepared, unit: Unit, points: Iterable[Point]) -> dict[Point, tuple[float, ...]]:
     """Every argument of the kernel's `select` for an op, constants too, at each size at which all have a value."""
-    values = Context(ready.task.program, op_of(ready.task.graph, unit)).asked_values or ()
-    asked = [Feature("", value) for value in values]
+    values = FeatureContext(ready.task.program, op_of(ready.task.graph, unit)).asked_values or ()
+    asked = [SelectorFeature("", value) for value in values]
     rows = {p: tuple(f.value(ready.at[p].values) for f in asked) for p in points}
     return {p: row for p, row in rows.items() if all(map(math.isfinite, row))}
 
@@ -229,7 +229,7 @@ def learn_together(
         [row for row, _ in every], [{index[c.settings]: c.seconds for c in at} for _, at in every],
         [[(c.interval[0], c.seconds, c.interval[1]) for c in at] for _, at in every],
     )  # fmt: skip
-    context = Context(ready.task.program, op_of(ready.task.graph, units[0]))
+    context = FeatureContext(ready.task.program, op_of(ready.task.graph, units[0]))
     names = tuple(sym.show(argument) for argument in context.asked)
     if len(training.sizes) < FEWEST:
         why = f"{len(training.sizes)} different sizes measured in full, {FEWEST} are needed"
@@ -253,7 +253,7 @@ def learn_together(
 
 
 def _of_op(selector: Cost, ready: Prepared, unit: Unit) -> Selector:
-    context = Context(ready.task.program, op_of(ready.task.graph, unit))
+    context = FeatureContext(ready.task.program, op_of(ready.task.graph, unit))
     values = enumerate(context.asked_values or ())
     return selector.with_fixed({i: float(v.value) for i, v in values if isinstance(v, sym.Const)}, _names(context))
 
@@ -472,7 +472,7 @@ def methods(asked: Mapping[str, Asked]) -> str:
 def line_of(
     ready: Prepared, unit: Unit, point: Point, chooser: Any, cells: Mapping[Any, Cell], learned: LearnedSelector,
     sure: float = math.nan,
-) -> Line:  # fmt: skip
+) -> KernelResult:  # fmt: skip
     """`chooser`: of the program at this size. `sure`: how certain a search is that nothing is faster."""
     sizes = ready.at[point].values
     index = chooser.choose(sizes)
@@ -483,7 +483,7 @@ def line_of(
         return cell.seconds if cell is not None else math.nan
 
     guess = chooser.model is None and chooser.selector is None and not chooser.anchors
-    return Line(
+    return KernelResult(
         unit.op, point, unit.default, chosen, best.settings if best else None, seconds(unit.default), seconds(chosen),
         best.seconds if best else math.nan, GUESS if guess else chooser.why(sizes, index),
         point in learned.left_out, learned.left_out.get(point, math.nan), sure,

@@ -20,7 +20,7 @@ from dagc.recipes.tune_measure import collect
 if TYPE_CHECKING:
     from dagc.perf.counted import Fitted
     from dagc.perf.hardware import Hardware
-    from dagc.recipes.tune_measure import Sample
+    from dagc.recipes.tune_measure import CounterSample
     from dagc.recipes.tune_prepare import Prepared, TuningTask
 
 SIZES, SETTINGS = 9, 8  # counted for each program, and of each kernel at each of its sizes
@@ -107,7 +107,7 @@ def fitted_counts(ready: Prepared, ops: Sequence[str], folder: Path, seed: int) 
     return Counted(fits, records, _words(len(samples), fits), tuple(notes))
 
 
-def launch_of(ready: Prepared, sample: Sample) -> Any:
+def launch_of(ready: Prepared, sample: CounterSample) -> Any:
     """A counted launch as input of `dagc.perf.counted`."""
     from dagc.perf.counted import CountedLaunch  # loads numpy, sympy
 
@@ -117,7 +117,7 @@ def launch_of(ready: Prepared, sample: Sample) -> Any:
     return CountedLaunch(scalars, block, sample.counts)
 
 
-def _sample_record(sample: Sample) -> dict[str, Any]:
+def _sample_record(sample: CounterSample) -> dict[str, Any]:
     return {
         "point": dict(sample.point.params), "settings": dict(sample.settings), "counts": sample.counts,
         "failure": sample.failure,

@@ -16,13 +16,13 @@ from dagc.choice.types import Cell
 from dagc.ir.enums import Opcode
 from dagc.ir.plan import MEASURED, VARIANT, selects_device, variant_number
 from dagc.lab.across import AcrossSizes, Proposal
-from dagc.lab.engine import Options, PriorResult, explore
+from dagc.lab.engine import PriorResult, SearchOptions, explore
 from dagc.lab.launches import Launches, SizedProgram, Timing, Values, repeated, verify
 from dagc.lab.settings import LaunchSettings
 from dagc.lab.strategy import find
 from dagc.measure.link import RanksDied, WorkerLink
 from dagc.measure.profile import profiled
-from dagc.measure.service import Library, Service
+from dagc.measure.service import RunnerLibrary, Service
 from dagc.recipes import tune_prepare
 from dagc.recipes.tune_prepare import Prepared, TuningTask
 from dagc.recipes.tune_results import priced
@@ -321,7 +321,7 @@ class Measuring:
         repeated = self.timing.rounds > 1 and not self.timing.metrics
         done = explore(
             domain, strategy, machine, CellStore(item.op, item.point, cells.append if repeated else self.keep_cell),
-            Options(budget, left, confirm=0, seed=self.task.seed), known=known,
+            SearchOptions(budget, left, confirm=0, seed=self.task.seed), known=known,
         )  # fmt: skip
         for cell in cells if done.interrupted else self._repeated(cells, machine):
             self.keep_cell(cell)
@@ -513,7 +513,7 @@ def sized_program(ready: Prepared, point: Point) -> SizedProgram:
     at, graph = ready.at[point], ready.task.graph_at(point)
     first = Space(graph).first()
     issued = [a for kind, a, _ in rows(first) if kind == Opcode.ISSUE and graph.ops[a].name != "end"]
-    library = Library(ready.library_at(point), at.data, ready.task.device_pointers)
+    library = RunnerLibrary(ready.library_at(point), at.data, ready.task.device_pointers)
     return SizedProgram(library, tuple(rows(first)), tuple(issued), at.repeats)
 
 
@@ -521,7 +521,7 @@ def sized_program(ready: Prepared, point: Point) -> SizedProgram:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class CounterSample:
     """What ncu counted in one launch; `scalars` are the per-rank values that the kernel's sizes are made of."""
 
     op: str
@@ -549,7 +549,7 @@ def sample_plan(
     return points, wanted
 
 
-def collect(ready: Prepared, folder: Path, ops: Sequence[str], sizes: int, per_size: int) -> Iterator[Sample]:
+def collect(ready: Prepared, folder: Path, ops: Sequence[str], sizes: int, per_size: int) -> Iterator[CounterSample]:
     """Count launches of the ops at sample points. A size that the program refuses is skipped, with a note.
 
     Raises MissingTool where counters cannot be read.
@@ -576,7 +576,7 @@ def collect(ready: Prepared, folder: Path, ops: Sequence[str], sizes: int, per_s
     yield from _counted(here, [w for w in wanted if w.point in at])
 
 
-def _counted(ready: Prepared, wanted: Sequence[Wanted]) -> Iterator[Sample]:
+def _counted(ready: Prepared, wanted: Sequence[Wanted]) -> Iterator[CounterSample]:
     """All at the end: the profiler writes when what it watches has ended."""
     task = ready.task
     units = {u.op: u for u in task.units}
@@ -601,4 +601,4 @@ def _counted(ready: Prepared, wanted: Sequence[Wanted]) -> Iterator[Sample]:
         counts = iter(profiler.counts(failures.count("")))
     for key, failure in zip(keys, failures, strict=True):
         counted = {} if failure else next(counts)
-        yield Sample(key.op, key.point, key.settings[0], dict(ready.at[key.point].scalars), counted, failure)
+        yield CounterSample(key.op, key.point, key.settings[0], dict(ready.at[key.point].scalars), counted, failure)

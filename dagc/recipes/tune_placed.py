@@ -120,7 +120,7 @@ def _bytes_of(program: Program, at: AtPoint, name: str) -> float:
 
 
 @dataclass(slots=True)
-class Programs:
+class PlacedPrograms:
     """Times whole programs at the test inputs, each under the placements that are to be compared."""
 
     inputs: Inputs
@@ -133,7 +133,7 @@ class Programs:
     noise: dict[str, float]  # of comparing the two fastest, relative, by input
 
     @classmethod
-    def of(cls, inputs: Inputs, choosers: Mapping[str, Chooser], transfers: Transfers) -> Programs:
+    def of(cls, inputs: Inputs, choosers: Mapping[str, Chooser], transfers: Transfers) -> PlacedPrograms:
         return cls(inputs, choosers, transfers, [], {}, {}, {}, {})
 
     def time(self, at: AtPoint) -> str:

@@ -17,12 +17,12 @@ from dagc.build.mpi import cores
 from dagc.choice.inputs import bytes_of
 from dagc.choice.selector import number as as_json
 from dagc.choice.types import PROGRAM, Cell, Point, settings_text
-from dagc.lab.engine import Options, explore
+from dagc.lab.engine import SearchOptions, explore
 from dagc.lab.launches import Programs, Row, Timing
 from dagc.lab.plans import plan_label
 from dagc.lab.settings import LaunchSettings
 from dagc.lab.strategy import find
-from dagc.measure.service import Library
+from dagc.measure.service import RunnerLibrary
 from dagc.recipes.artifacts import build_artifact, compile_traversal
 from dagc.recipes.tune_inputs import CLEAR, elements_of
 from dagc.recipes.tune_measure import CellStore
@@ -79,7 +79,7 @@ class ProgramTask:
         return out
 
 
-class PlanInputs:
+class PlanPoints:
     """The points of a task, visited one after the other. `cells`, `data` (features), `facts` and `wrong` (settings with
     wrong results) grow."""
 
@@ -228,12 +228,12 @@ class PlanInputs:
         here = [s for s in wanted if s in self.built]
         left = None if self.end is None else self.end - time.monotonic()
         store = CellStore(PROGRAM, point, self._keep)
-        domain, options = LaunchSettings(here), Options(time=left, confirm=0, seed=self.task.seed)
+        domain, options = LaunchSettings(here), SearchOptions(time=left, confirm=0, seed=self.task.seed)
         if explore(domain, find("exhaustive")(domain, 0), self._programs(place, here), store, options).interrupted:
             raise KeyboardInterrupt
 
     def _programs(self, place: Path, settings: Iterable[Settings]) -> Programs:
-        here = {s: (Library(self.built[s].library, place), self.built[s].rows) for s in settings}
+        here = {s: (RunnerLibrary(self.built[s].library, place), self.built[s].rows) for s in settings}
         until = self.task.program.until is not None
         return Programs(
             self.service, here, Timing(seconds=self.options.cell, clear=CLEAR), until=until, checked=self.together

@@ -27,10 +27,10 @@ from dagc.recipes.plans import plan_chooser
 from dagc.recipes.program import ProgramText
 from dagc.recipes.tune_gpu import can_run
 from dagc.recipes.tune_labels import ITERATIONS
-from dagc.recipes.tune_plans import PlanInputs, ProgramTask, order_of
+from dagc.recipes.tune_plans import PlanPoints, ProgramTask, order_of
 from dagc.recipes.tune_prepare import TuningTask, another_program, check_point, compiled_part, points_asked
 from dagc.recipes.tune_records import open_records
-from dagc.recipes.tune_results import Evaluated, Evaluation, Line, Tuning
+from dagc.recipes.tune_results import Evaluated, Evaluation, KernelResult, Tuning
 from dagc.recipes.tune_variants import nothing_evaluated
 from dagc.store.fixed import check_fixed, fixed_choices
 
@@ -244,7 +244,9 @@ def _grade(task: ProgramTask) -> str:
     return "host target: programs run on the CPU, and their times do not apply to a GPU" if host else "with a GPU"
 
 
-def _line(task: ProgramTask, learned: LearnedPlans, point: Point, cells: Cells, data: tuple[float, ...]) -> Line:
+def _line(
+    task: ProgramTask, learned: LearnedPlans, point: Point, cells: Cells, data: tuple[float, ...]
+) -> KernelResult:
     chosen = task.default
     if learned.selector is not None:
         chosen = learned.settings[learned.selector.choose(data)]
@@ -255,7 +257,7 @@ def _line(task: ProgramTask, learned: LearnedPlans, point: Point, cells: Cells, 
         cell = cells.get((point, settings))
         return cell.seconds if cell is not None else math.nan
 
-    return Line(
+    return KernelResult(
         PROGRAM, point, task.default, chosen, best.settings if best else None, seconds(task.default), seconds(chosen),
         best.seconds if best else math.nan, learned.why or "the default",
         point in learned.left_out, learned.left_out.get(point, math.nan),
@@ -304,7 +306,7 @@ def tune_program(
 @contextmanager
 def _opened(
     task: ProgramTask, output: str | Path | None, options: TuneOptions, progress: Progress | None
-) -> Iterator[tuple[PlanInputs, Mapping[tuple[str, Settings], str]]]:
+) -> Iterator[tuple[PlanPoints, Mapping[tuple[str, Settings], str]]]:
     """The points of a task, with what a resumed file has of them and what it has checked."""
     with ExitStack() as stack:
         folder = stack.enter_context(scratch_directory("dagc-tune-"))
@@ -315,18 +317,18 @@ def _opened(
         cells, data = _before(task, records, options)
         known = records.tuned() if records is not None and options.resume else None
         facts = {one.point: one for one in known.facts.inputs} if known is not None else {}
-        plans = PlanInputs(task, service, folder, options, cells, data, facts, records, progress)
+        plans = PlanPoints(task, service, folder, options, cells, data, facts, records, progress)
         stack.enter_context(plans.prefetch)
         yield plans, known.checks if known is not None else {}
 
 
-def training_cells(plans: PlanInputs) -> dict[tuple[Point, Settings], Cell]:
+def training_cells(plans: PlanPoints) -> dict[tuple[Point, Settings], Cell]:
     """All but those of test inputs and of settings whose results are wrong."""
     tests = {point for point, facts in plans.facts.items() if facts.test}
     return {k: c for k, c in plans.cells.items() if k[0] not in tests and k[1] not in plans.wrong}
 
 
-def _all(plans: PlanInputs) -> list[str]:
+def _all(plans: PlanPoints) -> list[str]:
     order = order_of(plans.task)
     for number, point in enumerate(order):
         if plans.over:
@@ -335,7 +337,7 @@ def _all(plans: PlanInputs) -> list[str]:
     return []
 
 
-def _incremental(plans: PlanInputs, method: str, options: TuneOptions) -> list[str]:
+def _incremental(plans: PlanPoints, method: str, options: TuneOptions) -> list[str]:
     """Features of all inputs first; then measure one after the other, that which teaches most, until enough."""
     from dagc.choice.active import next_input  # loads msgspec
 

@@ -112,7 +112,7 @@ GUESS = "the default"  # limit of a launch without a model or a measurement
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class KernelResult:
     """One kernel at one size. Times in seconds, NaN where not measured; `best` is the fastest measured setting.
 
     `trained`: the chooser was trained on this size, so the regret here says nothing about other sizes; `left_out`: the
@@ -139,7 +139,7 @@ class Tuning:
     and timings took, without starting processes and loading data. `objective`: of the values in
     `lines`, which are in seconds if that is the time."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[KernelResult, ...]
     grade: str
     method: str
     cells: int

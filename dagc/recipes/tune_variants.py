@@ -41,7 +41,7 @@ from dagc.recipes.tune_labels import (
     vector,
 )
 from dagc.recipes.tune_moved import borrowed, home_of, lost_by_move
-from dagc.recipes.tune_placed import TOGETHER, Programs
+from dagc.recipes.tune_placed import TOGETHER, PlacedPrograms
 from dagc.recipes.tune_prepare import TuningTask, another_program, tuning_task
 from dagc.recipes.tune_records import keep
 from dagc.recipes.tune_results import Evaluated, Evaluation, Tuning, choosable, doubtful
@@ -338,11 +338,11 @@ def evaluate_inputs(
         )  # fmt: skip
 
 
-def _programs(inputs: Inputs, choosers: Mapping[str, Any], tuned: Tuned) -> Programs:
+def _programs(inputs: Inputs, choosers: Mapping[str, Any], tuned: Tuned) -> PlacedPrograms:
     """Raises UsageError for a file without what placing takes."""
     if tuned.facts.transfers is None or not all(c.predicts for c in choosers.values() if c.site.variants):
         raise UsageError(f"{tuned.path}: nothing to place ops by: times of transfers, and expected ones", "tune again")
-    return Programs.of(inputs, choosers, tuned.facts.transfers)
+    return PlacedPrograms.of(inputs, choosers, tuned.facts.transfers)
 
 
 def _untrained(task: TuningTask, tuned: Tuned) -> tuple[tuple[Point, ...], int, list[str]]:

@@ -15,7 +15,7 @@ from dagc.choice.selector import FEWEST, scales_of
 from dagc.choice.types import settings_text
 from dagc.ir.plan import FAR
 from dagc.report import si
-from dagc.report.variants import LOOKS, Axis, Bar, Mark, Mistake, OpView, as_page
+from dagc.report.variants import LOOKS, Axis, Mark, Mistake, ShareBar, VariantView, as_page
 
 if TYPE_CHECKING:
     from dagc.choice.selector import Answer, Selector
@@ -167,7 +167,7 @@ def learning_curve(method: str, names: Sequence[str], inputs: MeasuredInputs) ->
 # ---- views ----
 
 
-def op_view(tuned: Tuned, op: str, chooser: KernelChooser) -> OpView:
+def op_view(tuned: Tuned, op: str, chooser: KernelChooser) -> VariantView:
     """Everything that the page shows of an op."""
     selector = chooser.selector
     names = selector.data if selector is not None else chooser.data
@@ -192,7 +192,7 @@ def _view(
     texts: Sequence[str],
     lost: Mapping[str, float],
     curve: tuple[tuple[int, float], ...],
-) -> OpView:
+) -> VariantView:
     judged = None
     if chosen.answers:
         where, noise = [p.text for p in chosen.inputs.points], chosen.inputs.noise
@@ -201,7 +201,7 @@ def _view(
     looks = _looks(best)
     order = sorted(names, key=lambda name: -lost.get(name, 0.0))
     axes, marks = _marks(_Drawn(inputs, names, texts, looks, best), judged, order[:2])
-    view = OpView(
+    view = VariantView(
         op, learned, chosen.how, (), axes, marks, _legend(looks, best, texts),
         tuple((name, lost[name]) for name in order if name in lost), (), curve, (), (),
     )  # fmt: skip
@@ -285,9 +285,9 @@ def _tiles(judged: Judged, texts: Sequence[str]) -> tuple[tuple[str, str, str], 
     )
 
 
-def _bars(judged: Judged, texts: Sequence[str], looks: Mapping[int, int]) -> tuple[Bar, ...]:
-    singles = [Bar(f"always {texts[a]}", share, looks.get(a, LOOKS - 1)) for a, share in judged.all.singles[:15]]
-    return (Bar("selector", judged.all.percent), *singles, Bar("a random one", judged.all.random))
+def _bars(judged: Judged, texts: Sequence[str], looks: Mapping[int, int]) -> tuple[ShareBar, ...]:
+    singles = [ShareBar(f"always {texts[a]}", share, looks.get(a, LOOKS - 1)) for a, share in judged.all.singles[:15]]
+    return (ShareBar("selector", judged.all.percent), *singles, ShareBar("a random one", judged.all.random))
 
 
 def _figures(judged: Judged) -> tuple[tuple[str, ...], ...]:

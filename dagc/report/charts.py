@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dagc.base.errors import counted
 from dagc.report import si
-from dagc.report.measured import Curve, Group, Point, ranked
+from dagc.report.measured import ConfigurationPoints, Curve, MeasuredPoint, ranked
 from dagc.report.si import TIMES, Quantity, significant
 from dagc.store.results import ImplementationId
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class AxisScale:
     """Maps values from `low` to `high` to coordinates from `start` to `stop`; logarithmic if asked (then low > 0)."""
 
     low: float
@@ -49,12 +49,12 @@ class Scale:
         return log_ticks(self.low, self.high) if self.log else linear_ticks(self.low, self.high, most)
 
 
-def spanning(low: float, high: float, start: float, stop: float, *, log: bool = False, room: float = 0.04) -> Scale:
+def spanning(low: float, high: float, start: float, stop: float, *, log: bool = False, room: float = 0.04) -> AxisScale:
     """A scale with some margin around the values, even if all of them are equal."""
     if log:
-        return Scale(low / (1 + room), high * (1 + room), start, stop, True)
+        return AxisScale(low / (1 + room), high * (1 + room), start, stop, True)
     space = room * (high - low) or 0.05 * abs(high) or 1.0
-    return Scale(low - space, high + space, start, stop)
+    return AxisScale(low - space, high + space, start, stop)
 
 
 def linear_ticks(low: float, high: float, most: int = 6) -> list[float]:
@@ -150,10 +150,10 @@ class Plot:
     def add(self, *parts: str) -> None:
         self.parts += parts
 
-    def x_axis(self, scale: Scale, title: str, factor: float = 1.0, most: int = 8) -> None:
+    def x_axis(self, scale: AxisScale, title: str, factor: float = 1.0, most: int = 8) -> None:
         """`factor`: units of the scale per unit of the labels."""
         base = self.height - self.bottom
-        values = Scale(scale.low / factor, scale.high / factor, scale.start, scale.stop, scale.log)
+        values = AxisScale(scale.low / factor, scale.high / factor, scale.start, scale.stop, scale.log)
         ticks = values.ticks(most)
         marks = "".join(f"M{n(values(t))} {n(base)}v5" for t in ticks)
         self.add(tag("path", d=f"M{n(self.left)} {n(base)}H{n(self.width - self.right)}{marks}", class_="axis"))
@@ -161,8 +161,8 @@ class Plot:
             self.add(text(values(tick), base + 18, words, "tick", text_anchor="middle"))
         self.add(text((self.left + self.width - self.right) / 2, base + 36, title, "axis-title", text_anchor="middle"))
 
-    def y_axis(self, scale: Scale, title: str, factor: float = 1.0, most: int = 6) -> None:
-        values = Scale(scale.low / factor, scale.high / factor, scale.start, scale.stop, scale.log)
+    def y_axis(self, scale: AxisScale, title: str, factor: float = 1.0, most: int = 6) -> None:
+        values = AxisScale(scale.low / factor, scale.high / factor, scale.start, scale.stop, scale.log)
         ticks = values.ticks(most)
         lines = "".join(f"M{n(self.left)} {n(values(t))}H{n(self.width - self.right)}" for t in ticks)
         self.add(tag("path", d=lines or "M0 0", class_="grid"))
@@ -203,7 +203,7 @@ def class_colour(number: int, classes: int) -> str:
     return "#" + "".join(f"{channel:02x}" for channel in mixed)
 
 
-def _time_scale(values: Sequence[float], start: float, stop: float, *, room: float = 0.05) -> Scale:
+def _time_scale(values: Sequence[float], start: float, stop: float, *, room: float = 0.05) -> AxisScale:
     low, high = min(values), max(values)
     return spanning(low, high, start, stop, log=low > 0 and high / low > LOG_FROM, room=room)
 
@@ -219,9 +219,9 @@ def _clip(plot: Plot, name: str) -> None:
 
 
 def sorted_times(
-    points: Sequence[Point],
-    best: Point | None,
-    groups: Sequence[Group],
+    points: Sequence[MeasuredPoint],
+    best: MeasuredPoint | None,
+    groups: Sequence[ConfigurationPoints],
     classes: Classes | None,
     noise: float,
     by: Quantity = TIMES,
@@ -231,7 +231,7 @@ def sorted_times(
     A ring marks `best`, one of the points. It need not be the first, which may have a single time.
     """
     plot = Plot(WIDTH, 400, top=40)
-    x = Scale(0, len(points) + 1, *plot.x_range)
+    x = AxisScale(0, len(points) + 1, *plot.x_range)
     y = _time_scale([p.value for p in points], *plot.y_range, room=0.08)
     factor, axis = by.axis(points[-1].value)
     _clip(plot, "times-clip")
@@ -260,7 +260,7 @@ def sorted_times(
                     class_=look)  # fmt: skip
 
 
-def _intervals(group: Group, place: Mapping[ImplementationId, float], y: Scale) -> str:
+def _intervals(group: ConfigurationPoints, place: Mapping[ImplementationId, float], y: AxisScale) -> str:
     bars = (
         f"M{n(place[p.implementation.id])} {n(y.clamped(p.low))}V{n(y.clamped(p.high))}"
         for p in group.points
@@ -270,7 +270,7 @@ def _intervals(group: Group, place: Mapping[ImplementationId, float], y: Scale) 
     return tag("path", d=path, class_=f"interval k{group.colour}", clip_path="url(#times-clip)") if path else ""
 
 
-def _floor(best: float, noise: float, y: Scale, plot: Plot) -> list[str]:
+def _floor(best: float, noise: float, y: AxisScale, plot: Plot) -> list[str]:
     """One measurement cannot distinguish points in this band from the best."""
     left, right = plot.x_range
     high, low = y.clamped(best * (1 + noise)), y.clamped(best)
@@ -281,7 +281,7 @@ def _floor(best: float, noise: float, y: Scale, plot: Plot) -> list[str]:
     ]
 
 
-def _bands(classes: Classes, x: Scale, plot: Plot, by: Quantity) -> list[str]:
+def _bands(classes: Classes, x: AxisScale, plot: Plot, by: Quantity) -> list[str]:
     """A band for each class, with its number and size above it."""
     bottom, top = plot.y_range
     edges = [0.5, *(b.position + 1.5 for b in classes.boundaries), len(classes.times) + 0.5]
@@ -304,7 +304,7 @@ def _bands(classes: Classes, x: Scale, plot: Plot, by: Quantity) -> list[str]:
     return out
 
 
-def _borders(classes: Classes, x: Scale, plot: Plot, by: Quantity) -> list[str]:
+def _borders(classes: Classes, x: AxisScale, plot: Plot, by: Quantity) -> list[str]:
     """Boundaries as lines; dropped ones as short dotted lines."""
     bottom, top = plot.y_range
     out = []
@@ -338,7 +338,7 @@ def convolution(classes: Classes, by: Quantity = TIMES) -> str:
     """As Fig. 4 (b): the slope of the sorted times. Peaks that became boundaries have a dot, dropped ones a ring."""
     plot = Plot(WIDTH, 220, top=16)
     values = classes.convolution
-    x = Scale(0, len(classes.times) + 1, *plot.x_range)
+    x = AxisScale(0, len(classes.times) + 1, *plot.x_range)
     y = spanning(min(0.0, *values), max(values), *plot.y_range, room=0.06)
     factor, title = Quantity("step", by.unit).axis(max(abs(v) for v in values))
     plot.y_axis(y, title, factor, 4)
@@ -361,7 +361,7 @@ _BINS = 90
 MOST_ROWS = 24
 
 
-def distribution(groups: Sequence[Group], by: Quantity = TIMES) -> str:
+def distribution(groups: Sequence[ConfigurationPoints], by: Quantity = TIMES) -> str:
     """A histogram of each configuration on a common axis of time; a line at its median, a dot at its best."""
     groups = groups[:MOST_ROWS]
     longest = max(len(g.label) for g in groups)
@@ -376,7 +376,7 @@ def distribution(groups: Sequence[Group], by: Quantity = TIMES) -> str:
     return plot.svg(f"Distribution of times in {si.ordinary(len(groups), 'configuration')}", id="distribution")
 
 
-def _histogram(group: Group, x: Scale, base: float, plot: Plot, by: Quantity) -> list[str]:
+def _histogram(group: ConfigurationPoints, x: AxisScale, base: float, plot: Plot, by: Quantity) -> list[str]:
     left, right = plot.x_range
     wide = (right - left) / _BINS
     counts = [0] * _BINS
@@ -415,7 +415,7 @@ def convergence(curves: Sequence[Curve], names: Sequence[str], by: Quantity = TI
     curves = curves[:MOST_CURVES]
     plot = Plot(WIDTH, 360, top=20)
     longest = max(len(c.measured) for c in curves)
-    x = Scale(1, max(2, longest), *plot.x_range, log=longest > _MANY)
+    x = AxisScale(1, max(2, longest), *plot.x_range, log=longest > _MANY)
     times = sorted(t for c in curves for t in c.measured)
     shown = times[: max(1, math.ceil(0.98 * len(times)))]  # a few outliers would flatten all others
     worth = [seconds for c in curves for _, seconds in c.choice]

@@ -27,7 +27,7 @@ Build = Callable[[dict[str, Value]], Graph]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Variation:
     """One variation: the choices that differ from the default, and its count (None: not counted, `note` gives the
     reason). `combinations`: of variants and tunables, which may be others there."""
 
@@ -54,7 +54,7 @@ class CountReport:
     count: int | None
     states: int
     choices: tuple[tuple[str, Value], ...]
-    lines: tuple[Line, ...]
+    lines: tuple[Variation, ...]
     per_op: tuple[tuple[str, int], ...]
     whole: int | None
     whole_note: str
@@ -192,7 +192,7 @@ def _combinations(structural: list[Decision]) -> Iterator[dict[str, Value]]:
             yield chosen
 
 
-def _variations(structural: list[Decision], current: dict[str, Value], tally: _Tally) -> Iterator[Line]:
+def _variations(structural: list[Decision], current: dict[str, Value], tally: _Tally) -> Iterator[Variation]:
     """Each transport with each staging, then each other structural choice alone, with the rest as asked for."""
     shown: list[dict[str, Value]] = list(_combinations([d for d in structural if d.name in _LOWERING]))
     others = [d for d in structural if d.name not in _LOWERING and len(d.values) > 1 and d.name in in_use(current)]
@@ -201,9 +201,9 @@ def _variations(structural: list[Decision], current: dict[str, Value], tally: _T
         if choices:
             count = tally.count({**current, **choices})
             if isinstance(count, str):
-                yield Line(tuple(choices.items()), None, count)
+                yield Variation(tuple(choices.items()), None, count)
             else:
-                yield Line(tuple(choices.items()), count, "", tally.combinations({**current, **choices}))
+                yield Variation(tuple(choices.items()), count, "", tally.combinations({**current, **choices}))
 
 
 def _whole(structural: list[Decision], tally: _Tally) -> tuple[int | None, str]:
@@ -306,7 +306,7 @@ def as_text(report: CountReport) -> str:
     return "\n".join(out) + "\n"
 
 
-def _counted(line: Line) -> str:
+def _counted(line: Variation) -> str:
     """The orders of a variation, and with variants and tunables."""
     if line.count is None:
         return f"({line.note})"

@@ -12,19 +12,19 @@ from dagc.base.source import Source, Span
 from dagc.ir import program as ir
 from dagc.ir.plan import answers_of
 from dagc.ir.sym import show
-from dagc.passes.reasons import HAZARDS, Reason, Why, reasons
+from dagc.passes.reasons import HAZARDS, EdgeReason, Why, reasons
 from dagc.report.ops import array_size, array_text, stream, touched, verb
 from dagc.report.pages import environment
-from dagc.report.picture import LABEL, Drawing, Line, detail, drawing, edges_of, kind
+from dagc.report.picture import LABEL, Drawing, EdgeStyle, detail, drawing, edges_of, kind
 
 MOST_DRAWN = 1500  # ops of a picture
 MOST_EDGES = 3000  # of a picture, and on a page
 MOST_TOUCHED = 50  # accesses of one op
-_LINES = {Line.COMPLETION: "completion", Line.ORDER: "order", Line.CARRIED: "carried"}
+_LINES = {EdgeStyle.COMPLETION: "completion", EdgeStyle.ORDER: "order", EdgeStyle.CARRIED: "carried"}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TextPlace:
     """A place of the text: `anchor` is that of its line."""
 
     anchor: str
@@ -38,7 +38,7 @@ class ReasonView:
     label: str
     look: str
     parts: tuple[tuple[bool, str], ...]
-    places: tuple[Place, ...]
+    places: tuple[TextPlace, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class OpView:
     kind_text: str
     detail: str
     stream: str
-    place: Place | None
+    place: TextPlace | None
     accesses: tuple[tuple[str, str, str, str], ...]  # verb, region, declaration of the array, size
     more: int  # accesses that are not among them
     settings: tuple[tuple[str, str], ...]
@@ -116,14 +116,14 @@ class Anchors:
     def line(self, path: str, number: int) -> str:
         return f"s{self._numbers[path]}-{number}"
 
-    def place(self, span: Span) -> Place | None:
+    def place(self, span: Span) -> TextPlace | None:
         """None for an op that is not in the text: `end`, inserted copies of the compiler."""
         source = self._sources.get(span.file)
         if source is None:
             return None
         line, column = source.line_column(span.start)
         several = f"{source.path.rpartition('/')[2]}:" if len(self._sources) > 1 else ""
-        return Place(self.line(span.file, line), f"{several}{line}:{column}")
+        return TextPlace(self.line(span.file, line), f"{several}{line}:{column}")
 
 
 def graph_view(graph: ir.Graph, name: str, title: str, anchors: Anchors) -> GraphView:
@@ -168,14 +168,14 @@ def as_page(program: ir.Program, graphs: Sequence[GraphView], sources: Sequence[
     )  # fmt: skip
 
 
-def _summary(graph: ir.Graph, lines: Mapping[tuple[int, int, Line], str]) -> str:
+def _summary(graph: ir.Graph, lines: Mapping[tuple[int, int, EdgeStyle], str]) -> str:
     words = [counted(len(graph.ops), "op"), counted(len(lines), "edge"), f"transport {graph.transport.value}"]
     if graph.staged:
         words.append(f"staging {graph.staging.value}")
     return ", ".join([*words, counted(graph.streams, "stream")])
 
 
-def _reason(reason: Reason, anchors: Anchors) -> ReasonView:
+def _reason(reason: EdgeReason, anchors: Anchors) -> ReasonView:
     look = "hazard" if reason.why in HAZARDS else "written" if reason.why is Why.WRITTEN else "plain"
     places = (anchors.place(span) for span in reason.spans)
     parts = tuple((number % 2 == 1, part) for number, part in enumerate(reason.text.split("`")) if part)

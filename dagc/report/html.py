@@ -18,7 +18,15 @@ from dagc.lab.orders import domain_of
 from dagc.learn.rules.text import by_chance, cross_validated, why_no_rules
 from dagc.report import charts, si, timeline
 from dagc.report.charts import class_colour, readable_depth, tree_chart
-from dagc.report.measured import Group, Point, common_decisions, curves_of, groups_of, points_of, ranked
+from dagc.report.measured import (
+    ConfigurationPoints,
+    MeasuredPoint,
+    common_decisions,
+    curves_of,
+    groups_of,
+    points_of,
+    ranked,
+)
 from dagc.report.pages import environment
 from dagc.report.picture import as_svg, kind
 from dagc.report.si import TIMES, Quantity
@@ -55,7 +63,7 @@ class Extreme:
     """`what` is "best" or "worst"; `ranks` is empty without a trace; `left_out` of them are not drawn."""
 
     what: str
-    point: Point
+    point: MeasuredPoint
     time: str
     interval: str
     configuration: str
@@ -68,8 +76,8 @@ class Extreme:
 
 def traced(
     results: Results,
-    best: Point | None,
-    worst: Point | None,
+    best: MeasuredPoint | None,
+    worst: MeasuredPoint | None,
     graphs: Mapping[Configuration, Graph],
     file: str,
     by: Quantity,
@@ -113,7 +121,7 @@ def _axis(rank: int, shown: Sequence[Sequence[timeline.RankTimeline]]) -> tuple[
     return min(line.begin for line in mine), max(line.length for line in mine)
 
 
-def _parsed(point: Point, graphs: Mapping[Configuration, Graph], file: str) -> tuple[Graph, Traversal]:
+def _parsed(point: MeasuredPoint, graphs: Mapping[Configuration, Graph], file: str) -> tuple[Graph, Traversal]:
     implementation = point.implementation
     if implementation.configuration not in graphs:
         raise UsageError(f"{file}: no graph of the configuration {implementation.configuration.text}", "explore again")
@@ -121,7 +129,7 @@ def _parsed(point: Point, graphs: Mapping[Configuration, Graph], file: str) -> t
     return graph, parse_traversal(implementation.traversal, graph, file)
 
 
-def interval_text(point: Point, by: Quantity) -> str:
+def interval_text(point: MeasuredPoint, by: Quantity) -> str:
     """`95 %: 60.1 us to 63 us, 7 measurements`; below six measurements, the confidence of their range."""
     if len(point.times) == 1:
         return "1 measurement, no interval"
@@ -154,7 +162,7 @@ def _all_of(labels: Sequence[str]) -> str:
     return "; ".join(labels[:_MOST_NAMED]) + (f" and {counted(left, 'other')}" if left > 0 else "")
 
 
-def pictures(groups: Sequence[Group], graphs: Mapping[Configuration, Graph]) -> list[tuple[str, str]]:
+def pictures(groups: Sequence[ConfigurationPoints], graphs: Mapping[Configuration, Graph]) -> list[tuple[str, str]]:
     """(configurations, SVG) of every distinct DAG, that of the best first."""
     labels_by_picture: dict[str, list[str]] = {}
     for group in groups:
@@ -181,9 +189,9 @@ class Tile:
 
 def summary_tiles(
     results: Results,
-    points: Sequence[Point],
-    best: Point | None,
-    groups: Sequence[Group],
+    points: Sequence[MeasuredPoint],
+    best: MeasuredPoint | None,
+    groups: Sequence[ConfigurationPoints],
     graphs: Mapping[Configuration, Graph],
     by: Quantity,
 ) -> list[Tile]:
@@ -270,7 +278,7 @@ def _as_text(number: int, sets: Sequence[RuleSetView]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RankingRow:
     rank: int
     value: str
     slower: str
@@ -280,13 +288,15 @@ class Row:
     traversal: str
 
 
-def fastest_rows(points: Sequence[Point], groups: Sequence[Group], by: Quantity) -> list[Row]:
+def fastest_rows(
+    points: Sequence[MeasuredPoint], groups: Sequence[ConfigurationPoints], by: Quantity
+) -> list[RankingRow]:
     of = {group.configuration: group for group in groups}
     out = []
     for rank, p in enumerate(points):
         group = of[p.implementation.configuration]
         slower = "" if rank == 0 else f"+{si.percent(p.value / points[0].value - 1)}"
-        row = Row(
+        row = RankingRow(
             rank,
             by.text(p.value),
             slower,
@@ -416,7 +426,7 @@ def as_html(
     )  # fmt: skip
 
 
-def _unconfirmed(best: Point | None, repeats: int) -> str:
+def _unconfirmed(best: MeasuredPoint | None, repeats: int) -> str:
     """How often the best was measured, if that is too few; else ""."""
     if best is None or len(best.times) >= repeats:
         return ""
@@ -471,9 +481,9 @@ def _convergence(results: Results, by: Quantity) -> Mapping[str, object] | None:
     }
 
 
-def _legend(groups: Sequence[Group]) -> list[tuple[int, str]]:
+def _legend(groups: Sequence[ConfigurationPoints]) -> list[tuple[int, str]]:
     """Colour and name; the transport, if configurations share a colour. Empty if that is the same for all."""
-    colours: dict[int, list[Group]] = {}
+    colours: dict[int, list[ConfigurationPoints]] = {}
     for group in groups:
         colours.setdefault(group.colour, []).append(group)
     named = [
@@ -483,7 +493,7 @@ def _legend(groups: Sequence[Group]) -> list[tuple[int, str]]:
     return named if len({name for _, name in named}) == len(named) else []
 
 
-def _data(points: Sequence[Point], groups: Sequence[Group], by: Quantity) -> str:
+def _data(points: Sequence[MeasuredPoint], groups: Sequence[ConfigurationPoints], by: Quantity) -> str:
     """Data that the page's script shows for the implementation under the pointer: times as text, traversal,
     configuration."""
     place = {group.configuration: number for number, group in enumerate(groups)}
@@ -496,7 +506,7 @@ def _data(points: Sequence[Point], groups: Sequence[Group], by: Quantity) -> str
     return json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _interval(point: Point, by: Quantity) -> str:
+def _interval(point: MeasuredPoint, by: Quantity) -> str:
     if len(point.times) == 1:
         return "1 measurement"
     return f"{by.text(point.low)} to {by.text(point.high)} ({len(point.times)} measurements)"

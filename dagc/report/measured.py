@@ -14,7 +14,7 @@ from dagc.store.results import CONFIRMED, FASTEST, Implementation, Implementatio
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class MeasuredPoint:
     """A measured implementation: median of its times and its 95% interval (equal to it with one time)."""
 
     implementation: Implementation
@@ -30,31 +30,31 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ConfigurationPoints:
     """A configuration: its label, its colour, and its points, fastest first."""
 
     configuration: Configuration
     label: str
     colour: int
-    points: tuple[Point, ...]
+    points: tuple[MeasuredPoint, ...]
 
 
 COLOURS = 8  # in the style sheet, distinguishable with colour blindness
 
 
-def points_of(results: Results) -> tuple[Point, ...]:
+def points_of(results: Results) -> tuple[MeasuredPoint, ...]:
     """All measured implementations, fastest first, drift divided out."""
     points = []
     for implementation in results.measured():
         times = implementation.times(results.reference)
         confirming = implementation.confirming(results.reference)
-        points.append(Point(implementation, median(times), *interval(times), times, confirming))
+        points.append(MeasuredPoint(implementation, median(times), *interval(times), times, confirming))
     return tuple(points)
 
 
-def groups_of(points: Sequence[Point]) -> tuple[Group, ...]:
+def groups_of(points: Sequence[MeasuredPoint]) -> tuple[ConfigurationPoints, ...]:
     """By configuration, that of the fastest first. If there are more than colours, they share them by transport."""
-    mine: dict[Configuration, list[Point]] = {}
+    mine: dict[Configuration, list[MeasuredPoint]] = {}
     for point in points:
         mine.setdefault(point.implementation.configuration, []).append(point)
     common = common_decisions(mine)
@@ -63,7 +63,7 @@ def groups_of(points: Sequence[Point]) -> tuple[Group, ...]:
     else:
         transports = list(dict.fromkeys(str(c.get("transport")) for c in mine))
         colours = {c: transports.index(str(c.get("transport"))) % COLOURS for c in mine}
-    return tuple(Group(c, label(c, common), colours[c], tuple(members)) for c, members in mine.items())
+    return tuple(ConfigurationPoints(c, label(c, common), colours[c], tuple(members)) for c, members in mine.items())
 
 
 def common_decisions(configurations: Iterable[Configuration]) -> dict[str, str]:
@@ -81,7 +81,7 @@ def label(configuration: Configuration, common: dict[str, str]) -> str:
     return " ".join(left) or (configuration.text if transport is None else f"transport={transport}")
 
 
-def ranked(points: Sequence[Point]) -> tuple[Point, ...]:
+def ranked(points: Sequence[MeasuredPoint]) -> tuple[MeasuredPoint, ...]:
     """Candidates for the best, best first, as numbered by `dagc best --rank N` (`dagc.store.results.rank`).
 
     `points`: fastest first. A point with a smaller time that is missing here was measured less often.

@@ -56,7 +56,7 @@ def detail(op: GraphOp) -> str:
     return ", ".join(words)
 
 
-class Line(Enum):
+class EdgeStyle(Enum):
     """How an edge orders its ops; the text is used in the pictures."""
 
     COMPLETION = "completion"
@@ -64,7 +64,7 @@ class Line(Enum):
     CARRIED = "carried"  # in a folded graph: into a later round of the loop
 
 
-def edges_of(graph: Graph) -> dict[tuple[int, int, Line], str]:
+def edges_of(graph: Graph) -> dict[tuple[int, int, EdgeStyle], str]:
     """Every edge, and what is said of it: of a carried edge its distance, of one that only orders issue just that.
 
     In a folded graph, an edge between ops outside and inside of a loop stands for one from or to some round.
@@ -72,10 +72,12 @@ def edges_of(graph: Graph) -> dict[tuple[int, int, Line], str]:
     completion = dict.fromkeys(graph.completion)
     if graph.folding is not None:
         completion.update(dict.fromkeys(graph.folding.crossing))
-    out = {(int(u), int(v), Line.COMPLETION): "" for u, v in sorted(completion)}
-    out |= {(int(u), int(v), Line.ORDER): Line.ORDER.value for u, v in graph.order if (u, v) not in completion}
+    out = {(int(u), int(v), EdgeStyle.COMPLETION): "" for u, v in sorted(completion)}
+    out |= {
+        (int(u), int(v), EdgeStyle.ORDER): EdgeStyle.ORDER.value for u, v in graph.order if (u, v) not in completion
+    }
     for (u, v), distance in sorted(carried(graph).items()):
-        out[int(u), int(v), Line.CARRIED] = f"{counted(distance, 'round')} earlier"
+        out[int(u), int(v), EdgeStyle.CARRIED] = f"{counted(distance, 'round')} earlier"
     return out
 
 
@@ -87,8 +89,8 @@ def as_text(graph: Graph) -> str:
     for (u, v, _), note in edges.items():
         before[v].append(names[u] + (f" ({note})" if note else ""))
     width = max(len(name) for name in names)
-    entered = {v for _, v, line in edges if line is Line.COMPLETION}
-    count = sum(line is not Line.ORDER for _, _, line in edges) + len(graph.ops) - len(entered)
+    entered = {v for _, v, line in edges if line is EdgeStyle.COMPLETION}
+    count = sum(line is not EdgeStyle.ORDER for _, _, line in edges) + len(graph.ops) - len(entered)
     lines = [
         f"{graph.program.name}: {len(graph.ops) + 1} vertices with start and end, "
         f"{counted(count, 'edge')}; transport={graph.transport.value}"
@@ -103,7 +105,11 @@ def as_text(graph: Graph) -> str:
     return "\n".join(lines) + "\n"
 
 
-_DOT = {Line.COMPLETION: "", Line.ORDER: " [style=dashed]", Line.CARRIED: " [style=dotted, constraint=false]"}
+_DOT = {
+    EdgeStyle.COMPLETION: "",
+    EdgeStyle.ORDER: " [style=dashed]",
+    EdgeStyle.CARRIED: " [style=dotted, constraint=false]",
+}
 
 
 def as_dot(graph: Graph) -> str:
@@ -119,7 +125,7 @@ def as_dot(graph: Graph) -> str:
         label = _quoted(op.name) + (f"\\n{_quoted(what)}" if what else "")
         lines.append(f'  n{op.id} [label="{label}", fillcolor="{_FILL[kind(op)]}"];')
     edges = edges_of(graph)
-    entered = {v for _, v, line in edges if line is Line.COMPLETION}
+    entered = {v for _, v, line in edges if line is EdgeStyle.COMPLETION}
     lines += [f"  start -> n{op.id};" for op in graph.ops if op.id not in entered]
     lines += [f"  n{u} -> n{v}{_DOT[line]};" for u, v, line in edges]
     return "\n".join([*lines, "}", ""])
@@ -157,12 +163,12 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrow:
+class DrawnEdge:
     """An edge; `u` is None for one out of `start`. `path` is that of an SVG."""
 
     u: int | None
     v: int
-    line: Line
+    line: EdgeStyle
     path: str
 
 
@@ -173,25 +179,25 @@ class Drawing:
     width: float
     height: float
     boxes: tuple[Box, ...]
-    arrows: tuple[Arrow, ...]
+    arrows: tuple[DrawnEdge, ...]
 
 
 def drawing(graph: Graph) -> Drawing:
     """Where everything stands."""
     start = len(graph.ops)
     edges = list(edges_of(graph))
-    entered = {v for _, v, line in edges if line is Line.COMPLETION}
-    forward = [(start, int(op.id), Line.COMPLETION) for op in graph.ops if op.id not in entered]
-    forward += [edge for edge in edges if edge[2] is not Line.CARRIED]
+    entered = {v for _, v, line in edges if line is EdgeStyle.COMPLETION}
+    forward = [(start, int(op.id), EdgeStyle.COMPLETION) for op in graph.ops if op.id not in entered]
+    forward += [edge for edge in edges if edge[2] is not EdgeStyle.CARRIED]
     labels = {int(op.id): (op.name, detail(op)) for op in graph.ops} | {start: ("start", "")}
     kinds = {int(op.id): kind(op) for op in graph.ops} | {start: "end"}
     places, lanes, width, height = _layout(labels, forward)
     arrows = [
-        Arrow(None if u == start else u, v, line, _curve(places[u], [places[lane] for lane in between], places[v]))
+        DrawnEdge(None if u == start else u, v, line, _curve(places[u], [places[lane] for lane in between], places[v]))
         for (u, v, line), between in zip(forward, lanes, strict=True)
     ]
-    back = [(u, v) for u, v, line in edges if line is Line.CARRIED]
-    arrows += [Arrow(u, v, Line.CARRIED, _return(places[u], places[v], k)) for k, (u, v) in enumerate(back)]
+    back = [(u, v) for u, v, line in edges if line is EdgeStyle.CARRIED]
+    arrows += [DrawnEdge(u, v, EdgeStyle.CARRIED, _return(places[u], places[v], k)) for k, (u, v) in enumerate(back)]
     if back:
         width += _BULGE + _BETWEEN * min(len(back), _RETURNS)
     boxes = tuple(
@@ -232,7 +238,7 @@ def _curve(first: _Place, lanes: list[_Place], last: _Place) -> str:
 
 
 def _layout(
-    labels: dict[int, tuple[str, str]], edges: list[tuple[int, int, Line]]
+    labels: dict[int, tuple[str, str]], edges: list[tuple[int, int, EdgeStyle]]
 ) -> tuple[dict[int, _Place], list[list[int]], float, float]:
     """Places of nodes and of lanes (negative ids), the lanes of each edge, width, height."""
     layer = _layers(labels, edges)
@@ -265,7 +271,7 @@ def _layout(
     return places, lanes, right - left + 2 * _MARGIN, max(layer.values()) * _ROW + HEIGHT + 2 * _MARGIN
 
 
-def _layers(labels: dict[int, tuple[str, str]], edges: list[tuple[int, int, Line]]) -> dict[int, int]:
+def _layers(labels: dict[int, tuple[str, str]], edges: list[tuple[int, int, EdgeStyle]]) -> dict[int, int]:
     """Longest path from start, in a topological order."""
     after: dict[int, list[int]] = {n: [] for n in labels}
     waiting = dict.fromkeys(labels, 0)
@@ -290,9 +296,9 @@ _TIP = (
     '<path d="M0 0 L8 4 L0 8 z" fill="#555"/></marker></defs>'
 )
 _DASHES = {
-    Line.COMPLETION: "",
-    Line.ORDER: ' stroke-dasharray="5 4"',
-    Line.CARRIED: ' stroke-dasharray="2 3"',
+    EdgeStyle.COMPLETION: "",
+    EdgeStyle.ORDER: ' stroke-dasharray="5 4"',
+    EdgeStyle.CARRIED: ' stroke-dasharray="2 3"',
 }
 
 

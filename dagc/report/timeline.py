@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from dagc.ir.program import Action, Graph
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, entry_text
 from dagc.report import si
-from dagc.report.charts import Plot, Scale, n, tag, text
+from dagc.report.charts import AxisScale, Plot, n, tag, text
 from dagc.report.picture import kind
 from dagc.store.results import TraceSpan
 
@@ -159,7 +159,7 @@ def shown_ranks(lines: Sequence[RankTimeline]) -> list[RankTimeline]:
 def draw(line: RankTimeline, begin: float, end: float, what: str) -> str:
     """One rank. `begin` and `end` of the axis, in seconds, are common to all ranks to compare."""
     plot = Plot(WIDTH, 14 + _LANE * len(line.lanes) + 44, left=84, top=14)
-    x = Scale(begin, end * 1.005, *plot.x_range)
+    x = AxisScale(begin, end * 1.005, *plot.x_range)
     factor, unit = si.unit(end)
     for row, lane in enumerate(line.lanes):
         top = plot.top + _LANE * row
@@ -181,7 +181,7 @@ def draw(line: RankTimeline, begin: float, end: float, what: str) -> str:
     return plot.svg(f"Timeline of {what}, rank {line.rank}")
 
 
-def _drawn(bar: Bar, x: Scale, top: float) -> str:
+def _drawn(bar: Bar, x: AxisScale, top: float) -> str:
     left, wide = x(bar.begin), max(1.2, x(bar.end) - x(bar.begin))
     thin = " thin" if wide < 4 else ""
     out = tag("rect", x=left, y=top, width=wide, height=_BAR, rx=2, class_=f"bar {bar.look}{thin}")

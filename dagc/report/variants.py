@@ -1,6 +1,6 @@
 """The page of a tuned file with variants: which wins where, what the selector is worth, its costliest mistakes.
 
-What is drawn comes as finished views (`OpView`); nothing is computed here but coordinates.
+What is drawn comes as finished views (`VariantView`); nothing is computed here but coordinates.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dagc.report import si
-from dagc.report.charts import WIDTH, Plot, Scale, n, polyline, spanning, tag, text
+from dagc.report.charts import WIDTH, AxisScale, Plot, n, polyline, spanning, tag, text
 from dagc.report.pages import environment
 
 LOOKS = 8  # of marks: a colour and a shape each; the last is for all others
@@ -46,7 +46,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class ShareBar:
     """A share of exhaustive, in [0, 1]. `look`: that of the variant, -1 for what is not a single variant."""
 
     name: str
@@ -67,7 +67,7 @@ class Mistake:
 
 
 @dataclass(frozen=True, slots=True)
-class OpView:
+class VariantView:
     """One op. `tiles`: name, value, note. `legend`: look, variant, inputs that it wins. `curve`: labelled inputs, share
     of exhaustive. `weights`: features and what is lost without them, the largest first. `figures`: rows of a table."""
 
@@ -79,14 +79,14 @@ class OpView:
     marks: tuple[Mark, ...]
     legend: tuple[tuple[int, str, int], ...]
     weights: tuple[tuple[str, float], ...]
-    bars: tuple[Bar, ...]
+    bars: tuple[ShareBar, ...]
     curve: tuple[tuple[int, float], ...]
     figures: tuple[tuple[str, ...], ...]
     mistakes: tuple[Mistake, ...]
     notes: tuple[str, ...] = ()
 
 
-def scatter(view: OpView) -> str:
+def scatter(view: VariantView) -> str:
     """The inputs over two features, each marked by the variant that wins; ringed where the choice is another one."""
     plot = Plot(WIDTH, 460, left=76, right=36)
     scales = []
@@ -114,11 +114,11 @@ def key(look: int) -> str:
     return tag("svg", tag("g", shape, class_=f"mark k{look}"), viewBox="-8 -8 16 16", width=14, height=14, class_="key")
 
 
-def bars(view: OpView) -> str:
+def bars(view: VariantView) -> str:
     """Shares of exhaustive: the selector, each single variant, a random choice."""
     height, left = 26, 250
     plot = Plot(WIDTH, 44 + height * len(view.bars), left=left, right=70, top=4, bottom=40)
-    x = Scale(0.0, 100.0, *plot.x_range)
+    x = AxisScale(0.0, 100.0, *plot.x_range)
     plot.x_axis(x, "% of exhaustive")
     for row, bar in enumerate(view.bars):
         at = 8.0 + height * row
@@ -141,7 +141,7 @@ def bars(view: OpView) -> str:
     return plot.svg("Percent of exhaustive of the selector and of single variants")
 
 
-def learning(view: OpView) -> str:
+def learning(view: VariantView) -> str:
     """Share of exhaustive by the number of labelled inputs, in the order in which they were measured."""
     plot = Plot(WIDTH, 300, left=76)
     x = spanning(view.curve[0][0], view.curve[-1][0], *plot.x_range, room=0.02)
@@ -156,7 +156,7 @@ def learning(view: OpView) -> str:
     return plot.svg("Learning curve")
 
 
-def as_page(ops: Sequence[OpView], *, title: str, subtitle: str, file: str, version: str) -> str:
+def as_page(ops: Sequence[VariantView], *, title: str, subtitle: str, file: str, version: str) -> str:
     """The complete HTML, which loads nothing."""
     views = [_drawn(op) for op in ops]
     template = environment().get_template("variants.html.j2")
@@ -165,7 +165,7 @@ def as_page(ops: Sequence[OpView], *, title: str, subtitle: str, file: str, vers
     )
 
 
-def _drawn(op: OpView) -> dict[str, object]:
+def _drawn(op: VariantView) -> dict[str, object]:
     return {
         "view": op,
         "scatter": scatter(op) if op.marks else "",

@@ -18,7 +18,7 @@ from dagc.base.files import output_directory
 from dagc.base.source import NOWHERE
 from dagc.ir.program import Program, Setup, Verify
 from dagc.ir.sym import Number, UnboundName
-from dagc.setup.checks import Checker, Matching, Team, dtype, environment, team, wanted
+from dagc.setup.checks import Checker, Matching, RankMembers, dtype, environment, team, wanted
 from dagc.setup.code import SetupCode
 
 if TYPE_CHECKING:
@@ -82,12 +82,12 @@ def file_name(name: str) -> str:
     return re.sub(r"[\[,.]", "_", name).replace("]", "")
 
 
-def _team(program: Program, setup: Setup, code: SetupCode, ranks: int, seed: int) -> Team:
+def _team(program: Program, setup: Setup, code: SetupCode, ranks: int, seed: int) -> RankMembers:
     """The communicators. Where their colours depend on scalars, the set-up runs once more for each rank."""
 
     def scalars(rank: int) -> dict[str, Number]:
         data = code.call(setup.function, setup.span, (rank, ranks, seed), dict(setup.args), rank, wanted(program))
-        checker = Checker(program, rank, Team(ranks), setup.span, setup.function)
+        checker = Checker(program, rank, RankMembers(ranks), setup.span, setup.function)
         for scalar in program.scalars:
             if scalar.name in data:
                 checker.scalar(scalar, data[scalar.name])
@@ -110,7 +110,7 @@ def _write_rank(
     setup: Setup,
     code: SetupCode,
     rank: int,
-    ours: Team,
+    ours: RankMembers,
     seed: int,
     folder: Path,
     matching: Matching,
@@ -157,7 +157,7 @@ def _checked(program: Program, checker: Checker, data: Mapping[str, Any]) -> dic
 
 
 def _references(
-    program: Program, setup: Setup, code: SetupCode, data: dict[str, Any], rank: int, ours: Team, seed: int
+    program: Program, setup: Setup, code: SetupCode, data: dict[str, Any], rank: int, ours: RankMembers, seed: int
 ) -> Iterator[tuple[str, Any]]:
     """(name, expected array) of each `verify`; a reference used several times is called once."""
     results: dict[str, dict[str, Any]] = {}
@@ -173,7 +173,7 @@ def _references(
 
 
 def _expected(
-    program: Program, verify: Verify, result: Mapping[str, Any], data: Mapping[str, Any], rank: int, ours: Team
+    program: Program, verify: Verify, result: Mapping[str, Any], data: Mapping[str, Any], rank: int, ours: RankMembers
 ) -> Any:
     import numpy as np
 
@@ -282,7 +282,7 @@ def _scalars(program: Program, folder: Path, rank: int) -> dict[str, Number]:
     return {s.name: _read_scalar(folder, rank, s.name, dtype(s.type)).item() for s in program.scalars}
 
 
-def _team_of(program: Program, folder: Path, ranks: int) -> Team:
+def _team_of(program: Program, folder: Path, ranks: int) -> RankMembers:
     """The communicators, by the scalars in the folder. Raises UsageError."""
     try:
         return team(program, ranks, lambda rank: _scalars(program, folder, rank))

@@ -45,7 +45,7 @@ def wanted(program: Program) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Team:
+class RankMembers:
     """All ranks, and which of them are in each communicator: its members for each rank, none if it is in none."""
 
     ranks: int
@@ -60,12 +60,12 @@ class Team:
         return env
 
 
-def team(program: Program, ranks: int, scalars: Callable[[int], Mapping[str, Number]]) -> Team:
+def team(program: Program, ranks: int, scalars: Callable[[int], Mapping[str, Number]]) -> RankMembers:
     """Groups as MPI_Comm_split forms them. `scalars`: the values of a rank, where a colour or a key depends on one.
 
     Raises UnboundName, ZeroDivisionError, ValueError or TypeError where a colour or a key cannot be computed.
     """
-    out = Team(ranks)
+    out = RankMembers(ranks)
     if not program.comms:
         return out
     named = set().union(*(free(e) for c in program.comms for e in (c.colour, c.key)))
@@ -80,14 +80,14 @@ def team(program: Program, ranks: int, scalars: Callable[[int], Mapping[str, Num
             tuple(other for other in order if colours[other] == colour) if colour >= 0 else ()  # type: ignore[operator]
             for colour in colours
         )
-        out = Team(ranks, {**out.members, comm.name: members})
+        out = RankMembers(ranks, {**out.members, comm.name: members})
     return out
 
 
 class Checker:
     """Checks the values of one rank; `diagnostics` collects mismatches, all at `span`."""
 
-    def __init__(self, program: Program, rank: int, team: Team, span: Span, giver: str) -> None:
+    def __init__(self, program: Program, rank: int, team: RankMembers, span: Span, giver: str) -> None:
         """`giver` names the function in messages."""
         self._program = program
         self._span = span
@@ -229,7 +229,7 @@ class Checker:
         self.diagnostics.append(Diagnostic(code, f"`{self._giver}` {message} (rank {self._rank})", self._span, help))
 
 
-def environment(program: Program, data: Mapping[str, Any], rank: int, team: Team) -> dict[str, Number]:
+def environment(program: Program, data: Mapping[str, Any], rank: int, team: RankMembers) -> dict[str, Number]:
     """Per-rank values for `evaluate`, from checked data."""
     return team.of(rank) | {s.name: data[s.name].item() for s in program.scalars}
 
@@ -255,7 +255,7 @@ class Matching:
     """Counts of all messages by (message, sender, receiver), collected rank by rank."""
 
     program: Program
-    team: Team
+    team: RankMembers
     span: Span
     diagnostics: list[Diagnostic] = field(default_factory=list)
     _values: list[dict[str, Number]] = field(default_factory=list)  # scalars of each rank

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError
 from dagc.store.read import read_program, results_in, snapshot
-from dagc.store.results import Program, Results
+from dagc.store.results import ProgramRecord, Results
 from dagc.store.schema import candidate_id, connect, connect_as, create, damaged, elsewhere, metric_id
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _check_equal(files: Sequence[Path], results: Sequence[Results], other_machin
         where |= mine
 
 
-def _same_program(one: Program, other: Program, tuned: bool) -> bool:
+def _same_program(one: ProgramRecord, other: ProgramRecord, tuned: bool) -> bool:
     """Of tuned files: the same text, since they say themselves which parameters may differ."""
     if not tuned:
         return one.hash == other.hash

@@ -27,9 +27,9 @@ from dagc.ir.program import Configuration
 from dagc.store.results import (
     Implementation,
     ImplementationId,
-    Machine,
+    MachineRecord,
     Measurement,
-    Program,
+    ProgramRecord,
     Results,
     Run,
     TraceSpan,
@@ -289,14 +289,14 @@ def _read_options(text: str) -> dict[str, Any]:
     return options
 
 
-def read_program(connection: sqlite3.Connection) -> Program:
+def read_program(connection: sqlite3.Connection) -> ProgramRecord:
     """Raises ValueError, sqlite3.DatabaseError."""
     meta = row_as(dict(connection.execute("SELECT key, value FROM meta")), _Meta)
     rows = connection.execute("SELECT path, text FROM source ORDER BY path")
     sources = tuple(rows_as(rows, tuple[FilePath, Text]))
     if meta.path not in dict(sources):
         raise ValueError("the text of the program is missing")
-    return Program(meta.name, meta.path, meta.hash, sources, tuple(decoded(meta.params, Decisions).items()))
+    return ProgramRecord(meta.name, meta.path, meta.hash, sources, tuple(decoded(meta.params, Decisions).items()))
 
 
 def read_metrics(connection: sqlite3.Connection) -> dict[str, tuple[int, str]]:
@@ -313,14 +313,14 @@ MOST_RUNS = 10_000  # a report has a row for each
 def read_runs(connection: sqlite3.Connection) -> list[tuple[int, Run]]:
     """(ID, run) in the order of their start. Raises ValueError, sqlite3.DatabaseError."""
     out: list[tuple[int, Run]] = []
-    machines: dict[str, Machine] = {}  # equal texts of many runs are decoded once
+    machines: dict[str, MachineRecord] = {}  # equal texts of many runs are decoded once
     options: dict[str, dict[str, Any]] = {}
     columns = "id, started, machine, ranks, seed, strategy, seconds, revision, version, noise, options"
     for row in connection.execute(f"SELECT {columns} FROM run ORDER BY id"):
         key, started, machine, ranks, seed, strategy, seconds, revision, version, noise, facts = row_as(row, _Run)
         if machine not in machines:
             recorded = decoded(machine, _Machine)
-            machines[machine] = Machine(**{name: getattr(recorded, name) for name in recorded.__struct_fields__})
+            machines[machine] = MachineRecord(**{name: getattr(recorded, name) for name in recorded.__struct_fields__})
         if facts not in options:
             options[facts] = _read_options(facts)
         of = (started, machines[machine], ranks, seed, strategy, seconds, revision, version, number(noise))

@@ -24,7 +24,7 @@ from dagc.store.export import export_csv, export_parquet
 from dagc.store.lock import WriterLock
 from dagc.store.merge import merge
 from dagc.store.read import implementations_in, load, read_program, read_runs, results_in, snapshot
-from dagc.store.results import Implementation, ImplementationId, Machine, Program, Results, Run, TraceSpan
+from dagc.store.results import Implementation, ImplementationId, MachineRecord, ProgramRecord, Results, Run, TraceSpan
 from dagc.store.schema import (
     SCHEMA_VERSION,
     candidate_id,
@@ -77,7 +77,7 @@ class Records:
     def open(
         cls,
         path: str | Path,
-        program: Program,
+        program: ProgramRecord,
         run: Run,
         *,
         resume: bool = False,
@@ -341,7 +341,7 @@ def is_fresh(path: Path, resume: bool) -> bool:
 
 
 def _existing(
-    path: Path, program: Program, run: Run, other_machine: bool, tuning: bool
+    path: Path, program: ProgramRecord, run: Run, other_machine: bool, tuning: bool
 ) -> tuple[sqlite3.Connection, str]:
     """A file that this run may write to, and a note if it was of an older schema."""
     connection = connect_as(path, "rw")
@@ -378,7 +378,7 @@ def _check_readable(connection: sqlite3.Connection, path: Path, tuning: bool) ->
         results_in(connection)
 
 
-def check_resumable(path: Path, program: Program, ranks: int) -> Results:
+def check_resumable(path: Path, program: ProgramRecord, ranks: int) -> Results:
     """The results of a file. Raises UsageError where `Records.open` with `resume` would, as far as that can be checked
     before any rank is started."""
     with snapshot(path) as connection:
@@ -388,7 +388,9 @@ def check_resumable(path: Path, program: Program, ranks: int) -> Results:
     return results
 
 
-def _check_program(connection: sqlite3.Connection, path: Path, program: Program, ranks: int, tuning: bool) -> None:
+def _check_program(
+    connection: sqlite3.Connection, path: Path, program: ProgramRecord, ranks: int, tuning: bool
+) -> None:
     stored = read_program(connection)
     texts, now = (sorted(text for _, text in p.sources) for p in (stored, program))  # wherever the files lie
     if tuning and texts != now:
@@ -407,7 +409,9 @@ def _check_program(connection: sqlite3.Connection, path: Path, program: Program,
             )
 
 
-def _check_machine(connection: sqlite3.Connection, path: Path, machine: Machine, other: bool, tuning: bool) -> None:
+def _check_machine(
+    connection: sqlite3.Connection, path: Path, machine: MachineRecord, other: bool, tuning: bool
+) -> None:
     for _, run in read_runs(connection):
         before = run.machine
         if tuning and _compiled_for(before) != _compiled_for(machine):
@@ -422,7 +426,7 @@ def _check_machine(connection: sqlite3.Connection, path: Path, machine: Machine,
             )
 
 
-def _compiled_for(machine: Machine) -> str:
+def _compiled_for(machine: MachineRecord) -> str:
     """Times for one say nothing about another, on any machine."""
     return "the host target" if machine.target == "host" else machine.arch
 

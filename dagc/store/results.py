@@ -123,7 +123,7 @@ class TraceSpan:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineRecord:
     """The machine of a run. Two files are from the same machine if their keys are equal."""
 
     hosts: tuple[str, ...]
@@ -144,7 +144,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ProgramRecord:
     """The measured program: enough to build its graphs again."""
 
     name: str
@@ -159,7 +159,7 @@ class Run:
     """One run of `dagc explore`: what was measured, where and how. `options` are those of the command, as JSON."""
 
     started: str  # ISO 8601, UTC
-    machine: Machine
+    machine: MachineRecord
     ranks: int
     seed: int
     strategy: str
@@ -182,7 +182,7 @@ class Results:
     `objective` gives the compared value, `units` are those of all metrics in the file.
     """
 
-    program: Program
+    program: ProgramRecord
     runs: tuple[Run, ...]
     implementations: tuple[Implementation, ...]
     reference: float = math.nan
@@ -225,7 +225,7 @@ class Results:
 NOISY = 0.1  # relative standard deviation of one measurement; on a machine at rest it is 0.01 to 0.03
 
 
-def noise_advice(noise: float, machine: Machine, ranks: int) -> tuple[str, ...]:
+def noise_advice(noise: float, machine: MachineRecord, ranks: int) -> tuple[str, ...]:
     """A warning for a noise floor of at least NOISY, with its likely cause from `machine.facts` and a remedy, or ()."""
     if not noise >= NOISY:
         return ()

@@ -23,7 +23,7 @@ from msgspec import Meta
 from dagc.base.errors import UsageError
 
 if TYPE_CHECKING:
-    from dagc.store.results import Program
+    from dagc.store.results import ProgramRecord
 
 SCHEMA_VERSION = 2
 # "dagc" in ASCII: `file results.db` shows it, and it distinguishes results files from other databases.
@@ -73,7 +73,7 @@ CREATE TABLE chooser (domain TEXT PRIMARY KEY, chooser TEXT NOT NULL) WITHOUT RO
 """
 
 
-def create(connection: sqlite3.Connection, program: Program) -> None:
+def create(connection: sqlite3.Connection, program: ProgramRecord) -> None:
     """Create all tables in an empty database, in one transaction, so that the file is never incomplete."""
     meta = {
         "format": "dagc results",

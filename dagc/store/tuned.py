@@ -39,7 +39,7 @@ from dagc.store.read import (
     rows_as,
     snapshot,
 )
-from dagc.store.results import Program, Run
+from dagc.store.results import ProgramRecord, Run
 from dagc.store.schema import decoded
 
 _INT64 = 2**63 - 1
@@ -88,7 +88,7 @@ class InputFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class TunedFacts:
     """Facts of a tuned file. `kernels` and `program`: choices that must not differ if kernels, or whole programs, were
     tuned. `program_data`: parameters of a size, and the features of the selector there. `inputs`: of the inputs.
     `objective`: what the choosers minimise (`dagc.base.objective`). `transfers`: between host and device, where ops are
@@ -155,12 +155,12 @@ class Tuned:
     """The content of a tuned file: cells with the flush of each, checks, facts by name, choosers by op."""
 
     path: Path
-    program: Program
+    program: ProgramRecord
     runs: tuple[Run, ...]
     cells: tuple[Cell, ...]
     flushes: tuple[int, ...]
     checks: dict[tuple[str, Settings], str]
-    facts: Facts
+    facts: TunedFacts
     choosers: dict[str, KernelChooser | ProgramChooser]
 
     @property
@@ -327,9 +327,9 @@ def _program_chooser(text: str) -> ProgramChooser:
     return ProgramChooser(row.method, row.names, row.data, settings, selector)
 
 
-def _facts(rows: dict[str, str]) -> Facts:
+def _facts(rows: dict[str, str]) -> TunedFacts:
     """From JSON by key. Facts that no command reads (`counts OP`) are skipped. Raises ValueError."""
-    return Facts(
+    return TunedFacts(
         decoded(rows.get("target", '""'), Literal["", "host", "cuda"]),
         decoded(rows.get("arch", '""'), Annotated[str, Meta(pattern=r"\A[a-z0-9_]{0,40}\Z")]),
         decoded(rows.get("gpu", "null"), Line | None),

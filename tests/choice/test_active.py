@@ -26,7 +26,7 @@ from dagc.choice.active import (
 from dagc.choice.gains import FULL
 from dagc.choice.learners.forest import Forest
 from dagc.choice.learners.knn import Knn
-from dagc.choice.learners.tree import Tree
+from dagc.choice.learners.tree import TreeSelector
 from dagc.choice.nodes import Split
 from dagc.choice.selector import Answer, Scale
 
@@ -120,7 +120,7 @@ def test_votes_are_the_evidence_for_each_answer() -> None:
     forest = Forest(("n",), (Scale(),), (2, 9), gains, (Answer(1, 1), Answer(0, 1), Answer(1, 1)))
     assert forest.votes([1]) == {9: 2 / 3, 2: 1 / 3}
     assert forest.ask([1]) == (9, pytest.approx(2.5 / 3)), "as sure as it is worth on average"
-    assert Tree(("n",), (Scale(),), Split(0, 5.0, Answer(1, 0.75), Answer(2, 1.0))).votes([4]) == {1: 0.75}
+    assert TreeSelector(("n",), (Scale(),), Split(0, 5.0, Answer(1, 0.75), Answer(2, 1.0))).votes([4]) == {1: 0.75}
 
 
 # ---- inputs that are drawn ----

@@ -26,7 +26,7 @@ from dagc.choice.learners.cost import Cost
 from dagc.choice.learners.forest import Forest
 from dagc.choice.learners.knn import Knn
 from dagc.choice.learners.svm import ONE, Pair, Svm
-from dagc.choice.learners.tree import Tree
+from dagc.choice.learners.tree import TreeSelector
 from dagc.choice.methods import LEARNED, fit, from_json
 from dagc.choice.nodes import Split
 from dagc.choice.selector import UNIT, Answer, Scale, Selector, coordinates, exp2_fixed, log2_fixed, scales_of
@@ -134,7 +134,7 @@ def test_what_was_trained_is_found_again(method: str) -> None:
 
 def test_a_threshold_lies_halfway_on_the_logarithm() -> None:
     grown = fit("tree", ["n"], [[s] for s in (100, 200, 400, 800, 1600, 3200)], [1, 1, 1, 5, 5, 5])
-    assert isinstance(grown, Tree)
+    assert isinstance(grown, TreeSelector)
     assert isinstance(grown.root, Split)
     assert 560 <= grown.root.most <= 570, "halfway on the logarithm: sqrt(400 * 800) = 565.7"
     above = math.nextafter(grown.root.most, math.inf)
@@ -259,7 +259,7 @@ def test_python_and_c_agree_on_any_selector(data: st.DataObject) -> None:
         Knn(DATA, BOTH, points, labels, k, "uniform"), Knn(DATA, BOTH, points, labels, k, "distance"),
         Knn(DATA, BOTH, points, labels, k, "uniform", (1, 4, 9), gains),
         Knn(DATA, BOTH, points, labels, k, "distance", (1, 4, 9), gains),
-        Tree(DATA, BOTH, data.draw(NODES)),
+        TreeSelector(DATA, BOTH, data.draw(NODES)),
         Forest(DATA, BOTH, (1, 4, 9), rows, roots),
         Boost(DATA, BOTH, (1, 4, 9), (-3, 2**24, 7), (2**23, -(2**23), 0, 2**40), boosted),
         Cost(DATA, BOTH, (1, 4, 9), (2**22, 0), (2**24, 2**25), (-(2**46), 0, 5), slopes, times, roots),

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagc.cuda.accesses import accesses_of
-from dagc.cuda.expressions import Access, either, nearby, symbol
+from dagc.cuda.expressions import MemoryAccess, either, nearby, symbol
 from dagc.cuda.text import NotUnderstood
 from tests.tiers import examples
 
 N, M = 5, 3  # what the by-value formals are where kernels are run
 
 
-def read(body: str, **options) -> list[Access]:
+def read(body: str, **options) -> list[MemoryAccess]:
     names = {name: symbol(name) for name in "nm"}
     return list(accesses_of(body, {"a": 4, "b": 4}, names, **options).accesses)
 
@@ -427,7 +427,7 @@ def loops(inner):
     return st.tuples(names, st.booleans(), expression(0), BOUNDS, st.sampled_from([1, 2]), inner, beside).map(make)
 
 
-def addresses(access: Access, thread: int) -> set[int] | None:
+def addresses(access: MemoryAccess, thread: int) -> set[int] | None:
     """All that an access may touch in a thread; None: that is not known."""
     if not access.known:
         return None

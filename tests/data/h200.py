@@ -15,13 +15,13 @@ from dagc.ir.plan import program_hash
 from dagc.ir.program import Graph
 from dagc.lab.configurations import configuration_of
 from dagc.store.records import Records
-from dagc.store.results import Implementation, ImplementationId, Machine, Measurement, Program, Results, Run
+from dagc.store.results import Implementation, ImplementationId, MachineRecord, Measurement, ProgramRecord, Results, Run
 
 CSV = Path(__file__).with_name("spmv-2036-4xh200.csv")
 SPMV = Path(__file__).parents[2] / "samples/spmv/spmv.dag"
 PASSES = 5
 
-MACHINE = Machine(
+MACHINE = MachineRecord(
     hosts=("h200",), cpu="x86-64", cores=64, gpus=("NVIDIA H200",) * 4, driver="", mpi="Open MPI 4.1.6", target="cuda",
     arch="sm_90",
 )  # fmt: skip
@@ -37,12 +37,12 @@ def h200_graph() -> Graph:
     return api.load_graph(SPMV, {"transport": "mpi_host"})
 
 
-def program_of(graph: Graph) -> Program:
+def program_of(graph: Graph) -> ProgramRecord:
     """What a results file keeps of a graph's program."""
     program = graph.program
     params = tuple((p.name, p.value) for p in program.params)
     sources = tuple((path, source.text) for path, source in sorted(program.sources.items()))
-    return Program(program.name, program.path, program_hash(program), sources, params)  # type: ignore[arg-type]
+    return ProgramRecord(program.name, program.path, program_hash(program), sources, params)  # type: ignore[arg-type]
 
 
 def h200_passes() -> list[tuple[str, tuple[float, ...]]]:

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from dagc.emit import emit
-from dagc.emit.table import SMALLEST, Begin, End, Placed, positions, rows, with_capture_regions
+from dagc.emit.table import SMALLEST, BeginCapture, EndCapture, PositionedStep, positions, rows, with_capture_regions
 from dagc.ir.plan import Target
 from dagc.ir.traversal import Issue, Stream, Sync, Traversal, parse_traversal
 from dagc.space import Space
@@ -20,8 +20,8 @@ from tests.graphs import halo, spmv
 GRAPHS = ("spmv", "halo")
 
 
-def flat(placed: tuple[Placed, ...]) -> Traversal:
-    return Traversal(tuple(p.step for p in placed if not isinstance(p.step, Begin | End)))
+def flat(placed: tuple[PositionedStep, ...]) -> Traversal:
+    return Traversal(tuple(p.step for p in placed if not isinstance(p.step, BeginCapture | EndCapture)))
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -46,18 +46,18 @@ def test_regions_hold_gpu_entries_and_are_as_long_as_can_be(streams: int) -> Non
     for _ in range(60):
         traversal = space.walk(random)
         placed = with_capture_regions(traversal)
-        begins = [i for i, p in enumerate(placed) if isinstance(p.step, Begin)]
+        begins = [i for i, p in enumerate(placed) if isinstance(p.step, BeginCapture)]
         for i in begins:
             begin = placed[i].step
-            assert isinstance(begin, Begin)
-            assert placed[i + begin.length + 1].step == End(begin.region)
+            assert isinstance(begin, BeginCapture)
+            assert placed[i + begin.length + 1].step == EndCapture(begin.region)
             inside = [p.step for p in placed[i + 1 : i + 1 + begin.length]]
-            assert all(not isinstance(s, Begin | End | Sync) and s.stream is not None for s in inside)
+            assert all(not isinstance(s, BeginCapture | EndCapture | Sync) and s.stream is not None for s in inside)
             assert sum(isinstance(s, Issue) for s in inside) >= SMALLEST
         outside = set(range(len(placed)))
         for i in begins:
             step = placed[i].step
-            assert isinstance(step, Begin)
+            assert isinstance(step, BeginCapture)
             outside -= set(range(i, i + step.length + 2))
         left = {placed[i].position for i in outside}
         run = 0
@@ -76,13 +76,13 @@ def test_by_hand() -> None:
     )
     traversal = parse_traversal(text, graph, "by hand")
     steps = [p.step for p in with_capture_regions(traversal)]
-    begin = next(i for i, s in enumerate(steps) if isinstance(s, Begin))
-    assert steps[begin] == Begin(0, Stream(0), 9)
+    begin = next(i for i, s in enumerate(steps) if isinstance(s, BeginCapture))
+    assert steps[begin] == BeginCapture(0, Stream(0), 9)
     before = rows(traversal, capture=True)[:begin]
     # s1 has run pack before the region: the origin, s0, waits for it.
     assert before[-2:] == [(1, 3, 1), (2, 3, 0)]
     # e2 is synchronised with after the region: recorded again on s0. Nothing more is issued on s1.
-    end = steps.index(End(0))
+    end = steps.index(EndCapture(0))
     assert rows(traversal, capture=True)[end + 1 :] == [(1, 2, 0), (3, 2, -1), (0, 8, -1)]
     assert positions(traversal, capture=True)[end + 1 :] == [None, 13, 14]
 

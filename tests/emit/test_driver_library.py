@@ -21,7 +21,7 @@ from dagc.build.toolchain import find_cxx, find_mpi, require_mpi
 from dagc.emit import driver_files
 from dagc.emit.common import common_view
 from dagc.emit.driver import driver_view
-from dagc.emit.iteration import Steps
+from dagc.emit.iteration import StepBuilder
 from dagc.emit.kernels import Functions
 from dagc.emit.layout import Layout
 from dagc.emit.program import program_view
@@ -44,7 +44,7 @@ def driver_on_host(made: Plan) -> dict[str, str]:
     """The driver's files for a plan of the host target, for which dagc writes none."""
     functions = Functions(made.graph, made.target, made.open, made.computed)
     layout = Layout(made.graph, made.open, made.computed)
-    steps = Steps(layout, functions, made.chooser)
+    steps = StepBuilder(layout, functions, made.chooser)
     program = program_view(layout, steps, made.chooser)
     common = common_view(made, layout, functions, program, made.capture)
     return driver_files(driver_view(made, layout, functions, steps), made.target, common)

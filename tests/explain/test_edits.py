@@ -15,7 +15,7 @@ from dagc.ir.traversal import parse_traversal, traversal_text
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.orders import Orders
 from dagc.learn.explain import Question, ask, edits, questions
-from dagc.learn.rules import Feature, FeatureKind, Rule, Samples
+from dagc.learn.rules import FeatureKind, Rule, RuleFeature, Samples
 from dagc.space import Space
 from dagc.space.proof import Prover
 from tests.data.h200 import h200_graph, h200_results
@@ -102,7 +102,7 @@ def test_the_search_around_the_best_finds_what_looking_at_all_finds() -> None:
 
 
 def before(a: str, b: str) -> Rule:
-    return Rule(Feature(FeatureKind.BEFORE, a, b), True)
+    return Rule(RuleFeature(FeatureKind.BEFORE, a, b), True)
 
 
 def test_a_rule_that_others_follow_from_breaks_with_them() -> None:
@@ -126,7 +126,10 @@ def test_a_large_space_is_searched_around_the_best() -> None:
     best = Candidate(0, domain.spaces[0].space.walk(random))
     alone = Samples([(domain.spaces[0].graph, NONE, best.traversal)])
     names = [("pack0", "pack1"), ("send2", "recv3"), ("CER-after-pack2", "pack3"), ("unpack0", "unpack3")]
-    features = [*(Feature(FeatureKind.BEFORE, a, b) for a, b in names), Feature(FeatureKind.SAME, "pack0", "unpack2")]
+    features = [
+        *(RuleFeature(FeatureKind.BEFORE, a, b) for a, b in names),
+        RuleFeature(FeatureKind.SAME, "pack0", "unpack2"),
+    ]
     rules = [Rule(f, bool(alone.ask(f)[0])) for f in features]
     for question in questions(domain, best, rules):
         assert not question.exact
@@ -142,8 +145,8 @@ def test_a_choice_is_broken_by_the_same_traversal_in_another_configuration() -> 
     domain = Orders(spaces)
     best = Candidate(0, space.first())
     rules = [
-        Rule(Feature(FeatureKind.CHOICE, "capture", "true"), True),
-        Rule(Feature(FeatureKind.AT_MOST, "block", "64"), True),
+        Rule(RuleFeature(FeatureKind.CHOICE, "capture", "true"), True),
+        Rule(RuleFeature(FeatureKind.AT_MOST, "block", "64"), True),
     ]
     rules.append(before("pack", "yl"))
     assert not broken(domain, best, rules)
@@ -161,8 +164,8 @@ def test_a_rule_about_ops_of_another_configuration() -> None:
     domain = Orders([ConfiguredSpace(Configuration((("arm", i),)), space) for i, space in enumerate((small, large))])
     best = Candidate(0, small.first())
     rules = [
-        Rule(Feature(FeatureKind.BEFORE, "CER-after-yl", "post_send", False), False),
-        Rule(Feature(FeatureKind.SAME, "yl", "yr", False), False),
+        Rule(RuleFeature(FeatureKind.BEFORE, "CER-after-yl", "post_send", False), False),
+        Rule(RuleFeature(FeatureKind.SAME, "yl", "yr", False), False),
         before("pack0", "recv0"),
     ]
     assert not broken(domain, best, rules)

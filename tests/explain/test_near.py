@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Traversal
 from dagc.learn.explain.edits import Near, priorities_of, translated
-from dagc.learn.rules import Feature, FeatureKind, Rule, Samples
+from dagc.learn.rules import FeatureKind, Rule, RuleFeature, Samples
 from dagc.space import Space
 from dagc.space.proof import Prover
 from tests.graphs import halo, spmv
@@ -58,7 +58,7 @@ ORDERS = [
 def test_what_is_aimed_at_an_order_mostly_breaks_it(order: tuple[str, str]) -> None:
     space = Space(spmv())
     near = Near(space)
-    feature = Feature(FeatureKind.BEFORE, *order)
+    feature = RuleFeature(FeatureKind.BEFORE, *order)
     holds = Samples([(space.graph, NONE, t) for t in space]).ask(feature)
     broken = 0
     ids = [i for i, held in enumerate(holds) if held][::20]
@@ -73,7 +73,7 @@ def test_what_is_aimed_at_an_order_mostly_breaks_it(order: tuple[str, str]) -> N
 def test_what_is_aimed_at_a_stream_breaks_it(together: bool) -> None:
     space = Space(spmv())
     near = Near(space)
-    feature = Feature(FeatureKind.SAME, "yl", "yr")
+    feature = RuleFeature(FeatureKind.SAME, "yl", "yr")
     for number in range(0, 2036, 60):
         alone = Samples([(space.graph, NONE, space.at(number))])
         if bool(alone.ask(feature)[0]) is together:

@@ -16,14 +16,14 @@ from dagc.learn.explain import (
     AnsweredQuestion,
     Edit,
     Finding,
-    Options,
     PairTiming,
     Question,
+    TimingOptions,
     Verdict,
     differing,
     time_pairs,
 )
-from dagc.learn.rules import Feature, FeatureKind, Rule
+from dagc.learn.rules import FeatureKind, Rule, RuleFeature
 from dagc.space import Space
 from dagc.store.results import Outcome
 from tests.graphs import spmv
@@ -74,7 +74,7 @@ class Kept:
 
 def test_pairs_are_interleaved_and_alternate() -> None:
     machine = Known({BEST: 1.0, EDITS[0]: 2.0})
-    timed = time_pairs(BEST, EDITS[:1], machine, Kept(), Options(pairs=4, tolerance=0))
+    timed = time_pairs(BEST, EDITS[:1], machine, Kept(), TimingOptions(pairs=4, tolerance=0))
     assert machine.asked == [BEST, EDITS[0], EDITS[0], BEST] * 2
     assert timed.timings[0].pairs == 4
     assert timed.timings[0].ratio == pytest.approx(2.0)
@@ -84,14 +84,14 @@ def test_pairs_are_interleaved_and_alternate() -> None:
 
 def test_drift_does_not_look_like_a_cost() -> None:
     machine = Known({BEST: 1.0, EDITS[0]: 1.0}, drift=0.02)
-    timing = time_pairs(BEST, EDITS[:1], machine, Kept(), Options(pairs=20)).timings[0]
+    timing = time_pairs(BEST, EDITS[:1], machine, Kept(), TimingOptions(pairs=20)).timings[0]
     assert timing.ratio == pytest.approx(1.0, abs=1e-3)
     assert timing.low <= 1 <= timing.high
 
 
 def test_a_cost_is_found_in_noise() -> None:
     machine = Known({BEST: 1.0, EDITS[0]: 1.05, EDITS[1]: 1.0, EDITS[2]: 0.95}, noise=0.02)
-    timings = time_pairs(BEST, EDITS, machine, Kept(), Options(pairs=40, noise=0.02)).timings
+    timings = time_pairs(BEST, EDITS, machine, Kept(), TimingOptions(pairs=40, noise=0.02)).timings
     assert [t.verdict for t in timings] == [Verdict.COSTS, Verdict.LEVEL, Verdict.FASTER]
     assert timings[0].low < 1.05 < timings[0].high
     assert all(t.confidence >= 0.95 for t in timings)
@@ -99,13 +99,13 @@ def test_a_cost_is_found_in_noise() -> None:
 
 def test_what_is_known_well_enough_is_not_timed_on() -> None:
     machine = Known({BEST: 1.0, EDITS[0]: 1.5, EDITS[1]: 1.0}, noise=0.001)
-    timings = time_pairs(BEST, EDITS[:2], machine, Kept(), Options(pairs=30, tolerance=0.01)).timings
+    timings = time_pairs(BEST, EDITS[:2], machine, Kept(), TimingOptions(pairs=30, tolerance=0.01)).timings
     assert [t.pairs for t in timings] == [8, 8]  # seven, in twos: the fewest that can tell two edits from chance
 
 
 def test_of_a_recording_the_pairs_of_an_edit_follow_one_another() -> None:
     machine = Known(dict.fromkeys([BEST, *EDITS[:2]], 1.0))
-    time_pairs(BEST, EDITS[:2], machine, Kept(), Options(together=True, tolerance=0), most=lambda _: 5)
+    time_pairs(BEST, EDITS[:2], machine, Kept(), TimingOptions(together=True, tolerance=0), most=lambda _: 5)
     first, second = machine.asked[:10], machine.asked[10:]
     assert [set(first), set(second)] in ([{BEST, EDITS[0]}, {BEST, EDITS[1]}], [{BEST, EDITS[1]}, {BEST, EDITS[0]}])
 
@@ -113,7 +113,7 @@ def test_of_a_recording_the_pairs_of_an_edit_follow_one_another() -> None:
 def test_edits_take_turns_and_equal_ones_are_timed_once() -> None:
     machine = Known({BEST: 1.0, EDITS[0]: 1.1, EDITS[1]: 1.2})
     edits = [EDITS[0], EDITS[1], EDITS[0]]
-    timed = time_pairs(BEST, edits, machine, Kept(), Options(pairs=4, tolerance=0))
+    timed = time_pairs(BEST, edits, machine, Kept(), TimingOptions(pairs=4, tolerance=0))
     assert timed.timings[0] == timed.timings[2]
     for start in (0, 8):  # a round: both edits, two pairs each
         assert machine.asked[start : start + 8].count(EDITS[0]) == 2
@@ -123,7 +123,7 @@ def test_edits_take_turns_and_equal_ones_are_timed_once() -> None:
 def test_everything_is_kept_as_explanation() -> None:
     kept = Kept()
     machine = Known({BEST: 1.0, EDITS[0]: 1.1}, fails={EDITS[1]: "hang: rank 2 in `yl`"})
-    timed = time_pairs(BEST, EDITS[:2], machine, kept, Options(pairs=3))
+    timed = time_pairs(BEST, EDITS[:2], machine, kept, TimingOptions(pairs=3))
     assert {purpose for _, purpose in kept.added} == {"explain"}
     assert len(kept.begun) == len(kept.added) + len(kept.failed) == len(machine.asked)
     assert kept.failed == ["hang: rank 2 in `yl`"]
@@ -134,7 +134,7 @@ def test_everything_is_kept_as_explanation() -> None:
 
 def test_a_best_that_fails_does_not_go_on_for_ever() -> None:
     machine = Known({EDITS[0]: 1.0}, fails={BEST: "run failed"})
-    timed = time_pairs(BEST, EDITS[:1], machine, Kept(), Options(pairs=5))
+    timed = time_pairs(BEST, EDITS[:1], machine, Kept(), TimingOptions(pairs=5))
     assert timed.timings[0].verdict is Verdict.FAILED
     assert len(machine.asked) <= 4 * 5
 
@@ -142,7 +142,7 @@ def test_a_best_that_fails_does_not_go_on_for_ever() -> None:
 def test_only_so_many_pairs_as_there_are() -> None:
     machine = Known({BEST: 1.0, EDITS[0]: 1.1, EDITS[1]: 1.1})
     most = {EDITS[0]: 5, EDITS[1]: 1}
-    timed = time_pairs(BEST, EDITS[:2], machine, Kept(), Options(tolerance=0), most=most.__getitem__)
+    timed = time_pairs(BEST, EDITS[:2], machine, Kept(), TimingOptions(tolerance=0), most=most.__getitem__)
     assert [t.pairs for t in timed.timings] == [5, 1]
     assert timed.timings[0].confidence == pytest.approx(0.9375)
     assert timed.timings[1].verdict is Verdict.UNDECIDED
@@ -150,7 +150,7 @@ def test_only_so_many_pairs_as_there_are() -> None:
 
 def test_few_pairs_are_as_uncertain_as_the_noise() -> None:
     machine = Known({BEST: 1.0, EDITS[0]: 1.1, EDITS[1]: 1.02})
-    options = Options(pairs=1, noise=0.01)
+    options = TimingOptions(pairs=1, noise=0.01)
     sure, unsure = time_pairs(BEST, EDITS[:2], machine, Kept(), options).timings
     assert sure.verdict is Verdict.COSTS
     assert (sure.low, sure.high) == pytest.approx((1.1 * math.exp(-0.03 * 2**0.5), 1.1 * math.exp(0.03 * 2**0.5)))
@@ -159,7 +159,7 @@ def test_few_pairs_are_as_uncertain_as_the_noise() -> None:
 
 def test_an_interrupt_keeps_what_was_timed() -> None:
     machine = Known({BEST: 1.0, EDITS[0]: 1.1, EDITS[1]: 1.1}, interrupt_at=10)
-    timed = time_pairs(BEST, EDITS[:2], machine, Kept(), Options(tolerance=0))
+    timed = time_pairs(BEST, EDITS[:2], machine, Kept(), TimingOptions(tolerance=0))
     assert timed.interrupted
     assert sum(t.pairs for t in timed.timings) == 5
 
@@ -167,7 +167,7 @@ def test_an_interrupt_keeps_what_was_timed() -> None:
 def test_the_same_seed_gives_the_same() -> None:
     def asked(seed: int) -> list[Candidate]:
         machine = Known(dict.fromkeys([BEST, *EDITS], 1.0))
-        time_pairs(BEST, EDITS, machine, Kept(), Options(pairs=6, tolerance=0, seed=seed))
+        time_pairs(BEST, EDITS, machine, Kept(), TimingOptions(pairs=6, tolerance=0, seed=seed))
         return machine.asked
 
     assert asked(1) == asked(1)
@@ -180,7 +180,7 @@ def timing(low: float, ratio: float, high: float) -> PairTiming:
 
 COSTS, LEVEL, FASTER = timing(1.02, 1.04, 1.06), timing(0.99, 1.0, 1.01), timing(0.9, 0.92, 0.95)
 UNDECIDED, FAILED = timing(0.9, 1.02, 1.1), PairTiming(failure="hang")
-RULE = Rule(Feature(FeatureKind.BEFORE, "yl", "pack"), True)
+RULE = Rule(RuleFeature(FeatureKind.BEFORE, "yl", "pack"), True)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_what_edits_say_about_a_rule(timings: tuple[PairTiming, ...], finding: F
 
 
 def test_a_rule_that_others_break_with_is_not_said_to_cost() -> None:
-    other = Rule(Feature(FeatureKind.BEFORE, "yr", "pack"), True)
+    other = Rule(RuleFeature(FeatureKind.BEFORE, "yr", "pack"), True)
     joint = Question(RULE, True, (Edit(EDITS[0], (other,), (), 1),), True)
     found = AnsweredQuestion(joint, (COSTS,))
     assert found.finding is Finding.JOINT
@@ -226,10 +226,10 @@ def test_edits_that_may_be_alike_do_not_depend() -> None:
 
 def test_the_probability_of_an_edit_counts_all_edits() -> None:
     """Six of six pairs slower: 3 % by chance. Of three edits eight of eight: 0.8 %, and three times as much."""
-    alone = time_pairs(BEST, EDITS[:1], Known({BEST: 1.0, EDITS[0]: 1.1}), Kept(), Options(pairs=8, tolerance=0))
+    alone = time_pairs(BEST, EDITS[:1], Known({BEST: 1.0, EDITS[0]: 1.1}), Kept(), TimingOptions(pairs=8, tolerance=0))
     assert alone.timings[0].p == pytest.approx(2 / 2**6)
     machine = Known({BEST: 1.0, EDITS[0]: 1.1, EDITS[1]: 1.0, EDITS[2]: 1.0})
-    among = time_pairs(BEST, EDITS, machine, Kept(), Options(pairs=8, tolerance=0))
+    among = time_pairs(BEST, EDITS, machine, Kept(), TimingOptions(pairs=8, tolerance=0))
     assert [t.p for t in among.timings] == pytest.approx([3 * 2 / 2**8, 1.0, 1.0])
     assert [t.verdict for t in among.timings] == [Verdict.COSTS, Verdict.LEVEL, Verdict.LEVEL]
 
@@ -258,5 +258,7 @@ def test_a_noisy_machine_does_not_make_costs_disappear() -> None:
 
 def test_what_luck_may_explain_is_not_a_cost() -> None:
     machine = Known({BEST: 1.0, EDITS[0]: 1.03, EDITS[1]: 1.08})
-    timings = time_pairs(BEST, EDITS[:2], machine, Kept(), Options(pairs=6, selection_bias=0.04, noise=0.01)).timings
+    timings = time_pairs(
+        BEST, EDITS[:2], machine, Kept(), TimingOptions(pairs=6, selection_bias=0.04, noise=0.01)
+    ).timings
     assert [t.verdict for t in timings] == [Verdict.UNDECIDED, Verdict.COSTS]

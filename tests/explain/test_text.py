@@ -14,7 +14,7 @@ from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.orders import Orders
 from dagc.lab.replay import UNKEPT, ReplayMachine
-from dagc.learn.explain import Explanation, Options, answer, ask, explanation, render
+from dagc.learn.explain import Explanation, TimingOptions, answer, ask, explanation, render
 from dagc.learn.explain.explain import changes, difference, mechanism
 from dagc.space import Space
 from tests.data.h200 import PASSES, h200_graph, h200_results
@@ -34,7 +34,7 @@ def explained(seed: int = 0) -> Explanation:
     best = Candidate(0, parse_traversal(fastest.traversal, graph))
     asked = ask(h200_learned(), domain, best)
     machine = ReplayMachine(results, domain, seed)
-    answers = answer(domain, asked, machine, UNKEPT, Options(noise=results.noise), most=lambda _: PASSES)
+    answers = answer(domain, asked, machine, UNKEPT, TimingOptions(noise=results.noise), most=lambda _: PASSES)
     return explanation(h200_learned(), domain, asked, answers, fastest.value(), ["a note"])
 
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from dagc.lab.candidate import Candidate
-from dagc.lab.engine import Options, PriorResult, Progress, explore
+from dagc.lab.engine import PriorResult, Progress, SearchOptions, explore
 from dagc.lab.orders import Orders
 from dagc.lab.replay import ReplayMachine
 from dagc.lab.strategy import find
@@ -50,7 +50,7 @@ def steady(candidate: Candidate, turn: int) -> Outcome:
     return Outcome(time_of(candidate), iterations=1)
 
 
-def run(machine: Table, options: Options, name: str = "random", **more: object) -> tuple[object, Memory, Orders]:
+def run(machine: Table, options: SearchOptions, name: str = "random", **more: object) -> tuple[object, Memory, Orders]:
     store, where = Memory(), domain()
     done = explore(where, find(name)(where, options.seed), machine, store, options, **more)  # type: ignore[arg-type]
     return done, store, where
@@ -58,7 +58,7 @@ def run(machine: Table, options: Options, name: str = "random", **more: object) 
 
 def test_budget_confirmation_and_the_best() -> None:
     machine = Table(steady)
-    done, store, where = run(machine, Options(budget=40, confirm=4, repeats=3))
+    done, store, where = run(machine, SearchOptions(budget=40, confirm=4, repeats=3))
     assert done.measurements == 40 + 4 * 3
     assert done.implementations == 40
     assert done.space == where.size()
@@ -76,7 +76,7 @@ def test_a_lucky_time_does_not_win() -> None:
     def answer(candidate: Candidate, turn: int) -> Outcome:
         return Outcome(0.1) if candidate == lucky and turn == 0 else Outcome(time_of(candidate) + (candidate == lucky))
 
-    done, _, _ = run(Table(answer), Options(confirm=5, repeats=5))
+    done, _, _ = run(Table(answer), SearchOptions(confirm=5, repeats=5))
     assert done.best != lucky
     assert done.value > 1
 
@@ -90,13 +90,13 @@ def test_drift_is_divided_out() -> None:
         return Outcome(time_of(candidate) * factor, reference=factor)
 
     machine = Table(answer)
-    done, _, _ = run(machine, Options(confirm=0))
+    done, _, _ = run(machine, SearchOptions(confirm=0))
     assert done.best == min(set(machine.asked), key=time_of)
 
 
 def test_passes_are_interleaved() -> None:
     machine = Table(steady)
-    done, _, where = run(machine, Options(passes=3, confirm=0), "exhaustive")
+    done, _, where = run(machine, SearchOptions(passes=3, confirm=0), "exhaustive")
     size = where.size()
     assert size is not None
     passes = [machine.asked[i * size : (i + 1) * size] for i in range(3)]
@@ -109,7 +109,7 @@ def test_failures_are_recorded_and_the_search_goes_on() -> None:
     def answer(candidate: Candidate, turn: int) -> Outcome:
         return Outcome(failure="run failed: a rank") if candidate.space == 0 else steady(candidate, turn)
 
-    done, store, _ = run(Table(answer), Options(confirm=2, repeats=2))
+    done, store, _ = run(Table(answer), SearchOptions(confirm=2, repeats=2))
     assert done.failures == 15
     assert done.implementations == 142
     assert sum(call[0] == "fail" for call in store.calls) == 15
@@ -125,7 +125,7 @@ def test_what_fails_when_measured_again_is_not_the_best() -> None:
 
     told: list[Progress] = []
     machine = Table(answer)
-    done, _, _ = run(machine, Options(confirm=5, repeats=3), progress=told.append)
+    done, _, _ = run(machine, SearchOptions(confirm=5, repeats=3), progress=told.append)
     second = sorted(domain(), key=time_of)[1]
     assert done.failures == 1
     assert machine.asked.count(fastest) == 2
@@ -133,7 +133,7 @@ def test_what_fails_when_measured_again_is_not_the_best() -> None:
 
 
 def test_nothing_works() -> None:
-    done, _, _ = run(Table(lambda c, t: Outcome(failure="run failed")), Options(budget=5))
+    done, _, _ = run(Table(lambda c, t: Outcome(failure="run failed")), SearchOptions(budget=5))
     assert done.best is None
     assert math.isnan(done.value)
 
@@ -145,7 +145,7 @@ def test_an_interruption_ends_with_the_best_so_far() -> None:
         return steady(candidate, turn)
 
     machine = Table(answer)
-    done, _, _ = run(machine, Options())
+    done, _, _ = run(machine, SearchOptions())
     assert done.interrupted
     assert done.best == min(machine.asked[:19], key=time_of)
 
@@ -153,7 +153,7 @@ def test_an_interruption_ends_with_the_best_so_far() -> None:
 def test_what_is_known_is_not_measured_again() -> None:
     known = [PriorResult(c, (time_of(c),)) for c in list(domain())[:100]]
     machine = Table(steady)
-    done, _, _ = run(machine, Options(confirm=0), "mcts", known=known)
+    done, _, _ = run(machine, SearchOptions(confirm=0), "mcts", known=known)
     assert len(machine.asked) == 57
     assert not {k.candidate for k in known} & set(machine.asked)
     assert done.implementations == 157
@@ -161,14 +161,14 @@ def test_what_is_known_is_not_measured_again() -> None:
 
 def test_equal_work_is_measured_once() -> None:
     machine = Table(steady)
-    done, _, _ = run(machine, Options(confirm=0), same=lambda c: str(c.space))
+    done, _, _ = run(machine, SearchOptions(confirm=0), same=lambda c: str(c.space))
     assert len(machine.asked) == 2
     assert done.implementations == 2
 
 
 def test_progress_is_told() -> None:
     told: list[Progress] = []
-    run(Table(steady), Options(budget=10, confirm=2, repeats=2), progress=told.append)
+    run(Table(steady), SearchOptions(budget=10, confirm=2, repeats=2), progress=told.append)
     assert [p.measured for p in told] == list(range(1, 15))
     assert [p.phase for p in told] == ["search"] * 10 + ["confirm"] * 4
     assert all(a.best_value >= b.best_value for a, b in pairwise(told[:10]))
@@ -189,7 +189,7 @@ class Clock:
 def test_time_is_kept_back_to_confirm_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     machine = Table(clock.measure)
-    done, store, _ = run(machine, Options(time=100.0, confirm=10, repeats=5))
+    done, store, _ = run(machine, SearchOptions(time=100.0, confirm=10, repeats=5))
     assert done.measurements == 99
     assert [call[2] for call in store.calls if call[0] == "add"] == ["search"] * 49 + ["confirm"] * 50
     assert done.confirmed
@@ -198,7 +198,7 @@ def test_time_is_kept_back_to_confirm_the_best(monkeypatch: pytest.MonkeyPatch) 
 
 def test_passes_leave_time_to_confirm_too(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
-    done, _, _ = run(Table(clock.measure), Options(budget=50, passes=3, time=100.0, confirm=4, repeats=5))
+    done, _, _ = run(Table(clock.measure), SearchOptions(budget=50, passes=3, time=100.0, confirm=4, repeats=5))
     assert done.confirmed
     assert done.measurements <= 100
 
@@ -207,7 +207,7 @@ def test_with_little_time_fewer_are_confirmed(monkeypatch: pytest.MonkeyPatch) -
     """Half of the time at most: two of them, as often as it takes, rather than ten of them twice."""
     clock = Clock(monkeypatch)
     machine = Table(clock.measure)
-    done, _, _ = run(machine, Options(time=20.0, confirm=10, repeats=5))
+    done, _, _ = run(machine, SearchOptions(time=20.0, confirm=10, repeats=5))
     often = [machine.asked.count(c) for c in set(machine.asked)]
     assert sorted(often)[-3:] == [1, 6, 6]
     assert done.confirmed
@@ -216,10 +216,10 @@ def test_with_little_time_fewer_are_confirmed(monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_is_not_confirmed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
-    done, _, _ = run(Table(clock.measure), Options(time=2.0))
+    done, _, _ = run(Table(clock.measure), SearchOptions(time=2.0))
     assert not done.confirmed
     assert done.measurements_of_best < 5
-    confirmed, _, _ = run(Table(steady), Options(budget=20, confirm=1, repeats=2))
+    confirmed, _, _ = run(Table(steady), SearchOptions(budget=20, confirm=1, repeats=2))
     assert confirmed.confirmed
 
 
@@ -231,7 +231,7 @@ def test_the_display_shows_what_would_be_the_result() -> None:
         return Outcome(0.1) if candidate == lucky and turn == 0 else Outcome(time_of(candidate) + (candidate == lucky))
 
     told: list[Progress] = []
-    done, _, _ = run(Table(answer), Options(confirm=5, repeats=5), progress=told.append)
+    done, _, _ = run(Table(answer), SearchOptions(confirm=5, repeats=5), progress=told.append)
     last = told[-1]
     assert (last.best, last.best_value, last.measurements_of_best) == (done.best, done.value, 5)
     assert done.lowest == pytest.approx(0.1)
@@ -241,7 +241,7 @@ def test_the_display_shows_what_would_be_the_result() -> None:
 
 def test_no_time_no_measurement() -> None:
     machine = Table(steady)
-    done, _, _ = run(machine, Options(time=0.0))
+    done, _, _ = run(machine, SearchOptions(time=0.0))
     assert done.measurements == 0
 
 
@@ -286,9 +286,9 @@ class Sure:
 
 def test_a_search_ends_when_three_checks_in_a_row_expect_nothing_better() -> None:
     where, machine = domain(), Table(steady)
-    done = explore(where, Sure(where), machine, Memory(), Options(until=0.01, confirm=0))
+    done = explore(where, Sure(where), machine, Memory(), SearchOptions(until=0.01, confirm=0))
     assert done.measurements == 50  # checked after 20, 25, 30, ...
     assert done.doubt == 0.002
-    whole = explore(where, Sure(where), Table(steady), Memory(), Options(confirm=0))
+    whole = explore(where, Sure(where), Table(steady), Memory(), SearchOptions(confirm=0))
     assert whole.measurements == where.size()
     assert math.isnan(whole.doubt)

@@ -23,7 +23,7 @@ from dagc.lab.orders import Orders
 from dagc.lab.strategies.mcts import coverage
 from dagc.lab.strategies.mcts_min import closeness
 from dagc.lab.strategy import RankingStrategy, default, find, names
-from dagc.lab.tree import Tree, TreeNode
+from dagc.lab.tree import SearchTree, TreeNode
 from dagc.space import Space
 from dagc.store.results import Outcome
 from tests.graphs import halo, make_graph, spmv
@@ -160,7 +160,7 @@ def test_what_is_known_is_not_proposed(name: str) -> None:
 @given(seed=st.integers(0, 1000), number=st.integers(1, 120), value=st.sampled_from([coverage, closeness]))
 def test_the_tree_remembers_what_was_observed_below_each_node(seed: int, number: int, value: object) -> None:
     where = domain()
-    tree = Tree(where, seed, value)  # type: ignore[arg-type]
+    tree = SearchTree(where, seed, value)  # type: ignore[arg-type]
     for _ in range(number):
         candidate = tree.propose()
         assert candidate is not None

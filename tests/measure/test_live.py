@@ -27,8 +27,8 @@ from dagc.lab.configurations import configuration_of
 from dagc.lab.live import EVERY, LiveMachine, Loadable
 from dagc.lab.orders import Orders
 from dagc.measure.launch import joined, launch
-from dagc.measure.link import Link, WorkerLink, link_ranks, require_ranks
-from dagc.measure.service import Library
+from dagc.measure.link import RankLink, WorkerLink, link_ranks, require_ranks
+from dagc.measure.service import RunnerLibrary
 from dagc.recipes.artifacts import build_artifact
 from dagc.setup import run_setup
 from dagc.space import Space
@@ -47,7 +47,7 @@ class Subject:
     loadable: Loadable
 
     def machine(
-        self, link: Link, watchdog: float = 300.0, on_reference: Callable[[float], None] | None = None
+        self, link: RankLink, watchdog: float = 300.0, on_reference: Callable[[float], None] | None = None
     ) -> LiveMachine:
         return LiveMachine(
             self.domain, [self.loadable], link, seconds=0.002, watchdog=watchdog, on_reference=on_reference
@@ -81,7 +81,7 @@ def build_library(directory: Path, transport: str = "mpi_host") -> Subject:
         run_setup(done.plan.program, SPMV.parent, RANKS, 7, data)
     graph = done.plan.graph
     return Subject(
-        Orders([ConfiguredSpace(configuration_of(graph), Space(graph))]), Loadable(Library(library, data), rows)
+        Orders([ConfiguredSpace(configuration_of(graph), Space(graph))]), Loadable(RunnerLibrary(library, data), rows)
     )
 
 
@@ -96,7 +96,7 @@ def library(folder: Path) -> Subject:
 
 
 @pytest.fixture(scope="module")
-def link() -> Iterator[Link]:
+def link() -> Iterator[RankLink]:
     """Ranks for all tests here; those that kill them have them started anew."""
     with WorkerLink(RANKS) as link:
         yield link
@@ -133,7 +133,7 @@ def _rank(pid: int) -> int | None:
 # ---- measuring ----------------------------------------------------------------------------------
 
 
-def test_candidates_are_measured_beside_a_reference(library: Subject, link: Link) -> None:
+def test_candidates_are_measured_beside_a_reference(library: Subject, link: RankLink) -> None:
     references: list[float] = []
     machine, random = library.machine(link, on_reference=references.append), Random(1)
     outcomes = [machine.measure(library.domain.sample(random)) for _ in range(2 * EVERY)]
@@ -146,7 +146,7 @@ def test_candidates_are_measured_beside_a_reference(library: Subject, link: Link
     assert machine.time_reference() == references[2] > 0
 
 
-def test_the_noise_floor_is_measured_first(library: Subject, link: Link) -> None:
+def test_the_noise_floor_is_measured_first(library: Subject, link: RankLink) -> None:
     references: list[float] = []
     machine = library.machine(link, on_reference=references.append)
     assert machine.noise_floor(library.first) >= 0
@@ -156,7 +156,7 @@ def test_the_noise_floor_is_measured_first(library: Subject, link: Link) -> None
     assert min(references) <= machine.measure(library.first).reference <= max(references)
 
 
-def test_a_trace_has_every_entry_of_every_rank(library: Subject, link: Link) -> None:
+def test_a_trace_has_every_entry_of_every_rank(library: Subject, link: RankLink) -> None:
     machine = library.machine(link)
     entries = library.first.traversal.entries
     spans = machine.trace(library.first)
@@ -167,7 +167,7 @@ def test_a_trace_has_every_entry_of_every_rank(library: Subject, link: Link) -> 
     assert [s.gpu_end >= s.gpu_begin for s in spans] == gpu  # NaN compares as False
 
 
-def test_configurations_share_the_ranks(library: Subject, folder: Path, link: Link) -> None:
+def test_configurations_share_the_ranks(library: Subject, folder: Path, link: RankLink) -> None:
     """Two transports, each as it is and with captured regions: two libraries in one process."""
     other = build_library(folder / "mpi_cuda", transport="mpi_cuda")
     spaces, loadables = [], []
@@ -190,7 +190,7 @@ def test_configurations_share_the_ranks(library: Subject, folder: Path, link: Li
     assert not machine.measure(kept.sample(random)).failure
 
 
-def test_the_machine_says_what_it_is(library: Subject, link: Link) -> None:
+def test_the_machine_says_what_it_is(library: Subject, link: RankLink) -> None:
     machine = library.machine(link).facts("host", "sm_90")
     assert (machine.target, machine.gpus, machine.driver, machine.arch) == ("host", (), "", "")
     assert len(machine.hosts) == 1
@@ -202,7 +202,7 @@ def test_the_machine_says_what_it_is(library: Subject, link: Link) -> None:
 # ---- what goes wrong ----------------------------------------------------------------------------
 
 
-def test_a_wrong_result_is_never_timed(library: Subject, link: Link) -> None:
+def test_a_wrong_result_is_never_timed(library: Subject, link: RankLink) -> None:
     machine = library.machine(link)
     wrong = library.moved("y", before="yl")
     for _ in range(2):
@@ -214,14 +214,14 @@ def test_a_wrong_result_is_never_timed(library: Subject, link: Link) -> None:
     assert not machine.measure(library.first).failure
 
 
-def test_a_table_of_no_sense_is_a_failure(library: Subject, link: Link) -> None:
+def test_a_table_of_no_sense_is_a_failure(library: Subject, link: RankLink) -> None:
     machine = library.machine(link)
     outcome = machine.measure(Candidate(0, Traversal((Issue(999, None),))))  # type: ignore[arg-type]
     assert outcome.failure.startswith("run failed: row 0: ")
     assert not machine.measure(library.first).failure
 
 
-def test_a_hang_is_named_and_the_next_measurement_works(library: Subject, link: Link) -> None:
+def test_a_hang_is_named_and_the_next_measurement_works(library: Subject, link: RankLink) -> None:
     machine = library.machine(link)
     assert not machine.measure(library.first).failure
     hanging = library.moved("wait_recv", before="post_send")
@@ -262,7 +262,7 @@ def test_a_configuration_in_which_all_fails_is_given_up(library: Subject, tmp_pa
             machine.noise_floor(library.first)
 
 
-def test_a_library_that_does_not_load_is_a_failure(library: Subject, link: Link, tmp_path: Path) -> None:
+def test_a_library_that_does_not_load_is_a_failure(library: Subject, link: RankLink, tmp_path: Path) -> None:
     (tmp_path / "lib.so").write_text("not a library")
     machine = LiveMachine(
         library.domain, [Loadable(replace(library.loadable.library, path=tmp_path / "lib.so"), rows)], link

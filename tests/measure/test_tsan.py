@@ -19,7 +19,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from dagc.emit.table import Begin, End, with_capture_regions
+from dagc.emit.table import BeginCapture, EndCapture, with_capture_regions
 from dagc.ir.program import Action, GraphOp, KernelOp
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait
 from dagc.measure.launch import Finished
@@ -122,7 +122,7 @@ def late_wait_recv(built: Built, traversal: Traversal) -> Iterator[Traversal]:
 def _executed(built: Built, traversal: Traversal) -> Traversal:
     """What a traversal is in the end: capturing a region adds some order."""
     steps = [p.step for p in with_capture_regions(traversal)] if built.capture else traversal.entries
-    return Traversal(tuple(step for step in steps if not isinstance(step, Begin | End)))
+    return Traversal(tuple(step for step in steps if not isinstance(step, BeginCapture | EndCapture)))
 
 
 def _lost(built: Built, traversal: Traversal) -> list[tuple[GraphOp, GraphOp]]:

@@ -11,7 +11,7 @@ from dagc.ir.enums import Mode
 from dagc.ir.program import OpId, Region, Touch
 from dagc.ir.sym import Const
 from dagc.passes.edges import Edges, Hazards
-from dagc.passes.messages import Lowered
+from dagc.passes.messages import LoweredMessages
 from dagc.passes.regions import Regions
 from tests.passes.text import program
 from tests.tiers import examples
@@ -95,8 +95,8 @@ def test_explicit_edges_are_refused_exactly_where_a_conflict_has_no_order(
     assert bool(found.unordered) is bool(missing)
 
 
-def lowered(touches: tuple[Touch, ...]) -> Lowered:
-    return Lowered((), touches, (), {}, (), (), ())
+def lowered(touches: tuple[Touch, ...]) -> LoweredMessages:
+    return LoweredMessages((), touches, (), {}, (), (), ())
 
 
 def test_a_chain_has_as_many_hazards_as_edges() -> None:

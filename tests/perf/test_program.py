@@ -14,7 +14,7 @@ import sympy as sp
 from dagc.base.errors import UsageError
 from dagc.cuda.expressions import symbol
 from dagc.perf.cprint import HELPERS, to_c
-from dagc.perf.evaluate import Evaluator, evaluate, evaluate_all
+from dagc.perf.evaluate import PartialEvaluator, evaluate, evaluate_all
 from dagc.perf.lower import instructions
 from dagc.perf.occupancy import occupancy_program
 from dagc.perf.program import (
@@ -141,7 +141,7 @@ def test_equal_expressions_are_computed_once() -> None:
 
 
 def test_what_is_known_is_computed_first() -> None:
-    made = Evaluator(program(integer("a", M * M), integer("y", N + symbol("a"))), {"m": 7, "x": 0.0})
+    made = PartialEvaluator(program(integer("a", M * M), integer("y", N + symbol("a"))), {"m": 7, "x": 0.0})
     assert [i.operation for i in made.left if i.operation != "copy"] == ["add"]
     assert [made({"n": n}) for n in (1, 2)] == [50, 51]
 

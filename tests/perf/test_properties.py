@@ -14,9 +14,9 @@ import sympy as sp
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from dagc.perf.cprint import BATCH_HELPERS, HELPERS, Batch, batch_to_c, padded_count, split
-from dagc.perf.evaluate import Evaluator, evaluate, operate
-from dagc.perf.lower import Range, instructions, of_instruction
+from dagc.perf.cprint import BATCH_HELPERS, HELPERS, BatchLoop, batch_to_c, padded_count, split
+from dagc.perf.evaluate import PartialEvaluator, evaluate, operate
+from dagc.perf.lower import Interval, instructions, of_instruction
 from dagc.perf.program import Assign, Number, RationalProgram, specialise
 from tests.perf.programs import (
     INTEGERS,
@@ -121,7 +121,7 @@ def test_what_is_known_before_changes_nothing(program: RationalProgram, points: 
     table = arrays(points)
     first = {p.name: table[p.name] if "array" in kinds[p.name] else points[0][p.name] for p in program.parameters}
     again = {n: v[::-1] if isinstance(v, np.ndarray) else points[-1][n] for n, v in first.items()}
-    made = Evaluator(program, {n: v for n, v in first.items() if "known" in kinds[n]})
+    made = PartialEvaluator(program, {n: v for n, v in first.items() if "known" in kinds[n]})
     for values in (first, {n: first[n] if "known" in kinds[n] else again[n] for n in first}):
         found = made({n: v for n, v in values.items() if "given" in kinds[n]})
         at_each = [
@@ -135,9 +135,9 @@ def test_what_is_known_before_changes_nothing(program: RationalProgram, points: 
 @SINGLE
 def test_every_value_is_in_its_range(program: RationalProgram, points: list[Values]) -> None:
     table = {name: values.tolist() for name, values in arrays(points).items()}
-    ranges = {name: Range(min(values), max(values)) for name, values in table.items()}
+    ranges = {name: Interval(min(values), max(values)) for name, values in table.items()}
     for i in instructions(program):
-        args = [ranges[a] if isinstance(a, str) else Range(a, a) for a in i.args]
+        args = [ranges[a] if isinstance(a, str) else Interval(a, a) for a in i.args]
         found = ranges[i.name] = of_instruction(i.operation, args)
         rows = zip(*(table[a] if isinstance(a, str) else [a] * len(points) for a in i.args), strict=True)
         table[i.name] = [operate(i.operation, row) for row in rows]
@@ -150,7 +150,7 @@ def test_every_value_is_in_its_range(program: RationalProgram, points: list[Valu
 class BatchLibrary:
     """Batches as C functions b0, b1, ... of one shared library; their only size is n."""
 
-    def __init__(self, batches: list[Batch], count: int, folder: Path) -> None:
+    def __init__(self, batches: list[BatchLoop], count: int, folder: Path) -> None:
         text = [HELPERS, BATCH_HELPERS]
         for i, batch in enumerate(batches):
             text += [batch_to_c(batch, f"f{i}", ["n"], count), f"void b{i}(int64_t n, double* out) {{ f{i}(n, out); }}"]

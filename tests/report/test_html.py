@@ -16,7 +16,7 @@ from dagc.recipes import results as results_recipe
 from dagc.report import html, si
 from dagc.report.html import as_html
 from dagc.report.measured import groups_of, points_of
-from dagc.store.results import Program, Results
+from dagc.store.results import ProgramRecord, Results
 from tests.data.h200 import h200_graph, h200_results
 from tests.report.data import h200_learned, h200_traced, learned_of, several_configurations, with_traces
 
@@ -182,7 +182,7 @@ HOSTILE = "</script></style><img src=x onerror=alert(1)>\"'&"
 
 def test_text_of_the_program_is_never_markup() -> None:
     found = few(3)
-    program = Program(HOSTILE, HOSTILE, HOSTILE, ((HOSTILE, HOSTILE),), ((HOSTILE, HOSTILE),))
+    program = ProgramRecord(HOSTILE, HOSTILE, HOSTILE, ((HOSTILE, HOSTILE),), ((HOSTILE, HOSTILE),))
     machine = replace(found.runs[0].machine, hosts=(HOSTILE,), cpu=HOSTILE, mpi=HOSTILE, facts={HOSTILE: HOSTILE})
     run = replace(found.runs[0], machine=machine, strategy=HOSTILE, revision=HOSTILE, options={HOSTILE: HOSTILE})
     failed = replace(found.implementations[2], measurements=(), failure=HOSTILE)

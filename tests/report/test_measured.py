@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from dagc.ir.program import Configuration
 from dagc.report.measured import COLOURS, common_decisions, curves_of, groups_of, label, points_of
-from dagc.store.results import Implementation, ImplementationId, Measurement, Program, Results, ranking
+from dagc.store.results import Implementation, ImplementationId, Measurement, ProgramRecord, Results, ranking
 from tests.data.h200 import RUN, h200_results
 
 NAN = math.nan
-PROGRAM = Program("p", "p.dag", "00", (("p.dag", "program p"),), ())
+PROGRAM = ProgramRecord("p", "p.dag", "00", (("p.dag", "program p"),), ())
 HOST = Configuration((("streams", 2), ("transport", "mpi_host")))
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagc.report.charts import Plot, Scale, dots, linear_ticks, spanning, steps, tag, text, tick_texts
+from dagc.report.charts import AxisScale, Plot, dots, linear_ticks, spanning, steps, tag, text, tick_texts
 
 values = st.floats(1e-9, 1e6)
 
@@ -30,7 +30,7 @@ def test_linear_ticks_are_round_evenly_spaced_and_inside(low: float, ratio: floa
 
 @given(values, st.floats(1.01, 1e3), st.booleans())
 def test_scales_are_monotonic_and_end_where_they_should(low: float, ratio: float, log: bool) -> None:
-    scale = Scale(low, low * ratio, 10, 110, log)
+    scale = AxisScale(low, low * ratio, 10, 110, log)
     assert scale(low) == pytest.approx(10)
     assert scale(low * ratio) == pytest.approx(110)
     assert 10 < scale(low * math.sqrt(ratio)) < 110
@@ -45,8 +45,8 @@ def test_equal_values_still_have_a_scale() -> None:
 
 
 def test_a_logarithmic_axis_has_ticks_at_1_2_5() -> None:
-    assert Scale(1, 100, 0, 1, log=True).ticks() == pytest.approx([1, 2, 5, 10, 20, 50, 100])
-    assert Scale(1, 1e6, 0, 1, log=True).ticks() == pytest.approx([10.0**p for p in range(7)])
+    assert AxisScale(1, 100, 0, 1, log=True).ticks() == pytest.approx([1, 2, 5, 10, 20, 50, 100])
+    assert AxisScale(1, 1e6, 0, 1, log=True).ticks() == pytest.approx([10.0**p for p in range(7)])
 
 
 def test_tick_texts_are_short_and_differ() -> None:
@@ -72,8 +72,8 @@ def test_steps_keep_each_value_until_the_next() -> None:
 
 def test_a_plot_is_one_picture_with_a_name() -> None:
     plot = Plot(400, 300)
-    plot.x_axis(Scale(0, 10, *plot.x_range), "things")
-    plot.y_axis(Scale(0, 10e-6, *plot.y_range), "time [µs]", 1e-6)
+    plot.x_axis(AxisScale(0, 10, *plot.x_range), "things")
+    plot.y_axis(AxisScale(0, 10e-6, *plot.y_range), "time [µs]", 1e-6)
     root = ET.fromstring(plot.svg("All things"))
     assert (root.get("role"), root.get("aria-label")) == ("img", "All things")
     texts = [e.text for e in root.iter("text")]

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from dagc.learn.rules import Feature, FeatureKind, Node, Tree
+from dagc.learn.rules import FeatureKind, Node, RuleFeature, Tree
 from dagc.report.charts import MOST_LEAVES, MOST_WIDTH, readable_depth, tree_chart
 
 
@@ -28,7 +28,7 @@ def random_tree(seed: int, depth: int) -> Tree:
         nodes.append(Node(None, -1, -1, level, samples, counts, shares, number, min(counts)))
         if level < depth and random.random() < 0.8:
             names = [f"{random.choice(['CES-b4-', 'CSWE-after-', ''])}op_{random.randrange(10**6)}" for _ in "ab"]
-            feature = Feature(random.choice([FeatureKind.BEFORE, FeatureKind.SAME]), *names)
+            feature = RuleFeature(random.choice([FeatureKind.BEFORE, FeatureKind.SAME]), *names)
             yes, no = grow(level + 1), grow(level + 1)
             nodes[at] = replace(nodes[at], feature=feature, yes=yes, no=no)
         return at

@@ -9,8 +9,8 @@ from dagc.choice.train import merged, train
 from dagc.choice.types import Cell, Settings
 from dagc.cuda.ptx import ASSUMED
 from dagc.perf.hardware import load_hardware
-from dagc.store.results import Program
-from dagc.store.tuned import Facts, InputFacts, KernelChooser, Tuned
+from dagc.store.results import ProgramRecord
+from dagc.store.tuned import InputFacts, KernelChooser, Tuned, TunedFacts
 
 SETTINGS: tuple[Settings, ...] = tuple((("variant", name),) for name in ("csr", "vector", "ell"))
 NAMES = ("rows", "fill")
@@ -46,6 +46,6 @@ def tuned_file(tests: int = 30, method: str = "tree") -> Tuned:
     cells[0] = Cell("y", first.point, first.settings, (), "wrong: element 3 is 8, expected 3")
     chooser = KernelChooser(method, load_hardware("h200"), ASSUMED, {}, SETTINGS, NAMES, (), selector)
     return Tuned(
-        Path("spmv-tuned.db"), Program("spmv</script>", "spmv.dag", "0" * 16, (), ()), (), tuple(cells),
-        (0,) * len(cells), {}, Facts("cuda", "sm_90", "NVIDIA H200", inputs=tuple(inputs)), {"y": chooser},
+        Path("spmv-tuned.db"), ProgramRecord("spmv</script>", "spmv.dag", "0" * 16, (), ()), (), tuple(cells),
+        (0,) * len(cells), {}, TunedFacts("cuda", "sm_90", "NVIDIA H200", inputs=tuple(inputs)), {"y": chooser},
     )  # fmt: skip

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from dagc import load_graph
 from dagc.ir.program import Configuration, Graph
-from dagc.learn.rules import Feature, FeatureKind, Rule, Sample, Samples
+from dagc.learn.rules import FeatureKind, Rule, RuleFeature, Sample, Samples
 from dagc.learn.rules.features import Implications
 from dagc.space import Space
 from tests.graphs import make_graph, spmv
@@ -22,9 +22,9 @@ from tests.tiers import examples
 def test_absent_is_not_after() -> None:
     """Where y is on yl's stream there is no CER-after-yl: neither before nor after anything."""
     table = Samples.of(samples_of(spmv()))
-    before = table.ask(Feature(FeatureKind.BEFORE, "CER-after-yl", "post_send", total=False))
-    after = table.ask(Feature(FeatureKind.BEFORE, "post_send", "CER-after-yl", total=False))
-    absent = table.ask(Feature(FeatureKind.SAME, "yl", "y"))
+    before = table.ask(RuleFeature(FeatureKind.BEFORE, "CER-after-yl", "post_send", total=False))
+    after = table.ask(RuleFeature(FeatureKind.BEFORE, "post_send", "CER-after-yl", total=False))
+    absent = table.ask(RuleFeature(FeatureKind.SAME, "yl", "y"))
     assert not (before & after).any()
     assert (absent == ~(before | after)).all()
     assert absent.any()
@@ -35,8 +35,8 @@ def test_absent_is_not_after() -> None:
 def test_one_entry_is_not_before_itself() -> None:
     graph = make_graph([("a", True), ("b", True), ("c", False)], [("a", "c"), ("b", "c")])
     table = Samples.of(samples_of(graph))
-    first = table.ask(Feature(FeatureKind.BEFORE, "CER-after-a", "CER-after-b", total=False))
-    second = table.ask(Feature(FeatureKind.BEFORE, "CER-after-b", "CER-after-a", total=False))
+    first = table.ask(RuleFeature(FeatureKind.BEFORE, "CER-after-a", "CER-after-b", total=False))
+    second = table.ask(RuleFeature(FeatureKind.BEFORE, "CER-after-b", "CER-after-a", total=False))
     assert (~first & ~second).any()
     texts = {f.text() for f in table.features()[0]}
     assert {"CER-after-a before CER-after-b", "CER-after-b before CER-after-a"} <= texts
@@ -110,29 +110,37 @@ def test_ops_that_only_some_configurations_have() -> None:
     texts = {f.text(truth) for f in table.features()[0] for truth in (True, False)}
     assert {"a, b in the same stream", "a, b in different streams"} <= texts
     assert {"a, x not in the same stream", "x not before a"} <= texts
-    assert not table.ask(Feature(FeatureKind.DIFFERENT, "a", "x", total=False))[len(list(Space(one))) :].any()
+    assert not table.ask(RuleFeature(FeatureKind.DIFFERENT, "a", "x", total=False))[len(list(Space(one))) :].any()
 
 
 @pytest.mark.parametrize(
     ("feature", "yes", "no"),
     [
-        (Feature(FeatureKind.BEFORE, "yl", "pack"), "yl before pack", "pack before yl"),
-        (Feature(FeatureKind.BEFORE, "CER-after-yl", "y", False), "CER-after-yl before y", "CER-after-yl not before y"),
-        (Feature(FeatureKind.SAME, "yl", "pack"), "yl, pack in the same stream", "yl, pack in different streams"),
-        (Feature(FeatureKind.DIFFERENT, "a", "b", False), "a, b in different streams", "a, b not in different streams"),
-        (Feature(FeatureKind.CHOICE, "capture", "true"), "capture = true", "capture = false"),
-        (Feature(FeatureKind.CHOICE, "staging", "ops", False), "staging = ops", "staging is not ops"),
-        (Feature(FeatureKind.AT_MOST, "copies", "4", False), "copies <= 4", "copies not <= 4"),
-        (Feature(FeatureKind.AT_MOST, "yl.block", "64"), "yl.block <= 64", "yl.block > 64"),
+        (RuleFeature(FeatureKind.BEFORE, "yl", "pack"), "yl before pack", "pack before yl"),
+        (
+            RuleFeature(FeatureKind.BEFORE, "CER-after-yl", "y", False),
+            "CER-after-yl before y",
+            "CER-after-yl not before y",
+        ),
+        (RuleFeature(FeatureKind.SAME, "yl", "pack"), "yl, pack in the same stream", "yl, pack in different streams"),
+        (
+            RuleFeature(FeatureKind.DIFFERENT, "a", "b", False),
+            "a, b in different streams",
+            "a, b not in different streams",
+        ),
+        (RuleFeature(FeatureKind.CHOICE, "capture", "true"), "capture = true", "capture = false"),
+        (RuleFeature(FeatureKind.CHOICE, "staging", "ops", False), "staging = ops", "staging is not ops"),
+        (RuleFeature(FeatureKind.AT_MOST, "copies", "4", False), "copies <= 4", "copies not <= 4"),
+        (RuleFeature(FeatureKind.AT_MOST, "yl.block", "64"), "yl.block <= 64", "yl.block > 64"),
     ],
 )  # fmt: skip
-def test_texts(feature: Feature, yes: str, no: str) -> None:
+def test_texts(feature: RuleFeature, yes: str, no: str) -> None:
     assert (Rule(feature, True).text, Rule(feature, False).text) == (yes, no)
 
 
 def test_names_that_no_sample_has() -> None:
     table = Samples([(g := make_graph([("a", True)], []), NONE, Space(g).first())])
-    assert not table.ask(Feature(FeatureKind.BEFORE, "a", "nowhere", total=False)).any()
+    assert not table.ask(RuleFeature(FeatureKind.BEFORE, "a", "nowhere", total=False)).any()
     assert np.array_equal(table.follow([]), [True])
 
 
@@ -148,7 +156,7 @@ def test_a_block_is_asked_about_as_one() -> None:
     table = Samples([(graph, configuration, first) for configuration in (*blocks, Configuration(()))])
     assert set(table.blocks) == {"inner.bx x inner.by", "first.bx x first.by", "last.bx x last.by"}
     features = dict(zip(table.features()[0], table.features()[1].T, strict=True))
-    block = Feature(FeatureKind.CHOICE, "inner.bx x inner.by", "64 x 2", total=False)
+    block = RuleFeature(FeatureKind.CHOICE, "inner.bx x inner.by", "64 x 2", total=False)
     assert block.text() == "inner.bx x inner.by = 64 x 2"
     assert list(table.ask(block)) == [False, False, False, True, False]
     assert block in features

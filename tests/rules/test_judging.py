@@ -11,10 +11,10 @@ import pytest
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Issue, Traversal
 from dagc.learn.rules import (
-    Feature,
     FeatureKind,
     LearnedRules,
     Rule,
+    RuleFeature,
     RuleSet,
     RuleSetVerdict,
     Sample,
@@ -47,9 +47,9 @@ def _learned() -> LearnedRules:
     return learn(samples_of(graph, _slow_if_early(graph)), noise=0.02)
 
 
-EARLY = Feature(FeatureKind.BEFORE, "post_send", "yl")
+EARLY = RuleFeature(FeatureKind.BEFORE, "post_send", "yl")
 EARLIER = Rule(EARLY, False)
-TOGETHER = Feature(FeatureKind.SAME, "pack", "yl")
+TOGETHER = RuleFeature(FeatureKind.SAME, "pack", "yl")
 
 
 def test_what_is_checked_has_three_classes() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dagc.ir.program import Configuration, Graph
 from dagc.ir.traversal import Issue
-from dagc.learn.rules import Feature, FeatureKind, Rule, Sample, Samples, learn, paths
+from dagc.learn.rules import FeatureKind, Rule, RuleFeature, Sample, Samples, learn, paths
 from dagc.learn.rules.features import Implications
 from dagc.space import Space
 from tests.data.h200 import h200_results
@@ -159,11 +159,11 @@ def test_paths_of_the_tree() -> None:
 
 
 def _before(a: str, b: str, truth: bool = True, total: bool = True) -> Rule:
-    return Rule(Feature(FeatureKind.BEFORE, a, b, total), truth)
+    return Rule(RuleFeature(FeatureKind.BEFORE, a, b, total), truth)
 
 
 def _same(a: str, b: str, truth: bool = True) -> Rule:
-    return Rule(Feature(FeatureKind.SAME, a, b), truth)
+    return Rule(RuleFeature(FeatureKind.SAME, a, b), truth)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_merging_choices() -> None:
     samples = Samples([(graph, c, Space(graph).first()) for c in made])
 
     def choice(name: str, value: str, truth: bool = True, kind: FeatureKind = FeatureKind.CHOICE) -> Rule:
-        return Rule(Feature(kind, name, value, False), truth)
+        return Rule(RuleFeature(kind, name, value, False), truth)
 
     merge = Implications(samples).merge
     several = choice("transport", "nccl or peer")
@@ -229,9 +229,12 @@ def test_what_the_choices_make_certain_is_said() -> None:
     made = {name: Configuration((("transport", name),)) for name in ("nccl", "peer")}
     samples = Samples([(g, made[n], t) for g, n in ((one, "nccl"), (other, "peer")) for t in Space(g)])
     merge = Implications(samples).merge
-    nccl = Rule(Feature(FeatureKind.CHOICE, "transport", "nccl", False), True)
-    together, apart = Feature(FeatureKind.SAME, "a", "x", False), Feature(FeatureKind.DIFFERENT, "a", "x", False)
-    first = Rule(Feature(FeatureKind.BEFORE, "a", "x", False), False)
+    nccl = Rule(RuleFeature(FeatureKind.CHOICE, "transport", "nccl", False), True)
+    together, apart = (
+        RuleFeature(FeatureKind.SAME, "a", "x", False),
+        RuleFeature(FeatureKind.DIFFERENT, "a", "x", False),
+    )
+    first = Rule(RuleFeature(FeatureKind.BEFORE, "a", "x", False), False)
     assert [r.text for r in merge([Rule(together, False)])] == ["a, x not in the same stream"]
     assert [r.text for r in merge([nccl, Rule(together, False), first])] == [
         "transport = nccl", "a, x in different streams", "x before a",

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 
 from dagc.ir.program import Graph
 from dagc.ir.traversal import parse_traversal
-from dagc.learn.rules import Feature, FeatureKind, Rule, Samples
+from dagc.learn.rules import FeatureKind, Rule, RuleFeature, Samples
 from dagc.learn.rules.features import Naming
 from dagc.space import Space
 from tests.graphs import make_graph, spmv
@@ -52,10 +52,10 @@ def test_split_sizes_of_figure_6() -> None:
     table = Samples.of(samples_of(spmv()))
 
     def before(a: str, b: str, truth: bool = True) -> Rule:
-        return Rule(Feature(FeatureKind.BEFORE, a, b), truth)
+        return Rule(RuleFeature(FeatureKind.BEFORE, a, b), truth)
 
     def same(a: str, b: str, truth: bool = True) -> Rule:
-        return Rule(Feature(FeatureKind.SAME, a, b), truth)
+        return Rule(RuleFeature(FeatureKind.SAME, a, b), truth)
 
     def count(*rules: Rule) -> int:
         return int(table.follow(rules).sum())

@@ -7,12 +7,12 @@ import pytest
 from sklearn.metrics import balanced_accuracy_score
 from sklearn.tree import DecisionTreeClassifier
 
-from dagc.learn.rules import Feature, FeatureKind
+from dagc.learn.rules import FeatureKind, RuleFeature
 from dagc.learn.rules.tree import Growth, train
 
 
-def _features(count: int) -> list[Feature]:
-    return [Feature(FeatureKind.BEFORE, f"a{i}", f"b{i}") for i in range(count)]
+def _features(count: int) -> list[RuleFeature]:
+    return [RuleFeature(FeatureKind.BEFORE, f"a{i}", f"b{i}") for i in range(count)]
 
 
 def _train(rows: list[str], labels: list[int]):  # type: ignore[no-untyped-def]

@@ -15,9 +15,9 @@ import pytest
 from dagc import api
 from dagc.choice.choose import Anchor, Chooser, Reason, emitted, unit_chooser
 from dagc.choice.extent import Extent
-from dagc.choice.feature import Feature
+from dagc.choice.feature import SelectorFeature
 from dagc.choice.learners.knn import Knn
-from dagc.choice.learners.tree import Tree
+from dagc.choice.learners.tree import TreeSelector
 from dagc.choice.legal import legal_settings, units
 from dagc.choice.methods import LEARNED, fit
 from dagc.choice.nodes import Split
@@ -48,7 +48,7 @@ def chooser(program: str, method: str, settings: list[Settings] | None = None) -
 
 def test_what_was_measured_is_believed_and_else_the_selector_is_asked() -> None:
     made = chooser("syrk", "tree")
-    assert isinstance(made.selector, Tree)
+    assert isinstance(made.selector, TreeSelector)
     assert made.choose({"ni": 300, "nj": 77}) == len(made.settings) - 1
     for sizes in SIZES:
         assert made.choose(sizes) == made.selector.choose([sizes["nj"], sizes["ni"]])
@@ -104,9 +104,11 @@ def times(made: Chooser, loaded: ctypes.CDLL, here: Mapping[str, float]) -> Sequ
 def test_the_text_of_choosers(golden: Compare) -> None:
     """A tree with measured bests, and neighbours, over features of every scale, after the common head."""
     settings: list[Settings] = [(("bx", 32), ("by", 8)), (("bx", 64), ("by", 4)), (("bx", 16), ("by", 16))]
-    features = (Feature("share", Var("share")), Feature("n / m", Apply(Fn.DIV, (Var("n"), Var("m")))))
+    features = (SelectorFeature("share", Var("share")), SelectorFeature("n / m", Apply(Fn.DIV, (Var("n"), Var("m")))))
     scales = (Scale("linear", -1.0, 1.0), Scale("log", 0.25))
-    tree = Tree(("share", "n / m"), scales, Split(0, 0.5, Split(1, 3.25, Answer(0, 1), Answer(2, 0.75)), Answer(1, 1)))
+    tree = TreeSelector(
+        ("share", "n / m"), scales, Split(0, 0.5, Split(1, 3.25, Answer(0, 1), Answer(2, 0.75)), Answer(1, 1))
+    )
     near = Knn(("n / m", "share"), scales[::-1], ((1.0, 0.0), (8.0, 0.5)), (0, 1), 2, "distance")
     extent = Extent((("share", 0.0, 0.5), ("n / m", 1.0, 8.0)))
     site = Site(SiteKind.LAUNCH, "fill[0]", tuple(settings))
@@ -119,7 +121,7 @@ def test_the_text_of_choosers(golden: Compare) -> None:
 def test_a_feature_that_is_not_finite_gets_the_default_and_leaves_nothing_behind(tmp_path: Path) -> None:
     near = Knn(("share",), (Scale("linear", 0.0, 1.0),), ((0.0,), (1.0,)), (0, 1), 1, "uniform")
     site = Site(SiteKind.PLAN, PROGRAM, ((("m", 4),), (("m", 8),)))
-    made = Chooser(site, (Feature("share", Var("share")),), selector=near)
+    made = Chooser(site, (SelectorFeature("share", Var("share")),), selector=near)
     assert [made.choose({"share": v}) for v in (0.9, float("nan"), float("inf"), 0.1)] == [1, 0, 0, 0]
     source = tmp_path / "ask.c"
     asked = ", ".join(f"at({x}).answer" for x in ("0.9", "NAN", "0.9", "-INFINITY", "0.1"))
@@ -139,7 +141,7 @@ def test_among_variants_the_default_is_taken_where_the_selector_is_unsure_or_far
     names = ("row", "ell", "dia")
     site = Site(SiteKind.LAUNCH, "y", tuple((("variant", name),) for name in names), names)
     far = Extent((("n", 64.0, 640.0),))
-    made = Chooser(site, (Feature("n", Var("n")),), selector=near, extent=far)
+    made = Chooser(site, (SelectorFeature("n", Var("n")),), selector=near, extent=far)
     asked = [100.0, 15.0, 2561.0, 2559.0, float("nan")]
     sure = [made.decide({"n": n}) for n in asked]
     unsure = replace(made, selector=replace(near, least_sure=0.7))

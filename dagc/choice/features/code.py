@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dagc.base.errors import UsageError
-from dagc.choice.feature import Context, Feature
+from dagc.choice.feature import FeatureContext, SelectorFeature
 from dagc.cuda.lexer import names_used
 from dagc.ir.enums import Role
 from dagc.ir.plan import CodeFeature
@@ -18,7 +18,7 @@ from dagc.ir.sym import Var
 GIVEN = (Role.CONST, Role.IN)
 
 
-def offer(context: Context) -> Iterator[Feature]:
+def offer(context: FeatureContext) -> Iterator[SelectorFeature]:
     """Those of the op's kernel. Raises UsageError for one that reads what the program writes, or what is chosen."""
     if context.op is None:
         return
@@ -26,10 +26,10 @@ def offer(context: Context) -> Iterator[Feature]:
         if isinstance(declared.value, CodeText) and declared.value.text is not None:
             _check(context, context.op, declared.name, declared.value.text)
             code = CodeFeature(context.measured(declared), context.op, declared.value)
-            yield Feature(declared.name, Var(code.name), (code,))
+            yield SelectorFeature(declared.name, Var(code.name), (code,))
 
 
-def _check(context: Context, op: KernelOp, name: str, text: str) -> None:
+def _check(context: FeatureContext, op: KernelOp, name: str, text: str) -> None:
     assert context.kernel is not None
     used = names_used(text)
     roles = {a.name: a.role for a in context.program.arrays}

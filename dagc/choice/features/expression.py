@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dagc.choice.feature import Context, Feature
+from dagc.choice.feature import FeatureContext, SelectorFeature
 from dagc.choice.features.code import offer as computed
 from dagc.ir.plan import CodeFeature
 from dagc.ir.program import CodeText
 from dagc.ir.sym import Sym, Var, free, show
 
 
-def offer(context: Context) -> Iterator[Feature]:
+def offer(context: FeatureContext) -> Iterator[SelectorFeature]:
     """Those that are declared, and what a `select` asks for that is not a single name."""
     code = _code(context)
     for declared in context.declared:
@@ -23,10 +23,10 @@ def offer(context: Context) -> Iterator[Feature]:
             yield from _feature(show(resolved), resolved, code)
 
 
-def _feature(name: str, expression: Sym | None, code: dict[str, CodeFeature]) -> Iterator[Feature]:
+def _feature(name: str, expression: Sym | None, code: dict[str, CodeFeature]) -> Iterator[SelectorFeature]:
     if expression is not None:
-        yield Feature(name, expression, tuple(code[n] for n in sorted(free(expression)) if n in code))
+        yield SelectorFeature(name, expression, tuple(code[n] for n in sorted(free(expression)) if n in code))
 
 
-def _code(context: Context) -> dict[str, CodeFeature]:
+def _code(context: FeatureContext) -> dict[str, CodeFeature]:
     return {one.name: one for feature in computed(context) for one in feature.code}

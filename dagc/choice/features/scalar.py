@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dagc.choice.feature import Context, Feature
+from dagc.choice.feature import FeatureContext, SelectorFeature
 from dagc.ir.enums import ElementType
 from dagc.ir.sym import Const, Var
 
 
-def offer(context: Context) -> Iterator[Feature]:
+def offer(context: FeatureContext) -> Iterator[SelectorFeature]:
     """All of the program but truth values."""
     for scalar in context.program.scalars:
         if scalar.type is not ElementType.BOOL:
-            yield Feature(scalar.name, Var(scalar.name))
+            yield SelectorFeature(scalar.name, Var(scalar.name))
     for parameter in context.program.params:
         if type(parameter.value) is int:
-            yield Feature(parameter.name, Const(parameter.value))
+            yield SelectorFeature(parameter.name, Const(parameter.value))
     for name in ("rank", "ranks"):
-        yield Feature(name, Var(name))
+        yield SelectorFeature(name, Var(name))

@@ -16,7 +16,7 @@ SUMMARY = "a decision tree"
 
 
 @dataclass(frozen=True, slots=True)
-class Tree(Selector):
+class TreeSelector(Selector):
     """A decision tree; its leaves are numbers of choices, as sure as these are worth at their training points."""
 
     method: ClassVar[str] = "tree"
@@ -63,7 +63,7 @@ class Tree(Selector):
         return {**self.common_json(), "tree": nodes.node_to_json(self.root)}
 
 
-def fit(examples: Examples, seed: int = 0) -> Tree:
+def fit(examples: Examples, seed: int = 0) -> TreeSelector:
     """A regression tree of what each label is worth; a leaf answers with the label that is worth most there. Depth (1
     to 7, or any) and least size of a leaf by cross-validation; of equally good ones the shallowest."""
     scales, gains, x = examples.scales, examples.gains, examples.x
@@ -79,7 +79,7 @@ def fit(examples: Examples, seed: int = 0) -> Tree:
             return Answer(gains.labels[best], sure)
         return nodes.Leaf(gains.labels[best], sure, tuple(gains.labels[i] for i in others))
 
-    return Tree(examples.data, scales, nodes.from_scikit(grown.tree_, scales, leaf))
+    return TreeSelector(examples.data, scales, nodes.from_scikit(grown.tree_, scales, leaf))
 
 
 def trained(candidate: tuple[int | None, int], x: Any, matrix: Any) -> Any:
@@ -105,6 +105,6 @@ class Row(nodes.SelectorRow, tag="tree", frozen=True, kw_only=True):
     tree: nodes.Row
 
 
-def read(row: Row) -> Tree:
+def read(row: Row) -> TreeSelector:
     """Raises ValueError."""
-    return Tree(row.data, row.read_scales(), nodes.node_of(row.tree, len(row.data)))
+    return TreeSelector(row.data, row.read_scales(), nodes.node_of(row.tree, len(row.data)))

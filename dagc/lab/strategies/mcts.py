@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Generic
 
 from dagc.lab.domain import C, Domain
-from dagc.lab.tree import Tree, TreeNode
+from dagc.lab.tree import SearchTree, TreeNode
 from dagc.store.results import Outcome
 
 
@@ -25,7 +25,7 @@ class Strategy(Generic[C]):
     summary: ClassVar[str] = "Monte-Carlo tree search for coverage of the range of times (the paper's)"
 
     def __init__(self, domain: Domain[C], seed: int) -> None:
-        self.tree = Tree(domain, seed, coverage)
+        self.tree = SearchTree(domain, seed, coverage)
 
     def propose(self) -> C | None:
         return self.tree.propose()

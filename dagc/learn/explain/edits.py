@@ -367,7 +367,7 @@ _Key: TypeAlias = tuple[int, int, int, int]  # others broken, decisions changed,
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class EditPool:
     """Candidates to choose edits from. The best is the first. `exact`: all implementations of its configuration."""
 
     candidates: tuple[Candidate, ...]
@@ -419,14 +419,14 @@ def _pool(
     rules: Sequence[Rule],
     known: Sequence[Candidate],
     usable: Callable[[Candidate], bool] | None,
-) -> Pool:
+) -> EditPool:
     choices = any(rule.feature.kind in _CHOICES for rule in rules)
     exact = _small(domain, best)
     here = _everything(domain, best) if exact else _around(domain, best, rules)
     there = _elsewhere(domain, best, known) if choices else ()
     familiar = (c for c in known if c.space == best.space)
     candidates = [c for c in dict.fromkeys((*here, *familiar, *there)) if c != best and (usable is None or usable(c))]
-    return Pool((best, *candidates), exact)
+    return EditPool((best, *candidates), exact)
 
 
 def _small(domain: Orders, best: Candidate) -> bool:
@@ -472,7 +472,7 @@ def _search_on(domain: Orders, table: _Table, rule: Rule, variants: int) -> tupl
     near = Near(domain.spaces[best.space].space)
     starts = [edit.candidate for edit in table.edits(rule, _STARTS)]
     neighbours = [Candidate(best.space, t) for start in starts for t in near.neighbours(start.traversal)]
-    wider = Pool(tuple(dict.fromkeys((best, *starts, *neighbours))), False)
+    wider = EditPool(tuple(dict.fromkeys((best, *starts, *neighbours))), False)
     return _Table(domain, wider, table.own).edits(rule, variants)
 
 
@@ -482,7 +482,7 @@ def _search_on(domain: Orders, table: _Table, rule: Rule, variants: int) -> tupl
 class _Table:
     """A pool, and the rules that hold for each candidate."""
 
-    def __init__(self, domain: Orders, pool: Pool, own: Sequence[Rule]) -> None:
+    def __init__(self, domain: Orders, pool: EditPool, own: Sequence[Rule]) -> None:
         import numpy as np
 
         self.domain, self.pool, self.own = domain, pool, tuple(own)

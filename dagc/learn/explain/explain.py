@@ -19,8 +19,8 @@ from dagc.learn.explain.pairs import (
     Edit,
     EditView,
     Explanation,
-    Options,
     Question,
+    TimingOptions,
     differing,
     time_pairs,
 )
@@ -296,7 +296,7 @@ def answer(
     asked: Inquiry,
     machine: Machine[Candidate],
     store: Store[Candidate],
-    options: Options,
+    options: TimingOptions,
     *,
     most: Callable[[Candidate], int] | None = None,
     progress: Callable[[int, int], None] | None = None,

@@ -230,7 +230,7 @@ _ERRORS = 3  # standard errors on both sides: two would suffice for normal noise
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class TimingOptions:
     """How long to time.
 
     pairs       maximal number of pairs of each edit
@@ -286,7 +286,7 @@ def time_pairs(
     edits: Sequence[Candidate],
     machine: Machine[Candidate],
     store: Store[Candidate],
-    options: Options,
+    options: TimingOptions,
     most: Callable[[Candidate], int] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Timed:
@@ -358,7 +358,7 @@ def _interval(ratios: Sequence[float]) -> tuple[float, float, float, float]:
     return math.exp(middle), math.exp(low), math.exp(high), confidence
 
 
-def _timing(one: _Series, options: Options, p: float) -> PairTiming:
+def _timing(one: _Series, options: TimingOptions, p: float) -> PairTiming:
     if one.failure:
         return PairTiming(failure=one.failure)
     n, noise = len(one.ratios), options.noise
@@ -394,7 +394,7 @@ def fewest_pairs(edits: int) -> int:
     return max(FEWEST, math.ceil(math.log2(2 * max(edits, 1) / LEVEL)))
 
 
-def _chances(series: Sequence[_Series], options: Options, least: int) -> dict[Candidate, float]:
+def _chances(series: Sequence[_Series], options: TimingOptions, least: int) -> dict[Candidate, float]:
     """For each edit, the probability of so large a difference from the best by chance, adjusted for all (Holm)."""
     alone = {one.edit: _chance(one.ratios, options, least) for one in series}
     out, largest = {}, 0.0
@@ -404,7 +404,7 @@ def _chances(series: Sequence[_Series], options: Options, least: int) -> dict[Ca
     return out
 
 
-def _chance(ratios: Sequence[float], options: Options, least: int) -> float:
+def _chance(ratios: Sequence[float], options: TimingOptions, least: int) -> float:
     """By Wilcoxon's signed-rank test; with fewer than `least` pairs, from the distribution of single measurements."""
     from scipy.stats import wilcoxon
 

@@ -17,15 +17,15 @@ from dagc.learn.rules.judging import (
 )
 from dagc.learn.rules.labels import Outliers, Repeats, classify_times, noise_of
 from dagc.learn.rules.text import FORMATS, Findings, render, why_no_rules
-from dagc.learn.rules.tree import HeldOut, LearnedRules, classes_of, held_out, learn, paths
+from dagc.learn.rules.tree import LearnedRules, TreeError, classes_of, held_out, learn, paths
 from dagc.learn.rules.types import (
     Boundary,
     Classes,
-    Feature,
     FeatureKind,
     Node,
     PerformanceClass,
     Rule,
+    RuleFeature,
     RuleSet,
     Sample,
     Tree,
@@ -43,11 +43,9 @@ __all__ = [
     "Classes",
     "Condition",
     "Estimates",
-    "Feature",
     "FeatureKind",
     "Findings",
     "Group",
-    "HeldOut",
     "Input",
     "LearnedRules",
     "LeftOutInput",
@@ -57,11 +55,13 @@ __all__ = [
     "PerformanceClass",
     "Repeats",
     "Rule",
+    "RuleFeature",
     "RuleSet",
     "RuleSetVerdict",
     "Sample",
     "Samples",
     "Tree",
+    "TreeError",
     "accuracy",
     "across",
     "check",

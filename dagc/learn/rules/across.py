@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from dagc.ir.program import Value, shown
 from dagc.learn.rules.features import Implications, Samples
 from dagc.learn.rules.labels import noise_of
-from dagc.learn.rules.types import Feature, Rule, Sample
+from dagc.learn.rules.types import Rule, RuleFeature, Sample
 
 if TYPE_CHECKING:
     from dagc.learn.rules.types import Bools, Floats
@@ -189,7 +189,7 @@ class _Table:
         self.losses: Floats = times / best[of_input] - 1
 
     def rule(self, column: int) -> Rule:
-        features: tuple[Feature, ...] = self.features
+        features: tuple[RuleFeature, ...] = self.features
         return Rule(features[column % len(features)], column < len(features))
 
     def loss(self, chosen: Bools) -> Loss:

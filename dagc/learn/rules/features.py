@@ -18,7 +18,7 @@ from dagc.ir.plan import kernel_of
 from dagc.ir.program import Configuration, Graph, KernelOp, OpId, Value, shown
 from dagc.ir.sym import Var
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait
-from dagc.learn.rules.types import Feature, FeatureKind, Rule, Sample
+from dagc.learn.rules.types import FeatureKind, Rule, RuleFeature, Sample
 
 if TYPE_CHECKING:
     from dagc.learn.rules.types import Bools, Ints
@@ -208,7 +208,7 @@ class Samples:
     def __len__(self) -> int:
         return len(self.configurations)
 
-    def ask(self, feature: Feature) -> Bools:
+    def ask(self, feature: RuleFeature) -> Bools:
         """The answer of every sample."""
         import numpy as np
 
@@ -237,12 +237,12 @@ class Samples:
             out &= self.ask(rule.feature) == rule.truth
         return out
 
-    def features(self) -> tuple[tuple[Feature, ...], Bools]:
+    def features(self) -> tuple[tuple[RuleFeature, ...], Bools]:
         """The features that distinguish these samples, in canonical order, and their answers (samples x features)."""
         import numpy as np
 
         seen: set[bytes] = set()
-        kept: list[Feature] = []
+        kept: list[RuleFeature] = []
         columns: list[Bools] = []
         for feature, answers in self._all():
             if answers.all() or not answers.any():
@@ -256,14 +256,14 @@ class Samples:
         table = np.stack(columns, axis=1) if columns else np.zeros((len(self), 0), dtype=bool)
         return tuple(kept), table
 
-    def _all(self) -> Iterable[tuple[Feature, Bools]]:
+    def _all(self) -> Iterable[tuple[RuleFeature, Bools]]:
         vocabulary = self.vocabulary
         for feature in _choices(self.configurations, self.blocks):
             yield feature, self.ask(feature)
         for a, b in combinations(vocabulary.ops, 2):
             total = a in vocabulary.always and b in vocabulary.always
             for kind in (FeatureKind.SAME,) if total else (FeatureKind.SAME, FeatureKind.DIFFERENT):
-                feature = Feature(kind, a, b, total)
+                feature = RuleFeature(kind, a, b, total)
                 yield feature, self.ask(feature)
         # Pairs of ops before pairs with sync ops: a rule names a sync op only if no op serves.
         pairs = sorted(combinations(range(len(vocabulary.names)), 2), key=lambda p: (_rank(vocabulary, p), p))
@@ -273,9 +273,9 @@ class Samples:
                 continue
             total = are_two(a, b) and a in vocabulary.always and b in vocabulary.always
             first, second = self.positions[:, i], self.positions[:, j]
-            yield Feature(FeatureKind.BEFORE, a, b, total), (first >= 0) & (first < second)
+            yield RuleFeature(FeatureKind.BEFORE, a, b, total), (first >= 0) & (first < second)
             if not total:
-                yield Feature(FeatureKind.BEFORE, b, a, total), (second >= 0) & (second < first)
+                yield RuleFeature(FeatureKind.BEFORE, b, a, total), (second >= 0) & (second < first)
 
 
 _SYNC = ("CER-after-", "CES-b4-", "CSWE-after-")
@@ -350,7 +350,7 @@ def value_of(configuration: Configuration, name: str) -> Value | None:
     return TIMES.join(known) if len(known) == len(values) else None
 
 
-def _choices(configurations: Sequence[Configuration], blocks: Sequence[str] = ()) -> Iterable[Feature]:
+def _choices(configurations: Sequence[Configuration], blocks: Sequence[str] = ()) -> Iterable[RuleFeature]:
     """Features of decisions whose values differ: the transport first, then decisions that every configuration has.
 
     A block is one feature, unless it differs in one dimension only.
@@ -372,17 +372,17 @@ def _choices(configurations: Sequence[Configuration], blocks: Sequence[str] = ()
     for name in sorted(decisions, key=order):
         values, total = set(decisions[name]), len(decisions[name]) == len(distinct)
         numbers = sorted(v for v in values if isinstance(v, int | float) and not isinstance(v, bool))
-        yield from (Feature(FeatureKind.AT_MOST, name, shown(v), total) for v in numbers[:-1])
+        yield from (RuleFeature(FeatureKind.AT_MOST, name, shown(v), total) for v in numbers[:-1])
         if values == {True, False}:
-            yield Feature(FeatureKind.CHOICE, name, "true", total)
+            yield RuleFeature(FeatureKind.CHOICE, name, "true", total)
             continue
         words = [shown(v) for v in numbers] or sorted(shown(v) for v in values)
-        yield from (Feature(FeatureKind.CHOICE, name, word, False) for word in words)
+        yield from (RuleFeature(FeatureKind.CHOICE, name, word, False) for word in words)
         if not numbers and len(words) <= MOST_VALUES_PAIRED:
-            yield from (Feature(FeatureKind.CHOICE, name, f"{v} or {w}", False) for v, w in combinations(words, 2))
+            yield from (RuleFeature(FeatureKind.CHOICE, name, f"{v} or {w}", False) for v, w in combinations(words, 2))
 
 
-def chosen(feature: Feature, configuration: Configuration) -> bool:
+def chosen(feature: RuleFeature, configuration: Configuration) -> bool:
     """Whether a choice holds in a configuration; False if the configuration lacks the decision."""
     value = value_of(configuration, feature.a)
     if value is None:
@@ -439,7 +439,7 @@ class Implications:
             values = {value_of(c, name) for c in self._left(about)}
             if len(about) > 1 and values and None not in values:
                 words = " or ".join(sorted(shown(v) for v in values if v is not None))
-                one = Rule(Feature(FeatureKind.CHOICE, name, words, total=False), True)
+                one = Rule(RuleFeature(FeatureKind.CHOICE, name, words, total=False), True)
                 rules = [one if r == about[-1] else r for r in rules if r not in about[:-1]]
         return tuple(rules)
 
@@ -511,7 +511,7 @@ def _certain(rule: Rule, present: frozenset[str]) -> Rule:
         return rule
     if feature.kind is FeatureKind.BEFORE:
         return Rule(replace(feature, total=True), rule.truth) if are_two(feature.a, feature.b) else rule
-    return Rule(Feature(FeatureKind.SAME, feature.a, feature.b), rule.truth == (feature.kind is FeatureKind.SAME))
+    return Rule(RuleFeature(FeatureKind.SAME, feature.a, feature.b), rule.truth == (feature.kind is FeatureKind.SAME))
 
 
 def _pair(rule: Rule) -> tuple[str, str] | None:

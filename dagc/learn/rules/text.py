@@ -13,7 +13,7 @@ from dagc.base.objective import TIME, Objective
 from dagc.ir.traversal import traversal_text
 from dagc.learn.rules.judging import Accuracy, CheckedRuleSet, Estimates, RuleSetVerdict
 from dagc.learn.rules.labels import FEWEST_TO_CUT
-from dagc.learn.rules.tree import HeldOut, LearnedRules
+from dagc.learn.rules.tree import LearnedRules, TreeError
 from dagc.learn.rules.types import Boundary, Classes, Rule, RuleSet, Sample
 
 FORMATS = ("text", "md", "json")
@@ -345,7 +345,7 @@ def as_json(findings: Findings) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _held_out(held_out: HeldOut | None) -> dict[str, Any] | None:
+def _held_out(held_out: TreeError | None) -> dict[str, Any] | None:
     if held_out is None:
         return None
     return {

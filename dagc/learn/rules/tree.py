@@ -26,7 +26,7 @@ from dagc.ir.traversal import traversal_text
 from dagc.learn.rules.chance import LEVEL, Evidence, tested
 from dagc.learn.rules.features import Implications, Samples
 from dagc.learn.rules.labels import PERCENTILE, Outliers, Repeats, classify_times, cut_again, noise_of, with_estimates
-from dagc.learn.rules.types import Classes, Feature, Node, Rule, RuleSet, Sample, Tree
+from dagc.learn.rules.types import Classes, Node, Rule, RuleFeature, RuleSet, Sample, Tree
 
 if TYPE_CHECKING:
     from dagc.learn.rules.types import Bools, Floats, Ints
@@ -157,7 +157,7 @@ class Growth:
                 at[here] = np.where(table[here, node.feature], *node.children)
         return np.array([node.number for node in self.nodes])[at]
 
-    def tree(self, wrong: Bools, features: Sequence[Feature], search: Sequence[Tried]) -> Tree:
+    def tree(self, wrong: Bools, features: Sequence[RuleFeature], search: Sequence[Tried]) -> Tree:
         """The current tree."""
         import numpy as np
 
@@ -192,7 +192,7 @@ def _purity(weights: Floats) -> Floats:
 
 
 def train(
-    table: Bools, labels: Ints, classes: int, features: Sequence[Feature], wrong: Bools | None = None,
+    table: Bools, labels: Ints, classes: int, features: Sequence[RuleFeature], wrong: Bools | None = None,
     simplify: float = 0.0,
 ) -> Tree:  # fmt: skip
     """Algorithm 1: the smallest tree whose error is not lowered by five more leaves.
@@ -244,7 +244,7 @@ def _grow(growth: Growth) -> Iterator[tuple[Tried, int]]:
         yield (leaves, growth.error, growth.depth), len(growth.nodes)
 
 
-def classify(tree: Tree, answers: dict[Feature, Bools], rows: int) -> Ints:
+def classify(tree: Tree, answers: dict[RuleFeature, Bools], rows: int) -> Ints:
     """The leaf (index of its node) of each of `rows` samples; `answers` has every feature of the tree."""
     import numpy as np
 
@@ -264,7 +264,7 @@ COSTS = (0.0, *(2.0**-k for k in range(12, 0, -1)))  # of a leaf, as shares of t
 
 
 @dataclass(frozen=True, slots=True)
-class HeldOut:
+class TreeError:
     """The error of trees on held-out samples.
 
     cost        per leaf, by all folds: a split is kept only if it lowers the error by more for each leaf it adds
@@ -294,7 +294,7 @@ class HeldOut:
 
 def held_out(
     table: Bools, labels: Ints, wrong: Bools, judged: Bools, costs: Sequence[float] = COSTS, folds: int = FOLDS
-) -> HeldOut | None:
+) -> TreeError | None:
     """The cost per leaf for pruning, and its error on held-out samples.
 
     `table`: shape (samples, features); `wrong`: shape (samples, classes); `judged`: which samples count in the error
@@ -327,7 +327,7 @@ def held_out(
     errors, deviations = _errors(answered[:, judged], labels[judged])
     single, _ = _errors(wrong[judged].T, labels[judged])
     chosen = _choose(missed[:, judged], labels[judged])
-    return HeldOut(
+    return TreeError(
         costs[chosen], float(errors[0]), float(deviations[0]), float(single.min()), folds,
         accuracy=float(1 - answered[0, judged].mean()),
         constant=float(1 - wrong[judged].mean(axis=0).min()),
@@ -402,11 +402,11 @@ class LearnedRules:
     samples: tuple[Sample, ...]
     classes: Classes
     labels: tuple[int, ...]
-    features: tuple[Feature, ...]
+    features: tuple[RuleFeature, ...]
     tree: Tree
     rule_sets: tuple[RuleSet, ...]
     noise: float
-    held_out: HeldOut | None = None
+    held_out: TreeError | None = None
     full_leaves: int = 1
 
     @property
@@ -496,7 +496,7 @@ class _Drawn:
     samples: tuple[Sample, ...]
     measured: tuple[Sample, ...]
     table: Samples
-    features: tuple[Feature, ...]
+    features: tuple[RuleFeature, ...]
     answers: Bools
     classes: Classes
 
@@ -535,7 +535,7 @@ def _sorted(samples: Iterable[Sample]) -> tuple[Sample, ...]:
     return tuple(sorted(samples, key=key))
 
 
-def _cost(held: HeldOut | None, costs: Sequence[float]) -> float:
+def _cost(held: TreeError | None, costs: Sequence[float]) -> float:
     """The cost per leaf: infinite if, of several costs, none gives a tree better than one class for all."""
     if held is None:
         return costs[0]

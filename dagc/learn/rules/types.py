@@ -139,7 +139,7 @@ class FeatureKind(Enum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Feature:
+class RuleFeature:
     """A question about an implementation, answered by yes or no.
 
     `total`: "no" says the opposite: b before a, in different streams, `capture = false`, `> 64`. Otherwise "no" may
@@ -177,7 +177,7 @@ class Feature:
 class Rule:
     """A feature that must, or must not, hold."""
 
-    feature: Feature
+    feature: RuleFeature
     truth: bool
 
     @property
@@ -215,7 +215,7 @@ class RuleSet:
 class Node:
     """A node of the tree. A leaf has no `feature`; otherwise `yes` and `no` are the indices of its children."""
 
-    feature: Feature | None
+    feature: RuleFeature | None
     yes: int
     no: int
     depth: int
