@@ -38,7 +38,7 @@ from dagc.ir.plan import AXES, FAR, VARIANT, ChoiceCall, EmittedChoosers, answer
 from dagc.ir.program import Graph, Program
 from dagc.ir.sym import Number
 from dagc.perf.counted import Fitted
-from dagc.perf.cprint import BATCH_HELPERS, HELPERS, batch_to_c, padded_count, split, to_c
+from dagc.perf.cprint import BATCH_HELPERS, HELPERS, batch_to_c, identifier, padded_count, split, to_c
 from dagc.perf.evaluate import PartialEvaluator, evaluate_all
 from dagc.perf.geometry import launchable_program, tunable
 from dagc.perf.hardware import Hardware
@@ -82,7 +82,7 @@ def chooser_c(chooser: Chooser, margin: float) -> str:
         guarded=chooser.guarded, order=site.order if chooser.guarded else "", least_sure=chooser.least_sure, far=FAR,
         columns=[{"name": c, "type": _column_type(c), "values": [_number(v) for v in vs]} for c, vs in chooser.columns],
         measured=chooser.anchors,
-        data=[{"name": _identifier(d), "index": data.index(d)} for d in whole],
+        data=[{"name": identifier(d), "index": data.index(d)} for d in whole],
         ranges=[{"index": data.index(f), "low": low, "high": high} for f, low, high in chooser.extent.ranges],
         selector={"function": f"dagc_select_{name}", "places": [data.index(d) for d in selector.data]}
         if selector is not None else None,
@@ -98,9 +98,9 @@ def _batch(chooser: Chooser, whole: Sequence[str]) -> dict[str, Any]:
     batch = split(programs, dict(chooser.columns))
     if batch is None:
         return {"batch": "", "batched": None}
-    data, name = [_identifier(d) for d in whole], f"dagc_batch_{chooser.site.identifier}"
+    data, name = [identifier(d) for d in whole], f"dagc_batch_{chooser.site.identifier}"
     text = "/* All settings at once; tables hold what depends on a setting alone. */\n"
-    text += batch_to_c(batch, name, data, len(chooser.site.answers))
+    text += batch_to_c(batch, name, whole, len(chooser.site.answers))
     condition = " && ".join(["DAGC_IEEE", *(f"{d} >= 1 && {d} <= {batch.limit}" for d in data)])
     return {
         "batch": text,
@@ -110,16 +110,12 @@ def _batch(chooser: Chooser, whole: Sequence[str]) -> dict[str, Any]:
 
 def _call(chooser: Chooser, what: str, program: RationalProgram) -> str:
     columns, name = {c for c, _ in chooser.columns}, chooser.site.identifier
-    args = [f"dagc_{p.name}_{name}[i]" if p.name in columns else _identifier(p.name) for p in program.parameters]
+    args = [f"dagc_{p.name}_{name}[i]" if p.name in columns else identifier(p.name) for p in program.parameters]
     return f"dagc_{what}_{name}({', '.join(args)})"
 
 
 def _column_type(column: str) -> str:
     return "double" if column == "log2_threads" else "int64_t"
-
-
-def _identifier(name: str) -> str:
-    return "".join(c if c.isalnum() else "_" for c in name)
 
 
 def _number(value: float) -> str:

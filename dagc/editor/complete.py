@@ -14,12 +14,12 @@ from dagc.ir.program import CollectiveKind
 from dagc.lang.evaluate import FUNCTIONS
 from dagc.lang.parse import TOP_ITEMS, accepted_after
 from dagc.lang.scope import HARDWARE, TYPES
-from dagc.lang.syntax import FORMS, Token, TokenKind, scan
+from dagc.lang.syntax import FORMS, RANKS, Token, TokenKind, scan
 
 _CLOSED = (TokenKind.COMMENT, TokenKind.OPEN_COMMENT, TokenKind.STRING, TokenKind.OPEN_STRING)
 _CODE = (TokenKind.TEXT, TokenKind.OPEN_TEXT)
 _NEW_NAME = frozenset(
-    ("program", "param", "let", "enum", "scalar", "array", "part", "tune", "feature", "kernel", "for")
+    ("program", "param", "let", "enum", "scalar", "comm", "array", "part", "tune", "feature", "kernel", "for")
 )
 _KINDS_OF_OP = frozenset(("gpu", "cpu", "any", "dag", "mpi"))
 _MODES = frozenset(("in", "out", "inout"))
@@ -67,7 +67,9 @@ def complete(text: str, offset: int, index: NameIndex, scope: NameScope) -> list
     keywords = [
         Completion(word, None, FORMS.get(word, "")) for word in sorted(accepts) if word.isalpha() and word.islower()
     ]
-    if not accepts:  # the item has an error before the place
+    if _of_communicator(place):
+        keywords = []
+    elif not accepts:  # the item has an error before the place
         keywords = [Completion(word, None, FORMS[word]) for word in sorted(FORMS)]
     names = _fitting(place) if "NAME" in accepts or not accepts else ()
     return _distinct((*keywords, *names))
@@ -102,6 +104,8 @@ def _fitting(place: _Place) -> Iterator[Completion]:
         yield from _names(place.scope, frozenset((Kind.COMM,)))
     elif last in _NEW_NAME and before not in (":", "mpi"):
         return
+    elif last == "=" and place.last(3) == "comm":
+        yield Completion("split", None, FORMS["comm"])
     elif _expects_type(place):
         yield from (Completion(name, None, "element type") for name in TYPES)
         yield from _names(place.scope, frozenset((Kind.PARAM,)))
@@ -127,13 +131,17 @@ def _callees(place: _Place, kind: str) -> Iterator[Completion]:
 
 def _members(place: _Place) -> Iterator[Completion]:
     """Messages of an exchange, ops of a named dag, implementations of a kernel; ranks of a communicator."""
-    if any(d.kind is Kind.COMM for d in place.scope.find("values", place.last(2))):
-        yield Completion("rank", None, "this rank in the communicator")
-        yield Completion("ranks", None, "number of ranks in the communicator")
+    if _of_communicator(place):
+        yield from (Completion(name, None, f"{what} in the communicator") for name, what in RANKS.items())
     use = place.index.at_name(place.last(2), place.scope)
     for space in use:
         for members in space.ops.values():
             yield from map(_proposal, members)
+
+
+def _of_communicator(place: _Place) -> bool:
+    """Whether this is the place of a member of a communicator."""
+    return place.last() == "." and any(d.kind is Kind.COMM for d in place.scope.find("values", place.last(2)))
 
 
 def _expects_type(place: _Place) -> bool:
@@ -153,7 +161,7 @@ def _expression(place: _Place) -> Iterator[Completion]:
     yield from _tunables(place)
     yield from _names(place.scope, frozenset(Kind))
     yield from (Completion(name, None, "function") for name in (*FUNCTIONS, "sizeof"))
-    yield from (Completion(name, None, what) for name, what in (("rank", "this rank"), ("ranks", "number of ranks")))
+    yield from (Completion(name, None, what) for name, what in RANKS.items())
     yield from (Completion(name, None, "hardware") for name in sorted(HARDWARE))
 
 

@@ -14,7 +14,7 @@ from dagc.editor.names import Declaration, Kind
 from dagc.ir import program as ir
 from dagc.ir.enums import Mode
 from dagc.ir.sym import show
-from dagc.lang.syntax import FORMS
+from dagc.lang.syntax import FORMS, RANKS
 from dagc.passes.loops import fold
 from dagc.passes.reasons import EdgeReason, Pair, Why, carried, reasons
 from dagc.report.ops import accesses, array_size, array_text, stream, touched, verb
@@ -33,8 +33,11 @@ def word_of(name: str) -> str:
 
 
 def keyword(word: str) -> str:
-    """The form of the item that a keyword begins; "" for other words."""
-    return _code(FORMS[word]) if word in FORMS else ""
+    """The form of the item that a keyword begins, or what a word means that no text declares; "" for other words."""
+    if word in RANKS:
+        return f"`{word}` : {RANKS[word]}, in all of them or, as `NAME.{word}`, in a communicator"
+    form = FORMS.get("comm" if word == "split" else word)
+    return _code(form) if form else ""
 
 
 @dataclass(frozen=True)

@@ -516,23 +516,30 @@ def lower_items(out: GraphOut, frame: Frame, items: tuple[ast.Item, ...], main: 
     """Lower the items of a dag in text order. Continues after errors."""
     for item in items:
         with frame.ctx.report.guard():
-            if isinstance(item, ast.For):
-                _loop(out, frame, item, main)
-            elif isinstance(item, ast.If):
-                for taken, condition in branches(frame.ev, item):
-                    lower_items(out, frame.under(condition), taken, main)
-            elif isinstance(item, (ast.Op, ast.Exchange, ast.Collective)):
-                before = frame.ctx.report.errors
-                try:
-                    _op(out, frame, item)
-                finally:
-                    if frame.ctx.report.errors != before:
-                        out.doubtful |= words(item)
-            elif isinstance(item, ast.Edge):
-                frame.ctx.expand(item.span)
-                out.edges.append((item, frame))
-            else:
-                _other(out, frame, item, main)
+            try:
+                _item(out, frame, item, main)
+            except Skip:  # of an op, or of the values of a loop or the condition of an `if`: its ops are missing
+                out.doubtful |= words(item)
+                raise
+
+
+def _item(out: GraphOut, frame: Frame, item: ast.Item, main: bool) -> None:
+    """May raise Skip."""
+    if isinstance(item, ast.For):
+        _loop(out, frame, item, main)
+    elif isinstance(item, ast.If):
+        for taken, condition in branches(frame.ev, item):
+            lower_items(out, frame.under(condition), taken, main)
+    elif isinstance(item, (ast.Op, ast.Exchange, ast.Collective)):
+        before = frame.ctx.report.errors
+        _op(out, frame, item)
+        if frame.ctx.report.errors != before:
+            out.doubtful |= words(item)
+    elif isinstance(item, ast.Edge):
+        frame.ctx.expand(item.span)
+        out.edges.append((item, frame))
+    else:
+        _other(out, frame, item, main)
 
 
 def _loop(out: GraphOut, frame: Frame, item: ast.For, main: bool) -> None:

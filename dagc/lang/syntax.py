@@ -121,6 +121,7 @@ FORMS = {
     "verify": "verify ARRAY ~ FUNCTION(ARGUMENT, ...) rtol NUMBER [nan equal]",
     "include": 'include "FILE.dag" or include "FOLDER/"',
 }
+RANKS = {"rank": "number of this rank", "ranks": "number of ranks"}  # values, and members of a communicator
 OPERATION = "NAME : gpu KERNEL(ARGUMENT, ...) (or cpu, any, dag, mpi), or A -> B"
 
 # Where an item belongs that is not allowed where it was found.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -405,11 +406,11 @@ def to_c(program: RationalProgram, function: str, *, parameters: Sequence[str] |
     order = list(parameters) if parameters is not None else [p.name for p in program.parameters]
     code = live(instructions(program))
     used = {a for i in code for a in i.args if isinstance(a, str)}
-    args = ", ".join(f"{C_TYPES[program.parameter(n).number]} {n}" for n in order) or "void"
+    args = ", ".join(f"{C_TYPES[program.parameter(n).number]} {identifier(n)}" for n in order) or "void"
     result = code[-1]
     lines = [f"/* {program.name}, in {program.unit}. {program.source} */"]
     lines.append(f"static inline {C_TYPES[result.number]} {function}({args}) {{")
-    lines += [f"  (void){n};" for n in order if n not in used]
+    lines += [f"  (void){identifier(n)};" for n in order if n not in used]
     lines += [f"  const {C_TYPES[i.number]} {i.name} = {_expression(i)};" for i in code[:-1]]
     lines += [f"  return {_expression(result)};", "}"]
     return "\n".join(lines) + "\n"
@@ -454,9 +455,10 @@ def batch_to_c(batch: BatchLoop, function: str, parameters: Sequence[str], count
     for name, values in batch.tables.items():
         numbers = ", ".join(_real(v) for v in (*values, *[values[-1]] * (padded - count)))
         lines.append(f"static const double {tables[name]}[{padded}] = {{{numbers}}};")
-    lines.append(f"static inline void {function}({''.join(f'int64_t {n}, ' for n in parameters)}double* out_) {{")
+    args = "".join(f"int64_t {identifier(n)}, " for n in parameters)
+    lines.append(f"static inline void {function}({args}double* out_) {{")
     used = {a for i in (*batch.before, *batch.loop) for a in i.args}
-    lines += [f"  (void){n};" for n in parameters if n not in used]
+    lines += [f"  (void){identifier(n)};" for n in parameters if n not in used]
     lines += [f"  const {C_TYPES[i.number]} {i.name} = {_shorter(i, batch)};" for i in batch.before]
     outside = {i.name for i in batch.before}
     bounds: dict[Operand, str] = {}
@@ -532,4 +534,9 @@ def operand(value: Operand) -> str:
     if isinstance(value, float):
         text = repr(value)
         return f"({text})" if value < 0 else text
-    return value
+    return identifier(value)
+
+
+def identifier(name: str) -> str:
+    """A name in C: `n_x_` for `n[x]`, `row_ranks` for `row.ranks`."""
+    return name if name.isidentifier() else re.sub(r"\W", "_", name)

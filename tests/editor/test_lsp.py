@@ -22,6 +22,7 @@ pytest.importorskip("pygls", reason="no pygls: pip install pygls")
 SAMPLES = Path(__file__).parents[2] / "samples"
 SPMV = SAMPLES / "spmv/spmv.dag"
 HEAT = SAMPLES / "heat/heat.dag"
+GRID = SAMPLES / "grid2d/grid2d.dag"
 
 
 @pytest.fixture(scope="module")
@@ -304,6 +305,55 @@ def test_symbols(client: Client, spmv: Text) -> None:
     top = {symbol["name"]: symbol for symbol in found}
     assert {"rows", "x_l", "gather", "spmv", "pack", "yl", "y"} <= top.keys()
     assert [s["name"] for s in top["spmv"]["children"]] == ["block", "thread_per_row", "warp_per_row"]
+
+
+def test_communicators(client: Client) -> None:
+    good, dag, top = GRID.read_text(), "  squares : gpu", "array a     :"
+    text = client.open(GRID, good)
+    assert text.diagnostics() == []
+
+    assert "`row = split(floor(rank / 2))`: all ranks" in text.hover("on row", 4)
+    assert "`rank` : number of this rank" in text.hover("row.rank", 5)
+    assert text.hover("= split(", 3) == text.hover("comm row", 1) == "```dag\ncomm NAME = split(COLOUR [, KEY])\n```"
+    assert "**`total.post`** mpi, `on col`" in text.hover("total :", 1)
+    for words, inside in (("on row", 4), ("row.rank", 1)):
+        (place,) = text.ask("definition", words, inside)
+        assert place["range"]["start"] == text.position("comm row", 5)
+    found = text.ask("references", "comm row", 6, context={"includeDeclaration": True})
+    assert [text.at(place["range"]) for place in found] == ["row"] * 3
+
+    def offered(line: str, before: str) -> set[str]:
+        text.change(good.replace(before, f"{line}\n{before}", 1))
+        return text.labels("\n" + before)
+
+    assert offered("  q : mpi bcast(c, 0) on ", dag) == offered("  q : mpi exchange on r", dag) == {"row", "col"}
+    assert offered("  if row.", dag) == offered("comm half = split(row.", top) == {"rank", "ranks"}
+    assert {"row", "col", "rank", "ranks"} <= offered("comm half = split(", top)
+    assert offered("comm half = ", top) == {"split"}
+    assert offered("comm ", top) == offered("comm ha", top) == set()
+    assert offered("array q : f32[n] on ", top) == {"any", "device", "host", "pinned"}
+
+    text.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "instead", "code", "at"),
+    [
+        ("on row", "on rwo", "unknown-name", "rwo"),
+        ("on row", "on c", "type-mismatch", "c"),
+        ("row.rank ==", "row.rnk ==", "unknown-name", "rnk"),
+        ("row.rank ==", "row ==", "type-mismatch", "row"),
+        ("split(rank % px)", "split(hw.sms)", "bad-communicator", "hw.sms"),
+        ("split(rank % px)", "gather(rank)", "unknown-name", "gather"),
+    ],
+)
+def test_mistakes_with_communicators(
+    client: Client, tmp_path: Path, words: str, instead: str, code: str, at: str
+) -> None:
+    """One diagnostic each, and none of what an op would have written."""
+    text = client.open(tmp_path / "grid2d.dag", GRID.read_text().replace(words, instead, 1))
+    assert [(d["code"], text.at(d["range"])) for d in text.diagnostics()] == [(code, at)]
+    text.close()
 
 
 # ---- formatting -------------------------------------------------------------------------------------

@@ -165,7 +165,22 @@ def test_c_chooses_as_python_does(program: str, tmp_path: Path) -> None:
         H200,
         anchors=[(near, first.settings[3]), ({**near, first.data[0]: 4000}, first.settings[1])],
     )
-    found = [anchored, *found[1:]]
+    assert_equal_in_c([anchored, *found[1:]], tmp_path)
+
+
+def test_c_chooses_by_values_whose_names_it_does_not_have(tmp_path: Path) -> None:
+    text = (ROOT / "samples/grid2d/grid2d.dag").read_text(encoding="utf-8")
+    text = text.replace("array a     :", "for s in 0..2 { scalar m[s] : i64 }\narray a     :")
+    (tmp_path / "grid2d.dag").write_text(text.replace("b_k[k % 2], n, n, w)", "b_k[k % 2], row.ranks * m[1], n, w)"))
+    graph = api.load_graph(tmp_path / "grid2d.dag")
+    (unit,) = units(graph)
+    chooser = unit_chooser(graph, unit, legal_settings(graph, unit, LIMITS), H200)
+    assert {"row.ranks", "m[1]"} <= set(chooser.data)
+    assert_equal_in_c([chooser], tmp_path)
+
+
+def assert_equal_in_c(found: list[Chooser], tmp_path: Path) -> None:
+    """The same answers and times in C and in Python, at sizes that are drawn."""
     text = emitted(found).source
     for c in found:
         text += WRAPPER.format(op=c.op, function=c.site.function) + TIMES.format(op=c.op)

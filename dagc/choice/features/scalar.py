@@ -1,4 +1,4 @@
-"""Per-rank scalars, whole parameters (constants of their program), `rank` and `ranks`."""
+"""Per-rank scalars, whole parameters (constants of their program), `rank` and `ranks`, also of communicators."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def offer(context: FeatureContext) -> Iterator[SelectorFeature]:
     for parameter in context.program.params:
         if type(parameter.value) is int:
             yield SelectorFeature(parameter.name, Const(parameter.value))
-    for name in ("rank", "ranks"):
-        yield SelectorFeature(name, Var(name))
+    for value in (Var("rank"), Var("ranks"), *(v for c in context.program.comms for v in (c.rank, c.ranks))):
+        yield SelectorFeature(value.name, value)
