@@ -141,7 +141,7 @@ def start(
         command, environment = _started_by(mpi or require_mpi(), argv, ranks, env)
     else:
         command = tuple(os.fspath(word) for word in argv)
-        environment = {**os.environ, **(env or {}), _MARK: uuid.uuid4().hex}
+        environment = {**os.environ, **rank_environment(None, ranks), **(env or {}), _MARK: uuid.uuid4().hex}
     try:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, text=True, env=environment,

@@ -13,7 +13,7 @@ import pytest
 
 from dagc.base.errors import RunFailed, UsageError
 from dagc.build.builder import build
-from dagc.build.mpi import YIELDING, cores, rank_environment, starter_options, thread_sanitizer_environment
+from dagc.build.mpi import WAITING, YIELDING, cores, rank_environment, starter_options, thread_sanitizer_environment
 from dagc.build.ranks import joined
 from dagc.build.toolchain import MPI, MPIKind, find_cxx, find_mpi, mpi_of_wrapper
 from dagc.measure.launch import Finished, launch
@@ -209,9 +209,11 @@ def test_what_each_kind_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "--oversubscribe" in starter_options(old)
     assert ":OVERSUBSCRIBE" in starter_options(new)
     assert starter_options(mpich) == ()
-    for name in (name for names in YIELDING.values() for name in names):
+    for name in (*(name for names in YIELDING.values() for name in names), *WAITING, "OMP_WAIT_POLICY"):
         monkeypatch.delenv(name, raising=False)
-    assert rank_environment(new, cores()) == rank_environment(mpich, cores()) == {}
+    assert rank_environment(new, cores()) == rank_environment(None, 1) == WAITING
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    assert rank_environment(new, cores()) == rank_environment(mpich, cores()) == rank_environment(None, 1) == {}
     assert rank_environment(new, cores() + 1) == {"OMPI_MCA_mpi_yield_when_idle": "1"}
     monkeypatch.setenv("MPIR_CVAR_POLLS_BEFORE_YIELD", "1000")
     told = rank_environment(mpich, cores() + 1)
