@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagc.base.errors import UsageError
+from dagc.choice import trends
 from dagc.choice.choose import c_head
 from dagc.choice.gains import FULL, gains_of
 from dagc.choice.learners import boost, cost, forest, svm, tree
@@ -30,6 +31,7 @@ from dagc.choice.learners.tree import TreeSelector
 from dagc.choice.methods import LEARNED, fit, from_json
 from dagc.choice.nodes import Split
 from dagc.choice.selector import UNIT, Answer, Scale, Selector, coordinates, exp2_fixed, log2_fixed, scales_of
+from dagc.choice.trends import Line, Sums, shortened
 from tests.tiers import examples
 
 DATA = ("ni", "nj")
@@ -214,6 +216,8 @@ NODES = st.recursive(
 )
 PLACE = st.integers(0, 2**21)
 SLOPE = st.integers(-(2**26), 2**26)
+FACTOR = st.one_of(st.sampled_from([0.0, 1e-6, 3.0]), st.floats(1e-12, 1e3)).map(shortened)
+TERMS = st.tuples(*[st.lists(st.tuples(FACTOR, st.integers(0, 2), st.integers(0, 2)), max_size=5).map(tuple)] * 3)
 LOG = st.one_of(st.integers(-3, 3), st.integers(-(2**52), 2**52))
 COEFFICIENT = st.one_of(st.integers(-3, 3), st.integers(-(2**30), 2**30))
 
@@ -262,11 +266,12 @@ def test_python_and_c_agree_on_any_selector(data: st.DataObject) -> None:
         TreeSelector(DATA, BOTH, data.draw(NODES)),
         Forest(DATA, BOTH, (1, 4, 9), rows, roots),
         Boost(DATA, BOTH, (1, 4, 9), (-3, 2**24, 7), (2**23, -(2**23), 0, 2**40), boosted),
-        Cost(DATA, BOTH, (1, 4, 9), (2**22, 0), (2**24, 2**25), (-(2**46), 0, 5), slopes, times, roots),
+        Cost(DATA, BOTH, (1, 4, 9), Line((2**22, 0), (2**24, 2**25), (-(2**46), 0, 5), slopes), times, roots),
+        Cost(DATA, BOTH, (1, 4, 9), Sums((30.0, 1e4), data.draw(TERMS)), times, roots),
         data.draw(MACHINES),
     ]  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
-        asked = compiled(selectors, Path(folder), ("gcc", "-std=c99"))
+        asked = compiled(selectors, Path(folder), ("g++", "-std=gnu++17", "-O2", "-march=native"))  # contracts
         here = [*product((1, 2, 3, 4, 6, 8, 9, 16, 25, 36), repeat=2), *product((5000, 2**40 + 1), (7, 10_000))]
         for selector, ask in zip(selectors, asked, strict=True):
             assert [ask(list(size)) for size in here] == [selector.ask(size) for size in here], selector
@@ -322,14 +327,16 @@ def test_scikit_learn_chooses_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     times = [{label: 1 / share for label, share in at.items()} for at in shares]
     selector = fit("cost", DATA, rows, labels, shares=shares, times=times)
     logs = cost.logarithms(times, (2, 5, 6))
-    lines = cost.lines_of(x, logs)
-    residuals = logs - np.array([start + x @ slope for start, slope in lines]).T
-    inside = np.clip(at, x.min(axis=0) - cost.BEYOND, x.max(axis=0) + cost.BEYOND)
-    expected = np.array([start + inside @ slope for start, slope in lines]).T + cost.trained(0, x, residuals).predict(
-        at
-    )
+    assert isinstance(selector, Cost)
+    residuals = logs - trends.logs_of(selector.trend, scales, np.array(rows))
+    expected = trends.logs_of(selector.trend, scales, np.array(asked)) + cost.trained(0, x, residuals).predict(at)
     said = np.log2([list(selector.seconds(v).values()) for v in asked])
-    assert np.abs(said - expected).max() < 1e-4, "slopes and coordinates are rounded"
+    assert np.abs(said - expected).max() < 1e-4, "leaves are rounded"
+    lines = trends.lines_of(x, logs)
+    inside = np.clip(at, x.min(axis=0) - trends.BEYOND, x.max(axis=0) + trends.BEYOND)
+    expected = np.array([start + inside @ slope for start, slope in lines]).T
+    line = trends.logs_of(trends.line_of(x, np.array(rows), logs), scales, np.array(asked))
+    assert np.abs(line - expected).max() < 1e-4, "slopes and coordinates are rounded"
 
     monkeypatch.setattr(tree, "best_candidate", lambda *_, **__: (5, 2))
     grown = tree.trained((5, 2), x, gains.matrix).predict(at)
@@ -365,6 +372,24 @@ def test_times_go_on_along_the_line_beyond_the_trained_range() -> None:
     assert not fit("forest", ("n",), sizes, [0] * len(sizes), times=times).predicts
 
 
+def test_the_trend_is_of_the_kind_that_the_times_are() -> None:
+    """A launch, and work over a rate: the sum has the factors. A power of the size: the line has the exponent."""
+    draw = random.Random(3)
+    rows = [(float(int(2 ** draw.uniform(3, 12))), float(int(2 ** draw.uniform(3, 12)))) for _ in range(60)]
+    added = [{0: 1e-5 + n * k * 1e-9, 7: 4e-8 * n + 1e-6} for n, k in rows]
+    selector = fit("cost", ("n", "k"), rows, [0] * len(rows), times=added)
+    assert isinstance(selector, Cost)
+    assert isinstance(selector.trend, Sums)
+    first, second = ({(i, j): factor for factor, i, j in terms} for terms in selector.trend.terms)
+    assert (first[0, 1], first[2, 2]) == pytest.approx((1e-9, 1e-5), rel=1e-3)
+    assert (second[0, 2], second[2, 2]) == pytest.approx((4e-8, 1e-6), rel=1e-3)
+    assert selector.seconds((1e4, 1e4))[0] == pytest.approx(1e-5 + 1e8 * 1e-9, rel=1e-2), "beyond the trained range"
+    powers = [{0: n**0.6 * k**-0.3, 7: n**0.4} for n, k in rows]
+    selector = fit("cost", ("n", "k"), rows, [0] * len(rows), times=powers)
+    assert isinstance(selector, Cost)
+    assert isinstance(selector.trend, Line)
+
+
 def test_a_choice_that_failed_is_expected_to_be_slow() -> None:
     sizes = [(float(n),) for n in range(10, 50)]
     times = [{0: 1.0, 3: 0.5} if n < 30 else {0: 1.0} for (n,) in sizes]
@@ -387,7 +412,9 @@ def test_a_choice_that_failed_is_expected_to_be_slow() -> None:
         ("forest", {"labels": []}), ("forest", {"gains": [[1, 2]]}), ("forest", {"gains": [[0, 0, FULL + 1]]}),
         ("forest", {"trees": [10**6]}), ("forest", {"trees": []}),
         ("cost", {"labels": [0, 2, 1]}), ("cost", {"labels": [0, 1]}), ("cost", {"lows": [0]}),
-        ("cost", {"starts": [0]}),
+        ("cost", {"starts": [0]}), ("cost", {"terms": [[[1.0, 0, 0]]]}), ("cost", {"most": [1.0]}),
+        ("cost", {"lows": [], "highs": [], "starts": [], "slopes": [], "most": [1, 1], "terms": [[[1.0, 0, 9]]] * 3}),
+        ("cost", {"lows": [], "highs": [], "starts": [], "slopes": [], "most": [1, 1], "terms": [[[1.1, 0, 0]]] * 3}),
         ("cost", {"slopes": [[0], [0], [0]]}), ("cost", {"slopes": [[2**27, 0]] * 3}), ("cost", {"leaves": [[1, 2]]}),
         ("cost", {"trees": [10**6]}), ("cost", {"lows": [2**31, 0], "highs": [0, 0]}), ("cost", {"leaves": []}),
         ("knn", {"gains": [[1, 2]]}), ("knn", {"columns": [1]}), ("knn", {"k": 1001}),

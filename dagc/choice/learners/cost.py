@@ -1,4 +1,5 @@
-"""A regressor of the time of each choice: a line through the logarithms, and a forest of what it leaves over.
+"""A regressor of the time of each choice: a trend, which is a line through the logarithms or a sum of products of the
+features, and a forest of what it leaves over.
 
 The least expected time is chosen, as in portfolios of algorithms (SATzilla, Xu et al. 2008). A choice that failed at a
 training point counts as ten times the slowest there (PAR10).
@@ -9,47 +10,36 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import msgspec
 
 from dagc.base.errors import counted
-from dagc.choice import nodes
+from dagc.choice import nodes, trends
 from dagc.choice.gains import Examples
-from dagc.choice.selector import UNIT, Answer, Scale, Selector, ranked
+from dagc.choice.selector import MOST_FEATURES, Answer, Scale, Selector, ranked
 
 SUMMARY = "predicted times"
 TREES, LEAF = 31, 2  # least points of a leaf
 PENALTY = 10.0  # times the slowest: a choice that failed
-BEYOND = 2.0  # of a coordinate: as far outside of the trained range the line goes on
-# Of the ridge regressions of the mean over the choices, and of what each differs from it: chosen on six tables, where
-# lines that are free to differ ranked choices worse at families of inputs that were held out.
-ALPHAS, OWN_ALPHAS = (0.01, 0.1, 1.0, 10.0, 100.0), (1e2, 1e3, 1e4)
 _SHORTEST = 1e-30  # an energy may be 0
-_SLOPE = 1 << 20  # a slope of 1, so that a line is in units of _ONE
-_ONE = _SLOPE * UNIT  # a factor of 2 in time
-# Magnitudes, so that the sum of a start, 16 products and a leaf, and that of 1000 leaves, stay below 2**63.
-_MOST_SLOPE, _MOST_PLACE, _MOST_START, _MOST_LEAF = 1 << 26, 1 << 31, 1 << 60, 1 << 52
+_MOST_LEAF = 1 << 52  # so that the sum of a trend and 1000 leaves stays below 2**63
 
 
 @dataclass(frozen=True, slots=True)
 class Cost(Selector):
     """Logarithms to base 2 of seconds, in units of 2**-42.
 
-    Of each of `labels`: `starts`, and `slopes` (a row for each) times the coordinates within `lows` and `highs`; and
-    the mean over the trees, whose leaves are rows of `leaves`.
+    Of each of `labels`: its trend, and the mean over the trees, whose leaves are rows of `leaves`.
     """
 
     method: ClassVar[str] = "cost"
     data: tuple[str, ...]
     scales: tuple[Scale, ...]
     labels: tuple[int, ...]
-    lows: tuple[int, ...]
-    highs: tuple[int, ...]
-    starts: tuple[int, ...]
-    slopes: tuple[tuple[int, ...], ...]
+    trend: trends.Trend
     leaves: tuple[tuple[int, ...], ...]
     roots: tuple[nodes.Node, ...]
     least_sure: float = 0.0
@@ -71,7 +61,7 @@ class Cost(Selector):
 
     def seconds(self, x: Sequence[float]) -> dict[int, float]:
         """As `Selector.seconds`."""
-        logs = ((label, t / _ONE) for label, t in zip(self.labels, self._logs(x)[0], strict=True))
+        logs = ((label, t / trends.ONE) for label, t in zip(self.labels, self._logs(x)[0], strict=True))
         return {label: 2.0 ** min(max(log, -1000.0), 1000.0) for label, log in logs}
 
     def ask(self, x: Sequence[float]) -> Answer:
@@ -91,14 +81,7 @@ class Cost(Selector):
 
     def _logs(self, x: Sequence[float]) -> tuple[list[int], Counter[int]]:
         """Of each label, and how many trees alone say that a place among the labels is the best. All in integers."""
-        here = [
-            min(max(scale.coordinate(v), low), high)
-            for scale, v, low, high in zip(self.scales, x, self.lows, self.highs, strict=True)
-        ]
-        line = [
-            start + sum(a * b for a, b in zip(row, here, strict=True))
-            for start, row in zip(self.starts, self.slopes, strict=True)
-        ]
+        line = self.trend.logs(self.scales, x)
         rows = [self.leaves[nodes.find_leaf(root, x).label] for root in self.roots]
         each: Counter[int] = Counter()
         for row in rows:
@@ -112,29 +95,24 @@ class Cost(Selector):
         """For vectors without the features at `fixed`, which have these values; `data`: the names of the others."""
         kept = [i for i in range(len(self.data)) if i not in fixed]
         places = {old: new for new, old in enumerate(kept)}
-        here = {i: min(max(self.scales[i].coordinate(v), self.lows[i]), self.highs[i]) for i, v in fixed.items()}
-        starts = (
-            s + sum(row[i] * at for i, at in here.items()) for s, row in zip(self.starts, self.slopes, strict=True)
-        )
         return replace(
-            self, data=tuple(data), scales=tuple(self.scales[i] for i in kept), lows=tuple(self.lows[i] for i in kept),
-            highs=tuple(self.highs[i] for i in kept), starts=tuple(_whole(s, _MOST_START) for s in starts),
-            slopes=tuple(tuple(row[i] for i in kept) for row in self.slopes),
+            self, data=tuple(data), scales=tuple(self.scales[i] for i in kept),
+            trend=self.trend.with_fixed(self.scales, fixed),
             roots=tuple(nodes.with_fixed(root, fixed, places) for root in self.roots),
         )  # fmt: skip
 
     def view(self) -> dict[str, Any]:
         """As `Selector.view`."""
         return {
-            "table": nodes.table(self.roots), "labels": self.labels, "lows": self.lows, "highs": self.highs,
-            "starts": self.starts, "slopes": self.slopes, "leaves": self.leaves, "all": len(self.roots), "one": _ONE,
+            "table": nodes.table(self.roots), "labels": self.labels, "trend": self.trend, "leaves": self.leaves,
+            "all": len(self.roots), "one": trends.ONE, "slope": trends.SLOPE,
+            "bounds": (trends.SHORTEST, trends.LARGEST), "sums": isinstance(self.trend, trends.Sums),
         }  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
         """As `Selector.to_json`."""
         return {
-            **self.common_json(), "labels": list(self.labels), "lows": list(self.lows), "highs": list(self.highs),
-            "starts": list(self.starts), "slopes": [list(row) for row in self.slopes],
+            **self.common_json(), "labels": list(self.labels), **asdict(self.trend),
             "leaves": [list(row) for row in self.leaves], "trees": [nodes.node_to_json(root) for root in self.roots],
         }  # fmt: skip
 
@@ -148,30 +126,24 @@ def _mean(total: int, count: int) -> int:
 
 
 def fit(examples: Examples, seed: int = 0) -> Cost:
-    """Ridge regressions of the logarithms of the times, weights by cross-validation, and extremely randomised trees
-    (Geurts et al. 2006) of their residuals."""
+    """The trend of each choice (`dagc.choice.trends`), and extremely randomised trees (Geurts et al. 2006) of what it
+    leaves over of the logarithms of the times."""
     import numpy as np
 
-    scales, x = examples.scales, examples.x
+    scales, x, features = examples.scales, examples.x, np.array(examples.rows, float)
     labels = tuple(sorted({label for at in examples.times for label in at}))
     logs = logarithms(examples.times, labels)
-    lines = lines_of(x, logs)
-    starts = tuple(_whole(start * _ONE, _MOST_START) for start, _ in lines)
-    slopes = tuple(tuple(_whole(v * _SLOPE, _MOST_SLOPE) for v in slope) for _, slope in lines)
-    residuals = logs - np.array([start + x @ slope for start, slope in lines]).T
+    trend = trends.trend_of(scales, x, features, logs, seed)
     rows: dict[tuple[int, ...], int] = {}
 
     def leaf(tree: Any, number: int) -> Answer:
-        row = tuple(_whole(float(v) * _ONE, _MOST_LEAF) for v in tree.value[number][:, 0])
+        row = tuple(trends.whole(float(v) * trends.ONE, _MOST_LEAF) for v in tree.value[number][:, 0])
         return Answer(rows.setdefault(row, len(rows)), 1.0)
 
+    residuals = logs - trends.logs_of(trend, scales, features)
     grown = [one.tree_ for one in trained(seed, x, residuals).estimators_]
     roots = tuple(nodes.from_scikit(tree, scales, partial(leaf, tree)) for tree in grown)
-    lows, highs = ((x.min(axis=0) - BEYOND) * UNIT, (x.max(axis=0) + BEYOND) * UNIT)
-    return Cost(
-        examples.data, scales, labels, tuple(map(int, lows)), tuple(map(int, highs)), starts, slopes, tuple(rows),
-        roots,
-    )  # fmt: skip
+    return Cost(examples.data, scales, labels, trend, tuple(rows), roots)
 
 
 def logarithms(times: Sequence[Mapping[int, float]], labels: Sequence[int]) -> Any:
@@ -185,24 +157,6 @@ def logarithms(times: Sequence[Mapping[int, float]], labels: Sequence[int]) -> A
     return np.array(rows)
 
 
-def lines_of(x: Any, logs: Any) -> list[tuple[float, Any]]:
-    """Of each column, where its line begins and its slopes: those of the mean of the columns and those of the rest."""
-    mean = logs.mean(axis=1)
-    start, slopes = _line(x, mean, ALPHAS)
-    return [(start + at, slopes + own) for at, own in (_line(x, column - mean, OWN_ALPHAS) for column in logs.T)]
-
-
-def _line(x: Any, column: Any, alphas: tuple[float, ...]) -> tuple[float, Any]:
-    """Of a ridge regression. Coordinates are scaled to unit variance before."""
-    from sklearn.linear_model import RidgeCV
-
-    middle, width = x.mean(axis=0), x.std(axis=0)
-    width[width == 0] = 1
-    fitted = RidgeCV(alphas).fit((x - middle) / width, column)
-    slope = fitted.coef_ / width
-    return float(fitted.intercept_ - slope @ middle), slope
-
-
 def trained(seed: int, x: Any, residuals: Any) -> Any:
     """scikit-learn's forest of what the lines leave over."""
     from sklearn.ensemble import ExtraTreesRegressor
@@ -212,26 +166,27 @@ def trained(seed: int, x: Any, residuals: Any) -> Any:
     )
 
 
-def _whole(value: float, most: int) -> int:
-    return max(-most, min(round(value), most))
-
-
 # ---- as a tuned file keeps it -------------------------------------------------------------------
 
-_Place = Annotated[int, msgspec.Meta(ge=-_MOST_PLACE, le=_MOST_PLACE)]
-_Slope = Annotated[int, msgspec.Meta(ge=-_MOST_SLOPE, le=_MOST_SLOPE)]
-_Start = Annotated[int, msgspec.Meta(ge=-_MOST_START, le=_MOST_START)]
+_Place = Annotated[int, msgspec.Meta(ge=-trends.MOST_PLACE, le=trends.MOST_PLACE)]
+_Slope = Annotated[int, msgspec.Meta(ge=-trends.MOST_SLOPE, le=trends.MOST_SLOPE)]
+_Start = Annotated[int, msgspec.Meta(ge=-trends.MOST_START, le=trends.MOST_START)]
 _Leaf = Annotated[int, msgspec.Meta(ge=-_MOST_LEAF, le=_MOST_LEAF)]
+_Positive = Annotated[float, msgspec.Meta(ge=0, le=trends.LARGEST)]
+_Index = Annotated[int, msgspec.Meta(ge=0, le=MOST_FEATURES)]
+_Terms = Annotated[tuple[tuple[_Positive, _Index, _Index], ...], msgspec.Meta(max_length=1000)]
 
 
 class Row(nodes.SelectorRow, tag="cost", frozen=True, kw_only=True):
-    """As a tuned file keeps it."""
+    """As a tuned file keeps it: with `slopes` and what belongs to them, or with `terms`."""
 
     labels: Annotated[tuple[nodes.Label, ...], msgspec.Meta(min_length=1, max_length=1000)]
-    lows: tuple[_Place, ...]
-    highs: tuple[_Place, ...]
-    starts: tuple[_Start, ...]
-    slopes: tuple[tuple[_Slope, ...], ...]
+    lows: tuple[_Place, ...] = ()
+    highs: tuple[_Place, ...] = ()
+    starts: tuple[_Start, ...] = ()
+    slopes: tuple[tuple[_Slope, ...], ...] = ()
+    most: tuple[_Positive, ...] = ()
+    terms: tuple[_Terms, ...] = ()
     leaves: Annotated[tuple[tuple[_Leaf, ...], ...], msgspec.Meta(min_length=1, max_length=100_000)]
     trees: Annotated[tuple[nodes.Row, ...], msgspec.Meta(min_length=1, max_length=1000)]
 
@@ -240,12 +195,28 @@ def read(row: Row) -> Cost:
     """Raises ValueError."""
     d, c = len(row.data), len(row.labels)
     trees = tuple(nodes.node_of(tree, d) for tree in row.trees)
-    if {len(row.lows), len(row.highs), *map(len, row.slopes)} != {d} or len(row.slopes) != c:
+    trend = _sums(row, d, c) if row.terms else _line(row, d, c)
+    if {len(leaf) for leaf in row.leaves} != {c} or list(row.labels) != sorted({*row.labels}):
+        raise ValueError("a cost selector whose parts are not those of its labels")
+    if max(leaf.label for root in trees for leaf in nodes.leaves(root)) >= len(row.leaves):
+        raise ValueError("a cost selector with leaves that have no times")
+    return Cost(row.data, row.read_scales(), row.labels, trend, row.leaves, trees)
+
+
+def _line(row: Row, features: int, choices: int) -> trends.Line:
+    if {len(row.lows), len(row.highs), *map(len, row.slopes)} != {features} or len(row.slopes) != choices:
         raise ValueError("a cost selector whose lines are not of its features and labels")
-    if len(row.starts) != c or {len(leaf) for leaf in row.leaves} != {c} or list(row.labels) != sorted({*row.labels}):
+    if len(row.starts) != choices or row.most:
         raise ValueError("a cost selector whose parts are not those of its labels")
     if any(low > high for low, high in zip(row.lows, row.highs, strict=True)):
         raise ValueError("a cost selector without a range")
-    if max(leaf.label for root in trees for leaf in nodes.leaves(root)) >= len(row.leaves):
-        raise ValueError("a cost selector with leaves that have no times")
-    return Cost(row.data, row.read_scales(), row.labels, row.lows, row.highs, row.starts, row.slopes, row.leaves, trees)
+    return trends.Line(row.lows, row.highs, row.starts, row.slopes)
+
+
+def _sums(row: Row, features: int, choices: int) -> trends.Sums:
+    if len(row.terms) != choices or len(row.most) != features or row.lows or row.highs or row.starts or row.slopes:
+        raise ValueError("a cost selector whose sums are not of its features and labels")
+    terms = [term for of in row.terms for term in of]
+    if any(i > features or j > features or factor != trends.shortened(factor) for factor, i, j in terms):
+        raise ValueError("a cost selector with a term that is not of its features")
+    return trends.Sums(row.most, row.terms)

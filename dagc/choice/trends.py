@@ -1,0 +1,198 @@
+"""What regressors of times begin with: the trend of each choice, a function of the features; the same numbers in C.
+
+Two kinds. A `Line` through the logarithms of features and seconds. `Sums` of seconds: a start, features, and products
+of two of them, with factors that are not negative; as a launch, operations over a rate and bytes over a bandwidth add
+up. Both give logarithms to base 2 of seconds, in units of ONE.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from dagc.choice.selector import UNIT, Scale, log2_fixed
+
+SLOPE = 1 << 20  # a slope of 1, so that a line is in units of ONE
+ONE = SLOPE * UNIT  # a factor of 2 in time
+BEYOND = 2.0  # of a coordinate: as far outside of the trained range the trend goes on
+SHORTEST, LARGEST = 2.0**-100, 2.0**63  # seconds that a sum may have
+# Magnitudes, so that the sum of a start and 16 products stays below 2**62.
+MOST_SLOPE, MOST_PLACE, MOST_START = 1 << 26, 1 << 31, 1 << 60
+# Of the ridge regressions of the mean over the choices, and of what each differs from it: chosen on six tables, where
+# lines that are free to differ ranked choices worse at families of inputs that were held out.
+ALPHAS, OWN_ALPHAS = (0.01, 0.1, 1.0, 10.0, 100.0), (1e2, 1e3, 1e4)
+FOLDS = 5
+_DROPPED = (1 << 36) - 1  # of the 52 binary digits behind the point: a product of three such numbers is exact
+
+Term: TypeAlias = tuple[float, int, int]  # factor, and the features that it is multiplied by; one after the last is 1
+
+
+def shortened(x: float) -> float:
+    """The number with 17 binary digits, towards 0."""
+    (bits,) = struct.unpack("<q", struct.pack("<d", x))
+    (short,) = struct.unpack("<d", struct.pack("<q", bits & ~_DROPPED))
+    return float(short)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Of each choice: `starts`, and `slopes` (a row for each) times the coordinates within `lows` and `highs`."""
+
+    lows: tuple[int, ...]
+    highs: tuple[int, ...]
+    starts: tuple[int, ...]
+    slopes: tuple[tuple[int, ...], ...]
+
+    def logs(self, scales: Sequence[Scale], x: Sequence[float]) -> list[int]:
+        """Of each choice, at a vector of features."""
+        here = [
+            min(max(scale.coordinate(v), low), high)
+            for scale, v, low, high in zip(scales, x, self.lows, self.highs, strict=True)
+        ]
+        return [
+            start + sum(a * b for a, b in zip(row, here, strict=True))
+            for start, row in zip(self.starts, self.slopes, strict=True)
+        ]
+
+    def with_fixed(self, scales: Sequence[Scale], fixed: Mapping[int, float]) -> Line:
+        """For vectors without the features at `fixed`, which have these values."""
+        kept = [i for i in range(len(self.lows)) if i not in fixed]
+        here = {i: min(max(scales[i].coordinate(v), self.lows[i]), self.highs[i]) for i, v in fixed.items()}
+        starts = (
+            s + sum(row[i] * at for i, at in here.items()) for s, row in zip(self.starts, self.slopes, strict=True)
+        )
+        return Line(
+            tuple(self.lows[i] for i in kept), tuple(self.highs[i] for i in kept),
+            tuple(whole(s, MOST_START) for s in starts), tuple(tuple(row[i] for i in kept) for row in self.slopes),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Of each choice: `terms`, added in this order. A feature counts from 0 to its `most`.
+
+    Factors and features have 17 binary digits, so that products are exact, and a compiler that contracts a product and
+    a sum changes nothing.
+    """
+
+    most: tuple[float, ...]
+    terms: tuple[tuple[Term, ...], ...]
+
+    def logs(self, scales: Sequence[Scale], x: Sequence[float]) -> list[int]:
+        """Of each choice, at a vector of features."""
+        here = [shortened(min(max(v, 0.0), most)) for v, most in zip(x, self.most, strict=True)] + [1.0]
+        seconds = []
+        for terms in self.terms:
+            total = 0.0
+            for factor, i, j in terms:
+                total += factor * (here[i] * here[j])
+            seconds.append(total)
+        return [log2_fixed(min(max(t, SHORTEST), LARGEST)) * SLOPE for t in seconds]
+
+    def with_fixed(self, scales: Sequence[Scale], fixed: Mapping[int, float]) -> Sums:
+        """For vectors without the features at `fixed`, which have these values; right to 17 binary digits."""
+        kept = [i for i in range(len(self.most)) if i not in fixed]
+        places = {old: new for new, old in enumerate([*kept, len(self.most)])}
+        here = {i: shortened(min(max(v, 0.0), self.most[i])) for i, v in fixed.items()}
+
+        def without(term: Term) -> Term:
+            factor, *features = term
+            value = factor * math.prod(here.get(i, 1.0) for i in features)
+            i, j = sorted(places.get(i, len(kept)) for i in features)
+            return _inside(value), i, j
+
+        return Sums(tuple(self.most[i] for i in kept), tuple(tuple(map(without, terms)) for terms in self.terms))
+
+
+Trend: TypeAlias = Line | Sums
+
+
+# ---- training ---------------------------------------------------------------------------------
+
+
+def trend_of(scales: Sequence[Scale], x: Any, rows: Any, logs: Any, seed: int = 0) -> Trend:
+    """The kind whose squared errors at points left out (FOLDS folds) are least, of all points.
+
+    `x`: coordinates, shape (points, features); `rows`: the features themselves; `logs`: logarithms to base 2 of the
+    seconds, shape (points, choices).
+    """
+    from sklearn.model_selection import KFold
+
+    kinds: tuple[Callable[[Any, Any, Any], Trend], ...] = (line_of, sums_of)
+    errors = [0.0, 0.0]
+    for kept, left in KFold(min(FOLDS, len(x)), shuffle=True, random_state=seed).split(x):
+        for k, fit in enumerate(kinds):
+            trend = fit(x[kept], rows[kept], logs[kept])
+            errors[k] += float(((logs_of(trend, scales, rows[left]) - logs[left]) ** 2).sum())
+    # What is chosen must not depend on the last digits of a mathematical library.
+    return kinds[errors[1] < 0.999 * errors[0]](x, rows, logs)
+
+
+def logs_of(trend: Trend, scales: Sequence[Scale], rows: Any) -> Any:
+    """Logarithms to base 2 of seconds, shape (points, choices)."""
+    import numpy as np
+
+    return np.array([[v / ONE for v in trend.logs(scales, row)] for row in rows.tolist()])
+
+
+def line_of(x: Any, rows: Any, logs: Any) -> Line:
+    """Lines by ridge regression, weights by cross-validation. Arguments as of `trend_of`."""
+    lines = lines_of(x, logs)
+    lows, highs = ((x.min(axis=0) - BEYOND) * UNIT, (x.max(axis=0) + BEYOND) * UNIT)
+    return Line(
+        tuple(map(int, lows)), tuple(map(int, highs)), tuple(whole(start * ONE, MOST_START) for start, _ in lines),
+        tuple(tuple(whole(v * SLOPE, MOST_SLOPE) for v in slope) for _, slope in lines),
+    )  # fmt: skip
+
+
+def lines_of(x: Any, logs: Any) -> list[tuple[float, Any]]:
+    """Of each column, where its line begins and its slopes: those of the mean of the columns and those of the rest."""
+    mean = logs.mean(axis=1)
+    start, slopes = _line(x, mean, ALPHAS)
+    return [(start + at, slopes + own) for at, own in (_line(x, column - mean, OWN_ALPHAS) for column in logs.T)]
+
+
+def _line(x: Any, column: Any, alphas: tuple[float, ...]) -> tuple[float, Any]:
+    """Of a ridge regression. Coordinates are scaled to unit variance before."""
+    from sklearn.linear_model import RidgeCV
+
+    middle, width = x.mean(axis=0), x.std(axis=0)
+    width[width == 0] = 1
+    fitted = RidgeCV(alphas).fit((x - middle) / width, column)
+    slope = fitted.coef_ / width
+    return float(fitted.intercept_ - slope @ middle), slope
+
+
+def sums_of(x: Any, rows: Any, logs: Any) -> Sums:
+    """Non-negative least squares of the relative errors (Lawson and Hanson 1974)."""
+    import numpy as np
+    from scipy.optimize import nnls
+
+    count = rows.shape[1]
+    usable = [i for i in range(count) if rows[:, i].min() >= 0 and rows[:, i].max() > 0]
+    pairs = [(i, j) for n, i in enumerate([*usable, count]) for j in [*usable, count][n:]]
+    ones = np.minimum(np.column_stack([rows, np.ones(len(rows))]), LARGEST)
+    basis = np.column_stack([ones[:, i] * ones[:, j] for i, j in pairs])
+    terms = []
+    for column in logs.T:
+        weighted = basis * (2.0**-column)[:, None]
+        size = np.linalg.norm(weighted, axis=0)
+        size[size == 0] = 1
+        found, _ = nnls(weighted / size, np.ones(len(rows)), maxiter=100 * len(pairs))
+        factors = ((_inside(float(f)), *pair) for f, pair in zip(found / size, pairs, strict=True))
+        terms.append(tuple(term for term in factors if term[0] > 0))
+    most = np.minimum(np.maximum(rows.max(axis=0), 0) * 2**BEYOND, LARGEST)
+    return Sums(tuple(map(float, most)), tuple(terms))
+
+
+def _inside(factor: float) -> float:
+    """A factor that a tuned file keeps."""
+    return shortened(min(factor, LARGEST)) if factor >= SHORTEST * SHORTEST else 0.0
+
+
+def whole(value: float, most: int) -> int:
+    """The nearest whole number within +-most."""
+    return max(-most, min(round(value), most))
