@@ -1,8 +1,8 @@
 """What regressors of times begin with: the trend of each choice, a function of the features; the same numbers in C.
 
-Two kinds. A `Line` through the logarithms of features and seconds. `Sums` of seconds: a start, features, and products
-of two of them, with factors that are not negative; as a launch, operations over a rate and bytes over a bandwidth add
-up. Both give logarithms to base 2 of seconds, in units of ONE.
+Two kinds. `LineTrend`: a line through the logarithms of features and seconds. `SumTrend`: a start, features, and
+products of two of them, with factors that are not negative; as a launch, operations over a rate and bytes over a
+bandwidth add up. Both give logarithms to base 2 of seconds, in units of ONE.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def shortened(x: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LineTrend:
     """Of each choice: `starts`, and `slopes` (a row for each) times the coordinates within `lows` and `highs`."""
 
     lows: tuple[int, ...]
@@ -57,21 +57,21 @@ class Line:
             for start, row in zip(self.starts, self.slopes, strict=True)
         ]
 
-    def with_fixed(self, scales: Sequence[Scale], fixed: Mapping[int, float]) -> Line:
+    def with_fixed(self, scales: Sequence[Scale], fixed: Mapping[int, float]) -> LineTrend:
         """For vectors without the features at `fixed`, which have these values."""
         kept = [i for i in range(len(self.lows)) if i not in fixed]
         here = {i: min(max(scales[i].coordinate(v), self.lows[i]), self.highs[i]) for i, v in fixed.items()}
         starts = (
             s + sum(row[i] * at for i, at in here.items()) for s, row in zip(self.starts, self.slopes, strict=True)
         )
-        return Line(
+        return LineTrend(
             tuple(self.lows[i] for i in kept), tuple(self.highs[i] for i in kept),
             tuple(whole(s, MOST_START) for s in starts), tuple(tuple(row[i] for i in kept) for row in self.slopes),
         )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class SumTrend:
     """Of each choice: `terms`, added in this order. A feature counts from 0 to its `most`.
 
     Factors and features have 17 binary digits, so that products are exact, and a compiler that contracts a product and
@@ -92,7 +92,7 @@ class Sums:
             seconds.append(total)
         return [log2_fixed(min(max(t, SHORTEST), LARGEST)) * SLOPE for t in seconds]
 
-    def with_fixed(self, scales: Sequence[Scale], fixed: Mapping[int, float]) -> Sums:
+    def with_fixed(self, scales: Sequence[Scale], fixed: Mapping[int, float]) -> SumTrend:
         """For vectors without the features at `fixed`, which have these values; right to 17 binary digits."""
         kept = [i for i in range(len(self.most)) if i not in fixed]
         places = {old: new for new, old in enumerate([*kept, len(self.most)])}
@@ -104,10 +104,10 @@ class Sums:
             i, j = sorted(places.get(i, len(kept)) for i in features)
             return _inside(value), i, j
 
-        return Sums(tuple(self.most[i] for i in kept), tuple(tuple(map(without, terms)) for terms in self.terms))
+        return SumTrend(tuple(self.most[i] for i in kept), tuple(tuple(map(without, terms)) for terms in self.terms))
 
 
-Trend: TypeAlias = Line | Sums
+Trend: TypeAlias = LineTrend | SumTrend
 
 
 # ---- training ---------------------------------------------------------------------------------
@@ -138,11 +138,11 @@ def logs_of(trend: Trend, scales: Sequence[Scale], rows: Any) -> Any:
     return np.array([[v / ONE for v in trend.logs(scales, row)] for row in rows.tolist()])
 
 
-def line_of(x: Any, rows: Any, logs: Any) -> Line:
+def line_of(x: Any, rows: Any, logs: Any) -> LineTrend:
     """Lines by ridge regression, weights by cross-validation. Arguments as of `trend_of`."""
     lines = lines_of(x, logs)
     lows, highs = ((x.min(axis=0) - BEYOND) * UNIT, (x.max(axis=0) + BEYOND) * UNIT)
-    return Line(
+    return LineTrend(
         tuple(map(int, lows)), tuple(map(int, highs)), tuple(whole(start * ONE, MOST_START) for start, _ in lines),
         tuple(tuple(whole(v * SLOPE, MOST_SLOPE) for v in slope) for _, slope in lines),
     )  # fmt: skip
@@ -166,7 +166,7 @@ def _line(x: Any, column: Any, alphas: tuple[float, ...]) -> tuple[float, Any]:
     return float(fitted.intercept_ - slope @ middle), slope
 
 
-def sums_of(x: Any, rows: Any, logs: Any) -> Sums:
+def sums_of(x: Any, rows: Any, logs: Any) -> SumTrend:
     """Non-negative least squares of the relative errors (Lawson and Hanson 1974)."""
     import numpy as np
     from scipy.optimize import nnls
@@ -185,7 +185,7 @@ def sums_of(x: Any, rows: Any, logs: Any) -> Sums:
         factors = ((_inside(float(f)), *pair) for f, pair in zip(found / size, pairs, strict=True))
         terms.append(tuple(term for term in factors if term[0] > 0))
     most = np.minimum(np.maximum(rows.max(axis=0), 0) * 2**BEYOND, LARGEST)
-    return Sums(tuple(map(float, most)), tuple(terms))
+    return SumTrend(tuple(map(float, most)), tuple(terms))
 
 
 def _inside(factor: float) -> float:

@@ -31,7 +31,7 @@ from dagc.choice.learners.tree import TreeSelector
 from dagc.choice.methods import LEARNED, fit, from_json
 from dagc.choice.nodes import Split
 from dagc.choice.selector import UNIT, Answer, Scale, Selector, coordinates, exp2_fixed, log2_fixed, scales_of
-from dagc.choice.trends import Line, Sums, shortened
+from dagc.choice.trends import LineTrend, SumTrend, shortened
 from tests.tiers import examples
 
 DATA = ("ni", "nj")
@@ -266,8 +266,8 @@ def test_python_and_c_agree_on_any_selector(data: st.DataObject) -> None:
         TreeSelector(DATA, BOTH, data.draw(NODES)),
         Forest(DATA, BOTH, (1, 4, 9), rows, roots),
         Boost(DATA, BOTH, (1, 4, 9), (-3, 2**24, 7), (2**23, -(2**23), 0, 2**40), boosted),
-        Cost(DATA, BOTH, (1, 4, 9), Line((2**22, 0), (2**24, 2**25), (-(2**46), 0, 5), slopes), times, roots),
-        Cost(DATA, BOTH, (1, 4, 9), Sums((30.0, 1e4), data.draw(TERMS)), times, roots),
+        Cost(DATA, BOTH, (1, 4, 9), LineTrend((2**22, 0), (2**24, 2**25), (-(2**46), 0, 5), slopes), times, roots),
+        Cost(DATA, BOTH, (1, 4, 9), SumTrend((30.0, 1e4), data.draw(TERMS)), times, roots),
         data.draw(MACHINES),
     ]  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
@@ -379,7 +379,7 @@ def test_the_trend_is_of_the_kind_that_the_times_are() -> None:
     added = [{0: 1e-5 + n * k * 1e-9, 7: 4e-8 * n + 1e-6} for n, k in rows]
     selector = fit("cost", ("n", "k"), rows, [0] * len(rows), times=added)
     assert isinstance(selector, Cost)
-    assert isinstance(selector.trend, Sums)
+    assert isinstance(selector.trend, SumTrend)
     first, second = ({(i, j): factor for factor, i, j in terms} for terms in selector.trend.terms)
     assert (first[0, 1], first[2, 2]) == pytest.approx((1e-9, 1e-5), rel=1e-3)
     assert (second[0, 2], second[2, 2]) == pytest.approx((4e-8, 1e-6), rel=1e-3)
@@ -387,7 +387,7 @@ def test_the_trend_is_of_the_kind_that_the_times_are() -> None:
     powers = [{0: n**0.6 * k**-0.3, 7: n**0.4} for n, k in rows]
     selector = fit("cost", ("n", "k"), rows, [0] * len(rows), times=powers)
     assert isinstance(selector, Cost)
-    assert isinstance(selector.trend, Line)
+    assert isinstance(selector.trend, LineTrend)
 
 
 def test_a_choice_that_failed_is_expected_to_be_slow() -> None:

@@ -23,45 +23,55 @@ needs_mpi = pytest.mark.skipif(mpi is None or mpi.mpiexec is None or find_cxx() 
 PROGRAM = """
 program team
 param threads : i64 = 1
+param bound : i64 = 0
 setup "team.py" given(threads)
 array n : i32[2] on host out
 kernel ask(n: out i32[2]) {
-  cpu plain { cpp \"\"\" n[0] = n[1] = 1; \"\"\" }
+  cpu plain { cpp \"\"\" n[0] = 1; n[1] = 0; \"\"\" }
   cpu text {
     cpp \"\"\"
-      #pragma omp parallel
+      int bound = 0;
+      #pragma omp parallel reduction(+ : bound)
       {
+        cpu_set_t cores;
+        bound += sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) == 1;
         #pragma omp single
-        n[0] = n[1] = omp_get_num_threads();
+        n[0] = omp_get_num_threads();
       }
+      n[1] = bound;
     \"\"\"
   }
   cpu file { cpp ask_team from "ask.cpp" }
 }
 cpp \"\"\"
+#include <sched.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
 \"\"\"
 dag { ask : cpu ask(n) }
-verify n ~ expected(threads) rtol 0
+verify n ~ expected(threads, bound) rtol 0
 """
 SETUP = """
 import numpy as np
 def given(rank, size, seed, threads):
     return {}
-def expected(data, threads, **_):
-    return {"n": np.full(2, threads, np.int32)}
+def expected(data, threads, bound, **_):
+    return {"n": np.array([threads, bound], np.int32)}
 """
 FILE = """
 #include "team.h"
-void ask_team(int* n) { n[0] = n[1] = team(); }
+void ask_team(int* n) { n[0] = team(false); n[1] = team(true); }
 """
 HEADER = """
-inline int team() {
+#include <sched.h>
+inline int team(bool bound) {
   int n = 0;
 #pragma omp parallel reduction(+ : n)
-  ++n;
+  {
+    cpu_set_t cores;
+    n += !bound || (sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) == 1);
+  }
   return n;
 }
 """
@@ -95,14 +105,16 @@ def test_only_a_program_that_uses_it_is_linked_for_it(program: Path, target: Tar
 @pytest.mark.mpi
 @pytest.mark.parametrize("variant", ["text", "file"])
 def test_ranks_share_the_cores(program: Path, variant: str, unoptimised: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many threads as the rank may use cores, divided among ranks that may use the same; or as many as asked for."""
+    """As many threads as the rank may use cores, divided among ranks that may use the same, and all but the first bound
+    to a core each; or as many as asked for."""
     folder = program.with_name(variant)
     done = api.compile(program, folder, defines={"ask.variant": variant}, target="host")
     assert done.binary is not None
     cores = len(os.sched_getaffinity(0))
     for ranks, given, threads in ((1, "", cores), (2, "", max(cores // 2, 1)), (2, "3", 3)):
         data = folder / f"data-{ranks}-{given}"
-        run_setup(program, ranks, data, defines={"threads": threads})
+        bound = threads if cores == 1 else 0 if given else threads - 1
+        run_setup(program, ranks, data, defines={"threads": threads, "bound": bound})
         monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
         if given:
             monkeypatch.setenv("OMP_NUM_THREADS", given)
@@ -113,7 +125,7 @@ def test_ranks_share_the_cores(program: Path, variant: str, unoptimised: None, m
 @pytest.mark.nvcc
 @pytest.mark.skipif(find_nvcc() is None or mpi is None, reason="needs nvcc and an MPI")
 def test_nvcc_hands_it_to_the_host_compiler(program: Path, tmp_path: Path) -> None:
-    (tmp_path / "main.cu").write_text("#include <cstdio>\n" + HEADER + 'int main() { std::printf("%d", team()); }')
+    (tmp_path / "main.cu").write_text("#include <cstdio>\n" + HEADER + 'int main() { std::printf("%d", team(false)); }')
     built = build([tmp_path / "main.cu"], tmp_path / "main", target="cuda", openmp=True, flags=("-O0",))
     said = subprocess.run(
         [built], env={**os.environ, "OMP_NUM_THREADS": "3"}, capture_output=True, text=True, check=True

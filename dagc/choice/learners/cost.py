@@ -106,7 +106,7 @@ class Cost(Selector):
         return {
             "table": nodes.table(self.roots), "labels": self.labels, "trend": self.trend, "leaves": self.leaves,
             "all": len(self.roots), "one": trends.ONE, "slope": trends.SLOPE,
-            "bounds": (trends.SHORTEST, trends.LARGEST), "sums": isinstance(self.trend, trends.Sums),
+            "bounds": (trends.SHORTEST, trends.LARGEST), "sums": isinstance(self.trend, trends.SumTrend),
         }  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
@@ -203,20 +203,20 @@ def read(row: Row) -> Cost:
     return Cost(row.data, row.read_scales(), row.labels, trend, row.leaves, trees)
 
 
-def _line(row: Row, features: int, choices: int) -> trends.Line:
+def _line(row: Row, features: int, choices: int) -> trends.LineTrend:
     if {len(row.lows), len(row.highs), *map(len, row.slopes)} != {features} or len(row.slopes) != choices:
         raise ValueError("a cost selector whose lines are not of its features and labels")
     if len(row.starts) != choices or row.most:
         raise ValueError("a cost selector whose parts are not those of its labels")
     if any(low > high for low, high in zip(row.lows, row.highs, strict=True)):
         raise ValueError("a cost selector without a range")
-    return trends.Line(row.lows, row.highs, row.starts, row.slopes)
+    return trends.LineTrend(row.lows, row.highs, row.starts, row.slopes)
 
 
-def _sums(row: Row, features: int, choices: int) -> trends.Sums:
+def _sums(row: Row, features: int, choices: int) -> trends.SumTrend:
     if len(row.terms) != choices or len(row.most) != features or row.lows or row.highs or row.starts or row.slopes:
         raise ValueError("a cost selector whose sums are not of its features and labels")
     terms = [term for of in row.terms for term in of]
     if any(i > features or j > features or factor != trends.shortened(factor) for factor, i, j in terms):
         raise ValueError("a cost selector with a term that is not of its features")
-    return trends.Sums(row.most, row.terms)
+    return trends.SumTrend(row.most, row.terms)
