@@ -8,6 +8,7 @@ import math
 from typing import Any, NamedTuple
 
 _KINDS = {"i": "int", "u": "unsigned int", "f": "float", "b": "bool"}
+_WORDS = {ctypes.c_float: "number", ctypes.c_double: "number", ctypes.c_bool: "bool"}
 _DLPACK_KINDS = {0: "i", 1: "u", 2: "f", 6: "b"}
 _DLPACK_HOST = {1, 3, 11}  # CPU, page-locked by CUDA, by ROCm
 _DLPACK_CUDA = {2, 13}  # CUDA, managed by CUDA
@@ -63,11 +64,13 @@ def scalar(value: Any, name: str, kind: Any) -> Any:
     Raises TypeError if it is not of that kind, and OverflowError if the type cannot represent it.
     """
     try:
+        if isinstance(value, bool) and kind is not ctypes.c_bool:  # an int to Python
+            raise TypeError
         out = kind(value)
         same = out.value == value or kind in (ctypes.c_float, ctypes.c_double)
         lost = kind is ctypes.c_float and math.isinf(out.value) and not math.isinf(value)
     except (TypeError, ValueError, OverflowError):
-        raise TypeError(f"{name}: {value!r} is no value of type {kind.__name__[2:]}") from None
+        raise TypeError(f"{name}: {value!r} is no {_WORDS.get(kind, 'integer')}") from None
     if not same or lost:
         raise OverflowError(f"{name}: {value} is not in the range of its type")
     return out

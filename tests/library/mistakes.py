@@ -70,6 +70,7 @@ say("counts", lambda: create(given(send_counts=i4(1 + me), n_send=1 + me, send_i
 no_send = {"n_send": 0, "n_to": 0, "send_index": i4(), "send_ranks": i4(), "send_counts": i4()} if me else {}
 say("unexpected", lambda: create(given(**no_send)))
 say("no such rank", lambda: create(given(recv_ranks=i4(other if me else 7))))
+say("bytes of a negative size", lambda: spmv.scratch_bytes(comm, **{**given(), "n": -1}))
 say("negative", lambda: create({**given(), "n": -1 if me else 8}))
 
 
@@ -159,4 +160,7 @@ def other_header():
 
 say("other header", other_header)
 say("no communicator", lambda: spmv.Instance(MPI.COMM_NULL, **given()))
+between = MPI.COMM_SELF.Create_intercomm(0, comm, other)
+say("intercommunicator", lambda: spmv.Instance(between, **given()))
+say("bytes by an intercommunicator", lambda: spmv.scratch_bytes(between, **given()))
 say("handler", lambda: comm.Get_errhandler() == MPI.ERRORS_RETURN)

@@ -170,7 +170,7 @@ def test_a_wheel(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_instance_in_each_thread(start: Start, tmp_path: Path, libraries: Libraries) -> None:
-    """Two threads and their instances, under ThreadSanitizer."""
+    """Two threads and their instances, and the sample application, under ThreadSanitizer."""
     mpi = require_mpi()
     built = []
     for folder in (libraries.spmv, libraries.heat):
@@ -182,10 +182,25 @@ def test_an_instance_in_each_thread(start: Start, tmp_path: Path, libraries: Lib
         )  # fmt: skip
         built.append(copy)
     headers = f"-I{libraries.spmv / 'src/include'}"
-    app = Libraries(*built).compile(HERE / "threads.cpp", tmp_path / "threads", "-fsanitize=thread", "-g1", headers)
-    done = start(app, ranks=2, **thread_sanitizer_environment(mpi))
-    assert "ThreadSanitizer" not in done.stderr, done.stderr[:4000]
-    _right(done.check().stdout, 2)
+    for source in (HERE / "threads.cpp", SAMPLES / "apps/app.cpp"):
+        app = Libraries(*built).compile(source, tmp_path / source.stem, "-fsanitize=thread", "-g1", headers)
+        done = start(app, ranks=2, **thread_sanitizer_environment(mpi))
+        assert "ThreadSanitizer" not in done.stderr, done.stderr[:4000]
+        _right(done.check().stdout, 2)
+
+
+@pytest.mark.thorough
+def test_address_sanitizer_is_silent(start: Start, tmp_path: Path, libraries: Libraries) -> None:
+    """The sample application and its libraries as one program: also what is undefined, and what is not freed."""
+    spmv, heat = libraries.spmv, libraries.heat
+    include = [folder / more for folder in (spmv, heat) for more in ("include", "src/include")]
+    app = build(
+        [spmv / "src/spmv.cpp", heat / "src/heat.cpp", SAMPLES / "apps/app.cpp"], tmp_path / "app", mpi=require_mpi(),
+        include=tuple(map(str, include)), sanitize="address,undefined", flags=("-O0",),
+    )  # fmt: skip
+    done = start(app, ASAN_OPTIONS="exitcode=66 detect_leaks=1", UBSAN_OPTIONS="halt_on_error=1 exitcode=66")
+    assert "Sanitizer" not in done.stderr + done.stdout, done.stderr[:4000]
+    _right(done.check().stdout, 4)
 
 
 def test_iterations_that_overlap(start: Start, tmp_path: Path) -> None:

@@ -156,6 +156,9 @@ def test_values() -> None:
     for value, kind in ((2**31, ctypes.c_int32), (-1, ctypes.c_uint8), (1e300, ctypes.c_float), (5, ctypes.c_bool)):
         with pytest.raises(OverflowError, match="n: .* is not in the range"):
             module.scalar(value, "n", kind)
-    for value, kind in ((1.5, ctypes.c_int32), ("7", ctypes.c_int64), (None, ctypes.c_double), (1j, ctypes.c_float)):
-        with pytest.raises(TypeError, match="n: .* is no value of type "):
+    for value, kind in ((1.5, ctypes.c_int32), ("7", ctypes.c_int64), (2.0, ctypes.c_int64), (True, ctypes.c_int32)):
+        with pytest.raises(TypeError, match="n: .* is no integer"):
             module.scalar(value, "n", kind)
+    for value in (None, 1j, True):
+        with pytest.raises(TypeError, match="n: .* is no number"):
+            module.scalar(value, "n", ctypes.c_double)

@@ -27,6 +27,7 @@ WANTED: dict[str, tuple[int, Any]] = {
     "counts": (BAD, "message `x`: rank 1 sends 8 bytes to rank 0, which expects 4"),
     "unexpected": (BAD, "message `x`: rank 0 expects it from rank 1, which does not send it"),
     "no such rank": (BAD, "rank 7 does not exist, there are 2"),
+    "bytes of a negative size": (BAD, "a dimension is negative: -1"),
     "negative": (BAD, "rank 1: "),
     "no memory": (5, "rank 1: out of memory: "),
     "two at once": (0, [True, True, True]),
@@ -43,6 +44,8 @@ WANTED: dict[str, tuple[int, Any]] = {
     "never created": (BAD, "this handle names no instance"),
     "other header": (BAD, "compiled with another version of spmv.h"),
     "no communicator": (BAD, "the communicator is MPI_COMM_NULL"),
+    "intercommunicator": (BAD, "the communicator is an intercommunicator"),
+    "bytes by an intercommunicator": (BAD, "the communicator is an intercommunicator"),
 }
 
 
@@ -132,6 +135,7 @@ def said(call):
 said(lambda: create(result=np.zeros((4, 8), 'f4')))
 instance, given = create()
 said(lambda: instance.rebind(**{k: v for k, v in given.items() if k != 'n' or comm.rank == 0}))
+said(lambda: instance.run(2**64 + comm.rank))
 said(lambda: instance.run())
 instance.rebind(**given)
 instance.run(2)
@@ -147,6 +151,7 @@ instance.close()
     wrong = "result: its elements are float of 4 bytes, not f64"
     wanted = [f"0 Error rank 1: {wrong}", f"1 ValueError {wrong}"]
     wanted += ["0 Error rank 1: missing: n", "1 TypeError missing: n"]
+    wanted += [f"{rank} OverflowError n: {2**64 + rank} is not in the range of its type" for rank in range(2)]
     assert sorted(lines) == sorted([*wanted, f"0 {unbound}", f"1 {unbound}", ended, ended])
 
 

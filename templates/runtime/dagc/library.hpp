@@ -277,6 +277,29 @@ class Handles {
 
 // ---- errors of the C interface --------------------------------------------------------------------------------------
 
+inline void require_mpi() {
+  if (!mpi_running()) fail(exit_bad_input, "MPI is not running: call MPI_Init first, and destroy before MPI_Finalize");
+}
+
+// A communicator that the application gives. An intercommunicator could not be duplicated and then used.
+inline void require_mpi(MPI_Comm comm) {
+  require_mpi();
+  if (comm == MPI_COMM_NULL) fail(exit_bad_input, "the communicator is MPI_COMM_NULL");
+  int between = 0;
+  DAGC_MPI(MPI_Comm_test_inter(comm, &between));
+  if (between) fail(exit_bad_input, "the communicator is an intercommunicator: merge it by MPI_Intercomm_merge");
+}
+
+// What fails in `work` is a mistake in what the application gives.
+template <class Work>
+void given(Work work) {
+  try {
+    work();
+  } catch (const Failure& failure) {
+    throw Failure{exit_bad_input, failure.text};
+  }
+}
+
 // Of the last call in this thread that failed.
 DAGC_PRIVATE inline thread_local std::string last_error;
 
