@@ -135,5 +135,5 @@ def test_ranges_of_the_ops(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     )
     _right(done, 1)
     pushed = re.findall(r"push:op `(\w+)`", done.stdout)
-    assert " ".join(pushed[:5]) == "own pack move add last"
+    assert " ".join(pushed[:5]) == "own pack move add came"
     assert done.stdout.count("push:") == done.stdout.count("pop")

@@ -133,12 +133,17 @@ class NcclGroup : public GroupEnds {
   // is captured or timed.
   void connect(NcclComm& comm) {
     comm_ = &comm;
+    // Each byte begins a word of its own: NCCL reads and writes whole words around it.
+    constexpr std::int64_t kWord = 16;
     char* scratch = nullptr;
-    DAGC_CUDA(cudaMalloc(&scratch, sends_.size() + recvs_.size() + 1));
+    DAGC_CUDA(cudaMalloc(&scratch, (sends_.size() + recvs_.size() + 1) * std::size_t{kWord}));
     std::vector<MessageEnd> sends = sends_, recvs = recvs_;
     std::int64_t used = 0;
     for (std::vector<MessageEnd>* ends : {&sends, &recvs})
-      for (MessageEnd& end : *ends) end = {end.message, end.peer, scratch, used++, 1};
+      for (MessageEnd& end : *ends) {
+        end = {end.message, end.peer, scratch, used, 1};
+        used += kWord;
+      }
     exchange(sends, recvs, nullptr);
     DAGC_CUDA(cudaDeviceSynchronize());
     DAGC_CUDA(cudaFree(scratch));
