@@ -177,9 +177,9 @@ def _row(
         if cell is None and op != PROGRAM:
             times[number] = math.inf  # its constraint failed there
         elif cell is not None and cell.times and not cell.failure:
-            times[number] = cell.seconds
+            times[number] = cell.value
     timed = [c for c in cells.values() if c.times and not c.failure]
-    noise = noise_of_best((c.interval[0], c.seconds, c.interval[1]) for c in timed)
+    noise = noise_of_best((c.interval[0], c.value, c.interval[1]) for c in timed)
     return Row(facts.point.text, tuple(known.get(n, math.nan) for n in names), times, facts, noise)
 
 
@@ -296,8 +296,8 @@ def _judged(judged: Judged, table: Table) -> dict[str, Any]:
         "bands": {name: _figures(figures, table) for name, figures in judged.bands},
         "unsolved": list(judged.unsolved), "refused": judged.refused,
         "cases": [
-            {"input": c.name, "chosen": settings_text(table.answers[c.chosen]), "seconds": c.seconds,
-             "best": settings_text(table.answers[c.best]), "best_seconds": c.best_seconds}
+            {"input": c.name, "chosen": settings_text(table.answers[c.chosen]), "seconds": c.value,
+             "best": settings_text(table.answers[c.best]), "best_seconds": c.best_value}
             for c in judged.cases
         ],
     }  # fmt: skip

@@ -66,7 +66,7 @@ def rows_of(path: Path) -> Iterator[list[str]]:
     tuned = load_tuned(path)
     for cell, flush in zip(tuned.cells, tuned.flushes, strict=True):
         low, high = cell.interval
-        times = [f"{t * 1e6:.5g}" if cell.times else "" for t in (cell.seconds, low, high)]
+        times = [f"{t * 1e6:.5g}" if cell.times else "" for t in (cell.value, low, high)]
         settings = " ".join(f"{n}={v}" for n, v in cell.settings)
         yield [
             path.stem, cell.op, cell.point.text, settings, *times, str(len(cell.times)), str(flush), cell.failure

@@ -1,9 +1,10 @@
 """How well choices do on a full table of measurements: percent of exhaustive, accuracy, regret, beside other ways.
 
-A table has the seconds of every answer at every input. An infinite time is an answer whose constraint fails there: a
-program that asks for it takes the next in the selector's order, or the default where no order is given. An answer
-without a time failed (a crash, a wrong result, no convergence): choosing it gains 0 % of exhaustive. Inputs at which no
-answer has a finite time are unsolved and judge nothing.
+A table has the value of the objective of every answer at every input, seconds unless energy or another metric was
+measured. An infinite value is an answer whose constraint fails there: a program that asks for it takes the next in the
+selector's order, or the default where no order is given. An answer without a value failed (a crash, a wrong result, no
+convergence): choosing it gains 0 % of exhaustive. Inputs at which no answer has a finite value are unsolved and judge
+nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from itertools import pairwise
 
 from dagc.base.errors import counted
 
-Times = Mapping[int, float]  # number of an answer -> seconds
+Times = Mapping[int, float]  # number of an answer -> value of the objective
 Asked = int | Sequence[int]  # an answer, or several, of which the first is taken whose constraint holds
 BANDS = (1e5, 1e6)  # sizes at which a new band begins
 POOR = 0.7  # of exhaustive: the goal has no input below
@@ -32,15 +33,15 @@ class Case:
     chosen: int
     taken: int
     best: int
-    seconds: float  # of `taken`; infinite where it failed
-    best_seconds: float
+    value: float  # of `taken`; infinite where it failed
+    best_value: float
     tolerance: float
     reason: str = ""
 
     @property
     def ratio(self) -> float:
         """t_taken / t_best, 1 or more."""
-        return self.seconds / self.best_seconds
+        return self.value / self.best_value
 
     @property
     def right(self) -> bool:
@@ -152,7 +153,7 @@ def judge(
     bands: Sequence[float] = BANDS,
     reasons: Sequence[str] = (),
 ) -> Judged:
-    """Judge the answers `chosen` at the inputs `names`, whose full measurements are `times` (seconds). In place of an
+    """Judge the answers `chosen` at the inputs `names`, whose full measurements are `times`. In place of an
     answer stands the order of all, where constraints may fail.
 
     `tolerance`: the noise of a comparison, relative, of all inputs or of each. `sizes`: one number an input, by which
@@ -263,7 +264,7 @@ def _figures(part: Sequence[tuple[Case, Times]], answers: Sequence[int], default
         tuple(sorted(singles, key=lambda single: (-single[1], single[0]))),
         _mean([_share(at, default, default) for _, at in part]),
         _mean([share for _, share in singles]),
-        sum(case.best_seconds for case in cases) / sum(case.seconds for case in cases) if cases else math.nan,
+        sum(case.best_value for case in cases) / sum(case.value for case in cases) if cases else math.nan,
         *_faster(part, answers, default),
     )
 
@@ -272,14 +273,12 @@ def _faster(part: Sequence[tuple[Case, Times]], answers: Sequence[int], default:
     """The least speed-up over a single answer: mean of ratios, ratio of sums. Infinite where every one fails somewhere,
     NaN without an input, 0 where what was chosen failed."""
     ratios, sums = [], []
-    taken = sum(case.seconds for case, _ in part)
+    taken = sum(case.value for case, _ in part)
     for answer in answers if part else ():
-        seconds = [at.get(_taken(at, answer, default), math.inf) for _, at in part]
-        each = [
-            s / case.seconds if math.isfinite(case.seconds) else 0.0 for s, (case, _) in zip(seconds, part, strict=True)
-        ]
+        values = [at.get(_taken(at, answer, default), math.inf) for _, at in part]
+        each = [v / case.value if math.isfinite(case.value) else 0.0 for v, (case, _) in zip(values, part, strict=True)]
         ratios.append(_mean(each))
-        sums.append(sum(seconds) / taken if math.isfinite(taken) else 0.0)
+        sums.append(sum(values) / taken if math.isfinite(taken) else 0.0)
     return min(ratios, default=math.nan), min(sums, default=math.nan)
 
 

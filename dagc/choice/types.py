@@ -113,7 +113,8 @@ class Point:
 class Cell:
     """One unit under one setting at one size: what was measured, or why there is nothing.
 
-    `times` are seconds of single launches in order; `failure` is "" or one line. `took`: seconds that measuring it kept
+    `times` are seconds of single launches in order, or values of another objective where it was computed from the
+    `metrics` (`dagc.recipes.tune_results.priced`); `failure` is "" or one line. `took`: seconds that measuring it kept
     the machine busy, caches flushed and data restored; not kept in files. `metrics`: of a launch, besides the time, by
     name (`dagc.measure.metrics`).
     """
@@ -127,8 +128,8 @@ class Cell:
     metrics: tuple[tuple[str, float], ...] = ()
 
     @property
-    def seconds(self) -> float:
-        """The median; NaN where nothing was measured."""
+    def value(self) -> float:
+        """The median of `times`; NaN where nothing was measured."""
         return median(self.times) if self.times else math.nan
 
     @property

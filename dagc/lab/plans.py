@@ -119,8 +119,8 @@ def measured(cells: Iterable[Cell], legal: Sequence[Settings], data: Mapping[Poi
     ]
     return PlanTimes(
         settings, tuple(complete), tuple(data[p] for p in complete),
-        tuple({i: c.seconds for i, c in here.items()} for here in by_setting),
-        tuple(tuple((c.interval[0], c.seconds, c.interval[1]) for c in here.values()) for here in by_setting),
+        tuple({i: c.value for i, c in here.items()} for here in by_setting),
+        tuple(tuple((c.interval[0], c.value, c.interval[1]) for c in here.values()) for here in by_setting),
         tuple(notes),
     )  # fmt: skip
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError, counted
-from dagc.base.objective import Objective
 from dagc.base.source import Source
 from dagc.build.target import TargetChoice
 from dagc.choice.legal import legal_settings, units
@@ -20,15 +19,14 @@ from dagc.choice.types import PROGRAM, settings_text, variant_of
 from dagc.ir.plan import Target
 from dagc.ir.program import DEVICE
 from dagc.lang.lower import parse_with_includes
-from dagc.measure.metrics import objective_for
 from dagc.recipes.program import ProgramText
 from dagc.recipes.tune_choosers import Asked, ChooserInputs, final_choosers, select_of
 from dagc.recipes.tune_gpu import NOT_COUNTED
-from dagc.recipes.tune_inputs import at_before, paid
+from dagc.recipes.tune_inputs import at_before
 from dagc.recipes.tune_prepare import Prepared, TuningTask, computed_of, limits_of
 from dagc.recipes.tune_programs import learned_from
 from dagc.recipes.tune_records import kernel_chooser_record
-from dagc.recipes.tune_results import Measurements, choosable
+from dagc.recipes.tune_results import Measurements, choosable, minimised, paid
 from dagc.store.fixed import fixed_of
 
 if TYPE_CHECKING:
@@ -81,8 +79,13 @@ def _of_kernels(files: Sequence[Tuned], merged: Tuned, text: ProgramText) -> dic
     tests, known = merged.facts.tests, {one.point: one for one in merged.facts.inputs}
     for facts in merged.facts.inputs:
         ready.at[facts.point] = at_before(task, facts, codes, NO_MEMORY)
-    objective = objective_for(merged.facts.objective, task.chosen.target.value)
-    tried = {(c.op, c.point, c.settings): _paid(c, merged, known, objective) for c in merged.cells if c.op != PROGRAM}
+    objective = minimised(merged)
+    calls = merged.facts.calls
+    tried = {
+        (c.op, c.point, c.settings): paid(c, known.get(c.point), calls, objective)
+        for c in merged.cells
+        if c.op != PROGRAM
+    }
     _check_variants(files, ready)
     for point, at in ready.at.items():  # what was tried was allowed
         fits = {
@@ -97,10 +100,6 @@ def _of_kernels(files: Sequence[Tuned], merged: Tuned, text: ProgramText) -> dic
     fit, _ = choosable(task, merged.checks, cells)
     final, _ = final_choosers(inputs, fit, Measurements(cells, dict(merged.checks), []), task.seed)
     return {op: kernel_chooser_record(sized.chooser, inputs) for op, sized in final.items()}
-
-
-def _paid(cell: Cell, merged: Tuned, known: Mapping[Point, Any], objective: Objective) -> Cell:
-    return paid(cell, known.get(cell.point), merged.facts.calls, objective)
 
 
 def _task(merged: Tuned, first: Tuned, text: ProgramText) -> TuningTask:

@@ -140,8 +140,8 @@ def learn(
     points = {p: timed for p, timed in points.items() if p in rows}
     training = merged(
         list(rows.values()),
-        [{index[c.settings]: c.seconds for c in timed} for timed in points.values()],
-        [[(c.interval[0], c.seconds, c.interval[1]) for c in timed] for timed in points.values()],
+        [{index[c.settings]: c.value for c in timed} for timed in points.values()],
+        [[(c.interval[0], c.value, c.interval[1]) for c in timed] for timed in points.values()],
     )
     if not names or len(training.sizes) < FEWEST:
         lost = f" (a feature is not finite or was not computed at {missing} more)" if missing else ""
@@ -226,8 +226,8 @@ def learn_together(
     index = {settings: i for i, settings in enumerate(ready.task.settings[units[0].op])}
     every = [(row, timed[op][p]) for op, of in rows.items() for p, row in of.items()]
     training = merged(
-        [row for row, _ in every], [{index[c.settings]: c.seconds for c in at} for _, at in every],
-        [[(c.interval[0], c.seconds, c.interval[1]) for c in at] for _, at in every],
+        [row for row, _ in every], [{index[c.settings]: c.value for c in at} for _, at in every],
+        [[(c.interval[0], c.value, c.interval[1]) for c in at] for _, at in every],
     )  # fmt: skip
     context = FeatureContext(ready.task.program, op_of(ready.task.graph, units[0]))
     names = tuple(sym.show(argument) for argument in context.asked)
@@ -480,11 +480,11 @@ def line_of(
 
     def seconds(settings: Settings) -> float:
         cell = cells.get((unit.op, point, settings))
-        return cell.seconds if cell is not None else math.nan
+        return cell.value if cell is not None else math.nan
 
     guess = chooser.model is None and chooser.selector is None and not chooser.anchors
     return KernelResult(
         unit.op, point, unit.default, chosen, best.settings if best else None, seconds(unit.default), seconds(chosen),
-        best.seconds if best else math.nan, GUESS if guess else chooser.why(sizes, index),
+        best.value if best else math.nan, GUESS if guess else chooser.why(sizes, index),
         point in learned.left_out, learned.left_out.get(point, math.nan), sure,
     )  # fmt: skip

@@ -23,7 +23,7 @@ from dagc.build.mpi import cores
 from dagc.choice.feature import offered, values_of
 from dagc.choice.inputs import bytes_of
 from dagc.choice.legal import op_of
-from dagc.choice.types import Cell, settings_text, variant_of
+from dagc.choice.types import Cell, settings_text
 from dagc.ir.plan import Target, selects_device
 from dagc.lab.launches import Timing
 from dagc.measure.link import WorkerLink
@@ -43,7 +43,7 @@ from dagc.recipes.tune_prepare import (
     same_at,
 )
 from dagc.recipes.tune_records import minimise, open_records, resumed
-from dagc.recipes.tune_results import Measurements, priced
+from dagc.recipes.tune_results import Measurements, paid
 from dagc.setup.arrays import elements
 from dagc.setup.prefetch import AHEAD, Job, Prefetch
 from dagc.store.fixed import FACT, fixed_of
@@ -325,14 +325,6 @@ class Inputs:
             features[unit.op] = {n: v for n, v in computed.items() if n in wanted and math.isfinite(v)}
         values = {n: _plain(v) for n, v in {**at.scalars, **at.computed}.items() if math.isfinite(_plain(v))}
         return InputFacts(dict(at.point.params), test, values, features, dict(seconds), elements)
-
-
-def paid(cell: Cell, facts: InputFacts | None, calls: int, objective: Objective) -> Cell:
-    """A cell whose times are values of the objective, the share of its conversion over so many calls included."""
-    more = 0.0
-    if facts is not None and calls:
-        more = facts.conversions.get(cell.op, {}).get(variant_of(cell.settings), 0.0) / calls
-    return priced(cell, objective, more)
 
 
 def computed_before(facts: InputFacts, codes: Collection[str]) -> dict[str, float]:

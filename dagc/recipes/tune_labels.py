@@ -198,7 +198,7 @@ def times_at(inputs: Inputs, op: str, point: Point, priced: bool = True) -> dict
         if settings not in fits:
             out[number] = math.inf
         elif cell is not None and cell.times and not cell.failure:
-            out[number] = (inputs.priced(cell) if priced else cell).seconds
+            out[number] = (inputs.priced(cell) if priced else cell).value
     return out
 
 
@@ -214,5 +214,5 @@ def noises(inputs: Inputs, op: str, points: Sequence[Point]) -> list[float]:
     intervals_at: dict[Point, list[tuple[float, float, float]]] = {p: [] for p in points}
     for (o, point, _), cell in inputs.known.measured.cells.items():
         if o == op and point in intervals_at and cell.times and not cell.failure:
-            intervals_at[point].append((cell.interval[0], cell.seconds, cell.interval[1]))
+            intervals_at[point].append((cell.interval[0], cell.value, cell.interval[1]))
     return [noise_of_best(intervals) for intervals in intervals_at.values()]

@@ -148,7 +148,7 @@ def _theirs(
     }
     times: dict[Point, dict[int, float]] = {}
     for (_, point, answer), cell in cells.items():
-        times.setdefault(point, {})[number[answer]] = cell.seconds
+        times.setdefault(point, {})[number[answer]] = cell.value
     features = {one.point: one.features.get(op, {}) for one in tuned.facts.inputs}
     rows = {p: (tuple(features.get(p, {}).get(n, math.nan) for n in names), at) for p, at in times.items()}
     return _Theirs(cells, number, {p: row for p, row in rows.items() if _usable(row)})

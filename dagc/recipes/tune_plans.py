@@ -253,7 +253,7 @@ class PlanPoints:
     def times_at(self, point: Point) -> dict[int, float]:
         """Seconds of each setting at a point, by number; missing where it failed."""
         cells = ((i, self.cells.get((point, s))) for i, s in enumerate(self.task.settings))
-        return {i: c.seconds for i, c in cells if c is not None and c.times and not c.failure}
+        return {i: c.value for i, c in cells if c is not None and c.times and not c.failure}
 
 
 def _job(task: ProgramTask, together: bool, arrays: Arrays) -> Job:

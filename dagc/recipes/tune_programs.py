@@ -251,15 +251,15 @@ def _line(
     if learned.selector is not None:
         chosen = learned.settings[learned.selector.choose(data)]
     timed = [c for (p, _), c in cells.items() if p == point and c.times and not c.failure]
-    best = min(timed, key=lambda c: c.seconds, default=None)
+    best = min(timed, key=lambda c: c.value, default=None)
 
     def seconds(settings: Settings) -> float:
         cell = cells.get((point, settings))
-        return cell.seconds if cell is not None else math.nan
+        return cell.value if cell is not None else math.nan
 
     return KernelResult(
         PROGRAM, point, task.default, chosen, best.settings if best else None, seconds(task.default), seconds(chosen),
-        best.seconds if best else math.nan, learned.why or "the default",
+        best.value if best else math.nan, learned.why or "the default",
         point in learned.left_out, learned.left_out.get(point, math.nan),
     )  # fmt: skip
 
@@ -437,7 +437,7 @@ def evaluate_program(
         times = [plans.times_at(p) for p in done]
         chosen = [task.settings.index(chooser.settings[chooser.choose(plans.facts[p].values)]) for p in done]
         cells = {p: [c for (q, _), c in plans.cells.items() if q == p and c.times and not c.failure] for p in done}
-        noises = [noise_of_best((c.interval[0], c.seconds, c.interval[1]) for c in cells[p]) for p in done]
+        noises = [noise_of_best((c.interval[0], c.value, c.interval[1]) for c in cells[p]) for p in done]
         judged = judge(
             [p.text for p in done], times, chosen, 0, noises,
             sizes=[plans.facts[p].elements for p in done],

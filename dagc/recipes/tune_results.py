@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import counted
-from dagc.base.objective import TIME, Objective
+from dagc.base.objective import TIME, Objective, parse_objective
 from dagc.choice.inputs import is_input
-from dagc.choice.types import settings_text
+from dagc.choice.types import settings_text, variant_of
+from dagc.measure.metrics import units
 from dagc.recipes.tune_prepare import TuningTask
 
 if TYPE_CHECKING:
     from dagc.choice.judge import Judged
     from dagc.choice.types import Cell, Point, Settings
+    from dagc.store.tuned import InputFacts, Tuned
 
 
 # ---- which settings were checked ----
@@ -113,7 +115,7 @@ GUESS = "the default"  # limit of a launch without a model or a measurement
 
 @dataclass(frozen=True, slots=True)
 class KernelResult:
-    """One kernel at one size. Times in seconds, NaN where not measured; `best` is the fastest measured setting.
+    """One kernel at one size. Values of the objective, NaN where not measured; `best` is the best measured setting.
 
     `trained`: the chooser was trained on this size, so the regret here says nothing about other sizes; `left_out`: the
     regret here after training without this size, NaN if unknown.
@@ -124,9 +126,9 @@ class KernelResult:
     default: Settings
     chosen: Settings
     best: Settings | None
-    default_seconds: float
-    chosen_seconds: float
-    best_seconds: float
+    default_value: float
+    chosen_value: float
+    best_value: float
     why: str
     trained: bool = False
     left_out: float = math.nan
@@ -198,6 +200,19 @@ def priced(cell: Cell, objective: Objective, more: float = 0.0) -> Cell:
     return replace(cell, times=tuple(values))
 
 
+def paid(cell: Cell, facts: InputFacts | None, calls: int, objective: Objective) -> Cell:
+    """A cell whose times are values of the objective, the share of its conversion over so many calls included."""
+    more = 0.0
+    if facts is not None and calls:
+        more = facts.conversions.get(cell.op, {}).get(variant_of(cell.settings), 0.0) / calls
+    return priced(cell, objective, more)
+
+
+def minimised(tuned: Tuned) -> Objective:
+    """The objective of a tuned file, whether or not its metrics can be measured here."""
+    return parse_objective(tuned.facts.objective, units())
+
+
 def best_cell(cells: Mapping[Any, Cell], op: str, point: Point) -> Cell | None:
     timed = [c for (o, p, _), c in cells.items() if o == op and p == point and c.times and not c.failure]
-    return min(timed, key=lambda c: c.seconds, default=None)
+    return min(timed, key=lambda c: c.value, default=None)

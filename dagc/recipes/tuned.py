@@ -207,7 +207,7 @@ def _worth(tuned: Tuned, chooser: Chooser) -> tuple[tuple[float, float], ...]:
     times: dict[Point, dict[Settings, float]] = {}
     for cell in tuned.cells:
         if cell.op == chooser.op and cell.times and not cell.failure:
-            times.setdefault(cell.point, {})[cell.settings] = cell.seconds
+            times.setdefault(cell.point, {})[cell.settings] = cell.value
     conversions = {one.point: one.conversions.get(chooser.op, {}) for one in tuned.facts.inputs}
     default, out = chooser.settings[0], []
     for setting in chooser.settings:

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError, counted
+from dagc.base.objective import TIME, Objective
 from dagc.choice.extent import Extent
 from dagc.choice.judge import Case, Figures, Judged, Times, importance, judge
 from dagc.choice.selector import FEWEST, scales_of
 from dagc.choice.types import settings_text
 from dagc.ir.plan import FAR
+from dagc.recipes.tune_results import minimised, paid
 from dagc.report import si
 from dagc.report.variants import LOOKS, Axis, Mark, Mistake, ShareBar, VariantView, as_page
 
@@ -58,13 +60,15 @@ def variants_page(tuned: Tuned, version: str) -> str:
 @dataclass(frozen=True, slots=True)
 class MeasuredInputs:
     """Inputs of an op that have finite features and a time, in the order in which they were measured: names, features,
-    seconds of each answer, and whether nothing was learned from them. `noise`: of a comparison, relative."""
+    values of the objective of each answer, and whether nothing was learned from them. `noise`: of a comparison,
+    relative."""
 
     points: tuple[Point, ...]
     vectors: tuple[tuple[float, ...], ...]
     times: tuple[Times, ...]
     test: tuple[bool, ...]
     noise: float
+    objective: Objective = TIME
 
     def part(self, test: bool) -> MeasuredInputs:
         """The test inputs, or the others."""
@@ -72,6 +76,7 @@ class MeasuredInputs:
         return MeasuredInputs(
             tuple(self.points[i] for i in kept), tuple(self.vectors[i] for i in kept),
             tuple(self.times[i] for i in kept), tuple(self.test[i] for i in kept), self.noise,
+            self.objective,
         )  # fmt: skip
 
 
@@ -80,21 +85,31 @@ def measured(tuned: Tuned, op: str, chooser: KernelChooser, names: Sequence[str]
     from dagc.choice.train import tolerance_of  # loads msgspec
 
     number = {settings: i for i, settings in enumerate(chooser.settings)}
-    cells = [c for c in tuned.cells if c.op == op and c.settings in number]
+    objective, inputs = minimised(tuned), {one.point: one for one in tuned.facts.inputs}
+    cells = [
+        paid(c, inputs.get(c.point), tuned.facts.calls, objective)
+        for c in tuned.cells
+        if c.op == op and c.settings in number
+    ]
     at: dict[Point, dict[int, float]] = {}
     for cell in cells:
         row = at.setdefault(cell.point, dict.fromkeys(range(len(number)), math.inf))
         if cell.times and not cell.failure:
-            row[number[cell.settings]] = cell.seconds
+            row[number[cell.settings]] = cell.value
         else:
             del row[number[cell.settings]]
-    features = {one.point: one.features.get(op, {}) for one in tuned.facts.inputs}
+    features = {point: one.features.get(op, {}) for point, one in inputs.items()}
     vectors = {p: tuple(features.get(p, {}).get(n, math.nan) for n in names) for p in at}
     kept = [p for p in at if all(map(math.isfinite, vectors[p])) and any(map(math.isfinite, at[p].values()))]
-    noise = tolerance_of((*c.interval[:1], c.seconds, *c.interval[1:]) for c in cells if c.times and not c.failure)
+    noise = tolerance_of((*c.interval[:1], c.value, *c.interval[1:]) for c in cells if c.times and not c.failure)
     tests = tuned.facts.tests
     return MeasuredInputs(
-        tuple(kept), tuple(vectors[p] for p in kept), tuple(at[p] for p in kept), tuple(p in tests for p in kept), noise
+        tuple(kept),
+        tuple(vectors[p] for p in kept),
+        tuple(at[p] for p in kept),
+        tuple(p in tests for p in kept),
+        noise,
+        objective,
     )
 
 
@@ -249,7 +264,7 @@ def _marks(drawn: _Drawn, judged: Judged | None, two: Sequence[str]) -> tuple[tu
         gain = min(at.get(0, math.inf), 1e3 * at[drawn.best[i]]) / at[drawn.best[i]]
         x, y = [by_name[n] for n in two] + [gain] * (2 - len(two))
         case = wrong.get(point.text)
-        tip = _tip(point.text, by_name, at, case, drawn.texts)
+        tip = _tip(point.text, by_name, at, case, drawn.texts, inputs.objective)
         places.append((x, y))
         marks.append(Mark(point.text, x, y, drawn.looks[drawn.best[i]], inputs.test[i], case is not None, tip))
     logs = [s.kind == "log" and s.low > 0 for s in scales_of(places)] if places else [False, False]
@@ -259,11 +274,16 @@ def _marks(drawn: _Drawn, judged: Judged | None, two: Sequence[str]) -> tuple[tu
 
 
 def _tip(
-    name: str, features: Mapping[str, float], at: Mapping[int, float], case: Case | None, texts: Sequence[str]
+    name: str,
+    features: Mapping[str, float],
+    at: Mapping[int, float],
+    case: Case | None,
+    texts: Sequence[str],
+    objective: Objective,
 ) -> str:
-    fastest = sorted((seconds, a) for a, seconds in at.items() if seconds < math.inf)[:4]
+    best = sorted((value, a) for a, value in at.items() if value < math.inf)[:4]
     lines = [name, ", ".join(f"{n} {si.significant(v)}" for n, v in features.items())]
-    lines += [f"{texts[a]}: {si.seconds(seconds)}" for seconds, a in fastest]
+    lines += [f"{texts[a]}: {si.seconds(value) if objective.is_time else objective.scaled(value)}" for value, a in best]
     if case is not None:
         lines.append(f"taken: {texts[case.taken]}, {case.ratio:.2f} times the best")
     return "\n".join(lines)

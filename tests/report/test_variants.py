@@ -89,3 +89,14 @@ def test_the_page_escapes_and_loads_nothing(tuned: Tuned) -> None:
     assert not re.search(r"""(?:src|href)=["'](?!#|data:)""", page)
     assert page.count("<section") == 1
     assert "NVIDIA H200" in page
+
+
+def test_a_file_tuned_for_energy_is_judged_by_energy(tuned: Tuned) -> None:
+    """Here the joules of an answer are the greater the less its time is."""
+    cells = [replace(c, metrics=(("energy", 1e-9 / min(c.times)),)) if c.times else c for c in tuned.cells]
+    by_energy = replace(tuned, cells=tuple(cells), facts=replace(tuned.facts, objective="energy"))
+    chooser = tuned.kernel_choosers["y"]
+    by_time, found = (measured(t, "y", chooser, NAMES) for t in (tuned, by_energy))
+    slowest = [max(at, key=lambda a: at[a] if at[a] < float("inf") else 0) for at in by_time.times]
+    assert [min(at, key=at.__getitem__) for at in found.times] == slowest
+    assert re.search(r"\d uJ", op_view(by_energy, "y", chooser).marks[0].tip)

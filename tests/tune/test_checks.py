@@ -214,7 +214,7 @@ def test_strategies_of_the_laboratory_tune(tune: Tune, faulty: Path, tmp_path: P
     done = tune("none", method=method, top=1)
     assert (done.method, done.cells, done.failures) == (method, 2 * 2, ())
     assert all(line.best is not None and line.chosen == line.best for line in done.lines)
-    assert all(line.default_seconds > 0 for line in done.lines), "the default is among them"
+    assert all(line.default_value > 0 for line in done.lines), "the default is among them"
     again = tune("none", method=method, top=9, resume=True)
     assert again.cells == 2 * 3
     api.compile(faulty, tmp_path / "o", target="host", launch=str(tmp_path / "t.db"), build=False)

@@ -83,7 +83,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for line in done.lines:
         assert line.op == PROGRAM
         assert line.default == (("m", 4), ("chunks", 1), ("streams", 1))
-        assert line.best_seconds <= line.chosen_seconds
+        assert line.best_value <= line.chosen_value
         assert line.why.startswith("knn, k = ")
         assert line.trained
         assert line.left_out >= 0

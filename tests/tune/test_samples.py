@@ -118,7 +118,7 @@ def off_the_fastest(tuned: Tuned) -> tuple[float, float, float]:
     times: dict[Point, dict[str, float]] = {}
     for cell in tuned.cells:
         if cell.times:
-            times.setdefault(cell.point, {})[str(dict(cell.settings)["variant"])] = cell.seconds
+            times.setdefault(cell.point, {})[str(dict(cell.settings)["variant"])] = cell.value
     chooser, rows = tuned.kernel_choosers["fill"], []
     assert chooser.selector is not None
     for point, of in times.items():

@@ -32,7 +32,7 @@ def test_a_budget_is_for_all_sizes_and_a_setting_that_fails_is_not_fatal(tmp_pat
     options = TuneOptions(sizes="N=100,300,500", target="host", cell=0.01, budget=4, check_at="N=100")
     done = tune_recipe.tune(program, tmp_path / "t.db", options)
     assert done.cells == 4
-    assert all(line.best is None or line.chosen_seconds <= line.default_seconds for line in done.lines)
+    assert all(line.best is None or line.chosen_value <= line.default_value for line in done.lines)
     every = tune_recipe.tune(
         program, tmp_path / "t.db", TuneOptions(sizes="N=100,300,500", target="host", cell=0.01, budget=50, resume=True)
     )

@@ -66,7 +66,7 @@ def test_tune_and_compile(tmp_path: Path) -> None:
     assert not done.failures
     assert {line.point.text for line in done.lines} == {"NI=40 NJ=24", "NI=33 NJ=50"}
     for line in done.lines:
-        assert line.best_seconds <= line.default_seconds
+        assert line.best_value <= line.default_value
         assert line.chosen == line.best, "at a measured size the best that was measured is chosen"
     found = load_tuned(tuned)
     assert all(cell.times for cell in found.cells)
@@ -114,7 +114,7 @@ def test_without_measurement(tmp_path: Path) -> None:
     assert done.cells == 0
     (line,) = done.lines
     assert dict(line.chosen)["bx"] == 8, "narrow blocks win where columns are read with a wide stride"
-    assert math.isnan(line.chosen_seconds)
+    assert math.isnan(line.chosen_value)
     assert line.why == "loads"
 
 
