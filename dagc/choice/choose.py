@@ -25,11 +25,10 @@ from typing import Any
 
 from dagc.base.errors import counted
 from dagc.base.resources import names_in
-from dagc.choice.extent import Extent
 from dagc.choice.feature import SelectorFeature, offered
 from dagc.choice.legal import block_of, op_of
 from dagc.choice.models import MODELS, doubts, ranking_model, why
-from dagc.choice.selector import EXP2, EXP2_FRACTION, FRACTION, Selector
+from dagc.choice.selector import EXP2, EXP2_FRACTION, FRACTION, Extent, Selector
 from dagc.choice.site import Site, SiteKind
 from dagc.choice.types import Settings, Unit
 from dagc.cuda.ptx import ASSUMED, Resources

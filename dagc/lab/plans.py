@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError
 from dagc.base.resources import names_in
-from dagc.choice.extent import Extent
 from dagc.choice.feature import SelectorFeature, asked_features
 from dagc.choice.inputs import is_input
+from dagc.choice.selector import Extent
 from dagc.choice.types import PROGRAM, Cell, Point, Settings
 from dagc.ir.enums import ElementType
 from dagc.ir.program import Program

@@ -14,8 +14,8 @@ from dagc.build.builder import build
 from dagc.build.mpi import cores as compilers
 from dagc.build.ranks import joined, refuse
 from dagc.build.wheel import write_wheel
-from dagc.choice.extent import far_parameters
 from dagc.choice.feature import offered
+from dagc.choice.selector import far_parameters
 from dagc.choice.site import Site, SiteKind
 from dagc.choice.types import PROGRAM
 from dagc.ir.plan import Features

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError, counted
-from dagc.choice.extent import Extent
 from dagc.choice.judge import Figures, Judged, judge
-from dagc.choice.selector import FEWEST
+from dagc.choice.selector import FEWEST, Extent
 from dagc.recipes.tune_results import Evaluated, Evaluation
 from dagc.recipes.tuned import check_tuned
 from dagc.recipes.tuned_report import MeasuredInputs, measured, taken

@@ -18,9 +18,8 @@ from dagc.build.target import choose_target
 from dagc.build.toolchain import find_nvcc, kernel_resources
 from dagc.choice.draws import Draws
 from dagc.choice.feature import offered
-from dagc.choice.inputs import bytes_of, has_inputs, is_input, parse_input, parse_inputs
+from dagc.choice.inputs import bytes_of, has_inputs, is_input, parse_input, parse_inputs, parse_size, parse_sizes
 from dagc.choice.legal import SHARED_LIMIT, fits, legal_settings, op_of, unit_in, units
-from dagc.choice.sizes import parse_size, parse_sizes
 from dagc.choice.types import Point
 from dagc.cuda.lexer import names_used
 from dagc.cuda.ptx import ASSUMED, Resources
@@ -327,7 +326,7 @@ def tuning_task(
     test: bool = False,
     points: tuple[Point, ...] | None = None,
 ) -> TuningTask:
-    """What is to be tuned. `sizes` and `check_at` are texts of `dagc.choice.sizes`, `inputs` of `dagc.choice.inputs`;
+    """What is to be tuned. `sizes` and `check_at` are texts of `dagc.choice.inputs`, `inputs` of `dagc.choice.inputs`;
     without: the values after `over`, or so many `samples` drawn from them, others where they are to `test`;
     or `points` themselves.
     `earlier`: sizes of a file that is resumed; those at which the program is the same count for the choosers too.

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from dagc.base.errors import UsageError
 from dagc.base.objective import TIME
 from dagc.build import target
-from dagc.choice.extent import far_parameters
 from dagc.choice.feature import offered
 from dagc.choice.legal import legal_settings, op_of, unit_of, units
+from dagc.choice.selector import far_parameters
 from dagc.choice.types import Point, Settings, settings_text, variant_of
 from dagc.ir.plan import VARIANT, Features, Placement, is_open, open_variants, places_together
 from dagc.ir.program import DEVICE, DP, KernelOp

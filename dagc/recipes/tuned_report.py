@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError, counted
 from dagc.base.objective import TIME, Objective
-from dagc.choice.extent import Extent
 from dagc.choice.judge import Case, Figures, Judged, Times, importance, judge
-from dagc.choice.selector import FEWEST, scales_of
+from dagc.choice.selector import FEWEST, Extent, scales_of
 from dagc.choice.types import settings_text
 from dagc.ir.plan import FAR
 from dagc.recipes.tune_results import minimised, paid

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from dagc.base.errors import ProgramError, UsageError
-from dagc.choice.inputs import bytes_of, parse_input, parse_inputs
-from dagc.choice.sizes import parse_sizes
+from dagc.choice.inputs import bytes_of, parse_input, parse_inputs, parse_sizes
 from dagc.choice.types import Point
 from dagc.inputs import call, is_call
 from dagc.ir.program import Program

@@ -9,9 +9,8 @@ import pytest
 from scipy.stats import spearmanr
 
 from dagc.lab.configurations import configuration_of
-from dagc.lab.model.batch import Batch
 from dagc.lab.model.pool import ROUNDS, Pool
-from dagc.lab.model.simulate import Costs, Simulator, messages_of
+from dagc.lab.model.simulate import Batch, Costs, Simulator, messages_of
 from dagc.lab.orders import domain_of
 from dagc.recipes.program import read
 from dagc.space.loops import shortened, unroll

@@ -15,12 +15,11 @@ from dagc.ir.program import Action, Configuration, Graph
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, parse_traversal
 from dagc.lab.candidate import ConfiguredSpace
 from dagc.lab.configurations import configuration_of
-from dagc.lab.model.batch import Batch
 from dagc.lab.model.estimate import Model
 from dagc.lab.model.fit import fit_costs
 from dagc.lab.model.pool import Pool
 from dagc.lab.model.process import Process
-from dagc.lab.model.simulate import Costs, Simulator
+from dagc.lab.model.simulate import Batch, Costs, Simulator
 from dagc.lab.orders import Orders
 from dagc.lab.strategy import RankingStrategy, find
 from dagc.recipes.program import load_graph

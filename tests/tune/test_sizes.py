@@ -8,8 +8,8 @@ import pytest
 
 from dagc import api
 from dagc.base.errors import UsageError
+from dagc.choice.inputs import parse_size, parse_sizes
 from dagc.choice.legal import fits, legal_settings, op_of, units
-from dagc.choice.sizes import parse_size, parse_sizes
 from dagc.ir.plan import stays_fixed
 from tests.tune.oracle import ROOT
 

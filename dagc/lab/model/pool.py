@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.ir.traversal import Issue
 from dagc.lab.candidate import Candidate, ConfiguredSpace
-from dagc.lab.model.batch import Batch
 from dagc.lab.model.factors import Factor
 from dagc.lab.model.fit import SPREAD, fit_costs
-from dagc.lab.model.simulate import Costs, Simulator, messages_of
+from dagc.lab.model.simulate import Batch, Costs, Simulator, messages_of
 from dagc.space.loops import shortened, unroll
 
 if TYPE_CHECKING:
