@@ -26,6 +26,7 @@ LEVEL = 300.0  # standard deviation of the logarithm of the factor of a size: no
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
 DRAWS = 500  # from the posterior, for probabilities
+JITTER = 1e-9  # of the mean variance: far below the noise of a measurement
 AMPLITUDES = (0.25, 0.5, 1.0, 2.0, 4.0)  # of what a prediction misses, over what is usual
 NEGLIGIBLE = 0.02  # weight of a part of the mixture below which it is dropped
 WARP = 5.0  # a warp along x, in doublings
@@ -175,11 +176,23 @@ class _Part:
         return float(self.mean[row] - self.mean[other]), float(c[row, row] + c[other, other] - 2 * c[row, other])
 
     def doubt(self, chosen: int, rows: Numbers, share: float, seed: int) -> float:
-        both = np.r_[chosen, rows]
-        values, vectors = np.linalg.eigh(self.covariance[np.ix_(both, both)])
-        normal = np.random.default_rng(seed).standard_normal((len(both), DRAWS))
-        drawn = self.mean[both][:, None] + vectors * np.sqrt(np.maximum(values, 0.0)) @ normal
-        return float((drawn[1:].min(axis=0) < drawn[0] + math.log1p(-share)).mean())
+        """Draws of the rows over the chosen one: the factor of the size, of which nothing is known, cancels."""
+        c = self.covariance
+        over = c[np.ix_(rows, rows)] - c[rows, chosen][:, None] - c[chosen, rows][None, :] + c[chosen, chosen]
+        normal = np.random.default_rng(seed).standard_normal((len(rows), DRAWS))
+        drawn = (self.mean[rows] - self.mean[chosen])[:, None] + _root(over) @ normal
+        return float((drawn.min(axis=0) < math.log1p(-share)).mean())
+
+
+def _root(covariance: Array) -> Array:
+    """A matrix R with R R^T = covariance, but for rounding. A tenth of the time of an eigenvalue decomposition, which
+    serves where the rounding errors of a nearly singular covariance are larger than what is added to its diagonal."""
+    size = len(covariance)
+    try:
+        return np.linalg.cholesky(covariance + JITTER * np.trace(covariance) / size * np.eye(size))
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(covariance)
+        return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
 def prior_covariance(kernel: Covariance, rows: Rows) -> Array:

@@ -91,3 +91,12 @@ def test_the_amplitude_follows_from_the_measurements() -> None:
         return found.against(SETTINGS + 4, SETTINGS)[1]
 
     assert doubt((1.0, 3.0)) > 1.5 * doubt((1.0, 1.0))
+
+
+def test_doubt_of_what_is_expected_to_take_as_long() -> None:
+    """Each of two is the faster one in half of the draws; of several, one of the others is so more often. Where the
+    model has no deviation, the covariance is singular, and no other is faster."""
+    found = surface(deviation=0.1)
+    assert found.doubt(0, np.array([3]), 0.0) == pytest.approx(0.5, abs=0.07)
+    assert found.doubt(0, np.arange(1, SETTINGS), 0.0) > 0.6
+    assert surface(deviation=0.0).doubt(0, np.arange(1, SETTINGS), 0.001) == 0
