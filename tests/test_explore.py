@@ -30,6 +30,7 @@ from dagc.store.records import Records, load
 from dagc.store.results import ranking
 from tests.data.h200 import h200_file
 from tests.measure.conftest import SPMV, can_run
+from tests.tiers import representatives
 
 pytestmark = pytest.mark.usefixtures("unoptimised")
 needs_mpi = pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
@@ -170,7 +171,9 @@ def _measured(file: Path) -> int:
         return 0
 
 
-@pytest.mark.parametrize("strategy", ["exhaustive", "mcts", "mcts-min", "random"])
+@pytest.mark.parametrize(
+    "strategy", representatives(["exhaustive", "mcts", "mcts-min", "random"], "exhaustive", "mcts-min")
+)
 def test_replay(tmp_path: Path, strategy: str) -> None:
     recorded = h200_file(tmp_path)
     options = ExploreOptions(transport="mpi_host", strategy=strategy, replay=str(recorded), budget=150, quiet=True)

@@ -135,6 +135,7 @@ def test_settings_are_searched_together_with_the_orders(tmp_path: Path, capsys: 
     assert replayed.summary.space == done.summary.space
 
 
+@pytest.mark.thorough
 def test_only_orders_are_as_many_as_ever(tmp_path: Path) -> None:
     """Launch settings multiply the orders; what a file was searched for without them goes on without."""
     one = run(tmp_path / "r.db")
@@ -145,6 +146,7 @@ def test_only_orders_are_as_many_as_ever(tmp_path: Path) -> None:
     assert again.summary.space == one.summary.space
 
 
+@pytest.mark.thorough
 def test_what_is_opened_is_searched(tmp_path: Path) -> None:
     done = run(tmp_path / "r.db", opened=("inner.by=1,2",), launch="auto", budget=8)
     found = {i.configuration for i in load(tmp_path / "r.db").implementations}
@@ -164,6 +166,7 @@ def test_a_file_that_is_of_no_use_is_refused_before_anything_is_made(tmp_path: P
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.thorough
 def test_tuning_that_fails_is_a_note(tmp_path: Path) -> None:
     """Two values that do not compile together, without a `require`: with open settings nothing builds."""
     tune = "tune bx in {32}\n  tune a in {1, 2}\n  tune b in {1, 2}"

@@ -82,6 +82,7 @@ def test_blocks_are_those_of_polybench(entry: Entry) -> None:
 class TestChecked:
     pytestmark = needs_mpi
 
+    @pytest.mark.thorough
     def test_a_kernel_is_right_under_several_settings(self, tmp_path: Path) -> None:
         (entry,) = entries(only=["sparse/csr_lanes"])
         checked = check(prepared(entry, tmp_path), settings=5)

@@ -122,6 +122,7 @@ def test_which_programs_run_without_a_gpu(tmp_path: Path) -> None:
 @pytest.mark.mpi
 @pytest.mark.nvcc
 @pytest.mark.skipif(find_nvcc() is None or bool(gpus()), reason="needs nvcc, and no GPU")
+@pytest.mark.thorough
 def test_it_runs_on_the_cpu_where_there_is_no_gpu(tmp_path: Path) -> None:
     made = plan(tmp_path, Target.CUDA)
     write(made, tmp_path / "out")

@@ -56,6 +56,7 @@ def test_it_runs_on_ranks_and_agrees_with_numpy(tmp_path: Path, monkeypatch: pyt
 @needs_mpi
 @needs_cxx
 @pytest.mark.skipif(find_cmake() is None, reason="needs cmake")
+@pytest.mark.thorough
 def test_the_directory_builds_without_dagc(tmp_path: Path) -> None:
     cmake, mpi = find_cmake(), require_mpi()
     assert cmake is not None
@@ -71,6 +72,7 @@ def test_the_directory_builds_without_dagc(tmp_path: Path) -> None:
 @needs_mpi
 @needs_nvcc
 @pytest.mark.nvcc
+@pytest.mark.thorough
 def test_nvcc_takes_the_files_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As it compiles what people write: launches, a static kernel, a template, C++ beside it; warnings are errors."""
     monkeypatch.setenv("DAGC_NVCCFLAGS", "-O0 -Xptxas=-O0 --Werror all-warnings")

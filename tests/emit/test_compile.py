@@ -94,6 +94,7 @@ def test_kernels_alone_become_a_cubin(path: Path, tmp_path: Path) -> None:
 @needs_nvcc
 @pytest.mark.nvcc
 @pytest.mark.skipif(find_cmake() is None, reason="needs cmake")
+@pytest.mark.thorough
 def test_the_directory_builds_without_dagc(tmp_path: Path) -> None:
     """For a GPU, without a warning: `runner`, one of two programs of a loop in the file. tests/measure/test_compile.py
     builds and runs both for the host."""

@@ -22,6 +22,7 @@ from dagc.measure.launch import Finished, launch
 from dagc.setup import run_setup
 from dagc.space import Space
 from tests.emit.build import COMMS, HALO, SPMV, graph_of, plan, write
+from tests.tiers import representatives
 
 mpi = find_mpi()
 pytestmark = [
@@ -64,7 +65,7 @@ def prepare(made: Plan, path: Path, directory: Path) -> Path:
 
 
 @pytest.mark.parametrize("path", [SPMV, HALO], ids=lambda p: p.stem)
-@pytest.mark.parametrize("lowering", LOWERINGS)
+@pytest.mark.parametrize("lowering", representatives(LOWERINGS, "mpi_host"))
 def test_right_results(path: Path, lowering: str, tmp_path: Path) -> None:
     made = plan(path, Target.CUDA, **SMALL[path], **LOWERINGS[lowering])
     done = run(prepare(made, path, tmp_path), "--check-only", "--mpi-takes-device-pointers")

@@ -17,6 +17,7 @@ from dagc.emit import emit
 from dagc.ir.plan import Plan, Target
 from dagc.space import Space
 from tests.emit.build import SPMV, graph_of, plan, write
+from tests.tiers import representatives
 
 needs_host = pytest.mark.skipif(find_mpi() is None or find_cxx() is None, reason="needs an MPI and a C++ compiler")
 needs_cuda = pytest.mark.skipif(find_mpi() is None or find_nvcc() is None, reason="needs an MPI and nvcc")
@@ -83,7 +84,7 @@ def compiles(target: Target, directory: Path, source: str, *flags: str) -> subpr
     return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=300)
 
 
-@pytest.mark.parametrize("lines", [of_things, of_constants, of_locals])
+@pytest.mark.parametrize("lines", representatives([of_things, of_constants, of_locals], of_locals))
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_program_of_such_names_compiles(tmp_path: Path, target: Target, lines: Callable[[], list[str]]) -> None:
     graph = graph_of(whole(lines()), transport="mpi_host", streams="1")

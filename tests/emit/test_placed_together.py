@@ -132,6 +132,7 @@ def test_the_program_places_its_ops_as_the_python_twin_does(program: Path) -> No
 
 @pytest.mark.nvcc
 @pytest.mark.skipif(find_nvcc() is None or bool(gpus()), reason="needs nvcc, and no GPU")
+@pytest.mark.thorough
 def test_without_a_gpu_all_ops_are_placed_on_the_cpu(tmp_path: Path) -> None:
     write(plan(Target.CUDA), tmp_path / "out")
     flags = ("-O0", "-Xptxas=-O0")

@@ -105,6 +105,7 @@ def _run(program: Path, data: Path, ranks: int = 1, **environment: str) -> Finis
     return launch([program, "--data", data, "--check-only"], ranks, env=env, timeout=300)
 
 
+@pytest.mark.thorough
 def test_thread_sanitizer_is_silent(tmp_path: Path) -> None:
     """What `prepare` launches is done before the first run, on whatever stream that is."""
     program = build_together({"both": plan(PREPARED, Target.HOST, **ELL)}, tmp_path / "p", sanitize="thread")["both"]

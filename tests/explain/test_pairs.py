@@ -27,6 +27,7 @@ from dagc.learn.rules import FeatureKind, Rule, RuleFeature
 from dagc.space import Space
 from dagc.store.results import Outcome
 from tests.graphs import spmv
+from tests.tiers import representatives
 
 SPACE = Space(spmv())
 DOMAIN = Orders([ConfiguredSpace(Configuration(()), SPACE)])
@@ -234,7 +235,7 @@ def test_the_probability_of_an_edit_counts_all_edits() -> None:
     assert [t.verdict for t in among.timings] == [Verdict.COSTS, Verdict.LEVEL, Verdict.LEVEL]
 
 
-@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("noise", representatives(NOISES, "normal", "bursty"))
 def test_nothing_is_found_where_there_is_nothing(noise: str) -> None:
     """Ten rules of three edits; of a share of 5 %, four false runs in 14 would be an accident of 0.4 %."""
     live = part((noise, "live", 10, range(4)))

@@ -16,7 +16,7 @@ from dagc.lang.fmt import format_source
 from dagc.lang.parse import parse
 from tests.lang.printer import print_module
 from tests.strategies.dag_text import MODULES, loosened, mutants, soups
-from tests.tiers import examples
+from tests.tiers import examples, representatives
 
 SAMPLES = sorted((Path(__file__).parents[2] / "samples").glob("*/*.dag"))
 TEXTS = [path.read_text(encoding="utf-8") for path in SAMPLES]
@@ -108,7 +108,7 @@ def test_layout_means_nothing(text: str) -> None:
     assert format_source(Source("", formatted)) == formatted
 
 
-@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", representatives(SAMPLES, *SAMPLES[::4]), ids=lambda path: path.stem)
 def test_every_prefix(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     for end in range(0, len(text), 97):

@@ -203,6 +203,7 @@ def test_address_sanitizer_is_silent(start: Start, tmp_path: Path, libraries: Li
     _right(done.check().stdout, 4)
 
 
+@pytest.mark.thorough
 def test_iterations_that_overlap(start: Start, tmp_path: Path) -> None:
     """`run(n)` is n times `run(1)`, of a program whose next iteration needs the results of this one, in a graph of the
     library, in one of the application, and outside of them; under ThreadSanitizer. Two streams, and an op of the CPU in
@@ -224,6 +225,7 @@ def test_iterations_that_overlap(start: Start, tmp_path: Path) -> None:
     _right(done.check().stdout, 4)
 
 
+@pytest.mark.thorough
 def test_a_repetition_that_ends_by_itself(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DAGC_CXXFLAGS", "-O0 -Werror")
     api.compile(
@@ -241,6 +243,7 @@ def test_a_repetition_that_ends_by_itself(start: Start, tmp_path: Path, monkeypa
     _right(start(sys.executable, "-c", script, tmp_path / "newton", ranks=2).check().stdout, 2)
 
 
+@pytest.mark.thorough
 def test_names_that_languages_keep(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The interfaces in C, C++, Fortran and Python of a program of such names, of all types, without a message."""
     monkeypatch.setenv("DAGC_CXXFLAGS", "-O0 -Wall -Wextra -Werror")

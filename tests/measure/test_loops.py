@@ -16,6 +16,7 @@ from dagc.space import Space
 from dagc.space.loops import unroll
 from dagc.space.proof import Prover
 from tests.measure.conftest import RANKS, SAMPLES, Built, needs_mpi
+from tests.tiers import representatives
 
 pytestmark = needs_mpi
 
@@ -25,7 +26,7 @@ PROGRAMS = {
 }
 
 
-@pytest.fixture(scope="module", params=PROGRAMS)
+@pytest.fixture(scope="module", params=representatives(PROGRAMS, "heat"))
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
     path = SAMPLES / request.param / f"{request.param}.dag"
     directory: Path = tmp_path_factory.mktemp(request.param) / "out"

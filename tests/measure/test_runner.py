@@ -132,6 +132,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory, make: Make) -> Ranks:
     return Ranks(tmp_path_factory.mktemp("runner"), make)
 
 
+@pytest.mark.thorough
 def test_many_handles_of_two_libraries(ranks: Ranks) -> None:
     for said in ranks.said:
         assert said["handles"] == [list(range(OF_EACH))] * 2

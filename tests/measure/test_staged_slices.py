@@ -44,6 +44,7 @@ def test_staging_buffers_have_the_size_of_the_slices() -> None:
 
 
 @pytest.mark.parametrize("lowering", LOWERINGS_OF[SLABS])
+@pytest.mark.thorough
 def test_thread_sanitizer_is_silent(lowered: Lowered, lowering: str) -> None:
     built = lowered(SLABS, lowering, flags=("-O0",), sanitize="thread")
     random = Random(6)

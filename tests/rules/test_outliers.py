@@ -62,6 +62,7 @@ def test_a_rare_fast_class_is_drawn_once_it_is_confirmed() -> None:
     assert _drawn(times, _repeats(400, confirmed=1)) == [6, 250, 144]
 
 
+@pytest.mark.thorough
 def test_learning_draws_a_rare_fast_class_once_it_is_confirmed() -> None:
     """Through samples: one rule makes 16 of 2036 fast; the best 20 were measured five times, or nothing again."""
     random = Random(3)

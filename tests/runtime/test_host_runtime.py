@@ -7,6 +7,7 @@ import re
 import subprocess
 from collections.abc import Callable
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from dagc.base.resources import resource
 from dagc.build.toolchain import find_cxx, find_nvcc
 from dagc.cuda.text import rewrite_for_host
-from tests.tiers import examples
+from tests.tiers import examples, representatives
 
 SOURCES = Path(__file__).parent / "host"
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
@@ -107,8 +108,9 @@ WRONG = {
 
 
 @needs_cxx
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", ["kernels", "api"])
+@pytest.mark.parametrize(
+    ("name", "mode"), representatives(product(("kernels", "api"), MODES), ("kernels", "thread"), ("api", "address"))
+)
 def test_cases(make: Make, name: str, mode: str) -> None:
     program = make(name, mode)
     listed = subprocess.run([*program], capture_output=True, text=True, check=True).stdout.split()
@@ -119,7 +121,7 @@ def test_cases(make: Make, name: str, mode: str) -> None:
 
 
 @needs_cxx
-@pytest.mark.parametrize("mode", ["optimised", "thread", "address"])
+@pytest.mark.parametrize("mode", representatives(["optimised", "thread", "address"], "optimised"))
 @pytest.mark.parametrize("case", WRONG)
 def test_kernels_that_cannot_go_on_end_the_program(make: Make, case: str, mode: str) -> None:
     result = run(make("wrong", mode), case)
@@ -153,7 +155,7 @@ def test_thread_sanitizer_speaks(make: Make, case: str) -> None:
 
 
 @needs_cxx
-@pytest.mark.parametrize("case", RACES)
+@pytest.mark.parametrize("case", representatives(RACES, *SOUND[::4], *BROKEN[::4]))
 def test_thread_sanitizer_is_reliable(make: Make, case: str) -> None:
     times = examples(8)
     codes = [run(make("races", "thread"), case, symbols=False).returncode for _ in range(times)]

@@ -11,6 +11,7 @@ from dagc.build.mpi import thread_sanitizer_environment
 from dagc.build.toolchain import MPI, find_cxx, find_mpi
 from dagc.measure.launch import Finished, launch
 from tests.runtime.programs import make
+from tests.tiers import representatives
 
 pytestmark = [
     pytest.mark.mpi,
@@ -47,13 +48,14 @@ def races(mpi: MPI, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make("message_races", tmp_path_factory.mktemp("races"), mpi=mpi, sanitize="thread")
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("ranks", representatives([1, 2, 3, 4], 1, 4))
 def test_every_form_and_type_arrives(mpi: MPI, messages: Path, ranks: int) -> None:
     done = launch([messages], ranks, mpi=mpi, timeout=300)
     assert (done.returncode, done.stdout) == (0, "good\n"), done.stderr
 
 
 @pytest.mark.skipif(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") < 6 << 30, reason="needs 6 GiB")
+@pytest.mark.thorough
 def test_more_elements_than_an_int_counts(mpi: MPI, messages: Path) -> None:
     """MPI 4 has the calls for it; an older one is told so before anything is sent."""
     done = launch([messages, str((1 << 31) + 5)], 1, mpi=mpi, timeout=300)
@@ -80,7 +82,7 @@ def test_the_tool_is_silent_on_a_right_program(mpi: MPI, races: Path, size: int)
     assert done.returncode == 0
 
 
-@pytest.mark.parametrize("size", [SMALL, LARGE])
+@pytest.mark.parametrize("size", representatives([SMALL, LARGE], SMALL))
 @pytest.mark.parametrize("how", MUTANTS)
 def test_the_tool_speaks_of_every_missing_order(mpi: MPI, races: Path, how: str, size: int) -> None:
     done = sanitised(mpi, races, how, str(size))

@@ -19,6 +19,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make("store", tmp_path_factory.mktemp("store"))
 
 
+@pytest.mark.thorough
 def test_an_array_that_is_not_needed_makes_room_for_another(program: Path) -> None:
     """The others stay as they are. Where nothing is left to free, the message names the array and its bytes."""
     done = subprocess.run([program, "256"], capture_output=True, text=True, check=False)

@@ -16,6 +16,7 @@ from dagc.recipes.tune import tune
 from tests.emit.build import NVCC_ALONE
 from tests.measure.conftest import can_run
 from tests.samples.load import SAMPLES, sample
+from tests.tiers import representatives
 
 NAMES = ("gemm", "pagerank", "nbody", "kmotif")
 
@@ -107,7 +108,7 @@ RUNS = {
 
 @pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
 @pytest.mark.mpi
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", representatives(RUNS, "gemm", "nbody"))
 def test_every_version_is_right(name: str, tmp_path: Path, unoptimised: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     defines, versions = RUNS[name]
@@ -124,7 +125,7 @@ def test_every_version_is_right(name: str, tmp_path: Path, unoptimised: None, mo
 
 @pytest.mark.nvcc
 @pytest.mark.skipif(find_nvcc() is None or find_mpi() is None, reason="needs nvcc and an MPI")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", representatives(NAMES, "kmotif"))
 def test_nvcc_takes_the_files_of(name: str, tmp_path: Path) -> None:
     for source in sorted((SAMPLES / name).glob("*.cu")) + sorted((SAMPLES / name).glob("*cublas.cpp")):
         flags = NVCC_ALONE if source.suffix == ".cu" else ("-c", "-O0")

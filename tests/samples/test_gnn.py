@@ -172,6 +172,7 @@ def test_every_version_of_every_layer_is_right(tmp_path: Path, unoptimised: None
 
 @pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
 @pytest.mark.mpi
+@pytest.mark.thorough
 def test_networks_are_right_under_the_plan_and_on_each_device(tmp_path: Path, unoptimised: None) -> None:
     """By the benchmark, on one small graph: both models, forced placements and the planned one."""
     command = [sys.executable, "-m", "benchmarks.gpu.gnn", "--target", "host", "--first", "1", "--out"]

@@ -14,6 +14,7 @@ from dagc.measure.bench import run_bench
 from tests.emit.build import graph, plan
 from tests.emit.together import build_together
 from tests.measure.conftest import SAMPLES, can_run
+from tests.tiers import representatives
 
 PROGRAMS = sorted((SAMPLES / "polybench").glob("*.dag"))
 
@@ -27,7 +28,7 @@ WITH_DEFAULTS = {"gemm", "gesummv", "gramschm"}  # of two dimensions, of one, an
 DEFAULTS = {(32, 8), (256,)}
 OTHER = {2: (16, 4), 1: (64,)}  # dimensions of a block -> another block
 
-every_program = pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+every_program = pytest.mark.parametrize("path", representatives(PROGRAMS, *PROGRAMS[::3]), ids=lambda path: path.stem)
 needs_mpi = pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
 
 

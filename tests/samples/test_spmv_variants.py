@@ -94,6 +94,7 @@ def test_every_variant_computes_the_product(tmp_path: Path, unoptimised: None) -
 
 @pytest.mark.nvcc
 @pytest.mark.skipif(find_nvcc() is None or find_mpi() is None, reason="needs nvcc and an MPI")
+@pytest.mark.thorough
 def test_nvcc_takes_every_variant(tmp_path: Path) -> None:
     path = program(tmp_path / "sample", ALWAYS + SOMETIMES + LIBRARIES)
     done = api.compile(path, tmp_path / "all", target="cuda", build=False)

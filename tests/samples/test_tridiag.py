@@ -199,6 +199,7 @@ def test_benchmark_measures_again_what_is_near_the_best_of_its_size(bench: Modul
 @pytest.mark.mpi
 @pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
 @pytest.mark.usefixtures("unoptimised")
+@pytest.mark.thorough
 def test_benchmark_writes_a_line_a_cell(tmp_path: Path) -> None:
     """In a process of its own: it starts MPI."""
     out = tmp_path / "t.csv"
