@@ -12,8 +12,10 @@ which take seconds to learn.
 `judge` needs no GPU. From the tuned files of FOLDER, by the methods of `--methods`: 90 % of the inputs to learn from
 and 10 % to judge at, `--seeds` times, and 10 folds; PPP, PoIS, accuracy, speed over the best single version, as MLCD
 has them (Cao et al., section IV-D); which version wins how often; costs of the features; what active learning saves
-(benchmarks/tune/active.py). It writes FOLDER/KERNEL.json, and
-FOLDER/KERNEL.csv.xz, a table that benchmarks/tune reads.
+(benchmarks/tune/active.py). `ranges`: for each feature, the fifth of the inputs where it is largest is judged by what
+the others taught; the mean over the features, and the worst. It writes FOLDER/KERNEL.json, and FOLDER/KERNEL.csv.xz, a
+table that benchmarks/tune reads; where FOLDER has such tables only, it judges these, with features that a sample has
+now and had not then. `--without`: a table whose inputs are left out.
 
 --target host with --most rehearses `measure` without a GPU.
 """
@@ -29,14 +31,14 @@ import random
 import statistics
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.variants import costs, tables
 from benchmarks.tune.active import compare
-from benchmarks.tune.variants import NOISE, Table, tuned_tables
+from benchmarks.tune.variants import NOISE, Table, read_table, tuned_tables
 from dagc.choice.active import Sampling, trained
 from dagc.choice.judge import Figures, judge
 from dagc.choice.types import settings_text
@@ -55,11 +57,19 @@ class Kernel:
     most: float
     seed: tuple[float, float]
     defines: tuple[tuple[str, str], ...] = ()
+    later: tuple[tuple[str, Callable[[Mapping[str, float]], float]], ...] = ()  # features that older tables lack
 
+
+def pieces(height: int, width: int) -> Callable[[Mapping[str, float]], float]:
+    """Multiplications for one of the pieces of C of this size, of gemm."""
+    return lambda f: f["work"] / (math.ceil(f["M"] / height) * math.ceil(f["N"] / width))
+
+
+GEMM = (("piece", pieces(128, 512)), ("tile", pieces(48, 64)), ("row", lambda f: f["N"] * f["K"]))
 
 KERNELS = {
-    "gemm": Kernel("gemm", 1e9, (3.12, 99.85)),
-    "gemm-relu": Kernel("gemm", 1e9, (3.12, 99.85), (("relu", "true"),)),
+    "gemm": Kernel("gemm", 1e9, (3.12, 99.85), later=GEMM),
+    "gemm-relu": Kernel("gemm", 1e9, (3.12, 99.85), (("relu", "true"),), GEMM),
     "pagerank": Kernel("pagerank", 3e5, (6.04, 97.37)),
     "nbody": Kernel("nbody", 3e8, (3.30, 99.9)),
     "kmotif": Kernel("kmotif", 3e4, (3.26, 98.71)),
@@ -102,7 +112,11 @@ def complete(table: Table, tuned: Tuned) -> Table:
         ran.setdefault(cell.point.text, set()).add(settings_text(cell.settings))
     often = Counter(variant for of in ran.values() for variant in of)
     common = {variant for variant, count in often.items() if count >= 0.95 * len(ran)}
-    kept = [i for i, text in enumerate(table.inputs) if common <= ran.get(text, set())]
+    return only(table, [i for i, text in enumerate(table.inputs) if common <= ran.get(text, set())])
+
+
+def only(table: Table, kept: Sequence[int]) -> Table:
+    """These inputs."""
 
     def of(values: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(values[i] for i in kept)
@@ -155,14 +169,47 @@ def line(label: str, of: Sequence[Figures]) -> str:
     )
 
 
+def by_range(table: Table, method: str) -> list[tuple[str, Figures]]:
+    """For each feature, the fifth of the inputs where it is largest, judged by what the others taught."""
+    out = []
+    for k, feature in enumerate(table.features):
+        order = sorted(range(len(table.inputs)), key=lambda i: table.vectors[i][k])
+        kept = len(order) * 4 // 5
+        if table.vectors[order[kept - 1]][k] < table.vectors[order[-1]][k]:
+            out.append((feature, figures_of(table, method, order[:kept], order[kept:])[0]))
+    return out
+
+
+def without(table: Table, kernel: str, path: Path) -> Table:
+    """Without the inputs that this table names."""
+    with lzma.open(path, "rt", newline="") as file:
+        named = {row["input"] for row in csv.DictReader(file) if row["kernel"] == kernel}
+    return only(table, [i for i, text in enumerate(table.inputs) if text not in named])
+
+
+def with_later(table: Table, kernel: Kernel) -> Table:
+    """With the features that the sample has now."""
+    new = [(name, value) for name, value in kernel.later if name not in table.features]
+    vectors = ((*v, *(value(dict(zip(table.features, v, strict=True))) for _, value in new)) for v in table.vectors)
+    return replace(table, features=(*table.features, *(name for name, _ in new)), vectors=tuple(vectors))
+
+
 def judged(name: str, args: argparse.Namespace) -> dict[str, Any]:
-    path = args.folder / f"{name}.db"
-    tuned, kernel = load_tuned(path), KERNELS[name]
-    (table,) = (complete(table, tuned) for table in tuned_tables(path))
-    write_table(table, args.folder / f"{name}.csv.xz")
-    count, record = len(table.inputs), {"inputs": len(table.inputs), "methods": {}}
-    record["machine"], record["gpu"] = tuned.runs[-1].machine.key, tuned.facts.gpu
-    record["revision"] = tuned.runs[-1].revision
+    path, kernel = args.folder / f"{name}.db", KERNELS[name]
+    record: dict[str, Any] = {"methods": {}}
+    if path.exists():
+        tuned = load_tuned(path)
+        (table,) = (complete(table, tuned) for table in tuned_tables(path))
+        write_table(table, args.folder / f"{name}.csv.xz")
+        record["machine"], record["gpu"] = tuned.runs[-1].machine.key, tuned.facts.gpu
+        record["revision"] = tuned.runs[-1].revision
+        record["costs"] = costs(tables(tuned, ROOT / f"samples/{kernel.sample}/{kernel.sample}.dag")[0])
+    else:
+        table = read_table(args.folder / f"{name}.csv.xz")
+    table = with_later(table, kernel)
+    if args.without:
+        table = without(table, name, args.without)
+    count = record["inputs"] = len(table.inputs)
     wins = Counter(table.variants[min(t, key=lambda a: t[a])] for t in table.times if t)
     print(f"\n== {name}: {count} inputs; MLCD with an H100: PPP {kernel.seed[0]} %, PoIS {kernel.seed[1]} %")
     print("  fastest: " + ", ".join(f"{variant} {n}" for variant, n in wins.most_common()))
@@ -177,10 +224,15 @@ def judged(name: str, args: argparse.Namespace) -> dict[str, Any]:
         ten = folded(table, method, 10, 0)
         print(line(f"{method}, 90/10", splits))
         print(line(f"{method}, 10 folds", [ten]), flush=True)
-        record["methods"][method] = {"split": [asdict(f) for f in splits], "folds": asdict(ten)}
+        ranges = by_range(table, method)
+        print(line(f"{method}, ranges", [f for _, f in ranges]))
+        worst, figures = max(ranges, key=lambda r: r[1].regret)
+        print(line(f"{method}, by {worst}", [figures]), flush=True)
+        record["methods"][method] = {
+            "split": [asdict(f) for f in splits], "folds": asdict(ten), "ranges": {n: asdict(f) for n, f in ranges},
+        }  # fmt: skip
     record["wins"], record["variants"], record["features"] = dict(wins), table.variants, table.features
-    record["costs"] = costs(tables(tuned, ROOT / f"samples/{kernel.sample}/{kernel.sample}.dag")[0])
-    for text in record["costs"]["lines"]:
+    for text in record["costs"]["lines"] if "costs" in record else ():
         print(f"  {text}")
     if args.curves and count >= 100:
         most = count * 9 // 10
@@ -205,6 +257,7 @@ def main() -> None:
     add("kernels", nargs="*", metavar="KERNEL")
     add("--methods", default="forest,tree,boost,cost", help="the first also learns actively")
     add("--seeds", type=int, default=20)
+    add("--without", type=Path, metavar="TABLE")
     add("--no-curves", dest="curves", action="store_false")
     args = parser.parse_args()
     if args.command == "measure":
@@ -212,9 +265,12 @@ def main() -> None:
         for name in args.kernels:
             measure(name, args)
         return
-    for name in args.kernels or [n for n in KERNELS if (args.folder / f"{n}.db").exists()]:
+    for name in args.kernels or [
+        n for n in KERNELS if any((args.folder / f"{n}{e}").exists() for e in (".db", ".csv.xz"))
+    ]:
         record = judged(name, args)
-        (args.folder / f"{name}.json").write_text(json.dumps(record, indent=1, default=str))
+        if (args.folder / f"{name}.db").exists():
+            (args.folder / f"{name}.json").write_text(json.dumps(record, indent=1, default=str))
 
 
 if __name__ == "__main__":

@@ -114,13 +114,16 @@ Trend: TypeAlias = LineTrend | SumTrend
 
 
 def trend_of(scales: Sequence[Scale], x: Any, rows: Any, logs: Any, seed: int = 0) -> Trend:
-    """The kind whose squared errors at points left out (FOLDS folds) are least, of all points.
+    """The kind whose squared errors at points left out (FOLDS folds) are least, of all points. Where these are fewer
+    than twice the terms of a sum: a line, since a sum may be wrong by any factor where no point lies.
 
     `x`: coordinates, shape (points, features); `rows`: the features themselves; `logs`: logarithms to base 2 of the
     seconds, shape (points, choices).
     """
     from sklearn.model_selection import KFold
 
+    if len(x) < 2 * len(_pairs(rows)):
+        return line_of(x, rows, logs)
     kinds: tuple[Callable[[Any, Any, Any], Trend], ...] = (line_of, sums_of)
     errors = [0.0, 0.0]
     for kept, left in KFold(min(FOLDS, len(x)), shuffle=True, random_state=seed).split(x):
@@ -171,9 +174,7 @@ def sums_of(x: Any, rows: Any, logs: Any) -> SumTrend:
     import numpy as np
     from scipy.optimize import nnls
 
-    count = rows.shape[1]
-    usable = [i for i in range(count) if rows[:, i].min() >= 0 and rows[:, i].max() > 0]
-    pairs = [(i, j) for n, i in enumerate([*usable, count]) for j in [*usable, count][n:]]
+    pairs = _pairs(rows)
     ones = np.minimum(np.column_stack([rows, np.ones(len(rows))]), LARGEST)
     basis = np.column_stack([ones[:, i] * ones[:, j] for i, j in pairs])
     terms = []
@@ -181,11 +182,21 @@ def sums_of(x: Any, rows: Any, logs: Any) -> SumTrend:
         weighted = basis * (2.0**-column)[:, None]
         size = np.linalg.norm(weighted, axis=0)
         size[size == 0] = 1
-        found, _ = nnls(weighted / size, np.ones(len(rows)), maxiter=100 * len(pairs))
+        try:
+            found, _ = nnls(weighted / size, np.ones(len(rows)), maxiter=100 * len(pairs))
+        except RuntimeError:  # after so many iterations
+            found = np.zeros(len(pairs))
         factors = ((_inside(float(f)), *pair) for f, pair in zip(found / size, pairs, strict=True))
         terms.append(tuple(term for term in factors if term[0] > 0))
     most = np.minimum(np.maximum(rows.max(axis=0), 0) * 2**BEYOND, LARGEST)
     return SumTrend(tuple(map(float, most)), tuple(terms))
+
+
+def _pairs(rows: Any) -> list[tuple[int, int]]:
+    """The features of each term that a sum may have."""
+    count = rows.shape[1]
+    usable = [i for i in range(count) if rows[:, i].min() >= 0 and rows[:, i].max() > 0]
+    return [(i, j) for n, i in enumerate([*usable, count]) for j in [*usable, count][n:]]
 
 
 def _inside(factor: float) -> float:

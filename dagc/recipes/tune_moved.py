@@ -118,7 +118,7 @@ def borrowed(
         shown = ", ".join(f"{what} {100 * loss:.2f} %" for what, loss in zip(WAYS, losses, strict=True))
         notes.append(f"{unit.op}: learned from {WAYS[way]}; PPP at {counted(len(ours), 'sample')} here: {shown}")
         if way:
-            ratios = _ratios(ours, theirs.rows) if way == 2 else {}
+            ratios = ratios_of(ours, theirs.rows) if way == 2 else {}
             for key, cell in theirs.cells.items():
                 if key[1] not in ours and key[1] in facts:
                     factor = ratios.get(theirs.number[key[2]], ratios.get(-1, 1.0))
@@ -158,7 +158,7 @@ def _usable(row: tuple[Sequence[float], Mapping[int, float]]) -> bool:
     return all(map(math.isfinite, row[0])) and any(map(math.isfinite, row[1].values()))
 
 
-def _ratios(ours: Rows, theirs: Rows) -> dict[int, float]:
+def ratios_of(ours: Rows, theirs: Rows) -> dict[int, float]:
     """Of each answer: the median of its time here over there; -1: that of all."""
     of_answer: dict[int, list[float]] = {}
     for point, (_, at) in ours.items():
@@ -181,7 +181,7 @@ def losses_of(
     for fold in (order[k::folds] for k in range(folds)):
         kept = {p: row for p, row in ours.items() if p not in set(fold)}
         others = {p: row for p, row in theirs.items() if p not in ours}
-        ratios = _ratios(kept, theirs)
+        ratios = ratios_of(kept, theirs)
         scaled = {
             p: (x, {a: t * ratios.get(a, ratios.get(-1, 1.0)) for a, t in at.items()}) for p, (x, at) in others.items()
         }
