@@ -157,6 +157,11 @@ def test_the_extension_is_whole() -> None:
     assert set(re.findall(r"dagc-([\d.]+)\.vsix", readme)) == {package["version"]}
 
 
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+def test_the_client_for_vscode_parses() -> None:
+    subprocess.run(["node", "--check", VSCODE / "extension.js"], check=True)
+
+
 def _in_vim(text: str, folder: Path) -> list[str]:
     """The group of each character, line ends left out."""
     vim = shutil.which("vim")
