@@ -104,7 +104,9 @@ def test_compute_sanitizer_is_silent(tool: str, transport: str, folder: Path) ->
         pytest.skip("needs compute-sanitizer")
     _can(transport, 2)
     app, _ = _apps(transport, folder)
-    done = _start("compute-sanitizer", "--tool", tool, "--error-exitcode", "9", app)
+    # NCCL asks the driver for kernels that this GPU does not have, and handles the answer.
+    options = ("--report-api-errors", "no") if (tool, transport) == ("memcheck", "nccl") else ()
+    done = _start("compute-sanitizer", "--tool", tool, *options, "--error-exitcode", "9", app)
     _right(done)
     assert (done.stdout + done.stderr).count("ERROR SUMMARY: 0 errors") + done.stdout.count("0 hazards displayed") >= 2
 
