@@ -48,6 +48,7 @@ def values(done: Explored) -> dict[str, object]:
     return {name: value for name, value in done.configuration.decisions if name in SETTINGS}
 
 
+@pytest.mark.thorough
 def test_settings_are_tuned_first_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "r.db"
     done = run(file, {"last.bx": "128"}, launch="auto")

@@ -1,7 +1,7 @@
 """The tiers of the tests: how much of them a run takes.
 
 The default, which `python -m pytest` and `.ci/run` take, leaves out the tests with the marker `thorough` and says so;
-`--tier thorough` takes all of them and draws five times as many examples. The marker is for further cases of a family
+`--tier thorough` takes all of them and draws ten times as many examples. The marker is for further cases of a family
 whose representatives in the default execute the same lines and branches of dagc/ (`python -m tests.covered` compares).
 """
 
@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 _OF_DEFAULT = 100
-TIERS = {"default": _OF_DEFAULT, "thorough": 5 * _OF_DEFAULT}  # examples of a test that does not say how many it needs
+TIERS = {"default": 50, "thorough": 500}  # examples of a test that does not say how many it needs
 thorough = pytest.mark.thorough
 
 
@@ -27,7 +27,7 @@ def use_tier(name: str) -> None:
 
 
 def examples(number: int) -> int:
-    """`number` in the default, and in proportion in another tier: examples of a property, runs of a program."""
+    """`number` of 100, in proportion in each tier: examples of a property, runs of a program."""
     return max(1, round(number * settings().max_examples / _OF_DEFAULT))
 
 

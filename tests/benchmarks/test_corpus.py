@@ -89,6 +89,7 @@ class TestChecked:
         assert checked.failures == ()
         assert checked.settings == 5
 
+    @pytest.mark.thorough
     def test_a_wrong_kernel_is_reported(self, tmp_path: Path) -> None:
         (entry,) = entries(only=["stream/scale"])
         shutil.copytree(ROOT / "stream", tmp_path / "stream")

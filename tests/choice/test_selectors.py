@@ -184,7 +184,9 @@ def test_an_unknown_method() -> None:
         from_json({"method": "oracle"})
 
 
-@pytest.mark.parametrize("compiler", [("gcc", "-std=c99"), ("g++", "-std=c++17")])
+@pytest.mark.parametrize(
+    "compiler", [("gcc", "-std=c99"), pytest.param(("g++", "-std=c++17"), marks=pytest.mark.thorough)]
+)
 def test_python_and_c_agree_on_what_was_trained(compiler: tuple[str, ...], tmp_path: Path) -> None:
     selectors: list[Selector] = [fit(method, DATA, rows, LABELS) for method in LEARNED for rows in (SIZES, SHARES)]
     for rows in (tuple(SIZES), tuple(SHARES)):

@@ -180,6 +180,7 @@ def test_a_launch_is_timed_from_host_to_host_or_where_its_data_are(plain: Placem
 
 @needs_mpi
 @pytest.mark.mpi
+@pytest.mark.thorough
 def test_thread_sanitizer_is_silent(sanitized: Placements) -> None:
     done = sanitized.run(sanitized.lines(40, seed=3))
     assert "ThreadSanitizer" not in done.stderr, done.stderr[:4000]

@@ -32,6 +32,7 @@ def test_two_libraries_in_one_process(libraries: Libraries, start: Start, tmp_pa
     _right(start(app).check().stdout, 4)
 
 
+@pytest.mark.thorough
 def test_from_python(libraries: Libraries, start: Start) -> None:
     done = start(sys.executable, SAMPLES / "apps/app.py", libraries.spmv, libraries.heat, ranks=3).check()
     _right(done.stdout, 3)

@@ -36,6 +36,7 @@ def gemm(recorded):
     return program, op, fit_counts(program, op, recorded["gemm", "gemm"])
 
 
+@pytest.mark.thorough
 def test_a_gemm_warp_makes_three_requests_an_iteration(gemm):
     """a[i][k], b[k][j] and c[i][j], which is written back too: as the counters of all sizes and blocks say."""
     _, _, fits = gemm
@@ -116,6 +117,7 @@ def launches_of(program, op, requests_of):
     return out
 
 
+@pytest.mark.thorough
 def test_counts_of_a_row_for_each_block_need_the_block_and_not_its_lanes():
     program, op = op_named("gemm", "gemm")
     fits = fit_counts(program, op, launches_of(program, op, lambda n, bx: 5 + 8 * n / bx))

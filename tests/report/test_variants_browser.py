@@ -11,6 +11,7 @@ import pytest
 from dagc.recipes.tuned_report import variants_page
 from tests.report.test_browser import contrast
 from tests.report.tuned import tuned_file
+from tests.tiers import representatives
 
 pytestmark = pytest.mark.browser
 
@@ -85,7 +86,7 @@ def test_marks_tell_their_input_by_pointer_and_by_keyboard(page: Any) -> None:
     assert page.locator(".scatter .mark[tabindex='0']").count() == 1
 
 
-@pytest.mark.parametrize("page", ["light", "dark"], indirect=True)
+@pytest.mark.parametrize("page", representatives(["light", "dark"], "light"), indirect=True)
 def test_it_can_be_read_and_printed(page: Any, tmp_path: Path) -> None:
     for selector in ("h1", ".op p", ".note", ".scatter .tick", ".mistakes td", ".figures th", ".row-label"):
         assert contrast(page, selector) >= 4.5, selector

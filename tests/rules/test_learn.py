@@ -60,6 +60,7 @@ def test_the_order_of_samples_does_not_matter() -> None:
     assert first.classes == again.classes
 
 
+@pytest.mark.thorough
 def test_equal_times_do_not_make_the_order_matter() -> None:
     samples = [Sample(s.graph, s.configuration, s.traversal, round(s.value, 6)) for s in h200_samples()[::5]]
     assert learn(samples).rule_sets == learn(samples[::-1]).rule_sets

@@ -150,6 +150,7 @@ def test_medians_drawn_from_recorded_passes_follow_the_share_of_medians() -> Non
         assert sum(d >= deviation for d in drawn) / len(drawn) == pytest.approx(said, rel=0.15)
 
 
+@pytest.mark.thorough
 def test_single_passes_of_the_h200_data_have_no_class_of_outliers_only() -> None:
     """Most members of every class belong there, by the medians of their passes and within the noise."""
     results, whole = h200_results(), h200_samples()

@@ -20,6 +20,7 @@ from dagc.perf.counted import COUNTS
 from dagc.recipes.plans import has_plans
 from dagc.recipes.tuned import open_choices
 from dagc.store.tuned import Tuned, load_tuned
+from tests.tiers import representatives
 
 MARK = "INJECTED"
 TABLES = ("chooser", "fact", "checked", "assignment", "candidate", "sample", "value", "metric")
@@ -102,7 +103,7 @@ def chosen(graph: Graph, tuned: Tuned) -> str:
     return chooser.source
 
 
-@pytest.mark.parametrize("name", ["fitted.db", "plans.db"])
+@pytest.mark.parametrize("name", representatives(["fitted.db", "plans.db"], "plans.db"))
 def test_each_field_of_a_tuned_file_is_refused_or_inert(folder: Path, tmp_path: Path, name: str) -> None:
     path = tmp_path / "changed.db"
     graph = api.load_graph(folder / "small.dag")

@@ -55,6 +55,7 @@ def test_the_oracle_has_all_kernels() -> None:
     assert all(len(points) >= 5 for points in oracle().values())
 
 
+@pytest.mark.thorough
 def test_the_model_is_better_than_the_default_blocks() -> None:
     """The figures that docs/how-to/launch-settings.md gives, a little slack added."""
     found = [entry for program in PROGRAMS for entry in regrets(program)]

@@ -65,6 +65,7 @@ def test_the_plan_counts_the_named_ops_only() -> None:
     assert all(len(w.settings) == 4 for w in wanted)
 
 
+@pytest.mark.thorough
 def test_a_ranking_from_counters_avoids_the_wide_blocks_of_syrk() -> None:
     """SYRK reads a column of A with its lanes along x: on an H200 32 x 8 takes twice as long as blocks of 8 columns."""
     graph = api.load_graph(SYRK)

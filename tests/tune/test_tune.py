@@ -192,6 +192,7 @@ def test_a_value_that_does_not_compile_is_told_and_left_out(tmp_path: Path) -> N
     assert main(["compile", str(program), "--launch", str(tuned), "--target", "host", "-o", str(out)]) == 0
 
 
+@pytest.mark.thorough
 def test_a_program_that_does_not_compile_at_all(tmp_path: Path) -> None:
     program = tmp_path / "faulty.dag"
     program.write_text(TILED.replace("tile < 64", "tile < 0"))
