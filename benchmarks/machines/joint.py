@@ -30,7 +30,7 @@ from statistics import median
 from typing import Any
 
 import dagc
-from benchmarks.machines.evaluate import Climb, reached, shown
+from benchmarks.machines.evaluate import Climb, confirmed, reached, shown
 from benchmarks.machines.family import HERE, NOISES, SAMPLES, Noise, machine_of
 from benchmarks.machines.simulate import Execution, Machine
 from dagc.base.statistics import interval
@@ -44,7 +44,6 @@ from dagc.lab.strategy import RankingStrategy, find
 from dagc.store.results import Outcome
 
 EVALUATIONS, STARTS = 12_000, 6
-CONFIRM, REPEATS = 10, 5  # as `dagc explore` does at its end
 ALONE = 6  # measurements of each op alone, of the two stages
 BLOCKS_1D = tuple((("bx", x),) for x in (128, 32, 64, 256, 512, 1024))
 _SIZES_2D = [(x, y) for x, y in product((8, 16, 32, 64, 128, 256), (1, 2, 4, 8, 16)) if x * y <= 1024]
@@ -204,8 +203,7 @@ def _joint(
 def _searched(
     machine: Joint | _Fixed, domain: Any, name: str, number: int, budget: int, factors: Any
 ) -> tuple[list[float], float]:
-    """Exact times of the choice after each measurement, and of that which CONFIRM of the best, measured REPEATS times
-    each, confirm in the end."""
+    """Exact times of the choice after each measurement, and of what is confirmed in the end."""
     strategy = find("model" if name in ("joint", "blind") else name)(domain, number)
     seen: dict[Any, list[float]] = {}
     choices: list[float] = []
@@ -219,15 +217,7 @@ def _searched(
         choice = strategy.best() if isinstance(strategy, RankingStrategy) else min(seen, key=lambda c: median(seen[c]))
         assert choice is not None
         choices.append(machine.truth(choice))
-    if isinstance(strategy, RankingStrategy):
-        short = list(strategy.ranked(CONFIRM))
-    else:
-        short = sorted(seen, key=lambda c: median(seen[c]))[:CONFIRM]
-    times: dict[Any, list[float]] = {c: [] for c in short}
-    for _ in range(REPEATS):
-        for c in short:
-            times[c].append(machine.truth(c) * next(factors))
-    return choices, machine.truth(min(short, key=lambda c: median(times[c])))
+    return choices, machine.truth(confirmed(strategy, seen, lambda c: machine.truth(c) * next(factors)))
 
 
 def _staged(
