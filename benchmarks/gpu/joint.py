@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 from statistics import median
 from typing import Any
 
@@ -172,11 +173,16 @@ class Session:
         }  # fmt: skip
 
     def judged(self) -> dict[str, dict[str, float]]:
-        """Microseconds of the choice of each method: median and its 95 % interval of timings in turn."""
+        """Microseconds of the choice of each method: median and its 95 % interval of timings in turn.
+
+        Each turn has an order of its own: what ran before may change clocks and caches.
+        """
         times: dict[str, list[float]] = {method: [] for method in self.choices}
+        turn, draw = list(self.choices), Random(0)
         for _ in range(ROUNDS):
-            for method, choice in self.choices.items():
-                outcome = self.machine.measure(choice)
+            draw.shuffle(turn)
+            for method in turn:
+                outcome = self.machine.measure(self.choices[method])
                 if not outcome.failure:
                     times[method].append(1e6 * outcome.value)
         out = {}
