@@ -43,7 +43,8 @@ class Facts:
         self._rows: dict[_Terms, int] = {}
         self._linear: dict[Sym, Linear] = {}
         self._answers: dict[tuple[frozenset[tuple[int, int | Fraction]], int | Fraction], bool | None] = {}
-        self._later = list(conditions)
+        self._conditions = tuple(conditions)
+        self._later = list(self._conditions)
         self._numbers: dict[tuple[Sym, ...], int] = {}
         self._monomials: list[tuple[Sym, ...]] = []  # in the order of their numbers
         self._near: dict[int, list[_Row]] = {}  # the rows that contain a monomial
@@ -58,6 +59,17 @@ class Facts:
     def at_most(self, a: Sym, b: Sym) -> bool | None:
         """Whether a <= b, for integers a and b: True or False if it follows for all values, None if it does not."""
         return self.ascend(self.linear(a), self.linear(b))
+
+    def given(self, conditions: Iterable[Sym]) -> Facts:
+        """What follows where these conditions hold, too."""
+        return Facts((*self._conditions, *conditions), self._fractional)
+
+    def implies(self, condition: Sym) -> bool:
+        """Whether the condition follows; False where that cannot be decided."""
+        if isinstance(condition, Apply) and condition.fn is Fn.AND:
+            return all(self.implies(part) for part in condition.args)
+        meaning = list(self._meaning(condition))
+        return bool(meaning) and all(self._follows(poly) for poly in meaning)
 
     def linear(self, expr: Sym) -> Linear:
         """The expanded expression, cached. One with too many terms counts as a variable."""

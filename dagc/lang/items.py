@@ -9,7 +9,7 @@ from dagc.base.source import Span
 from dagc.ir import program as ir
 from dagc.ir.enums import ElementType, Mode, OpKind, Place, Role
 from dagc.ir.program import CollectiveKind, Device, EdgeEnd, End, near
-from dagc.ir.sym import Const, Fn, Sym, Var, apply, free, show
+from dagc.ir.sym import Apply, Const, Fn, Sym, Var, apply, free, show
 from dagc.lang import ast
 from dagc.lang.calls import array_argument, by_value, check_place, pinned_stream
 from dagc.lang.calls import kernel_op as lower_kernel_op
@@ -98,11 +98,12 @@ def _with_labels(out: GraphOut, frame: Frame, item: ast.Message, entry: OpEntry)
     to, send_counts = _peers(out, frame, entry.display, item.to, item.send_counts, send)
     source, recv_counts = _peers(out, frame, entry.display, item.source, item.recv_counts, recv)
     arrived = recv
+    sending = frame.under(_sends(to))
     if send.region.columns is not None:
-        send = _packed(out, frame, entry, label, send, item, outwards=True)
+        send = _packed(out, sending, entry, label, send, item, outwards=True)
     if recv.region.columns is not None:
         recv = _packed(out, frame, entry, label, recv, item, outwards=False)
-    out.use(frame, entry.display, send, Mode.IN, item.send.span)
+    out.use(sending, entry.display, send, Mode.IN, item.send.span)
     out.use(frame, entry.display, recv, Mode.OUT, item.recv.span)
     if recv is not arrived:
         _unpack(out, frame, entry, arrived, recv, source, item)
@@ -110,6 +111,21 @@ def _with_labels(out: GraphOut, frame: Frame, item: ast.Message, entry: OpEntry)
     if when is not None:
         to, source = (p if isinstance(p, str) else apply(Fn.COND, when, p, Const(-1)) for p in (to, source))
     return ir.Message(label, send.region, to, send_counts, recv.region, source, recv_counts, when, span=item.span)
+
+
+def _sends(to: Sym | str) -> Sym | None:
+    """The condition under which a peer such as `c ? p : -1` is a rank, where its text says so; None: maybe always."""
+    if isinstance(to, Const):
+        return Const(False) if isinstance(to.value, int) and to.value < 0 else None
+    if not isinstance(to, Apply) or to.fn is not Fn.COND:
+        return None
+    test, *values = to.args
+    taken, other = (_sends(v) for v in values)
+    if other == Const(False):
+        return test if taken is None else apply(Fn.AND, test, taken)
+    if taken == Const(False):
+        return apply(Fn.NOT, test) if other is None else apply(Fn.AND, apply(Fn.NOT, test), other)
+    return None
 
 
 def _packed(

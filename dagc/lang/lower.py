@@ -15,6 +15,7 @@ from dagc.cuda.lexer import names_in
 from dagc.ir import program as ir
 from dagc.ir import sym
 from dagc.ir.enums import Mode, Place, Role
+from dagc.ir.linear import Facts
 from dagc.ir.program import Device
 from dagc.ir.sym import Apply, Const, Fn, Sym, apply, show
 from dagc.lang import ast
@@ -62,7 +63,7 @@ def check_reads(ctx: Context, uses: Iterable[Use], explicit: bool, doubtful: set
         array = use.storage.array
         defined = array.role not in (None, Role.OUT) or _word(array.name) in doubtful
         writes = written.setdefault(array.name, [])
-        if use.mode is not Mode.OUT and not defined and not _covered(use.when, writes):
+        if use.mode is not Mode.OUT and not defined and not _covered(use.when, writes, ctx.facts):
             _report_undefined(ctx, f"`{use.storage.label}` is read", array, use.span, writes)
             writes.append(())
         if use.mode is not Mode.IN:
@@ -82,27 +83,36 @@ def _report_undefined(ctx: Context, what: str, array: ir.Array, span: Span, writ
     ctx.report.error("undefined-read", message, span, help, ((array.span, "declared here"),))
 
 
-def _covered(when: tuple[Sym, ...], writes: Iterable[tuple[Sym, ...]]) -> bool:
+def _covered(when: tuple[Sym, ...], writes: Iterable[tuple[Sym, ...]], facts: Facts) -> bool:
     """Whether one of the writes happens wherever the conditions `when` hold. Those in both branches of an `if` are one
     write before it."""
     known = {frozenset(w) for w in writes}
+    given = facts.given(when)
     while True:
-        if any(write <= set(when) for write in known):
+        if any(all(_follows(c, when) or given.implies(c) for c in write) for write in known):
             return True
         merged = {
             write - {c}
             for write in known
             for c in write
-            if any(write - {c} | {n} in known for n in (apply(Fn.NOT, c), *_operand(c)))
+            if any(write - {c} | {n} in known for n in (apply(Fn.NOT, c), *_operands(c, Fn.NOT)))
         }
         if merged <= known:
             return False
         known |= merged
 
 
-def _operand(condition: Sym) -> tuple[Sym, ...]:
-    """Of a negation."""
-    return condition.args if isinstance(condition, Apply) and condition.fn is Fn.NOT else ()
+def _follows(condition: Sym, when: Iterable[Sym]) -> bool:
+    """Whether the condition, or each operand of a conjunction, is among those that hold."""
+    if condition in when or any(_follows(condition, _operands(c, Fn.AND)) for c in when):
+        return True
+    operands = _operands(condition, Fn.AND)
+    return bool(operands) and all(_follows(c, when) for c in operands)
+
+
+def _operands(condition: Sym, fn: Fn) -> tuple[Sym, ...]:
+    """Of an application of this function; of others none."""
+    return condition.args if isinstance(condition, Apply) and condition.fn is fn else ()
 
 
 def check_verified(ctx: Context, verifies: Iterable[ir.Verify], uses: Sequence[Use]) -> None:
@@ -110,7 +120,7 @@ def check_verified(ctx: Context, verifies: Iterable[ir.Verify], uses: Sequence[U
     for each in verifies:
         mine = [u for u in uses if u.storage.array.name == each.region.array and u.mode is not Mode.IN]
         writes = [u.when for u in mine]
-        if mine and mine[0].storage.array.role in (None, Role.OUT) and not _covered((), writes):
+        if mine and mine[0].storage.array.role in (None, Role.OUT) and not _covered((), writes, ctx.facts):
             array = mine[0].storage.array
             _report_undefined(ctx, f"`{array.name}` is verified", array, each.span, writes)
 

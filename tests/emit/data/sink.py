@@ -21,6 +21,7 @@ def make(rank: int, size: int, seed: int, count: int) -> Rank:
         "grid2": np.arange(3 * n, dtype=np.int32).reshape(3, n),
         "kept": random.standard_normal(n),
         "root_": np.arange(4, dtype=np.int64) + 2**40 * (rank == 0),
+        "edge_r": np.full(8, -1.0),
         "e": random.standard_normal(n),
     }
 
@@ -36,5 +37,6 @@ def reference(data: Rank, rank: int, size: int, seed: int, count: int) -> Rank:
         "grid2": data["grid2"] + 10 * np.arange(3, dtype=np.int32)[:, None],
         "total": total,
         "root_": np.arange(4, dtype=np.int64) + 2**40,
+        "seen": make(rank - 1, size, seed, count)["a"][:8] if rank else data["edge_r"],
         "o": 4 * data["e"],
     }
