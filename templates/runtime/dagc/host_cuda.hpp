@@ -16,6 +16,7 @@
 
 #include "host_block.hpp"
 #include "host_device.hpp"
+#include "host_math.hpp"
 #include "host_graph.hpp"
 #include "host_runtime.hpp"
 #include "host_stream.hpp"

@@ -207,6 +207,14 @@ template <class T>
 T __ldcs(const T* address) {
   return *address;
 }
+template <class T>
+void __stcs(T* address, T value) {
+  *address = value;
+}
+template <class T>
+void __stcg(T* address, T value) {
+  *address = value;
+}
 
 inline int __popc(unsigned int x) { return __builtin_popcount(x); }
 inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
@@ -236,57 +244,3 @@ inline double __longlong_as_double(long long x) { return dagc::host::from_bits<d
 inline long long clock64() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 inline void __nanosleep(unsigned int) {}
 [[noreturn]] inline void __trap() { dagc::host::fatal("__trap called in a kernel"); }
-
-// ---- arithmetic of CUDA that is not in <math.h> ------------------------------------------------------------------
-
-inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
-inline double rsqrt(double x) { return 1.0 / ::sqrt(x); }
-inline float rcbrtf(float x) { return 1.0f / cbrtf(x); }
-inline double rcbrt(double x) { return 1.0 / ::cbrt(x); }
-inline float __saturatef(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }
-inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
-inline double __fma_rn(double a, double b, double c) { return ::fma(a, b, c); }
-inline float __fadd_rn(float a, float b) { return a + b; }
-inline float __fsub_rn(float a, float b) { return a - b; }
-inline float __fmul_rn(float a, float b) { return a * b; }
-inline float __fdiv_rn(float a, float b) { return a / b; }
-inline float __fsqrt_rn(float x) { return sqrtf(x); }
-inline float __frcp_rn(float x) { return 1.0f / x; }
-inline float __frsqrt_rn(float x) { return 1.0f / sqrtf(x); }
-inline double __dadd_rn(double a, double b) { return a + b; }
-inline double __dsub_rn(double a, double b) { return a - b; }
-inline double __dmul_rn(double a, double b) { return a * b; }
-inline double __ddiv_rn(double a, double b) { return a / b; }
-inline double __dsqrt_rn(double x) { return ::sqrt(x); }
-inline float __fdividef(float a, float b) { return a / b; }
-inline float __expf(float x) { return expf(x); }
-inline float __exp10f(float x) { return powf(10.0f, x); }
-inline float __logf(float x) { return logf(x); }
-inline float __log2f(float x) { return log2f(x); }
-inline float __log10f(float x) { return log10f(x); }
-inline float __powf(float x, float y) { return powf(x, y); }
-inline float __sinf(float x) { return sinf(x); }
-inline float __cosf(float x) { return cosf(x); }
-inline float __tanf(float x) { return tanf(x); }
-inline int __float2int_rn(float x) { return static_cast<int>(lrintf(x)); }
-inline int __float2int_rz(float x) { return static_cast<int>(x); }
-inline int __double2int_rn(double x) { return static_cast<int>(lrint(x)); }
-inline int __double2int_rz(double x) { return static_cast<int>(x); }
-inline float __int2float_rn(int x) { return static_cast<float>(x); }
-inline float __double2float_rn(double x) { return static_cast<float>(x); }
-
-#define DAGC_MIN_MAX(T)                               \
-  constexpr T min(T a, T b) { return b < a ? b : a; } \
-  constexpr T max(T a, T b) { return a < b ? b : a; }
-DAGC_MIN_MAX(int)
-DAGC_MIN_MAX(unsigned int)
-DAGC_MIN_MAX(long)
-DAGC_MIN_MAX(unsigned long)
-DAGC_MIN_MAX(long long)
-DAGC_MIN_MAX(unsigned long long)
-#undef DAGC_MIN_MAX
-// As in CUDA, and unlike std::min: NaN is ignored if the other is a number.
-inline float min(float a, float b) { return fminf(a, b); }
-inline float max(float a, float b) { return fmaxf(a, b); }
-inline double min(double a, double b) { return ::fmin(a, b); }
-inline double max(double a, double b) { return ::fmax(a, b); }

@@ -240,6 +240,33 @@ __global__ void arithmetic(float* out, float x) {
   out[2] = __int_as_float(__float_as_int(x)) + __mulhi(1 << 30, 8) + __float2int_rn(2.5f) + dagc::floor_div(-7, 2);
 }
 
+// One bit for each line that is wrong. x and y are 4, i is 0x010203fc, u is 0xf0020304.
+__global__ void more_arithmetic(unsigned long long* wrong, float x, double y, int i, unsigned int u) {
+  float s, c;
+  sincospif(x + 0.5f, &s, &c);
+  unsigned long long bits = 0;
+  int at = 0;
+  const auto expect = [&](bool good) { bits |= static_cast<unsigned long long>(!good) << at++; };
+  expect(s == 1.0f && c == 0.0f);
+  expect(sinpi(y) == 0.0 && cospi(y + 1) == -1.0 && fabs(sinpi(y + 0.25) - 0.70710678118654752440) < 1e-15);
+  expect(fabsf(norm3df(x, 4.0f, 7.0f) - 9.0f) < 1e-5f && fabs(rhypot(3.0, y) - 0.2) < 1e-15);
+  expect(fabs(normcdf(y - 4) - 0.5) < 1e-15 && fdividef(x, 2.0f) == 2.0f);
+  expect(__dp4a(i, 0x01ff0203, -1) == -4 * 3 + 3 * 2 - 2 + 1 - 1);
+  expect(__dp4a(u, 0x01000002u, 1u) == 0xf0u + 2 * 0x04u + 1u);
+  expect(__byte_perm(u, 0x55667788u, 0x7410u) == 0x55880304u);
+  expect(__funnelshift_l(u, 1u, 4u) == 0x1fu && __funnelshift_r(u, 1u, 36u) == 0x1f002030u);
+  expect(__funnelshift_lc(u, 1u, 32u) == u && __funnelshift_rc(u, 1u, 40u) == 1u);
+  expect(__mul64hi(-(1LL << 62), 8) == -2 && __umul64hi(1ULL << 63, u) == u >> 1);
+  expect(__usad(u, u + 3, 1u) == 4u && __sad(-2000000000, 2000000000, 0u) == 4000000000u);
+  expect(__hadd(-3, 0) == -2 && __rhadd(-3, 0) == -1 && __uhadd(u, u) == u && __urhadd(u, u - 1) == u);
+  expect(__brevll(1ULL) == 1ULL << 63 && __umul24(0x01000002u, 3u) == 6u);
+  expect(__float2int_rd(-x - 0.5f) == -5 && __double2int_ru(y + 0.25) == 5 && __float2uint_rn(x + 1.5f) == 6u);
+  expect(__float2int_rz(x * 1e20f) == 2147483647 && __double2uint_rz(-y) == 0u);
+  expect(__double2ll_rn(y * 1e30) == 9223372036854775807LL && __float2ull_rz(x) == 4ULL);
+  expect(__hiloint2double(__double2hiint(y), __double2loint(y)) == y && __uint2double_rn(u) == 4026663684.0);
+  *wrong = bits;
+}
+
 DAGC_KERNELS_END
 
 namespace {
@@ -460,6 +487,12 @@ void test_arithmetic() {
   EXPECT(near(out[2], 4 + 2 + 2 - 4, 1e-6));
 }
 
+void test_more_arithmetic() {
+  const Device<unsigned long long> wrong(1);
+  dagc::launch(more_arithmetic, 1, 1, 0, nullptr, wrong, 4.0f, 4.0, 0x010203fc, 0xf0020304u);
+  EXPECT(wrong.get()[0] == 0);
+}
+
 void test_math() {
   for (int a = -20; a <= 20; ++a)
     for (int b = -7; b <= 7; ++b) {
@@ -487,6 +520,7 @@ constexpr Case kCases[] = {
     {"early_exits", test_early_exits},
     {"atomics", test_atomics},
     {"arithmetic", test_arithmetic},
+    {"more_arithmetic", test_more_arithmetic},
     {"math", test_math},
 };
 
