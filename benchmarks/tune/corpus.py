@@ -4,12 +4,15 @@
     python -m benchmarks.tune.corpus $R-h100-corpus/oracle-validate.csv.xz --gpu h100 \\
         --fit $R-h200-corpus/oracle-fit.csv.xz --fit-gpu h200
     python -m benchmarks.tune.corpus $R-h100-corpus/oracle-{fit,validate,unseen}.csv.xz --gpu h100 --parts 4
+    python -m benchmarks.tune.corpus $R-h200-corpus/oracle-unseen.csv.xz --gpu h200 --parts 4 \\
+        --fit $R-h100-corpus/oracle-{fit,validate,unseen}.csv.xz --fit-gpu h100
 
 The search replays an oracle: to measure a setting is to look its median time up. t_chosen / t_best over kernel x size:
 geometric mean, and the worst in brackets; the best is the least median of all legal settings, so that a winner by noise
 is the best for every method alike. The learner is trained on `--fit` here (from the other GPU, so that nothing of the
 GPU that judges is known); without, it is that of the package. With `--parts N`, the families are dealt into N parts,
-and those of each part are judged with a learner of the other parts.
+and those of each part are judged with a learner of the other parts, trained on `--fit` if that is given: then neither
+the family nor the GPU that judges is known.
 
   nothing measured                 what is chosen at each size
   5 at each size, and the default  as `dagc tune --top 5`: of all sizes together, where they teach most
@@ -281,7 +284,7 @@ def families(found: Sequence[Measured], learner: Learner, without: Mapping[str, 
 
 
 def of_other_parts(found: Sequence[Measured], recipe: Recipe, parts: int) -> dict[str, Learner]:
-    """For each family a learner of the families of the other parts."""
+    """For each family of some kernels a learner of those of them that are of the other parts."""
     names = sorted({k.family for k in found})
     random.Random(1).shuffle(names)
     out = {}
@@ -336,14 +339,14 @@ def main() -> int:
     parser.add_argument("--families", action="store_true", help="each family apart, too")
     parser.add_argument("--markdown", type=Path, help="write it there, too")
     args = parser.parse_args()
-    if args.fit:
-        fit = load(args.fit, args.fit_gpu, args.compiled)
+    fit = load(args.fit, args.fit_gpu, args.compiled)
+    if fit:
         source = ", ".join(f"{p.parent.name}/{p.name}" for p in args.fit)
         learner = learned(fit, RECIPES[args.recipe], ["sm_90"], source)
     else:
         learner = load_learner(FILE)
     found = load(args.oracles, args.gpu, args.compiled)
-    without = of_other_parts(found, RECIPES[args.recipe], args.parts) if args.parts else {}
+    without = of_other_parts(fit or found, RECIPES[args.recipe], args.parts) if args.parts else {}
     lines = [*table(found, learner, without), "", calibration(found, learner)]
     lines += ["", *families(found, learner, without)] if args.families else []
     print("\n".join(lines))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import sympy as sp
 
 from dagc.cuda.expressions import (
+    BUILT_IN,
     CountedLoop,
     Local,
     MemoryAccess,
@@ -32,6 +33,7 @@ from dagc.cuda.expressions import (
     child_of,
     converted,
     full_type,
+    indices_of,
     is_counter,
     is_known,
     joined_value,
@@ -131,8 +133,7 @@ def _statement(state: State, node: Node) -> bool:
             state.notes.append(_LEAVING)
             return False
         case "while_statement" | "do_statement":
-            state.notes.append("a `while` loop: its number of iterations is not known")
-            _unknown_loop(state, node, [child_of(node, "condition"), child_of(node, "body")])
+            _while(state, node)
         case _:
             raise NotUnderstood(f"`{shown_text(node)}` is not understood")
     return True
@@ -342,39 +343,26 @@ def _joined(state: State, one: dict[str, Any], other: dict[str, Any]) -> dict[st
 
 
 def _for(state: State, node: Node) -> None:
-    body = child_of(node, "body")
-    first, condition = node.child_by_field_name("initializer"), node.child_by_field_name("condition")
-    update = node.child_by_field_name("update")
+    first, body = node.child_by_field_name("initializer"), child_of(node, "body")
+    condition, update = node.child_by_field_name("condition"), node.child_by_field_name("update")
     outer = dict(state.env)
     if first is not None and first.type == "declaration":
         _declaration(state, first)
     elif first is not None:
         value_of(state, first)
     try:
-        name = _counter(first)
-        own, others = _updates(update, condition, name)
-        # A counter, bound or step that the body changes does not give the number of iterations.
-        fixed = {name, *_names(condition), *_names(update)}
-        if fixed & ({n for n, _ in assigned_names(body)} | state.shared):
-            raise NotUnderstood(f"`{shown_text(condition)}` changes in its loop")
-        start = as_number(state.env[name])
-        halvings = _geometric(state, condition, own, name, start)
-        step = sp.Integer(1) if halvings is not None else _step(state, own, name)
-        trips = _trips(state, condition, name, start, step) if halvings is None else halvings
-        trips = _estimated(state, condition, nearby(trips), step)
-        counter = symbol(f"{name if halvings is None else 'loop'}_{len(state.loops)}")
-        begins = start if halvings is None else sp.Integer(0)
-        along = {n: _moved(state, part, n, counter - begins, step) for n, part in others.items()}
+        if update is None:
+            name, step = _stepped_in(body, condition)
+            _counted_loop(state, node, name, (condition, step), {}, body)
+        else:
+            name = _counter(first, update)
+            own, others = _updates(update, condition, name)
+            # A counter, bound or step that the body changes does not give the number of iterations.
+            _fixed(state, {name, *_names(update)}, condition, body)
+            _counted_loop(state, node, name, (condition, own), others, body)
     except NotUnderstood as error:
         state.notes.append(f"{error.message}: the number of iterations is not known")
         _unknown_loop(state, node, [n for n in (condition, body, update) if n is not None])
-    else:
-        own_value = counter if halvings is None else new_unknown(state)
-        _inside(state, CountedLoop(counter, begins, trips, step, node.start_byte), {name: own_value, **along}, [body])
-        for changed in (name, *along):
-            value = state.env[changed]
-            other = replace(value, offset=new_unknown(state)) if isinstance(value, Pointer) else new_unknown(state)
-            state.env[changed] = other
     if first is not None and first.type == "declaration":
         for child in first.children_by_field_name("declarator"):
             declared = _Declarator.of(child).name
@@ -382,6 +370,85 @@ def _for(state: State, node: Node) -> None:
                 state.env[declared] = outer[declared]
             else:
                 state.env.pop(declared, None)
+
+
+def _while(state: State, node: Node) -> None:
+    """`while (i < n) { ...; i += step; }` is a `for` loop. Of any other one the number of iterations is not known."""
+    condition, body = child_of(node, "condition"), child_of(node, "body")
+    try:
+        inner = condition.named_children[-1]
+        name, step = _stepped_in(body, inner)
+        _counted_loop(state, node, name, (inner, step), {}, body)
+    except NotUnderstood:
+        state.notes.append("a `while` loop: its number of iterations is not known")
+        _unknown_loop(state, node, [condition, body])
+
+
+def _stepped_in(body: Node, condition: Node | None) -> tuple[str, Node]:
+    """The counter of a loop whose body steps it once in each iteration, and the step."""
+    steps = _steps_of(body)
+    names = [name for name in dict.fromkeys(_names(condition)) if name in steps]
+    if len(names) != 1:
+        raise NotUnderstood(f"the step of a loop, `{shown_text(condition)}`, is not understood")
+    return names[0], steps[names[0]]
+
+
+def _steps_of(body: Node) -> dict[str, Node]:
+    """Variables that a loop's body steps by a fixed amount, once in each iteration (`p += n;`), with the step."""
+    if body.type != "compound_statement" or _continues(body):
+        return {}
+    changed = [name for name, _ in assigned_names(body)]
+    out = {}
+    for child in body.named_children:
+        one = child.named_children[0] if child.type == "expression_statement" and child.named_children else None
+        names = [name for name, bumped in assigned_names(one) if bumped] if one is not None and _plain(one) else []
+        if one is None or len(names) != 1 or changed.count(names[0]) != 1:
+            continue
+        if not set(list(_names(one))[1:]) & {*changed, *_declared_names(body)}:
+            out[names[0]] = one
+    return out
+
+
+def _continues(node: Node) -> bool:
+    """Whether an iteration may end early and be followed by another one."""
+    inner = ("for_statement", "while_statement", "do_statement")
+    return any(c.type == "continue_statement" or (c.type not in inner and _continues(c)) for c in node.named_children)
+
+
+def _fixed(state: State, names: set[str], condition: Node | None, body: Node) -> None:
+    if (names | set(_names(condition))) & ({n for n, _ in assigned_names(body)} | state.shared):
+        raise NotUnderstood(f"`{shown_text(condition)}` changes in its loop")
+
+
+def _counted_loop(
+    state: State, node: Node, name: str, header: tuple[Node | None, Node | None], others: Mapping[str, Node], body: Node
+) -> None:
+    """A loop over a counter. `header`: its condition and the step of the counter; `others`: the steps of other
+    variables. Raises NotUnderstood before anything of the loop is read."""
+    condition, own = header
+    bounds = {n for n in _names(condition) if n != name}
+    if bounds & ({n for n, _ in assigned_names(body)} | state.shared) or name in state.shared:
+        raise NotUnderstood(f"`{shown_text(condition)}` changes in its loop")
+    if name in list(_names(own))[1:]:  # `i += i`
+        raise NotUnderstood(f"the step of a loop, `{shown_text(own)}`, changes in it")
+    start = as_number(state.env.get(name))
+    halvings = _geometric(state, condition, own, name, start)
+    step = sp.Integer(1) if halvings is not None else _step(state, own, name)
+    trips = _trips(state, condition, name, start, step) if halvings is None else halvings
+    trips = _estimated(state, condition, nearby(trips), step)
+    counter = symbol(f"{name if halvings is None else 'loop'}_{len(state.loops)}")
+    begins = start if halvings is None else sp.Integer(0)
+    along = {n: _moved(state, part, n, (counter - begins) / step) for n, part in others.items()}
+    for other, part in _steps_of(body).items():
+        fixed = not {name, *others, *state.shared} & set(_names(part))
+        if fixed and other in state.env:
+            along[other] = _moved(state, part, other, (counter - begins) / step)
+    own_value = counter if halvings is None else new_unknown(state, counter, start)
+    _inside(state, CountedLoop(counter, begins, trips, step, node.start_byte), {name: own_value, **along}, [body])
+    for changed in (name, *along):
+        value = state.env[changed]
+        other_value = replace(value, offset=new_unknown(state)) if isinstance(value, Pointer) else new_unknown(state)
+        state.env[changed] = other_value
 
 
 def _estimated(state: State, condition: Node | None, trips: sp.Expr, step: sp.Expr) -> sp.Expr:
@@ -483,7 +550,10 @@ def _stored_before(state: State, loop: CountedLoop) -> tuple[str, sp.Expr] | Non
     return array, sp.expand(address.subs(loop.counter, loop.counter - loop.step))
 
 
-def _counter(node: Node | None) -> str:
+def _counter(node: Node | None, update: Node) -> str:
+    stepped = list(dict.fromkeys(name for name, _ in assigned_names(update)))
+    if node is None and len(stepped) == 1:
+        return stepped[0]
     if node is not None and node.type == "declaration":
         declarators = node.children_by_field_name("declarator")
         if len(declarators) == 1 and declarators[0].type == "init_declarator":
@@ -521,14 +591,14 @@ def _updates(node: Node | None, condition: Node | None, name: str) -> tuple[Node
     return own, others
 
 
-def _moved(state: State, node: Node, name: str, distance: sp.Expr, step: sp.Expr) -> Any:
-    """The value of a variable that each iteration moves by one amount. `distance`: of the counter from its first."""
-    if step not in (1, -1) or not _plain(node):
+def _moved(state: State, node: Node, name: str, iterations: sp.Expr) -> Any:
+    """The value of a variable that each iteration moves by one amount, after so many of them."""
+    if not _plain(node):
         raise NotUnderstood(f"the step of a loop, `{shown_text(node)}`, is not understood")
-    moved, value = _step(state, node, name) * distance * step, state.env.get(name)
+    moved, value = _step(state, node, name) * iterations, state.env.get(name)
     if isinstance(value, Pointer):
-        return replace(value, offset=value.offset + moved)
-    return as_number(value) + moved
+        return replace(value, offset=value.offset + moved * sp.prod(value.inner))
+    return as_number(value) + moved if isinstance(value, sp.Expr) and is_known(value) else new_unknown(state)
 
 
 _PLAIN = frozenset(
@@ -539,17 +609,16 @@ _PLAIN = frozenset(
 
 def _plain(node: Node) -> bool:
     """Arithmetic of variables and numbers alone: nothing that is loaded or called, and may differ the next time."""
-    return node.type in _PLAIN and all(map(_plain, node.named_children))
+    return text_of(node) in BUILT_IN or (node.type in _PLAIN and all(map(_plain, node.named_children)))
 
 
 _SCALED = {"/=": -1, ">>=": -1, "*=": 1, "<<=": 1}
 _MOST_SCALED = 64  # a counter has no more bits
-_BLOCK_BITS = 11  # of a block's threads
+_BLOCK_BITS, _SIZE_BITS = 11, 31  # of a block's threads; of a size
 
 
 def _geometric(state: State, condition: Node | None, update: Node | None, name: str, start: sp.Expr) -> sp.Expr | None:
-    """The number of iterations of `for (int d = 16; d > 0; d /= 2)`, where its numbers are constants or depend on the
-    block alone."""
+    """The number of iterations of `for (int d = 16; d > 0; d /= 2)`, where its numbers are the same for all threads."""
     if update is None or update.type != "assignment_expression" or text_of(child_of(update, "left")) != name:
         return None
     operator = text_of(child_of(update, "operator"))
@@ -562,7 +631,7 @@ def _geometric(state: State, condition: Node | None, update: Node | None, name: 
     relation = text_of(child_of(condition, "operator"))
     if isinstance(start, sp.Integer) and isinstance(bound, sp.Integer):
         return _counted(relation, start, bound, factor, _SCALED[operator])
-    return _of_block(relation, start, bound, factor, _SCALED[operator])
+    return _powers(relation, start, bound, factor, _SCALED[operator])
 
 
 def _counted(relation: str, start: sp.Integer, bound: sp.Integer, factor: sp.Integer, up: int) -> sp.Expr | None:
@@ -575,8 +644,8 @@ def _counted(relation: str, start: sp.Integer, bound: sp.Integer, factor: sp.Int
     return sp.Integer(trips) if trips <= _MOST_SCALED else None
 
 
-def _of_block(relation: str, start: Any, bound: Any, factor: sp.Integer, up: int) -> sp.Expr | None:
-    """Of the block: how many powers of the factor lie between, by comparisons."""
+def _powers(relation: str, start: Any, bound: Any, factor: sp.Integer, up: int) -> sp.Expr | None:
+    """Of the block or a size: how many powers of the factor lie between, by comparisons."""
     numbers = (start, bound)
     if factor < 2 or not all(isinstance(v, sp.Expr) and is_known(v) and not varies(v) for v in numbers):
         return None
@@ -586,9 +655,11 @@ def _of_block(relation: str, start: Any, bound: Any, factor: sp.Integer, up: int
         limit, strict, most = start, relation == ">" and bound != 0, max(bound, sp.Integer(1))
     else:
         return None
-    if not limit.free_symbols or not all(s.name.startswith("blockDim_") for s in limit.free_symbols):
+    if not limit.free_symbols or indices_of(limit):
         return None
-    powers = [most * factor**k for k in range(_BLOCK_BITS)]
+    of_block = all(s.name.startswith("blockDim_") for s in limit.free_symbols)
+    powers = [most * factor**k for k in range(_BLOCK_BITS if of_block else _SIZE_BITS)]
+    powers = [p for p in powers if not p.is_number or p < 2**_SIZE_BITS]
     tests = [limit > power if strict else limit >= power for power in powers]
     return sum((sp.Piecewise((sp.Integer(1), test), (sp.Integer(0), True)) for test in tests), sp.Integer(0))
 
@@ -627,6 +698,8 @@ def _trips(state: State, node: Node | None, name: str, start: sp.Expr, step: sp.
         return start - bound + 1
     if operator == ">" and step == -1:
         return start - bound
+    if operator == "!=" and step in (1, -1):
+        return (bound - start) * step
     raise NotUnderstood(f"the end of a loop, `{shown_text(node)}`, is not understood")
 
 

@@ -118,7 +118,7 @@ class State:
     stored: tuple[str, sp.Expr] | None = None  # the last store, whose value is still in a register
 
 
-_BUILT_IN = {f"{v}.{a}" for v in ("threadIdx", "blockIdx", "blockDim", "gridDim") for a in "xyz"}
+BUILT_IN = {f"{v}.{a}" for v in ("threadIdx", "blockIdx", "blockDim", "gridDim") for a in "xyz"}
 _SLOW = {"sqrt", "sqrtf", "rsqrt", "exp", "expf", "log", "logf", "pow", "powf", "sin", "cos", "tanh", "tanhf"}
 _PURE = _SLOW | {
     "min", "max", "abs", "fminf", "fmaxf", "fabsf", "fmaf", "floor", "floorf", "ceil", "ceilf", "rintf", "roundf",
@@ -317,10 +317,7 @@ def value_of(state: State, node: Node) -> Any:
             return _binary(state, node)
         case "unary_expression":
             value = value_of(state, node.named_children[-1])
-            sign = text_of(node)[0]
-            return (
-                -value if sign == "-" and isinstance(value, sp.Expr) else (value if sign == "+" else new_unknown(state))
-            )
+            return _signed(state, text_of(node)[0], value)
         case "pointer_expression" | "subscript_expression":
             place = place_of(state, node)
             if text_of(node).startswith("&") and node.type == "pointer_expression":
@@ -349,6 +346,14 @@ def value_of(state: State, node: Node) -> Any:
             return Local()
         case _:
             raise NotUnderstood(f"`{shown_text(node)}` is not understood")
+
+
+def _signed(state: State, sign: str, value: Any) -> Any:
+    if not isinstance(value, sp.Expr) or sign not in "+-~":
+        return value if sign == "+" else new_unknown(state)
+    if sign == "~":
+        return -value - 1 if value.is_Integer else new_unknown(state, value)
+    return -value if sign == "-" else value
 
 
 def _literal(state: State, node: Node) -> sp.Expr:
@@ -383,7 +388,7 @@ def _table(state: State, node: Node, index: sp.Expr) -> Any:
 
 
 def _field(state: State, node: Node) -> Any:
-    if text_of(node) in _BUILT_IN:
+    if text_of(node) in BUILT_IN:
         return symbol(text_of(node).replace(".", "_"))
     return _read(state, place_of(state, node))
 
@@ -445,10 +450,21 @@ def _arithmetic(state: State, operator: str, left: sp.Expr, right: sp.Expr) -> s
             return left * 2**right
         case ">>":
             return sp.floor(left / 2**right)
+        case "&" if left.is_Integer or right.is_Integer:
+            return _masked(state, *((left, int(right)) if right.is_Integer else (right, int(left))))
         case "^" if not varies(right) or not varies(left):
             return either(left + right, left - right)  # where one of them is a power of two: the other half of a pair
         case _:
             return new_unknown(state)
+
+
+def _masked(state: State, value: sp.Expr, mask: int) -> sp.Expr:
+    """`i & 31` is the place in a warp, `i & ~31` where the warp begins."""
+    size = mask + 1 if mask >= 0 else -mask
+    if size & (size - 1):
+        return new_unknown(state, value)
+    begin = size * sp.floor(value / size)
+    return value - begin if mask >= 0 else begin
 
 
 MOST_LOADED = 3  # loaded values in an index
@@ -578,6 +594,8 @@ def _assignment(state: State, node: Node) -> Any:
         old = value_of(state, left)
         if isinstance(old, (Pointer, UnknownArray)) and isinstance(value, sp.Expr) and operator in ("+=", "-="):
             value = _moved(old, value if operator == "+=" else -value)
+        elif all(isinstance(v, sp.Expr) and is_known(v) and not v.has(sp.Float) for v in (old, value)):
+            value = _arithmetic(state, operator[:-1], old, value)
         else:
             _count(state, operator == "/=")
             value = new_unknown(state)
