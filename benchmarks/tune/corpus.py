@@ -287,7 +287,7 @@ def of_other_parts(found: Sequence[Measured], recipe: Recipe, parts: int) -> dic
     """For each family of some kernels a learner of those of them that are of the other parts."""
     names = sorted({k.family for k in found})
     random.Random(1).shuffle(names)
-    out = {}
+    out: dict[str, Learner] = {}
     for number in range(parts):
         own = set(names[number::parts])
         learner = learned(
