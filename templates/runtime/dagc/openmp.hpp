@@ -26,7 +26,9 @@ inline int threads_of(std::int64_t own, std::int64_t all, std::int64_t sum) {
 // woken up on one core: both wait actively, neither lets the other run before its time slice ends, and each parallel region
 // takes milliseconds. The calling thread begins on the first of them, and may use `mine`, as threads may that it starts later.
 inline void bind_threads(const std::vector<int>& cores, const cpu_set_t& mine) {
+#ifdef _OPENMP
 #pragma omp parallel num_threads(static_cast<int>(cores.size()))
+#endif
   {
     const int thread = omp_get_thread_num();
     cpu_set_t own;
