@@ -194,7 +194,7 @@ def test_a_size_at_which_the_program_does_not_run_is_left_out(tune: Tune, tmp_pa
 def test_what_the_model_takes_for_granted_is_told(tmp_path: Path) -> None:
     body = "int k = 0; while (k < n) { if (i == k) break; ++k; } if (i < n) y[i] = k;"
     done = tuned(tmp_path, "tune bx in {32, 64}", body, target="cuda", top=0)
-    (note,) = (note for note in done.notes if "`while` loop" in note)
+    (note,) = (note for note in done.notes if "`break`" in note)
     assert note.startswith("fill: ")
     assert {line.why for line in done.lines} != {"the default"}, "there is a model"
 
