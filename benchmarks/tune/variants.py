@@ -1,10 +1,14 @@
 """Selectors of code variants on full tables of measurements, whole families of inputs held out; and incremental tuning.
 
-    python -m benchmarks.tune.variants TABLE.csv[.xz]... [--methods tree,forest] [--curve METHOD] [--seeds 20]
+    python -m benchmarks.tune.variants TABLE.csv[.xz]... [--methods tree,forest] [--each-family] [--seeds 3]
+        [--program PROGRAM.dag]
+    python -m benchmarks.tune.variants TABLE.csv[.xz]... --curve METHOD [--seeds 20]
 
 A table is as `benchmarks.tune.variant_tables` writes it, or a tuned file (`.db`) of `dagc tune --inputs`. Families are
-dealt to five folds; what is chosen at the inputs of a fold was trained on the others. `--curve`: labelled inputs
-against percent of exhaustive, by strategy; every third input is kept for judging.
+dealt to five folds; what is chosen at the inputs of a fold was trained on the others. `--each-family`: each family is a
+fold of its own. `--program`: with the features that its kernels declare as expressions over those of the table.
+`--seeds`: of the training; figures are means, a range stands behind the first. `--curve`: labelled inputs against
+percent of exhaustive, by strategy; every third input is kept for judging.
 """
 
 from __future__ import annotations
@@ -15,18 +19,24 @@ import lzma
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 
 from dagc.choice.active import STRATEGIES, curve
+from dagc.choice.feature import SelectorFeature
 from dagc.choice.judge import Judged, judge
 from dagc.choice.methods import LEARNED
 from dagc.choice.train import merged, train
 from dagc.choice.types import settings_text
+from dagc.ir.program import CodeText, Program
+from dagc.ir.sym import free
+from dagc.recipes.program import load
 from dagc.recipes.tuned_report import measured
 from dagc.store.tuned import load_tuned
 
 NOISE = 0.02
+AVERAGED = ("accuracy", "balanced")
 FIXED = ("input", "family", "size", "variant", "seconds")
 
 
@@ -78,6 +88,20 @@ def tuned_tables(path: Path) -> list[Table]:
     return out
 
 
+def with_declared(table: Table, program: Program) -> Table:
+    """With the features that a kernel of the program declares as expressions over those that the table has."""
+    for kernel in program.kernels:
+        for one in kernel.features:
+            new = not isinstance(one.value, CodeText) and free(one.value) <= {*table.features}
+            if new and one.name not in table.features:
+                feature = SelectorFeature(one.name, one.value)
+                rows = (dict(zip(table.features, v, strict=True)) for v in table.vectors)
+                values = [feature.value(row) for row in rows]
+                vectors = tuple((*v, value) for v, value in zip(table.vectors, values, strict=True))
+                table = replace(table, features=(*table.features, one.name), vectors=vectors)
+    return table
+
+
 def folds(table: Table, count: int = 5) -> list[list[int]]:
     """Whole families, the largest first, to the smallest fold; a family of more than a fold is spread."""
     out: list[list[int]] = [[] for _ in range(count)]
@@ -93,9 +117,14 @@ def folds(table: Table, count: int = 5) -> list[list[int]]:
     return [fold for fold in out if fold]
 
 
-def held_out(table: Table, method: str, seed: int = 0) -> Judged:
+def each_family(table: Table) -> list[list[int]]:
+    """A fold for each family."""
+    return [[i for i, family in enumerate(table.families) if family == name] for name in dict.fromkeys(table.families)]
+
+
+def held_out(table: Table, method: str, parts: Sequence[Sequence[int]], seed: int = 0) -> Judged:
     chosen: list[int | Sequence[int]] = [0] * len(table.inputs)
-    for fold in folds(table):
+    for fold in parts:
         kept = [i for i in range(len(table.inputs)) if i not in set(fold)]
         noise = [[(1 - NOISE / 2, 1.0, 1 + NOISE / 2)]] * len(kept)
         known = merged([table.vectors[i] for i in kept], [table.times[i] for i in kept], noise)
@@ -109,18 +138,24 @@ def percent(value: float) -> str:
     return "-" if math.isnan(value) else f"{100 * value:.2f}"
 
 
-def compare(table: Table, methods: Sequence[str]) -> None:
-    print(f"\n{table.name}: {len(table.inputs)} inputs, {len(table.variants)} variants, families held out")
+def compare(table: Table, methods: Sequence[str], parts: Sequence[Sequence[int]], seeds: int) -> None:
+    print(f"\n{table.name}: {len(table.inputs)} inputs, {len(table.variants)} variants, {len(parts)} folds of families")
     print("| method | % of exhaustive | where decisive | accuracy | balanced | regret | worst | under 70 % | s |")
     print("|---|---|---|---|---|---|---|---|---|")
     for method in methods:
-        start = time.perf_counter()
-        found = held_out(table, method)
-        took = time.perf_counter() - start
-        f = found.all
+        start = time.process_time()
+        found = [held_out(table, method, parts, seed) for seed in range(seeds)]
+        took = (time.process_time() - start) / seeds
+        f = found[0].all
+        shares = [one.all.percent for one in found]
+        span = f" ({percent(min(shares))} to {percent(max(shares))})" if seeds > 1 else ""
+        rest = (
+            [one.decisive.percent for one in found], *([getattr(one.all, name) for one in found] for name in AVERAGED)
+        )  # fmt: skip
+        worst, poor = max(one.cases[0].ratio for one in found), fmean(one.all.poor for one in found)
         print(
-            f"| {method} | {percent(f.percent)} | {percent(found.decisive.percent)} | {percent(f.accuracy)} |"
-            f" {percent(f.balanced)} | {f.geometric:.3f} | {found.cases[0].ratio:.2f} | {f.poor} | {took:.1f} |",
+            f"| {method} | {percent(fmean(shares))}{span} | {' | '.join(percent(fmean(column)) for column in rest)} |"
+            f" {fmean(one.all.geometric for one in found):.3f} | {worst:.2f} | {poor:.3g} | {took:.1f} |",
             flush=True,
         )
     print(
@@ -149,16 +184,21 @@ def main() -> int:
     parser.add_argument("tables", type=Path, nargs="+")
     parser.add_argument("--methods", default=",".join(LEARNED))
     parser.add_argument("--curve")
-    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--each-family", action="store_true")
+    parser.add_argument("--program", type=Path)
+    parser.add_argument("--seeds", type=int, help="default: 1, or 20 with --curve")
     parser.add_argument("--steps", type=int, default=50)
     args = parser.parse_args()
     for table in (
         t for path in args.tables for t in (tuned_tables(path) if path.suffix == ".db" else [read_table(path)])
     ):
+        if args.program:
+            table = with_declared(table, load(args.program))
         if args.curve:
-            incremental(table, args.curve, args.seeds, args.steps)
+            incremental(table, args.curve, args.seeds or 20, args.steps)
         else:
-            compare(table, args.methods.split(","))
+            parts = each_family(table) if args.each_family else folds(table)
+            compare(table, args.methods.split(","), parts, args.seeds or 1)
     return 0
 
 
