@@ -1,4 +1,4 @@
-"""Choosers of one machine on another: what they lose there, and what a few samples there mend. Needs no GPU.
+"""Choosers of one machine on another: what they lose there, and what a few samples there recover. Needs no GPU.
 
     python -m benchmarks.gpu.devices_moved HOME HERE KERNEL... [--few 0,10,20,50] [--without TABLE]
 

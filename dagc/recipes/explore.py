@@ -322,12 +322,7 @@ def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOpt
             domain = timed_sites(machine, prepared.data, options, prepared.chosen.target, display)
         if not domain.earlier:  # a configuration was excluded
             domain = warm(domain, program, options, [])
-        left_out = (*prepared.excluded, *wrong)
-        notes += excluded_notes(
-            (dict(left.configured.configuration.decisions), left.failure, left.failure) for left in left_out
-        )
-        for left in left_out:
-            records.fail(records.begin(left.configured.configuration, left.traversal), left.failure)
+        notes += _keep_excluded(records, (*prepared.excluded, *wrong))
         limit = math.inf if options.time is None else NOISE_SHARE * options.time
         with display.phase("measuring the noise floor"):
             noise = machine.noise_floor(domain.first(0), limit=limit)
@@ -349,6 +344,13 @@ def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOpt
             with display.phase("tracing the best and the slowest"):
                 _trace(machine, domain, records, done)
     return _explored(done, domain, output, notes, results, options)
+
+
+def _keep_excluded(records: Records, excluded: Sequence[Excluded]) -> list[str]:
+    """Keep them in the file as failures; the notes on them."""
+    for left in excluded:
+        records.fail(records.begin(left.configured.configuration, left.traversal), left.failure)
+    return excluded_notes((dict(e.configured.configuration.decisions), e.failure, e.failure) for e in excluded)
 
 
 def _searched_for(earlier: Results | None) -> str:
