@@ -58,7 +58,7 @@ import platform, os, time
 SUMMARY, UNIT, SECONDS, combine = "CPU seconds of the busiest rank", "s", 0.0, max
 
 
-def why_not(target):
+def why_not(target, program):
     return None if target == "host" else ("it is an example", "use the host target")
 
 

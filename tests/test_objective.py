@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dagc.api import load_graph
 from dagc.base.errors import MissingTool, UsageError
 from dagc.base.objective import TIME, Objective, parse_objective
 from dagc.build.target import gpus
@@ -38,6 +39,8 @@ UNITS = {"time": "s", "energy": "J", "cpu": "s"}
         (" energy * time**2 ", 1e-10, "1e-10"),
         ("max:energy", 4.0, "4"),
         ("-energy + 1", 0.75, "0.75"),
+        ("time * max(1, energy / 0.125)", 4e-5, "4e-05"),
+        ("min(energy, 1, 2*time)", 4e-5, "4e-05"),
         ("2e0", None, ""),
     ],
 )
@@ -67,6 +70,9 @@ def test_values_of_expressions(text: str, value: float | None, shown: str) -> No
         ("time % 2", "not a number, a metric"),
         ("True * time", "column 1: not a number, a metric"),
         ("1j * time", "not a number, a metric"),
+        ("max(time)", "column 1: not a number, a metric"),
+        ("max(time, key = energy)", "column 1: not a number, a metric"),
+        ("time * abs(energy, 1)", "column 8: not a number, a metric or one of"),
         ("time\0", "is not an expression|null bytes"),
         ("(" * 150 + "time" + ")" * 150, "more than 200|not an expression|too many"),
     ],
@@ -78,7 +84,15 @@ def test_what_is_no_objective(text: str, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["time - time", "time / (energy - energy)", "time - energy", "(time - energy) ** 0.5", "9**9**9**time"]
+    "text",
+    [
+        "time - time",
+        "time / (energy - energy)",
+        "time - energy",
+        "(time - energy) ** 0.5",
+        "9**9**9**time",
+        "max((-time) ** 0.5, 1)",
+    ],
 )
 def test_what_is_no_number_above_0_is_no_value(text: str) -> None:
     assert math.isnan(parse_objective(text, UNITS).value({"time": 1.0, "energy": 2.0}))
@@ -241,8 +255,17 @@ def test_energy_without_its_package_says_what_to_install(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(energy, "_nvml", missing)
     with pytest.raises(MissingTool, match="nvidia-ml-py") as error:
-        objective_for("energy", "cuda")
+        objective_for("energy", "cuda", load_graph(SPMV).program)
     assert error.value.help == "pip install 'dagc[energy]'"
+
+
+def test_the_error_needs_a_reference(tmp_path: Path) -> None:
+    lines = SPMV.read_text().splitlines(keepends=True)
+    (tmp_path / "a.dag").write_text("".join(line for line in lines if not line.startswith("verify ")))
+    program = load_graph(tmp_path / "a.dag").program
+    with pytest.raises(MissingTool, match="error cannot be measured: the program has no `verify`") as refused:
+        objective_for("time * error", "host", program)
+    assert refused.value.help == "declare the reference: verify y ~ expected() rtol 1e-3"
 
 
 def test_the_metrics_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -250,7 +273,7 @@ def test_the_metrics_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         main(["explore", "--objective", "help"])
     assert end.value.code == 0
     assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()] == [
-        ["time", "s"], ["cpu", "s"], ["energy", "J"],
+        ["time", "s"], ["cpu", "s"], ["energy", "J"], ["error", "largest"],
     ]  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from dagc.base.errors import UsageError
 
 _LONGEST = 200  # characters of an expression
 _PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "u"), (1e-9, "n"))
+_FUNCTIONS: dict[str, Callable[..., Any]] = {"max": max, "min": min}
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -71,7 +72,7 @@ TIME = Objective()
 
 
 def parse_objective(text: str, units: Mapping[str, str]) -> Objective:
-    """Parse an expression of numbers, names of metrics, + - * / ** and brackets. `max:E` is 1 / (E).
+    """Parse an expression of numbers, names of metrics, + - * / **, max(), min() and brackets. `max:E` is 1 / (E).
 
     `units` maps the name of each metric to its unit. Nothing in the text is executed. Raises UsageError.
     """
@@ -94,7 +95,7 @@ def parse_objective(text: str, units: Mapping[str, str]) -> Objective:
 
 
 def _how(units: Mapping[str, str]) -> str:
-    return f"write an expression of {', '.join(sorted(units))} with + - * / ** ( ), for example time"
+    return f"write an expression of {', '.join(sorted(units))} with + - * / ** ( ) max min, for example time"
 
 
 def _names(node: ast.expr, units: Mapping[str, str]) -> tuple[str, ...]:
@@ -112,7 +113,9 @@ def _names(node: ast.expr, units: Mapping[str, str]) -> tuple[str, ...]:
             return _names(operand, units)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
             return tuple(dict.fromkeys((*_names(left, units), *_names(right, units))))
-    raise _wrong(node, "not a number, a metric or one of + - * / **")
+        case ast.Call(func=ast.Name(id=name), args=[_, _, *_] as arguments, keywords=[]) if name in _FUNCTIONS:
+            return tuple(dict.fromkeys(metric for argument in arguments for metric in _names(argument, units)))
+    raise _wrong(node, "not a number, a metric or one of + - * / ** max min")
 
 
 def _wrong(node: ast.expr, message: str) -> SyntaxError:
@@ -132,4 +135,7 @@ def _value(node: ast.expr, metrics: Mapping[str, float]) -> float | complex:
         case ast.BinOp(left=left, op=operation, right=right):
             result = _OPERATORS[type(operation)](_value(left, metrics), _value(right, metrics))
             return complex(result) if isinstance(result, complex) else float(result)
+        case ast.Call(func=ast.Name(id=name), args=arguments):
+            values = [_value(argument, metrics) for argument in arguments]
+            return math.nan if any(v != v or isinstance(v, complex) for v in values) else _FUNCTIONS[name](values)
     raise AssertionError(node)

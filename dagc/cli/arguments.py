@@ -168,7 +168,7 @@ def objective(parser: argparse.ArgumentParser, default: str = "that of the searc
     """--objective."""
     parser.add_argument(
         "--objective", type=_objective_text, metavar="time|energy|EXPRESSION",
-        help="quantity to minimise: time, cpu, energy, or an expression of them; max:EXPRESSION to maximise;"
+        help="quantity to minimise: time, cpu, energy, error, or an expression of them; max:EXPRESSION to maximise;"
         f" --objective help lists the metrics (default: {default})",
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ from dagc.base.objective import TIME, Objective
 from dagc.base.statistics import interval
 from dagc.choice.types import Settings
 from dagc.measure.link import RanksDied
-from dagc.measure.metrics import observed
+from dagc.measure.metrics import observed, of_results
 from dagc.measure.service import RunnerLibrary, Service, one_line
 from dagc.store.results import Outcome
 
@@ -144,7 +144,11 @@ class Launches:
         objective = self._timing.objective
         if objective.is_time or outcome.failure:
             return outcome
-        observed = self._ask(candidate, do="observe", metrics=self._timing.metrics, seconds=outcome.value)
+        observed = self._ask(
+            candidate, do="observe", metrics=self._timing.metrics, seconds=outcome.value, rows=self._program.rows
+        )
+        if of_results(self._timing.metrics):
+            self._service.placed = None  # the program has run
         if observed.failure:
             return observed
         value = objective.value({**observed.metrics, "time": outcome.value})

@@ -18,11 +18,14 @@ libraries with open launch parameters:
     verify   key rows base settings runs                -> wrong, or {}
     place    key rows base ops op iterations            -> wrong, or {}
     launch   key op settings rtol timing                -> wrong, or times
+    observe  key op settings metrics seconds [rows]     -> wrong, or metrics by name
     count    key op settings                            -> wrong, or {}
 
 `verify` compares whole runs of the program with its references. `place` runs the program `iterations` times, then its
 `ops` up to `op`, so that `op` finds the data of a real run; `launch` times single launches of `op` from there, whose
-results must agree with those under `base` (`rtol` None: not compared again); `count` runs one launch under a profiler.
+results must agree with those under `base` (`rtol` None: not compared again); `observe` observes metrics of a launch of
+so many seconds, and with `rows` those of the results of a run, after which the program is placed no more; `count` runs
+one launch under a profiler.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dagc.base.errors import DagcError, RunFailed, counted
-from dagc.measure.metrics import least_seconds, metric
+from dagc.measure.metrics import least_seconds, metric, of_results
 from dagc.measure.runner import Runner, Table
 from dagc.measure.watchdog import Watchdog, place
 
@@ -170,8 +173,10 @@ class Executor:
     ) -> dict[str, float]:
         """Metrics of an iteration by name, equal on all ranks. They are observed over a separate repetition, since
         reading counters would take time in a timed one."""
+        metrics = self._of_results(runner, table, of_results(names))
+        names = [name for name in names if name not in metrics]
         if not names:
-            return {}
+            return metrics
         observers = self._observers(names)
         amounts: dict[str, Counter[str]] = {name: Counter() for name in names}
         batch = runner.longest() or iterations
@@ -189,7 +194,15 @@ class Executor:
             self._comm.Barrier()
             for name, observer in observers.items():
                 amounts[name].update(observer.stop())
-        return {name: self._combined(name, amounts[name]) / iterations for name in names}
+        return metrics | {name: self._combined(name, amounts[name]) / iterations for name in names}
+
+    def _of_results(self, runner: Runner, table: Table, names: Sequence[str]) -> dict[str, float]:
+        """Metrics of the results of one run, by name. Raises RunFailed where these are wrong."""
+        if not names:
+            return {}
+        runner.error()  # of what was compared before
+        self._agree(runner.check(table))
+        return {name: self._combined(name, metric(name).of_results(runner)) for name in names}
 
     def _observers(self, names: Sequence[str]) -> dict[str, Any]:
         observers: dict[str, Any] = {}
@@ -280,8 +293,19 @@ class Executor:
             return self._slowest(wrong, times)
 
     def _observe_launches(self, command: Command) -> Answer:
-        """Metrics of a launch, over as many in a row as they need."""
-        names = command["metrics"]
+        """Metrics of a launch, over as many in a row as they need, and of the results of a run."""
+        opened, metrics = self._opened(command), {}
+        results = of_results(command["metrics"])
+        names = [name for name in command["metrics"] if name not in results]
+        if names:
+            metrics = self._of_launches(command, names)
+        if results:
+            with self._at(command) as runner:
+                opened.placed = None
+                metrics |= self._of_results(runner, self._table(opened, command["rows"]), results)
+        return {"metrics": metrics}
+
+    def _of_launches(self, command: Command, names: Sequence[str]) -> dict[str, float]:
         observers = self._observers(names)
         seconds = max(least_seconds(names), 0.01)
         number = min(MOST_LAUNCHES, max(5, math.ceil(seconds / max(command["seconds"], 1e-6))))
@@ -291,7 +315,7 @@ class Executor:
                 observer.start()
             runner.time(command["op"], relative=0.0, seconds=command["limit"], fewest=number, most=number, flush=0)
             amounts = {name: observer.stop() for name, observer in observers.items()}
-        return {"metrics": {name: self._combined(name, amounts[name]) / number for name in names}}
+        return {name: self._combined(name, amounts[name]) / number for name in names}
 
     def _count(self, command: Command) -> Answer:
         with self._at(command) as runner:

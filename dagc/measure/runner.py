@@ -55,7 +55,8 @@ class Runner:
             raise RunFailed(f"{library} does not load: {error}") from None
         for name in ("prepare", "position", "fetch", "ops", "longest"):
             getattr(self._library, f"dagc_runner_{name}").restype = ctypes.c_int64
-        self._library.dagc_runner_measure.restype = ctypes.c_double
+        for name in ("measure", "error"):
+            getattr(self._library, f"dagc_runner_{name}").restype = ctypes.c_double
         self._library.dagc_runner_op_name.restype = ctypes.c_char_p
         self._library.dagc_runner_open(os.fsencode(data), ctypes.c_int(comm.py2f()), int(mpi_takes_device_pointers))
 
@@ -249,6 +250,11 @@ class Runner:
     def verify(self) -> str:
         """After one run: "" if all ranks have the right results, else the error."""
         return self._error_text(self._library.dagc_runner_verify)
+
+    def error(self) -> float:
+        """The largest error of a result of this rank since the last call, of those that `check`, `audit` or `verify`
+        compared with a reference: max|result - reference| / max|reference| of an array."""
+        return float(self._library.dagc_runner_error())
 
     def fetch(self, name: str, dtype: Any) -> np.ndarray[Any, Any]:
         """This rank's copy of an array, flat. Raises KeyError if there is none of that name."""

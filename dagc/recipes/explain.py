@@ -226,7 +226,7 @@ def _measured(loaded: Loaded, options: ExplainOptions, link: RankLink) -> tuple[
         )
         return explanation(subject.learned, subject.domain, asked, nothing, subject.value, (), objective), False
     chosen = choose_target(earlier.machine.target, earlier.machine.arch or None)
-    objective_for(objective.text, chosen.target.value)
+    objective_for(objective.text, chosen.target.value, subject.domain.spaces[0].graph.program)
     edits = len(set(asked.candidates)) - 1
     # Only what is timed is compiled.
     spaces = sorted({candidate.space for candidate in asked.candidates})

@@ -275,7 +275,7 @@ def ready(
         earlier.check_folded(is_folded(configurations), str(output))
     elif options.resume:
         notes.append(f"{output} did not exist; it was created")
-    objective = objective_for(options.objective or _searched_for(earlier), chosen.target.value)
+    objective = objective_for(options.objective or _searched_for(earlier), chosen.target.value, program)
     options = replace(options, objective=objective.text)
     require_machine(chosen)
     configurations = that_can_run(configurations, chosen, options, notes)

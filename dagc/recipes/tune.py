@@ -17,7 +17,7 @@ from dagc.choice.types import PROGRAM, settings_text
 from dagc.ir.plan import Target, stays_fixed
 from dagc.lab.across import AcrossSizes
 from dagc.lab.launches import Timing
-from dagc.measure.metrics import objective_for
+from dagc.measure.metrics import objective_for, observed, of_results
 from dagc.recipes.options import METHODS, Progress, TuneOptions, searching
 from dagc.recipes.program import ProgramText, read
 from dagc.recipes.tune_choosers import (
@@ -168,7 +168,8 @@ def tune_task(
     runs = can_run(task)
     hardware, notes = hardware_at_hand(task, options.gpu)
     top = options.each if runs else 0
-    objective = objective_for(options.objective or "time", task.chosen.target.value)
+    objective = objective_for(options.objective or "time", task.chosen.target.value, task.program)
+    task = replace(task, compared=bool(of_results(observed(objective))))
     asked = asked_of(task, options.method, runs, objective)
     by_features = {u.op for u in task.units if u.variants or asked[u.op].method in LEARNED}
     task = replace(task, features={op: asked[op].data for op in asked if op in by_features})

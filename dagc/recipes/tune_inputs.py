@@ -27,7 +27,7 @@ from dagc.choice.types import Cell, settings_text
 from dagc.ir.plan import Target, selects_device
 from dagc.lab.launches import Timing
 from dagc.measure.link import WorkerLink
-from dagc.measure.metrics import objective_for
+from dagc.measure.metrics import objective_for, observed, of_results
 from dagc.measure.service import Service
 from dagc.recipes.tune_measure import CheckedSettings, Lost, Measuring, Wanted, features_at
 from dagc.recipes.tune_prepare import (
@@ -376,15 +376,16 @@ def opened(
     at_check = [task.check_at] if references else []
     with ExitStack() as stack:
         folder = stack.enter_context(scratch_directory("dagc-tune-"))
-        prefetch = stack.enter_context(
-            Prefetch(folder / "inputs", partial(_job, task, at_check), **_processes(task, ahead))
-        )
         records = stack.enter_context(
             open_records(task, output, options, flush) if output is not None else nullcontext()
         )
-        known = known_before(records, task, flush, options.resume)
         before = records.tuned().facts.objective if records is not None and options.resume else "time"
-        objective = objective_for(options.objective or before, task.chosen.target.value)
+        objective = objective_for(options.objective or before, task.chosen.target.value, task.program)
+        task = replace(task, compared=bool(of_results(observed(objective))))
+        prefetch = stack.enter_context(
+            Prefetch(folder / "inputs", partial(_job, task, at_check), **_processes(task, ahead))
+        )
+        known = known_before(records, task, flush, options.resume)
         minimise(records, known.measured, objective)
         prefetch.expect([p for p in order if p not in known.inputs])
         if progress is not None:
@@ -413,7 +414,7 @@ def uses_cores(task: TuningTask) -> bool:
 
 def _job(task: TuningTask, references: Collection[Point], point: Point) -> Job:
     program = task.text.program(dict(point.params))
-    return Job(program, task.text.path.parent, task.ranks, task.seed, point in references)
+    return Job(program, task.text.path.parent, task.ranks, task.seed, task.compared or point in references)
 
 
 def order_of(task: TuningTask) -> list[Point]:

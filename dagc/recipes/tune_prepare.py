@@ -243,7 +243,8 @@ class TuningTask:
     another one than at its defaults, since parameters in it are constants: `constants` names these. `features`:
     what the `select` of each op asks for. `earlier`: those of the points at which nothing more is measured. `without`:
     what the target leaves out, and why. `constraints`: whether `require`s of run-time values count, besides those of
-    the memory.
+    the memory. `compared`: whether results are compared with the reference at every point, since the objective has a
+    metric of the results.
     """
 
     text: ProgramText
@@ -263,6 +264,7 @@ class TuningTask:
     earlier: tuple[Point, ...] = ()
     without: tuple[str, ...] = ()
     constraints: bool = True
+    compared: bool = False
 
     @property
     def program(self) -> Program:
@@ -615,7 +617,8 @@ def at_point(task: TuningTask, point: Point, folder: Path) -> AtPoint:
     if data is None:
         program = task.text.program(dict(point.params))
         data = folder / f"data-{_digest(point)}"
-        run_setup(program, task.text.path.parent, task.ranks, task.seed, data, references=point == task.check_at)
+        references = task.compared or point == task.check_at
+        run_setup(program, task.text.path.parent, task.ranks, task.seed, data, references=references)
     return read_point(task, point, data)
 
 

@@ -472,3 +472,29 @@ def test_another_objective(program: Path, tmp_path: Path, capsys: pytest.Capture
     cells = [c for c in load_tuned(tmp_path / "t.db").cells if c.point in tests]
     assert cells
     assert all(dict(c.metrics).keys() == {"cpu"} for c in cells)
+
+
+def test_the_error_of_results_as_objective(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """That of the program's results at every input; the variant with the least is chosen."""
+    text = TEXT.replace("mode in {0, 1, 2}", "mode in {0, 1}").replace("rtol 0", "rtol 0.1")
+    start = text.index("      if (mode == 2 && n == 78)")
+    worse = "      y[i] = i * (mode == 0 ? 1.0625f : mode == want[1] ? 1.03125f : 1 - 0.0078125f * want[1]);\n"
+    (tmp_path / "modes.dag").write_text(text[:start] + worse + text[text.index('    """\n  }\n}') :])
+    (tmp_path / "modes.py").write_text(SETUP)
+    file = tmp_path / "t.db"
+    arguments = ["tune", str(tmp_path / "modes.dag"), "--target", "host", "--cell", "0.01", "-o", str(file)]
+    calls = ",".join(f"made(mode = {mode}, n = 40)" for mode in (1, 4))
+    assert main([*arguments, "--inputs", calls, "--objective", "max(error, 1e-9)"]) == 0
+    assert "default max(error, 1e-9)" in capsys.readouterr().out
+    tuned = load_tuned(file)
+    errors = {(c.point.text, dict(c.settings)["mode"]): dict(c.metrics)["error"] for c in tuned.cells}
+    assert errors == pytest.approx(
+        {("made(mode = 1, n = 40)", 0): 2**-4, ("made(mode = 1, n = 40)", 1): 2**-5,
+         ("made(mode = 4, n = 40)", 0): 2**-4, ("made(mode = 4, n = 40)", 1): 2**-5}
+    )  # fmt: skip
+    assert {tuned.kernel_choosers["fill"].settings[a.chosen] for a in tuned.kernel_choosers["fill"].anchors} == {
+        (("mode", 1),)
+    }
+    assert main([*arguments, "--evaluate", "--inputs", "made(mode = 1, n = 48)"]) == 0
+    cells = [c for c in load_tuned(file).cells if c.point in load_tuned(file).facts.tests]
+    assert {dict(c.settings)["mode"]: round(dict(c.metrics)["error"], 7) for c in cells} == {0: 0.0625, 1: 0.03125}

@@ -2,14 +2,19 @@
 
 A file defines
 
-    SUMMARY          a short description
-    UNIT             of its values, for one iteration
-    SECONDS          the least length of a repetition that is measured
-    why_not(target)  why it cannot be measured here for "host" or "cuda", and a help; None if it can. Called before
-                     anything is compiled
-    Observer         created on each rank, with its library open; `start()` and `stop()` enclose the repetition. `stop`
-                     returns amounts by the name of the measured device: equal names on several ranks count once
-    combine          the value of all ranks from these amounts: `sum`, or `max`
+    SUMMARY                   a short description
+    UNIT                      of its values, for one iteration
+    SECONDS                   the least length of a repetition that is measured
+    why_not(target, program)  why it cannot be measured here for "host" or "cuda", and a help; None if it can. Called
+                              before anything is compiled
+    Observer                  created on each rank, with its library open; `start()` and `stop()` enclose the
+                              repetition. `stop` returns amounts by the name of the measured device: equal names on
+                              several ranks count once
+    combine                   the value of all ranks from these amounts: `sum`, or `max`
+
+A metric of what a run computes has, instead of `Observer`,
+
+    of_results(runner)        its amounts, after one run from the data of the set-up was compared with the references
 
 Adding one needs no other file.
 """
@@ -18,11 +23,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import MissingTool
 from dagc.base.objective import Objective, parse_objective
 from dagc.base.resources import names_in
+
+if TYPE_CHECKING:
+    from dagc.ir.program import Program
 
 
 def metric(name: str) -> Any:
@@ -42,11 +50,11 @@ def summaries() -> tuple[tuple[str, str, str], ...]:
     return (("time", "s", "seconds of an iteration, the maximum over the ranks"), *observers)
 
 
-def objective_for(text: str, target: str) -> Objective:
+def objective_for(text: str, target: str, program: Program) -> Objective:
     """Raises UsageError for an invalid objective, MissingTool if one of its metrics cannot be measured here."""
     objective = parse_objective(text, units())
     for name in observed(objective):
-        why = metric(name).why_not(target)
+        why = metric(name).why_not(target, program)
         if why is not None:
             raise MissingTool(f"{name} cannot be measured: {why[0]}", why[1])
     return objective
@@ -55,6 +63,11 @@ def objective_for(text: str, target: str) -> Objective:
 def observed(objective: Objective) -> tuple[str, ...]:
     """The metrics of an objective that need an observer."""
     return tuple(name for name in objective.metrics if name != "time")
+
+
+def of_results(names: Sequence[str]) -> tuple[str, ...]:
+    """Those that are read off the results of a run."""
+    return tuple(name for name in names if hasattr(metric(name), "of_results"))
 
 
 def least_seconds(names: Sequence[str]) -> float:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import resource
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dagc.ir.program import Program
 
 SUMMARY = "CPU seconds of all ranks"
 UNIT = "s"
@@ -12,7 +16,7 @@ SECONDS = 0.0  # the counter is exact
 combine = sum
 
 
-def why_not(target: str) -> tuple[str, str] | None:
+def why_not(target: str, program: Program) -> tuple[str, str] | None:
     return None
 
 

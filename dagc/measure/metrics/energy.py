@@ -9,9 +9,12 @@ from __future__ import annotations
 import ctypes
 import importlib
 import uuid
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import RunFailed
+
+if TYPE_CHECKING:
+    from dagc.ir.program import Program
 
 SUMMARY = "joules of the GPUs"
 UNIT = "J"
@@ -20,7 +23,7 @@ combine = sum
 _SUPPORT = "it needs a GPU of the Volta generation or newer; use another --objective"
 
 
-def why_not(target: str) -> tuple[str, str] | None:
+def why_not(target: str, program: Program) -> tuple[str, str] | None:
     if target == "host":
         return "the host target uses no GPU", "explore with --target cuda, or with --objective time or cpu"
     try:

@@ -89,7 +89,7 @@ inline std::string number_text(double value, int digits) {
 
 template <class T>
 std::string integers_differ(const T* got, const T* want, std::int64_t n, double rtol,
-                            const std::vector<std::int64_t>& shape, std::int64_t start) {
+                            const std::vector<std::int64_t>& shape, std::int64_t start, double* error) {
   std::uint64_t scale = 0, worst = 0;
   std::int64_t at = -1;
   for (std::int64_t i = 0; i < n; ++i) {
@@ -97,6 +97,7 @@ std::string integers_differ(const T* got, const T* want, std::int64_t n, double 
     scale = size > scale ? size : scale;
     if (off > worst) worst = off, at = i;
   }
+  *error = worst == 0 ? 0 : static_cast<double>(worst) / static_cast<double>(scale);
   if (at < 0 || worst <= allowed(rtol, scale)) return "";
   return "element " + element_text(start + at, shape) + " is " + std::to_string(got[at]) + ", expected " +
          std::to_string(want[at]) + "; largest difference " + std::to_string(worst) + ", allowed " +
@@ -105,7 +106,7 @@ std::string integers_differ(const T* got, const T* want, std::int64_t n, double 
 
 template <class T>
 std::string floats_differ(const T* got, const T* want, std::int64_t n, const Tolerance& tolerance,
-                          const std::vector<std::int64_t>& shape, std::int64_t start) {
+                          const std::vector<std::int64_t>& shape, std::int64_t start, double* error) {
   double scale = 0, worst = 0, half = 0;  // half of the largest difference, which does not overflow
   std::int64_t at = -1, not_finite = -1;
   for (std::int64_t i = 0; i < n; ++i) {
@@ -120,6 +121,7 @@ std::string floats_differ(const T* got, const T* want, std::int64_t n, const Tol
     if (off > worst || (std::isinf(off) && halved > half)) worst = off, half = halved, at = i;
   }
   const double most = tolerance.rtol * scale;
+  *error = not_finite >= 0 ? HUGE_VAL : worst == 0 ? 0 : std::isinf(worst) ? half / (0.5 * scale) : worst / scale;
   const bool within = std::isinf(worst) ? half <= tolerance.rtol * (0.5 * scale) : worst <= most;
   if (not_finite < 0 && (at < 0 || within)) return "";
   if (not_finite >= 0) at = not_finite, worst = HUGE_VAL;
@@ -132,12 +134,14 @@ std::string floats_differ(const T* got, const T* want, std::int64_t n, const Tol
 
 // "" if `got` agrees with `want`, else the difference. Integers are compared as integers. NaN and infinities are correct
 // only where the reference has the same, NaN only under `nan_equal`. `got` is elements start, start + 1, ... of an array
-// of this shape.
+// of this shape. `error`: max|got - want| / max|want|, infinite where one is not finite.
 template <class T>
 std::string difference(const T* got, const T* want, std::int64_t n, const Tolerance& tolerance,
-                       const std::vector<std::int64_t>& shape = {}, std::int64_t start = 0) {
-  if constexpr (std::is_floating_point_v<T>) return detail::floats_differ(got, want, n, tolerance, shape, start);
-  else return detail::integers_differ(got, want, n, tolerance.rtol, shape, start);
+                       const std::vector<std::int64_t>& shape = {}, std::int64_t start = 0, double* error = nullptr) {
+  double unused = 0;
+  if (error == nullptr) error = &unused;
+  if constexpr (std::is_floating_point_v<T>) return detail::floats_differ(got, want, n, tolerance, shape, start, error);
+  else return detail::integers_differ(got, want, n, tolerance.rtol, shape, start, error);
 }
 
 }  // namespace dagc

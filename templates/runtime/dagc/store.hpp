@@ -18,7 +18,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -230,15 +229,22 @@ class Store {
     const std::size_t begin = static_cast<std::size_t>(start) * sizeof(T);
     const std::size_t end = begin + static_cast<std::size_t>(count) * sizeof(T);
     const Agreed now = {file, want_, poison_, digested ? digest(a.data, begin, end, true) : 0};
-    if (digested && agreed_.count(now) != 0) {
+    const auto known = digested ? agreed_.find(now) : agreed_.end();
+    if (known != agreed_.end()) {
       if (poison_ == 0) e->unwritten.clear();  // these results had none
+      error_ = std::max(error_, known->second);
       if (e->unwritten.empty()) return "";
     }
-    const std::string wrong = compare_copy(a, e, name, file, start, count, tolerance);
+    double error = 0;
+    const std::string wrong = compare_copy(a, e, name, file, start, count, tolerance, &error);
+    error_ = std::max(error_, error);
     const bool all_written = e != nullptr && (!e->poisoned() || e->unwritten.empty());
-    if (digested && wrong.empty() && all_written && agreed_.size() < most_agreed) agreed_.insert(now);
+    if (digested && wrong.empty() && all_written && agreed_.size() < most_agreed) agreed_.emplace(now, error);
     return wrong;
   }
+
+  // The largest error of the results that were compared since the last call: max|got - want| / max|want| of an array.
+  double take_error() { return std::exchange(error_, 0.0); }
 
   void release() {
     for (const Entry& e : entries_) free(e);
@@ -254,7 +260,7 @@ class Store {
 
   template <class T>
   std::string compare_copy(const Array<T>& a, Entry* e, const char* name, const char* file, std::int64_t start,
-                           std::int64_t count, const Tolerance& tolerance) {
+                           std::int64_t count, const Tolerance& tolerance, double* error) {
     const NpyArray want = load_npy(path(file));
     const T* first = want.as<T>();
     if (want.elements() != count)
@@ -266,7 +272,7 @@ class Store {
     if (want_ == Want::kept && kept_.at(file) == copy) return "";  // also where both have a NaN
     if (want_ == Want::kept) first = reinterpret_cast<const T*>(kept_.at(file).data());
     const T* got = reinterpret_cast<const T*>(copy.data());
-    std::string wrong = difference(got, first, count, tolerance, e ? e->shape : std::vector<std::int64_t>{}, start);
+    std::string wrong = difference(got, first, count, tolerance, e ? e->shape : std::vector<std::int64_t>{}, start, error);
     if (wrong.empty() && e && e->poisoned()) {
       const std::int64_t at = unwritten(*e, got, start, count);
       if (at >= 0) wrong = "element " + element_text(start + at, e->shape) + " is never written";
@@ -444,7 +450,8 @@ class Store {
   std::string directory_;
   int poison_ = 0;
   Want want_ = Want::file;
-  std::set<Agreed> agreed_;
+  std::map<Agreed, double> agreed_;             // and their error
+  double error_ = 0;
   std::map<std::string, std::vector<char>> kept_;  // results of several runs, by the file of those of one run
   std::map<std::string, std::pair<void*, std::size_t>> given_;
   std::vector<Entry> entries_;
