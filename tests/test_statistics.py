@@ -91,3 +91,7 @@ def test_the_shrunk_least_is_not_too_low_and_its_interval_covers(spread: float) 
 def test_too_little_is_not_shrunk() -> None:
     assert shrunk([[1.0, 1.1, 1.2]] * 3) is None
     assert shrunk([[1.0]] * 20) is None
+
+
+def test_a_bound_of_very_noisy_times_is_not_negative() -> None:
+    assert shrunk([[0.1, 9.0, 0.2, 8.0, 0.1], [7.0, 0.1, 9.0, 0.3, 6.0]] * 3)[1] == 0.0  # type: ignore[index]

@@ -64,7 +64,7 @@ def shrunk(series: Sequence[Sequence[float]]) -> tuple[float, float, float] | No
     off = min(medians) - mean
     variance = each * (1 - (1 - kept) * (number - 1) / number) + 2 / (number - 3) * ((1 - kept) * off) ** 2
     estimate, margin = mean + kept * off, 1.96 * math.sqrt(variance)
-    return estimate, estimate - margin, estimate + margin
+    return estimate, max(0.0, estimate - margin), estimate + margin  # measurements are above 0
 
 
 FEWEST_PAIRS = 10

@@ -45,8 +45,11 @@ def _add_what(parser: argparse.ArgumentParser) -> None:
 
 def _add_inputs(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    help = "sizes such as NI=NJ=512,1000 NK=64; separate several by `;` (default: the values after `over`)"
-    add("--sizes", default="", metavar="SPEC", help=help)
+    help = (
+        "sizes such as NI=NJ=512,1000 NK=64; separate several by `;`, or repeat the option (default: the values after"
+        " `over`)"
+    )
+    add("--sizes", action="append", default=[], metavar="SPEC", help=help)
     help = (
         'inputs: globs ("train/*.mtx"), lists (@train.txt), calls ("rmat(scale = 16)"), separated by commas; may be'
         " repeated (default: the files of `over files`)"
@@ -203,7 +206,7 @@ def _options(args: argparse.Namespace) -> TuneOptions:
                 option = f"--{name.replace('_', '-')}"
                 raise UsageError(f"{option} belongs to --{owner}", f"add --{owner}, or drop {option}")
     return TuneOptions(
-        kernels=tuple(args.kernels), method=args.method, sizes=args.sizes, inputs=tuple(args.inputs),
+        kernels=tuple(args.kernels), method=args.method, sizes="; ".join(args.sizes), inputs=tuple(args.inputs),
         check_at=args.check_at, top=args.top,
         budget=args.budget, seconds=args.time, until=args.until, gpu=args.gpu, target=args.target, arch=args.arch,
         defines=defines_of(args), seed=args.seed, flush=not args.warm, cell=args.cell, resume=args.resume,

@@ -9,12 +9,12 @@ from functools import cached_property
 
 from dagc.base.errors import counted
 from dagc.base.source import Source
-from dagc.editor.analysis import Analysis
 from dagc.editor.names import Declaration, Kind
 from dagc.ir import program as ir
 from dagc.ir.enums import Mode
 from dagc.ir.sym import show
 from dagc.lang.syntax import FORMS, RANKS
+from dagc.passes.analysis import Analysis
 from dagc.passes.loops import fold
 from dagc.passes.reasons import EdgeReason, Pair, Why, carried, reasons
 from dagc.report.ops import accesses, array_size, array_text, stream, touched, verb

@@ -25,7 +25,6 @@ from pygls.uris import from_fs_path, to_fs_path
 from dagc.base.errors import MOST_SHOWN, DagcError, Diagnostic, ProgramError, Severity, printable
 from dagc.base.resources import __version__
 from dagc.base.source import LARGEST, Source, Span, find_file, read_file
-from dagc.editor.analysis import Analysis, analysis_of
 from dagc.editor.complete import complete, signature
 from dagc.editor.hover import Described, keyword
 from dagc.editor.names import Declaration, Kind, NameIndex, index_of
@@ -33,6 +32,7 @@ from dagc.editor.positions import Lines, TextMap, edit_between, moves_between
 from dagc.lang import ast
 from dagc.lang.fmt import format_source
 from dagc.lang.syntax import TokenKind, scan
+from dagc.passes.analysis import Analysis, analysis_of
 
 _WORD = re.compile("[A-Za-z0-9_]")
 _SUGGESTION = re.compile(r"\A[^`]*`(?P<wrong>\w+)`[\s\S]*did you mean `(?P<right>\w+)`\?")

@@ -358,6 +358,17 @@ def _missing_closer(stop: Stop) -> Diagnostic | None:
     return None
 
 
+def _reserved_op(stop: Stop) -> Diagnostic | None:
+    """`send : gpu copy(...)`, `send -> a`: the parser takes the word for the start of another item."""
+    for index, mark in ((-2, stop.token), (-1, stop.following)):
+        if mark is None or mark.text not in (":", "->", "before") or len(stop.tokens) < -index:
+            continue
+        word = stop.tokens[index]
+        if word.kind is TokenKind.WORD and word.text in RESERVED and _starts_item(stop, len(stop.tokens) + index):
+            return _not_a_name(stop, word, "the name of an op")
+    return None
+
+
 def _misplaced(stop: Stop) -> Diagnostic | None:
     """An item at a place for a different one."""
     word = stop.token.text
@@ -460,8 +471,13 @@ def _reserved(stop: Stop) -> Diagnostic | None:
         or stop.between_items
     ):
         return None
-    message = f"`{word}` is a reserved word, and {describe(stop.accepts)} is needed here"
-    return Diagnostic("reserved-word", message, stop.span(stop.token), f"choose another name, for example `{word}_`")
+    return _not_a_name(stop, stop.token, describe(stop.accepts))
+
+
+def _not_a_name(stop: Stop, word: Token, needed: str) -> Diagnostic:
+    message = f"`{word.text}` is a reserved word, and {needed} is needed here"
+    help = f"choose another name, for example `{word.text}_`"
+    return Diagnostic("reserved-word", message, stop.span(word), help)
 
 
 def _missing_colon(stop: Stop) -> Diagnostic | None:
@@ -491,6 +507,7 @@ _RULES: tuple[Callable[[Stop], Diagnostic | None], ...] = (
     _bad_number,
     _wrong_closer,
     _missing_closer,
+    _reserved_op,
     _misplaced,
     _misspelt,
     _without_device,

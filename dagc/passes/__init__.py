@@ -17,7 +17,6 @@ def build_graph(program: Program) -> Graph:
 
     Its notes go to `errors.notes_to`. Raises ProgramError with all findings: cycles, unordered hazards, and messages
     that the transport does not support.
-    a transport does not take.
     """
     graph, findings = graph_with_diagnostics(program)
     errors = [d for d in findings if d.severity is Severity.ERROR]

@@ -162,7 +162,7 @@ class Checked:
 
 def check(path: str | Path, defines: Defines | None = None) -> Checked:
     """All diagnostics: syntax, names, types, sizes, hazards, cycles, and warnings. Runs no user code."""
-    from dagc.editor.analysis import analysis_of  # only for check
+    from dagc.passes.analysis import analysis_of  # only for check
 
     analysis = analysis_of(read_source(path), defines)
     ops = _open_devices(analysis.program, defines or {}) if analysis.program is not None else ()

@@ -15,13 +15,16 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError, counted
+from dagc.base.objective import parse_objective
 from dagc.choice.judge import Judged, judge
 from dagc.choice.selector import FEWEST
 from dagc.measure.machine import machine_facts
+from dagc.measure.metrics import observed, units
 from dagc.recipes.tune_choosers import Asked, features_of
 from dagc.recipes.tune_inputs import Inputs, at_before
 from dagc.recipes.tune_labels import noise, times_at, vector
 from dagc.recipes.tune_left_out import FOLDS, cross_validated
+from dagc.recipes.tune_results import paid
 from dagc.recipes.tuned import check_tuned
 
 if TYPE_CHECKING:
@@ -78,6 +81,12 @@ def points_of_file(tuned: Tuned, program: Program, options: TuneOptions) -> tupl
         raise UsageError("--warm-start measures some inputs of that file here", "give a number: --samples 50")
     if options.active or options.incremental or options.sizes or options.inputs:
         raise UsageError("--warm-start takes its inputs from that file", "drop --active, --incremental and the inputs")
+    for name in observed(parse_objective(options.objective or "time", units())):
+        if not any(name in dict(c.metrics) for c in tuned.cells):
+            raise UsageError(
+                f"{tuned.path}: nothing of {name} in it",
+                f"tune there with --objective {options.objective}, or drop --objective here",
+            )
     points = sorted({c.point for c in tuned.cells if c.times} - tuned.facts.tests)
     draw = random.Random(f"{options.seed} warm start")
     return tuple(draw.sample(points, min(options.samples, len(points))))
@@ -85,7 +94,8 @@ def points_of_file(tuned: Tuned, program: Program, options: TuneOptions) -> tupl
 
 @dataclass(frozen=True, slots=True)
 class Borrowed:
-    """Cells of another machine, as learned from here, with what is known of their inputs."""
+    """Cells of another machine, as learned from here (in values of the objective), with what is known of their
+    inputs."""
 
     cells: Mapping[tuple[str, Point, Settings], Cell]
     at: Mapping[Point, AtPoint]
@@ -107,7 +117,7 @@ def borrowed(
     notes = []
     for unit in task.units:
         names = asked[unit.op].data or features_of(inputs.ready, unit, list(task.points))
-        theirs = _theirs(tuned, unit.op, names, inputs.task.settings[unit.op], fit[unit.op])
+        theirs = _theirs(inputs, tuned, unit.op, names, fit[unit.op])
         rows = {p: (vector(inputs, unit.op, names, p), times_at(inputs, unit.op, p)) for p in task.points}
         kept = set(theirs.number.values())
         only = {p: (x, {n: t for n, t in at.items() if n in kept}) for p, (x, at) in rows.items()}
@@ -136,20 +146,20 @@ class _Theirs:
     rows: Rows
 
 
-def _theirs(
-    tuned: Tuned, op: str, names: Sequence[str], settings: Sequence[Settings], fit: Sequence[Settings]
-) -> _Theirs:
-    number = {s: n for n, s in enumerate(settings) if s in fit}
-    tests = tuned.facts.tests
+def _theirs(inputs: Inputs, tuned: Tuned, op: str, names: Sequence[str], fit: Sequence[Settings]) -> _Theirs:
+    """In values of the objective, as the samples here are."""
+    number = {s: n for n, s in enumerate(inputs.task.settings[op]) if s in fit}
+    tests, facts, wanted = tuned.facts.tests, {one.point: one for one in tuned.facts.inputs}, observed(inputs.objective)
     cells = {
-        (c.op, c.point, c.settings): c
+        (c.op, c.point, c.settings): paid(c, facts.get(c.point), inputs.calls, inputs.objective)
         for c in tuned.cells
         if c.op == op and c.settings in number and c.times and not c.failure and c.point not in tests
+        if dict(c.metrics).keys() >= {*wanted}
     }
     times: dict[Point, dict[int, float]] = {}
     for (_, point, answer), cell in cells.items():
         times.setdefault(point, {})[number[answer]] = cell.value
-    features = {one.point: one.features.get(op, {}) for one in tuned.facts.inputs}
+    features = {p: one.features.get(op, {}) for p, one in facts.items()}
     rows = {p: (tuple(features.get(p, {}).get(n, math.nan) for n in names), at) for p, at in times.items()}
     return _Theirs(cells, number, {p: row for p, row in rows.items() if _usable(row)})
 

@@ -311,6 +311,8 @@ def test_a_few_samples_mend_what_another_machine_was_trained_for(moved: Path, pr
     assert chosen < high, "over there, `high` was the best for all"
     with pytest.raises(UsageError, match="--warm-start measures some inputs"):
         tune_recipe.tune(program, tmp_path / "no.db", replace(options, samples=None))
+    with pytest.raises(UsageError, match="nothing of cpu in it"):
+        tune_recipe.tune(program, tmp_path / "no.db", replace(options, objective="cpu"))
 
 
 def test_times_of_another_machine_are_scaled_where_that_is_better() -> None:

@@ -159,11 +159,13 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "begin{align*}" in capsys.readouterr().out
     assert main(["tune", str(SYRK), "--show", "occupancy", "--format", "svg"]) == 0
     assert capsys.readouterr().out.startswith("<svg")
-    arguments = ["--target", "cuda", "--top", "0", "--sizes", "NI=NJ=128", "-o", str(tmp_path / "x.db")]
+    arguments = ["--target", "cuda", "--top", "0", "--sizes", "NI=NJ=128", "--sizes", "NI=NJ=96"]
+    arguments += ["-o", str(tmp_path / "x.db")]
     assert main(["tune", str(SYRK), *arguments]) == 0
     said = capsys.readouterr().out
     assert "without measurement" in said
     assert "NI=128 NJ=128" in said
+    assert "NI=96 NJ=96" in said
     assert main(["tune", str(SYRK), "--sizes", "NI=-3"]) == 2
     assert main(["tune", str(SYRK), "--gpu", "nothing", "--top", "0", "--target", "cuda"]) == 2
     assert main(["compile", str(SYRK), "--launch", str(tmp_path / "absent.db")]) == 2
