@@ -10,7 +10,7 @@ from mpi4py import MPI
 
 import dagc
 
-spmv = dagc.load_library(sys.argv[1])
+spmv, *others = (dagc.load_library(folder) for folder in sys.argv[1:])
 comm = MPI.COMM_WORLD
 me, other = comm.rank, 1 - comm.rank
 
@@ -59,7 +59,16 @@ def odd(n):
     return np.frombuffer(bytearray(4 * n + 1), "u1")[1:].view("f4")
 
 
+def of_another_library():
+    """The first instance of each of two libraries."""
+    (heat,) = others
+    plate = dict(n=8, m=4, up=-1, down=-1, u_0=np.zeros((6, 8)), u_1=np.zeros((6, 8)), result=np.zeros((4, 8)))
+    with spmv.Instance(comm, **given()), heat.Instance(comm, **plate) as its:
+        spmv._check(spmv._library.spmv_run(its._handle, 1))
+
+
 whole = np.zeros(12, "f4")
+say("of another library", of_another_library)
 say("good", lambda: create(given()))
 say("small", lambda: create(given(val_l=np.zeros(8, "f4"), y=np.zeros(8 - me, "f4"))))
 say("null", lambda: create(given(y=Null())))

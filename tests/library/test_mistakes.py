@@ -42,6 +42,7 @@ WANTED: dict[str, tuple[int, Any]] = {
     "destroyed": (BAD, "this handle names no instance"),
     "destroyed twice": (BAD, "this handle names no instance"),
     "never created": (BAD, "this handle names no instance"),
+    "of another library": (BAD, "this handle names no instance"),
     "other header": (BAD, "compiled with another version of spmv.h"),
     "no communicator": (BAD, "the communicator is MPI_COMM_NULL"),
     "intercommunicator": (BAD, "the communicator is an intercommunicator"),
@@ -55,7 +56,7 @@ def said(libraries: Libraries) -> dict[str, list[dict[str, Any]]]:
     from dagc.measure.launch import launch
 
     environment = {"MPI4PY_RC_THREAD_LEVEL": "multiple", "PYTHONPATH": str(SAMPLES.parent)}
-    words = [sys.executable, str(HERE / "mistakes.py"), str(libraries.spmv)]
+    words = [sys.executable, str(HERE / "mistakes.py"), str(libraries.spmv), str(libraries.heat)]
     out: dict[str, list[dict[str, Any]]] = {}
     for line in launch(words, 2, env=environment, timeout=300).check().stdout.replace("}{", "}\n{").split("\n"):
         if line.strip():

@@ -250,19 +250,24 @@ class Handles {
     if (slot == slots_.size()) slots_.emplace_back();
     slots_[slot].generation = ++generation_;
     slots_[slot].instance = std::move(instance);
-    return generation_ << 16 | (slot & 0xffff);
+    return (generation_ << 16 | slot) ^ own_;
   }
   // Null: there is no such handle, or it was destroyed.
   Instance* find(std::uint64_t handle) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const std::size_t slot = handle & 0xffff;
-    return slot < slots_.size() && slots_[slot].generation == handle >> 16 ? slots_[slot].instance.get() : nullptr;
+    Slot* const slot = slot_of(handle);
+    return slot != nullptr ? slot->instance.get() : nullptr;
+  }
+  Instance& at(std::uint64_t handle) {
+    Instance* const found = find(handle);
+    if (found == nullptr) fail_without_instance();
+    return *found;
   }
   std::unique_ptr<Instance> take(std::uint64_t handle) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const std::size_t slot = handle & 0xffff;
-    if (slot >= slots_.size() || slots_[slot].generation != handle >> 16) return nullptr;
-    return std::move(slots_[slot].instance);
+    Slot* const slot = slot_of(handle);
+    if (slot == nullptr || !slot->instance) fail_without_instance();
+    return std::move(slot->instance);
   }
 
  private:
@@ -270,6 +275,23 @@ class Handles {
     std::uint64_t generation = 0;
     std::unique_ptr<Instance> instance;
   };
+  Slot* slot_of(std::uint64_t handle) {
+    const std::uint64_t key = handle ^ own_;
+    const std::size_t slot = key & 0xffff;
+    return slot < slots_.size() && slots_[slot].generation == key >> 16 ? &slots_[slot] : nullptr;
+  }
+  [[noreturn]] static void fail_without_instance() {
+    fail(exit_bad_input, "this handle names no instance: it was destroyed, never created, or is of another library");
+  }
+
+  // Differs between the libraries of a process, so that none takes the handle of another: the mixed bits of this address.
+  std::uint64_t mixed() const {
+    std::uint64_t x = reinterpret_cast<std::uintptr_t>(this);
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+  }
+  const std::uint64_t own_ = mixed();
   std::mutex mutex_;
   std::vector<Slot> slots_;
   std::uint64_t generation_ = 0;
