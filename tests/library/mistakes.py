@@ -62,7 +62,8 @@ def odd(n):
 def of_another_library():
     """The first instance of each of two libraries."""
     (heat,) = others
-    plate = dict(n=8, m=4, up=-1, down=-1, u_0=np.zeros((6, 8)), u_1=np.zeros((6, 8)), result=np.zeros((4, 8)))
+    u, out = np.zeros((6, 8)), np.zeros((4, 8))
+    plate = {"n": 8, "m": 4, "up": -1, "down": -1, "u_0": u, "u_1": u.copy(), "result": out}
     with spmv.Instance(comm, **given()), heat.Instance(comm, **plate) as its:
         spmv._check(spmv._library.spmv_run(its._handle, 1))
 
