@@ -249,6 +249,44 @@ def attached(scale: int, degree: int, length: int, seed: int = 0) -> Edges:
     return Edges(core.n + length, np.concatenate([core.first, way[:-1]]), np.concatenate([core.last, way[1:]]))
 
 
+def torus(rows: int, columns: int, seed: int = 0) -> Edges:
+    """A grid whose borders are joined."""
+    place = np.arange(rows * columns, dtype=np.int32).reshape(rows, columns)
+    to = [np.roll(place, -1, axis).ravel() for axis in (0, 1)]
+    return Edges(place.size, np.concatenate([place.ravel()] * 2), np.concatenate(to))
+
+
+def communities(number: int, size: int, degree: int, seed: int = 0, outside: float = 0.01) -> Edges:
+    """Random graphs of `size` vertices; a share of the edges leads anywhere."""
+    rng = np.random.default_rng(seed)
+    n, m = number * size, number * size * degree // 2
+    first = rng.integers(0, n, m, np.int32)
+    last = (first // size * size + rng.integers(0, size, m)).astype(np.int32)
+    far = rng.random(m, np.float32) < outside
+    last[far] = rng.integers(0, n, int(far.sum()), np.int32)
+    return Edges(n, first, last)
+
+
+def layers(depth: int, width: int, degree: int, seed: int = 0) -> Edges:
+    """`depth` layers of `width` vertices, each with `degree` random edges to the next layer."""
+    first = np.repeat(np.arange((depth - 1) * width, dtype=np.int32), degree)
+    last = (first // width + 1) * width + np.random.default_rng(seed).integers(0, width, first.size)
+    return Edges(depth * width, first, last.astype(np.int32))
+
+
+def wheel(n: int, seed: int = 0) -> Edges:
+    """A cycle, and a vertex in the middle with an edge to each."""
+    rim = np.arange(1, n, dtype=np.int32)
+    return Edges(n, np.concatenate([rim, np.zeros_like(rim)]), np.concatenate([np.roll(rim, -1), rim]))
+
+
+def comb(n: int, length: int, seed: int = 0) -> Edges:
+    """A path of `n` vertices; from each hangs a path of `length` more."""
+    place = np.arange(n * (length + 1), dtype=np.int32).reshape(n, length + 1)
+    first = np.concatenate([place[:-1, 0], place[:, :-1].ravel()])
+    return Edges(place.size, first, np.concatenate([place[1:, 0], place[:, 1:].ravel()]))
+
+
 def empty(n: int, seed: int = 0) -> Edges:
     """Vertices without edges."""
     none = np.zeros(0, np.int32)
@@ -265,7 +303,8 @@ FAMILIES: dict[str, Callable[..., Edges]] = {
     f.__name__: f
     for f in (
         rmat, grid, roads, geometric, regular, uniform, powerlaw, smallworld, star, path, tree, cliques, empty, loops,
-        hypercube, barbell, caterpillar, bipartite, preferential, attached,
+        hypercube, barbell, caterpillar, bipartite, preferential, attached, torus, communities,
+        layers, wheel, comb,
     )
 }  # fmt: skip
 

@@ -160,6 +160,37 @@ def equal(n: int, bits: int = 32, seed: int = 0, different: int = 16) -> Keys:
     return np.random.default_rng(seed).integers(0, different, n).astype(_type(bits))
 
 
+def rotated(n: int, bits: int = 32, seed: int = 0, share: float = 0.3) -> Keys:
+    """Sorted, then the first keys moved to the end."""
+    return np.roll(ascending(n, bits, seed), -int(share * n))
+
+
+def interleaved(n: int, bits: int = 32, seed: int = 0, number: int = 4) -> Keys:
+    """`number` sorted sequences, of which each gives a key in turn."""
+    made = uniform(n, bits, seed)
+    for part in range(number):
+        made[part::number] = np.sort(made[part::number])
+    return made
+
+
+def turned(n: int, bits: int = 32, seed: int = 0, length: int = 1000) -> Keys:
+    """Sorted, then each piece of `length` keys turned round."""
+    made = ascending(n, bits, seed)
+    whole = n // length * length
+    made[:whole] = made[:whole].reshape(-1, length)[:, ::-1].ravel()
+    return made
+
+
+def walk(n: int, bits: int = 32, seed: int = 0) -> Keys:
+    """Sums of normal numbers: a measured signal."""
+    return np.cumsum(normal(n, 64, seed)).astype(_type(bits))
+
+
+def rounded(n: int, bits: int = 32, seed: int = 0, digits: int = 2) -> Keys:
+    """Normal, rounded to so many decimal places."""
+    return np.round(normal(n, bits, seed), digits)
+
+
 def signed_zeros(n: int, bits: int = 32, seed: int = 0) -> Keys:
     """0 and -0, infinities, NaN of both signs, numbers too small to be normal, and others, in random order."""
     tiny = np.finfo(_type(bits)).smallest_subnormal
@@ -171,7 +202,8 @@ FAMILIES: dict[str, Callable[..., Keys]] = {
     f.__name__: f
     for f in (
         uniform, normal, exponential, ascending, reversed, swapped, jittered, runs, appended, waves, equal,
-        signed_zeros, sawtooth, organ, shuffled, lognormal, zipf, inserted,
+        signed_zeros, sawtooth, organ, shuffled, lognormal, zipf, inserted, rotated, interleaved,
+        turned, walk, rounded,
     )
 }  # fmt: skip
 

@@ -18,13 +18,16 @@ from tests.samples.load import SAMPLES, sample
 from tests.tiers import representatives
 
 NAMES = ("histogram", "sort", "bfs")
-LISTS = {"histogram": ("train", "test"), "sort": ("train", "test", "unseen"), "bfs": ("train", "test", "unseen")}
+LISTS = {"histogram": ("train", "test"), **dict.fromkeys(("sort", "bfs"), ("train", "test", "unseen", "families"))}
 ONLY_TESTED = {
     "histogram": {"walk", "mixture"},
-    "sort": {"appended", "waves", "sawtooth", "shuffled", "lognormal", "zipf", "inserted"},
-    "bfs": {"smallworld", "loops", "hypercube", "barbell", "bipartite", "attached"},
-}
-SIZES = {"n": 60, "rows": 6, "columns": 6, "depth": 3, "scale": 5, "number": 3, "size": 9, "left": 20, "right": 9}
+    "sort": {"appended", "waves", "sawtooth", "shuffled", "lognormal", "zipf", "inserted",
+             "rotated", "interleaved", "turned", "walk", "rounded"},
+    "bfs": {"smallworld", "loops", "hypercube", "barbell", "bipartite", "attached",
+            "torus", "communities", "layers", "wheel", "comb"},
+}  # fmt: skip
+SIZES = {"n": 60, "rows": 6, "columns": 6, "depth": 3, "scale": 5, "number": 3, "size": 9, "left": 20, "right": 9,
+         "length": 3, "width": 4}  # fmt: skip
 
 
 def inputs_of(name: str, which: str) -> list[str]:
@@ -38,7 +41,7 @@ def test_lists_are_disjoint_and_each_input_can_be_made(name: str) -> None:
     lists = [inputs_of(name, which) for which in LISTS[name]]
     every = [text for one in lists for text in one]
     assert len(set(every)) == len(every), "no input is in two lists"
-    assert all(len(one) >= 20 for one in lists)
+    assert all(len(one) >= 15 for one in lists)
     families = []
     for inputs in lists:
         families.append({parse_call(text)[0] for text in inputs if is_call(text)})
@@ -52,6 +55,8 @@ def test_lists_are_disjoint_and_each_input_can_be_made(name: str) -> None:
             arguments |= {key: min(SIZES[key], arguments[key]) for key in SIZES.keys() & arguments}
             made = module.FAMILIES[family](**arguments, **({"bins": 256} if name == "histogram" else {}))
             assert len(made) > 0
+    if "families" in LISTS[name]:
+        assert not families[-1] & set.union(*families[:-1])
     assert set.union(*families[1:]) - families[0] == ONLY_TESTED[name]
 
 
