@@ -11,7 +11,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -92,39 +93,45 @@ def _code(path: Path) -> Iterator[ast.AST]:
     yield from ast.walk(tree)
 
 
-def _files(speaks: Callable[[ast.AST], bool]) -> set[str]:
-    found = modules().values()
-    return {str(path.relative_to(ROOT)) for path in found if any(speaks(node) for node in _code(path))}
+@cache
+def _said() -> dict[str, set[tuple[str, str]]]:
+    """What each module says: names, attributes, words of texts, and what it imports from which module."""
+    said: dict[str, set[tuple[str, str]]] = {}
+    for path in modules().values():
+        words = said.setdefault(str(path.relative_to(ROOT)), set())
+        for node in _code(path):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                words.update(("text", word) for word in re.split(r"\W+", node.value))
+            elif isinstance(node, ast.Attribute):
+                words.add(("attribute", node.attr))
+            elif isinstance(node, ast.Name):
+                words.add(("name", node.id))
+            elif isinstance(node, ast.ImportFrom):
+                words.update((f"from {node.module}", alias.name) for alias in node.names)
+    return said
+
+
+def _files(*words: tuple[str, str]) -> set[str]:
+    """The modules that say one of these."""
+    return {file for file, said in _said().items() if not said.isdisjoint(words)}
 
 
 def test_files_of_a_transport() -> None:
-    def speaks(node: ast.AST) -> bool:
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            return "peer" in re.split(r"\W+", node.value)
-        return isinstance(node, ast.Attribute) and node.attr == "PEER"
-
     texts = (".hpp", ".cuh", ".j2", ".py")
     templates = (path for path in (ROOT / "templates").rglob("*") if path.suffix in texts)
     # The other end of a message is called `peer`, too.
     in_templates = {str(p.relative_to(ROOT)) for p in templates if re.search(r"(?i)\btransport peer\b", p.read_text())}
-    assert _files(speaks) | in_templates == _listed("A transport")
+    assert _files(("text", "peer"), ("attribute", "PEER")) | in_templates == _listed("A transport")
 
 
 def test_files_of_a_sync_op() -> None:
     """Those that tell one kind of entry of a traversal from another."""
-
-    def speaks(node: ast.AST) -> bool:
-        imported = isinstance(node, ast.ImportFrom) and node.module == "dagc.ir.traversal"
-        return imported and bool({"Record", "Wait", "Sync"} & {alias.name for alias in node.names})
-
-    assert _files(speaks) | {"dagc/ir/traversal.py"} == _listed("A sync op")
+    imported = [("from dagc.ir.traversal", name) for name in ("Record", "Wait", "Sync")]
+    assert _files(*imported) | {"dagc/ir/traversal.py"} == _listed("A sync op")
 
 
 def test_files_of_a_performance_model() -> None:
-    def speaks(node: ast.AST) -> bool:
-        return isinstance(node, ast.Name) and node.id in ("volume_program", "op_program")
-
-    assert _files(speaks) <= _listed("A performance model")
+    assert _files(("name", "volume_program"), ("name", "op_program")) <= _listed("A performance model")
 
 
 @pytest.mark.parametrize("title", ["A transport", "A sync op", "A performance model"])

@@ -188,6 +188,7 @@ def test_the_defaults_of_a_sampling_follow_the_number_of_samples() -> None:
     assert Sampling.of(1000, 300, 7, 0.4) == Sampling(300, 7, 0.4)
 
 
+@pytest.mark.thorough
 def test_fewer_samples_reach_the_same_penalty() -> None:
     """A replay on a full table, judged at inputs that were kept."""
     vectors, times = _border(400, 7)

@@ -248,7 +248,7 @@ MACHINES = machines()
 POINTS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=3, max_size=7, unique=True)
 
 
-@settings(max_examples=examples(12), deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 @given(st.data())
 def test_python_and_c_agree_on_any_selector(data: st.DataObject) -> None:
     """Small sizes give many ties between neighbours."""

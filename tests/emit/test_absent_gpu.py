@@ -154,6 +154,7 @@ with pair.Instance(MPI.COMM_WORLD, n=500, x=x, c=c, y=y) as instance:
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.mpi
 @pytest.mark.nvcc
 @pytest.mark.skipif(find_nvcc() is None or bool(gpus()), reason="needs nvcc, and no GPU")

@@ -19,6 +19,7 @@ from dagc.ir.program import Program
 from dagc.lang.lower import lower, parse_with_includes
 from tests.emit.build import ROOT, plan, write
 from tests.precompiled import precompiled_flags
+from tests.tiers import representatives
 
 CODE = Path(__file__).parent / "data/code"
 PROGRAM = CODE / "code.dag"
@@ -85,7 +86,7 @@ def test_nvcc_takes_the_files_unchanged(tmp_path: Path, monkeypatch: pytest.Monk
 
 @needs_nvcc
 @pytest.mark.nvcc
-@pytest.mark.parametrize("variant", ["transform", "transform_cublas"])
+@pytest.mark.parametrize("variant", representatives(["transform", "transform_cublas"], "transform_cublas"))
 def test_library_functions_on_the_stream(variant: str, tmp_path: Path) -> None:
     """The files of a sample with its library, linked as a whole; the main program is compiled by others."""
     made = plan(ROOT / "samples/gnn/gcn.dag", Target.CUDA, **{"layer.gpu.variant": variant})

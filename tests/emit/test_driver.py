@@ -64,7 +64,7 @@ def prepare(made: Plan, path: Path, directory: Path) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("path", [SPMV, HALO], ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", representatives([SPMV, HALO], HALO), ids=lambda p: p.stem)
 @pytest.mark.parametrize("lowering", representatives(LOWERINGS, "mpi_host"))
 def test_right_results(path: Path, lowering: str, tmp_path: Path) -> None:
     made = plan(path, Target.CUDA, **SMALL[path], **LOWERINGS[lowering])

@@ -21,7 +21,7 @@ from tests.tiers import representatives
 
 needs_host = pytest.mark.skipif(find_mpi() is None or find_cxx() is None, reason="needs an MPI and a C++ compiler")
 needs_cuda = pytest.mark.skipif(find_mpi() is None or find_nvcc() is None, reason="needs an MPI and nvcc")
-on_cuda = pytest.param(Target.CUDA, marks=[needs_cuda, pytest.mark.nvcc])
+on_cuda = pytest.param(Target.CUDA, marks=[needs_cuda, pytest.mark.nvcc, pytest.mark.thorough])
 TARGETS = [pytest.param(Target.HOST, marks=needs_host), on_cuda]
 
 # Functions, types, variables, what dagc emits itself, and a constant of PTX.

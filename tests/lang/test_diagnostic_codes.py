@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -12,6 +13,7 @@ REPORTERS = {"error", "fail", "_fail", "warning", "note", "Diagnostic"}
 CODE = re.compile(r"[a-z]+(-[a-z]+)*")
 
 
+@cache
 def used_codes() -> set[str]:
     """Codes that the source gives to a reporting call as a literal."""
     found: set[str] = set()

@@ -71,6 +71,7 @@ def test_from_fortran(libraries: Libraries, start: Start, tmp_path: Path) -> Non
     _right(start(tmp_path / "plate", ranks=2).check().stdout, 2)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(find_cmake() is None, reason="CMake is not installed")
 def test_cmake_builds_a_library_in_a_project(libraries: Libraries, tmp_path: Path) -> None:
     """One project with one library as a subfolder, built there, and the other found as dagc built it."""
@@ -153,6 +154,7 @@ def test_only_the_interface_is_visible(libraries: Libraries) -> None:
     assert names == {f"spmv_{name}" for name in wanted.split()}
 
 
+@pytest.mark.thorough
 def test_a_wheel(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Installed elsewhere, without dagc on the path; from the file of an exploration, too, it is the same step."""
     monkeypatch.setenv("DAGC_CXXFLAGS", "-O0 -Werror")
@@ -170,6 +172,7 @@ def test_a_wheel(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert said == "['result', 'u_0', 'u_1'] False\n"
 
 
+@pytest.mark.thorough
 def test_an_instance_in_each_thread(start: Start, tmp_path: Path, libraries: Libraries) -> None:
     """Two threads and their instances, and the sample application, under ThreadSanitizer."""
     mpi = require_mpi()

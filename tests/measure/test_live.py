@@ -348,13 +348,13 @@ else:
     with link:
         library = build_library(Path(sys.argv[1]))
         machine, random = library.machine(link), Random(0)
+        if sys.argv[2:]:
+            machine._watchdog = 3.0
+            machine.measure(library.moved("wait_recv", before="post_send"))
         for _ in range(5):
             assert not machine.measure(library.domain.sample(random)).failure
         print("wrong result" in machine.measure(library.moved("y", before="yl")).failure)
         print(len(machine.trace(library.first)) == RANKS * len(library.first.traversal.entries))
-        if sys.argv[2:]:
-            machine._watchdog = 3.0
-            machine.measure(library.moved("wait_recv", before="post_send"))
 """
 
 

@@ -72,7 +72,7 @@ def launches(service: Service, program: SizedProgram) -> Launches:
 
 @pytest.mark.mpi
 def test_what_faults_hangs_or_is_wrong_is_an_outcome(program: SizedProgram, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagc.lab.launches.LIMIT", 10.0)
+    monkeypatch.setattr("dagc.lab.launches.LIMIT", 4.0)
     with Service(WorkerLink(1)) as service:
         machine = launches(service, program)
         outcomes = {bx: machine.measure((("bx", bx),)) for bx in (32, 64, 128, 256, 512)}

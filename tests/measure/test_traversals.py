@@ -14,6 +14,7 @@ from dagc.emit.table import rows
 from dagc.ir.traversal import Issue, Traversal
 from dagc.measure.launch import launch
 from tests.measure.conftest import HALO, LOWERINGS, SPMV, Built, Lowered, Make, needs_mpi, wander
+from tests.tiers import examples, representatives
 
 pytestmark = needs_mpi
 
@@ -26,12 +27,18 @@ def _sample(built: Built, number: int, seed: int) -> list[Traversal]:
     return [wander(built.space, random) for _ in range(number)]
 
 
-@pytest.mark.parametrize("lowering", LOWERINGS)
-@pytest.mark.parametrize("path", [SPMV, HALO], ids=["spmv", "halo"])
+DRAWN = [(path, lowering) for path in (SPMV, HALO) for lowering in LOWERINGS]
+OF_DEFAULT = [
+    *((SPMV, lowering) for lowering in ("mpi_host", "staging_ops", "staged, captured", "nccl", "peer, captured")),
+    *((HALO, lowering) for lowering in ("mpi_cuda", "nccl", "peer, captured")),
+]
+
+
+@pytest.mark.parametrize(("path", "lowering"), representatives(DRAWN, *OF_DEFAULT), ids=lambda v: getattr(v, "stem", v))
 def test_many_traversals_are_right(make: Make, lowered: Lowered, path: Path, lowering: str) -> None:
-    """Two hundred of one lowering of the SpMV, which is optimised, as for users; 40 of each other."""
+    """A hundred of one lowering of the SpMV, which is optimised, as for users; 20 of each other."""
     optimised = (path, lowering) == (SPMV, "mpi_host")
-    number = 200 if optimised else 40
+    number = examples(200) if optimised else examples(40)
     built = make(path, **LOWERINGS[lowering]) if optimised else lowered(path, lowering, flags=("-O0",))
     traversals = _sample(built, number, seed=42)
     assert len({t.entries for t in traversals}) >= 0.7 * number

@@ -78,6 +78,7 @@ def large(make: Make, lowered: Lowered, request: pytest.FixtureRequest) -> Built
     return built
 
 
+@pytest.mark.thorough
 def test_silent_on_large_messages(large: Built) -> None:
     random = Random(3)
     _silent(large.run([wander(large.space, random) for _ in range(2)], times=2), 2)
@@ -211,6 +212,7 @@ def test_speaks_where_a_send_is_not_waited_for(lowered: Lowered, path: Path) -> 
     _speaks(built, Traversal((*cut, *whole)), [(send, pack) for send in sends for pack in packs])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mutation", [drop_record, drop_sync, late_wait_recv])
 def test_speaks_on_mutants_with_large_messages(large: Built, mutation: Mutation) -> None:
     mutant = _mutant(large, mutation, seed=1)

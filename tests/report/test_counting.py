@@ -13,6 +13,7 @@ from dagc.base.errors import counted
 from dagc.report import si
 from dagc.report.counting import as_json, as_text
 from dagc.space import Counter
+from tests.tiers import representatives
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 SPMV = SAMPLES / "spmv/spmv.dag"
@@ -44,9 +45,10 @@ def test_a_choice_that_is_made_is_not_open() -> None:
 # Not the halo exchange, which takes seconds: it is counted in the tests of the command line.
 LARGE = ("halo3d", "heat", "jacobi", "tridiag")  # these take half a minute
 COUNTED = [path for path in sorted(SAMPLES.glob("*/*.dag")) if path.stem not in LARGE]
+QUICK = [path for path in COUNTED if path.stem != "cg"]  # which takes as long as all others
 
 
-@pytest.mark.parametrize("path", COUNTED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", representatives(COUNTED, *QUICK), ids=lambda path: path.stem)
 def test_json_says_the_same_as_the_text(path: Path) -> None:
     report = api.count(path)
     record = json.loads(as_json(report))

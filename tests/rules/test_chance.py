@@ -11,10 +11,13 @@ from benchmarks.rules_chance import NOISES, SCALE, case, samples_of
 from dagc.learn.rules import learn
 from tests.data.h200 import h200_results
 from tests.rules.samples import h200_learned, h200_outliers, h200_samples
+from tests.tiers import representatives
+
+DESIGNS = ("drawn", "in-order", "passes", "in-a-row")
+NULL = [(noise, design) for noise in NOISES for design in DESIGNS]
 
 
-@pytest.mark.parametrize("noise", NOISES)
-@pytest.mark.parametrize("design", ["drawn", "in-order", "passes", "in-a-row"])
+@pytest.mark.parametrize(("noise", "design"), representatives(NULL, *zip(NOISES, DESIGNS, strict=True)))
 def test_null_data_have_one_class(noise: str, design: str) -> None:
     """30 trials; of a share of 5 %, six or more would be an accident of 0.3 %."""
     assert case((noise, design, 80, range(30)))[0] < 6

@@ -109,7 +109,7 @@ WRONG = {
 
 @needs_cxx
 @pytest.mark.parametrize(
-    ("name", "mode"), representatives(product(("kernels", "api"), MODES), ("kernels", "thread"), ("api", "address"))
+    ("name", "mode"), representatives(product(("kernels", "api"), MODES), ("kernels", "thread"), ("api", "thread"))
 )
 def test_cases(make: Make, name: str, mode: str) -> None:
     program = make(name, mode)
@@ -191,6 +191,7 @@ def gpu_kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return program
 
 
+@pytest.mark.thorough
 @needs_nvcc
 @pytest.mark.nvcc
 def test_the_same_text_compiles_for_a_gpu(gpu_kernels: Path) -> None:

@@ -60,6 +60,7 @@ def test_before_and_after_compute_the_same(tmp_path: Path, unoptimised: None) ->
     assert float(found[1]) == pytest.approx(mean_temperature(2), abs=1e-11)
 
 
+@pytest.mark.thorough
 @pytest.mark.nvcc
 @pytest.mark.skipif(find_nvcc() is None or mpi is None, reason="needs nvcc and an MPI")
 def test_before_compiles_for_a_gpu(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from dagc.cli.main import main
 from dagc.recipes import tune as tune_recipe
 from dagc.recipes.options import TuneOptions
+from tests.tiers import representatives
 from tests.tune.programs import write_fill
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
@@ -54,7 +55,7 @@ def of_the_grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return program
 
 
-@pytest.mark.parametrize("method", ["volume", "exhaustive", "knn"])
+@pytest.mark.parametrize("method", representatives(["volume", "exhaustive", "knn"], "volume", "knn"))
 def test_a_tunable_of_the_grid(of_the_grid: Path, tmp_path: Path, method: str) -> None:
     program = of_the_grid
     options = TuneOptions(sizes="N=100,200,400", target="host", cell=0.01, method=method)
