@@ -7,6 +7,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -64,16 +65,20 @@ PROTOCOLS = {  # of these folders each file defines a class of this name
     ("dagc.measure.metrics", "Observer"): "dagc.measure.metrics",
 }
 MODULES = modules()
-IMPORTS = {module: imports(path, frozenset(MODULES)) for module, path in MODULES.items()}
-GRAPH = graph()
+
+
+@cache
+def _imports() -> dict[str, tuple[Import, ...]]:
+    """Of each module of dagc: where it is tested, not where tests are collected, which each worker does."""
+    return {module: imports(path, frozenset(MODULES)) for module, path in MODULES.items()}
 
 
 def test_no_cycle_of_modules() -> None:
-    assert not cycles(GRAPH)
+    assert not cycles(graph())
 
 
 def test_no_cycle_of_rooms() -> None:
-    assert not cycles(rooms(GRAPH))
+    assert not cycles(rooms(graph()))
 
 
 def test_every_room_has_its_line() -> None:
@@ -82,11 +87,11 @@ def test_every_room_has_its_line() -> None:
 
 @pytest.mark.parametrize("name", MAY_IMPORT)
 def test_a_room_imports_only_what_it_may(name: str) -> None:
-    assert rooms(GRAPH)[name] <= {*MAY_IMPORT[name].split(), "base"}
+    assert rooms(graph())[name] <= {*MAY_IMPORT[name].split(), "base"}
 
 
 def test_no_private_name_is_imported() -> None:
-    private = [(module, i.module, i.name) for module, found in IMPORTS.items() for i in found if i.name[:1] == "_"]
+    private = [(module, i.module, i.name) for module, found in _imports().items() for i in found if i.name[:1] == "_"]
     assert [p for p in private if not p[2].startswith("__")] == []
 
 
@@ -111,7 +116,7 @@ def test_no_two_public_classes_share_a_name() -> None:
 
 @pytest.mark.parametrize("package", ONLY_IMPORTERS)
 def test_who_imports_a_package(package: str) -> None:
-    importers = {room(m) for m, found in IMPORTS.items() if any(i.module.split(".")[0] == package for i in found)}
+    importers = {room(m) for m, found in _imports().items() if any(i.module.split(".")[0] == package for i in found)}
     assert importers <= ONLY_IMPORTERS[package]
 
 
@@ -134,7 +139,7 @@ def _heavy(module: str, seen: dict[str, frozenset[str]]) -> frozenset[str]:
 
 
 def _at_import(module: str) -> Iterator[Import]:
-    return (i for i in IMPORTS[module] if not i.local and not i.typing)
+    return (i for i in _imports()[module] if not i.local and not i.typing)
 
 
 def test_an_import_inside_a_function_says_why() -> None:
@@ -142,7 +147,7 @@ def test_an_import_inside_a_function_says_why() -> None:
     package itself import each command where it runs."""
     seen: dict[str, frozenset[str]] = {}
     wrong = []
-    for module, found in IMPORTS.items():
+    for module, found in _imports().items():
         for i in found:
             if not i.local or room(module) in ("cli", "") or i.module.split(".")[0] != "dagc":
                 continue
@@ -211,4 +216,4 @@ def test_the_graph_has_every_import(tmp_path: Path) -> None:
 
 
 def test_the_picture_of_the_rooms_is_that_of_the_imports() -> None:
-    assert PICTURE.read_text() == svg(rooms(GRAPH)), "draw it anew: python -m tests.imports"
+    assert PICTURE.read_text() == svg(rooms(graph())), "draw it anew: python -m tests.imports"

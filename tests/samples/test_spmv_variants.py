@@ -14,6 +14,7 @@ from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc, require_mpi
 from dagc.emit import linked
 from dagc.measure.launch import launch
 from tests.emit.build import NVCC_ALONE
+from tests.tiers import representatives
 
 SPMV = Path(__file__).parents[2] / "samples/spmv"
 ALWAYS = ("thread_per_row", "lanes_per_row", "warp_per_row", "block_per_row", "merge", "segmented", "sell", "binned")
@@ -48,6 +49,11 @@ ELSEWHERE = (
 )
 
 
+UNEVEN = ("zipf(rows=3000, mean=6)", "long_rows(rows=3000, per_row=2, long=2, share=0.2)", "dense(rows=1, cols=3000)")
+MATRICES = {"regular": EVERYWHERE, "uneven": UNEVEN, "others": tuple(m for m in ELSEWHERE if m not in UNEVEN)}
+needs_both = pytest.mark.skipif(find_mpi() is None or find_cxx() is None, reason="needs an MPI and a C++ compiler")
+
+
 def program(folder: Path, variants: tuple[str, ...]) -> Path:
     """A program that computes the product once with each variant."""
     shutil.copytree(SPMV, folder, ignore=shutil.ignore_patterns("__pycache__"))
@@ -79,12 +85,25 @@ def checked(path: Path, built: Path, matrices: tuple[str, ...], folder: Path) ->
     return out
 
 
+@pytest.fixture(scope="module")
+def always(tmp_path_factory: pytest.TempPathFactory, unoptimised: None) -> tuple[Path, Path]:
+    """The program with `ALWAYS`, and where it was built."""
+    folder = tmp_path_factory.mktemp("always")
+    path = program(folder / "sample", ALWAYS)
+    api.compile(path, folder / "built", target="host")
+    return path, folder / "built"
+
+
 @pytest.mark.mpi
-@pytest.mark.skipif(find_mpi() is None or find_cxx() is None, reason="needs an MPI and a C++ compiler")
-def test_every_variant_computes_the_product(tmp_path: Path, unoptimised: None) -> None:
-    path = program(tmp_path / "sample", ALWAYS)
-    api.compile(path, tmp_path / "all", target="host")
-    assert checked(path, tmp_path / "all", EVERYWHERE + ELSEWHERE, tmp_path) == {}
+@needs_both
+@pytest.mark.parametrize("matrices", representatives(MATRICES, "regular", "uneven"))
+def test_every_variant_computes_the_product(always: tuple[Path, Path], matrices: str, tmp_path: Path) -> None:
+    assert checked(*always, MATRICES[matrices], tmp_path) == {}
+
+
+@pytest.mark.mpi
+@needs_both
+def test_layouts_that_may_be_too_large(tmp_path: Path, unoptimised: None) -> None:
     path = program(tmp_path / "other", SOMETIMES)
     api.compile(path, tmp_path / "other-built", target="host")
     assert checked(path, tmp_path / "other-built", EVERYWHERE, tmp_path) == {}
