@@ -14,6 +14,7 @@ from dagc.build.ranks import joined
 from dagc.choice.legal import op_of, unit_of
 from dagc.choice.types import Point, Settings
 from dagc.ir.plan import VARIANT, Target
+from dagc.ir.program import KernelOp
 from dagc.ir.sym import free
 from dagc.lab.candidate import LaunchSite
 from dagc.lab.configurations import Configured, configuration_of
@@ -396,7 +397,8 @@ def timed_sites(machine: LiveMachine, data: Path, options: ExploreOptions, targe
                 key = site, configured.configuration.get(f"{site.op}.variant")
                 if key not in ops:
                     repeats = repeats_of(program, read_scalars(program, data, options.ranks))
-                    measure = machine.alone(index, site, repeats, timing, results_agree(program))
+                    op = next(op for op in program.ops if isinstance(op, KernelOp) and op.base == site.op)
+                    measure = machine.alone(index, site, repeats, timing, results_agree(program, op))
                     ops[key] = site, measure
         timed = timed_alone(list(ops.values()), ALONE, options.seed, late=lambda: time.monotonic() > end)
     known = dict(zip(ops, timed, strict=True))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from dagc.base.errors import DagcError, RunFailed
 from dagc.choice.legal import op_of, op_under, unit_in
 from dagc.choice.types import Cell
-from dagc.ir.enums import Opcode
+from dagc.ir.enums import Mode, Opcode
 from dagc.ir.plan import MEASURED, VARIANT, selects_device, variant_number
 from dagc.lab.across import AcrossSizes, Proposal
 from dagc.lab.engine import PriorResult, SearchOptions, explore
@@ -31,7 +31,7 @@ from dagc.space import Space
 
 if TYPE_CHECKING:
     from dagc.choice.types import Point, Settings, Unit
-    from dagc.ir.program import Graph, Program
+    from dagc.ir.program import Graph, KernelOp, Program
     from dagc.ir.sym import Number
     from dagc.store.results import Outcome
 
@@ -40,12 +40,18 @@ if TYPE_CHECKING:
 
 
 FEATURE_LIMIT = 30.0  # seconds that the code of all features may take at one size: more hangs
-RESULTS_AGREE = 1e-3  # largest difference between two settings of one op, over the largest value
+RESULTS_AGREE = 1e-3  # of results that no `verify` compares
 
 
-def results_agree(program: Program) -> float:
-    """The same for the ops of a program: more if a `verify` allows more, since settings may approximate."""
-    return max([RESULTS_AGREE, *(verify.rtol for verify in program.verifies)])
+def results_agree(program: Program, op: KernelOp) -> float:
+    """The largest difference between two settings of an op, over the largest value. Where `verify` compares all that
+    the op writes: twice what it allows, since both may differ from the reference. Else RESULTS_AGREE, or more if a
+    `verify` allows more, since settings may approximate."""
+    allowed = {v.region.array: v.rtol for v in program.verifies}
+    written = {access.region.array for access in op.accesses if access.mode is not Mode.IN}
+    if written <= allowed.keys():
+        return 2 * max((allowed[array] for array in written), default=RESULTS_AGREE)
+    return max(RESULTS_AGREE, *allowed.values(), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,11 +297,12 @@ class Measuring:
     def machine(self, op: str, point: Point) -> Launches:
         """Times single launches of an op at a point."""
         unit, graph = self.units[op], self.task.graph_at(point)
-        transfers = selects_device(graph.program, op_of(graph, unit))
+        op_at = op_of(graph, unit)
+        transfers = selects_device(graph.program, op_at)
         return Launches(
             self.service, self.program(point), unit_in(graph, unit).index, self.values(),
             lambda settings: self.decisions(unit, settings), timing=replace(self.timing, transfers=transfers),
-            rtol=results_agree(graph.program),
+            rtol=results_agree(graph.program, op_at),
         )  # fmt: skip
 
     def _time_unit(self, item: Wanted, wrong: set[tuple[str, Settings]]) -> str:
