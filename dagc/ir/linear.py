@@ -60,6 +60,11 @@ class Facts:
         """Whether a <= b, for integers a and b: True or False if it follows for all values, None if it does not."""
         return self.ascend(self.linear(a), self.linear(b))
 
+    def disjoint_if(self, a: tuple[Sym, Sym], b: tuple[Sym, Sym]) -> tuple[Sym, ...]:
+        """For two ranges of integers (start, stop): the undecided comparisons, each of which would make them disjoint."""
+        pairs = ((a[1], b[0]), (b[1], a[0]))
+        return tuple(Apply(Fn.LE, pair) for pair in pairs if self.at_most(*pair) is None)
+
     def given(self, conditions: Iterable[Sym]) -> Facts:
         """What follows where these conditions hold, too."""
         return Facts((*self._conditions, *conditions), self._fractional)

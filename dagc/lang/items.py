@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TypeAlias
 
 from dagc.base.errors import counted
 from dagc.base.source import Span
 from dagc.ir import program as ir
 from dagc.ir.enums import ElementType, Mode, OpKind, Place, Role
+from dagc.ir.linear import Facts
 from dagc.ir.program import CollectiveKind, Device, EdgeEnd, End, near
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, apply, free, show
 from dagc.lang import ast
@@ -301,10 +303,24 @@ def _check_disjoint(frame: Frame, messages: list[tuple[ir.Message, ast.Message]]
                     "overlapping-messages",
                     f"`{array}` is received into while another message of the exchange uses it",
                     other_span,
-                    "use another array, or disjoint parts",
+                    _how_to_separate(a, b, frame.ctx.facts),
                     ((span, "also used here"),),
                 )
                 return
+
+
+def _how_to_separate(a: ir.Region, b: ir.Region, facts: Facts) -> str:
+    """The help for two regions of one array that may overlap: where a `require` would separate them, that one."""
+    other = "use another array, or disjoint parts"
+    if a.start is None or a.stop is None or b.start is None or b.stop is None or a == b:
+        return other
+    ends = (Const(0), a.start, a.stop), (Const(0), b.start, b.stop)
+    within = [apply(Fn.LE, *pair) for bounds in ends for pair in itertools.pairwise(bounds)]
+    comparisons = facts.given(within).disjoint_if((a.start, a.stop), (b.start, b.stop))
+    if not comparisons:
+        return other
+    condition = show(comparisons[0])
+    return f"write `require {condition}` if that always holds (it is checked when the program starts); else {other}"
 
 
 # ---- collectives --------------------------------------------------------------------------------

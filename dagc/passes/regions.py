@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dagc.ir.linear import Linear
 from dagc.ir.program import Program, Region, facts, near
-from dagc.ir.sym import Apply, Const, Fn, Sym
+from dagc.ir.sym import Const, Sym
 
 LIMIT = 2_000_000  # pairs of constant slices to compare, for all arrays together
 _SYMBOLIC = 8  # cost of comparing two other slices, in constant pairs
@@ -113,5 +113,4 @@ class Regions:
         """For two slices that may or may not overlap: the comparisons, one of which would decide."""
         if a == b or a.start is None or b.start is None or a.stop is None or b.stop is None:
             return ()
-        pairs = ((a.stop, b.start), (b.stop, a.start))
-        return tuple(Apply(Fn.LE, pair) for pair in pairs if self._facts.at_most(*pair) is None)
+        return self._facts.disjoint_if((a.start, a.stop), (b.start, b.stop))
