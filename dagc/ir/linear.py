@@ -61,7 +61,7 @@ class Facts:
         return self.ascend(self.linear(a), self.linear(b))
 
     def disjoint_if(self, a: tuple[Sym, Sym], b: tuple[Sym, Sym]) -> tuple[Sym, ...]:
-        """For two ranges of integers (start, stop): the undecided comparisons, each of which would make them disjoint."""
+        """For two ranges (start, stop) of integers: the undecided comparisons, each of which makes them disjoint."""
         pairs = ((a[1], b[0]), (b[1], a[0]))
         return tuple(Apply(Fn.LE, pair) for pair in pairs if self.at_most(*pair) is None)
 

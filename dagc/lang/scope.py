@@ -433,7 +433,12 @@ def _no_instance(report: Report, family: Family, key: tuple[int, ...], text: str
         wanted, given = (counts.get(n, f"{n} indices") for n in (family.arity, len(key)))
         message = f"`{family.name}` takes {wanted}, not {given}"
         report.fail("bad-index", message, span, f"write {listing(names, 4)}", related)
-    report.fail("bad-index", f"there is no `{family.name}[{text}]`", span, there_are(names, 6), related)
+    help = there_are(names, 6)
+    only = next(iter(family.instances))
+    if len(names) == 1 and len(key) == 1 and 0 <= key[0] < only[0]:  # declared as an array of C
+        many = f"for i in 0..{only[0]} {{... {family.name}[i] ...}}"
+        help = f"{help}: a declaration with an index is that of one; `{many}` declares {only[0]}"
+    report.fail("bad-index", f"there is no `{family.name}[{text}]`", span, help, related)
 
 
 # ---- context ----
