@@ -16,6 +16,7 @@ import argparse
 import json
 import math
 import os
+import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -237,40 +238,35 @@ def smallest(machines: Sequence[int], pool: ProcessPoolExecutor) -> dict[int, fl
     return best
 
 
-def reached(choices: Sequence[float], best: float) -> int:
-    return next((i for i, t in enumerate(choices, 1) if t <= WITHIN * best), NEVER)
-
-
-def evaluate(machines: Sequence[int], names: Sequence[str], seeds: int, budget: int, jobs: int) -> dict[str, Any]:
+def evaluate(
+    machines: Sequence[int], names: Sequence[str], seeds: int, budget: int, jobs: int
+) -> Iterator[dict[str, Any]]:
+    """One row for each machine, as soon as its searches have ended."""
     os.environ["OMP_NUM_THREADS"] = "1"
     with ProcessPoolExecutor(jobs) as pool:
-        best = smallest(machines, pool)
-        large = [m for m in machines if not _enumerated(drawn(m))]
-        todo = [
-            (m, n, s, budget)
-            for m in sorted(machines, key=lambda m: m not in large)
-            for n in names
-            for s in range(seeds)
-        ]
-        found = list(pool.map(search, todo, chunksize=max(1, min(5, seeds // 4))))
-    for one in found:
-        best[one["machine"]] = min(best[one["machine"]], *one["choices"])
-    rows = []
-    for m in machines:
-        machine = drawn(m)
-        row: dict[str, Any] = {"machine": m, "program": machine.program, "size": machine.domain.size(),
-                               "noise": machine.noise.kind, "best_us": 1e6 * best[m], "strategies": {}}  # fmt: skip
-        for name in names:
-            runs = [f for f in found if f["machine"] == m and f["strategy"] == name]
-            within = [reached(f["choices"], best[m]) for f in runs]
-            row["strategies"][name] = {
-                "within": within,
-                "loss": [f["choices"][-1] / best[m] - 1 for f in runs],
-                "confirmed": [f["confirmed"] / best[m] - 1 for f in runs],
-                "ms": median(f["ms"] for f in runs),
-            }
-        rows.append(row)
-    return {"budget": budget, "seeds": seeds, "rows": rows}
+        for m in machines:
+            found = pool.map(search, [(m, n, s, budget) for n in names for s in range(seeds)])
+            best = smallest([m], pool)[m]
+            yield _row(m, names, best, list(found))
+
+
+def _row(m: int, names: Sequence[str], best: float, found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    machine, best = drawn(m), min(best, *(t for one in found for t in one["choices"]))
+    row: dict[str, Any] = {"machine": m, "program": machine.program, "size": machine.domain.size(),
+                           "noise": machine.noise.kind, "best_us": 1e6 * best, "strategies": {}}  # fmt: skip
+    for name in names:
+        runs = [f for f in found if f["strategy"] == name]
+        row["strategies"][name] = {
+            "within": [reached(f["choices"], best) for f in runs],
+            "loss": [f["choices"][-1] / best - 1 for f in runs],
+            "confirmed": [f["confirmed"] / best - 1 for f in runs],
+            "ms": median(f["ms"] for f in runs),
+        }
+    return row
+
+
+def reached(choices: Sequence[float], best: float) -> int:
+    return next((i for i, t in enumerate(choices, 1) if t <= WITHIN * best), NEVER)
 
 
 def shown(count: float) -> str:
@@ -374,12 +370,16 @@ def main() -> int:
         print(text)
         return 0
     start = time.perf_counter()
-    record = evaluate(machines, args.strategies, args.seeds, args.budget, args.jobs)
-    text = markdown(record, args.strategies)
-    if args.json:
-        args.json.write_text(json.dumps(record) + "\n")
-    if args.markdown:
-        args.markdown.write_text(text)
+    record: dict[str, Any] = {"budget": args.budget, "seeds": args.seeds, "rows": []}
+    text = ""
+    for row in evaluate(machines, args.strategies, args.seeds, args.budget, args.jobs):
+        record["rows"].append(row)
+        text = markdown(record, args.strategies)
+        if args.json:
+            args.json.write_text(json.dumps(record) + "\n")
+        if args.markdown:
+            args.markdown.write_text(text)
+        print(f"{row['machine']}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
     print(text + f"\n{time.perf_counter() - start:.0f} s")
     return 0
 
