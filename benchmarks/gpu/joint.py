@@ -4,11 +4,14 @@
 
 For each program, on the same ranks: each op is timed alone under a few settings; then one search over everything open,
 the two stages (the settings that were fastest alone, then orders, transports, capture and variants), both with as many
-measurements less, and random draws; then, as long as the time allows, a search with 20 times as many as reference. As
-`dagc explore` does, each confirms its best ten. At the end the choices of all are timed in turn; these timings judge.
+measurements less, and random draws, each with --seeds seeds; then, as long as the time allows, a search with 20 times
+as many as reference. As `dagc explore` does, each confirms its best. The choices of all are timed in turn after that of
+each method, and --judged times more at the end; these timings judge. The best of all is the choice with the smallest
+median of its times over all judgings.
 
 All programs are compiled at once, before anything is timed. Programs without messages run side by side, one on a GPU.
-Prints a table after each step and appends each program to joint.jsonl. --target host rehearses it without a GPU.
+Prints a table and writes joint.jsonl, a line for each program, after each step. --target host rehearses it without
+a GPU.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -49,7 +52,8 @@ ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = 20  # times as many measurements
 METHODS = ("joint", "staged", "random")
 ROUNDS = 15  # timings of each choice at the end
-JUDGING = 4.0  # seconds kept for them
+JUDGING = 0.2  # seconds kept for those of one choice
+PAUSE = 10.0  # seconds between two judgings at the end
 COMPILING, LATE = 300.0, 45.0  # seconds in which a program must be compiled; by which it may be late
 
 
@@ -135,7 +139,8 @@ class Session:
         self.tuned = tuple(tuple(self._fastest(space, site, alone.found) for site in space.sites)
                            for space in self.domain.spaces)  # fmt: skip
         machine.noise_floor(self.domain.first(0))
-        self.choices: dict[str, Candidate] = {}
+        self.choices: dict[str, Candidate] = {}  # by the name of their search
+        self.began = time.monotonic()
 
     @staticmethod
     def _fastest(space: Any, site: Any, found: dict[Any, dict[int, float]]) -> int:
@@ -145,56 +150,56 @@ class Session:
         seconds = found[key] if key is not None else {}
         return min(seconds, key=seconds.__getitem__, default=0)
 
-    def search(self, method: str, budget: int, limit: float) -> dict[str, Any]:
+    def search(self, method: str, seed: int, budget: int, limit: float) -> dict[str, Any]:
         """One search of at most `limit` seconds; what it found."""
         machine: Any = self.machine
-        domain, seed, strategy = self.domain, 0, "random" if method == "random" else "model"
+        domain, strategy = self.domain, "random" if method == "random" else "model"
         if method == "staged":
             machine = _Fixed(self.machine, self.tuned)
             domain = Orders([replace(space, sites=()) for space in self.domain.spaces])
         if method == "reference":
-            budget, seed = REFERENCE * budget, 1
+            budget = REFERENCE * budget
         elif method != "random":
             budget -= self.alone
         start = time.monotonic()
         done = explore(domain, find(strategy)(domain, seed), machine, UNKEPT, SearchOptions(budget, limit, seed=seed))
         record: dict[str, Any] = {
-            "budget": budget, "measured": done.measurements, "failures": done.failures,
+            "method": method, "seed": seed, "budget": budget, "measured": done.measurements, "failures": done.failures,
             "seconds": round(time.monotonic() - start, 1),
         }  # fmt: skip
         if done.best is None:
             return record
         best = machine.whole(done.best) if method == "staged" else done.best
-        self.choices[method] = best
+        self.choices[f"{method} {seed}"] = best
         graph = self.domain.spaces[best.space].graph
         return record | {
             "us": 1e6 * done.value, "low": 1e6 * done.low, "high": 1e6 * done.high,
             "choices": self.domain.configuration(best).text, "traversal": traversal_text(best.traversal, graph),
         }  # fmt: skip
 
-    def judged(self) -> dict[str, dict[str, float]]:
-        """Microseconds of the choice of each method: median and its 95 % interval of timings in turn.
+    def judged(self) -> dict[str, Any]:
+        """Microseconds of the choice of each search: median and its 95 % interval of timings in turn, and when.
 
         Each turn has an order of its own: what ran before may change clocks and caches.
         """
-        times: dict[str, list[float]] = {method: [] for method in self.choices}
-        turn, draw = list(self.choices), Random(0)
+        times: dict[str, list[float]] = {search: [] for search in self.choices}
+        turn, draw, at = list(self.choices), Random(0), time.monotonic() - self.began
         for _ in range(ROUNDS):
             draw.shuffle(turn)
-            for method in turn:
-                outcome = self.machine.measure(self.choices[method])
+            for search in turn:
+                outcome = self.machine.measure(self.choices[search])
                 if not outcome.failure:
-                    times[method].append(1e6 * outcome.value)
-        out = {}
-        for method, each in times.items():
+                    times[search].append(1e6 * outcome.value)
+        out: dict[str, Any] = {"seconds": round(at, 1)}
+        for search, each in times.items():
             if each:
                 low, high = interval(each)
-                out[method] = {"us": median(each), "low": low, "high": high}
+                out[search] = {"us": median(each), "low": low, "high": high}
         return out
 
 
 def serve(name: str, args: argparse.Namespace) -> int:
-    """Compile a program, say so, and answer requests: a line {"methods": [...], "seconds": S} each."""
+    """Compile a program, say so, and answer requests: lines {"searches": [[METHOD, SEED], ...], "seconds": S}."""
     subject, folder = SUBJECTS[name], args.out / name
     folder.mkdir(parents=True, exist_ok=True)
     host = args.target == "host"
@@ -213,14 +218,15 @@ def serve(name: str, args: argparse.Namespace) -> int:
         session: Session | None = None
         for line in sys.stdin:
             asked = json.loads(line)
-            end = time.monotonic() + asked["seconds"] - JUDGING
+            end = time.monotonic() + asked["seconds"]
             session = session or Session(made, machine)
             record |= {"candidates": float(session.domain.size() or 0), "alone": session.alone}
-            for number, method in enumerate(asked["methods"]):
-                share = (end - time.monotonic()) / (len(asked["methods"]) - number)
+            for number, (method, seed) in enumerate(asked["searches"]):
+                end -= JUDGING
+                share = (end - time.monotonic()) / (len(asked["searches"]) - number)
                 if share > 2:
-                    record[method] = session.search(method, args.budget, share)
-            record["judged"] = session.judged()
+                    record.setdefault("searches", []).append(session.search(method, seed, args.budget, share))
+            record.setdefault("judged", []).append(session.judged())
             _answer(record)
     return 0
 
@@ -248,10 +254,10 @@ class Child:
                 text=True, cwd=ROOT, env=environment,
             )  # fmt: skip
 
-    def ask(self, methods: Sequence[str], seconds: float) -> None:
+    def ask(self, searches: Sequence[tuple[str, int]], seconds: float) -> None:
         assert self.process.stdin is not None
         if self.process.poll() is None:
-            self.process.stdin.write(json.dumps({"methods": methods, "seconds": seconds}) + "\n")
+            self.process.stdin.write(json.dumps({"searches": searches, "seconds": seconds}) + "\n")
             self.process.stdin.flush()
 
     def answer(self, seconds: float) -> dict[str, Any] | None:
@@ -278,21 +284,46 @@ def steps_of(names: Sequence[str], gpus: int) -> list[list[str]]:
     return [[name] for name in names if SUBJECTS[name].ranked] + side_by_side
 
 
+def over_the_best(judged: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
+    """Of each method: for each of its searches the median over the judgings of its time over that of the best of all.
+
+    The best of all is the choice with the smallest median; a choice that a judging lacks is left out of it.
+    """
+    us: dict[str, dict[int, float]] = {}
+    for number, one in enumerate(judged):
+        for search, times in one.items():
+            if search != "seconds":
+                us.setdefault(search, {})[number] = times["us"]
+    if not us:
+        return {}
+    last = len(judged) - 1  # the reference is judged last only
+    level = {n: min(times[n] for times in us.values() if n in times) for n in range(len(judged))}
+    rated = {s: median(t / level[n] for n, t in times.items()) for s, times in us.items() if last in times}
+    best = us[min(rated, key=rated.__getitem__)] if rated else {}
+    out: dict[str, list[float]] = {}
+    for search, times in us.items():
+        both = [t / best[n] for n, t in times.items() if n in best]
+        if both:
+            out.setdefault(search.split()[0], []).append(median(both))
+    return out
+
+
 def table(records: Sequence[dict[str, Any]]) -> str:
+    """Time over that of the best of all: median of the seeds (least to largest)."""
     shown = (*METHODS, "reference")
-    out = [f"| program | candidates | {' | '.join(shown)} | measurements of the reference | joint over the best |",
-           f"|{'---|' * (len(shown) + 4)}"]  # fmt: skip
+    out = [f"| program | candidates | {' | '.join(shown)} | best, us | judgings | measurements of the reference |",
+           f"|{'---|' * (len(shown) + 5)}"]  # fmt: skip
     for record in records:
-        judged = record.get("judged", {})
+        judged = record.get("judged", [])
+        over = over_the_best(judged)
         cells = [
-            f"{judged[m]['us']:.2f} ({judged[m]['low']:.2f} to {judged[m]['high']:.2f})" if m in judged else "-"
-            for m in shown
+            f"{median(over[m]):.3f} ({min(over[m]):.3f} to {max(over[m]):.3f})" if over.get(m) else "-" for m in shown
         ]
-        least = min((j["us"] for j in judged.values()), default=float("nan"))
-        over = f"{judged['joint']['us'] / least:.3f}" if "joint" in judged else "-"
-        most = record.get("reference", {}).get("measured", "-")
+        last = judged[-1] if judged else {}
+        least = min((j["us"] for s, j in last.items() if s != "seconds"), default=float("nan"))
+        most = next((s["measured"] for s in record.get("searches", ()) if s["method"] == "reference"), "-")
         size = f"{record.get('candidates', 0):.1e}"
-        out.append(f"| {record['program']} | {size} | {' | '.join(cells)} | {most} | {over} |")
+        out.append(f"| {record['program']} | {size} | {' | '.join(cells)} | {least:.2f} | {len(judged)} | {most} |")
     return "\n".join(out)
 
 
@@ -303,6 +334,8 @@ def main() -> int:
     add("--limit", type=float, default=300.0, help="seconds for all, without compiling (default: 300)")
     add("--each", type=float, default=50.0, help="seconds for a program without its reference (default: 50)")
     add("--budget", type=int, default=150)
+    add("--seeds", type=int, default=1, help="searches of each method (default: 1)")
+    add("--judged", type=int, default=1, help="judgings after the reference, 10 s apart (default: 1)")
     add("--seconds", type=float, default=0.005, help="length of a measurement (default: 0.005)")
     add("--ranks", type=int, default=2, help="of the programs with messages: one a GPU (default: 2)")
     add("--gpus", type=int, default=2, help="programs without messages that run side by side (default: 2)")
@@ -318,6 +351,14 @@ def main() -> int:
     return serve(args.serve, args) if args.serve else run(args)
 
 
+def _written(out: Path, records: Iterable[dict[str, Any]]) -> str:
+    """The table of the records, which are written too."""
+    shown = table(list(records))
+    (out / "joint.md").write_text(shown + "\n")
+    (out / "joint.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    return shown
+
+
 def run(args: argparse.Namespace) -> int:
     steps = steps_of(args.programs, args.gpus)
     start = time.monotonic()
@@ -330,22 +371,23 @@ def run(args: argparse.Namespace) -> int:
     if args.wait:
         sys.stdin.readline()
     end = time.monotonic() + args.limit
-    for methods in (METHODS, ("reference",)):
+    first = [(method, seed) for seed in range(args.seeds) for method in METHODS]
+    for searches in (first, [("reference", args.seeds)], *[[]] * (args.judged - 1)):
         for number, step in enumerate(steps):
             left = end - time.monotonic()
-            each = min(left, args.each) if methods == METHODS else left / (len(steps) - number)
-            if each < 10:
+            if searches:
+                later = 0.0 if searches is first else PAUSE * (args.judged - 1)
+                each = min(left, args.each) if searches is first else (left - later) / (len(steps) - number)
+            else:
+                each = PAUSE / len(steps)
+                time.sleep(each)
+            if min(each, left) < (10 if searches else 0):
                 continue
             for name in step:
-                children[name].ask(methods, each)
+                children[name].ask(searches, each)
             for name in step:
-                answer = children[name].answer(each + LATE)
-                if answer is not None:
-                    records[name] = answer
-                    with (args.out / "joint.jsonl").open("a") as out:
-                        out.write(json.dumps(answer) + "\n")
-            (args.out / "joint.md").write_text(table(list(records.values())) + "\n")
-            print(f"{time.monotonic() - start:.0f} s: {', '.join(step)}\n{table(list(records.values()))}")
+                records[name] = children[name].answer(each + LATE) or records.get(name, {"program": name})
+            print(f"{time.monotonic() - start:.0f} s: {', '.join(step)}\n{_written(args.out, records.values())}")
     for child in children.values():
         child.end()
     return 0
