@@ -421,7 +421,7 @@ class _Loop(Generic[C]):
             high=estimate.high if estimate else math.nan,
             measurements_of_best=estimate.measurements if estimate else 0,
             ties=estimate.ties if estimate else 0,
-            worst=max((t.median for t in timed), default=math.nan),
+            worst=max((median(_judged(t)) for t in timed), default=math.nan),
             measurements=self.measurements,
             implementations=len(timed),
             failures=self.failures,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import ProgramError, UsageError, counted
@@ -510,7 +511,7 @@ def _settled(done: Summary[Candidate], domain: Orders, results: Results) -> Summ
         best=_candidate(domain, ranked[0]),
         value=best.value, low=best.low, high=best.high, measurements_of_best=best.measurements,
         ties=best.ties, shrunk=best.shrunk,
-        worst=results.measured()[-1].value(reference), lowest=lowest(results),
+        worst=max(median(i.judged(reference)) for i in results.measured()), lowest=lowest(results),
     )  # fmt: skip
 
 

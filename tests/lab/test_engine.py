@@ -223,6 +223,12 @@ def test_what_is_not_confirmed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert confirmed.confirmed
 
 
+def test_the_slowest_is_judged_as_the_best_is() -> None:
+    """One implementation is not faster than itself: what chose it is no longer counted."""
+    done, _, _ = run(Table(lambda _, turn: Outcome(3.0 if turn else 2.0)), SearchOptions(budget=1))
+    assert (done.value, done.worst, done.lowest) == (3.0, 3.0, 2.0)
+
+
 def test_the_display_shows_what_would_be_the_result() -> None:
     """The lowest single time is that of a candidate which is slow afterwards."""
     lucky = min(domain(), key=repr)
