@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import sysconfig
 from pathlib import Path
@@ -10,15 +11,19 @@ from dagc.base.errors import MissingTool
 from dagc.base.resources import __version__
 
 
+def require_wheel() -> None:
+    """Raises MissingTool without the package `wheel`: asked before anything is compiled."""
+    if importlib.util.find_spec("wheel") is None:
+        raise MissingTool("the package `wheel` is missing, which --as wheel needs", "pip install wheel")
+
+
 def write_wheel(directory: Path, name: str, library: Path) -> Path:
     """Write `dist/NAME-VERSION-py3-none-PLATFORM.whl` in `directory`, from `python/NAME` and `library`.
 
-    Its version is that of dagc. Raises MissingTool without the package `wheel`.
+    Its version is that of dagc. After `require_wheel`.
     """
-    try:
-        from wheel.wheelfile import WheelFile  # optional
-    except ImportError:
-        raise MissingTool("the package `wheel` is missing, which --as wheel needs", "pip install wheel") from None
+    from wheel.wheelfile import WheelFile  # optional
+
     platform = re.sub(r"[-.]", "_", sysconfig.get_platform())
     tag = f"py3-none-{platform}"
     version = __version__.replace("-", "_")

@@ -12,7 +12,7 @@ from dagc.base.errors import UsageError
 from dagc.base.files import output_directory
 from dagc.build.builder import build
 from dagc.build.toolchain import require_mpi, require_nccl
-from dagc.build.wheel import write_wheel
+from dagc.build.wheel import require_wheel, write_wheel
 from dagc.ir.plan import Plan, Target
 from dagc.ir.program import KernelOp
 from dagc.passes.rounds import repeated
@@ -59,7 +59,9 @@ NOTHING_OPEN = OpenChoices()
 
 
 def library_of(form: str, program: str, name: str | None, build: bool) -> Library | None:
-    """What `--as FORM --name NAME` asks for; None: a program of its own, in C++ or Python. Raises UsageError."""
+    """What `--as FORM --name NAME` asks for; None: a program of its own, in C++ or Python.
+
+    Raises UsageError, MissingTool."""
     if form in ("program", "driver"):
         if name is not None:
             raise UsageError("--name is the name of a library", "add --as library, or drop --name")
@@ -71,6 +73,8 @@ def library_of(form: str, program: str, name: str | None, build: bool) -> Librar
         raise UsageError(f"Python's own module `{library.name}` would hide the wheel's", "give --name NAME")
     if library.wheel and not build:
         raise UsageError("a wheel holds the library that is built", "drop --no-build, or write --as library")
+    if library.wheel:
+        require_wheel()
     return library
 
 

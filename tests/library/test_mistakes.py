@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dagc import api
-from dagc.base.errors import BuildFailed, UsageError
+from dagc.base.errors import BuildFailed, MissingTool, UsageError
 from tests.library.conftest import SAMPLES, Libraries, Start
 
 HERE = Path(__file__).parent
@@ -161,6 +161,15 @@ def test_names_of_libraries(name: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as error:
         api.compile(SAMPLES / "spmv/spmv.dag", tmp_path / "out", target="host", build=False, form="library", name=name)
     assert "--name" in str(error.value.help)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_wheel_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Said before anything is compiled or written."""
+    monkeypatch.setitem(sys.modules, "wheel", None)
+    with pytest.raises(MissingTool, match="the package `wheel` is missing") as error:
+        api.compile(SAMPLES / "spmv/spmv.dag", tmp_path / "out", target="host", form="wheel")
+    assert error.value.help == "pip install wheel"
     assert not (tmp_path / "out").exists()
 
 
