@@ -455,7 +455,7 @@ def _fortran(names: Names, member: str) -> str:
 
 
 def _in_example(names: dict[str, str], expr: Sym) -> str:
-    """A size of an array that the program fills, from the values of the rank."""
+    """A size or a place in an array, from the values of the rank."""
 
     def name(variable: str) -> str:
         comm, _, member = variable.rpartition(".")
@@ -467,14 +467,16 @@ def _in_example(names: dict[str, str], expr: Sym) -> str:
 
 
 def _verified(layout: Layout, view: ProgramView, names: dict[str, str]) -> tuple[VerifiedView, ...]:
-    """Those whose start is known to the example."""
+    """Those of the application's arrays."""
     out = []
     for declared, v in zip(layout.program.verifies, view.verifies, strict=True):
-        if layout.arrays[declared.region.array].role is None or not v.start.isdecimal():
-            continue
         array = layout.arrays[declared.region.array]
+        if array.role is None:
+            continue
+        extent = layout.extent_sym(declared.region)
+        start = "0" if extent is None else f"({_in_example(names, extent[0])})"
         tolerance = f"dagc::Tolerance{v.tolerance}"
-        out.append(VerifiedView(names[array.name], v.name, _C_TYPES[array.type], v.file, v.start, tolerance))
+        out.append(VerifiedView(names[array.name], v.name, _C_TYPES[array.type], v.file, start, tolerance))
     return tuple(out)
 
 

@@ -57,6 +57,14 @@ def test_the_example_of_a_library(libraries: Libraries, start: Start, tmp_path: 
     assert "rank 1: y is wrong" in done.stderr
 
 
+def test_the_example_compares_slices(tmp_path: Path) -> None:
+    """Of arrays of the application; where one starts follows from the values of the rank."""
+    api.compile(SAMPLES / "port/overlap.dag", tmp_path / "plate", target="host", form="library", build=False)
+    text = (tmp_path / "plate/example/main.cpp").read_text(encoding="utf-8")
+    assert "from = arrays.u_0.data + (static_cast<std::int64_t>(sizes.nx));" in text
+    assert "overlap: right; create" in text
+
+
 @pytest.mark.skipif(shutil.which("gfortran") is None, reason="gfortran is not installed")
 def test_from_fortran(libraries: Libraries, start: Start, tmp_path: Path) -> None:
     mpi = require_mpi()
