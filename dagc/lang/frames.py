@@ -101,13 +101,18 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One access of an op to an array, for checks of the whole program."""
+    """One access of an op to an array, for checks of the whole program.
+
+    `when`: the per-rank conditions under which it happens. `arrives`: of a receive from `c ? peer : -1`, those under
+    which there is something to receive; of other accesses as `when`.
+    """
 
     op: str
     storage: Storage
     mode: Mode
     span: Span
-    when: tuple[Sym, ...] = ()
+    when: tuple[Sym, ...]
+    arrives: tuple[Sym, ...]
 
 
 @dataclass(slots=True)
@@ -126,9 +131,12 @@ class GraphOut:
     loops: list[ir.Loop] = field(default_factory=list)
     doubtful: set[str] = field(default_factory=set)  # words in ops with errors, which may write arrays of these names
 
-    def use(self, frame: Frame, op: str, storage: Storage, mode: Mode, span: Span) -> ir.Access:
-        """Record an access. Reports writes to arrays that must not be written."""
-        self.uses.append(Use(op, storage, mode, span, frame.when))
+    def use(
+        self, frame: Frame, op: str, storage: Storage, mode: Mode, span: Span, arriving: Frame | None = None
+    ) -> ir.Access:
+        """Record an access; `arriving`: the frame of the ranks that receive. Reports writes to arrays that must not be
+        written."""
+        self.uses.append(Use(op, storage, mode, span, frame.when, (arriving or frame).when))
         if mode is not Mode.IN:
             _check_writable(frame, storage, span)
         return ir.Access(storage.region, mode)

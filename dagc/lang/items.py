@@ -100,13 +100,13 @@ def _with_labels(out: GraphOut, frame: Frame, item: ast.Message, entry: OpEntry)
     to, send_counts = _peers(out, frame, entry.display, item.to, item.send_counts, send)
     source, recv_counts = _peers(out, frame, entry.display, item.source, item.recv_counts, recv)
     arrived = recv
-    sending = frame.under(_sends(to))
+    sending = frame.under(_is_rank(to))
     if send.region.columns is not None:
         send = _packed(out, sending, entry, label, send, item, outwards=True)
     if recv.region.columns is not None:
         recv = _packed(out, frame, entry, label, recv, item, outwards=False)
     out.use(sending, entry.display, send, Mode.IN, item.send.span)
-    out.use(frame, entry.display, recv, Mode.OUT, item.recv.span)
+    out.use(frame, entry.display, recv, Mode.OUT, item.recv.span, arriving=frame.under(_is_rank(source)))
     if recv is not arrived:
         _unpack(out, frame, entry, arrived, recv, source, item)
     when = frame.condition
@@ -115,14 +115,14 @@ def _with_labels(out: GraphOut, frame: Frame, item: ast.Message, entry: OpEntry)
     return ir.Message(label, send.region, to, send_counts, recv.region, source, recv_counts, when, span=item.span)
 
 
-def _sends(to: Sym | str) -> Sym | None:
+def _is_rank(peer: Sym | str) -> Sym | None:
     """The condition under which a peer such as `c ? p : -1` is a rank, where its text says so; None: maybe always."""
-    if isinstance(to, Const):
-        return Const(False) if isinstance(to.value, int) and to.value < 0 else None
-    if not isinstance(to, Apply) or to.fn is not Fn.COND:
+    if isinstance(peer, Const):
+        return Const(False) if isinstance(peer.value, int) and peer.value < 0 else None
+    if not isinstance(peer, Apply) or peer.fn is not Fn.COND:
         return None
-    test, *values = to.args
-    taken, other = (_sends(v) for v in values)
+    test, *values = peer.args
+    taken, other = (_is_rank(v) for v in values)
     if other == Const(False):
         return test if taken is None else apply(Fn.AND, test, taken)
     if taken == Const(False):

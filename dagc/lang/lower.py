@@ -5,7 +5,7 @@ All errors are collected. Neither the text nor its set-up is executed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dagc.base.errors import Diagnostic, ProgramError, Severity, UsageError
@@ -59,23 +59,43 @@ def check_reads(ctx: Context, uses: Iterable[Use], explicit: bool, doubtful: set
     for use in uses if explicit else ():
         if use.mode is not Mode.IN:
             written.setdefault(use.storage.array.name, []).append(use.when)
+    arrived = {name: list(writes) for name, writes in written.items()}
     for use in uses:
         array = use.storage.array
         defined = array.role not in (None, Role.OUT) or _word(array.name) in doubtful
-        writes = written.setdefault(array.name, [])
-        if use.mode is not Mode.OUT and not defined and not _covered(use.when, writes, ctx.facts):
-            _report_undefined(ctx, f"`{use.storage.label}` is read", array, use.span, writes)
-            writes.append(())
+        writes, arrivals = (known.setdefault(array.name, []) for known in (written, arrived))
+        if use.mode is not Mode.OUT and not defined:
+            if not _covered(use.when, writes, ctx.facts):
+                _report_undefined(ctx, f"`{use.storage.label}` is read", array, use.span, writes)
+                writes.append(())
+                arrivals.append(())
+            elif arrivals != writes and not _covered(use.when, arrivals, ctx.facts):
+                _warn_not_received(ctx, use, arrivals)
+                arrivals.append(())
         if use.mode is not Mode.IN:
             writes.append(use.when)
+            arrivals.append(use.arrives)
+
+
+def _either(conditions: Iterable[tuple[Sym, ...]]) -> str:
+    """The text of these conditions, one of which holds."""
+    return " or ".join(dict.fromkeys(" && ".join(show(c, 1) for c in when) for when in conditions))
+
+
+def _warn_not_received(ctx: Context, use: Use, arrivals: Sequence[tuple[Sym, ...]]) -> None:
+    array = use.storage.array
+    never = all(Const(False) in when for when in arrivals)
+    where = "no rank receives anything into it" if never else f"only ranks with `{_either(arrivals)}` receive into it"
+    message = f"`{use.storage.label}` is read, but {where}"
+    help = "read it on these ranks only (`if`), write it on the others, or declare it `inout` and fill it in the set-up"
+    ctx.report.warning("not-received", message, use.span, help, ((array.span, "declared here"),))
 
 
 def _report_undefined(ctx: Context, what: str, array: ir.Array, span: Span, writes: Sequence[tuple[Sym, ...]]) -> None:
     message = f"{what} before any op writes it"
     help = "write it first, or declare it `in` or `inout` to fill it from the set-up"
     if writes:
-        conditions = " or ".join(dict.fromkeys(" && ".join(show(c, 1) for c in w) for w in writes))
-        message = f"{what}, but only ranks with `{conditions}` write it"
+        message = f"{what}, but only ranks with `{_either(writes)}` write it"
         help = "write it on the other ranks too, or declare it `inout` to fill it from the set-up"
         for comm in ctx.comms.values():
             if (apply(Fn.GE, comm.rank, Const(0)),) in writes:
@@ -83,23 +103,44 @@ def _report_undefined(ctx: Context, what: str, array: ir.Array, span: Span, writ
     ctx.report.error("undefined-read", message, span, help, ((array.span, "declared here"),))
 
 
+_MOST_CASES = 64  # that are told apart for one read
+
+
 def _covered(when: tuple[Sym, ...], writes: Iterable[tuple[Sym, ...]], facts: Facts) -> bool:
-    """Whether one of the writes happens wherever the conditions `when` hold. Those in both branches of an `if` are one
-    write before it."""
-    known = {frozenset(w) for w in writes}
-    given = facts.given(when)
-    while True:
-        if any(all(_follows(c, when) or given.implies(c) for c in write) for write in known):
+    """Whether one of the writes happens wherever the conditions `when` hold. Where none does throughout, the ranks with
+    and without a condition of a write are looked at one after the other."""
+    known = list(dict.fromkeys(tuple(c for condition in write for c in _conjuncts(condition)) for write in writes))
+    cases = [(when, facts.given(when))]
+    for _ in range(_MOST_CASES):
+        if not cases:
             return True
-        merged = {
-            write - {c}
-            for write in known
-            for c in write
-            if any(write - {c} | {n} in known for n in (apply(Fn.NOT, c), *_operands(c, Fn.NOT)))
-        }
-        if merged <= known:
+        case, given = cases.pop()
+        if any(all(_follows(c, case) or given.implies(c) for c in write) for write in known):
+            continue
+        condition = next((c for write in known for c in map(_plain, write) if not _told(c, case)), None)
+        if condition is None:
             return False
-        known |= merged
+        for one in (condition, apply(Fn.NOT, condition)):
+            cases.append(((*case, one), given.given((one,))))
+    return False
+
+
+def _conjuncts(condition: Sym) -> Iterator[Sym]:
+    if isinstance(condition, Apply) and condition.fn is Fn.AND:
+        for part in condition.args:
+            yield from _conjuncts(part)
+    else:
+        yield condition
+
+
+def _plain(condition: Sym) -> Sym:
+    """The condition without a negation around it."""
+    return next(iter(_operands(condition, Fn.NOT)), condition)
+
+
+def _told(condition: Sym, case: tuple[Sym, ...]) -> bool:
+    """Whether the case says if it holds."""
+    return condition in case or apply(Fn.NOT, condition) in case
 
 
 def _follows(condition: Sym, when: Iterable[Sym]) -> bool:
