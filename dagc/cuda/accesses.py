@@ -22,6 +22,7 @@ import sympy as sp
 from dagc.cuda.expressions import (
     BUILT_IN,
     CountedLoop,
+    Guard,
     Local,
     MemoryAccess,
     Pointer,
@@ -33,6 +34,7 @@ from dagc.cuda.expressions import (
     child_of,
     converted,
     full_type,
+    guards_of,
     indices_of,
     is_counter,
     is_known,
@@ -75,6 +77,12 @@ class Accesses:
     barriers: tuple[tuple[CountedLoop, ...], ...] = ()
     notes: tuple[str, ...] = ()
     shared: sp.Expr = sp.Integer(0)
+
+    @property
+    def guards(self) -> frozenset[Guard]:
+        """The conditions on a thread's place that hold at all loads and stores: other threads have no work."""
+        all_ = [a.guards for a in self.accesses if a.weight > 0]
+        return frozenset.intersection(*all_) if all_ else frozenset()
 
 
 _LEAVING = "a loop with `break` or `continue`: assumed to run to its end"
@@ -248,19 +256,22 @@ def _bound(state: State, one: _Declarator) -> Any:
 def _if(state: State, node: Node) -> bool:
     condition, then = child_of(node, "condition"), child_of(node, "consequence")
     other = node.child_by_field_name("alternative")
-    chance = _chance(state, condition)
-    before, env, stored = state.weight, dict(state.env), state.stored
+    given = _condition(state, condition)
+    before, env, stored, guards = state.weight, dict(state.env), state.stored, state.guards
     leaves = _never_falls(then)
     # A guard at the edge of the grid: few threads leave. The code after it runs as often as the code before.
-    state.weight = before * (0.0 if leaves and chance == 1 else chance)
+    state.weight = before * (0.0 if leaves and given.chance == 1 else given.holds)
+    state.guards = guards | given.where
     falls = _statement(state, then)
     if not falls and _only_one_thread_continues(condition) and not state.accesses:
         state.one_thread = True  # else the others have worked until here
     then_env, then_stored = state.env, state.stored
     state.env, state.stored = dict(env), stored
-    state.weight = before if not falls else before * (1 - chance)
+    state.weight = before if not falls else before * given.fails
+    state.guards = guards | given.elsewhere
     other_falls = _statement(state, other) if other is not None else True
     state.weight = before
+    state.guards = guards if falls == other_falls else guards | (given.where if falls else given.elsewhere)
     if falls and other_falls:
         state.env = _joined(state, then_env, state.env)
         state.stored = state.stored if state.stored == then_stored else None
@@ -290,35 +301,83 @@ def _only_one_thread_continues(node: Node) -> bool:
     return operator in ("!=", ">") and "threadIdx." in text_of(left) + text_of(right)
 
 
-def _chance(state: State, node: Node) -> float:
-    """How often a condition is assumed to hold, 0 to 1; records its loads.
+@dataclass(frozen=True, slots=True)
+class _Condition:
+    """How often a condition is assumed to hold, 0 to 1, and what is known of the threads for which it does (`where`)
+    and does not (`elsewhere`). `holds`, `fails`: how often among these."""
+
+    chance: float
+    holds: float
+    fails: float
+    where: frozenset[Guard] = frozenset()
+    elsewhere: frozenset[Guard] = frozenset()
+
+    @staticmethod
+    def of(chance: float) -> _Condition:
+        return _Condition(chance, chance, 1 - chance)
+
+    def negated(self) -> _Condition:
+        return _Condition(1 - self.chance, self.fails, self.holds, self.elsewhere, self.where)
+
+    def and_(self, other: _Condition) -> _Condition:
+        chance = self.chance * other.chance
+        return _Condition(chance, self.holds * other.holds, 1 - chance, self.where | other.where)
+
+
+def _condition(state: State, node: Node) -> _Condition:
+    """What is assumed of a condition; records its loads.
 
     Ordering comparisons are guards at the edge of a grid, and hold. An index that differs between threads rarely equals
     a given value; a value common to all threads does half the time.
     """
     if node.type in ("condition_clause", "parenthesized_expression"):
-        return _chance(state, node.named_children[-1])
+        return _condition(state, node.named_children[-1])
     if node.type == "unary_expression" and text_of(node).startswith("!"):
-        return 1 - _chance(state, node.named_children[-1])
+        return _condition(state, node.named_children[-1]).negated()
     if node.type == "binary_expression":
         operator = text_of(child_of(node, "operator"))
         if operator in ("&&", "||"):
-            left, right = _chance(state, child_of(node, "left")), _chance(state, child_of(node, "right"))
-            return left * right if operator == "&&" else 1 - (1 - left) * (1 - right)
+            left, right = _condition(state, child_of(node, "left")), _condition(state, child_of(node, "right"))
+            return left.and_(right) if operator == "&&" else left.negated().and_(right.negated()).negated()
         left_value, right_value = value_of(state, child_of(node, "left")), value_of(state, child_of(node, "right"))
-        settled = _settled(operator, left_value, right_value)
-        if settled is not None:
-            return float(settled)
-        if operator in ("<", ">", "<=", ">="):
-            return 1.0
-        if operator in ("==", "!="):
-            numbers = [v for v in (left_value, right_value) if isinstance(v, sp.Expr)]
-            rare = any(varies(v) or any(is_counter(s) for s in v.free_symbols) for v in numbers)
-            equal = 0.0 if rare else EVEN_CHANCE
-            return equal if operator == "==" else 1 - equal
-        return EVEN_CHANCE
+        return _compared(operator, left_value, right_value)
     value = value_of(state, node)
-    return float(value != 0) if isinstance(value, sp.Integer) else EVEN_CHANCE
+    if isinstance(value, sp.Integer):
+        return _Condition.of(float(value != 0))
+    found = _compared("!=", value, sp.Integer(0))
+    return found if found.elsewhere else _Condition.of(EVEN_CHANCE)
+
+
+def _compared(operator: str, left: Any, right: Any) -> _Condition:
+    settled = _settled(operator, left, right)
+    if settled is not None:
+        return _Condition.of(float(settled))
+    numbers = [v for v in (left, right) if isinstance(v, sp.Expr)]
+    apart = left - right if len(numbers) == 2 else None
+    if operator in _ABOVE:
+        sign, strict = _ABOVE[operator]
+        if apart is None:
+            return _Condition.of(1.0)
+        where, elsewhere = guards_of(sign * apart - strict), guards_of(strict - 1 - sign * apart)
+        return _Condition(1.0, 1.0, float(_within_block(elsewhere)), where, elsewhere)
+    if operator in ("==", "!="):
+        rare = any(varies(v) or any(is_counter(s) for s in v.free_symbols) for v in numbers)
+        where = guards_of(apart) | guards_of(-apart) if apart is not None else frozenset()
+        chance = 0.0 if rare else EVEN_CHANCE
+        equal = _Condition(chance, 1.0, 1.0, where) if _within_block(where) else _Condition.of(chance)
+        return equal if operator == "==" else equal.negated()
+    return _Condition.of(EVEN_CHANCE)
+
+
+_ABOVE = {">=": (1, 0), ">": (1, 1), "<=": (-1, 0), "<": (-1, 1)}  # sign of left - right, and what is taken off
+
+
+def _within_block(guards: frozenset[Guard]) -> bool:
+    """Whether they are on the place of a thread in its block: some of each block pass."""
+    return bool(guards) and all(g.value.free_symbols.isdisjoint(_BLOCKS) for g in guards)
+
+
+_BLOCKS = {symbol(f"blockIdx_{a}") for a in "xyz"}
 
 
 _RELATIONS = {"<": sp.Lt, ">": sp.Gt, "<=": sp.Le, ">=": sp.Ge, "==": sp.Eq, "!=": sp.Ne}
@@ -470,13 +529,13 @@ def _unknown_loop(state: State, node: Node, parts: list[Node]) -> None:
 
 def _inside(state: State, loop: CountedLoop, names: dict[str, sp.Expr], parts: list[Node]) -> None:
     """The parts of a loop (its body; a condition and an update that are not understood), once for all iterations."""
-    outer, env = state.loops, dict(state.env)
+    outer, env, guards = state.loops, dict(state.env), state.guards
     state.loops = (*outer, loop)
     start = _changed(state, env, parts) | names
     # The value stored last by an iteration is in a register in the next: the body is read twice, and the second counts.
     kept = list(state.accesses), dict(state.work), list(state.notes), state.barriers, state.one_thread
     for number in range(2):
-        state.env = dict(start)
+        state.env, state.guards = dict(start), guards
         state.stored = None if number == 0 else _stored_before(state, loop)
         if number:
             state.accesses, state.work, state.notes, state.barriers, state.one_thread = kept
@@ -485,7 +544,7 @@ def _inside(state: State, loop: CountedLoop, names: dict[str, sp.Expr], parts: l
                 _statement(state, part)
             else:
                 value_of(state, part)
-    state.loops, state.env = outer, _changed(state, env, parts)
+    state.loops, state.guards, state.env = outer, guards, _changed(state, env, parts)
 
 
 def _changed(state: State, env: Mapping[str, Any], parts: Iterable[Node]) -> dict[str, Any]:

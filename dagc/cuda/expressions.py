@@ -39,9 +39,18 @@ class CountedLoop:
 
 
 @dataclass(frozen=True, slots=True)
+class Guard:
+    """A condition on a thread's place: it holds for the threads for which `value` is 0 or more, a linear function of
+    the indices of threads and blocks. With a `period`, `threadIdx` in it counts from 0 in each `period` threads."""
+
+    value: sp.Expr
+    period: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryAccess:
     """One load or store in the text. `weight`: how often it runs each time its place is reached, 0 to 1; 0 if rarely
-    (at the edge of a grid). `loops`: from the outermost in.
+    (at the edge of a grid). `loops`: from the outermost in. `guards`: which threads reach it.
 
     `known` is False if the address depends on loaded values in a way that differs between threads, or is not linear in
     the indices of threads and blocks and the counters of loops. `shared` is True for shared memory.
@@ -55,6 +64,7 @@ class MemoryAccess:
     weight: float = 1.0
     known: bool = True
     shared: bool = False
+    guards: frozenset[Guard] = frozenset()
 
 
 # ---- values ---------------------------------------------------------------------------------
@@ -107,6 +117,7 @@ class State:
     types: Mapping[str, str]  # C types of the program's type names
     loops: tuple[CountedLoop, ...] = ()
     weight: float = 1.0
+    guards: frozenset[Guard] = frozenset()  # what holds here
     accesses: list[MemoryAccess] = field(default_factory=list)
     work: dict[tuple[CountedLoop, ...], list[float]] = field(default_factory=dict)
     one_thread: bool = False
@@ -273,6 +284,37 @@ def _is_linear(address: sp.Expr) -> bool:
             return False
         rest = rest - factor * index
     return not sp.expand(rest).free_symbols & indices
+
+
+def guards_of(value: sp.Expr) -> frozenset[Guard]:
+    """The condition `value >= 0`; empty where it is none on a thread's place that is linear."""
+    value = sp.expand(value)
+    for least in value.atoms(sp.Min, sp.Max):  # `i < min(n, m)`: both hold
+        factor = value.coeff(least, 1)
+        if factor == (1 if isinstance(least, sp.Min) else -1):
+            return frozenset().union(*(guards_of(value.xreplace({least: part})) for part in least.args))
+    if not is_known(value) or not varies(value) or any(is_counter(s) for s in value.free_symbols):
+        return frozenset()
+    if value.has(sp.Float):
+        return frozenset()
+    if not any(varies(part) for part in value.atoms(sp.floor, sp.ceiling, sp.Min, sp.Max, either)):
+        return frozenset({Guard(value)}) if _is_linear(value) else frozenset()
+    return _periodic(value)
+
+
+def _periodic(value: sp.Expr) -> frozenset[Guard]:
+    """A condition on the place of a thread within so many, `i % 32`."""
+    quotients = [q for q in value.atoms(sp.floor) if varies(q)]
+    if len(quotients) != 1:
+        return frozenset()
+    (quotient,) = quotients
+    of = quotient.args[0]
+    for index in sorted((s for s in of.free_symbols if s.name.startswith("threadIdx_")), key=str):
+        size, sign = 1 / of.coeff(index, 1), value.coeff(index, 1)
+        rest = sp.expand(value - sign * size * (of - quotient))
+        if size.is_Integer and size > 1 and not varies(rest) and sp.expand(value.coeff(quotient, 1) + sign * size) == 0:
+            return frozenset({Guard(rest + sign * index, int(size))})
+    return frozenset()
 
 
 def is_counter(name: sp.Symbol) -> bool:
@@ -552,13 +594,16 @@ def _note(state: State, pointer: Pointer, *, store: bool) -> Any:
         for a in state.accesses
         if (a.array, a.address, a.loops) == (*place, state.loops)
         and a.weight >= state.weight
+        and a.guards <= state.guards
         and a.size == pointer.size
     ]
     if not store and known and any(not a.store for a in same) and state.stored is None:
         return value  # loaded before, without a store since
     state.accesses.append(
-        MemoryAccess(pointer.array, address, pointer.size, store, state.loops, state.weight, known, pointer.shared)
-    )
+        MemoryAccess(
+            pointer.array, address, pointer.size, store, state.loops, state.weight, known, pointer.shared, state.guards
+        )
+    )  # fmt: skip
     if store:
         state.stored = place
     return value

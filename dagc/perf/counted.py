@@ -23,7 +23,8 @@ from dagc.cuda.expressions import real, symbol
 from dagc.ir.program import KernelOp, Program, Region
 from dagc.ir.sym import free
 from dagc.perf.evaluate import PartialEvaluator
-from dagc.perf.geometry import WARP, Geometry
+from dagc.perf.geometry import Geometry
+from dagc.perf.guards import WARP
 from dagc.perf.mwp_cwp import count, time_of
 from dagc.perf.program import Assign, Number, Parameter, ParameterKind, RationalProgram
 

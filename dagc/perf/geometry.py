@@ -6,18 +6,18 @@ the GPU. Models (`volume`, `mwp_cwp`, `counted`) add their terms to its assignme
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import sympy as sp
 
 from dagc.cuda.accesses import Accesses, accesses_of
-from dagc.cuda.expressions import real, symbol
+from dagc.cuda.expressions import Guard, real, symbol
 from dagc.cuda.text import NotUnderstood
 from dagc.ir.enums import ElementType, Mode
 from dagc.ir.plan import AXES, kernel_of
 from dagc.ir.program import KernelOp, Program, Region
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, substitute
+from dagc.perf.guards import WARP, LaunchShape, extents_of, joint
 from dagc.perf.program import (
     Assign,
     Number,
@@ -28,6 +28,7 @@ from dagc.perf.program import (
     assignments,
     expressions,
 )
+from dagc.perf.rounding import ceil_div, int_div, maximum, minimum
 
 # ---- inputs of the models for an op ----
 
@@ -112,7 +113,6 @@ def conditions_of(expr: Sym) -> tuple[sp.Basic, ...]:
 
 # ---- grid, warps, resident blocks ----
 
-WARP = 32
 SHARED_UNIT = 128  # bytes
 HARDWARE = {
     "multiprocessors": ("", "SMs of the GPU"),
@@ -163,34 +163,6 @@ class Builder:
         return self._names[value]
 
 
-def int_div(a: sp.Expr, b: sp.Expr) -> sp.Expr:
-    return sp.floor(a / b)
-
-
-def ceil_div(a: sp.Expr, b: sp.Expr) -> sp.Expr:
-    return sp.ceiling(a / b)
-
-
-def minimum(*values: Any) -> sp.Expr:
-    """`sp.Min` that compares numbers only. SymPy tries to order every pair of arguments, which takes a quarter of the
-    time in which a model is built."""
-    return _extreme(sp.Min, min, values)
-
-
-def maximum(*values: Any) -> sp.Expr:
-    """`sp.Max` that compares numbers only, see `minimum`."""
-    return _extreme(sp.Max, max, values)
-
-
-def _extreme(kind: Any, of_numbers: Callable[..., Any], values: Sequence[Any]) -> sp.Expr:
-    expressions = list(dict.fromkeys(map(sp.sympify, values)))
-    numbers = [e for e in expressions if e.is_number]
-    others = [e for e in expressions if not e.is_number]
-    if numbers:
-        others.append(of_numbers(numbers))
-    return others[0] if len(others) == 1 else kind(*others, evaluate=False)
-
-
 def sizes_of(program: Program, op: KernelOp) -> dict[sp.Symbol, sp.Expr]:
     """By-value formals -> expressions in per-rank scalars."""
     kernel, _ = kernel_of(program, op)
@@ -223,9 +195,12 @@ def covered(grid: sp.Expr, block: sp.Expr) -> sp.Expr:
 class Geometry:
     """Geometry for one op. `place` writes the assignments and sets the attributes that depend on the block."""
 
-    def __init__(self, program: Program, op: KernelOp, *, one_thread: bool = False, shared: sp.Expr | int = 0) -> None:
+    def __init__(
+        self, program: Program, op: KernelOp, *, one_thread: bool = False, shared: sp.Expr | int = 0,
+        guards: Iterable[Guard] = (),
+    ) -> None:  # fmt: skip
         """`one_thread`: one thread of each block works. `shared`: bytes of shared memory of a block that the kernel's
-        text declares; what the launch asks for comes on top."""
+        text declares; what the launch asks for comes on top. `guards`: what holds for all threads with work."""
         self.b = Builder()
         self.one_thread = one_thread
         self.kernel, self.impl = kernel_of(program, op)
@@ -235,6 +210,10 @@ class Geometry:
         # Threads with work in each dimension; blocks of one thread: the grid.
         self.extent = self.grid if one_thread else [covered(*s) for s in zip(self.grid, self.block, strict=True)]
         shape = {symbol(f"blockDim_{a}"): n for a, n in zip("xyz", self.block, strict=True)}
+        self.regarded: frozenset[Guard] = frozenset()  # the guards that extents and numbers of warps follow
+        self._guards = frozenset() if one_thread else frozenset(guards)
+        self._names = {scalar.name for scalar in program.scalars} | {s.name for s in (self.bx, self.by, self.bz)}
+        self._names |= {tunable(n).name for n, _ in op.tunables}
         self.array_bytes = self._array_bytes()
         self.shared = sp.sympify(shared).subs(shape).subs(self.sizes) + self._dynamic(op)
 
@@ -280,6 +259,8 @@ class Geometry:
         dimensions = len(self.impl.launch.block) if self.impl.launch is not None else 1
         by, bz = (self.by if dimensions > 1 else one_row), (self.bz if dimensions > 2 else one_row)
         self.by, self.bz = by, bz
+        extent, ranges = extents_of(self._guards, self.launch)
+        narrow, self.extent = extent != list(self.launch.extent), extent
         ex, ey, ez = (
             b.let(f"extent_{a}", e, "threads", f"with work along {a}", integer=True)
             for a, e in zip("xyz", self.extent, strict=True)
@@ -297,9 +278,13 @@ class Geometry:
         if bz != 1:
             planes = minimum(bz, int_div(WARP, self.lx * self.ly))
             self.lz = b.let("lanes_z", planes, "threads", "of a warp along z", integer=True)
+        passing, lines = joint(self._guards, self.launch)
+        self.regarded, self.share = frozenset(ranges | lines), sp.Float(1) * passing.grid
         active = blocks if one else blocks * warps if bz != 1 else self._active_warps(ex, ey, ez, threads)
         active = b.let("active_warps", active, "warps", "that have work", integer=True)
-        whole = active if one or bz != 1 else sp.Float(1) * ex * ey * ez / WARP
+        if lines:
+            active = b.let("passing_warps", active * passing.warps, "warps", "whose places pass the text's conditions")
+        whole = active if one or bz != 1 else self.share * ex * ey * ez / WARP
         self.whole = b.let("whole_warps", whole, "warps", "that the threads with work would fill")
         sms = symbol("multiprocessors")
         resident = self._resident(threads, warps)
@@ -307,8 +292,22 @@ class Geometry:
         together = b.let("together", minimum(resident, busiest) * warps, "warps", "resident on it", integer=True)
         share = sp.Float(1) * busiest * active / blocks
         on_sm = b.let("warps_sm", share, "warps", "with work, on the busiest SM, in all")
+        self.working = self.busy = blocks
+        if narrow or lines:
+            of_range = sp.prod([ceil_div(e, n) for e, n in zip(self.extent, self.block, strict=True)])
+            self.working = b.let("working_blocks", of_range * passing.blocks, "blocks", "that have work")
+        self.busy = busiest if self.working == blocks else sp.Float(1) * busiest * self.working / blocks
         self.threads, self.warps, self.blocks, self.active = threads, warps, blocks, active
         self.resident, self.busiest, self.together, self.on_sm = resident, busiest, together, on_sm
+
+    @property
+    def launch(self) -> LaunchShape:
+        """For conditions on a thread's place; lanes of a warp are 1 before `place`."""
+        values = {symbol(f"blockDim_{a}"): n for a, n in zip(AXES, self.block, strict=True)}
+        values |= {symbol(f"gridDim_{a}"): n for a, n in zip(AXES, self.grid, strict=True)}
+        lanes = tuple(getattr(self, n, sp.Integer(1)) for n in ("lx", "ly", "lz"))
+        extent, block, grid = (tuple(v) for v in (self.extent, self.block, self.grid))
+        return LaunchShape(extent, block, grid, lanes, values | self.sizes, self._names)
 
     def _active_warps(self, ex: sp.Expr, ey: sp.Expr, ez: sp.Expr, threads: sp.Expr) -> sp.Expr:
         bx, by, b = self.bx, self.by, self.b

@@ -130,7 +130,8 @@ def op_program(
     of a multiprocessor (hardware). Raises NotUnderstood if the text cannot be read.
     """
     op_accesses = accesses if accesses is not None else read_accesses(program, op)
-    geometry = Geometry(program, op, one_thread=op_accesses.one_thread, shared=resources.shared)
+    guards, one = op_accesses.guards, op_accesses.one_thread
+    geometry = Geometry(program, op, one_thread=one, shared=resources.shared, guards=guards)
     geometry.place()
     _counts(geometry, Traffic(geometry, op_accesses), op_accesses, resources)
     return time_of(geometry, f"{geometry.kernel.name}_mwp_cwp", SOURCE)

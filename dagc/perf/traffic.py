@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy as sp
 
@@ -19,6 +19,7 @@ from dagc.cuda.accesses import Accesses, Work
 from dagc.cuda.expressions import (
     EVERYTHING,
     CountedLoop,
+    Guard,
     MemoryAccess,
     indices_of,
     linear,
@@ -28,7 +29,9 @@ from dagc.cuda.expressions import (
 )
 from dagc.cuda.ptx import Instructions
 from dagc.ir.plan import AXES
-from dagc.perf.geometry import TUNABLE, Geometry, ceil_div, int_div, maximum, minimum
+from dagc.perf.geometry import TUNABLE, Geometry
+from dagc.perf.guards import Reach, reach_of
+from dagc.perf.rounding import ceil_div, int_div, maximum, minimum
 
 SECTOR, LINE, BANKS = 32, 128, 32  # bytes, bytes, banks of 4 bytes
 TAG_CYCLES = sp.Rational(44, 100)  # of the L1 cache, for each line that a load touches
@@ -62,7 +65,8 @@ class StridedAccess:
     blockIdx.x, .y where that is not the stride of a thread times the size of the block; None where it is, so that the
     threads of the grid along this axis are one row. `rows`: how often the iterations of loops repeat the row of a block
     along x, each time beginning where it ended (`for (j = threadIdx.x; j < n; j += blockDim.x)`: n / blockDim.x).
-    `apart`: stride and trips of the other loops. `times`: executions by a thread.
+    `apart`: stride and trips of the other loops. `times`: executions by a warp with work. `reach`: which threads of it
+    and which blocks run it.
     """
 
     access: MemoryAccess
@@ -71,6 +75,7 @@ class StridedAccess:
     loops: tuple[tuple[sp.Expr, sp.Expr], ...]
     offset: sp.Expr
     times: sp.Expr
+    reach: Reach
     blocks: tuple[sp.Expr | None, sp.Expr | None] = (None, None)
     rows: sp.Expr = ONE
     apart: tuple[tuple[sp.Expr, sp.Expr], ...] = ()
@@ -109,7 +114,6 @@ class Traffic:
     def __init__(self, geometry: Geometry, accesses: Accesses) -> None:
         self.geometry, self.accesses = geometry, accesses
         self.b, self.sizes, self.extent = geometry.b, geometry.sizes, geometry.extent
-        self.lanes = (geometry.lx, geometry.ly, geometry.lz)
         self._shape = {symbol(f"blockDim_{a}"): n for a, n in zip("xyz", geometry.block, strict=True)}
         self._shape |= {symbol(f"gridDim_{a}"): n for a, n in zip("xyz", geometry.grid, strict=True)}
         # Rare accesses (weight 0) move a negligible amount.
@@ -121,13 +125,15 @@ class Traffic:
         trips = self.trips_of(access.loops)
         for number in trips:
             times = times * number
+        reach = self._reach(access.guards)
+        times = times * reach.warps
         exact = self._in_iterations(access)
         loaded = {s for s in exact.free_symbols if s.name.startswith("unknown_")}
         of = {value: self._reached(indices_of(value), access.loops) for value in loaded}
         depends = set().union(*of.values())
         if symbol(EVERYTHING) in depends or not only_scattered(exact):
             scattered = Step(SCATTERED)
-            return StridedAccess(access, tuple((scattered,) for _ in t), ZERO, (), ZERO, times)
+            return StridedAccess(access, tuple((scattered,) for _ in t), ZERO, (), ZERO, times, reach)
         walks = {i: SCATTERED * exact.coeff(value, 1) for value in loaded for i in of[value]}
         exact = exact.xreplace(dict.fromkeys(loaded, ZERO))
         address = linear(exact)
@@ -142,7 +148,18 @@ class Traffic:
         continues = [stride == whole[0] != 0 and not free[0] for stride, _ in loops]
         rows = self._rows_of([lo for lo, row in zip(access.loops, continues, strict=True) if row])
         others = tuple(one for one, row in zip(loops, continues, strict=True) if not row)
-        return StridedAccess(access, steps, apart[2], loops, rest, times, blocks[:2], rows, others)  # type: ignore[arg-type]
+        return StridedAccess(access, steps, apart[2], loops, rest, times, reach, blocks[:2], rows, others)  # type: ignore[arg-type]
+
+    def _reach(self, guards: frozenset[Guard]) -> Reach:
+        """What passes the conditions of an access; of data, those of all threads with work count too."""
+        g = self.geometry
+        own = reach_of(frozenset() if self.accesses.one_thread else guards - g.regarded, g.launch)
+        return replace(own, grid=own.grid * g.share)
+
+    def _reach_of_all(self, members: Sequence[StridedAccess]) -> Reach:
+        """Of a cluster: what passes the conditions that all of its accesses have."""
+        guards = [m.access.guards for m in members]
+        return members[0].reach if len(set(guards)) == 1 else self._reach(frozenset.intersection(*guards))
 
     @staticmethod
     def _reached(indices: set[sp.Symbol], loops: Sequence[CountedLoop]) -> set[sp.Symbol]:
@@ -225,7 +242,7 @@ class Traffic:
     def _conflicts(self, p: StridedAccess) -> sp.Expr:
         """Passes through the banks of the L1 cache for one request of a warp."""
         words = max(1, p.access.size // 4)
-        steps = [(s.stride, s.count(n)) for one, n in zip(p.threads, self.lanes, strict=True) for s in one if n != 1]
+        steps = [(s.stride, s.count(n)) for one, n in zip(p.threads, p.reach.lanes, strict=True) for s in one if n != 1]
         lanes, banks, least = ONE, ONE, sp.Integer(BANKS)
         for stride, count in steps:
             divisor = self._gcd(sp.expand(stride * words), BANKS)
@@ -237,7 +254,7 @@ class Traffic:
 
     def touched(self, p: StridedAccess, size: int) -> sp.Expr:
         """Aligned pieces of `size` bytes that one request of a warp touches, on average."""
-        steps = [(s.stride, s.count(n)) for one, n in zip(p.threads, self.lanes, strict=True) for s in one if n != 1]
+        steps = [(s.stride, s.count(n)) for one, n in zip(p.threads, p.reach.lanes, strict=True) for s in one if n != 1]
         many, pieces, _ = self._pieces(steps, p.access.size, size, p.offset, self._begin(p, size))
         return self.b.let("touched", many * pieces, "", f"pieces of {size} bytes of a request")
 
@@ -333,7 +350,8 @@ class Traffic:
         """Pieces of `size` bytes that the accesses of a cluster touch in a block of `threads` (x, y, z); without
         `threads` the bytes, in whole pieces, in the grid."""
         many, pieces, _ = self._pieces_of(members, threads, size)
-        unique = many * pieces * (size if threads is None else 1)
+        reach = self._reach_of_all(members)
+        unique = many * pieces * (size * reach.grid if threads is None else reach.blocks)
         return self.b.let(
             "unique", unique, "", f"pieces of {size} bytes" if threads is not None else "bytes of the grid"
         )
@@ -353,7 +371,11 @@ class Traffic:
         self, members: list[StridedAccess], threads: Sequence[sp.Expr] | None, size: int
     ) -> tuple[sp.Expr, sp.Expr, sp.Expr]:
         p, element = members[0], members[0].access.size
-        counts, blocks = self._of_grid(p) if threads is None else (list(threads), [])
+        reach = self._reach_of_all(members)
+        counts, blocks = self._of_grid(p, reach) if threads is None else (list(threads), [])
+        if threads is not None:
+            parts = zip(reach.part, reach.threads, counts, strict=True)
+            counts = [minimum(own, n) if part else n for part, own, n in parts]
         more_x, more_rows = self._spread(members)
         steps = []
         for axis, (one, n) in enumerate(zip(p.threads, counts, strict=True)):
@@ -378,16 +400,17 @@ class Traffic:
         small = [r for r in rests if r.is_Integer]
         return (max(small) - min(small)) if small and abs(x) == 1 else ZERO, more_rows
 
-    def _of_grid(self, p: StridedAccess) -> tuple[list[sp.Expr], list[tuple[sp.Expr, sp.Expr]]]:
+    def _of_grid(self, p: StridedAccess, reach: Reach) -> tuple[list[sp.Expr], list[tuple[sp.Expr, sp.Expr]]]:
         """Threads of a row along x, y and z, and the stride and the number of blocks that continue no row."""
         g, threads, apart = self.geometry, [], []
-        for own, whole, block, blocks in zip(p.blocks, self.extent, g.block, g.grid, strict=False):
-            threads.append(whole if own is None else minimum(block, whole))
-            if own is not None:
-                apart.append((own, blocks))
+        of_axes = zip(p.blocks, reach.extent, g.block, g.grid, reach.part, strict=False)
+        for axis, (own, whole, block, blocks, part) in enumerate(of_axes):
+            threads.append(reach.threads[axis] if part else whole if own is None else minimum(block, whole))
+            if own is not None or part:
+                apart.append((p.stride(axis) * block if own is None else own, blocks))
         if p.z != 0 and g.block[2] == 1:
-            return [*threads, ONE], [*apart, (p.z, self.extent[2])]
-        return [*threads, self.extent[2] if p.threads[2] else ONE], apart
+            return [*threads, ONE], [*apart, (p.z, reach.extent[2])]
+        return [*threads, reach.extent[2] if p.threads[2] else ONE], apart
 
     # ---- what a warp waits for, and issues ----------------------------------------------------
 

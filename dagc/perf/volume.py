@@ -36,10 +36,12 @@ from dagc.cuda.expressions import real, symbol
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.cuda.text import NotUnderstood
 from dagc.ir.program import KernelOp, Program
-from dagc.perf.geometry import WARP, Geometry, maximum, minimum, read_accesses
+from dagc.perf.geometry import Geometry, read_accesses
+from dagc.perf.guards import WARP
 from dagc.perf.hardware import Hardware, load_hardware
 from dagc.perf.lower import instructions
 from dagc.perf.program import Assign, NotRational, Number, Parameter, ParameterKind, RationalProgram, Statement
+from dagc.perf.rounding import maximum, minimum
 from dagc.perf.traffic import LINE, SECTOR, StridedAccess, Traffic
 
 # name -> (value, unit, meaning). Of an H200; fitted together to the oracles of the fit families of benchmarks/corpus
@@ -147,7 +149,7 @@ def _steps(
 ) -> tuple[Geometry, Traffic, Accesses]:
     """The steps of the time, in the builder of the geometry."""
     shared = accesses.shared if accesses.shared.free_symbols or not resources.shared else resources.shared
-    geometry = Geometry(program, op, one_thread=accesses.one_thread, shared=shared)
+    geometry = Geometry(program, op, one_thread=accesses.one_thread, shared=shared, guards=accesses.guards)
     geometry.place()
     traffic = Traffic(geometry, accesses)
     _time(geometry, traffic, accesses, resources)
@@ -164,8 +166,8 @@ def _features(g: Geometry, t: Traffic, accesses: Accesses) -> tuple[Statement, .
     loads, stores = ([p for p in t.placed if p.access.store is kind] for kind in (False, True))
     of_loads, of_stores = (_total(p.times for p in ps) for ps in (loads, stores))
     written = real("stored_sectors")
-    lanes = one * g.extent[0] * g.extent[1] * g.extent[2] / (WARP * one * g.active)
-    stored = _total(p.times * p.access.size * one * g.lx * g.ly * g.lz for p in stores)
+    lanes = g.share * g.extent[0] * g.extent[1] * g.extent[2] / (WARP * one * g.active)
+    stored = _total(p.times * p.access.size * one * sp.prod(p.reach.lanes) for p in stores)
     guessed = _total(p.times for p in t.placed if p.scattered)
     waves = symbol("whole_waves")
     whole = Assign(waves.name, sp.ceiling(g.busiest / g.resident), Number.INTEGER, "", "of blocks")
@@ -175,7 +177,7 @@ def _features(g: Geometry, t: Traffic, accesses: Accesses) -> tuple[Statement, .
         "active_lanes": one / WARP if accesses.one_thread else lanes,
         "load_sectors": mean(real("sectors"), of_loads), "store_sectors": mean(written, of_stores),
         "store_bytes": minimum(sp.Float(SECTOR), mean(stored, written)),
-        "reuse": real("sectors") * g.active / maximum(one, real("block_sectors") * g.blocks),
+        "reuse": real("sectors") * g.active / maximum(one, real("block_sectors") * g.working),
         "held": one * minimum(g.resident, g.busiest) * LINE * real("block_lines") / symbol("l1_bytes"),
         "uncertainty": SURE + GUESS * len(accesses.notes) + GUESS * mean(guessed, of_loads + of_stores),
     }  # fmt: skip
@@ -194,10 +196,10 @@ def _time(g: Geometry, t: Traffic, accesses: Accesses, resources: Resources) -> 
     b.body.append(Assign("instructions", issued, Number.REAL, "instructions", "of a warp"))
     _of_a_warp(t, accesses.one_thread)
     _of_a_block(g, t, accesses.one_thread)
-    waves = b.let("waves", maximum(sp.Float(1), sp.Float(1) * g.busiest / g.resident), "", "of blocks on an SM")
+    waves = b.let("waves", maximum(sp.Float(1), sp.Float(1) * g.busy / g.resident), "", "of blocks on an SM")
     schedulers = minimum(4, maximum(sp.Float(1), minimum(g.on_sm, g.together)))
-    read, written = (g.blocks * real("block_slices"), g.whole * real("store_slices"))
-    of_sm = g.busiest * real("block_slices")
+    read, written = (g.working * real("block_slices"), g.whole * real("store_slices"))
+    of_sm = g.busy * real("block_slices")
     terms = {
         "issue": (g.on_sm * real("instructions") * c["c_issue"] / schedulers, "instructions"),
         "loads": (g.on_sm * real("load_cycles") * c["c_load"], "the L1 cache, loads"),
@@ -277,7 +279,7 @@ def _of_a_block(g: Geometry, t: Traffic, one_thread: bool) -> None:
     more = real("spilled") * real("again_slices")
     let("block_slices", real("unique_slices") + more, "", "accesses of the L2 cache by a block's loads")
     again = real("block_slices") / maximum(sp.Float(1e-9), real("unique_slices"))
-    share = again * real("block_sectors") * g.blocks / maximum(one, real("sectors") * g.active)
+    share = again * real("block_sectors") * g.working / maximum(one, real("sectors") * g.active)
     let("miss_share", minimum(one, share), "", "of the sectors that are asked for")
     shared = t.shared_bytes(stores, threads)
     let("shared_bytes", shared, "bytes", "in sectors that several blocks store, times the stores of a thread")
