@@ -6,7 +6,8 @@ Beside it one evaluation of the model over all settings in NumPy, what hangs on 
     python -m benchmarks.tune.chooser_speed --selectors TABLE.csv
 
 One line a kernel, nanoseconds a call, the best of five rounds of 20 000 (same sizes) and 500 calls (new sizes each).
-With a table of variants (`benchmarks.tune.variants`): each learned method, trained on it, asked 50 000 vectors.
+With a table of variants (`benchmarks.tune.variants`): each learned method, trained on it, asked 50 000 vectors; CPU
+time.
 """
 
 from __future__ import annotations
@@ -69,13 +70,13 @@ double {function}_probe(const double* rows, int count, int rounds) {{
   struct timespec a, b;
   int64_t sum = 0;
   double sure = 0;
-  clock_gettime(CLOCK_MONOTONIC, &a);
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &a);
   for (int i = 0; i < rounds; ++i)
     for (int k = 0; k < count; ++k) {{
       __asm__ volatile("" ::: "memory"); /* each answer anew */
       sum += {function}(rows + k * {features}, &sure);
     }}
-  clock_gettime(CLOCK_MONOTONIC, &b);
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &b);
   volatile int64_t used = sum;
   (void)used;
   return ((double)(b.tv_sec - a.tv_sec) * 1e9 + (double)(b.tv_nsec - a.tv_nsec)) / rounds / count;
@@ -94,9 +95,9 @@ def selectors(path: Path) -> None:
     rows = np.ascontiguousarray(mixed).ctypes.data_as(ctypes.POINTER(ctypes.c_double))
     with tempfile.TemporaryDirectory() as folder:
         for method in LEARNED:
-            start = time.perf_counter()
+            start = time.process_time()
             selector = train(method, table.features, known)
-            took, text = time.perf_counter() - start, selector.c_text("ask")
+            took, text = time.process_time() - start, selector.c_text("ask")
             source, library = Path(folder) / f"{method}.c", Path(folder) / f"{method}.so"
             probe = "#include <time.h>\n" + ASK.format(function="ask", features=len(table.features))
             source.write_text("#define _POSIX_C_SOURCE 199309L\n" + c_head() + text + probe)

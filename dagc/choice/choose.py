@@ -28,7 +28,7 @@ from dagc.base.resources import names_in
 from dagc.choice.feature import SelectorFeature, offered
 from dagc.choice.legal import block_of, op_of
 from dagc.choice.models import MODELS, doubts, ranking_model, why
-from dagc.choice.selector import EXP2, EXP2_FRACTION, FRACTION, Extent, Selector
+from dagc.choice.selector import EXP2, EXP2_FRACTION, FRACTION, LOG2, LOG2_FRACTION, Extent, Selector
 from dagc.choice.site import Site, SiteKind
 from dagc.choice.types import Settings, Unit
 from dagc.cuda.ptx import ASSUMED, Resources
@@ -51,7 +51,10 @@ def c_head() -> str:
     from dagc.emit.render import render  # loads jinja2
 
     helpers = HELPERS + BATCH_HELPERS
-    return render("choice/head.h.j2", helpers=helpers, fraction=FRACTION, exp2=EXP2, exp2_fraction=EXP2_FRACTION)
+    return render(
+        "choice/head.h.j2", helpers=helpers, fraction=FRACTION, exp2=EXP2, exp2_fraction=EXP2_FRACTION, log2=LOG2,
+        log2_fraction=LOG2_FRACTION,
+    )  # fmt: skip
 
 
 def chooser_c(chooser: Chooser, margin: float) -> str:

@@ -64,6 +64,10 @@ class Scale:
         x = min(max(x, low), high)
         return log2_fixed(x) if self.kind == "log" else math.floor((x - self.low) * self.factor)
 
+    def near(self, x: float) -> int:
+        """The coordinate within two units; it need not ascend with the feature."""
+        return log2_near(min(max(x, self.low), _LARGEST)) if self.kind == "log" else self.coordinate(x)
+
     def largest_below(self, threshold: float) -> float:
         """The largest feature whose coordinate, in units, is at most the threshold."""
         low, high = map(_bits, self.limits)
@@ -107,6 +111,21 @@ def log2_fixed(x: float) -> int:
             part >>= 1
             result += 1
     return result
+
+
+LOG2 = (774535969, 193787467, 62980716, 31894440, -10831372, 34829004, -23263435, 9809035)
+LOG2_FRACTION = 30  # 2**30 (1 - log2(2 - s)) on [0, 1] is s times this polynomial, whose coefficients add up to 2**30
+
+
+def log2_near(x: float) -> int:
+    """2**22 log2(x) within two units, exact at powers of 2; x > 0, not subnormal. A product for each coefficient, where
+    `log2_fixed` takes one for each digit."""
+    (bits,) = struct.unpack("<q", struct.pack("<d", x))
+    one = 1 << LOG2_FRACTION
+    rest, part = one - (bits >> 52 - LOG2_FRACTION & one - 1), 0
+    for coefficient in reversed(LOG2):
+        part = coefficient + (part * rest >> LOG2_FRACTION)
+    return ((bits >> 52) - 1022) * UNIT - (part * rest >> 2 * LOG2_FRACTION - FRACTION)
 
 
 EXP2 = (1073741827, 744260852, 257945486, 59571873, 10398316, 1330509, 234782)  # 2**30 2**x on [0, 1]: a polynomial

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from dagc.choice.selector import UNIT, Scale, log2_fixed
+from dagc.choice.selector import UNIT, Scale, log2_near
 
 SLOPE = 1 << 20  # a slope of 1, so that a line is in units of ONE
 ONE = SLOPE * UNIT  # a factor of 2 in time
@@ -49,7 +49,7 @@ class LineTrend:
     def logs(self, scales: Sequence[Scale], x: Sequence[float]) -> list[int]:
         """Of each choice, at a vector of features."""
         here = [
-            min(max(scale.coordinate(v), low), high)
+            min(max(scale.near(v), low), high)
             for scale, v, low, high in zip(scales, x, self.lows, self.highs, strict=True)
         ]
         return [
@@ -60,7 +60,7 @@ class LineTrend:
     def with_fixed(self, scales: Sequence[Scale], fixed: Mapping[int, float]) -> LineTrend:
         """For vectors without the features at `fixed`, which have these values."""
         kept = [i for i in range(len(self.lows)) if i not in fixed]
-        here = {i: min(max(scales[i].coordinate(v), self.lows[i]), self.highs[i]) for i, v in fixed.items()}
+        here = {i: min(max(scales[i].near(v), self.lows[i]), self.highs[i]) for i, v in fixed.items()}
         starts = (
             s + sum(row[i] * at for i, at in here.items()) for s, row in zip(self.starts, self.slopes, strict=True)
         )
@@ -90,7 +90,7 @@ class SumTrend:
             for factor, i, j in terms:
                 total += factor * (here[i] * here[j])
             seconds.append(total)
-        return [log2_fixed(min(max(t, SHORTEST), LARGEST)) * SLOPE for t in seconds]
+        return [log2_near(min(max(t, SHORTEST), LARGEST)) * SLOPE for t in seconds]
 
     def with_fixed(self, scales: Sequence[Scale], fixed: Mapping[int, float]) -> SumTrend:
         """For vectors without the features at `fixed`, which have these values; right to 17 binary digits."""
@@ -113,7 +113,7 @@ Trend: TypeAlias = LineTrend | SumTrend
 # ---- training ---------------------------------------------------------------------------------
 
 
-def trend_of(scales: Sequence[Scale], x: Any, rows: Any, logs: Any, seed: int = 0) -> Trend:
+def trend_of(x: Any, rows: Any, logs: Any, seed: int = 0) -> Trend:
     """The kind whose squared errors at points left out (FOLDS folds) are least, of all points. Where these are fewer
     than twice the terms of a sum: a line, since a sum may be wrong by any factor where no point lies.
 
@@ -129,16 +129,22 @@ def trend_of(scales: Sequence[Scale], x: Any, rows: Any, logs: Any, seed: int = 
     for kept, left in KFold(min(FOLDS, len(x)), shuffle=True, random_state=seed).split(x):
         for k, fit in enumerate(kinds):
             trend = fit(x[kept], rows[kept], logs[kept])
-            errors[k] += float(((logs_of(trend, scales, rows[left]) - logs[left]) ** 2).sum())
+            errors[k] += float(((logs_of(trend, x[left], rows[left]) - logs[left]) ** 2).sum())
     # What is chosen must not depend on the last digits of a mathematical library.
     return kinds[errors[1] < 0.999 * errors[0]](x, rows, logs)
 
 
-def logs_of(trend: Trend, scales: Sequence[Scale], rows: Any) -> Any:
-    """Logarithms to base 2 of seconds, shape (points, choices)."""
+def logs_of(trend: Trend, x: Any, rows: Any) -> Any:
+    """Logarithms to base 2 of seconds, shape (points, choices): `trend.logs` but for rounding. `x`, `rows` as of
+    `trend_of`."""
     import numpy as np
 
-    return np.array([[v / ONE for v in trend.logs(scales, row)] for row in rows.tolist()])
+    if isinstance(trend, LineTrend):
+        inside = np.clip(x, np.array(trend.lows) / UNIT, np.array(trend.highs) / UNIT)
+        return np.array(trend.starts) / ONE + inside @ (np.array(trend.slopes).T / SLOPE)
+    here = np.column_stack([np.clip(rows, 0, trend.most), np.ones(len(rows))])
+    seconds = [sum((f * here[:, i] * here[:, j] for f, i, j in terms), np.zeros(len(rows))) for terms in trend.terms]
+    return np.log2(np.clip(np.array(seconds).T, SHORTEST, LARGEST))
 
 
 def line_of(x: Any, rows: Any, logs: Any) -> LineTrend:

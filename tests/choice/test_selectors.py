@@ -30,7 +30,17 @@ from dagc.choice.learners.svm import ONE, Pair, Svm
 from dagc.choice.learners.tree import TreeSelector
 from dagc.choice.methods import LEARNED, fit, from_json
 from dagc.choice.nodes import Split
-from dagc.choice.selector import UNIT, Answer, Scale, Selector, coordinates, exp2_fixed, log2_fixed, scales_of
+from dagc.choice.selector import (
+    UNIT,
+    Answer,
+    Scale,
+    Selector,
+    coordinates,
+    exp2_fixed,
+    log2_fixed,
+    log2_near,
+    scales_of,
+)
 from dagc.choice.trends import LineTrend, SumTrend, shortened
 from tests.tiers import examples
 
@@ -90,6 +100,13 @@ def test_the_logarithm_in_integers(a: float, b: float) -> None:
         assert abs(log2_fixed(x) - UNIT * math.log2(x)) < 1.01
     low, high = sorted((a, b))
     assert log2_fixed(low) <= log2_fixed(high)
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(st.floats(2.0**-1000, 2.0**1000))
+def test_the_quicker_logarithm(x: float) -> None:
+    assert abs(log2_near(x) - UNIT * math.log2(x)) < 2
+    assert log2_near(2.0 ** math.frexp(x)[1]) == math.frexp(x)[1] * UNIT
 
 
 def test_logarithms_of_powers_and_multiples_are_exact() -> None:
@@ -330,14 +347,19 @@ def test_scikit_learn_chooses_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     selector = fit("cost", DATA, rows, labels, shares=shares, times=times)
     logs = cost.logarithms(times, (2, 5, 6))
     assert isinstance(selector, Cost)
-    residuals = logs - trends.logs_of(selector.trend, scales, np.array(rows))
-    expected = trends.logs_of(selector.trend, scales, np.array(asked)) + cost.trained(0, x, residuals).predict(at)
+    left = cost.trained(0, x, logs - trends.logs_of(selector.trend, x, np.array(rows)))
+    trend = trends.logs_of(selector.trend, at, np.array(asked))
     said = np.log2([list(selector.seconds(v).values()) for v in asked])
-    assert np.abs(said - expected).max() < 1e-4, "leaves are rounded"
+    assert np.abs(said - trend - cost.distilled(x, left, 0).predict(at)).max() < 1e-4, "leaves are rounded"
+    inner = (np.abs(at - x.mean(axis=0)) < x.std(axis=0)).all(axis=1)
+    assert inner.sum() > 100
+    assert np.abs((said - trend - left.predict(at))[inner]).mean() < 0.1 * np.abs(left.predict(x)).mean(), (
+        "the forest's"
+    )
     lines = trends.lines_of(x, logs)
     inside = np.clip(at, x.min(axis=0) - trends.BEYOND, x.max(axis=0) + trends.BEYOND)
     expected = np.array([start + inside @ slope for start, slope in lines]).T
-    line = trends.logs_of(trends.line_of(x, np.array(rows), logs), scales, np.array(asked))
+    line = trends.logs_of(trends.line_of(x, np.array(rows), logs), at, np.array(asked))
     assert np.abs(line - expected).max() < 1e-4, "slopes and coordinates are rounded"
 
     monkeypatch.setattr(tree, "best_candidate", lambda *_, **__: (5, 2))

@@ -27,9 +27,8 @@ def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def rendered() -> str:
     """As a new process renders it."""
-    return (
-        environment.__wrapped__().get_template("choice/scale.h.j2").render(fraction=22, exp2=(1, 2), exp2_fraction=24)
-    )
+    values = {"fraction": 22, "exp2": (1, 2), "exp2_fraction": 24, "log2": (1, 2), "log2_fraction": 30}
+    return environment.__wrapped__().get_template("choice/scale.h.j2").render(values)
 
 
 def test_a_template_is_compiled_once(compiled: list[str], tmp_path: Path) -> None:

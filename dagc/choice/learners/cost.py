@@ -1,14 +1,15 @@
 """A regressor of the time of each choice: a trend, which is a line through the logarithms or a sum of products of the
-features, and a forest of what it leaves over.
+features, and a tree of what it leaves over.
 
 The least expected time is chosen, as in portfolios of algorithms (SATzilla, Xu et al. 2008). A choice that failed at a
-training point counts as ten times the slowest there (PAR10).
+training point counts as ten times the slowest there (PAR10). The tree stands for a forest: it is grown on what the
+forest says at many points between the training points, as one model is compressed into another (Bucila, Caruana and
+Niculescu-Mizil 2006).
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -19,12 +20,24 @@ import msgspec
 from dagc.base.errors import counted
 from dagc.choice import nodes, trends
 from dagc.choice.gains import Examples
-from dagc.choice.selector import MOST_FEATURES, Answer, Scale, Selector, ranked
+from dagc.choice.selector import (
+    EXP2_FRACTION,
+    MOST_FEATURES,
+    Answer,
+    Scale,
+    Selector,
+    exp2_fixed,
+    ranked,
+)
 
 SUMMARY = "predicted times"
-TREES, LEAF = 31, 2  # least points of a leaf
+TREES, LEAF = 31, 2  # of the forest; least points of a leaf
+DRAWN, MOST_DRAWN = 16, 20_000  # points for each training point, and in all, on which the tree is grown
+MOST_LEAVES = 4000
+NEAR, MIXED, STRETCH = 10, 3, 1.5  # of how many neighbours so many are mixed; how far mixtures reach
 PENALTY = 10.0  # times the slowest: a choice that failed
 _SHORTEST = 1e-30  # an energy may be 0
+ALL = 1 << EXP2_FRACTION
 _MOST_LEAF = 1 << 52  # so that the sum of a trend and 1000 leaves stays below 2**63
 
 
@@ -61,35 +74,33 @@ class Cost(Selector):
 
     def seconds(self, x: Sequence[float]) -> dict[int, float]:
         """As `Selector.seconds`."""
-        logs = ((label, t / trends.ONE) for label, t in zip(self.labels, self._logs(x)[0], strict=True))
+        logs = ((label, t / trends.ONE) for label, t in zip(self.labels, self._logs(x), strict=True))
         return {label: 2.0 ** min(max(log, -1000.0), 1000.0) for label, log in logs}
 
     def ask(self, x: Sequence[float]) -> Answer:
-        """The label whose expected time is least, the lowest of equal ones; as sure as the share of the trees that say
-        so."""
-        logs, each = self._logs(x)
-        best = logs.index(min(logs))
-        return Answer(self.labels[best], each[best] / len(self.roots))
+        """The label whose expected time is least, the lowest of equal ones. How sure: the time of the second best over
+        that of both."""
+        logs = self._logs(x)
+        least = min(logs)
+        best = logs.index(least)
+        second = min((*logs[:best], *logs[best + 1 :]), default=least + trends.MOST_START)
+        return Answer(self.labels[best], ALL / (ALL + exp2_fixed((second - least) // trends.SLOPE)))
 
     def votes(self, x: Sequence[float]) -> dict[int, float]:
-        """As `Selector.votes`: the share of the trees for each label."""
-        return {self.labels[k]: n / len(self.roots) for k, n in self._logs(x)[1].items()}
+        """As `Selector.votes`: shares that are to each other as the speeds."""
+        logs = self._logs(x)
+        speeds = [exp2_fixed((t - min(logs)) // trends.SLOPE) for t in logs]
+        return {label: speed / sum(speeds) for label, speed in zip(self.labels, speeds, strict=True)}
 
     def order(self, x: Sequence[float]) -> tuple[int, ...]:
         """As `Selector.order`."""
-        return ranked(self.labels, [-t for t in self._logs(x)[0]])
+        return ranked(self.labels, [-t for t in self._logs(x)])
 
-    def _logs(self, x: Sequence[float]) -> tuple[list[int], Counter[int]]:
-        """Of each label, and how many trees alone say that a place among the labels is the best. All in integers."""
+    def _logs(self, x: Sequence[float]) -> list[int]:
+        """Of each label. All in integers."""
         line = self.trend.logs(self.scales, x)
         rows = [self.leaves[nodes.find_leaf(root, x).label] for root in self.roots]
-        each: Counter[int] = Counter()
-        for row in rows:
-            alone = [t + v for t, v in zip(line, row, strict=True)]
-            each[alone.index(min(alone))] += 1
-        return [
-            t + _mean(sum(column), len(rows)) for t, column in zip(line, zip(*rows, strict=True), strict=True)
-        ], each
+        return [t + _mean(sum(column), len(rows)) for t, column in zip(line, zip(*rows, strict=True), strict=True)]
 
     def with_fixed(self, fixed: Mapping[int, float], data: Sequence[str]) -> Cost:
         """For vectors without the features at `fixed`, which have these values; `data`: the names of the others."""
@@ -106,7 +117,8 @@ class Cost(Selector):
         return {
             "table": nodes.table(self.roots), "labels": self.labels, "trend": self.trend, "leaves": self.leaves,
             "all": len(self.roots), "one": trends.ONE, "slope": trends.SLOPE,
-            "bounds": (trends.SHORTEST, trends.LARGEST), "sums": isinstance(self.trend, trends.SumTrend),
+            "bounds": (trends.SHORTEST, trends.LARGEST), "sums": isinstance(self.trend, trends.SumTrend), "full": ALL,
+            "alone": trends.MOST_START,
         }  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
@@ -126,24 +138,53 @@ def _mean(total: int, count: int) -> int:
 
 
 def fit(examples: Examples, seed: int = 0) -> Cost:
-    """The trend of each choice (`dagc.choice.trends`), and extremely randomised trees (Geurts et al. 2006) of what it
-    leaves over of the logarithms of the times."""
+    """The trend of each choice (`dagc.choice.trends`), and the tree of what it leaves over of the logarithms of the
+    times."""
     import numpy as np
 
     scales, x, features = examples.scales, examples.x, np.array(examples.rows, float)
     labels = tuple(sorted({label for at in examples.times for label in at}))
     logs = logarithms(examples.times, labels)
-    trend = trends.trend_of(scales, x, features, logs, seed)
+    trend = trends.trend_of(x, features, logs, seed)
     rows: dict[tuple[int, ...], int] = {}
 
     def leaf(tree: Any, number: int) -> Answer:
         row = tuple(trends.whole(float(v) * trends.ONE, _MOST_LEAF) for v in tree.value[number][:, 0])
         return Answer(rows.setdefault(row, len(rows)), 1.0)
 
-    residuals = logs - trends.logs_of(trend, scales, features)
-    grown = [one.tree_ for one in trained(seed, x, residuals).estimators_]
-    roots = tuple(nodes.from_scikit(tree, scales, partial(leaf, tree)) for tree in grown)
-    return Cost(examples.data, scales, labels, trend, tuple(rows), roots)
+    grown = distilled(x, trained(seed, x, logs - trends.logs_of(trend, x, features)), seed).tree_
+    root = nodes.from_scikit(grown, scales, partial(leaf, grown))
+    return Cost(examples.data, scales, labels, trend, tuple(rows), (root,))
+
+
+def distilled(x: Any, forest: Any, seed: int) -> Any:
+    """scikit-learn's regression tree of what a forest says at the training points and between them."""
+    import numpy as np
+    from sklearn.tree import DecisionTreeRegressor
+
+    points = np.concatenate([x, between(x, min(DRAWN * len(x), MOST_DRAWN), seed)])
+    tree = DecisionTreeRegressor(min_samples_leaf=LEAF, max_leaf_nodes=MOST_LEAVES, random_state=0)
+    return tree.fit(points, forest.predict(points))
+
+
+def between(x: Any, number: int, seed: int) -> Any:
+    """Points near those of `x`, shape (number, features): mixtures of one and MIXED of its NEAR nearest.
+
+    In logarithms, a product of features stays their product. The weights are uniform, then STRETCH times as far from
+    equal ones: so mixtures reach a little beyond.
+    """
+    import numpy as np
+    from scipy.spatial import cKDTree
+
+    draw = np.random.default_rng(seed)
+    width = x.std(axis=0)
+    scaled = x / np.where(width > 0, width, 1)
+    near = cKDTree(scaled).query(scaled, k=range(1, min(NEAR + 1, len(x)) + 1))[1]
+    first = draw.integers(len(x), size=number)
+    others = near[first[:, None], draw.integers(near.shape[1], size=(number, MIXED))]
+    weights = draw.dirichlet(np.ones(MIXED + 1), size=number)
+    weights = STRETCH * weights + (1 - STRETCH) / (MIXED + 1)
+    return weights[:, :1] * x[first] + (weights[:, 1:, None] * x[others]).sum(axis=1)
 
 
 def logarithms(times: Sequence[Mapping[int, float]], labels: Sequence[int]) -> Any:
@@ -158,7 +199,7 @@ def logarithms(times: Sequence[Mapping[int, float]], labels: Sequence[int]) -> A
 
 
 def trained(seed: int, x: Any, residuals: Any) -> Any:
-    """scikit-learn's forest of what the lines leave over."""
+    """scikit-learn's forest of what the trends leave over: extremely randomised trees (Geurts et al. 2006)."""
     from sklearn.ensemble import ExtraTreesRegressor
 
     return ExtraTreesRegressor(TREES, min_samples_leaf=LEAF, random_state=seed).fit(
