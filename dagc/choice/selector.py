@@ -120,8 +120,7 @@ LOG2_FRACTION = 30  # 2**30 (1 - log2(2 - s)) on [0, 1] is s times this polynomi
 def log2_near(x: float) -> int:
     """2**22 log2(x) within two units, exact at powers of 2; x > 0, not subnormal. A product for each coefficient, where
     `log2_fixed` takes one for each digit."""
-    (bits,) = struct.unpack("<q", struct.pack("<d", x))
-    one = 1 << LOG2_FRACTION
+    bits, one = _bits(x), 1 << LOG2_FRACTION
     rest, part = one - (bits >> 52 - LOG2_FRACTION & one - 1), 0
     for coefficient in reversed(LOG2):
         part = coefficient + (part * rest >> LOG2_FRACTION)
