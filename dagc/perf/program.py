@@ -183,7 +183,7 @@ def _put_body(body: tuple[Statement, ...], values: Mapping[str, sp.Expr]) -> tup
 
 
 def _put(value: sp.Basic, values: Mapping[str, sp.Expr]) -> sp.Basic:
-    return value.subs({s: values[s.name] for s in value.free_symbols if s.name in values})
+    return value.xreplace({s: values[s.name] for s in value.free_symbols if s.name in values})
 
 
 def expressions(body: tuple[Statement, ...]) -> Iterator[sp.Basic]:

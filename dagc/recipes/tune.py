@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError
 from dagc.base.files import scratch_directory
+from dagc.choice.inputs import has_inputs
 from dagc.choice.legal import op_of
 from dagc.choice.types import PROGRAM, settings_text
 from dagc.ir.plan import Target, stays_fixed
 from dagc.lab.across import AcrossSizes
 from dagc.lab.launches import Timing
+from dagc.lab.plans import program_select
 from dagc.measure.metrics import objective_for, observed, of_results
 from dagc.recipes.options import METHODS, Progress, TuneOptions, searching
 from dagc.recipes.program import ProgramText, read
@@ -39,10 +41,7 @@ from dagc.recipes.tune_gpu import (
     hardware_at_hand,
     named_arch,
 )
-from dagc.recipes.tune_labels import first_samples
-from dagc.recipes.tune_left_out import evaluate_left_out
 from dagc.recipes.tune_measure import CheckedSettings, Lost, Wanted, computed_features, measure
-from dagc.recipes.tune_moved import points_of_file
 from dagc.recipes.tune_prepare import (
     DEFAULT_FLUSH,
     Prepared,
@@ -53,14 +52,13 @@ from dagc.recipes.tune_prepare import (
     most_of,
     of_settings,
     prepare,
+    single_values,
     tuning_task,
     unbuilt,
 )
-from dagc.recipes.tune_programs import evaluate_program, tune_program, wants_programs
 from dagc.recipes.tune_records import keep, minimise, open_records, resumed
 from dagc.recipes.tune_results import Evaluation, Measurements, Tuning, choosable, doubtful, priced, unchecked
 from dagc.recipes.tune_search import guesses, search_of, sureness
-from dagc.recipes.tune_variants import evaluate_inputs, tune_inputs, wants_inputs, with_variants
 from dagc.store.fixed import FACT, fixed_of
 
 if TYPE_CHECKING:
@@ -83,22 +81,9 @@ def tune(
     from dagc.store.records import is_fresh  # loads msgspec, sqlite3
 
     text = read(path, options.defines)
-    other = options.objective not in (None, "time")
-    if wants_programs(text, options):
-        if options.active:
-            raise UsageError(
-                "--active draws inputs of kernels, and whole programs (a `select` at the top) are tuned here",
-                "use --samples alone, or name a kernel with --kernel",
-            )
-        if other:
-            raise UsageError(
-                "whole programs are tuned for the time", "drop --objective, or name a kernel with --kernel"
-            )
-        if options.ranks > 1:
-            raise UsageError(
-                "whole programs (a `select` at the top) are tuned on one rank",
-                "drop -n, or name a kernel with --kernel",
-            )
+    if _wants_programs(text, options):
+        from dagc.recipes.tune_programs import tune_program  # only of whole programs
+
         return tune_program(text, output, options, progress)
     if options.method and options.method not in METHODS:
         raise UsageError(f"unknown method {options.method}", f"one of: {', '.join(METHODS)}")
@@ -107,13 +92,15 @@ def tune(
     task = tuning_task(
         text, kernels=options.kernels, sizes=options.sizes, inputs=options.inputs, check_at=options.check_at,
         target=options.target, arch=options.arch or named_arch(options.gpu), seed=options.seed, ranks=options.ranks,
-        earlier=() if fresh or output is None else _sizes_in(output), samples=first_samples(options),
+        earlier=() if fresh or output is None else _sizes_in(output), samples=_samples_of(options),
         points=None if options.warm_start is None else _points_of(options.warm_start, text, options),
     )  # fmt: skip
     if options.variants:
-        task = with_variants(task)
+        task = _with_variants(task)
     task = replace(task, constraints=options.constraints)
-    if wants_inputs(task, options):
+    if _wants_inputs(task, options):
+        from dagc.recipes.tune_variants import tune_inputs  # only over inputs
+
         return tune_inputs(task, output, options, progress)
     if not fresh and options.objective is None and output is not None:
         options = replace(options, objective=_objective_in(output))
@@ -129,12 +116,58 @@ def evaluate(path: str | Path, tuned: str | Path, options: TuneOptions, progress
 
     text, learned = read(path, options.defines), load_tuned(tuned)
     if options.folds is not None or options.hold_out is not None:
+        from dagc.recipes.tune_left_out import evaluate_left_out  # only with --folds and --hold-out
+
         return evaluate_left_out(text, learned, options)
-    judged = evaluate_program if learned.program_chooser is not None else evaluate_inputs
-    return judged(text, learned, options, progress)
+    if learned.program_chooser is not None:
+        from dagc.recipes.tune_programs import evaluate_program  # only of whole programs
+
+        return evaluate_program(text, learned, options, progress)
+    from dagc.recipes.tune_variants import evaluate_inputs  # only over inputs
+
+    return evaluate_inputs(text, learned, options, progress)
+
+
+def _samples_of(options: TuneOptions) -> int | None:
+    """How many inputs are drawn before any is measured."""
+    if not options.active:
+        return options.samples
+    from dagc.recipes.tune_labels import first_samples  # only with --active
+
+    return first_samples(options)
+
+
+def _wants_programs(text: ProgramText, options: TuneOptions) -> bool:
+    """Is the program itself what `dagc tune` tunes? It has a `select` at its top, and no kernel is named."""
+    if options.kernels:
+        return False
+    return program_select(text.with_defines(single_values(text.defines)).program()) is not None
+
+
+def _with_variants(task: TuningTask) -> TuningTask:
+    """Only the ops whose variant is open. Raises UsageError where there is none."""
+    kept = tuple(u for u in task.units if u.variants)
+    if not kept:
+        raise UsageError(
+            f"{task.program.name}: no variant is open",
+            "write `select variant with tree(...)` in a kernel of variants",
+        )
+    return replace(task, units=kept, settings={u.op: task.settings[u.op] for u in kept})
+
+
+def _wants_inputs(task: TuningTask, options: TuneOptions) -> bool:
+    """Whether a task is tuned input by input: learned selectors over inputs, or what only that offers."""
+    from dagc.choice.methods import LEARNED  # loads msgspec
+
+    if options.variants or options.incremental or options.select_features:
+        return True
+    methods_asked = {a.method for a in asked_of(task, options.method, can_run(task)).values()}
+    inputs = bool(options.inputs) or has_inputs(task.program, task.text.defines) or options.samples is not None
+    return inputs and methods_asked <= {*LEARNED, "exhaustive"}
 
 
 def _points_of(path: str, text: ProgramText, options: TuneOptions) -> tuple[Point, ...]:
+    from dagc.recipes.tune_moved import points_of_file  # only with --warm-start
     from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
 
     return points_of_file(load_tuned(path), text.program(), options)

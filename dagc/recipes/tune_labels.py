@@ -48,12 +48,10 @@ def label_all(inputs: Inputs) -> list[str]:
     return []
 
 
-def first_samples(options: TuneOptions) -> int | None:
-    """How many inputs are drawn at random: with `active`, the first alone. Raises UsageError."""
+def first_samples(options: TuneOptions) -> int:
+    """How many inputs `--active` draws at random, before those that it chooses. Raises UsageError."""
     from dagc.choice.active import Sampling  # loads msgspec
 
-    if not options.active:
-        return options.samples
     if options.samples is None:
         raise UsageError("--active draws inputs up to the number in --samples", "add --samples 200")
     if options.incremental:

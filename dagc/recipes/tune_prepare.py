@@ -512,6 +512,11 @@ def points_asked(
     return draws_of(text, program, inputs, seed, test).take(samples)
 
 
+def single_values(defines: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the choices among several values (`-D m=4,8`)."""
+    return {n: v for n, v in defines.items() if "," not in str(v)}
+
+
 def points_of(
     program: Program, sizes: str, inputs: Sequence[str] = (), fixed: Collection[str] = ()
 ) -> tuple[Point, ...]:

@@ -28,7 +28,14 @@ from dagc.recipes.program import ProgramText
 from dagc.recipes.tune_gpu import can_run
 from dagc.recipes.tune_labels import ITERATIONS
 from dagc.recipes.tune_plans import PlanPoints, ProgramTask, order_of
-from dagc.recipes.tune_prepare import TuningTask, another_program, check_point, compiled_part, points_asked
+from dagc.recipes.tune_prepare import (
+    TuningTask,
+    another_program,
+    check_point,
+    compiled_part,
+    points_asked,
+    single_values,
+)
 from dagc.recipes.tune_records import open_records
 from dagc.recipes.tune_results import Evaluated, Evaluation, KernelResult, Tuning
 from dagc.recipes.tune_variants import nothing_evaluated
@@ -46,18 +53,6 @@ if TYPE_CHECKING:
 # ---- what is tuned ----
 
 
-def wants_programs(text: ProgramText, options: TuneOptions) -> bool:
-    """Is the program itself what `dagc tune` tunes? It has a `select` at its top, and no kernel is named."""
-    if options.kernels:
-        return False
-    return program_select(text.with_defines(_single(text.defines)).program()) is not None
-
-
-def _single(defines: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the choices among several values (`-D m=4,8`)."""
-    return {n: v for n, v in defines.items() if "," not in str(v)}
-
-
 def program_task(text: ProgramText, options: TuneOptions, test: bool = False) -> ProgramTask:
     """Text -> ProgramTask. `-D m=4,8` leaves some values of a decision that the program selects.
 
@@ -65,7 +60,7 @@ def program_task(text: ProgramText, options: TuneOptions, test: bool = False) ->
     """
     chosen = choose_target(options.target, options.arch)
     text, _ = text.on(chosen.target)
-    plain = _single(options.defines)
+    plain = single_values(options.defines)
     plain_text = text.with_defines(plain)
     program = plain_text.program()
     select = program_select(program)
@@ -280,6 +275,18 @@ def tune_program(
 
     The method is that of the options, else the program's own. Raises UsageError, as `program_task`.
     """
+    if options.active:
+        raise UsageError(
+            "--active draws inputs of kernels, and whole programs (a `select` at the top) are tuned here",
+            "use --samples alone, or name a kernel with --kernel",
+        )
+    if options.objective not in (None, "time"):
+        raise UsageError("whole programs are tuned for the time", "drop --objective, or name a kernel with --kernel")
+    if options.ranks > 1:
+        raise UsageError(
+            "whole programs (a `select` at the top) are tuned on one rank",
+            "drop -n, or name a kernel with --kernel",
+        )
     task = program_task(text, options)
     method = _method(task, options)
     options = replace(options, method=method)

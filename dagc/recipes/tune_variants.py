@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError, counted
 from dagc.choice.feature import offered
-from dagc.choice.inputs import has_inputs
 from dagc.choice.legal import op_of
 from dagc.choice.placement import Transfers, fit_transfer
 from dagc.choice.types import PROGRAM, variant_of
@@ -54,28 +53,6 @@ if TYPE_CHECKING:
     from dagc.recipes.program import ProgramText
     from dagc.store.records import Records
     from dagc.store.tuned import Tuned
-
-
-def with_variants(task: TuningTask) -> TuningTask:
-    """Only the ops whose variant is open. Raises UsageError where there is none."""
-    kept = tuple(u for u in task.units if u.variants)
-    if not kept:
-        raise UsageError(
-            f"{task.program.name}: no variant is open",
-            "write `select variant with tree(...)` in a kernel of variants",
-        )
-    return replace(task, units=kept, settings={u.op: task.settings[u.op] for u in kept})
-
-
-def wants_inputs(task: TuningTask, options: TuneOptions) -> bool:
-    """Whether a task is tuned input by input: learned selectors over inputs, or what only that offers."""
-    from dagc.choice.methods import LEARNED  # loads msgspec
-
-    if options.variants or options.incremental or options.select_features:
-        return True
-    methods_asked = {a.method for a in asked_of(task, options.method, can_run(task)).values()}
-    inputs = bool(options.inputs) or has_inputs(task.program, task.text.defines) or options.samples is not None
-    return inputs and methods_asked <= {*LEARNED, "exhaustive"}
 
 
 # ---- training -------------------------------------------------------------------------------
