@@ -34,10 +34,10 @@ MAY_IMPORT: dict[str, str] = {
     "report": "ir passes space store lab learn",
     "doctor": "build measure",
     "editor": "ir cuda lang passes report",
-    "recipes": "ir lang passes space setup emit build cuda perf choice store measure lab learn report editor",
+    "recipes": "ir lang passes space setup emit build cuda perf choice store measure lab learn report",
     "api": "recipes",
     "inputs": "",  # for set-ups
-    "cli": "build choice measure report doctor recipes",
+    "cli": "build choice measure report doctor editor recipes",
     "__main__": "cli",
     "": "api",  # the package itself, lazily
 }

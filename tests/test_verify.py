@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, parse_traversal, traversal_text
 from dagc.space import Space
-from dagc.space.proof import NotProved, Prover
-from dagc.space.prune import prune
+from dagc.space.proof import NotProved, Prover, prune
 from tests.graphs import halo, spmv
 from tests.space.test_space import graphs
 from tests.tiers import examples

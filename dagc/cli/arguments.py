@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
+
+Options = TypeVar("Options")
 
 _LARGEST = 2**63 - 1  # that a results file can store
 
@@ -135,6 +138,14 @@ def defines_of(args: argparse.Namespace) -> dict[str, str]:
         if getattr(args, name, None) is not None:
             out[name] = str(getattr(args, name))
     return out
+
+
+def options_of(args: argparse.Namespace, kind: Callable[..., Options], **others: Any) -> Options:
+    """The options of a command: of each field of the data class `kind` the argument of this name, if it was given.
+    `others`: fields that are made of arguments."""
+    given = {name: getattr(args, name, None) for name in kind.__annotations__.keys() - others.keys()}
+    values = {n: tuple(v) if isinstance(v, list) else v for n, v in given.items() if v is not None}
+    return kind(**values, **others)
 
 
 def form(parser: argparse.ArgumentParser) -> None:

@@ -20,6 +20,7 @@ from dagc.cli.arguments import (
     duration,
     file,
     form,
+    include,
     included,
     natural,
     positive,
@@ -31,7 +32,6 @@ from dagc.cli.arguments import (
     space,
     unroll,
 )
-from dagc.cli.editor import add_editor
 from dagc.cli.results import Add, add_commands
 from dagc.cli.tune import add_tune, run_tune
 
@@ -140,34 +140,49 @@ def _compile(args: argparse.Namespace) -> int:
     from dagc.report.display import Display
 
     done = compile(
-        args.file,
-        args.output,
-        target=args.target,
-        arch=args.arch,
-        defines=defines_of(args),
-        traversal=args.traversal,
-        prune_syncs=args.prune_syncs,
-        build=not args.no_build,
-        run=args.run,
-        ranks=args.ranks,
-        seed=args.seed,
-        seconds=args.seconds,
-        repeats=args.repeats,
-        mpi_takes_device_pointers=args.mpi_takes_device_pointers,
-        watchdog=args.watchdog,
-        force=args.force,
-        launch=args.launch,
-        features=args.features,
-        constraints=not args.no_constraints,
-        unroll=args.unroll,
-        form=args.form,
-        name=args.name,
-        display=Display(quiet=args.quiet),
-    )
+        args.file, args.output, target=args.target, arch=args.arch, defines=defines_of(args), traversal=args.traversal,
+        prune_syncs=args.prune_syncs, unroll=args.unroll, launch=args.launch, build=not args.no_build, run=args.run,
+        force=args.force, form=args.form, name=args.name, ranks=args.ranks, seed=args.seed, seconds=args.seconds,
+        repeats=args.repeats, watchdog=args.watchdog, features=args.features, constraints=not args.no_constraints,
+        mpi_takes_device_pointers=args.mpi_takes_device_pointers, display=Display(quiet=args.quiet),
+    )  # fmt: skip
     if done.result is not None or not args.run:  # of several ranks, the first reports
         for warning in done.warnings:
             print(f"dagc: warning: {warning}", file=sys.stderr)
         print(done.render(), end="")
+    return 0
+
+
+def _init(args: argparse.Namespace) -> int:
+    import shlex
+    from pathlib import Path
+
+    from dagc.recipes.init import init
+
+    files = init(args.folder, args.sample)
+    print(f"wrote {', '.join(str(file) for file in files)}")
+    program = next(file for file in files if file.suffix == ".dag")
+    text, results = shlex.quote(str(program)), shlex.quote(str(Path(args.folder) / "results.db"))
+    if program.with_suffix(".py") in files or args.sample is None:
+        print(f"next  dagc compile {text} --run -n 4")
+        print(f"      dagc explore {text} -n 4 --budget 60 -o {results}")
+    else:
+        print(f"next  dagc check {text}")
+    return 0
+
+
+def _lsp(args: argparse.Namespace) -> int:
+    try:
+        from dagc.editor import server
+    except ImportError as error:
+        if (error.name or "").split(".")[0] not in ("pygls", "lsprotocol"):
+            raise
+        from dagc.base.errors import MissingTool
+
+        raise MissingTool(
+            f"the language server needs the package {error.name}", "pip install 'dagc[lsp]', or pip install pygls"
+        ) from None
+    server.serve()
     return 0
 
 
@@ -195,7 +210,7 @@ def _parser() -> argparse.ArgumentParser:
     add_tune(add("tune", run_tune, "choose launch configurations: by a rational program, and by measuring its best"))
 
     _add_readers(add)
-    add_editor(add)
+    _add_for_authors(add)
 
     setup = add("setup", _setup, "run the set-up and write the arrays of each rank (runs the program's Python code)")
     file(setup)
@@ -209,6 +224,18 @@ def _parser() -> argparse.ArgumentParser:
     doctor = add("doctor", _doctor, "report compilers, MPI, GPUs and packages, and what each absence costs")
     doctor.add_argument("--json", action="store_true", help="print JSON")
     return parser
+
+
+def _add_for_authors(add: Add) -> None:
+    """Commands for writing programs."""
+    init = add("init", _init, "write a folder with a commented program that compiles and runs at once")
+    init.add_argument("folder", metavar="NAME", help="the new folder; its last part is the name of the program")
+    help = "copy a sample instead (spmv, heat, ...); an unknown name lists them"
+    init.add_argument("--from", dest="sample", metavar="SAMPLE", help=help)
+
+    lsp = add("lsp", _lsp, "serve editors by the Language Server Protocol; runs no code of a program")
+    include(lsp)
+    lsp.add_argument("--stdio", action="store_true", help="by standard input and output, as always")
 
 
 def _add_readers(add: Add) -> None:

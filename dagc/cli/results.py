@@ -17,6 +17,7 @@ from dagc.cli.arguments import (
     include,
     natural,
     objective,
+    options_of,
     positive,
     prune,
     quiet,
@@ -111,11 +112,11 @@ def _add_measuring(parser: argparse.ArgumentParser) -> None:
     add("--target", choices=("cuda", "host"), help="(default: cuda if a GPU and nvcc are found, else host)")
     add("--arch", metavar="NAME", help="GPU architecture for nvcc (default: that of the GPU, else sm_90)")
     help = "largest space for an exhaustive search (default: 100000)"
-    add("--max", type=positive, default=100_000, metavar="N", help=help)
+    add("--max", dest="most", type=positive, default=100_000, metavar="N", help=help)
     help = "maximal number of configurations to compile (default: 64)"
-    add("--max-configurations", type=positive, default=64, metavar="N", help=help)
+    add("--max-configurations", dest="most_configurations", type=positive, default=64, metavar="N", help=help)
     watchdog(parser)
-    add("--no-trace", action="store_true", help="do not trace the best and the slowest at the end")
+    add("--no-trace", dest="trace", action="store_false", help="do not trace the best and the slowest at the end")
     device_pointers(parser)
     quiet(parser)
 
@@ -136,21 +137,9 @@ def _explore(args: argparse.Namespace) -> int:
     from dagc.recipes import explore as api
     from dagc.recipes.options import ExploreOptions
 
-    done = api.explore(
-        args.file,
-        args.output,
-        ExploreOptions(
-            ranks=ranks_or_default(args.ranks), strategy=args.strategy, budget=args.budget, time=args.time,
-            transport=args.transports, capture=args.capture, opened=tuple(args.opened), prune_syncs=args.prune_syncs,
-            passes=args.passes, confirm=args.confirm, repeats=args.repeats, seconds=args.seconds, seed=args.seed,
-            resume=args.resume, other_machine=args.other_machine, replay=args.replay, data=args.data,
-            target=args.target, arch=args.arch, most=args.max, most_configurations=args.max_configurations,
-            watchdog=args.watchdog, trace=not args.no_trace, mpi_takes_device_pointers=args.mpi_takes_device_pointers,
-            quiet=args.quiet, launch=args.launch, objective=args.objective, until=args.until,
-            warm_start=args.warm_start, unroll=args.unroll, only=args.only,
-        ),
-        defines_of(args),
-    )  # fmt: skip
+    ranks, transport = ranks_or_default(args.ranks), args.transports
+    options = options_of(args, ExploreOptions, ranks=ranks, transport=transport)
+    done = api.explore(args.file, args.output, options, defines_of(args))
     if done is not None:  # of several ranks, the first reports
         print(done.render(), end="")
         return done.exit_code
@@ -264,15 +253,7 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
 def _explain(args: argparse.Namespace) -> int:
     from dagc.recipes import explain as api
 
-    text, code = api.explain(
-        args.results,
-        api.ExplainOptions(
-            replay=args.replay, variants=args.variants, pairs=args.pairs, seconds=args.seconds, data=args.data,
-            seed=args.seed, watchdog=args.watchdog, other_machine=args.other_machine,
-            mpi_takes_device_pointers=args.mpi_takes_device_pointers, quiet=args.quiet, objective=args.objective,
-        ),
-        args.format,
-    )  # fmt: skip
+    text, code = api.explain(args.results, options_of(args, api.ExplainOptions), args.format)
     print(text, end="")
     return code
 

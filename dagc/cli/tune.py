@@ -7,7 +7,19 @@ import math
 from typing import TYPE_CHECKING
 
 from dagc.base.resources import names_in
-from dagc.cli.arguments import defines, defines_of, duration, file, natural, objective, positive, quiet, seconds, share
+from dagc.cli.arguments import (
+    defines,
+    defines_of,
+    duration,
+    file,
+    natural,
+    objective,
+    options_of,
+    positive,
+    quiet,
+    seconds,
+    share,
+)
 
 if TYPE_CHECKING:
     from dagc.base.objective import Objective
@@ -89,7 +101,7 @@ def _add_learning(parser: argparse.ArgumentParser) -> None:
     help = "choose as if the conversion of a variant is paid over N calls (default: not counted)"
     add("--calls", type=positive, default=0, metavar="N", help=help)
     help = "ignore the `require`s of variants that depend on run-time values, except those on hw.memory"
-    add("--no-constraints", action="store_true", help=help)
+    add("--no-constraints", dest="constraints", action="store_false", help=help)
     objective(parser, "that of a resumed file, else time")
 
 
@@ -113,10 +125,16 @@ def _add_measuring(parser: argparse.ArgumentParser) -> None:
     add("--budget", type=positive, metavar="N", help="measure at most N settings in all (default: by --top)")
     help = "end where no setting is expected to be faster by more than this share, such as 1%%"
     add("--until", type=share, metavar="SHARE", help=help)
-    add("--time", type=duration, metavar="T", help="time limit of measuring, such as 90s, 10m, 1.5h (default: none)")
+    add(
+        "--time",
+        dest="seconds",
+        type=duration,
+        metavar="T",
+        help="time limit of measuring, such as 90s, 10m, 1.5h (default: none)",
+    )
     help = "maximal time for one setting in seconds (default: 0.25)"
     add("--cell", type=seconds, default=0.25, metavar="S", help=help)
-    add("--warm", action="store_true", help="do not flush the L2 cache before each launch")
+    add("--warm", dest="flush", action="store_false", help="do not flush the L2 cache before each launch")
     add("--resume", action="store_true", help="continue an existing tuned file")
     add("--other-machine", action="store_true", help="with --resume or --evaluate: accept a file of another machine")
 
@@ -194,7 +212,7 @@ def run_tune(args: argparse.Namespace) -> int:
 def _options(args: argparse.Namespace) -> TuneOptions:
     """Raises UsageError for an option without the one that it belongs to."""
     from dagc.base.errors import UsageError
-    from dagc.recipes.options import MARGIN, TuneOptions
+    from dagc.recipes.options import TuneOptions
 
     for names, owner in (
         (("initial", "batch", "margin"), "active"),
@@ -205,20 +223,7 @@ def _options(args: argparse.Namespace) -> TuneOptions:
             if getattr(args, name) is not None and not getattr(args, owner):
                 option = f"--{name.replace('_', '-')}"
                 raise UsageError(f"{option} belongs to --{owner}", f"add --{owner}, or drop {option}")
-    return TuneOptions(
-        kernels=tuple(args.kernels), method=args.method, sizes="; ".join(args.sizes), inputs=tuple(args.inputs),
-        check_at=args.check_at, top=args.top,
-        budget=args.budget, seconds=args.time, until=args.until, gpu=args.gpu, target=args.target, arch=args.arch,
-        defines=defines_of(args), seed=args.seed, flush=not args.warm, cell=args.cell, resume=args.resume,
-        other_machine=args.other_machine,
-        ranks=args.ranks or 1, variants=args.variants, incremental=args.incremental, iterations=args.iterations,
-        accuracy=args.accuracy, next=args.next, select_features=args.select_features,
-        objective=args.objective,
-        samples=args.samples, active=args.active, initial=args.initial, batch=args.batch,
-        margin=MARGIN if args.margin is None else args.margin, folds=args.folds, hold_out=args.hold_out,
-        warm_start=args.warm_start,
-        calls=args.calls, constraints=not args.no_constraints,
-    )  # fmt: skip
+    return options_of(args, TuneOptions, sizes="; ".join(args.sizes), defines=defines_of(args))
 
 
 def _alone() -> None:

@@ -20,8 +20,7 @@ from dagc.recipes.compiled import Compiled
 from dagc.report.display import SILENT, Display
 from dagc.space.enqueue import ROUNDS, overlapped, without_host
 from dagc.space.loops import unroll
-from dagc.space.proof import Prover
-from dagc.space.prune import prune
+from dagc.space.proof import Prover, prune
 
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice

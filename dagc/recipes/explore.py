@@ -54,8 +54,7 @@ from dagc.recipes.runs import (
 )
 from dagc.report import si
 from dagc.report.display import Display, warn
-from dagc.space.proof import Prover
-from dagc.space.prune import prune
+from dagc.space.proof import Prover, prune
 from dagc.store.results import best_estimate, lowest, noise_advice, ranking
 from dagc.store.settings import Fixed, fixed_in, fixed_of, fixed_text, not_searched, without_settings
 

@@ -204,8 +204,7 @@ def traversals(
     space = load_space(path, defines, unroll)
     if not prune_syncs:
         return islice(((i, traversal_text(t, space.graph)) for i, t in enumerate(space)), limit)
-    from dagc.space.proof import Prover  # only with --prune-syncs
-    from dagc.space.prune import prune  # only with --prune-syncs
+    from dagc.space.proof import Prover, prune  # only with --prune-syncs
 
     prover, seen = Prover(space.graph), set[str]()
 

@@ -17,8 +17,7 @@ from dagc.passes.loops import fold, folded_name
 from dagc.recipes.program import read
 from dagc.space import Space
 from dagc.space.loops import is_folded_text, unroll
-from dagc.space.proof import NotProved, Prover
-from dagc.space.prune import prune, renumber
+from dagc.space.proof import NotProved, Prover, prune, renumber
 from tests.measure.conftest import SAMPLES
 from tests.passes.text import graph
 from tests.space.naive import all_traversals
