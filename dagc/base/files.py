@@ -133,7 +133,7 @@ def _check_replaceable(target: Path, shown: Path, force: bool) -> None:
     if not target.exists() or (force and target.is_dir()):
         return
     if not target.is_dir():
-        raise UsageError(f"{shown} is to be a directory, but a file of that name exists", "choose another name")
+        raise UsageError(f"{shown} is a file, and a directory is needed", "choose another name")
     with _errors_name(shown):
         empty = not any(not entry.name.startswith(".dagc-new-") for entry in target.iterdir())
     if not empty and not is_output(target):

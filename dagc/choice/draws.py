@@ -134,7 +134,7 @@ class Draws:
         return UsageError(
             f"--samples: {MOST_REFUSED} draws in a row violate `require`s of {self.program.name}, most of them"
             f" `{show(self.program.domain[broken])}`",
-            f"draw from less{f': {ranges}' if ranges else ''}, or change the require",
+            f"narrow the ranges{f': {ranges}' if ranges else ''}, or change the `require`",
         )
 
 

@@ -253,7 +253,7 @@ def check_training(data: Sequence[str], rows: Sequence[Sequence[float]], labels:
     if len(data) > MOST_FEATURES:
         raise UsageError(f"{len(data)} features", f"choose by {MOST_FEATURES} at most")
     if not all(math.isfinite(v) for row in rows for v in row):
-        raise UsageError("a feature that is not a finite number", "look at its expression: it may divide by zero")
+        raise UsageError("a feature that is not a finite number", "check its expression: it may divide by zero")
     if len({tuple(row) for row in rows}) != len(rows):
         raise UsageError("a size that is given twice", "give different sizes")
 

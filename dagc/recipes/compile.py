@@ -211,7 +211,7 @@ def wanted_traversal(graph: Graph, wanted: str) -> tuple[Graph, Traversal, int |
     if wanted == "first":
         return graph, space.first(), 0
     if wanted.isdecimal() and len(wanted) > _ID_DIGITS:
-        raise UsageError(f"an ID of {len(wanted)} digits is that of no traversal", "see `dagc count`")
+        raise UsageError(f"no traversal has an ID of {len(wanted)} digits", "see `dagc count`")
     if wanted.isdecimal():
         return graph, space.at(int(wanted)), int(wanted)
     source = read_source(wanted, "a traversal's text or of a plan.json, an ID, or first")

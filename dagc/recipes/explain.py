@@ -78,7 +78,7 @@ def explain(path: str | Path, options: ExplainOptions, form: str = "text") -> tu
         raise UsageError(f"{options.pairs} pairs are more than {MOST_PAIRS}", "30 are usually enough; try 100")
     loaded = Loaded(path, options.objective)
     if not loaded.results.measured():
-        raise UsageError(f"{path} has no measurements", "run `dagc explore` first, or go on with --resume")
+        raise UsageError(f"{path} has no measurements", "run `dagc explore` first, or continue with --resume")
     if options.replay is not None:
         explanation, interrupted = _replayed(loaded, options, options.replay)
         return render(explanation, form), 130 if interrupted else 0
@@ -118,7 +118,9 @@ class _Subject:
         self.loaded = loaded
         self.ranked = ranking(loaded.results)
         if not self.ranked:
-            raise UsageError(f"{loaded.path} has no measurements", "run `dagc explore` first, or go on with --resume")
+            raise UsageError(
+                f"{loaded.path} has no measurements", "run `dagc explore` first, or continue with --resume"
+            )
         # A configuration that does not build or run has no measurements.
         measured = sorted({i.configuration for i in loaded.results.measured()})
         best = self.ranked[0].configuration

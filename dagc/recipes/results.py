@@ -191,7 +191,7 @@ def learn(
     if samples is None:
         samples = [s for s in loaded.samples() if only is None or s.configuration in only]
     if not samples:
-        raise UsageError(f"{loaded.path} has no measurements", "run `dagc explore` first, or go on with --resume")
+        raise UsageError(f"{loaded.path} has no measurements", "run `dagc explore` first, or continue with --resume")
     results = loaded.results
     chosen = (i for i in results.implementations if only is None or i.configuration in only)
     outliers = Outliers.of((i.times(results.reference) for i in chosen), results.noise)

@@ -79,7 +79,7 @@ def asked_of(task: TuningTask, method: str, runs: bool, objective: Objective = T
         chosen, note = method or wanted, ""
         if unit.variants and places_together(task.program):
             if method not in ("", COSTS):
-                message = f"method {method} expects no times, by which the ops are placed together"
+                message = f"method {method} predicts no times, by which the ops are placed together"
                 raise UsageError(message, f"use --method {COSTS}")
             chosen, note = COSTS, _PLACED
         if unit.variants and chosen in MODELS and runs:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -50,6 +50,7 @@ from dagc.store.fixed import FACT, fixed_of
 
 if TYPE_CHECKING:
     from dagc.choice.types import Point, Settings
+    from dagc.ir.program import Program
     from dagc.ir.sym import Number
     from dagc.recipes.options import Progress, TuneOptions
     from dagc.store.records import Records
@@ -89,6 +90,34 @@ def known_before(records: Records | None, task: TuningTask, flush: int, resume: 
 def elements_of(data: Path) -> int:
     """The number of elements of the largest array of the first rank."""
     return max((elements(file) for file in (data / "rank-0000").glob("*.npy")), default=0)
+
+
+def candidates(points: Iterable[Point], check_at: Point, program: Program, given: bool) -> tuple[Point, ...]:
+    """The points where results may be compared with the reference, in turn: the smaller ones first, after `check_at`,
+    which alone is taken if the user has given it."""
+    others = () if given else sorted((p for p in points if p != check_at), key=lambda p: bytes_of(p, program))
+    return (check_at, *others)
+
+
+def check_at_first(
+    points: Iterable[Point], check: Callable[[Point], None], refuse: Callable[[Point, DagcError], None]
+) -> None:
+    """Check at the first of the points that serves for it; those before are refused. A program that does not run at
+    FAILED_CHECKS of them runs at none. Raises UsageError where none serves."""
+    errors: list[DagcError] = []
+    for point in points:
+        try:
+            check(point)
+            return
+        except DagcError as error:
+            errors.append(error)
+            refuse(point, error)
+        if sum(isinstance(e, RunFailed) for e in errors) == FAILED_CHECKS:
+            break
+    raise UsageError(
+        f"{point.text or 'as given'}, where results are compared with the reference: {errors[-1].message}",
+        "name another input with --check-at",
+    )
 
 
 # ---- one input after the other --------------------------------------------------------------
@@ -192,25 +221,9 @@ class Inputs:
         checks = self.known.measured.checks
         todo = {op: [s for s in legal if (op, s) not in checks] for op, legal in self.task.settings.items()}
         todo = {op: settings for op, settings in todo.items() if settings}
-        others = sorted((p for p in self.task.points if p != self.task.check_at), key=self._bytes)
-        errors: list[DagcError] = []
-        for point in (self.task.check_at, *others) if todo else ():
-            try:
-                self._check_at(point, todo)
-                return
-            except DagcError as error:
-                errors.append(error)
-                self._refuse(point, error)
-                if given or sum(isinstance(e, RunFailed) for e in errors) == FAILED_CHECKS:
-                    break
-        if errors:
-            raise UsageError(
-                f"{point.text or 'as given'}, where results are compared with the reference: {errors[-1].message}",
-                "name another input with --check-at",
-            )
-
-    def _bytes(self, point: Point) -> float:
-        return bytes_of(point, self.task.program)
+        if todo:
+            points = candidates(self.task.points, self.task.check_at, self.task.program, given)
+            check_at_first(points, lambda point: self._check_at(point, todo), self._refuse)
 
     def _check_at(self, point: Point, todo: Mapping[str, Sequence[Settings]]) -> None:
         """Check at this input from now on: its data get references. Raises DagcError where that cannot be done."""
@@ -298,7 +311,7 @@ class Inputs:
             at, seconds = replace(at, computed=computed_before(before, self.codes)), dict(before.seconds)
         at = with_allowed(self.task, at)
         if self.task.units and not any(at.fits.values()):
-            raise DagcError("nothing to launch there")
+            raise DagcError("no op has anything to launch there")
         self.ready.at[point] = at
         facts = self._facts(at, seconds, elements_of(place), before.test if before is not None else test)
         if before is None:

@@ -84,7 +84,7 @@ def points_of_file(tuned: Tuned, program: Program, options: TuneOptions) -> tupl
     for name in observed(parse_objective(options.objective or "time", units())):
         if not any(name in dict(c.metrics) for c in tuned.cells):
             raise UsageError(
-                f"{tuned.path}: nothing of {name} in it",
+                f"{tuned.path}: {name} was not measured",
                 f"tune there with --objective {options.objective}, or drop --objective here",
             )
     points = sorted({c.point for c in tuned.cells if c.times} - tuned.facts.tests)

@@ -12,9 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dagc.base.errors import DagcError, UsageError
+from dagc.base.errors import DagcError
 from dagc.build.mpi import cores
-from dagc.choice.inputs import bytes_of
 from dagc.choice.selector import number as as_json
 from dagc.choice.types import PROGRAM, Cell, Point, settings_text
 from dagc.lab.engine import SearchOptions, explore
@@ -24,7 +23,7 @@ from dagc.lab.settings import LaunchSettings
 from dagc.lab.strategy import find
 from dagc.measure.service import RunnerLibrary
 from dagc.recipes.artifacts import build_artifact, compile_traversal
-from dagc.recipes.tune_inputs import CLEAR, elements_of
+from dagc.recipes.tune_inputs import CLEAR, candidates, check_at_first, elements_of
 from dagc.recipes.tune_measure import CellStore
 from dagc.setup import read_scalars
 from dagc.setup.prefetch import Job, Prefetch
@@ -145,21 +144,8 @@ class PlanPoints:
         todo = [s for s in self.task.settings if (PROGRAM, s) not in before and s in self.built]
         if self.together or not todo:
             return
-        others = sorted((p for p in self.task.points if p != self.task.check_at), key=self._bytes)
-        for point in (self.task.check_at, *(() if self.options.check_at else others)):
-            try:
-                self._check_at(point, todo)
-                return
-            except DagcError as error:
-                last = error.message
-                self._refuse(point, error)
-        raise UsageError(
-            f"{point.text or 'as given'}, where results are compared with the reference: {last}",
-            "name another input with --check-at",
-        )
-
-    def _bytes(self, point: Point) -> float:
-        return bytes_of(point, self.task.program)
+        points = candidates(self.task.points, self.task.check_at, self.task.program, bool(self.options.check_at))
+        check_at_first(points, lambda point: self._check_at(point, todo), self._refuse)
 
     def _check_at(self, point: Point, todo: Sequence[Settings]) -> None:
         """Raises DagcError where the set-up refuses the point."""

@@ -480,7 +480,7 @@ def _legal(graph: Graph, units: Iterable[Unit], chosen: TargetChoice) -> dict[st
     if settings and not nonempty:
         raise UsageError(
             f"op `{next(iter(settings))}`: {NOT_LEGAL}",
-            f"look at its `require`s; a block has at most {limits['max_threads_per_block']} threads and"
+            f"check its `require`s; a block has at most {limits['max_threads_per_block']} threads and"
             f" {limits['most_shared_per_block'] >> 10} KiB of shared memory",
         )
     return nonempty

@@ -38,7 +38,7 @@ from dagc.recipes.tune_prepare import (
 )
 from dagc.recipes.tune_records import open_records
 from dagc.recipes.tune_results import Evaluated, Evaluation, KernelResult, Tuning
-from dagc.recipes.tune_variants import nothing_evaluated
+from dagc.recipes.tune_variants import nothing_evaluated, untrained
 from dagc.store.fixed import check_fixed, fixed_choices
 
 if TYPE_CHECKING:
@@ -68,7 +68,9 @@ def program_task(text: ProgramText, options: TuneOptions, test: bool = False) ->
     several = {n: str(v) for n, v in options.defines.items() if n not in plain}
     for name, words in several.items():
         if name not in select.names:
-            raise UsageError(f"-D {name}={words}: one value", f"several: {', '.join(select.names)} only")
+            raise UsageError(
+                f"-D {name}={words}: give one value", f"only these take several: {', '.join(select.names)}"
+            )
     values = _values(program, select, several)
     settings = _legal(plain_text.program, values)
     default = tuple((n, program.decision(n)) for n in select.names)
@@ -100,7 +102,7 @@ def _legal(build: Callable[[dict[str, Value]], Program], values: Mapping[str, Se
         else:
             out.append(tuple(choice.items()))
     if not out:
-        raise UsageError(f"no setting of {', '.join(values)} is legal: {reason}", "look at its `require`s")
+        raise UsageError(f"no setting of {', '.join(values)} is legal: {reason}", "check its `require`s")
     return tuple(out)
 
 
@@ -428,13 +430,7 @@ def evaluate_program(
 
     task = program_task(text, options, test=True)
     chooser = plan_chooser(task.program, tuned)
-    trained = {c.point for c in tuned.cells if c.op == PROGRAM and c.times} - tuned.facts.tests
-    points = tuple(p for p in task.points if p not in trained)
-    notes = [f"{p.text}: skipped: the file was trained on it" for p in task.points if p in trained]
-    if not points:
-        raise UsageError(
-            "every input was trained on, which evaluates nothing", "name others with --inputs or --samples"
-        )
+    points, _, notes = untrained(task.points, tuned, programs=True)
     task, began = replace(task, points=points), time.monotonic()
     with _opened(task, tuned.path, replace(options, resume=True), progress) as (plans, _):
         plans.begin(order_of(task))

@@ -17,6 +17,7 @@ from dagc.choice.placement import Transfers, fit_transfer
 from dagc.choice.types import PROGRAM, variant_of
 from dagc.ir.plan import needed_features, places_together, variants_of
 from dagc.measure.probe import measured_transfers
+from dagc.recipes.options import COSTS
 from dagc.recipes.tune_choosers import (
     Asked,
     ChooserInputs,
@@ -287,7 +288,7 @@ def evaluate_inputs(
     )  # fmt: skip
     if not can_run(task):
         raise UsageError(f"inputs are measured, and nothing can run here: {task.chosen.reason}", "use --target host")
-    points, trained, notes = _untrained(task, tuned)
+    points, trained, notes = untrained(task.points, tuned)
     home = home_of(task, tuned, options)
     learned = choosers_of(task.graph, tuned, task.chosen.gpu_arch, other_machine=bool(home))
     choosers = {c.op: c for c in learned}
@@ -318,20 +319,19 @@ def evaluate_inputs(
 def _programs(inputs: Inputs, choosers: Mapping[str, Any], tuned: Tuned) -> PlacedPrograms:
     """Raises UsageError for a file without what placing takes."""
     if tuned.facts.transfers is None or not all(c.predicts for c in choosers.values() if c.site.variants):
-        raise UsageError(f"{tuned.path}: nothing to place ops by: times of transfers, and expected ones", "tune again")
+        what = "no times of transfers, or no predicted times, by which the ops are placed together"
+        raise UsageError(f"{tuned.path}: {what}", f"tune with --method {COSTS}")
     return PlacedPrograms.of(inputs, choosers, tuned.facts.transfers)
 
 
-def _untrained(task: TuningTask, tuned: Tuned) -> tuple[tuple[Point, ...], int, list[str]]:
-    """The inputs that a file was not trained on, how many it was, and notes of those that are skipped. Raises
-    UsageError where none is left."""
-    trained = {c.point for c in tuned.cells if c.op != PROGRAM and c.times} - tuned.facts.tests
-    points = tuple(p for p in task.points if p not in trained)
+def untrained(asked: Sequence[Point], tuned: Tuned, programs: bool = False) -> tuple[tuple[Point, ...], int, list[str]]:
+    """The inputs that the ops of a file, or its whole `programs`, were not trained on, at how many they were, and notes
+    of those that are skipped. Raises UsageError where none is left."""
+    trained = {c.point for c in tuned.cells if (c.op == PROGRAM) is programs and c.times} - tuned.facts.tests
+    points = tuple(p for p in asked if p not in trained)
     if not points:
-        raise UsageError(
-            "every input was trained on, which evaluates nothing", "name others with --inputs or --samples"
-        )
-    return points, len(trained), [f"{p.text}: skipped: the file was trained on it" for p in task.points if p in trained]
+        raise UsageError("all of these inputs were trained on", "name others with --inputs or --samples")
+    return points, len(trained), [f"{p.text}: skipped: the file was trained on it" for p in asked if p in trained]
 
 
 def _moved(one: Evaluated, tuned: Tuned, seed: int) -> Evaluated:

@@ -103,7 +103,7 @@ def _check_cells(tuned: Sequence[Tuned]) -> None:
         if any(cell.point not in known for cell in one.cells if cell.times):
             raise UsageError(
                 f"{one.path} was tuned at sizes, not inputs: its set-up would have to run for their features",
-                "go on in one file: `dagc tune --resume --sizes`",
+                "continue in one file: `dagc tune --resume --sizes`",
             )
         for cell in one.cells:
             key = (cell.op, cell.point, cell.settings, cell.times)

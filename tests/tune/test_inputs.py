@@ -317,7 +317,7 @@ def test_what_cannot_be_tuned(
 
 def test_what_cannot_be_evaluated(trained: Path, program: Path, tmp_path: Path) -> None:
     (tmp_path / "t.db").write_bytes(trained.read_bytes())
-    with pytest.raises(UsageError, match="every input was trained on"):
+    with pytest.raises(UsageError, match="all of these inputs were trained on"):
         tune_recipe.evaluate(program, tmp_path / "t.db", TuneOptions(target="host", inputs=("made(mode = 1, n = 64)",)))
     with pytest.raises(UsageError, match=r"no input could be evaluated: made\(mode = 0, n = 0\): skipped"):
         tune_recipe.evaluate(program, tmp_path / "t.db", TuneOptions(target="host", inputs=("made(mode = 0, n = 0)",)))
@@ -416,7 +416,7 @@ def test_variants_with_constraints_and_conversions(tmp_path: Path, capsys: pytes
     arguments += ["--variants", "--calls", "1000", "-o", str(tmp_path / "t.db")]
     assert main(arguments) == 0
     text = capsys.readouterr().out
-    assert "failed: made(n = 0, width = 2): skipped: nothing to launch there" in text
+    assert "failed: made(n = 0, width = 2): skipped: no op has anything to launch there" in text
     assert text.count("failed") == 1
     assert "y padded: conversion " in text
     assert "; pays after " in text

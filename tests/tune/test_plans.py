@@ -482,7 +482,7 @@ def test_what_tuning_refuses(faulty: Path, tmp_path: Path, capsys: pytest.Captur
     assert "knn learns from 3 sizes or more, not from 2" in refused("--sizes", "N=10,20")
     assert "no method volume for whole programs" in refused("--sizes", "N=10,20,30", "--method", "volume")
     assert "`k` cannot be 7" in refused("-D", "k=1,7")
-    assert "-D N=1,7: one value" in refused("-D", "N=1,7")
+    assert "-D N=1,7: give one value" in refused("-D", "N=1,7")
     text = faulty.read_text()
     uses = text.replace("kernel fill", "let twice = 2 * N\nkernel fill").replace("i == 49", "i == 49 + 0 * twice")
     faulty.write_text(uses)
