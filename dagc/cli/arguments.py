@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 Options = TypeVar("Options")
 
 _LARGEST = 2**63 - 1  # that a results file can store
+TRANSPORTS = "mpi_host, mpi_cuda, nccl or peer"  # as text: help is printed without the compiler
 
 
 def positive(text: str) -> int:
@@ -107,7 +108,7 @@ def program(parser: argparse.ArgumentParser) -> None:
 
 
 def transport(parser: argparse.ArgumentParser) -> None:
-    help = "mpi_host, mpi_cuda, nccl or peer (default: the first that the program allows)"
+    help = f"{TRANSPORTS} (default: the first that the program allows)"
     parser.add_argument("--transport", metavar="NAME", help=help)
 
 

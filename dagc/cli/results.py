@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from dagc.cli.arguments import (
+    TRANSPORTS,
     defines,
     defines_of,
     device_pointers,
@@ -76,7 +77,7 @@ def _add_explore(parser: argparse.ArgumentParser) -> None:
     add("--time", type=duration, metavar="T", help="time limit of the search, such as 90s, 10m, 1.5h (default: none)")
     help = "end the search when nothing faster by more than this share is expected (default: 1%% without the above)"
     add("--until", type=share, metavar="SHARE", help=help)
-    help = "mpi_host, mpi_cuda, nccl, peer (default: all that the program allows and this machine supports)"
+    help = f"{TRANSPORTS} (default: all that the program allows and this machine supports)"
     add("--transport", dest="transports", default="all", metavar="all|NAME[,NAME]", help=help)
     add("--capture", choices=("off", "on", "both"), help="CUDA graphs (default: both with GPUs, off on the host)")
     help = "also search this decision: per_axis, yl.block=64,128, all; may be repeated (default: variants, staging)"

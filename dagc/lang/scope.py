@@ -445,8 +445,8 @@ def _no_instance(report: Report, family: Family, key: tuple[int, ...], text: str
 
 Defines: TypeAlias = Mapping[str, "str | int | float | bool"]
 
-TRANSPORTS = ("mpi_host", "mpi_cuda", "nccl", "peer")
-STAGINGS = ("fused", "ops")
+TRANSPORTS = tuple(one.value for one in ir.Transport)
+STAGINGS = tuple(one.value for one in ir.Staging)
 PREDEFINED: Mapping[str, tuple[ir.Value, ...]] = {
     "transport": TRANSPORTS, "staging": STAGINGS, "streams": (2,), "capture": (False, True),
 }  # fmt: skip
