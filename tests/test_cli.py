@@ -294,7 +294,7 @@ def test_an_unproved_traversal_names_the_ops(tmp_path: Path) -> None:
 
 def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    assert "a file of that name exists" in refused("compile", SPMV, "--no-build", "-o", tmp_path / "file")
+    assert "is a file, and a directory is needed" in refused("compile", SPMV, "--no-build", "-o", tmp_path / "file")
     assert "dagc did not write" in refused("compile", SPMV, "--no-build", "-o", tmp_path)
     assert "file/below" in refused("compile", SPMV, "--no-build", "-o", tmp_path / "file/below")
     assert "no/x.svg" in refused("show", SPMV, "--format", "svg", "-o", tmp_path / "no/x.svg")
