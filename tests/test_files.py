@@ -157,7 +157,7 @@ def test_a_foreign_directory_is_refused(tmp_path: Path) -> None:
         (scratch / "plan.json").write_text("{}")
     assert _names(out) == {"thesis.tex", "plan.json", MARK}
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="is a file, and a directory is needed"), output_directory(tmp_path / "file", force=True):
+    with pytest.raises(UsageError, match="a directory is needed"), output_directory(tmp_path / "file", force=True):
         pytest.fail("the block must not run")
 
 
