@@ -4,6 +4,7 @@
 #include <mpi.h>
 #include <omp.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -16,10 +17,12 @@
 namespace dagc {
 
 // How many threads a rank starts that may use `own` cores, where the ranks of its host may use `all` different cores, and
-// `sum` counted once for each rank. Ranks that are bound to cores of their own use all of these; ranks that may use the
-// same ones divide them.
-inline int threads_of(std::int64_t own, std::int64_t all, std::int64_t sum) {
-  return static_cast<int>(std::max<std::int64_t>(1, own * all / std::max<std::int64_t>(1, sum)));
+// `sum` counted once for each rank, and the host has `online`. Ranks that are bound to cores of their own use all of these;
+// ranks that may use the same ones divide them. Where these are all of the host, one in eight is left to whatever else runs
+// there: a bound thread cannot leave the core that another process takes, and all others wait for it.
+constexpr int threads_of(std::int64_t own, std::int64_t all, std::int64_t sum, std::int64_t online) {
+  const std::int64_t used = own == all && all == online ? all - all / 8 : all;
+  return static_cast<int>(std::max<std::int64_t>(1, own * used / std::max<std::int64_t>(1, sum)));
 }
 
 // Threads of this rank's pool, all but the calling one, each on a core of `cores` of its own. Without it two of them may be
@@ -78,7 +81,7 @@ inline void share_cores(MPI_Comm comm) {
   DAGC_MPI(MPI_Comm_free(&host));
   std::memcpy(&every, bits, sizeof every);
   const std::int64_t all = CPU_COUNT(&every);
-  const int threads = threads_of(own, all, sum);
+  const int threads = threads_of(own, all, sum, sysconf(_SC_NPROCESSORS_ONLN));
   omp_set_num_threads(threads);
   if (threads > 1 && !bound_by_user()) {
     const std::vector<int> cores = cores_of(mine, own, all, sum, rank, threads);
