@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dagc import api
-from dagc.build.target import GPU
+from dagc.build.target import GPU, gpus
 from dagc.build.toolchain import find_nvcc
 from dagc.perf.hardware import DESCRIPTORS
 from dagc.recipes import tune as tune_recipe
@@ -81,3 +81,18 @@ def test_resources_are_of_the_kernel_and_of_no_other_whose_name_begins_alike(tmp
         tune_prepare.tuning_task(api.read(program, {"fill.piece": "64"}), target="cuda", arch="sm_90"), tmp_path
     )
     assert only["fill"].instructions == taken["fill"].instructions
+
+
+LARGE = ("host", pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not gpus(), reason="needs a GPU")]))
+
+
+@pytest.mark.parametrize("target", LARGE)
+def test_more_than_48_kib_of_shared_memory_are_launched(target: str, tmp_path: Path) -> None:
+    """Each thread stores at the end of its block's 16 or 64 KiB; results are compared with the reference."""
+    body = "extern __shared__ float s[]; float* last = s + kib * 256 - bx; if (i < n) { last[threadIdx.x] = i;"
+    program = write_fill(tmp_path, "tune bx in {64}\n  tune kib in {16, 64}", f"{body} y[i] = last[threadIdx.x]; }}")
+    program.write_text(program.read_text().replace("block(bx)", "block(bx) shared(kib * 1024)"))
+    options = TuneOptions(sizes="N=300", target=target, method="exhaustive")  # type: ignore[arg-type]
+    done = tune_recipe.tune(program, tmp_path / "t.db", options)
+    assert (done.cells, done.failures) == (2, ())
+    assert {dict(cell.settings)["kib"] for cell in load_tuned(tmp_path / "t.db").cells} == {16, 64}
