@@ -64,6 +64,7 @@ def test_programs_together_are_told_apart_by_the_source_file(tmp_path: Path) -> 
     assert texts[0].split("\n")[1:] == texts[1].split("\n")[1:]
 
 
+@pytest.mark.thorough
 @needs_mpi
 @needs_cxx
 def test_programs_together_are_compiled_with_their_warnings(tmp_path: Path) -> None:

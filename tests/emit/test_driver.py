@@ -160,6 +160,7 @@ def grown(data, *, rank, size, seed): return {"x": data["x"] + 1}
 """
 
 
+@pytest.mark.thorough
 def test_several_runs_in_a_row_are_checked_after_timing(tmp_path: Path) -> None:
     """Right in each first run, and in three before timing; each time that three run later, the third goes wrong."""
     (tmp_path / "late.py").write_text(LATE_SETUP)

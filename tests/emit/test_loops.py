@@ -180,6 +180,7 @@ def test_a_program_with_a_loop_is_right(tmp_path: Path) -> None:
     assert "for (std::int64_t turn" in (tmp_path / "out/iteration.hpp").read_text()
 
 
+@pytest.mark.thorough
 @needs_mpi
 @needs_cxx
 def test_loops_compile_without_a_warning(tmp_path: Path) -> None:

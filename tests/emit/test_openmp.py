@@ -16,6 +16,7 @@ from dagc.ir.plan import Plan, Target
 from dagc.measure.launch import launch
 from dagc.recipes.program import load_graph, run_setup
 from dagc.space import Space
+from tests.tiers import representatives
 
 mpi = find_mpi()
 needs_mpi = pytest.mark.skipif(mpi is None or mpi.mpiexec is None or find_cxx() is None, reason="needs an MPI")
@@ -111,7 +112,7 @@ def test_only_a_program_that_uses_it_is_linked_for_it(program: Path, target: Tar
 
 @needs_mpi
 @pytest.mark.mpi
-@pytest.mark.parametrize("variant", ["text", "file"])
+@pytest.mark.parametrize("variant", representatives(["text", "file"], "file"))
 def test_ranks_share_the_cores(program: Path, variant: str, unoptimised: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many threads as the rank may use cores, divided among ranks that may use the same, and all but the first bound
     to a core each, and one core in eight of a host left; or as many as asked for."""

@@ -25,6 +25,7 @@ from dagc.setup import run_setup
 from dagc.space import Space
 from tests.emit.build import ALLTOALLV, COLUMNS, COMMS, RANKS, graph, graph_of, plan
 from tests.emit.together import build_together
+from tests.tiers import representatives
 
 mpi = find_mpi()
 pytestmark = pytest.mark.mpi
@@ -39,6 +40,7 @@ LOWERINGS = {
     "nccl": {"transport": "nccl", "capture": "true"},
     "peer": {"transport": "peer"},
 }
+FEW, MORE = ["mpi_host", "mpi_cuda", "peer"], ["staging", "nccl"]
 
 
 @pytest.fixture(scope="module")
@@ -54,13 +56,16 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Plan, 
 
 
 @can_run
+@pytest.mark.parametrize("lowerings", representatives([FEW, MORE], FEW), ids="-".join)
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda p: p.stem)
-def test_every_rank_has_what_numpy_has(programs: dict[str, tuple[Plan, Path]], path: Path, tmp_path: Path) -> None:
+def test_every_rank_has_what_numpy_has(
+    programs: dict[str, tuple[Plan, Path]], path: Path, lowerings: list[str], tmp_path: Path
+) -> None:
     """Under every transport, in orders drawn at random."""
     random = Random(1)
     for ranks in PROGRAMS[path]:
         run_setup(graph(path).program, path.parent, ranks, 1, tmp_path / f"data-{ranks}")
-    for name in LOWERINGS:
+    for name in lowerings:
         made, program = programs[f"{path.stem} {name}"]
         lines = [table_line(drawn(made, random), made.capture) for _ in range(8)]
         (tmp_path / "tables").write_text("".join(f"{line}\n" for line in lines))

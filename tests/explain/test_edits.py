@@ -80,6 +80,7 @@ def h200_questions(exact: bool = True) -> tuple[Orders, Candidate, tuple[Questio
         return domain, best, ask(h200_learned(), domain, best).questions
 
 
+@pytest.mark.thorough
 def test_the_edits_of_the_best_on_four_h200s_are_among_the_recorded() -> None:
     domain, _, found = h200_questions()
     recorded = {i.traversal for i in h200_results().implementations}

@@ -235,7 +235,7 @@ def test_the_probability_of_an_edit_counts_all_edits() -> None:
     assert [t.verdict for t in among.timings] == [Verdict.COSTS, Verdict.LEVEL, Verdict.LEVEL]
 
 
-@pytest.mark.parametrize("noise", representatives(NOISES, "normal", "bursty"))
+@pytest.mark.parametrize("noise", representatives(NOISES, "bursty"))
 def test_nothing_is_found_where_there_is_nothing(noise: str) -> None:
     """Ten rules of three edits; of a share of 5 %, four false runs in 14 would be an accident of 0.4 %."""
     live = part((noise, "live", 10, range(4)))

@@ -15,9 +15,15 @@ from dagc.lab.orders import domain_of
 from dagc.recipes.program import read
 from dagc.space.loops import shortened, unroll
 from tests.measure.conftest import SAMPLES
+from tests.tiers import representatives
 
 
-@pytest.mark.parametrize(("name", "transport"), [("heat", "nccl"), ("jacobi", "peer"), ("heat", "mpi_host")])
+@pytest.mark.parametrize(
+    ("name", "transport"),
+    representatives(
+        [("heat", "nccl"), ("jacobi", "peer"), ("heat", "mpi_host")], ("jacobi", "peer"), ("heat", "mpi_host")
+    ),
+)
 def test_a_few_rounds_rank_candidates_as_all_do(name: str, transport: str) -> None:
     """One period alone does not: what overlaps with the round before is not in it (rank correlation -0.4 to 0.7)."""
     defines = {"transport": transport, "steps": 20}

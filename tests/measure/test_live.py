@@ -365,6 +365,7 @@ def test_ranks_that_the_user_has_started_measure(library: Subject, folder: Path)
     assert [done.stdout.count(word) for word in ("True", "False", "served")] == [2, 0, RANKS - 1]
 
 
+@pytest.mark.thorough
 def test_a_hang_ends_ranks_that_the_user_has_started(library: Subject, folder: Path) -> None:
     done = launch([sys.executable, "-c", JOINED, folder, "hang"], RANKS, cwd=Path(__file__).parents[2], timeout=300)
     assert done.returncode not in (0, 124)

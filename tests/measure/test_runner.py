@@ -23,7 +23,7 @@ OF_EACH = 40  # traversals
 CLOCKS = 0.2  # seconds; how well the GPU's clock is placed on the CPU's depends on how busy the machine is
 
 WORK = """
-import json, sys, threading
+import json, sys, threading, time
 from pathlib import Path
 import numpy as np
 from dagc.base.errors import DagcError
@@ -75,6 +75,7 @@ before, seen, over = runners[0].position(), set(), threading.Event()
 def look():
     while not over.is_set():
         seen.add(runners[0].position())
+        time.sleep(1e-4)  # else it takes a core from the ranks
 thread = threading.Thread(target=look)
 thread.start()
 while comm.allreduce(len(seen)) < 2 * comm.Get_size():

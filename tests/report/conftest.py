@@ -12,9 +12,9 @@ import pytest
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Any]:
-    """A running browser; skips where there is none."""
+    """A running browser, with an event loop that no other package could start; skips where there is none."""
     api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install playwright")
     with api.sync_playwright() as playwright:
         own = playwright.chromium.executable_path

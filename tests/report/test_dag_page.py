@@ -177,7 +177,6 @@ def test_a_graph_that_is_too_large_is_listed(tmp_path: Path) -> None:
     assert len(text) < 4_000_000
 
 
-@pytest.mark.thorough
 def test_a_page_of_many_edges_is_small(tmp_path: Path) -> None:
     """Each post precedes each wait: 20 000 edges, of which the page has some, and says how many it lacks."""
     path = tmp_path / "many.dag"

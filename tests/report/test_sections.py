@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from dagc.recipes.results import Loaded
 from dagc.report.html import summary_tiles
 from dagc.report.measured import groups_of, points_of, ranked
@@ -12,6 +14,7 @@ from dagc.report.si import TIMES
 RESULTS = Path(__file__).parents[2] / "benchmarks/results/2026-11-22-2xh200-launch/heat-auto.db"
 
 
+@pytest.mark.thorough
 def test_a_space_that_is_too_large_to_count_has_a_lower_bound():
     """It is counted for about a second: a page of a program of hundreds of ops is not waited for."""
     loaded = Loaded(RESULTS)

@@ -335,6 +335,7 @@ def test_a_library_of_plans(compiled: Path, tmp_path: Path, monkeypatch: pytest.
     )  # fmt: skip
     assert done.library == "tri"
     assert done.binary is not None
+    assert f"use        pip install {done.binary}, then import tri\n" in done.render()
     site = tmp_path / "site"
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "-t", site, done.binary], check=True)
     (tmp_path / "application.py").write_text(APPLICATION)
