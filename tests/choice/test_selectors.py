@@ -332,7 +332,7 @@ def test_scikit_learn_chooses_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [machine.choose(v) for v, c in zip(asked, clear, strict=True) if c] == list(expected[clear])
 
     boosted = np.array([boost.trained(0, x, column).predict(at) for column in gains.matrix.T]).T
-    averaged = forest.trained(forest.TREES, 0, x, gains.matrix).predict(at)
+    averaged = forest.trained(forest.number_of_trees(len(x)), 0, x, gains.matrix).predict(at)
     for selector, worth in (
         (fit("boost", DATA, rows, labels, shares=shares), boosted),
         (fit("forest", DATA, rows, labels, shares=shares), averaged),

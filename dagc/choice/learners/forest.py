@@ -16,7 +16,10 @@ from dagc.choice.gains import FULL, Examples
 from dagc.choice.selector import Answer, Scale, Selector, ranked
 
 SUMMARY = "a random forest"
-TREES = 31
+# Up to 127 trees, as many as have POINTS points together, at least 31: what few trees choose depends on the seed. With
+# families held out, 127 instead of 31 take the SpMV (161 inputs) from 93.0 to 93.7 % of the best, BFS and sort by 0.3
+# and 0.6 more, the solvers by 0.1 less, mean of three seeds.
+MOST_TREES, FEWEST_TREES, POINTS = 127, 31, 30_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +87,15 @@ def fit(examples: Examples, seed: int = 0) -> Forest:
         row = tuple(int(v) for v in (tree.value[number][:, 0] * FULL).round())
         return Answer(rows.setdefault(row, len(rows)), 1.0)
 
-    grown = [one.tree_ for one in trained(TREES, seed, examples.x, gains.matrix).estimators_]
+    found = trained(number_of_trees(len(examples.rows)), seed, examples.x, gains.matrix)
+    grown = [one.tree_ for one in found.estimators_]
     roots = tuple(nodes.from_scikit(tree, scales, partial(leaf, tree)) for tree in grown)
     return Forest(examples.data, scales, gains.labels, tuple(rows), roots)
+
+
+def number_of_trees(points: int) -> int:
+    """For so many training points."""
+    return max(FEWEST_TREES, min(MOST_TREES, POINTS // points))
 
 
 def trained(trees: int, seed: int, x: Any, matrix: Any) -> Any:
