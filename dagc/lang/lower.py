@@ -109,7 +109,7 @@ _MOST_CASES = 64  # that are told apart for one read
 def _covered(when: tuple[Sym, ...], writes: Iterable[tuple[Sym, ...]], facts: Facts) -> bool:
     """Whether one of the writes happens wherever the conditions `when` hold. Where none does throughout, the ranks with
     and without a condition of a write are looked at one after the other."""
-    known = list(dict.fromkeys(tuple(c for condition in write for c in _conjuncts(condition)) for write in writes))
+    known = list(dict.fromkeys(tuple(c for each in write for c in _conjuncts(each)) for write in writes))[::-1]
     cases = [(when, facts.given(when))]
     for _ in range(_MOST_CASES):
         if not cases:
@@ -117,7 +117,7 @@ def _covered(when: tuple[Sym, ...], writes: Iterable[tuple[Sym, ...]], facts: Fa
         case, given = cases.pop()
         if any(all(_follows(c, case) or given.implies(c) for c in write) for write in known):
             continue
-        condition = next((c for write in known for c in map(_plain, write) if not _told(c, case)), None)
+        condition = next((c for write in known if (c := _undecided(write, case, given)) is not None), None)
         if condition is None:
             return False
         for one in (condition, apply(Fn.NOT, condition)):
@@ -129,18 +129,20 @@ def _conjuncts(condition: Sym) -> Iterator[Sym]:
     if isinstance(condition, Apply) and condition.fn is Fn.AND:
         for part in condition.args:
             yield from _conjuncts(part)
-    else:
+    elif condition != Const(True):
         yield condition
 
 
-def _plain(condition: Sym) -> Sym:
-    """The condition without a negation around it."""
-    return next(iter(_operands(condition, Fn.NOT)), condition)
-
-
-def _told(condition: Sym, case: tuple[Sym, ...]) -> bool:
-    """Whether the case says if it holds."""
-    return condition in case or apply(Fn.NOT, condition) in case
+def _undecided(write: tuple[Sym, ...], case: tuple[Sym, ...], given: Facts) -> Sym | None:
+    """A condition of the write that the case leaves open, without a negation; None where the case excludes it."""
+    unknown = None
+    for each in write:
+        negation = next(iter(_operands(each, Fn.NOT)), apply(Fn.NOT, each))
+        if negation in case or given.implies(negation):
+            return None
+        if not (_follows(each, case) or given.implies(each)):
+            unknown = next(iter(_operands(each, Fn.NOT)), each)
+    return unknown
 
 
 def _follows(condition: Sym, when: Iterable[Sym]) -> bool:

@@ -87,6 +87,7 @@ def test_the_samples_are_these() -> None:
         "kmotif",
         "nbody",
         "pagerank",
+        "pipeline",
         "overlap",
         "port",
         "solvers",

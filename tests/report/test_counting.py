@@ -43,7 +43,7 @@ def test_a_choice_that_is_made_is_not_open() -> None:
 
 
 # Not the halo exchange, which takes seconds: it is counted in the tests of the command line.
-LARGE = ("halo3d", "heat", "jacobi", "tridiag")  # these take half a minute
+LARGE = ("halo3d", "heat", "jacobi", "pipeline", "tridiag")  # these take half a minute
 COUNTED = [path for path in sorted(SAMPLES.glob("*/*.dag")) if path.stem not in LARGE]
 QUICK = [path for path in COUNTED if path.stem != "cg"]  # which takes as long as all others
 
