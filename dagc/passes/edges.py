@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from dagc.base.errors import Diagnostic, Severity
 from dagc.base.source import Span
-from dagc.ir.enums import Mode
+from dagc.ir.enums import Mode, Place
 from dagc.ir.program import (
     Action,
     CollectiveOp,
@@ -320,6 +320,24 @@ def undecided(lowered: LoweredMessages, hazards: Hazards, findings: list[Diagnos
         findings.append(Diagnostic("undecided-overlap", message, v.span, help, Severity.NOTE, related))
 
 
+def against_text(
+    program: Program, lowered: LoweredMessages, hazards: tuple[tuple[int, int], ...], findings: list[Diagnostic]
+) -> None:
+    """Add a diagnostic for each array `on any` of which written edges order two accesses against text order: which of
+    its two sides is valid where follows from text order."""
+    places = {array.name: array for array in program.arrays if array.place is Place.ANY}
+    for i, j in hazards:
+        a, b = lowered.touches[i], lowered.touches[j]
+        array = places.get(a.region.array) if a.begin > b.begin else None
+        if array is not None:
+            del places[array.name]
+            u, v = lowered.ops[a.begin], lowered.ops[b.begin]
+            message = f"an edge orders `{u.name}` before `{v.name}`, but the copies of `{array.name}` follow text order"
+            related = ((v.span, f"`{v.name}` is here"), (array.span, "declared here"))
+            help = f"write `{u.name}` before `{v.name}`, or drop the edge"
+            findings.append(Diagnostic("explicit-any", message, u.span, help, related=related))
+
+
 def _finding(first: str, second: str, a: Touch, b: Touch, u: Span, v: Span, explicit: bool) -> Diagnostic:
     what = "both write"
     if Mode.IN in (a.mode, b.mode):
@@ -370,6 +388,7 @@ def connect(
         hazards = tuple(analysis.ordered)
         unordered(program, lowered, analysis.unordered, findings)
         undecided(lowered, analysis, findings)
+        against_text(program, lowered, hazards, findings)
         if not _has_cycle(program, lowered, edges, findings) and transport is Transport.NCCL:
             _one_by_one(lowered, edges)
     end = OpId(len(lowered.ops) - 1)
