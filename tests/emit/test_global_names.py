@@ -93,6 +93,11 @@ def test_a_program_of_such_names_compiles(tmp_path: Path, target: Target, lines:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
+def test_a_driver_of_such_names_is_emitted() -> None:
+    graph = graph_of(whole(of_locals()), transport="mpi_host", streams="1")
+    assert "driver.py" in emit(Plan(graph, Space(graph).first(), Target.CUDA))
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_no_header_has_a_name_that_is_not_known(tmp_path: Path, target: Target) -> None:
     """Every word of the headers that is not said to be global, declared there."""

@@ -62,6 +62,13 @@ def test_json_says_the_same_as_the_text(path: Path) -> None:
         assert record["whole"] >= record["count"]
 
 
+def test_a_combination_with_too_many_states_has_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dagc.report.counting.VARIATION_WORK", 1)
+    report = api.count(SPMV)
+    assert (report.whole, report.whole_note) == (None, "a combination has too many states")
+    assert any("too many states" in line.note for line in report.lines)
+
+
 def test_large_numbers_are_exact() -> None:
     """Beyond 64 bits, in JSON too."""
     count = 5367658504764649454197598361600000

@@ -108,7 +108,7 @@ RUNS = {
 
 @pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
 @pytest.mark.mpi
-@pytest.mark.parametrize("name", representatives(RUNS, "nbody"))
+@pytest.mark.parametrize("name", representatives(RUNS, "gemm"))
 def test_every_version_is_right(name: str, tmp_path: Path, unoptimised: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     defines, versions = RUNS[name]
