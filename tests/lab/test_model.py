@@ -19,7 +19,7 @@ from dagc.lab.model.estimate import Model
 from dagc.lab.model.fit import fit_costs
 from dagc.lab.model.pool import Pool
 from dagc.lab.model.process import Process
-from dagc.lab.model.simulate import Batch, Costs, Simulator
+from dagc.lab.model.simulate import USUAL, Assumptions, Batch, Costs, Moves, Simulator
 from dagc.lab.orders import Orders
 from dagc.lab.strategy import RankingStrategy, find
 from dagc.recipes.program import load_graph
@@ -37,8 +37,13 @@ def spmv_graph(transport: str = "mpi_cuda") -> Graph:
     return load_graph(SPMV, {"transport": transport})
 
 
-def simulated(graph: Graph, traversal: Traversal, cost: dict[str, float], configuration: Configuration) -> float:
-    """One traversal, entry by entry, as docs/how-to/explore.md says it."""
+def simulated(
+    graph: Graph, traversal: Traversal, cost: dict[str, float], configuration: Configuration,
+    assumptions: Assumptions = USUAL,
+) -> float:  # fmt: skip
+    """One traversal, entry by entry, as docs/explanation/search.md says it."""
+    free, half, both = 0.0, list[object](), list[object]()  # the GPU; messages with one side posted, and with both
+    sends = {op.message: op.name for op in graph.ops if op.action is Action.POST_SEND}
     transport, captured = graph.transport.value, configuration.get("capture") is True
     wire, came = 0.0, dict[object, float]()
     now, posted, stretch = cost[f"iteration {configuration.text}".strip()], 0.0, False
@@ -56,13 +61,20 @@ def simulated(graph: Graph, traversal: Traversal, cost: dict[str, float], config
                 kind = "group" if op.action is Action.GROUP else "kernel"
                 duration = cost[f"{kind} {op.name}  {transport if kind == 'group' else ''}".strip()]
                 duration += sum(cost[f"stage {staged.region.text}"] for staged in (*op.copy_in, *op.copy_out))
-                streams[entry.stream] = max(streams.get(entry.stream, now), ready) + duration
+                ready = max(ready, free) if assumptions.exclusive else ready
+                free = streams[entry.stream] = max(streams.get(entry.stream, now), ready) + duration
             elif op.action in POSTS:
                 now = posted = now + cost[f"post {transport}"]
-                if op.action is Action.POST_SEND:
+                (both if op.message in half else half).append(op.message)
+                if assumptions.messages is Moves.POSTED and op.action is Action.POST_SEND:
                     wire = max(wire, now) + cost[f"wire {transport} {op.name}"]
                     came[op.message] = wire + cost[f"message {transport}"]
-            elif op.action is Action.WAIT_RECV:
+            moves_at = POSTS if assumptions.messages is Moves.MATCHED else WAITS
+            while assumptions.messages is not Moves.POSTED and op.action in moves_at and both:
+                message = both.pop(0)
+                wire = max(wire, now) + cost[f"wire {transport} {sends[message]}"]
+                came[message] = wire + cost[f"message {transport}"]
+            if op.action is Action.WAIT_RECV:
                 now = max(now, came[op.message]) + cost[f"wait {transport}"]
             elif op.action in WAITS:
                 arrived = max(wire, posted) + cost[f"message {transport} {op.name}"]
@@ -80,17 +92,18 @@ def simulated(graph: Graph, traversal: Traversal, cost: dict[str, float], config
 
 @pytest.mark.parametrize("transport", ["mpi_host", "mpi_cuda", "nccl"])
 @pytest.mark.parametrize("configuration", [Configuration(()), CAPTURED])
-def test_all_at_once_is_as_one_by_one(transport: str, configuration: Configuration) -> None:
+@pytest.mark.parametrize("assumptions", [USUAL, Assumptions(Moves.MATCHED), Assumptions(Moves.WAITED, exclusive=True)])
+def test_all_at_once_is_as_one_by_one(transport: str, configuration: Configuration, assumptions: Assumptions) -> None:
     graph, random = spmv_graph(transport), Random(1)
     domain = Orders([ConfiguredSpace(configuration, Space(graph))])
-    pool = Pool(domain.spaces)
-    pool.extend(domain)
+    pool = Pool(domain.spaces, assumptions)
+    pool.extend(random.sample(list(domain), 60))
     for _ in range(3):
         costs = np.array([c * random.uniform(0.2, 3) for c in pool.costs.prior])
         by_name = {name: float(costs[number]) for name, number in pool.costs.numbers.items()}
         found = pool.batch.times(costs)
         for row in random.sample(range(len(pool)), min(60, len(pool))):
-            expected = simulated(graph, pool.candidates[row].traversal, by_name, configuration)
+            expected = simulated(graph, pool.candidates[row].traversal, by_name, configuration, assumptions)
             assert found[row] == pytest.approx(expected)
         columns = np.array(random.sample(range(len(pool)), min(60, len(pool))))
         times, paths = pool.batch.paths(costs, columns)
@@ -175,6 +188,23 @@ def test_the_estimate_learns() -> None:
     assert np.abs(mean / true - 1)[others].mean() < 0.02
     assert deviation[measured].mean() < deviation[others].mean()
     assert model.incumbent() == mean[measured].min()
+
+
+@pytest.mark.parametrize("assumptions", [USUAL, Assumptions(exclusive=True), Assumptions(Moves.WAITED)])
+def test_the_assumptions_are_those_of_the_machine(assumptions: Assumptions) -> None:
+    """One op at a time on the GPU, or messages that move in waits only: 48 measurements with 2 % noise tell."""
+    domain = Orders([ConfiguredSpace(Configuration(()), Space(spmv_graph()))])
+    machine, random = Pool(domain.spaces, assumptions), Random(6)
+    machine.extend(domain)
+    costs = np.array([c * random.uniform(0.8, 1.2) for c in machine.costs.prior])
+    true = dict(zip(machine.candidates, machine.batch.times(costs), strict=True))
+    model, measured = Model(domain.spaces), random.sample(machine.candidates, 48)
+    model.extend(measured)
+    for candidate in measured:
+        model.observe(candidate, float(true[candidate]) * random.gauss(1, 0.02))
+    model.estimate()
+    assert model.pool.assumptions.exclusive == assumptions.exclusive
+    assert (model.pool.assumptions.messages is Moves.POSTED) == (assumptions.messages is Moves.POSTED)
 
 
 def test_a_large_space_is_sampled_and_the_sample_grows() -> None:

@@ -18,7 +18,7 @@ from scipy.linalg import solve_triangular
 from threadpoolctl import ThreadpoolController
 
 from dagc.lab.candidate import Candidate, ConfiguredSpace
-from dagc.lab.model.fit import fit_costs
+from dagc.lab.model.calibrate import Measured, assumed, scaled
 from dagc.lab.model.pool import Pool
 from dagc.lab.model.process import OUTLIER, Process
 
@@ -32,10 +32,9 @@ NOISES, SIGNALS = (0.01, 0.02, 0.04), (0.06, 0.12)  # candidates for maximum lik
 LENGTH = 0.15  # correlation length of the error, as a share of the bits
 BLOCK = 512  # rows whose paths are computed at once: they need (moments, rows, costs) numbers
 ADAPTED = 12  # measurements before signal and noise are chosen by likelihood
-SPEEDS = (1.0, 2.0, 4.0)  # of the CPU: factors of the prior costs of a call
-SCALES, STEPS, SCALED_BY = (0.05, 1000.0), 3, 8  # of the work: range of factors, Newton steps, measurements used
 LEARNED_FROM = 200  # measurements from elsewhere: half of them the fastest
 SCALED_UP_TO = 13  # measurements; then the prior costs stay
+ASSUMED_FROM, ASSUMED_UP_TO = 14, 48  # measurements between which the assumptions of the simulation are chosen
 SUSPECTED = 10.0  # levels added to the expected time of a candidate with a suspected launch setting
 MOST = 400  # observations held by the process: the cost of one more grows with their number
 FASTEST = 250  # of them, the fastest; the others are drawn evenly from the rest
@@ -50,9 +49,8 @@ class Model:
         self.pool = Pool(spaces)
         self.times: dict[Candidate, list[float]] = {}
         self._process = Process(self.pool.bits, signal=SIGNAL, noise=NOISE, length=LENGTH)
-        self._usual: Array = self.pool.prior
         self._learned = learned
-        self._prior = self._usual if learned is None else learned  # scaled once something is measured
+        self._prior = self.pool.prior if learned is None else learned  # scaled once something is measured
         self._costs = self._prior
         self._fitted_with = 0
         self._level = 1.0  # median of the times when the costs were fitted
@@ -220,9 +218,17 @@ class Model:
         rows = np.array([self.pool.row[c] for c, _ in held])
         values = np.array([cut.get(one, one[1]) for one in held])
         self._level = float(np.median(values))
-        if self._fitted_with < SCALED_UP_TO:
-            self._scale(rows, values)
-        self._costs = self._fitted(self._prior, self._costs, rows, values)
+        measured = Measured(rows, values, self._level, self._learned)
+        found = None
+        if len(self.times) >= ASSUMED_FROM and self._fitted_with < ASSUMED_UP_TO:
+            found = assumed(self.pool, measured)
+            if found is not None:
+                self.pool = self.pool.under(found.pool.assumptions)
+        if found is None and self._fitted_with < SCALED_UP_TO:
+            found = scaled(self.pool, measured)
+        if found is not None:
+            self._prior, self._costs = found.prior, found.costs
+        self._costs = measured.fitted(self.pool, self._prior, self._costs)
         self._fitted_with, self._simulated = len(self.times), None
         if self.pool.has_settings:
             self._precision_root = self._root_of_precision(rows)
@@ -244,37 +250,6 @@ class Model:
         )
         costs = self.pool.above(costs, self._prior)
         return [self.pool.improved(candidate, costs) for candidate in candidates]
-
-    def _fitted(self, prior: Array, start: Array, rows: Numbers, values: Array) -> Array:
-        deviation = 2 * NOISE * self._level
-        return fit_costs(
-            lambda costs: self.pool.paths(costs, rows), prior, start, values, deviation,
-            spread=self.pool.spread(prior), heavy=self.pool.heavy,
-        )  # fmt: skip
-
-    def _scale(self, rows: Numbers, values: Array) -> None:
-        """Scale the prior costs to this machine and problem size.
-
-        For each of a few speeds of the CPU, one factor of all work is chosen so that the times agree. The speed is the
-        one whose fitted costs explain the measurements best while staying close to their prior.
-        """
-        work, some = np.array(self.pool.work()), rows[:SCALED_BY]
-        tried: list[tuple[float, Array, Array]] = []
-        bases = [(speed, self._usual) for speed in SPEEDS]
-        for speed, base in bases if self._learned is None else [(1.0, self._learned), *bases]:
-            factor, machine = 1.0, np.where(work, 0.0, np.where(self.pool.timed, base, speed * base))
-            for _ in range(STEPS):  # Newton's: times are linear in the factor along their paths
-                prior = machine + np.where(work, factor * base, 0.0)
-                _, paths = self.pool.paths(prior, some)
-                share = np.maximum(paths @ np.where(work, base, 0.0), 1e-9)
-                factor = float(np.clip(np.median((values[:SCALED_BY] - paths @ machine) / share), *SCALES))
-            prior = np.round(machine + np.where(work, factor * base, 0.0), 6)
-            costs = self._fitted(prior, prior, rows, values)
-            times = self.pool.times(costs, rows)
-            off = np.minimum(((values - times) / (2 * NOISE * self._level)) ** 2, 9.0).sum()
-            far = (((costs - prior) / self.pool.spread(prior)) ** 2).sum() + math.log2(speed) ** 2
-            tried.append((round(float(off + far), 3), prior, costs))
-        _, self._prior, self._costs = min(tried, key=lambda one: one[0])
 
 
 def costs_of(spaces: Sequence[ConfiguredSpace], measured: Sequence[tuple[Candidate, float]]) -> Array:

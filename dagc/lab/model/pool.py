@@ -10,7 +10,7 @@ from dagc.ir.traversal import Issue
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.model.factors import Factor
 from dagc.lab.model.fit import SPREAD, fit_costs
-from dagc.lab.model.simulate import Batch, Costs, Simulator, messages_of
+from dagc.lab.model.simulate import USUAL, Assumptions, Batch, Costs, Simulator, messages_of
 from dagc.space.loops import shortened, unroll
 
 if TYPE_CHECKING:
@@ -37,17 +37,20 @@ class Pool:
     models of launch settings (`Factor.root`).
     """
 
-    def __init__(self, spaces: Sequence[ConfiguredSpace]) -> None:
+    def __init__(self, spaces: Sequence[ConfiguredSpace], assumptions: Assumptions = USUAL) -> None:
         import numpy as np
 
-        self.spaces = spaces
+        self.spaces, self.assumptions = spaces, assumptions
         self._graphs = [shortened(s.graph, ROUNDS) for s in spaces]
         simulated = [graph.unrolled for graph in self._graphs]
         self.costs = Costs(max(s.space.moves.streams for s in spaces), max(len(messages_of(g)) for g in simulated))
         self.costs.scale = len(spaces[0].graph.unrolled.ops) / len(simulated[0].ops)
         self._simulators = [
-            Simulator(graph, s.configuration, self.costs, s.sites) for graph, s in zip(simulated, spaces, strict=True)
+            Simulator(graph, s.configuration, self.costs, s.sites, assumptions)
+            for graph, s in zip(simulated, spaces, strict=True)
         ]
+        self.has_streams = any(s.space.moves.streams > 1 for s in spaces)
+        self.has_messages = any(messages_of(g) for g in simulated)
         self.batch = Batch(self.costs)
         self.candidates: list[Candidate] = []
         self.row: dict[Candidate, int] = {}
@@ -70,6 +73,13 @@ class Pool:
 
     def __len__(self) -> int:
         return len(self.candidates)
+
+    def under(self, assumptions: Assumptions) -> Pool:
+        """The same rows, simulated under other assumptions."""
+        other = Pool(self.spaces, assumptions)
+        other.extend(self.candidates)
+        other._suspects, other._cleared = self._suspects, self._cleared
+        return other
 
     def _factors_of(self, space: int) -> list[int]:
         """The number of the factor of each site of a space; sites with one level and equal settings share it."""

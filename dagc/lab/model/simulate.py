@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from math import isfinite
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -37,9 +38,9 @@ PRIOR = {
 WORK = frozenset(("cpu", "message", "wire", "stage", "copy", "kernel"))  # costs that grow with the problem size
 
 
-# Moments: the beginning, the CPU, the last post, when the wire is free, a temporary one; then those of streams, of
-# received messages, of events.
-_BEGIN, _NOW, _POSTED, _WIRE, _PASSING, _STREAMS = range(6)
+# Moments: the beginning, the CPU, the last post, when the wire is free, a temporary one, when the GPU is free; then
+# those of streams, of received messages, of events.
+_BEGIN, _NOW, _POSTED, _WIRE, _PASSING, _GPU, _STREAMS = range(7)
 # Target, a, b, sum of costs (number in `Costs.sums`).
 Instruction: TypeAlias = tuple[int, int, int, int]
 
@@ -91,14 +92,45 @@ class Costs:
         return 1 + max(target for target, *_ in self.instructions)
 
 
+class Moves(Enum):
+    """When a message of MPI moves."""
+
+    POSTED = "posted"  # from the post of its send on (eager)
+    MATCHED = "matched"  # from the later of both posts on (rendezvous)
+    WAITED = "waited"  # while the CPU is in a wait (rendezvous, nothing moves outside MPI's calls)
+
+
+@dataclass(frozen=True, slots=True)
+class Assumptions:
+    """What no cost expresses. `exclusive`: the GPU executes one op at a time; otherwise streams do not slow each other
+    down."""
+
+    messages: Moves = Moves.POSTED
+    exclusive: bool = False
+
+    @property
+    def on_the_gpu(self) -> tuple[Assumptions, ...]:
+        """The other assumption about the GPU, and the same about messages."""
+        return (replace(self, exclusive=not self.exclusive),)
+
+    @property
+    def on_messages(self) -> tuple[Assumptions, ...]:
+        """The other assumptions about messages, and the same about the GPU."""
+        return tuple(replace(self, messages=moves) for moves in Moves if moves is not self.messages)
+
+
+USUAL = Assumptions()
+
+
 class Simulator:
     """Turns traversals of one configuration into instructions."""
 
     def __init__(
-        self, graph: Graph, configuration: Configuration, costs: Costs, sites: Sequence[LaunchSite] = ()
-    ) -> None:
+        self, graph: Graph, configuration: Configuration, costs: Costs, sites: Sequence[LaunchSite] = (),
+        assumptions: Assumptions = USUAL,
+    ) -> None:  # fmt: skip
         """`sites`: the ops whose launch settings differ from candidate to candidate."""
-        self.graph = graph
+        self.graph, self.assumptions = graph, assumptions
         self._sites = {site.op: site for site in sites}
         self.levels: dict[str, int] = {}  # of these ops, by base name: the number of the cost
         self.captured = configuration.get("capture") is True
@@ -116,6 +148,8 @@ class Simulator:
         first = _STREAMS + costs.streams
         moments: dict[tuple[str, int] | None, int] = {key: first + i for i, key in enumerate(messages_of(graph))}
         self._came = [moments.get(_message(op)) for op in graph.ops]
+        sends = zip(graph.ops, self._came, self._ops, strict=True)
+        self._moved = {came: costs[1:] for op, came, costs in sends if op.action is Action.POST_SEND and came}
         self._known: dict[Entry, tuple[int, ...]] = {}
 
     def _cost_of(self, op: object, transport: str, configuration: Configuration) -> tuple[int, ...]:
@@ -153,6 +187,7 @@ class Simulator:
         """Numbers of its instructions; after the last, moment `END` is the end of the iteration."""
         out = [self._start]
         known, captured = self._known, False
+        posts: dict[int, int] = {}  # of messages that have not moved, by the moment of their arrival
         for entry in traversal.entries:
             instructions = known.get(entry)
             if instructions is None:
@@ -162,8 +197,33 @@ class Simulator:
                 if on_gpu and not captured:
                     out.append(self._capture)
                 captured = on_gpu
-            out += instructions
+            moving = self._moving(entry.op, posts) if isinstance(entry, Issue) else []
+            waited = self.assumptions.messages is Moves.WAITED  # then a message moves before the wait returns
+            out += [*moving, *instructions] if waited else [*instructions, *moving]
         return out
+
+    def _moving(self, op: int, posts: dict[int, int]) -> list[int]:
+        """What moves at a post or during a wait, but not from the post of its send on: messages whose sides are both
+        posted, in the order in which they were.
+
+        Ranks are assumed equal: the other side of a message is posted when this rank posts its own.
+        """
+        if self.assumptions.messages is Moves.POSTED:
+            return []
+        action, came = self.graph.ops[op].action, self._came[op]
+        if action in _POSTS and came is not None:
+            posts[came] = posts.pop(came, 0) + 1
+        out: list[int] = []
+        if self.assumptions.messages is Moves.MATCHED or action in _WAITS:
+            for moment in [moment for moment, sides in posts.items() if sides == 2]:
+                del posts[moment]
+                out += self._on_the_wire(moment, *self._moved[moment])
+        return out
+
+    def _on_the_wire(self, came: int, wire: int, message: int) -> tuple[int, int]:
+        """Messages are serialised."""
+        make = self.costs.instruction
+        return make(_WIRE, _NOW, _WIRE, wire), make(came, _WIRE, _WIRE, message)
 
     def _instructions(self, entry: Entry) -> tuple[int, ...]:
         make = self.costs.instruction
@@ -177,7 +237,10 @@ class Simulator:
                     ready: tuple[int, ...] = (make(_PASSING, _NOW, _NOW, self._node),)
                 else:
                     ready = make(_NOW, _NOW, _NOW, self._launch), make(_PASSING, _NOW, _NOW, self._latency)
-                return (*ready, make(queue, queue, _PASSING, *self._ops[op]))
+                if not self.assumptions.exclusive:
+                    return (*ready, make(queue, queue, _PASSING, *self._ops[op]))
+                free = make(_PASSING, _PASSING, _GPU)
+                return (*ready, free, make(queue, queue, _PASSING, *self._ops[op]), make(_GPU, queue, queue))
             case Record(event, stream):
                 return (*issue, make(self._event(event), _STREAMS + stream, _NOW))
             case Wait(event, stream):
@@ -200,9 +263,12 @@ class Simulator:
         done = (make(_NOW, _NOW, _NOW, numbers[0]), make(_POSTED, _NOW, _NOW))
         if action is Action.POST_RECV:
             return done
-        moved = make(_WIRE, _NOW, _WIRE, numbers[1])  # messages are serialised
         came = self._came[op]
-        return (*done, moved) if came is None else (*done, moved, make(came, _WIRE, _WIRE, numbers[2]))
+        if came is None:
+            return (*done, make(_WIRE, _NOW, _WIRE, numbers[1]))
+        return (
+            done if self.assumptions.messages is not Moves.POSTED else (*done, *self._on_the_wire(came, *numbers[1:]))
+        )
 
     def _event(self, event: int) -> int:
         return _STREAMS + self.costs.streams + self.costs.messages + event
