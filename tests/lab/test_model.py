@@ -19,7 +19,7 @@ from dagc.lab.model.estimate import Model
 from dagc.lab.model.fit import fit_costs
 from dagc.lab.model.pool import Pool
 from dagc.lab.model.process import Process
-from dagc.lab.model.simulate import USUAL, Assumptions, Batch, Costs, Moves, Simulator
+from dagc.lab.model.simulate import USUAL, Assumptions, Batch, Costs, Transmission, Simulator
 from dagc.lab.orders import Orders
 from dagc.lab.strategy import RankingStrategy, find
 from dagc.recipes.program import load_graph
@@ -66,11 +66,11 @@ def simulated(
             elif op.action in POSTS:
                 now = posted = now + cost[f"post {transport}"]
                 (both if op.message in half else half).append(op.message)
-                if assumptions.messages is Moves.POSTED and op.action is Action.POST_SEND:
+                if assumptions.messages is Transmission.POSTED and op.action is Action.POST_SEND:
                     wire = max(wire, now) + cost[f"wire {transport} {op.name}"]
                     came[op.message] = wire + cost[f"message {transport}"]
-            moves_at = POSTS if assumptions.messages is Moves.MATCHED else WAITS
-            while assumptions.messages is not Moves.POSTED and op.action in moves_at and both:
+            moves_at = POSTS if assumptions.messages is Transmission.MATCHED else WAITS
+            while assumptions.messages is not Transmission.POSTED and op.action in moves_at and both:
                 message = both.pop(0)
                 wire = max(wire, now) + cost[f"wire {transport} {sends[message]}"]
                 came[message] = wire + cost[f"message {transport}"]
@@ -92,7 +92,9 @@ def simulated(
 
 @pytest.mark.parametrize("transport", ["mpi_host", "mpi_cuda", "nccl"])
 @pytest.mark.parametrize("configuration", [Configuration(()), CAPTURED])
-@pytest.mark.parametrize("assumptions", [USUAL, Assumptions(Moves.MATCHED), Assumptions(Moves.WAITED, exclusive=True)])
+@pytest.mark.parametrize(
+    "assumptions", [USUAL, Assumptions(Transmission.MATCHED), Assumptions(Transmission.WAITED, exclusive=True)]
+)
 def test_all_at_once_is_as_one_by_one(transport: str, configuration: Configuration, assumptions: Assumptions) -> None:
     graph, random = spmv_graph(transport), Random(1)
     domain = Orders([ConfiguredSpace(configuration, Space(graph))])
@@ -190,7 +192,7 @@ def test_the_estimate_learns() -> None:
     assert model.incumbent() == mean[measured].min()
 
 
-@pytest.mark.parametrize("assumptions", [USUAL, Assumptions(exclusive=True), Assumptions(Moves.WAITED)])
+@pytest.mark.parametrize("assumptions", [USUAL, Assumptions(exclusive=True), Assumptions(Transmission.WAITED)])
 def test_the_assumptions_are_those_of_the_machine(assumptions: Assumptions) -> None:
     """One op at a time on the GPU, or messages that move in waits only: 48 measurements with 2 % noise tell."""
     domain = Orders([ConfiguredSpace(Configuration(()), Space(spmv_graph()))])
@@ -204,7 +206,7 @@ def test_the_assumptions_are_those_of_the_machine(assumptions: Assumptions) -> N
         model.observe(candidate, float(true[candidate]) * random.gauss(1, 0.02))
     model.estimate()
     assert model.pool.assumptions.exclusive == assumptions.exclusive
-    assert (model.pool.assumptions.messages is Moves.POSTED) == (assumptions.messages is Moves.POSTED)
+    assert (model.pool.assumptions.messages is Transmission.POSTED) == (assumptions.messages is Transmission.POSTED)
 
 
 def test_a_large_space_is_sampled_and_the_sample_grows() -> None:

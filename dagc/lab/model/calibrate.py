@@ -28,7 +28,7 @@ EXPLAINED = 2.0  # the largest misfit under them, for each measurement: costs th
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredRows:
     """Times in microseconds of rows of a pool, their median, and costs that were fitted elsewhere."""
 
     rows: Numbers
@@ -60,7 +60,7 @@ class Calibration:
     misfit: float
 
 
-def scaled(pool: Pool, measured: Measured) -> Calibration:
+def scaled(pool: Pool, measured: MeasuredRows) -> Calibration:
     """Scale the prior costs to this machine and problem size.
 
     For each of a few speeds of the CPU, one factor of all work is chosen so that the times agree. The speed is the one
@@ -83,7 +83,7 @@ def scaled(pool: Pool, measured: Measured) -> Calibration:
     return min(tried, key=lambda one: one.misfit)
 
 
-def assumed(pool: Pool, measured: Measured) -> Calibration | None:
+def assumed(pool: Pool, measured: MeasuredRows) -> Calibration | None:
     """The calibration under other assumptions of the simulation that explain the measurements clearly better than those
     of the pool; None if there are none. One assumption is changed after the other."""
     chosen = np.unique(np.linspace(0, len(measured.rows) - 1, JUDGED_BY).astype(np.int64))
@@ -91,7 +91,7 @@ def assumed(pool: Pool, measured: Measured) -> Calibration | None:
 
     def judged(under: Pool) -> Calibration:
         rows = np.array([under.row[candidate] for candidate in candidates])
-        return scaled(under, Measured(rows, measured.times[chosen], measured.level, measured.learned))
+        return scaled(under, MeasuredRows(rows, measured.times[chosen], measured.level, measured.learned))
 
     def better(best: Calibration, others: Iterable[Assumptions]) -> Calibration:
         for other in others:

@@ -18,7 +18,7 @@ from scipy.linalg import solve_triangular
 from threadpoolctl import ThreadpoolController
 
 from dagc.lab.candidate import Candidate, ConfiguredSpace
-from dagc.lab.model.calibrate import Measured, assumed, scaled
+from dagc.lab.model.calibrate import MeasuredRows, assumed, scaled
 from dagc.lab.model.pool import Pool
 from dagc.lab.model.process import OUTLIER, Process
 
@@ -218,7 +218,7 @@ class Model:
         rows = np.array([self.pool.row[c] for c, _ in held])
         values = np.array([cut.get(one, one[1]) for one in held])
         self._level = float(np.median(values))
-        measured = Measured(rows, values, self._level, self._learned)
+        measured = MeasuredRows(rows, values, self._level, self._learned)
         found = None
         if len(self.times) >= ASSUMED_FROM and self._fitted_with < ASSUMED_UP_TO:
             found = assumed(self.pool, measured)

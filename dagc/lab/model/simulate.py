@@ -92,7 +92,7 @@ class Costs:
         return 1 + max(target for target, *_ in self.instructions)
 
 
-class Moves(Enum):
+class Transmission(Enum):
     """When a message of MPI moves."""
 
     POSTED = "posted"  # from the post of its send on (eager)
@@ -105,7 +105,7 @@ class Assumptions:
     """What no cost expresses. `exclusive`: the GPU executes one op at a time; otherwise streams do not slow each other
     down."""
 
-    messages: Moves = Moves.POSTED
+    messages: Transmission = Transmission.POSTED
     exclusive: bool = False
 
     @property
@@ -116,7 +116,7 @@ class Assumptions:
     @property
     def on_messages(self) -> tuple[Assumptions, ...]:
         """The other assumptions about messages, and the same about the GPU."""
-        return tuple(replace(self, messages=moves) for moves in Moves if moves is not self.messages)
+        return tuple(replace(self, messages=begin) for begin in Transmission if begin is not self.messages)
 
 
 USUAL = Assumptions()
@@ -198,7 +198,7 @@ class Simulator:
                     out.append(self._capture)
                 captured = on_gpu
             moving = self._moving(entry.op, posts) if isinstance(entry, Issue) else []
-            waited = self.assumptions.messages is Moves.WAITED  # then a message moves before the wait returns
+            waited = self.assumptions.messages is Transmission.WAITED  # then a message moves before the wait returns
             out += [*moving, *instructions] if waited else [*instructions, *moving]
         return out
 
@@ -208,13 +208,13 @@ class Simulator:
 
         Ranks are assumed equal: the other side of a message is posted when this rank posts its own.
         """
-        if self.assumptions.messages is Moves.POSTED:
+        if self.assumptions.messages is Transmission.POSTED:
             return []
         action, came = self.graph.ops[op].action, self._came[op]
         if action in _POSTS and came is not None:
             posts[came] = posts.pop(came, 0) + 1
         out: list[int] = []
-        if self.assumptions.messages is Moves.MATCHED or action in _WAITS:
+        if self.assumptions.messages is Transmission.MATCHED or action in _WAITS:
             for moment in [moment for moment, sides in posts.items() if sides == 2]:
                 del posts[moment]
                 out += self._on_the_wire(moment, *self._moved[moment])
@@ -267,7 +267,9 @@ class Simulator:
         if came is None:
             return (*done, make(_WIRE, _NOW, _WIRE, numbers[1]))
         return (
-            done if self.assumptions.messages is not Moves.POSTED else (*done, *self._on_the_wire(came, *numbers[1:]))
+            done
+            if self.assumptions.messages is not Transmission.POSTED
+            else (*done, *self._on_the_wire(came, *numbers[1:]))
         )
 
     def _event(self, event: int) -> int:
