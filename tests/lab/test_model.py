@@ -19,7 +19,7 @@ from dagc.lab.model.estimate import Model
 from dagc.lab.model.fit import fit_costs
 from dagc.lab.model.pool import Pool
 from dagc.lab.model.process import Process
-from dagc.lab.model.simulate import USUAL, Assumptions, Batch, Costs, Transmission, Simulator
+from dagc.lab.model.simulate import USUAL, Assumptions, Batch, Costs, Simulator, Transmission
 from dagc.lab.orders import Orders
 from dagc.lab.strategy import RankingStrategy, find
 from dagc.recipes.program import load_graph

@@ -266,11 +266,8 @@ class Simulator:
         came = self._came[op]
         if came is None:
             return (*done, make(_WIRE, _NOW, _WIRE, numbers[1]))
-        return (
-            done
-            if self.assumptions.messages is not Transmission.POSTED
-            else (*done, *self._on_the_wire(came, *numbers[1:]))
-        )
+        eager = self.assumptions.messages is Transmission.POSTED
+        return (*done, *self._on_the_wire(came, *numbers[1:])) if eager else done
 
     def _event(self, event: int) -> int:
         return _STREAMS + self.costs.streams + self.costs.messages + event
