@@ -9,7 +9,16 @@ from dagc.base.errors import UsageError
 from dagc.choice.feature import in_doubles
 from dagc.choice.types import Settings, Unit, variant_of
 from dagc.ir import sym
-from dagc.ir.plan import VARIANT, feature_variable, is_open, kernel_of, open_tunables, open_variants, variants_of
+from dagc.ir.plan import (
+    VARIANT,
+    feature_variable,
+    is_open,
+    kernel_of,
+    only_explored,
+    open_tunables,
+    open_variants,
+    variants_of,
+)
 from dagc.ir.program import CodeText, Graph, Impl, KernelOp, Program, Region
 from dagc.ir.sym import Const, Number, Sym, Var, free, specialised, substitute
 
@@ -48,7 +57,8 @@ def units(graph: Graph, wanted: Iterable[str] = (), variants: bool = False) -> t
             else "no kernel of the program has `tune` choices that are open",
             f"one of: {', '.join(dict.fromkeys(have))}"
             if have
-            else "declare `tune bx in {32, 64, 128}` in a kernel, or drop -D OP.NAME=...",
+            else only_explored(graph.program, ops.values())
+            or "declare `tune bx in {32, 64, 128}` in a kernel, or drop -D OP.NAME=...",
         )
     return tuple(by_op.values())
 

@@ -182,8 +182,17 @@ def open_tunables(program: Program, ops: Iterable[str]) -> tuple[OpenTunable, ..
     for base in wanted:
         if not any(t.op == base for t in out.values()):
             message = f"op `{base}` has nothing to tune: no `tune` of a CUDA kernel leaves two whole numbers"
-            raise UsageError(message, f"drop -D {base}.NAME=..., or name an op whose kernel declares `tune`")
+            ops_of = (op for op in program.ops if isinstance(op, KernelOp) and op.site == base)
+            otherwise = f"drop -D {base}.NAME=..., or name an op whose kernel declares `tune`"
+            raise UsageError(message, only_explored(program, ops_of) or otherwise)
     return tuple(out.values())
+
+
+def only_explored(program: Program, ops: Iterable[KernelOp]) -> str:
+    """A help that names the first tunable that stays fixed while tuning but has several values; empty without one."""
+    name = next((f"{op.site}.{name}" for op in ops for name in stays_fixed(program, op)), "")
+    why = "code that starts its own kernels, and sizes of scratch, are compiled with one value"
+    return name and f"`dagc explore --open {name}` searches `{name}`: {why}"
 
 
 def open_variants(program: Program, op: KernelOp) -> tuple[OpenTunable, ...]:

@@ -143,6 +143,11 @@ def test_tunables_that_no_chooser_answers_stay_fixed_and_do_not_hinder_the_other
     with pytest.raises(UsageError) as error:
         units(graph, ["three"])
     assert error.value.help == "one of: two"
+    (tmp_path / "fixed.dag").write_text(PROGRAM.replace("{64, 128}", "{64}").replace("{1, 4096, 16384}", "{1}"))
+    for wanted in ((), ("two",)):
+        with pytest.raises(UsageError) as error:
+            units(api.load_graph(tmp_path / "fixed.dag"), wanted)
+        assert error.value.help.startswith("`dagc explore --open two.factor` searches")
 
 
 def test_more_shared_memory_than_a_launch_has_is_not_legal(tmp_path: Path) -> None:
