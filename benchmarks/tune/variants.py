@@ -2,13 +2,15 @@
 
     python -m benchmarks.tune.variants TABLE.csv[.xz]... [--methods tree,forest] [--each-family] [--seeds 3]
         [--program PROGRAM.dag]
+    python -m benchmarks.tune.variants TUNED.db --test LIST [--methods forest] [--seeds 3]
     python -m benchmarks.tune.variants TABLE.csv[.xz]... --curve METHOD [--seeds 20]
 
 A table is as `benchmarks.tune.variant_tables` writes it, or a tuned file (`.db`) of `dagc tune --inputs`. Families are
 dealt to five folds; what is chosen at the inputs of a fold was trained on the others. `--each-family`: each family is a
-fold of its own. `--program`: with the features that its kernels declare as expressions over those of the table.
-`--seeds`: of the training; figures are means, a range stands behind the first. `--curve`: labelled inputs against
-percent of exhaustive, by strategy; every third input is kept for judging.
+fold of its own. `--test`: trained on what the file learned from, judged at the inputs of the list; `unknown`: at those
+of families that it did not learn from. `--program`: with the features that its kernels declare as expressions over
+those of the table. `--seeds`: of the training; figures are means, a range stands behind the first. `--curve`: labelled
+inputs against percent of exhaustive, by strategy; every third input is kept for judging.
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ class Table:
     vectors: tuple[tuple[float, ...], ...]
     variants: tuple[str, ...]
     times: tuple[dict[int, float], ...]
+    learned: tuple[int, ...] = ()  # of a tuned file: the inputs that it learned from
 
 
 def read_table(path: Path) -> Table:
@@ -84,7 +87,9 @@ def tuned_tables(path: Path) -> list[Table]:
         families = tuple(t.partition("(")[0] if "(" in t else str(Path(t).parent) for t in texts)
         variants, times = tuple(map(settings_text, chooser.settings)), tuple(map(dict, found.times))
         sizes = tuple(elements.get(p, 0.0) for p in found.points)
-        out.append(Table(f"{path.stem} {op}", texts, families, sizes, tuple(names), found.vectors, variants, times))
+        learned = tuple(i for i, point in enumerate(found.points) if point not in tuned.facts.tests)
+        vectors, name = found.vectors, f"{path.stem} {op}"
+        out.append(Table(name, texts, families, sizes, tuple(names), vectors, variants, times, learned))
     return out
 
 
@@ -122,29 +127,45 @@ def each_family(table: Table) -> list[list[int]]:
     return [[i for i, family in enumerate(table.families) if family == name] for name in dict.fromkeys(table.families)]
 
 
-def held_out(table: Table, method: str, parts: Sequence[Sequence[int]], seed: int = 0) -> Judged:
-    chosen: list[int | Sequence[int]] = [0] * len(table.inputs)
+def listed(table: Table, path: str) -> list[int]:
+    """The inputs of a list that the file did not learn from; all of unknown families for `unknown`."""
+    tests = [i for i in range(len(table.inputs)) if i not in table.learned]
+    if path == "unknown":
+        known = {table.families[i] for i in table.learned}
+        return [i for i in tests if table.families[i] not in known]
+    lines = {line.replace(" ", "").strip() for line in Path(path).read_text().splitlines()}
+    return [i for i in tests if table.inputs[i].replace(" ", "") in lines]
+
+
+def held_out(table: Table, method: str, parts: Sequence[Sequence[int]], seed: int = 0, learned: bool = False) -> Judged:
+    """`learned`: trained on what the file learned from; otherwise on all but the fold. Judged at the folds alone."""
+    chosen: dict[int, int | Sequence[int]] = {}
     for fold in parts:
-        kept = [i for i in range(len(table.inputs)) if i not in set(fold)]
+        kept = table.learned if learned else [i for i in range(len(table.inputs)) if i not in set(fold)]
         noise = [[(1 - NOISE / 2, 1.0, 1 + NOISE / 2)]] * len(kept)
         known = merged([table.vectors[i] for i in kept], [table.times[i] for i in kept], noise)
         selector = train(method, table.features, known, seed)
         for i in fold:
             chosen[i] = selector.order(table.vectors[i])
-    return judge(table.inputs, table.times, chosen, 0, NOISE, sizes=table.sizes)
+    at = sorted(chosen)
+    inputs, times, sizes = ([column[i] for i in at] for column in (table.inputs, table.times, table.sizes))
+    return judge(inputs, times, [chosen[i] for i in at], 0, NOISE, sizes=sizes)
 
 
 def percent(value: float) -> str:
     return "-" if math.isnan(value) else f"{100 * value:.2f}"
 
 
-def compare(table: Table, methods: Sequence[str], parts: Sequence[Sequence[int]], seeds: int) -> None:
-    print(f"\n{table.name}: {len(table.inputs)} inputs, {len(table.variants)} variants, {len(parts)} folds of families")
+def compare(
+    table: Table, methods: Sequence[str], parts: Sequence[Sequence[int]], seeds: int, learned: bool = False
+) -> None:
+    judged = f"judged at {len(parts[0])}" if learned else f"{len(parts)} folds of families"
+    print(f"\n{table.name}: {len(table.inputs)} inputs, {len(table.variants)} variants, {judged}")
     print("| method | % of exhaustive | where decisive | accuracy | balanced | regret | worst | under 70 % | s |")
     print("|---|---|---|---|---|---|---|---|---|")
     for method in methods:
         start = time.process_time()
-        found = [held_out(table, method, parts, seed) for seed in range(seeds)]
+        found = [held_out(table, method, parts, seed, learned) for seed in range(seeds)]
         took = (time.process_time() - start) / seeds
         f = found[0].all
         shares = [one.all.percent for one in found]
@@ -185,6 +206,7 @@ def main() -> int:
     parser.add_argument("--methods", default=",".join(LEARNED))
     parser.add_argument("--curve")
     parser.add_argument("--each-family", action="store_true")
+    parser.add_argument("--test", metavar="LIST|unknown")
     parser.add_argument("--program", type=Path)
     parser.add_argument("--seeds", type=int, help="default: 1, or 20 with --curve")
     parser.add_argument("--steps", type=int, default=50)
@@ -196,6 +218,8 @@ def main() -> int:
             table = with_declared(table, load(args.program))
         if args.curve:
             incremental(table, args.curve, args.seeds or 20, args.steps)
+        elif args.test:
+            compare(table, args.methods.split(","), [listed(table, args.test)], args.seeds or 1, learned=True)
         else:
             parts = each_family(table) if args.each_family else folds(table)
             compare(table, args.methods.split(","), parts, args.seeds or 1)
