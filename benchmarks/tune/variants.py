@@ -219,6 +219,8 @@ def main() -> int:
         if args.curve:
             incremental(table, args.curve, args.seeds or 20, args.steps)
         elif args.test:
+            if not table.learned:
+                parser.error("--test takes a tuned file (.db) with an evaluation")
             compare(table, args.methods.split(","), [listed(table, args.test)], args.seeds or 1, learned=True)
         else:
             parts = each_family(table) if args.each_family else folds(table)
