@@ -652,12 +652,15 @@ _C_TYPES = {
     "char": "i8", "short": "i16", "int": "i32", "long": "i64", "unsigned": "u32", "uint": "u32", "size_t": "u64",
     "float": "f32", "double": "f64",
 }  # fmt: skip
+_HALVES = {"f16", "bf16", "half", "float16", "bfloat16", "__half"}
 
 
 def type_help(name: str, more: str) -> str:
     """A help for what is not a type: the type of that name in C, or the nearest."""
     if name in _C_TYPES:
         return f"did you mean `{_C_TYPES[name]}`?"
+    if name in _HALVES:
+        return "there is no half precision: hold the bits in `u16`, and convert in CUDA code (`__ushort_as_half`)"
     return did_you_mean(name, TYPES, f"choose from {', '.join(TYPES)}{more}")
 
 
