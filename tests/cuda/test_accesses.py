@@ -57,20 +57,21 @@ def test_a_name_keeps_its_value_only_where_all_paths_agree(body, expected):
 
 
 @pytest.mark.parametrize(
-    ("body", "weight"),
+    ("body", "weight", "guards"),
     [
-        ("if (!(threadIdx.x == 3)) a[0] = 1;", 1.0),
-        ("if (threadIdx.x != 3) a[0] = 1;", 1.0),
-        ("if (threadIdx.x == 3) a[0] = 1;", 0.0),
-        ("if (n == 3) a[0] = 1;", 0.5),
-        ("if (threadIdx.x < n && n == 3) a[0] = 1;", 0.5),
-        ("if (2 < 1) a[0] = 1;", 0.0),
-        ("if (!(threadIdx.x < n)) a[0] = 1;", 0.0),
+        ("if (!(threadIdx.x == 3)) a[0] = 1;", 1.0, set()),
+        ("if (threadIdx.x != 3) a[0] = 1;", 1.0, set()),
+        ("if (threadIdx.x == 3) a[0] = 1;", 1.0, {f"{T} - 3", f"3 - {T}"}),
+        ("if (n == 3) a[0] = 1;", 0.5, set()),
+        ("if (threadIdx.x < n && n == 3) a[0] = 1;", 0.5, {f"n - {T} - 1"}),
+        ("if (2 < 1) a[0] = 1;", 0.0, set()),
+        ("if (!(threadIdx.x < n)) a[0] = 1;", 1.0, {f"-n + {T}"}),
     ],
 )
-def test_how_often_a_branch_is_taken_to_run(body, weight):
+def test_how_often_a_branch_runs_and_for_which_threads(body, weight, guards):
     (access,) = read(body)
     assert access.weight == weight
+    assert {str(guard.value) for guard in access.guards} == guards  # each at least 0
 
 
 # ---- loops ----------------------------------------------------------------------------------
