@@ -105,7 +105,7 @@ def test_asking_where_it_matters_does_better_than_at_random() -> None:
     vectors, times = _table(80)
     test = _table(200, 2)
     areas = {
-        strategy: sum(curve(NAMES, vectors, times, "forest", strategy, test=test, seeds=range(2), steps=14).mean[4:])
+        strategy: sum(curve(NAMES, vectors, times, "knn", strategy, test=test, seeds=range(2), steps=14).mean[4:])
         for strategy in STRATEGIES
     }
     assert areas["cost"] > areas["random"]

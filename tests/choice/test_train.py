@@ -23,7 +23,7 @@ from dagc.choice.train import (
     tolerance_of,
     train,
 )
-from tests.tiers import examples
+from tests.tiers import examples, representatives
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -84,7 +84,7 @@ def test_points_of_equal_sizes_are_one() -> None:
     assert found.tolerance == pytest.approx(0.3)
 
 
-@pytest.mark.parametrize("method", LEARNED)
+@pytest.mark.parametrize("method", representatives(LEARNED, "boost", "knn"))
 def test_left_out(method: str) -> None:
     """The step between 800 and 1600 is found by all; a size beside it may be wrong and costs 20 %."""
     sizes = [(100 * 2**k,) for k in range(8)]
@@ -136,7 +136,7 @@ def test_the_best_constant_is_among_what_was_measured_at_most_sizes() -> None:
     assert best_constant([{0: 1.0, 1: 1.1}, {0: 2.0, 1: 1.0}, {0: 1.0, 1: 1.0, 2: 0.1}]) == 1
 
 
-@pytest.mark.parametrize("method", LEARNED)
+@pytest.mark.parametrize("method", representatives(LEARNED, "tree", "cost"))
 def test_unsure_where_the_default_is_better(method: str) -> None:
     """Below 1000 the sizes say which of two is best; above, they are best by turns that nothing foretells, and the
     default loses less than a wrong guess."""
@@ -186,7 +186,7 @@ def test_the_noise_of_the_best_is_that_of_the_two_fastest() -> None:
     assert noise_of_best([best]) == 0.0
 
 
-@pytest.mark.parametrize("method", LEARNED)
+@pytest.mark.parametrize("method", representatives(LEARNED, "forest", "svm"))
 def test_what_may_be_chosen_is_best_somewhere_or_on_average_or_the_default(method: str) -> None:
     """Every answer has to be compiled."""
     sizes = [(100.0 + 7 * k, float(k * 5 % 11)) for k in range(30)]

@@ -20,6 +20,7 @@ from dagc.setup import run_setup
 from dagc.space import Space
 from tests.emit.build import graph, graph_of, plan
 from tests.emit.together import build_together
+from tests.tiers import representatives
 
 HERE = Path(__file__).parent / "data"
 PREPARED = HERE / "prepared.dag"
@@ -115,7 +116,7 @@ def test_thread_sanitizer_is_silent(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("name", ["both", "one"])
+@pytest.mark.parametrize("name", representatives(["both", "one"], "both"))
 def test_each_op_gets_the_layout_that_was_prepared_for_it(programs: dict[str, Path], name: str, tmp_path: Path) -> None:
     """Ops of one kernel with different matrices, and two on one matrix whose variants differ: results agree after each
     poison, so what was prepared outlives `reset`."""

@@ -92,7 +92,7 @@ def test_variants_and_blocks(chosen: Compiled) -> None:
     assert "__shfl_down_sync" in (chosen.directory / "kernels.cu").read_text()
 
 
-@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("ranks", representatives([1, 3], 1))
 def test_other_numbers_of_ranks(tmp_path: Path, ranks: int) -> None:
     """On one rank there are no messages, on one or three the faces of a dimension meet the same rank."""
     for path, transport in ((SPMV, "mpi_host"), (HALO, "mpi_host"), *([(HALO, "nccl")] if ranks == 1 else [])):

@@ -11,6 +11,7 @@ from dagc.base.errors import RunFailed
 from dagc.recipes.explore import explore
 from dagc.recipes.options import ExploreOptions
 from tests.measure.conftest import needs_mpi
+from tests.tiers import thorough
 
 pytestmark = [*needs_mpi, pytest.mark.usefixtures("unoptimised")]
 
@@ -108,8 +109,10 @@ def test_compile_run_names_the_op(
 
 @pytest.mark.parametrize(
     ("how", "where"),
-    [("5", "`sync(e0)`, which waits for `second`"), ("6", "op `third` (kernel `count`)")],
-    ids=["kernel", "cpu"],
+    [
+        pytest.param("5", "`sync(e0)`, which waits for `second`", id="kernel"),
+        pytest.param("6", "op `third` (kernel `count`)", id="cpu", marks=thorough),
+    ],
 )
 def test_a_run_that_hangs_ends_and_names_the_op(
     program: Path, monkeypatch: pytest.MonkeyPatch, how: str, where: str

@@ -23,6 +23,7 @@ from tests.emit.build import ROOT, graph, plan
 from tests.emit.together import build_together
 from tests.measure.conftest import can_run
 from tests.samples.load import SAMPLES, sample
+from tests.tiers import representatives
 
 TRIDIAG = SAMPLES / "tridiag/tridiag.dag"
 
@@ -79,6 +80,7 @@ CHOICES = [
     ("f32", 32, 4, 4, (100, 1025)),
     ("f64", 64, 32, 4, (100, 2049)),
 ]
+SIZES = [(real, m, sizes) for real, m, _, _, sizes in CHOICES]
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +93,7 @@ def benches(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return build_together(plans, tmp_path_factory.mktemp("tridiag"))
 
 
-@pytest.mark.parametrize(("real", "m", "sizes"), [(real, m, sizes) for real, m, _, _, sizes in CHOICES])
+@pytest.mark.parametrize(("real", "m", "sizes"), representatives(SIZES, SIZES[0], SIZES[2], SIZES[5]))
 @pytest.mark.mpi
 @pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
 def test_results(real: str, m: int, sizes: tuple[int, ...], benches: dict[str, Path], tmp_path: Path) -> None:
