@@ -44,9 +44,9 @@ RESULTS_AGREE = 1e-3  # of results that no `verify` compares
 
 
 def results_agree(program: Program, op: KernelOp) -> float:
-    """The largest difference between two settings of an op, over the largest value. Where `verify` compares all that
-    the op writes: twice what it allows, since both may differ from the reference. Else RESULTS_AGREE, or more if a
-    `verify` allows more, since settings may approximate."""
+    """The largest difference between two settings of an op, over the largest value. Where every array that the op
+    writes has a `verify`: twice what it allows, since both may differ from the reference. Else RESULTS_AGREE, or more
+    if a `verify` allows more, since settings may approximate."""
     allowed = {v.region.array: v.rtol for v in program.verifies}
     written = {access.region.array for access in op.accesses if access.mode is not Mode.IN}
     if written <= allowed.keys():
