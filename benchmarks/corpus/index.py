@@ -4,7 +4,8 @@
     for entry in entries("fit"): ...
 
 `corpus.toml` is the list. `fit`: constants and learned models may be fitted to these families. `validate`: they choose
-between models. `unseen` and `unseen2`: measured, and looked at once, at the end; README.md says what has been opened.
+between models. `unseen`, `unseen2`, `unseen3`: measured, and looked at once, at the end; README.md says what has been
+opened.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parent
-SPLITS = ("fit", "validate", "unseen", "unseen2")
+SPLITS = ("fit", "validate", "unseen", "unseen2", "unseen3")
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,8 @@ class Measured:
 
     Latencies are those of a load; bytes per cycle those of the whole GPU; departures those of one multiprocessor, from
     one transaction to the next; the start of a block that of the whole GPU. Loads and stores per cycle of the L2 cache
-    are sectors of the whole GPU, one word of each; 0 in descriptors written before they were measured.
+    are sectors of the whole GPU, one word of each; cycles of an atomic addition those of the whole GPU, where all are
+    at one address. The last three are 0 in descriptors written before they were measured.
     """
 
     launch_cycles: float
@@ -38,6 +39,7 @@ class Measured:
     block_start_cycles: float
     l2_loads_per_cycle: float = 0.0
     l2_stores_per_cycle: float = 0.0
+    atomic_cycles: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ def _unasked(table: dict[str, Any]) -> dict[str, Any]:
     return {"l1_bytes": next(same, {}).get("l1_bytes", table.get("shared_per_multiprocessor"))}
 
 
-_MAY_BE_ZERO = ("shared_reserved_per_block", "l2_loads_per_cycle", "l2_stores_per_cycle")
+_MAY_BE_ZERO = ("shared_reserved_per_block", "l2_loads_per_cycle", "l2_stores_per_cycle", "atomic_cycles")
 
 
 def _check_range(name: str, value: Any, where: str) -> None:

@@ -1,4 +1,4 @@
-// What a GPU's driver says of its limits, and what seven micro-benchmarks say of its speed: a TOML table on standard
+// What a GPU's driver says of its limits, and what eight micro-benchmarks say of its speed: a TOML table on standard
 // output, times in cycles of a multiprocessor. Written for dagc tune, which runs it once for each GPU and keeps the
 // answer.
 //
@@ -10,6 +10,7 @@
 //                   lanes share a line of 128 bytes (coalesced), and where each lane has a line of its own
 //   scattered       all multiprocessors load, or store, one word of a sector of 32 bytes for each lane: sectors that the
 //                   L2 cache serves in a cycle where requests are not coalesced
+//   atomics         additions at one address, by one lane of each warp
 //   block start     blocks that do nothing
 #include <algorithm>
 #include <chrono>
@@ -102,6 +103,11 @@ __global__ void scatter(float* data, unsigned lines, int turns, float* out) {
       sum += __ldcg(word);
   }
   if (sum == 12345.0f) *out = sum;
+}
+
+__global__ void contend(int* sum, int turns) {
+  if (threadIdx.x % 32 == 0)
+    for (int i = 0; i < turns; ++i) atomicAdd(sum, 1);
 }
 
 double median(std::vector<double> values) {
@@ -225,6 +231,16 @@ double scattered(Device& device, std::size_t most, int multiprocessors) {
   return static_cast<double>(turns) * blocks * threads / seconds;
 }
 
+// Seconds of the GPU for an atomic addition, where all are at one address.
+double contended(Device& device, int multiprocessors) {
+  const int turns = 32, warps = 16;
+  const unsigned blocks = 2 * static_cast<unsigned>(multiprocessors);
+  const auto run = [&](int n) {
+    return timed([&] { contend<<<blocks, warps * 32>>>(reinterpret_cast<int*>(device.number()), n); });
+  };
+  return (run(2 * turns) - run(turns)) / (static_cast<double>(turns) * warps * blocks);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -262,6 +278,7 @@ int main(int argc, char** argv) {
   const std::size_t quarter = std::max(std::size_t{1} << 20, l2 / 4);
   std::printf("l2_loads_per_cycle = %.5g\n", scattered<false>(device, quarter, p.multiProcessorCount) / clock);
   std::printf("l2_stores_per_cycle = %.5g\n", scattered<true>(device, quarter, p.multiProcessorCount) / clock);
+  std::printf("atomic_cycles = %.5g\n", contended(device, p.multiProcessorCount) * clock);
   std::printf("block_start_cycles = %.5g\n", timed([] { empty<<<many, 32>>>(); }) / many * clock);
   return 0;
 }
