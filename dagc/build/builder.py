@@ -84,6 +84,11 @@ CUDA_FLAGS = ("-std=c++17", "-O3", "--Werror", "all-warnings", "-Xcompiler=-Wall
 HEADER_SUFFIXES = frozenset({".h", ".hpp", ".hh", ".cuh", ".inc", ".inl", ".cu"})  # programs include their kernels.cu
 CACHE_LIMIT_BYTES = 2 << 30
 _ERROR_LINES = 30
+# What g++, clang++ and nvcc say of a `double*` given for a `double4*`.
+_POINTERS = re.compile(
+    r"cannot convert .[\w ]+\*. to .*\*.|no known conversion from .[\w ]+\*. to .*\*.|"
+    r'argument of type "[\w ]+\*" is incompatible with parameter of type ".*\*"'
+)
 _ERROR = re.compile(r"error|undefined reference|cannot find -l|multiple definition", re.IGNORECASE)
 
 
@@ -288,7 +293,8 @@ def _compile_to(order: Build, command: tuple[str, ...], out: Path, wanted: Path)
             if done.returncode != 0 or not output.is_file():
                 number = signals.of_code(done.returncode)
                 did = f"was ended by {signals.named(number)} at" if number else "refused"
-                raise BuildFailed(_failure(order, words, wanted, did, done.stderr + done.stdout))
+                said = done.stderr + done.stdout
+                raise BuildFailed(_failure(order, words, wanted, did, said), _help(said))
             output.replace(out)
     except OSError as error:
         raise BuildFailed(f"{wanted} could not be built: {error.strerror or error}") from error
@@ -309,6 +315,15 @@ def _failure(order: Build, words: list[str], wanted: Path, did: str, output: str
     head = f"{Path(words[0]).name} {did} {', '.join(order.sources)}:"
     cd = f"  cd {shlex.quote(str(place))} && {repeat}"
     return "\n".join([head, *shown, *more, f"to repeat ({remark}):" if remark else "to repeat:", cd])
+
+
+def _help(said: str) -> str:
+    if not _POINTERS.search(said):
+        return ""
+    return (
+        "give the array the element type of the function's parameter, or, if that is a struct, last dimensions with its"
+        " elements: `f64[n, 4]` for `double4`"
+    )
 
 
 def _write(out: Path, content: bytes) -> None:

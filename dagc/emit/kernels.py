@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -382,12 +382,21 @@ class Functions:
             name=function,
             parameters=", ".join((*launch, *(text for text, _ in numbered))),
             call=f"::{code.function}" + (f"<{arguments}>" if arguments else ""),
-            arguments=", ".join(name for _, name in numbered),
+            arguments=", ".join(self._as_rows(op, n, type_) for n, (type_, _) in enumerate(formals)),
             kernel=is_kernel,
             comment=f"{self._comment(op)}: {', '.join(name for _, name in formals)}",
             line=source.line_column(code.span.start)[0] if source is not None else 1,
             file=source.path if source is not None else code.span.file,
         )
+
+    def _as_rows(self, op: KernelOp, number: int, type_: str) -> str:
+        """The argument of a number. Functions of files may want the rows of an array as structs."""
+        kernel, impl = implementation(self.program, op)
+        dims = [*((f.dims or ()) for f in kernel.formals), *(s.dims for s in impl.scratch)]
+        sizes = row_sizes(dims[number]) if number < len(dims) else ()
+        if not sizes:
+            return f"a{number}"
+        return f"dagc::Rows<{', '.join((type_.removesuffix('*'), *map(str, sizes)))}>{{a{number}}}"
 
     # ---- features ----
 
@@ -445,6 +454,16 @@ def formal_type(formal: Formal) -> str:
     if formal.mode is not None:
         type_ = f"const {type_}*" if formal.mode is Mode.IN else f"{type_}*"
     return type_
+
+
+def row_sizes(dims: Sequence[Sym | None]) -> tuple[int, ...]:
+    """The elements of a row by each number of last dimensions that are constants: 3, 6 for `[n, 2, 3]`."""
+    sizes: list[int] = []
+    for dim in reversed(dims[1:]):
+        if not isinstance(dim, Const) or not isinstance(dim.value, int):
+            break
+        sizes.append(dim.value * (sizes[-1] if sizes else 1))
+    return tuple(sizes)
 
 
 def _template_argument(argument: Sym | ElementType, env: Mapping[str, Sym]) -> str:

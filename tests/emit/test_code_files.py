@@ -174,7 +174,7 @@ def failure(path: Path, unit: str) -> str:
     with pytest.raises(BuildFailed) as info:
         include = ("include", *linked(plan(PROGRAM, Target.HOST)).include)
         build([out / unit], out / "unit.o", mpi=require_mpi(), include=include, flags=("-O0", "-fsyntax-only"))
-    return str(info.value)
+    return f"{info.value}\n{info.value.help}"
 
 
 @needs_mpi
@@ -193,7 +193,28 @@ def test_a_function_with_other_parameters(copied: Path) -> None:
     line = next(n for n, t in enumerate(copied.read_text().split("\n"), 1) if "norm from" in t)
     file = copied.parent / "sum.cpp"
     file.write_text(file.read_text().replace("double* out", "float* out"))
-    assert f"{copied}:{line}:" in failure(copied, "unit_sum.cpp")
+    shown = failure(copied, "unit_sum.cpp")
+    assert f"{copied}:{line}:" in shown
+    assert "`f64[n, 4]` for `double4`" in shown
+
+
+@needs_mpi
+@needs_cxx
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("float first, last;", "float first, middle, last;", "another size than the rows of the array"),
+        ("const float2 (*from)", "float2 (*from)", "changes what the header of the kernel calls `in`"),
+    ],
+)
+def test_rows_that_are_not_the_struct(old: str, new: str, message: str, copied: Path) -> None:
+    """An array of rows passes as a pointer to structs of the size of a row, and keeps its mode."""
+    heat = copied.parent / "heat.cu"
+    heat.write_text(heat.read_text().replace(old, new))
+    shown = failure(copied, "unit_heat.cpp")
+    assert message in shown
+    line = next(n for n, t in enumerate(copied.read_text().split("\n"), 1) if "cuda ends from" in t)
+    assert f"{copied}:{line}:" in shown
 
 
 @needs_cxx
