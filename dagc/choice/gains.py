@@ -94,24 +94,20 @@ def examples_of(
 
 def best_candidate(
     candidates: Sequence[Candidate],
-    fit: Callable[[Candidate, Any, Any], Callable[[Any], Any]],
+    choose: Callable[[Sequence[Candidate], Any, Any, Any], Any],
     x: Any,
     matrix: Any,
     seed: int,
 ) -> Candidate:
     """The candidate whose choices at the points left out are worth most on average; the first of equal ones.
 
-    `fit(candidate, x, matrix)` trains on some of the points and gives what chooses columns for others. Folds are
+    `choose(candidates, x, matrix, asked)` trains each candidate on some of the points, and gives the columns that they
+    choose for the points `asked`, shape (candidates, asked): what candidates have in common is computed once. Folds are
     shuffled by the seed.
     """
     import numpy as np
     from sklearn.model_selection import KFold
 
-    splits = list(KFold(min(FOLDS, len(x)), shuffle=True, random_state=seed).split(x))
-
-    def worth(candidate: Candidate) -> float:
-        chosen = [matrix[left, fit(candidate, x[kept], matrix[kept])(x[left])] for kept, left in splits]
-        return round(float(np.concatenate(chosen).mean()), 9)
-
-    worths = {i: worth(candidate) for i, candidate in enumerate(candidates)}
-    return candidates[max(worths, key=lambda i: (worths[i], -i))]
+    splits = KFold(min(FOLDS, len(x)), shuffle=True, random_state=seed).split(x)
+    worth = [matrix[left, choose(candidates, x[kept], matrix[kept], x[left])] for kept, left in splits]
+    return candidates[int(np.concatenate(worth, axis=1).mean(axis=1).round(9).argmax())]

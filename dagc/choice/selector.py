@@ -23,7 +23,8 @@ UNIT = 1 << FRACTION
 MOST_FEATURES = 16  # so that the sum of the squares stays below 2**63
 _LARGEST = 2.0**63  # features beyond count as this
 _SPREAD = 8  # of a linear feature over its trained range, as if its logarithm spanned a factor of 2**8
-_NEAR = 2.0**-20  # relative: a coordinate is right to 2**-22
+_LOG_NEAR, _LINEAR_NEAR = 2.0**-28, 2.0**-45  # relative: how far the feature of a coordinate is from its formula
+_UNREAD = 21  # binary digits of a mantissa, its last, that `log2_fixed` does not read
 _BEYOND = 16  # widths of that range outside of which a value counts as if it lay there
 
 
@@ -70,19 +71,25 @@ class Scale:
 
     def largest_below(self, threshold: float) -> float:
         """The largest feature whose coordinate, in units, is at most the threshold."""
-        low, high = map(_bits, self.limits)
-        about = 2.0**threshold if self.kind == "log" else self.low + threshold * UNIT / self.factor
-        width = _NEAR * (abs(about) + abs(self.low) + abs(self.high))
-        near = (max(about - width, self.limits[0]), min(about + width, self.limits[1]))
-        if near[0] < near[1] and self.coordinate(near[0]) / UNIT <= threshold < self.coordinate(near[1]) / UNIT:
-            low, high = map(_bits, near)
+        least, most = self.limits
+        first = math.floor(threshold * UNIT) + 1  # the first coordinate above
+        if not self.coordinate(least) < first <= self.coordinate(most):
+            return most if self.coordinate(most) < first else least
+        log = self.kind == "log"
+        about = 2.0 ** (first / UNIT) if log else self.low + first / self.factor
+        width = _LOG_NEAR * about if log else _LINEAR_NEAR * (abs(about) + abs(least) + abs(most))
+        near = (max(about - width, least), min(about + width, most))
+        if not self.coordinate(near[0]) < first <= self.coordinate(near[1]):
+            near = self.limits
+        unread = _UNREAD if log else 0
+        low, high = (_bits(x) >> unread for x in near)
         while low < high:
             middle = low + (high - low + 1) // 2
-            if self.coordinate(_from_bits(middle)) / UNIT <= threshold:
+            if self.coordinate(_from_bits(middle << unread)) < first:
                 low = middle
             else:
                 high = middle - 1
-        return _from_bits(low)
+        return _from_bits((low + 1 << unread) - 1)
 
 
 def _bits(x: float) -> int:
@@ -100,8 +107,13 @@ def log2_fixed(x: float) -> int:
     """2**22 log2(x) rounded down, within one unit; x > 0. Ascends with x.
 
     The whole part is the exponent; each square of the rest, which lies in [1, 2) and has 31 binary digits, gives one
-    digit more.
+    digit more. What the squares lose adds up to less than 2**-7 units: a logarithm of the mathematical library gives
+    the same, but where the next unit is that near.
     """
+    near = math.log2(x) * UNIT
+    result = math.floor(near - 2.0**-7)
+    if result == math.floor(near + 2.0**-16):
+        return result
     mantissa, exponent = math.frexp(x)
     part, result = int(mantissa * 2.0**32), exponent - 1
     for _ in range(FRACTION):

@@ -103,6 +103,20 @@ def test_the_logarithm_in_integers(a: float, b: float) -> None:
 
 
 @settings(max_examples=examples(300), deadline=None)
+@given(st.integers(-30 * UNIT, 63 * UNIT), st.floats(-1e-2, 1e-2))
+def test_the_logarithm_is_that_of_its_squares(unit: int, beside: float) -> None:
+    """Digit by digit, as in C: also where the mathematical library's logarithm lies in the unit beside."""
+    x = 2.0 ** ((unit + beside) / UNIT)
+    mantissa, exponent = math.frexp(x)
+    part, result = int(mantissa * 2.0**32), exponent - 1
+    for _ in range(22):
+        part = part * part >> 31
+        result = 2 * result + (part >> 32)
+        part >>= part >> 32
+    assert log2_fixed(x) == result
+
+
+@settings(max_examples=examples(300), deadline=None)
 @given(st.floats(2.0**-1000, 2.0**1000))
 def test_the_quicker_logarithm(x: float) -> None:
     assert abs(log2_near(x) - UNIT * math.log2(x)) < 2
@@ -123,6 +137,11 @@ def test_a_threshold_becomes_the_largest_feature_below_it(x: float, scale: Scale
     assert scale.coordinate(found) == at
     above = scale.coordinate(math.nextafter(found, math.inf))
     assert above > at or found == scale.limits[1]
+
+
+def test_thresholds_outside_of_what_counts_are_its_limits() -> None:
+    for scale in (Scale(), Scale("log", 37.5), Scale("linear", 3, 4)):
+        assert (scale.largest_below(-1e6), scale.largest_below(1e6)) == scale.limits
 
 
 def test_the_exponential_in_integers() -> None:

@@ -133,26 +133,22 @@ def fit(examples: Examples, seed: int = 0) -> Knn:
     most = max(1, min(max(len(gains.labels), _MOST if shared else 1), smallest_part))
     grid = list(product(range(1, most + 1), ("uniform", "distance")))
     x = coordinates(one.points, one.scales)
-    k, weights = best_candidate(grid, _chooses, x, gains.matrix, seed)
+    k, weights = best_candidate(grid, _choose, x, gains.matrix, seed)
     kept = replace(one, k=k, weights=weights)
     return replace(kept, columns=gains.labels, gains=gains.rows) if shared else kept
 
 
-def _chooses(candidate: tuple[int, str], x: Any, matrix: Any) -> Any:
-    """As `Knn.ask`, for many points at once."""
+def _choose(candidates: Sequence[tuple[int, str]], x: Any, matrix: Any, asked: Any) -> Any:
+    """As `best_candidate` takes it, and as `Knn.ask` chooses."""
     import numpy as np
 
-    k, weights = candidate
-
-    def choose(asked: Any) -> Any:
-        apart = ((asked[:, None, :] - x[None, :, :]) ** 2).sum(axis=2)
-        near = np.argsort(apart, axis=1, kind="stable")[:, :k]
-        weight = np.ones(near.shape)
-        if weights == "distance":
-            weight = 1 / np.maximum(np.sqrt(np.take_along_axis(apart, near, axis=1)), 1e-30)
-        return (matrix[near] * weight[:, :, None]).sum(axis=1).argmax(axis=1)
-
-    return choose
+    most = max(k for k, _ in candidates)
+    apart = ((asked[:, None, :] - x[None, :, :]) ** 2).sum(axis=2)
+    near = np.argsort(apart, axis=1, kind="stable")[:, :most]
+    closeness = 1 / np.maximum(np.sqrt(np.take_along_axis(apart, near, axis=1)), 1e-30)
+    worth = {"uniform": matrix[near], "distance": matrix[near] * closeness[:, :, None]}
+    best = {weights: of.cumsum(axis=1).argmax(axis=2) for weights, of in worth.items()}
+    return np.array([best[weights][:, k - 1] for k, weights in candidates])
 
 
 class Row(SelectorRow, tag="knn", frozen=True, kw_only=True):

@@ -171,7 +171,7 @@ def fit(examples: Examples, seed: int = 0) -> Svm:
     points = [tuple(map(scaled, row, lows, widths)) for row in at]
     x = np.array(points, float) / (1 << (_SHARE - 1)) - 1
     costs = [c for c in COSTS if c * len(rows) <= 1 << 17] or [1.0]  # so that a decision fits into 64 bits
-    cost, width = best_candidate(list(product(costs, WIDTHS)), _chooses, x, gains.matrix, seed)
+    cost, width = best_candidate(list(product(costs, WIDTHS)), _choose, x, gains.matrix, seed)
     parts = (examples.data, scales, lows, widths, _fixed(width))
     machine = trained(cost, width, x, gains.matrix)
     if machine is None:
@@ -190,9 +190,12 @@ def trained(cost: float, width: float, x: Any, matrix: Any) -> Any:
     return SVC(C=cost, gamma=_fixed(width) * math.log(2) / (1 << _GAMMA)).fit(x, best)
 
 
-def _chooses(candidate: tuple[float, float], x: Any, matrix: Any) -> Any:
-    machine = trained(*candidate, x, matrix)
-    return machine.predict if machine is not None else lambda asked: [int(matrix[0].argmax())] * len(asked)
+def _choose(candidates: Sequence[tuple[float, float]], x: Any, matrix: Any, asked: Any) -> Any:
+    """As `best_candidate` takes it."""
+    import numpy as np
+
+    machines = [trained(*candidate, x, matrix) for candidate in candidates]
+    return np.array([m.predict(asked) if m else [matrix[0].argmax()] * len(asked) for m in machines])
 
 
 def _fixed(width: float) -> int:

@@ -13,6 +13,8 @@ from dagc.choice.gains import LEAST, Examples, best_candidate
 from dagc.choice.selector import Answer, Scale, Selector
 
 SUMMARY = "a decision tree"
+DEPTHS = (1, 2, 3, 4, 5, 7, None)
+Candidate = tuple[int | None, int]  # greatest depth, fewest points of a leaf
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,8 @@ def fit(examples: Examples, seed: int = 0) -> TreeSelector:
     """A regression tree of what each label is worth; a leaf answers with the label that is worth most there. Depth (1
     to 7, or any) and least size of a leaf by cross-validation; of equally good ones the shallowest."""
     scales, gains, x = examples.scales, examples.gains, examples.x
-    grid = list(product((1, 2, 3, 4, 5, 7, None), (1, 2, 3, 5)))
-    grown = trained(best_candidate(grid, _chooses, x, gains.matrix, seed), x, gains.matrix)
+    grid = list(product(DEPTHS, (1, 2, 3, 5)))
+    grown = trained(best_candidate(grid, _choose, x, gains.matrix, seed), x, gains.matrix)
     at = grown.apply(x)
 
     def leaf(number: int) -> Answer | nodes.Leaf:
@@ -82,21 +84,37 @@ def fit(examples: Examples, seed: int = 0) -> TreeSelector:
     return TreeSelector(examples.data, scales, nodes.from_scikit(grown.tree_, scales, leaf))
 
 
-def trained(candidate: tuple[int | None, int], x: Any, matrix: Any) -> Any:
+def trained(candidate: Candidate, x: Any, matrix: Any) -> Any:
     """scikit-learn's regression tree of the logarithms of gains, so that what is slow by a factor of ten weighs more
     than two losses of half. For one-hot gains its criterion is the Gini impurity."""
     import numpy as np
+    from sklearn import config_context
     from sklearn.tree import DecisionTreeRegressor
 
     depth, least = candidate
-    return DecisionTreeRegressor(max_depth=depth, min_samples_leaf=least, random_state=0).fit(
-        x, np.log(np.maximum(matrix, LEAST))
-    )
+    grown = DecisionTreeRegressor(max_depth=depth, min_samples_leaf=least, random_state=0)
+    logs = np.log(np.maximum(matrix, LEAST))
+    with config_context(skip_parameter_validation=True):  # these and the inputs' take as long as a small tree
+        return grown.fit(np.ascontiguousarray(x, np.float32), np.ascontiguousarray(logs), check_input=False)
 
 
-def _chooses(candidate: tuple[int | None, int], x: Any, matrix: Any) -> Any:
-    grown = trained(candidate, x, matrix)
-    return lambda asked: grown.predict(asked).reshape(len(asked), -1).argmax(axis=1)
+def _choose(candidates: Sequence[Candidate], x: Any, matrix: Any, asked: Any) -> Any:
+    """As `best_candidate` takes it. A tree of some depth is the upper part of the one that goes on below."""
+    import numpy as np
+
+    asked = asked.astype(np.float32)
+    at: dict[Candidate, Any] = {}
+    for least in {least for _, least in candidates}:
+        tree = trained((None, least), x, matrix).tree_
+        best, node = tree.value[:, :, 0].argmax(axis=1), np.zeros(len(asked), int)
+        feature = np.maximum(tree.feature, 0)  # leaves have none
+        for depth in range(1, tree.max_depth + 1):
+            low = asked[np.arange(len(asked)), feature[node]] <= tree.threshold[node]
+            below = np.where(low, tree.children_left[node], tree.children_right[node])
+            node = np.where(below < 0, node, below)
+            at[depth, least] = best[node]
+        at[None, least] = best[node]
+    return np.array([at.get(one, at[None, one[1]]) for one in candidates])
 
 
 class Row(nodes.SelectorRow, tag="tree", frozen=True, kw_only=True):
