@@ -1,11 +1,12 @@
 """How well the simulation of `model` predicts recorded times, with the usual assumptions and with those it chooses.
 
-    python benchmarks/assumptions.py RESULTS.db... [--measured 21 48] [--seeds 3]
+    python benchmarks/assumptions.py RESULTS.db... [--measured 21 48] [--seeds 3] [--estimate]
 
 Of each file some implementations are drawn by the seed. Costs are fitted to them under the usual assumptions, and under
 those that explain them best (dagc.lab.model.calibrate); both predict 300 others. Printed: the correlation of predicted
-with measured times, and the standard deviation of their difference relative to the mean time. `tests/data`: the 2036
-implementations of the SpMV recorded on four H200s by an independent program.
+with measured times, and the standard deviation of their difference relative to the mean time. With --estimate, the
+error of `dagc rules --estimate` instead: one measurement of each of the drawn, all others judged. `tests/data`: the
+2036 implementations of the SpMV recorded on four H200s by an independent program.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.model.calibrate import MeasuredRows, assumed, scaled
 from dagc.lab.model.pool import Pool
+from dagc.learn.rules import Sample
+from dagc.recipes.results import estimated
 from dagc.space import Space
 
 JUDGED = 300  # implementations
@@ -54,7 +57,7 @@ def row(path: str, seed: int, measured: int) -> str:
     others, true = rows[measured:], times[measured:]
     usual, chosen = scaled(pool, known), assumed(pool, known)
     cells = [_off(pool.times(usual.costs, others), true)]
-    if chosen is None:
+    if chosen.pool is pool:
         cells += ["the usual", cells[0]]
     else:
         taken = chosen.pool.assumptions
@@ -68,18 +71,42 @@ def _off(predicted: np.ndarray, true: np.ndarray) -> str:
     return f"{np.corrcoef(predicted, true)[0, 1]:.3f}, {100 * np.std(predicted - true) / true.mean():.1f} %"
 
 
+def estimate_row(path: str, seed: int, measured: int) -> str:
+    """One line of the table with --estimate."""
+    results, graphs = load(path)
+    parsed = [(i, parse_traversal(i.traversal, graphs[i.configuration], path)) for i in results.measured()]
+    Random(seed).shuffle(parsed)
+    handed = [
+        Sample(graphs[i.configuration], i.configuration, traversal, i.measurements[0].value, 1)
+        for i, traversal in parsed[:measured]
+    ]
+    found = estimated(handed, results.noise)
+    times = {(s.configuration, s.traversal): s.value for s in found.samples}
+    others = [
+        (times[key], i.value(results.reference)) for i, t in parsed[measured:] if (key := (i.configuration, t)) in times
+    ]
+    off = np.log([expected / true for expected, true in others])
+    off -= np.median(off)  # a drift between the first measurements and the medians
+    cells = f"{100 * np.median(abs(off)):.2f} % | {100 * np.sqrt(np.mean(off**2)):.2f} %"
+    return f"| {Path(path).stem} | {seed} | {measured} | {100 * found.error:.2f} % | {cells} |"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("results", nargs="+", metavar="RESULTS")
     add("--measured", type=int, nargs="+", default=[21, 48])
     add("--seeds", type=int, default=3)
+    add("--estimate", action="store_true", help="the error of `dagc rules --estimate`")
     args = parser.parse_args()
-    print("| file | seed | measured | usual assumptions | chosen | with these |\n|---|---|---|---|---|---|")
+    columns = "usual assumptions | chosen | with these"
+    if args.estimate:
+        columns = "error that it states | median error | root mean square"
+    print(f"| file | seed | measured | {columns} |\n|---|---|---|---|---|---|")
     for path in args.results:
         for measured in args.measured:
             for seed in range(args.seeds):
-                print(row(path, seed, measured), flush=True)
+                print((estimate_row if args.estimate else row)(path, seed, measured), flush=True)
     return 0
 
 

@@ -24,7 +24,6 @@ from dagc.ir.program import ExchangeOp, shown
 from dagc.ir.sym import Const
 from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate
-from dagc.lab.model.pool import fitted_simulation
 from dagc.lab.orders import domain_of
 from dagc.lang.lower import parse_with_includes
 from dagc.learn.rules import (
@@ -88,6 +87,8 @@ def estimated(samples: Sequence[Sample], noise: float = math.nan) -> Estimates:
         Sample(domain.spaces[c.space].graph, domain.spaces[c.space].configuration, c.traversal, math.nan, 0)
         for c in others
     ]
+    from dagc.lab.model.calibrate import fitted_simulation  # loads numpy
+
     return estimate(measured, unknown, fitted_simulation(domain.spaces, [*known, *others], len(known)), noise)
 
 

@@ -16,7 +16,7 @@ from dagc.cli.main import main
 from dagc.ir.program import Configuration, Graph
 from dagc.ir.traversal import Issue, Traversal, traversal_text
 from dagc.lab.candidate import Candidate, ConfiguredSpace
-from dagc.lab.model.pool import fitted_simulation
+from dagc.lab.model.calibrate import fitted_simulation
 from dagc.lab.orders import Orders
 from dagc.learn.rules import FEWEST, Findings, Sample, Samples, accuracy, estimate, in_order, learn, render
 from dagc.learn.rules.labels import classify_times, with_estimates

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +13,9 @@ from dagc.lab.model.fit import fit_costs
 from dagc.lab.model.pool import Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
+    from dagc.lab.candidate import Candidate, ConfiguredSpace
     from dagc.lab.model.simulate import Assumptions
 
     Array = np.ndarray[Any, np.dtype[np.float64]]
@@ -29,25 +31,34 @@ EXPLAINED = 2.0  # the largest misfit under them, for each measurement: costs th
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRows:
-    """Times in microseconds of rows of a pool, their median, and costs that were fitted elsewhere."""
+    """Times in microseconds of rows of a pool, their median, and costs that were fitted elsewhere. `weights`: of each
+    squared residual, less than 1 for what may be an outlier (default: 1)."""
 
     rows: Numbers
     times: Array
     level: float
     learned: Array | None = None
+    weights: Array | None = None
 
     def fitted(self, pool: Pool, prior: Array, start: Array) -> Array:
         """The costs that explain the times, each near its prior."""
         return fit_costs(
             lambda costs: pool.paths(costs, self.rows), prior, start, self.times, DEVIATION * self.level,
-            spread=pool.spread(prior), heavy=pool.heavy,
+            weights=self.weights, spread=pool.spread(prior), heavy=pool.heavy,
         )  # fmt: skip
 
     def misfit(self, pool: Pool, prior: Array, costs: Array) -> float:
         """Squared deviations of times, each at most 9, and of costs from their prior, in standard deviations."""
         off = (self.times - pool.times(costs, self.rows)) / (DEVIATION * self.level)
         far = (costs - prior) / pool.spread(prior)
-        return float(np.minimum(off**2, 9.0).sum() + (far**2).sum())
+        each = 1.0 if self.weights is None else self.weights
+        return float((each * np.minimum(off**2, 9.0)).sum() + (far**2).sum())
+
+    def some(self, most: int) -> MeasuredRows:
+        """At most so many of them, evenly drawn."""
+        chosen = np.unique(np.linspace(0, len(self.rows) - 1, most).astype(np.int64))
+        weights = None if self.weights is None else self.weights[chosen]
+        return replace(self, rows=self.rows[chosen], times=self.times[chosen], weights=weights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +94,14 @@ def scaled(pool: Pool, measured: MeasuredRows) -> Calibration:
     return min(tried, key=lambda one: one.misfit)
 
 
-def assumed(pool: Pool, measured: MeasuredRows) -> Calibration | None:
-    """The calibration under other assumptions of the simulation that explain the measurements clearly better than those
-    of the pool; None if there are none. One assumption is changed after the other."""
-    chosen = np.unique(np.linspace(0, len(measured.rows) - 1, JUDGED_BY).astype(np.int64))
-    candidates = [pool.candidates[int(row)] for row in measured.rows[chosen]]
+def assumed(pool: Pool, measured: MeasuredRows) -> Calibration:
+    """The calibration under the assumptions of the pool, or under others, with a pool of their own, where these explain
+    the measurements clearly better. One assumption is changed after the other."""
+    some = measured.some(JUDGED_BY)
+    candidates = [pool.candidates[int(row)] for row in some.rows]
 
     def judged(under: Pool) -> Calibration:
-        rows = np.array([under.row[candidate] for candidate in candidates])
-        return scaled(under, MeasuredRows(rows, measured.times[chosen], measured.level, measured.learned))
+        return scaled(under, replace(some, rows=np.array([under.row[candidate] for candidate in candidates])))
 
     def better(best: Calibration, others: Iterable[Assumptions]) -> Calibration:
         for other in others:
@@ -102,9 +112,33 @@ def assumed(pool: Pool, measured: MeasuredRows) -> Calibration | None:
                 best = found
         return best
 
-    first = best = judged(pool)
+    best = judged(pool)
     if pool.has_streams:
         best = better(best, best.pool.assumptions.on_the_gpu)
     if pool.has_messages:
         best = better(best, best.pool.assumptions.on_messages)
-    return None if best is first else best
+    return best
+
+
+def fitted_simulation(
+    spaces: Sequence[ConfiguredSpace], candidates: Sequence[Candidate], measured: int
+) -> Callable[[Array, Array], Array]:
+    """A function `(seconds, weights)` that simulates all `candidates`, in seconds. They are distinct.
+
+    `seconds`: times of the first `measured` of them, to which costs and assumptions are adapted; `weights`: of each in
+    the fit.
+    """
+    usual = Pool(spaces)
+    usual.extend(candidates)
+    rows = np.array(Random(0).sample(range(measured), measured))  # neighbours in the list are alike
+    pools = {usual.assumptions: usual}
+
+    def simulate(seconds: Array, weights: Array) -> Array:
+        times = 1e6 * seconds
+        known = MeasuredRows(rows, times[rows], float(np.median(times)), weights=weights[rows])
+        found = assumed(usual, known)
+        assumptions = found.pool.assumptions
+        pool = pools.setdefault(assumptions, pools.get(assumptions) or usual.under(assumptions))
+        return 1e-6 * pool.times(known.fitted(pool, found.prior, found.costs))
+
+    return simulate

@@ -221,9 +221,9 @@ class Model:
         measured = MeasuredRows(rows, values, self._level, self._learned)
         found = None
         if len(self.times) >= ASSUMED_FROM and self._fitted_with < ASSUMED_UP_TO:
-            found = assumed(self.pool, measured)
-            if found is not None:
-                self.pool = self.pool.under(found.pool.assumptions)
+            other = assumed(self.pool, measured)
+            if other.pool is not self.pool:
+                self.pool, found = self.pool.under(other.pool.assumptions), other
         if found is None and self._fitted_with < SCALED_UP_TO:
             found = scaled(self.pool, measured)
         if found is not None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from dagc.ir.traversal import Issue
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.model.factors import Factor
-from dagc.lab.model.fit import SPREAD, fit_costs
+from dagc.lab.model.fit import SPREAD
 from dagc.lab.model.simulate import USUAL, Assumptions, Batch, Costs, Simulator, messages_of
 from dagc.space.loops import shortened, unroll
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     Single = np.ndarray[Any, np.dtype[np.float32]]
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
-DEVIATION = 0.04  # relative standard deviation of a measurement and of the simulation
 ROUNDS = 3  # simulated rounds of a loop: nothing precedes the first one
 TIMED_SPREAD = 0.15  # relative standard deviation in a program of a cost that was timed alone
 APART_SPREAD = 0.3  # relative standard deviation of the durations of alike ops: faces of a box, parts of a matrix
@@ -271,24 +270,3 @@ class Pool:
             }
             out[row] = [chosen.get((op, name), value - 1) >= value for op, name, value in self._steps]
         return out
-
-
-def fitted_simulation(
-    spaces: Sequence[ConfiguredSpace], candidates: Sequence[Candidate], measured: int
-) -> Callable[[Array, Array], Array]:
-    """A function `(seconds, weights)` that simulates all `candidates`, in seconds. They are distinct.
-
-    `seconds`: times of the first `measured` of them, to which the costs are fitted; `weights`: of each in the fit.
-    """
-    pool = Pool(spaces)
-    pool.extend(candidates)
-
-    def simulate(seconds: Array, weights: Array) -> Array:
-        import numpy as np
-
-        prior, rows, times = pool.prior, np.arange(measured), seconds * 1e6
-        deviation, spread = DEVIATION * float(np.median(times)), pool.spread(prior)
-        costs = fit_costs(lambda costs: pool.paths(costs, rows), prior, prior, times, deviation, weights, spread)
-        return pool.times(costs) * 1e-6
-
-    return simulate
