@@ -213,6 +213,28 @@ def pays_after(feature_seconds: float, default_seconds: float, chosen_seconds: f
     return max(1.0, math.ceil(feature_seconds / gain)) if gain > 0 else math.inf
 
 
+def least_calls(inputs: Iterable[tuple[float, Iterable[tuple[float, float]]]], most: int = 1 << 40) -> float:
+    """The least number of calls at which it pays to compute features and take the best answer, on average over
+    `inputs`; infinite above `most`.
+
+    Of each input: what the features take, and of each answer what a call gains and what its conversion takes, all in
+    calls of the default.
+    """
+    rows = [(spent, list(answers)) for spent, answers in inputs]
+
+    def won(calls: float) -> float:
+        best = (max((g * (calls - spent) - cost for g, cost in of), default=0.0) for spent, of in rows)
+        return sum(max(0.0, gain) - spent for gain, (spent, _) in zip(best, rows, strict=True))
+
+    if not won(most) > 0:
+        return math.inf
+    low, high = 0, most  # it pays at `high`: what is won less the features grows with the calls
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if won(middle) > 0 else (middle, high)
+    return float(high)
+
+
 def _case(row: tuple[str, Times, Asked, float, str], default: int) -> Case:
     name, at, chosen, noise, reason = row
     taken = _taken(at, chosen, default)

@@ -165,6 +165,9 @@ class PreparationView:
         return tuple(a for a in self.arrays if not _measured(a.shape))
 
 
+_NEVER = 1e300  # runs
+
+
 @dataclass(frozen=True, slots=True)
 class ChoiceView:
     """`features` are texts of doubles; `members` take what `table` gives for the answer, of `answers`; `text` has its
@@ -182,6 +185,7 @@ class ChoiceView:
     members: tuple[str, ...]
     warning: tuple[str, str] | None
     worth: tuple[tuple[float, float], ...]
+    least: float
     voted: bool
     requires: tuple[tuple[str, str, str], ...]
     order: str = ""
@@ -263,6 +267,11 @@ class ProgramView:
     def switches(self) -> bool:
         """Whether the choices are made beside the first runs, which have the defaults."""
         return self.mode is Features.BESIDE
+
+    @property
+    def least_runs(self) -> float:
+        """How many runs must be left for a choice to pay; more than a program counts where none ever does."""
+        return min(_NEVER, *(choice.least for choice in self.choices))
 
     @property
     def wants_features(self) -> bool:
@@ -454,6 +463,7 @@ def _choice(layout: Layout, choice: ChoiceCall, constraints: bool) -> ChoiceView
         tuple(layout.variable(f"{choice.op}.{name}") for name in choice.decisions),
         (cxx_string(choice.op), warning) if choice.measured else None,
         choice.worth or ((1.0, 0.0),) * choice.answers,
+        choice.least,
         voted,
         tuple(_of_variants(layout, choice.op, constraints)),
         choice.order,

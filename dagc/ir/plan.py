@@ -106,9 +106,11 @@ class ChoiceCall:
     `decisions`, which are tunables of `op`, or its variant; `text` gives that in words, of each of `answers`.
     `measured` says in words between which features was measured, "" where nothing was. `worth`: of each answer, in
     calls of the default where it is the best one: what a call gains, and what its conversion takes; () where that is
-    not known. `predict`: the C function `void predict(features, double* seconds)` of the expected time of each answer,
-    "" where the selector does not predict. `order`: the C function `void order(features, int* answers)` of all answers,
-    the best first, "" where there is none.
+    not known. `least`: how many calls must be left for the features and the choice to pay on average.
+
+    `predict`: the C function `void predict(features, double* seconds)` of the expected time of each answer, "" where
+    the selector does not predict. `order`: the C function `void order(features, int* answers)` of all answers, the best
+    first, "" where there is none.
     """
 
     function: str
@@ -120,6 +122,7 @@ class ChoiceCall:
     text: str = ""
     answers: int = 0
     worth: tuple[tuple[float, float], ...] = ()
+    least: float = 0.0
     predict: str = ""
     order: str = ""
 

@@ -16,7 +16,16 @@ from dagc.choice.feature import offered
 from dagc.choice.legal import legal_settings, op_of, unit_of, units
 from dagc.choice.selector import far_parameters
 from dagc.choice.types import Point, Settings, settings_text, variant_of
-from dagc.ir.plan import VARIANT, Features, Placement, is_open, open_variants, places_together
+from dagc.ir.plan import (
+    VARIANT,
+    Features,
+    Placement,
+    is_open,
+    needed_features,
+    open_variants,
+    places_together,
+    variants_of,
+)
 from dagc.ir.program import DEVICE, DP, KernelOp
 from dagc.perf.hardware import load_hardware
 from dagc.recipes.artifacts import OpenChoices
@@ -29,7 +38,7 @@ if TYPE_CHECKING:
     from dagc.choice.choose import Chooser
     from dagc.choice.types import Unit
     from dagc.ir.program import Graph, Program
-    from dagc.store.tuned import KernelChooser, Tuned
+    from dagc.store.tuned import InputFacts, KernelChooser, Tuned
 
 
 def choosers_of(
@@ -180,9 +189,9 @@ def open_choices(
     if places_together(graph.program):
         chooser = replace(chooser, placement=_placement(tuned, choosers, mode))
     if mode is Features.BESIDE:
-        worth = [_worth(tuned, c) for c in choosers]
-        choices = (replace(c, worth=w) for c, w in zip(chooser.choices, worth, strict=True))
-        chooser = replace(chooser, choices=tuple(choices))
+        both = zip(chooser.choices, choosers, strict=True)
+        priced = (replace(call, worth=_worth(tuned, c), least=_least(graph, tuned, c)) for call, c in both)
+        chooser = replace(chooser, choices=tuple(priced))
     return OpenChoices(opened, chooser, tuple(features))
 
 
@@ -204,10 +213,7 @@ def _worth(tuned: Tuned, chooser: Chooser) -> tuple[tuple[float, float], ...]:
     """Of each answer the share of the default's time that a call gains, and calls of the default that its conversion
     takes: medians over the inputs at which it is the fastest, else over those at which it is faster than the default.
     """
-    times: dict[Point, dict[Settings, float]] = {}
-    for cell in tuned.cells:
-        if cell.op == chooser.op and cell.times and not cell.failure:
-            times.setdefault(cell.point, {})[cell.settings] = cell.value
+    times = _times(tuned, chooser)
     conversions = {one.point: one.conversions.get(chooser.op, {}) for one in tuned.facts.inputs}
     default, out = chooser.settings[0], []
     for setting in chooser.settings:
@@ -217,6 +223,54 @@ def _worth(tuned: Tuned, chooser: Chooser) -> tuple[tuple[float, float], ...]:
         costs = [conversions.get(at, {}).get(variant_of(setting), 0.0) / times[at][default] for at in best]
         out.append((median(gains), median(costs)) if gains else (0.0, 0.0))
     return tuple(out)
+
+
+def _least(graph: Graph, tuned: Tuned, chooser: Chooser) -> float:
+    """How many calls must be left for the features and the choice to pay, as if each training input were as likely;
+    infinite where they never do.
+
+    Features take time from the calls that are left, and count as time of the program, as conversions do. Those of a
+    variant alone count as part of its conversion.
+    """
+    from dagc.choice.judge import least_calls  # only beside the runs
+
+    times, default = _times(tuned, chooser), chooser.settings[0]
+    variants = variants_of(graph.program, op_of(graph, unit_of(graph, chooser.op, bool(chooser.site.variants))))
+    needed = {one.answer: {f.name for f in needed_features(graph.program, one)} for one in variants}
+    asked = {code.name for feature in chooser.features for code in feature.code}
+    inputs = []
+    for one in tuned.facts.inputs:
+        of = {setting: t for setting, t in times.get(one.point, {}).items() if setting in chooser.settings}
+        if not one.test and default in of:
+            inputs.append(_priced(one, chooser.op, of, of[default], (asked, needed)))
+    return least_calls(inputs)
+
+
+def _priced(
+    one: InputFacts,
+    op: str,
+    times: Mapping[Settings, float],
+    default: float,
+    names: tuple[set[str], Mapping[str, set[str]]],
+) -> tuple[float, list[tuple[float, float]]]:
+    """In calls of the default: what the features take that are asked for, and of each answer what a call gains and what
+    its conversion and further features take. `names`: of the features that are asked for, and that a variant needs."""
+    asked, needed = names
+    took, answers = one.conversions.get(op, {}), []
+    for setting, seconds in times.items():
+        variant = variant_of(setting)
+        further = sum(one.seconds.get(name, 0.0) for name in needed.get(variant, set()) - asked)
+        answers.append((1 - seconds / default, (took.get(variant, 0.0) + further) / default))
+    return sum(one.seconds.get(name, 0.0) for name in asked) / default, answers
+
+
+def _times(tuned: Tuned, chooser: Chooser) -> dict[Point, dict[Settings, float]]:
+    """Seconds of what did not fail."""
+    times: dict[Point, dict[Settings, float]] = {}
+    for cell in tuned.cells:
+        if cell.op == chooser.op and cell.times and not cell.failure:
+            times.setdefault(cell.point, {})[cell.settings] = cell.value
+    return times
 
 
 def show(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagc.choice.judge import importance, judge, pays_after
+from dagc.choice.judge import importance, judge, least_calls, pays_after
 from tests.tiers import examples
 
 INF = math.inf
@@ -87,6 +87,16 @@ def test_calls_that_pay_for_features() -> None:
     assert pays_after(100, 20, 10) == 10
     assert pays_after(1, 20, 10) == 1
     assert pays_after(1, 10, 10) == INF
+
+
+def test_a_choice_pays_on_average_from_so_many_calls_on() -> None:
+    """At one of two inputs a call gains half, once converted: (L - 10) / 2 - 20 - (10 + 10) > 0 from 91 on."""
+    default, faster, free = (0.0, 0.0), (0.5, 20.0), (0.25, 0.0)
+    assert least_calls([(10, [default, faster]), (10, [default])]) == 91
+    assert least_calls([(10, [default]), (10, [default, (-0.5, 0.0)])]) == INF
+    assert least_calls([(0, [default])]) == INF  # nothing to gain: not even what costs nothing begins
+    assert least_calls([(3, [default, faster, free])]) == 16  # (L - 3) / 4 > 3; the conversion pays later
+    assert least_calls([]) == INF
 
 
 SECONDS = st.one_of(st.floats(1e-6, 1e3), st.just(INF))

@@ -12,9 +12,11 @@ from tests.runtime.programs import make
 
 
 @pytest.mark.mpi
-def test_a_thread_begins_when_runs_have_taken_a_while_and_copies_what_it_reads(tmp_path: Path) -> None:
+def test_a_thread_begins_where_it_pays_and_copies_what_it_reads(tmp_path: Path) -> None:
     done = launch([str(make("beside", tmp_path, mpi=require_mpi()))], 1)
     assert done.stdout.splitlines() == [
-        "0 same: there were no more runs",
+        "0 same: too few runs for a choice to pay",
+        "0 same: too few runs for a choice to pay",
         "1 same: the defaults are chosen",
+        "0 same: too few runs for a choice to pay",
     ], done.stderr

@@ -3,11 +3,11 @@
 //
 //   dagc::Beside<Program> beside(p);
 //   beside.begin();                                         // before the first run
-//   while (...) { run(p); ++runs; beside.after(runs, left); }   // collective
+//   while (...) { run(p); ++runs; beside.after(runs, left); }   // collective; left: expected
 //   beside.stop();                                          // when nobody waits for the result any more: it may wait
 //
-// Of the program it uses: compute_late_features(), choose(), sites, members(site), worth(site, answer), needs(which),
-// prepare(which, stream), make_graphs().
+// Of the program it uses: compute_late_features(), choose(), sites, members(site), worth(site, answer), least_runs,
+// needs(which), prepare(which, stream), make_graphs().
 #pragma once
 
 #include <mpi.h>
@@ -45,36 +45,23 @@ class Worker {
     if (staging_.buffer != nullptr) cudaFreeHost(staging_.buffer);
   }
 
-  // What `start` needs besides: a stream, and page-locked memory through which the thread copies to the host.
-  void make() {
-    if (stream_ != nullptr) return;
-    DAGC_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    DAGC_CUDA(cudaMallocHost(&staging_.buffer, kStaging));
-    staging_.bytes = kStaging;
-    staging_.stream = stream_;
-  }
-
+  // The thread makes its stream itself, so that the program goes on.
   template <class Work>
   void start(Work work) {
     int device = 0;
     DAGC_CUDA(cudaGetDevice(&device));
-    make();
     done_.store(false, std::memory_order_relaxed);
     thread_ = std::thread([this, device, work] {
 #ifdef DAGC_LIBRARY
       try {
-        DAGC_CUDA(cudaSetDevice(device));
-        staging() = &staging_;
-        work(stream_);
+        on(device, work);
       } catch (const Failure& failure) {
         wrong_ = failure.text;
       } catch (const std::exception& error) {  // of the standard library: memory
         wrong_ = std::string("failed: ") + error.what();
       }
 #else
-      DAGC_CUDA(cudaSetDevice(device));
-      staging() = &staging_;
-      work(stream_);
+      on(device, work);
 #endif
       done_.store(true, std::memory_order_release);
     });
@@ -91,6 +78,20 @@ class Worker {
  private:
   static constexpr std::size_t kStaging = 1 << 20;
 
+  // On the thread: with a stream, and page-locked memory through which it copies to the host.
+  template <class Work>
+  void on(int device, Work work) {
+    DAGC_CUDA(cudaSetDevice(device));
+    if (stream_ == nullptr) {
+      DAGC_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+      DAGC_CUDA(cudaMallocHost(&staging_.buffer, kStaging));
+      staging_.bytes = kStaging;
+      staging_.stream = stream_;
+    }
+    staging() = &staging_;
+    work(stream_);
+  }
+
   Staging staging_;
   std::thread thread_;
   std::atomic<bool> done_{false};
@@ -103,9 +104,6 @@ class Beside {
  public:
   explicit Beside(Program& program) : p_(program) {}
 
-  // What takes time once, before the runs.
-  void make() { worker_.make(); }
-
   // Before the first run. The arrays that features read must not change from now on.
   void begin() {
     if (state_ != State::before) return;
@@ -113,10 +111,10 @@ class Beside {
     began_ = seconds_now();
   }
 
-  // After a run. `runs`: how many there were; `left`: how many there may be. Collective, with equal numbers.
+  // After a run. `runs`: how many there were; `left`: how many more are expected. Collective, with equal numbers.
   void after(std::int64_t runs, std::int64_t left) {
     if (state_ == State::before || state_ == State::settled) return;
-    if (state_ == State::waiting && seconds_now() - began_ >= kPatience) {
+    if (state_ == State::waiting && static_cast<double>(left) >= p_.least_runs && seconds_now() - began_ >= kPatience) {
       state_ = State::features;
       worker_.start([this](cudaStream_t) { p_.compute_late_features(); });
     }
@@ -134,7 +132,7 @@ class Beside {
   // Waits for what is under way; nothing is switched any more.
   void stop() {
     const std::string wrong = worker_.wait();
-    if (state_ == State::waiting) stay("there were no more runs");
+    if (state_ == State::waiting) stay("too few runs for a choice to pay");
     if (state_ == State::features || state_ == State::conversion) stay(wrong.empty() ? "not ready before the last run" : wrong);
   }
 

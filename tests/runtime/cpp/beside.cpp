@@ -1,5 +1,6 @@
 // dagc::Beside with a program that only counts, and what its thread copies to the host.
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <thread>
 
@@ -14,6 +15,7 @@ struct Program {
   std::vector<int> values;
   int computed = 0;
   bool same = true;
+  double least_runs = 0;
 
   void compute_late_features() {
     ++computed;
@@ -34,14 +36,15 @@ struct Program {
 
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
-  for (const int wait : {0, 10}) {  // milliseconds of runs; 0: there are none
+  // Milliseconds of runs (0: there are none), and how many must be left for a choice to pay; 100 are.
+  for (const auto& [wait, least] : {std::pair{0, 0.0}, {10, 100.5}, {10, 100.0}, {10, HUGE_VAL}}) {
     Program p;
+    p.least_runs = least;
     for (int i = 0; i < 700'000; ++i) p.values.push_back(i * 7);
     dagc::Beside<Program> beside(p);
-    beside.make();
     beside.begin();
     std::this_thread::sleep_for(std::chrono::milliseconds(wait));
-    for (int runs = 2; wait != 0 && !beside.settled(); ++runs) beside.after(runs, 100);
+    for (int runs = 2; least <= 100 ? wait != 0 && !beside.settled() : runs < 20; ++runs) beside.after(runs, 100);
     beside.stop();
     std::printf("%d %s: %s\n", p.computed, p.same ? "same" : "other", beside.text().c_str());
   }
