@@ -15,8 +15,7 @@ from dagc.emit.layout import promises
 from dagc.ir.plan import Features, plan_from_json, plan_inputs
 from dagc.ir.traversal import parse_traversal
 from dagc.measure.watchdog import LIMIT
-from dagc.recipes.artifacts import OpenChoices, build_artifact, compile_traversal, library_of
-from dagc.recipes.compiled import Running
+from dagc.recipes.artifacts import OpenChoices, Running, build_artifact, compile_traversal, library_of
 from dagc.recipes.program import Defines, read, read_source
 from dagc.report.display import SILENT, Display
 from dagc.space import Space, TooManyStates
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
     from dagc.ir.program import Graph
     from dagc.ir.traversal import Traversal
-    from dagc.recipes.compiled import Compiled
+    from dagc.recipes.artifacts import Compiled
     from dagc.store.tuned import Tuned
 
 # The ID of a traversal that was given whole is worth so many states, a few seconds, and no more.

@@ -22,10 +22,9 @@ from dagc.lang.lower import parse_with_includes
 from dagc.recipes.program import ProgramText
 from dagc.recipes.tune_choosers import Asked, ChooserInputs, final_choosers, select_of
 from dagc.recipes.tune_gpu import NOT_COUNTED
-from dagc.recipes.tune_inputs import at_before
+from dagc.recipes.tune_inputs import at_before, kernel_chooser_record
 from dagc.recipes.tune_prepare import Prepared, TuningTask, computed_of, limits_of
 from dagc.recipes.tune_programs import learned_from
-from dagc.recipes.tune_records import kernel_chooser_record
 from dagc.recipes.tune_results import Measurements, choosable, minimised, paid
 from dagc.store.fixed import fixed_of
 

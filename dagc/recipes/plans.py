@@ -22,7 +22,10 @@ from dagc.ir.plan import Features
 from dagc.ir.sym import free
 from dagc.lab.plans import measured_data, numbers, plan_label
 from dagc.recipes.artifacts import (
+    Compiled,
+    Launcher,
     Library,
+    Running,
     build_artifact,
     build_chooser,
     build_shared,
@@ -31,7 +34,6 @@ from dagc.recipes.artifacts import (
     library_of,
     proved_plan,
 )
-from dagc.recipes.compiled import Compiled, Launcher, Running
 from dagc.recipes.program import read
 from dagc.recipes.tuned import check_tuned, open_choices
 from dagc.report.display import SILENT, Display

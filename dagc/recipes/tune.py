@@ -41,6 +41,7 @@ from dagc.recipes.tune_gpu import (
     hardware_at_hand,
     named_arch,
 )
+from dagc.recipes.tune_inputs import keep, minimise, open_records, resumed
 from dagc.recipes.tune_measure import CheckedSettings, Lost, Wanted, computed_features, measure
 from dagc.recipes.tune_prepare import (
     DEFAULT_FLUSH,
@@ -56,7 +57,6 @@ from dagc.recipes.tune_prepare import (
     tuning_task,
     unbuilt,
 )
-from dagc.recipes.tune_records import keep, minimise, open_records, resumed
 from dagc.recipes.tune_results import Evaluation, Measurements, Tuning, choosable, doubtful, priced, unchecked
 from dagc.recipes.tune_search import guesses, search_of, sureness
 from dagc.store.fixed import FACT, fixed_of
@@ -116,7 +116,7 @@ def evaluate(path: str | Path, tuned: str | Path, options: TuneOptions, progress
 
     text, learned = read(path, options.defines), load_tuned(tuned)
     if options.folds is not None or options.hold_out is not None:
-        from dagc.recipes.tune_left_out import evaluate_left_out  # only with --folds and --hold-out
+        from dagc.recipes.tuned_report import evaluate_left_out  # only with --folds and --hold-out
 
         return evaluate_left_out(text, learned, options)
     if learned.program_chooser is not None:
@@ -132,7 +132,7 @@ def _samples_of(options: TuneOptions) -> int | None:
     """How many inputs are drawn before any is measured."""
     if not options.active:
         return options.samples
-    from dagc.recipes.tune_labels import first_samples  # only with --active
+    from dagc.recipes.tune_inputs import first_samples  # only with --active
 
     return first_samples(options)
 

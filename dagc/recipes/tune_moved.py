@@ -21,11 +21,10 @@ from dagc.choice.selector import FEWEST
 from dagc.measure.machine import machine_facts
 from dagc.measure.metrics import observed, units
 from dagc.recipes.tune_choosers import Asked, features_of
-from dagc.recipes.tune_inputs import Inputs, at_before
-from dagc.recipes.tune_labels import noise, times_at, vector
-from dagc.recipes.tune_left_out import FOLDS, cross_validated
+from dagc.recipes.tune_inputs import Inputs, at_before, noise, times_at, vector
 from dagc.recipes.tune_results import paid
 from dagc.recipes.tuned import check_tuned
+from dagc.recipes.tuned_report import FOLDS, cross_validated
 
 if TYPE_CHECKING:
     from dagc.choice.types import Cell, Point, Settings

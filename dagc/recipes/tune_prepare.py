@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from dagc.ir.plan import CodeFeature, OpenTunable
     from dagc.ir.program import Graph, Program, Value
     from dagc.ir.sym import Number
-    from dagc.recipes.compiled import Compiled
+    from dagc.recipes.artifacts import Compiled
 
 
 # ---- the library that is measured ----

@@ -13,7 +13,7 @@ from dagc.measure.launch import launch
 from dagc.recipes import tune as tune_recipe
 from dagc.recipes.options import TuneOptions
 from dagc.recipes.program import run_setup
-from dagc.recipes.tune_placed import TOGETHER
+from dagc.recipes.tune_variants import TOGETHER
 from dagc.store.tuned import load_tuned
 
 mpi = find_mpi()
