@@ -6,10 +6,9 @@ Every function takes paths and plain values and returns frozen results. Failures
 from __future__ import annotations
 
 from dagc.base.errors import DagcError
-from dagc.recipes.compile import compile
+from dagc.recipes.compile import compile, load_library
 from dagc.recipes.explain import ExplainOptions, explain
 from dagc.recipes.explore import explore
-from dagc.recipes.library import load_library
 from dagc.recipes.options import ExploreOptions, TuneOptions
 from dagc.recipes.program import (
     Checked,

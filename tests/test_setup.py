@@ -21,7 +21,7 @@ from dagc.ir.enums import ElementType, Place, Role
 from dagc.ir.program import Array, CopyOp, ExchangeOp, Message, Op, Param, Program, Region, Scalar, Setup, Verify
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, apply
 from dagc.setup import file_name, run_setup
-from dagc.setup.code import SetupCode
+from dagc.setup.arrays import SetupCode
 
 TEXT = 'program small\nsetup "arrays.py" make(scale)\nverify y ~ doubled() rtol 0\n'
 SETUP_AT, VERIFY_AT = "small.dag:2:1: error: ", "small.dag:3:1: error: "

@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import importlib.util
 import os
 import re
 import shlex
 import shutil
 import subprocess
+import sysconfig
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,8 +29,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from dagc.base import signals
-from dagc.base.errors import BuildFailed, DagcError, counted
+from dagc.base.errors import BuildFailed, DagcError, MissingTool, counted
 from dagc.base.files import cache_folder, claim, load_entry, store_entry
+from dagc.base.resources import __version__
 from dagc.build.toolchain import MPI, Compiler, find_cxx, library_flags, require_cxx, require_nvcc
 
 # ---- files of a build that failed ----
@@ -368,3 +371,40 @@ def _prune(cache: Path, keep: Path) -> None:
             break
         path.unlink(missing_ok=True)
         size -= bytes_freed
+
+
+# ---- wheels ----------------------------------------------------------------------------------------
+
+
+def require_wheel() -> None:
+    """Raises MissingTool without the package `wheel`: asked before anything is compiled."""
+    if importlib.util.find_spec("wheel") is None:
+        raise MissingTool("the package `wheel` is missing, which --as wheel needs", "pip install wheel")
+
+
+def write_wheel(directory: Path, name: str, library: Path) -> Path:
+    """Write `dist/NAME-VERSION-py3-none-PLATFORM.whl` in `directory`, from `python/NAME` and `library`.
+
+    Its version is that of dagc. After `require_wheel`.
+    """
+    from wheel.wheelfile import WheelFile  # optional
+
+    platform = re.sub(r"[-.]", "_", sysconfig.get_platform())
+    tag = f"py3-none-{platform}"
+    version = __version__.replace("-", "_")
+    out = directory / "dist" / f"{name}-{version}-{tag}.whl"
+    info = f"{name}-{version}.dist-info"
+    with WheelFile(str(out), "w") as wheel:
+        for source in sorted((directory / "python" / name).glob("*.py")):
+            wheel.write(str(source), f"{name}/{source.name}")
+        for built in sorted(library.parent.glob("*.so")):  # with those of its plans
+            wheel.write(str(built), f"{name}/{built.name}")
+        wheel.writestr(
+            f"{info}/METADATA",
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nSummary: Written by dagc.\n"
+            "Requires-Python: >=3.9\n",
+        )
+        wheel.writestr(
+            f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: dagc {version}\nRoot-Is-Purelib: false\nTag: {tag}\n"
+        )
+    return out

@@ -14,11 +14,10 @@ from dagc.ir import program as ir
 from dagc.ir.enums import Mode
 from dagc.ir.sym import show
 from dagc.lang.syntax import FORMS, RANKS
-from dagc.passes.analysis import Analysis
+from dagc.passes import Analysis
+from dagc.passes.edges import EdgeReason, Pair, Why, carried, reasons
 from dagc.passes.loops import fold
-from dagc.passes.reasons import EdgeReason, Pair, Why, carried, reasons
-from dagc.report.ops import accesses, array_size, array_text, stream, touched, verb
-from dagc.report.picture import detail, kind
+from dagc.report.picture import accesses, array_size, array_text, detail, kind, stream, touched, verb
 
 _MOST = 8  # lines of a list
 _MOST_INSTANCES = 2  # of an op, with all their edges

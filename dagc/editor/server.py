@@ -32,7 +32,7 @@ from dagc.editor.positions import Lines, TextMap, edit_between, moves_between
 from dagc.lang import ast
 from dagc.lang.fmt import format_source
 from dagc.lang.syntax import TokenKind, scan
-from dagc.passes.analysis import Analysis, analysis_of
+from dagc.passes import Analysis, analysis_of
 
 _WORD = re.compile("[A-Za-z0-9_]")
 _SUGGESTION = re.compile(r"\A[^`]*`(?P<wrong>\w+)`[\s\S]*did you mean `(?P<right>\w+)`\?")

@@ -10,9 +10,8 @@ from functools import cached_property
 from itertools import product
 
 from dagc.base.errors import DagcError, UsageError
-from dagc.cuda.lexer import names_used, uses_openmp
+from dagc.cuda.lexer import is_global, names_used, uses_openmp
 from dagc.cuda.text import functions_defined, rewrite_for_host
-from dagc.cuda.words import is_global
 from dagc.emit.render import (
     CodeView,
     ConstantView,

@@ -10,7 +10,7 @@ from hashlib import sha256
 
 from dagc.base.errors import UsageError
 from dagc.base.resources import __version__, resource
-from dagc.cuda.words import KEYWORDS, is_global
+from dagc.cuda.lexer import KEYWORDS, is_global
 from dagc.emit.common import code_files, common_view, headers_for
 from dagc.emit.iteration import (
     CallStep,

@@ -25,6 +25,8 @@ from dagc.ir.plan import (
     first_features,
     memory_parts,
     needed_features,
+    users_of,
+    values_of,
     variant_number,
     variants_of,
 )
@@ -44,7 +46,6 @@ from dagc.ir.program import (
     conditional_regions,
 )
 from dagc.ir.sym import Apply, Const, Fn, Sym, show, substitute
-from dagc.ir.values import users_of, values_of
 
 ROLES = {Role.CONST: "constant", Role.IN: "in", Role.OUT: "out", Role.INOUT: "inout", None: "scratch"}
 

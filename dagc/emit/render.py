@@ -14,8 +14,7 @@ from jinja2.bccache import Bucket
 
 from dagc.base.files import cache_folder, load_entry, store_entry
 from dagc.base.resources import resource
-from dagc.cuda.lexer import directives
-from dagc.cuda.words import KEYWORDS, is_global, is_macro
+from dagc.cuda.lexer import KEYWORDS, directives, is_global, is_macro
 from dagc.ir import sym
 from dagc.ir.enums import ElementType
 from dagc.ir.program import CodeText, Param, Program, Value

@@ -20,20 +20,25 @@ from dagc.lang import ast
 from dagc.lang.declarations import check_sizes, overlap, storage
 from dagc.lang.frames import Frame, GraphOut
 from dagc.lang.scope import (
+    FIX_SOME,
     INTEGERS,
+    TOO_MANY_TRIALS,
+    Assignment,
+    Constraint,
     Context,
     ScalarKind,
     Skip,
     Storage,
+    condition,
     did_you_mean,
     integer_range,
     kind_of_type,
     listing,
+    nodes,
     parse_choice,
     spelled,
     there_are,
 )
-from dagc.lang.trials import FIX_SOME, TOO_MANY_TRIALS, Assignment, Constraint, condition, nodes
 
 BLOCK_LIMIT = "the limit of 1 to 1024 threads in a block"
 

@@ -15,10 +15,9 @@ from dagc.ir.sym import Apply, Const, Fn, Sym, Var, apply, free, show
 from dagc.lang import ast
 from dagc.lang.calls import array_argument, by_value, check_place, pinned_stream
 from dagc.lang.calls import kernel_op as lower_kernel_op
-from dagc.lang.communicators import on
 from dagc.lang.declarations import check_sizes, dimension, overlap, same, select, storage
 from dagc.lang.evaluate import Evaluator, branches, turns
-from dagc.lang.frames import Frame, GraphOut, OpEntry, OpScope, words
+from dagc.lang.frames import Frame, GraphOut, OpEntry, OpScope, on, words
 from dagc.lang.kernels import declare_formal, lower_formals, wrong_place
 from dagc.lang.scope import ScalarKind, Scope, Skip, Storage, did_you_mean, kind_of_type, listing, there_are
 

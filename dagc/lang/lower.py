@@ -5,8 +5,8 @@ All errors are collected. Neither the text nor its set-up is executed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from dagc.base.errors import Diagnostic, ProgramError, Severity, UsageError
 from dagc.base.memory import uncollected
@@ -14,37 +14,39 @@ from dagc.base.source import Source, Span
 from dagc.cuda.lexer import names_in
 from dagc.ir import program as ir
 from dagc.ir import sym
-from dagc.ir.enums import Mode, Place, Role
+from dagc.ir.enums import Mode, OpKind, Place, Role
 from dagc.ir.linear import Facts
 from dagc.ir.program import Device
 from dagc.ir.sym import Apply, Const, Fn, Sym, apply, show
 from dagc.lang import ast
 from dagc.lang.calls import stream_choice
-from dagc.lang.communicators import communicator, settled
 from dagc.lang.declarations import Declared, Declarer, feature, selects
 from dagc.lang.evaluate import Evaluator, branch, refuse_too_many, turns
-from dagc.lang.frames import Frame, GraphOut, OpScope, Use, setup, until, verify
+from dagc.lang.frames import Frame, GraphOut, OpScope, Use, communicator, settled, setup, until, verify
 from dagc.lang.includes import read_included
 from dagc.lang.items import lower_edges, lower_items
 from dagc.lang.kernels import code_text, lower_kernel, wrong_place
 from dagc.lang.parse import parse
 from dagc.lang.scope import (
+    FIX_SOME,
     PREDEFINED,
     STAGINGS,
+    TOO_MANY_TRIALS,
     TRANSPORTS,
     Aborted,
+    Assignment,
     CodeFiles,
     Context,
     Defines,
     Report,
     ScalarKind,
     What,
+    condition,
     did_you_mean,
     listing,
     refuse_reserved,
     spelled,
 )
-from dagc.lang.trials import FIX_SOME, TOO_MANY_TRIALS, Assignment, condition
 
 # ---- checks of the whole program ----
 
@@ -726,3 +728,70 @@ def analyse(parsed: Parsed, defines: Defines | None = None) -> Lowered:
             report.error("too-deep", "nested too deep", parsed.module.span, "split the text into smaller pieces")
         break
     return Lowered(None if report.failed else program, report.sorted(sources), sources)
+
+
+# ---- what a program has not on a target ------------------------------------------------------------
+
+
+# Of the CUDA toolkit, and those that need it. All CUDA programs are linked with `cudart`: naming it says that an
+# implementation needs headers of the toolkit, such as CUB's.
+CUDA_LIBRARIES = frozenset(
+    """cublas cublasLt cuda cudart cudnn cufft cufile curand cusolver cusparse cusparseLt cutensor nccl npp nvml nvrtc
+    nvshmem""".split()
+)
+
+
+def without_missing(
+    parsed: Parsed, cuda: bool, installed: Callable[[str], bool] | None = None
+) -> tuple[Parsed, tuple[str, ...]]:
+    """The program without the implementations that link missing libraries, and a note for each: those of the CUDA
+    toolkit where g++ compiles for the host, and others that are not `installed` here (None: all are).
+
+    Raises ProgramError for a kernel of an op that has no other implementation for its device.
+    """
+    called = {(node.call.callee.name, node.kind) for node in ast.nodes(parsed.items) if isinstance(node, ast.Op)}
+    notes: list[str] = []
+    changed: dict[ast.Kernel, ast.Kernel] = {}
+    for kernel in (item for item in parsed.items if isinstance(item, ast.Kernel)):
+        missing = {impl: library for impl in _impls(kernel) if (library := _missing(impl, cuda, installed))}
+        left = [other for other in _impls(kernel) if other not in missing]
+        for impl, library in missing.items():
+            asked = ((kernel.name, impl.device) in called, (kernel.name, OpKind.ANY) in called)
+            none = (asked[0] and not any(other.device is impl.device for other in left)) or (asked[1] and not left)
+            if none:
+                raise ProgramError([_no_other(kernel, impl, library)], dict(parsed.sources))
+            name = f"{kernel.name}.{impl.name}" if impl.name is not None else kernel.name
+            why = "which the host target does not have" if library in CUDA_LIBRARIES else "which is not installed"
+            notes.append(f"{name}: links {library}, {why}")
+        if missing:
+            changed[kernel] = replace(kernel, items=tuple(item for item in kernel.items if item not in missing))
+    if not changed:
+        return parsed, ()
+    items = tuple(changed.get(item, item) if isinstance(item, ast.Kernel) else item for item in parsed.items)
+    return replace(parsed, items=items), tuple(notes)
+
+
+def _impls(kernel: ast.Kernel) -> Iterator[ast.Impl]:
+    return (item for item in kernel.items if isinstance(item, ast.Impl))
+
+
+def _no_other(kernel: ast.Kernel, impl: ast.Impl, library: str) -> Diagnostic:
+    device = impl.device.value
+    if library in CUDA_LIBRARIES:
+        message = f"without CUDA, kernel `{kernel.name}` has no {device} implementation"
+        help = f'add one without `link "{library}"`, or compile with --target cuda'
+    else:
+        message = f"`{library}` is not installed, and kernel `{kernel.name}` has no other {device} implementation"
+        help = f'install it, add one without `link "{library}"`, or name its folder by -L in DAGC_CXXFLAGS'
+    return Diagnostic("missing-implementation", message, impl.span, help)
+
+
+def _missing(impl: ast.Impl, cuda: bool, installed: Callable[[str], bool] | None) -> str:
+    """The first library that it links and that is missing; "" if none is."""
+    for name in (name for item in impl.items if isinstance(item, ast.Link) for name in item.libraries):
+        if name in CUDA_LIBRARIES:
+            if not cuda:
+                return name
+        elif installed is not None and not installed(name):
+            return name
+    return ""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from dagc.base.errors import Diagnostic, ProgramError, Severity, report_notes
 from dagc.base.memory import uncollected
+from dagc.base.source import Source
 from dagc.ir.program import Graph, Program, Staging, Transport
+from dagc.lang.lower import Parsed, analyse, parse_with_includes
 from dagc.passes.edges import connect, written
 from dagc.passes.messages import lower_messages, too_many_edges
 
@@ -72,3 +75,45 @@ def _graph(program: Program) -> tuple[Graph | None, tuple[Diagnostic, ...]]:
         matches=lowered.matches,
     )
     return graph, tuple(findings)
+
+
+# ---- all stages of one text ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """The stages that a text reached.
+
+    parsed       None for a text that does not parse
+    program      None where there are errors before the graph is built
+    graph        None where there are errors
+    diagnostics  of all stages, in the order of the text
+    sources      every file that a diagnostic may point into, by its path
+    """
+
+    source: Source
+    diagnostics: tuple[Diagnostic, ...]
+    sources: Mapping[str, Source]
+    parsed: Parsed | None = None
+    program: Program | None = None
+    graph: Graph | None = None
+
+
+def analysis_of(
+    source: Source, defines: Mapping[str, Any] | None = None, opened: Mapping[str, str] | None = None
+) -> Analysis:
+    """Parse, lower, build the graph: as far as the text permits. `defines` as `-D NAME=VALUE`; `opened`: resolved path
+    -> text of included files that are not as saved.
+
+    Raises UsageError for a bad entry of `defines`.
+    """
+    try:
+        parsed = parse_with_includes(source, opened=opened)
+    except ProgramError as error:
+        return Analysis(source, error.diagnostics, {source.path: source, **error.sources})
+    lowered = analyse(parsed, dict(defines or {}))
+    if lowered.program is None:
+        return Analysis(source, lowered.diagnostics, lowered.sources, parsed)
+    graph, more = graph_with_diagnostics(lowered.program)
+    program = lowered.program
+    return Analysis(source, (*lowered.diagnostics, *more), program.sources, parsed, program, graph)

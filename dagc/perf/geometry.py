@@ -26,9 +26,12 @@ from dagc.perf.program import (
     RationalProgram,
     Statement,
     assignments,
+    ceil_div,
     expressions,
+    int_div,
+    maximum,
+    minimum,
 )
-from dagc.perf.rounding import ceil_div, int_div, maximum, minimum
 
 # ---- inputs of the models for an op ----
 

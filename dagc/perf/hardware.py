@@ -1,6 +1,6 @@
 """Limits and speed of a GPU, from a descriptor: `gpus.toml` beside this file, or another file with one such table.
 
-`dagc.measure.probe` writes such a file for the GPU of this machine.
+`dagc.measure.machine` writes such a file for the GPU of this machine.
 """
 
 from __future__ import annotations

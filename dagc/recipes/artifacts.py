@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError
 from dagc.base.files import output_directory
-from dagc.build.builder import build
+from dagc.build.builder import build, require_wheel, write_wheel
 from dagc.build.toolchain import require_mpi, require_nccl
-from dagc.build.wheel import require_wheel, write_wheel
 from dagc.ir.plan import Plan, Target, program_hash
 from dagc.ir.program import KernelOp, shown
-from dagc.passes.rounds import repeated
+from dagc.passes.loops import repeated
 from dagc.recipes.program import write_arrays
 from dagc.report.display import SILENT, Display
 from dagc.space.enqueue import ROUNDS, overlapped, without_host

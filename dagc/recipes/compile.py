@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from dagc.base.errors import LOOK, RunFailed, UsageError, WrongResult
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from dagc.ir.traversal import Traversal
     from dagc.recipes.artifacts import Compiled
     from dagc.store.tuned import Tuned
+
 
 # The ID of a traversal that was given whole is worth so many states, a few seconds, and no more.
 _ID_STATES = 20_000
@@ -185,7 +189,7 @@ def _audit(done: Compiled, how: Running) -> None:
 def _run_as_rank(compile_here: Callable[[], Compiled], how: Running) -> Compiled:
     """This command was started as one rank of many: rank 0 compiles, all run."""
     from dagc.emit import rows  # loads jinja2
-    from dagc.measure.team import Team  # loads numpy
+    from dagc.measure.bench import Team  # loads numpy
 
     team = Team()
 
@@ -228,3 +232,30 @@ def wanted_traversal(graph: Graph, wanted: str) -> tuple[Graph, Traversal, int |
         return read_for, traversal, Space(read_for, limit=_ID_STATES).id_of(traversal)
     except (UsageError, TooManyStates):
         return read_for, traversal, None  # proved or refused by the caller; a pruned traversal is not in the space
+
+
+# ---- libraries in Python ---------------------------------------------------------------------------
+
+
+def load_library(directory: str | Path) -> ModuleType:
+    """The Python module of a library in the output folder of `dagc compile --as library`, or of `dagc best`.
+
+    It needs no dagc: an application can import `python/NAME` itself. Its class `Instance` is the program on the
+    caller's arrays. Raises UsageError where the folder has no such module, or the library is not built.
+    """
+    folder = Path(directory)
+    packages = sorted(folder.glob("python/*/__init__.py"))
+    if len(packages) != 1:
+        raise UsageError(f"{folder} has no library in it", "write one with `dagc compile FILE --as library -o DIR`")
+    package = packages[0].parent
+    if not (folder / f"lib/lib{package.name}.so").exists():
+        raise UsageError(f"{folder}/lib/lib{package.name}.so is missing", "compile without --no-build, or by CMake")
+    # A name of its own: an application may have another module of the library's name.
+    name = f"dagc_library_{package.name}_{hash(package.resolve()) & 0xFFFFFFFF:08x}"
+    spec = importlib.util.spec_from_file_location(name, packages[0], submodule_search_locations=[str(package)])
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module

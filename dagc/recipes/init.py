@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dagc.base.errors import UsageError
 from dagc.base.resources import files_below, resource
-from dagc.cuda.words import KEYWORDS, is_reserved
+from dagc.cuda.lexer import KEYWORDS, is_reserved
 from dagc.lang.syntax import RESERVED
 
 _LONGEST = 64

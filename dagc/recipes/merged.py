@@ -26,7 +26,7 @@ from dagc.recipes.tune_inputs import at_before, kernel_chooser_record
 from dagc.recipes.tune_prepare import Prepared, TuningTask, computed_of, limits_of
 from dagc.recipes.tune_programs import learned_from
 from dagc.recipes.tune_results import Measurements, choosable, minimised, paid
-from dagc.store.fixed import fixed_of
+from dagc.store.settings import values_fixed
 
 if TYPE_CHECKING:
     from dagc.choice.types import Cell, Point, Settings
@@ -64,7 +64,7 @@ def _given(tuned: Tuned, decisions: Mapping[str, Any], text: ProgramText) -> dic
     """The decisions that were given by -D: no setting of the file assigns them, and they are not as in the text."""
     opened = {f"{c.op}.{name}" if c.op != PROGRAM else name for c in tuned.cells for name, _ in c.settings}
     opened |= {f"{c.op}.{DEVICE}" for c in tuned.cells if "." in variant_of(c.settings)}
-    as_written = fixed_of(text.program())["decisions"]
+    as_written = values_fixed(text.program())["decisions"]
     return {name: v for name, v in decisions.items() if name not in opened and as_written.get(name, v) != v}
 
 

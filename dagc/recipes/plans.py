@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError
 from dagc.base.files import output_directory
-from dagc.build.builder import build
+from dagc.build.builder import build, write_wheel
 from dagc.build.mpi import cores as compilers
 from dagc.build.ranks import joined, refuse
-from dagc.build.wheel import write_wheel
 from dagc.choice.feature import offered
 from dagc.choice.selector import far_parameters
 from dagc.choice.site import Site, SiteKind
@@ -39,7 +38,7 @@ from dagc.recipes.tuned import check_tuned, open_choices
 from dagc.report.display import SILENT, Display
 from dagc.setup import read_scalars
 from dagc.space import Space
-from dagc.store.fixed import check_fixed, fixed_choices
+from dagc.store.settings import check_fixed, fixed_choices
 
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice

@@ -51,7 +51,7 @@ class ProgramText:
         on this machine, with the libraries that are installed."""
         from dagc.build.toolchain import has_library  # only for a program that is compiled
         from dagc.ir.plan import Target  # only for a program that is compiled
-        from dagc.lang.targets import without_missing  # only for a program that is compiled
+        from dagc.lang.lower import without_missing  # only for a program that is compiled
 
         cuda = target is Target.CUDA
         parsed, notes = without_missing(self.parsed, cuda, partial(has_library, cuda=cuda) if here else None)
@@ -162,7 +162,7 @@ class Checked:
 
 def check(path: str | Path, defines: Defines | None = None) -> Checked:
     """All diagnostics: syntax, names, types, sizes, hazards, cycles, and warnings. Runs no user code."""
-    from dagc.passes.analysis import analysis_of  # only for check
+    from dagc.passes import analysis_of  # only for check
 
     analysis = analysis_of(read_source(path), defines)
     ops = _open_devices(analysis.program, defines or {}) if analysis.program is not None else ()

@@ -59,7 +59,7 @@ from dagc.recipes.tune_prepare import (
 )
 from dagc.recipes.tune_results import Evaluation, Measurements, Tuning, choosable, doubtful, priced, unchecked
 from dagc.recipes.tune_search import guesses, search_of, sureness
-from dagc.store.fixed import FACT, fixed_of
+from dagc.store.settings import FACT, values_fixed
 
 if TYPE_CHECKING:
     from dagc.choice.types import Cell, Point, Settings, Unit
@@ -319,7 +319,7 @@ def _measured(
             if options.resume:
                 measurements.cells, measurements.checks = resumed(records, task, flush)
                 measurements.failures += _failures_before(measurements, task)
-            records.set_fact(FACT, fixed_of(task.program))
+            records.set_fact(FACT, values_fixed(task.program))
         minimise(records, measurements, known.objective)
         timing = Timing(seconds=options.cell, flush=flush, objective=known.objective)
         todo = search if searches and search.ops else None

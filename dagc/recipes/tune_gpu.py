@@ -12,7 +12,7 @@ from dagc.build import target
 from dagc.build.ranks import joined
 from dagc.choice.legal import block_of, op_of
 from dagc.ir.plan import Target
-from dagc.measure.probe import probe
+from dagc.measure.machine import probe
 from dagc.measure.profile import METRICS
 from dagc.perf.hardware import load_hardware
 from dagc.recipes.tune_measure import collect

@@ -54,8 +54,8 @@ from dagc.recipes.tune_prepare import (
 from dagc.recipes.tune_results import Measurements, choosable, paid
 from dagc.setup.arrays import elements
 from dagc.setup.prefetch import AHEAD, Job, Prefetch
-from dagc.store.fixed import FACT, check_resumed, fixed_of
 from dagc.store.results import Run
+from dagc.store.settings import FACT, check_resumed, values_fixed
 
 if TYPE_CHECKING:
     from dagc.choice.draws import Draws
@@ -419,7 +419,7 @@ def opened(
         ready = Prepared(task, library, notes=[records.note] if records is not None and records.note else [])
         service = stack.enter_context(Service(WorkerLink(task.ranks)))
         if records is not None:
-            records.set_fact(FACT, fixed_of(task.program))
+            records.set_fact(FACT, values_fixed(task.program))
         yield Inputs(ready, prefetch, service, options, flush, known, records, progress, objective, at_check)
 
 

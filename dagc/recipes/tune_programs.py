@@ -51,7 +51,7 @@ from dagc.recipes.tune_variants import nothing_evaluated, untrained
 from dagc.setup import read_scalars
 from dagc.setup.prefetch import Job, Prefetch
 from dagc.space import Space
-from dagc.store.fixed import check_fixed, fixed_choices
+from dagc.store.settings import check_fixed, fixed_choices
 
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice

@@ -17,13 +17,12 @@ from dagc.choice.feature import offered
 from dagc.choice.legal import op_of
 from dagc.choice.placement import DEVICE, HOST, Placement, Problem, Transfers, Value, fit_transfer, place
 from dagc.choice.types import PROGRAM, Settings, variant_of
-from dagc.ir.plan import VARIANT, needed_features, places_together, variants_of
+from dagc.ir.plan import VARIANT, needed_features, places_together, users_of, values_of, variants_of
 from dagc.ir.program import Device
 from dagc.ir.sym import evaluate
-from dagc.ir.values import users_of, values_of
 from dagc.lab.launches import BATCH, LIMIT
 from dagc.measure.link import RanksDied
-from dagc.measure.probe import measured_transfers
+from dagc.measure.machine import measured_transfers
 from dagc.measure.service import one_line
 from dagc.recipes.options import COSTS
 from dagc.recipes.tune_choosers import (
@@ -369,7 +368,7 @@ def _subsets(
     inputs: Inputs, task: TuningTask, asked: Mapping[str, Asked], options: TuneOptions
 ) -> tuple[dict[str, Asked], list[str]]:
     """The features of each op that its selector needs, and what was dropped."""
-    from dagc.choice.subset import select_features  # loads msgspec
+    from dagc.choice.train import select_features  # loads msgspec
 
     out, notes = dict(asked), []
     for unit in task.units:

@@ -32,7 +32,7 @@ from dagc.recipes.artifacts import OpenChoices
 from dagc.recipes.options import COSTS, METHODS
 from dagc.recipes.program import load_graph
 from dagc.recipes.runs import program_record
-from dagc.store.fixed import check_compiled
+from dagc.store.settings import check_compiled
 
 if TYPE_CHECKING:
     from dagc.choice.choose import Chooser

@@ -12,10 +12,22 @@ from dagc.base.source import Source, Span
 from dagc.ir import program as ir
 from dagc.ir.plan import answers_of
 from dagc.ir.sym import show
-from dagc.passes.reasons import HAZARDS, EdgeReason, Why, reasons
-from dagc.report.ops import array_size, array_text, stream, touched, verb
+from dagc.passes.edges import HAZARDS, EdgeReason, Why, reasons
 from dagc.report.pages import environment
-from dagc.report.picture import LABEL, Drawing, EdgeStyle, detail, drawing, edges_of, kind
+from dagc.report.picture import (
+    LABEL,
+    Drawing,
+    EdgeStyle,
+    array_size,
+    array_text,
+    detail,
+    drawing,
+    edges_of,
+    kind,
+    stream,
+    touched,
+    verb,
+)
 
 MOST_DRAWN = 1500  # ops of a picture
 MOST_EDGES = 3000  # of a picture, and on a page

@@ -87,7 +87,7 @@ class _Slot:
 
 def overlapped(many: Graph, traversal: Traversal) -> Rounds | None:
     """The iterations of `traversal`, which has no host waits, in `many`: ROUNDS iterations of its graph with the edges
-    between them (`dagc.passes.rounds`). None for a long iteration. Proved. Raises NotProved, which would be a fault."""
+    between them (`dagc.passes.loops`). None for a long iteration. Proved. Raises NotProved, which would be a fault."""
     if (len(many.ops) - 1) // ROUNDS > MOST:
         return None
     out = _Overlap(many, traversal).run()

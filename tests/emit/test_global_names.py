@@ -12,7 +12,7 @@ import pytest
 from dagc.base.errors import UsageError
 from dagc.build.builder import Build, command_line, compiler_of
 from dagc.build.toolchain import find_cxx, find_mpi, find_nccl, find_nvcc, require_mpi, require_nccl
-from dagc.cuda.words import KEYWORDS, is_global
+from dagc.cuda.lexer import KEYWORDS, is_global
 from dagc.emit import emit
 from dagc.ir.plan import Plan, Target
 from dagc.space import Space

@@ -19,11 +19,10 @@ from dagc.build.target import gpus
 from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc, require_mpi
 from dagc.emit import emit, never_captured
 from dagc.emit.table import table_line
-from dagc.ir.plan import Plan, Target, answers_of, open_variants
+from dagc.ir.plan import Plan, Target, answers_of, open_variants, users_of, values_of
 from dagc.ir.program import CopyOp, Graph, KernelOp
 from dagc.ir.sym import show
 from dagc.ir.traversal import Sync, Traversal, Wait
-from dagc.ir.values import users_of, values_of
 from dagc.lang.lower import analyse, parse_with_includes
 from dagc.measure.launch import Finished, launch
 from dagc.recipes.program import ProgramText, read

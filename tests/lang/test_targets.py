@@ -11,8 +11,7 @@ from dagc.base.errors import ProgramError, UsageError
 from dagc.base.source import Source
 from dagc.emit import linked
 from dagc.ir.plan import Plan, Target
-from dagc.lang.lower import lower, parse_with_includes
-from dagc.lang.targets import without_missing
+from dagc.lang.lower import lower, parse_with_includes, without_missing
 from dagc.passes import build_graph
 from dagc.space import Space
 

@@ -10,7 +10,7 @@ from dagc import api
 from dagc.base.errors import MissingTool, UsageError
 from dagc.build.target import GPU, gpus
 from dagc.build.toolchain import find_nvcc
-from dagc.measure.probe import descriptor_path, probe
+from dagc.measure.machine import descriptor_path, probe
 from dagc.measure.profile import find_ncu, profiled, read_counts
 from dagc.perf.hardware import load_hardware
 

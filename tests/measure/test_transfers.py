@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from dagc.choice.placement import fit_transfer
-from dagc.measure.probe import measured_transfers
+from dagc.measure.machine import measured_transfers
 
 
 def test_transfers_of_this_machine() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dagc import api
-from dagc.cuda.words import KEYWORDS, is_macro, is_reserved
+from dagc.cuda.lexer import KEYWORDS, is_macro, is_reserved
 from tests.measure.conftest import can_run
 from tests.regressions.programs import DAG, HEAD, KERNEL, SETUP, run, write
 

@@ -15,8 +15,8 @@ from dagc.base.source import Source, Span
 from dagc.cli.main import main
 from dagc.ir.enums import Mode
 from dagc.ir.program import Graph, GraphOp
+from dagc.passes.edges import HAZARDS, Why, carried, reasons
 from dagc.passes.loops import fold
-from dagc.passes.reasons import HAZARDS, Why, carried, reasons
 from dagc.recipes.show import page
 from dagc.report.picture import as_dot, as_svg, as_text
 from tests.graphs import make_graph

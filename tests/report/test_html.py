@@ -14,8 +14,8 @@ import pytest
 from dagc.lab.configurations import configuration_of
 from dagc.recipes import results as results_recipe
 from dagc.report import html, si
+from dagc.report.charts import groups_of, points_of
 from dagc.report.html import as_html
-from dagc.report.measured import groups_of, points_of
 from dagc.store.results import ProgramRecord, Results
 from tests.data.h200 import h200_graph, h200_results
 from tests.report.data import h200_learned, h200_traced, learned_of, several_configurations, with_traces

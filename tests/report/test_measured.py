@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagc.ir.program import Configuration
-from dagc.report.measured import COLOURS, common_decisions, curves_of, groups_of, label, points_of
+from dagc.report.charts import COLOURS, common_decisions, curves_of, groups_of, label, points_of
 from dagc.store.results import Implementation, ImplementationId, Measurement, ProgramRecord, Results, ranking
 from tests.data.h200 import RUN, h200_results
 

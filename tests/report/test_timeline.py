@@ -10,7 +10,7 @@ import pytest
 from dagc import api
 from dagc.ir.program import Action, Graph
 from dagc.ir.traversal import Issue, Traversal
-from dagc.report.timeline import MOST_RANKS, RankTimeline, draw, shown_ranks, timelines
+from dagc.report.html import MOST_RANKS, RankTimeline, draw, shown_ranks, timelines
 from dagc.space import Space
 from dagc.store.results import TraceSpan
 from tests.report.data import made_up_trace

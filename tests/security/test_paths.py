@@ -11,7 +11,7 @@ from dagc import api
 from dagc.base.errors import ProgramError, UsageError
 from dagc.base.source import INCLUDE
 from dagc.cli.main import main
-from dagc.store.lock import WriterLock
+from dagc.store.records import WriterLock
 from tests.regressions.programs import DAG, HEAD, KERNEL, write
 
 SECRET = "root:secret-line:0:0\n"

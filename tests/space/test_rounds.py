@@ -12,7 +12,7 @@ from dagc.ir.enums import Mode
 from dagc.ir.program import Action, Graph, OpId
 from dagc.ir.traversal import Issue, Record, Traversal, parse_traversal
 from dagc.passes.edges import Edges
-from dagc.passes.rounds import repeated
+from dagc.passes.loops import repeated
 from dagc.space import Space
 from dagc.space.enqueue import LANES, MOST, ROUNDS, Rounds, overlapped, unrolled, without_host
 from dagc.space.proof import NotProved, Prover

@@ -1,7 +1,7 @@
 """Causal rules: the measured cost of breaking a single rule of the fastest implementation."""
 
 from dagc.learn.explain.edits import questions
-from dagc.learn.explain.explain import Answers, Inquiry, answer, ask, explanation
+from dagc.learn.explain.explain import Answers, Inquiry, answer, as_json, ask, explanation, render
 from dagc.learn.explain.pairs import (
     AnsweredQuestion,
     Edit,
@@ -15,7 +15,6 @@ from dagc.learn.explain.pairs import (
     differing,
     time_pairs,
 )
-from dagc.learn.explain.text import as_json, render
 from dagc.learn.rules.text import FORMATS
 
 __all__ = [

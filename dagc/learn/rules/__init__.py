@@ -1,7 +1,17 @@
 """Design rules: what the fast implementations of a program have in common (Tenzing, section IV)."""
 
-from dagc.learn.rules.across import AcrossRules, Claim, Condition, Group, Input, LeftOutInput, Loss, across, claim_of
-from dagc.learn.rules.across_text import render_across
+from dagc.learn.rules.across import (
+    AcrossRules,
+    Claim,
+    Condition,
+    Group,
+    Input,
+    LeftOutInput,
+    Loss,
+    across,
+    claim_of,
+    render_across,
+)
 from dagc.learn.rules.features import Samples
 from dagc.learn.rules.judging import (
     FEWEST,

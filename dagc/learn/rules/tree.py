@@ -23,9 +23,19 @@ from statistics import median
 from typing import TYPE_CHECKING, TypeAlias
 
 from dagc.ir.traversal import traversal_text
-from dagc.learn.rules.chance import LEVEL, Evidence, tested
 from dagc.learn.rules.features import Implications, Samples
-from dagc.learn.rules.labels import PERCENTILE, Outliers, Repeats, classify_times, cut_again, noise_of, with_estimates
+from dagc.learn.rules.labels import (
+    LEVEL,
+    PERCENTILE,
+    Evidence,
+    Outliers,
+    Repeats,
+    classify_times,
+    cut_again,
+    noise_of,
+    tested,
+    with_estimates,
+)
 from dagc.learn.rules.types import Classes, Node, Rule, RuleFeature, RuleSet, Sample, Tree
 
 if TYPE_CHECKING:
@@ -459,7 +469,7 @@ def learn(
     `judge` False: the held-out error, which takes most of the time, is not computed; `cost` is 0 by default.
     Estimated times (`measurements` 0) are used for the tree, but not for boundaries.
     `level`: the probability of two or more classes if all implementations are equally fast. Boundaries that chance
-    explains are not drawn (dagc.learn.rules.chance); 1: not tested, as with `all_classes`.
+    explains are not drawn (dagc.learn.rules.labels); 1: not tested, as with `all_classes`.
     """
     import numpy as np
 

@@ -107,7 +107,7 @@ class Classes:
     boundaries    drawn, ascending; one fewer than the classes
     dropped       above the threshold too, but below the noise floor, or beside a class that may be chance
     noise         the floor: relative standard deviation of the times used (NaN: unknown, nothing was dropped for it)
-    p             probability of so many classes by chance (dagc.learn.rules.chance); NaN: not tested
+    p             probability of so many classes by chance (dagc.learn.rules.labels); NaN: not tested
     """
 
     classes: tuple[PerformanceClass, ...]
