@@ -25,10 +25,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagc.base.errors import UsageError, counted
 from dagc.ir.program import Configuration
+from dagc.store.export import export_csv, export_parquet
 from dagc.store.merge import merge
 from dagc.store.read import (
-    export_csv,
-    export_parquet,
     implementations_in,
     load,
     read_program,
