@@ -1,4 +1,4 @@
-"""Emitted source files -> a program or a shared library. The only caller of compilers.
+"""Emitted source files -> a program, a shared library or a wheel. The only caller of compilers.
 
 Results are cached by content: the same text, headers, flags and compiler give the same file. The cache is
 `$DAGC_CACHE`, else `$XDG_CACHE_HOME/dagc`, else `~/.cache/dagc`; it may be deleted at any time, and several processes

@@ -1,4 +1,5 @@
-"""Training on measured times: the tolerance, the labels, the selector, and how well it does on sizes left out."""
+"""Training on measured times: the tolerance, the labels, the selector, and how well it does on sizes left out;
+and the features that it needs (`--select-features`)."""
 
 from __future__ import annotations
 

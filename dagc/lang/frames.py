@@ -1,4 +1,4 @@
-"""Context for lowering a dag (scopes, prefixes); set-up, verification, `until`."""
+"""Context for lowering a dag (scopes, prefixes, communicators); set-up, verification, `until`."""
 
 from __future__ import annotations
 

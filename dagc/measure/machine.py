@@ -1,4 +1,5 @@
-"""Facts about the machine for results files, all queried from the system."""
+"""Facts about the machine for results files, queried from the system, and what micro-benchmarks (`templates/probe`)
+measure of it: capabilities of the GPU, times of transfers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Edges of the graph: those inside exchanges, those written, and those inferred from conflicts between accesses."""
+"""Edges of the graph: those inside exchanges, those written, and those inferred from conflicts between accesses;
+and the reason of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Folds loops: replaces all iterations of a loop by one period, if they do the same work in the same order.
+"""Folds loops: replaces all iterations of a loop by one period, if they do the same work in the same order; and
+joins consecutive iterations of a whole graph.
 
 A folded loop is a run of consecutive iterations of an outermost `for`, in rounds of p iterations (the period). Each
 round has the same ops and the same edges as the one before: edges within the round, and edges to earlier rounds. Names

@@ -1,4 +1,4 @@
-"""From a traversal to what is compiled of it: the proved plan, its sources, the binary."""
+"""From a traversal to what is compiled of it: the proved plan, its sources, the binary, and how it is run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`dagc tune --inputs`, wired: label inputs by measurement, all or as few as needed; learn; evaluate at others."""
+"""`dagc tune --inputs`, wired: label inputs by measurement, all or as few as needed; learn; evaluate at others, also
+whole programs whose ops are placed together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`dagc report` of a tuned file with variants: what its choosers are worth, from what the file holds alone."""
+"""`dagc report` of a tuned file with variants: what its choosers are worth, from what the file holds alone;
+also on inputs left out in training (`dagc tune --evaluate --folds`, `--hold-out`)."""
 
 from __future__ import annotations
 

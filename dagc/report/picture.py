@@ -1,4 +1,4 @@
-"""The DAG as text, Graphviz dot, or SVG (drawn here: no Graphviz needed)."""
+"""The DAG as text, Graphviz dot, or SVG (drawn here: no Graphviz needed); what reports and editors say of an op."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays of each rank: written by `dagc setup`, and checked against the program before use."""
+"""Arrays of each rank: written by the user's Python of a `setup` line, and checked against the program before use."""
 
 from __future__ import annotations
 

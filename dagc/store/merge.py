@@ -1,4 +1,4 @@
-"""Merging results files of one program: `dagc merge`."""
+"""`dagc merge`: results files of one program, and tuned files of training at different inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Launch settings as decisions of a program: the values that a search does not vary, and their origins.
+"""Launch settings as decisions of a program: the values that a search does not vary, and their origins;
+and the values that tuned times depend on besides sizes and settings.
 
 A tuned block size is a value of `op.bx` as from `-D`: configurations contain it, and everything else reads it there.
 """

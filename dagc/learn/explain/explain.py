@@ -1,4 +1,4 @@
-"""From learned rules to questions, and from timed edits to an explanation."""
+"""From learned rules to questions, and from timed edits to an explanation: as text, Markdown or JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Performance classes from times (Tenzing, section IV-A), and the test of their boundaries against noise.
+"""Performance classes from times (Tenzing, section IV-A), and the tests of their boundaries against noise.
 
 The sorted times are convolved with a step of radius r = 0.5 % of their count (at least 1). Peaks of the result are
 found by comparison with their neighbours; those whose prominence exceeds the 98th percentile are boundaries.
