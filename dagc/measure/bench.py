@@ -1,5 +1,5 @@
-"""Runs an emitted `bench` on its ranks, which `mpiexec` or `srun` may have started already, and statistics of measurements
-as measure.hpp computes them."""
+"""Runs an emitted `bench` on its ranks, which `mpiexec` or `srun` may have started already, and statistics of
+measurements as measure.hpp computes them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Program -> Graph: lower messages, infer and check edges. `build_graph` is the recipe; `analysis_of` takes a text as far
-as it permits."""
+"""Program -> Graph: lower messages, infer and check edges. `build_graph` is the recipe; `analysis_of` takes a text as
+far as it permits."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Tuning over inputs: which are labelled by measurement (all, those of a list that teach most, or what Algorithm 1 of MLCD
-draws), and how. The data of a few lie on disk at a time, one compiled program serves all.
+"""Tuning over inputs: which are labelled by measurement (all, those of a list that teach most, or what Algorithm 1 of
+MLCD draws), and how. The data of a few lie on disk at a time, one compiled program serves all.
 
 For each input: its set-up runs beside the measurement of another one, its features are computed, every answer that is
 allowed there is compared with the default and timed. What fails at an input is recorded there, and the rest goes on.
