@@ -12,8 +12,8 @@ from dagc.base.errors import UsageError
 from dagc.base.files import output_directory
 from dagc.build.builder import build, require_wheel, write_wheel
 from dagc.build.toolchain import require_mpi, require_nccl
-from dagc.ir.plan import Plan, Target, program_hash
-from dagc.ir.program import KernelOp, shown
+from dagc.ir.plan import CodeFeature, EmittedChoosers, OpenTunable, Plan, Target, program_hash
+from dagc.ir.program import Graph, KernelOp, Program, shown
 from dagc.passes.loops import repeated
 from dagc.recipes.program import write_arrays
 from dagc.report.display import SILENT, Display
@@ -24,8 +24,6 @@ from dagc.space.proof import Prover, prune
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
     from dagc.emit.library import Enqueued
-    from dagc.ir.plan import CodeFeature, EmittedChoosers, OpenTunable
-    from dagc.ir.program import Graph, Program
     from dagc.ir.traversal import Traversal
     from dagc.measure.bench import BenchResult
 

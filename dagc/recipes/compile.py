@@ -12,23 +12,20 @@ from typing import TYPE_CHECKING
 
 from dagc.base.errors import LOOK, RunFailed, UsageError, WrongResult
 from dagc.build.ranks import rank_among, ranks_or_default
-from dagc.build.target import choose_target
+from dagc.build.target import TargetChoice, choose_target
 from dagc.choice.types import variant_of
 from dagc.emit.layout import promises
 from dagc.ir.plan import Features, plan_from_json, plan_inputs
-from dagc.ir.traversal import parse_traversal
+from dagc.ir.traversal import Traversal, parse_traversal
 from dagc.measure.watchdog import LIMIT
-from dagc.recipes.artifacts import OpenChoices, Running, build_artifact, compile_traversal, library_of
+from dagc.recipes.artifacts import Compiled, OpenChoices, Running, build_artifact, compile_traversal, library_of
 from dagc.recipes.program import Defines, read, read_source
 from dagc.report.display import SILENT, Display
 from dagc.space import Space, TooManyStates
 from dagc.space.loops import is_folded_text
 
 if TYPE_CHECKING:
-    from dagc.build.target import TargetChoice
     from dagc.ir.program import Graph
-    from dagc.ir.traversal import Traversal
-    from dagc.recipes.artifacts import Compiled
     from dagc.store.tuned import Tuned
 
 

@@ -11,39 +11,41 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError, counted
 from dagc.base.files import is_output
 from dagc.base.resources import __version__
 from dagc.base.statistics import interval
 from dagc.build.ranks import joined
-from dagc.build.target import choose_target
-from dagc.ir.program import Configuration, KernelOp
+from dagc.build.target import TargetChoice, choose_target
+from dagc.ir.program import Configuration, KernelOp, Program
 from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate
 from dagc.lab.configurations import Configured
 from dagc.lab.live import LiveMachine, Loadable
 from dagc.lab.orders import Orders, OrderStore, domain_of
 from dagc.lab.replay import UNKEPT, ReplayMachine
-from dagc.learn.explain import FORMATS, AnsweredQuestion, Answers, TimingOptions, answer, ask, explanation, render
-from dagc.learn.rules import noise_of
-from dagc.measure.link import link_ranks
+from dagc.learn.explain import (
+    FORMATS,
+    AnsweredQuestion,
+    Answers,
+    Explanation,
+    Inquiry,
+    TimingOptions,
+    answer,
+    ask,
+    explanation,
+    render,
+)
+from dagc.learn.rules import LearnedRules, noise_of
+from dagc.measure.link import RankLink, link_ranks
 from dagc.measure.metrics import objective_for
 from dagc.measure.service import RunnerLibrary
 from dagc.recipes.results import Loaded, judged, learn
 from dagc.recipes.runs import build_runners, clear_incomplete, require_device_pointers, revision
 from dagc.report.display import Display
 from dagc.setup import check_arrays, run_setup
-from dagc.store.results import Run, ranking
-
-if TYPE_CHECKING:
-    from dagc.build.target import TargetChoice
-    from dagc.ir.program import Program
-    from dagc.learn.explain import Explanation, Inquiry
-    from dagc.learn.rules import LearnedRules
-    from dagc.measure.link import RankLink
-    from dagc.store.results import Implementation, Results
+from dagc.store.results import Implementation, Results, Run, ranking
 
 MOST_PAIRS = 1000  # of an edit: the interval takes time with the square of their number
 

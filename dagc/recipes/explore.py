@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import ProgramError, UsageError, counted
 from dagc.base.objective import TIME, Objective
-from dagc.build.target import choose_target
+from dagc.build.target import TargetChoice, choose_target
 from dagc.ir.plan import Target, program_hash
 from dagc.ir.traversal import parse_traversal, traversal_text
 from dagc.lab.candidate import Candidate
-from dagc.lab.engine import PriorResult, SearchOptions
+from dagc.lab.engine import Machine as Measurer
+from dagc.lab.engine import PriorResult, SearchOptions, Store, Summary
 from dagc.lab.engine import explore as run_search
-from dagc.lab.live import LiveMachine
+from dagc.lab.live import LiveMachine, Loadable
 from dagc.lab.orders import Orders, OrderStore
 from dagc.lab.replay import UNKEPT, ReplayMachine
 from dagc.lab.strategy import Judge, default, find, names
-from dagc.measure.link import link_ranks
+from dagc.measure.link import RankLink, link_ranks
 from dagc.measure.metrics import objective_for, units
 from dagc.recipes.launch import (
     NO_SITES,
@@ -39,6 +40,7 @@ from dagc.recipes.launch import (
 from dagc.recipes.options import ExploreOptions
 from dagc.recipes.program import ProgramText, read
 from dagc.recipes.runs import (
+    Excluded,
     arrays_of,
     configured,
     domain_of,
@@ -55,20 +57,13 @@ from dagc.recipes.runs import (
 from dagc.report import si
 from dagc.report.display import Display, warn
 from dagc.space.proof import Prover, prune
-from dagc.store.results import best_estimate, lowest, noise_advice, ranking
+from dagc.store.results import Implementation, Results, Run, best_estimate, lowest, noise_advice, ranking
 from dagc.store.settings import Fixed, fixed_in, fixed_of, fixed_text, not_searched, without_settings
 
 if TYPE_CHECKING:
-    from dagc.build.target import TargetChoice
     from dagc.ir.program import Configuration, Program
     from dagc.lab.configurations import Configured
-    from dagc.lab.engine import Machine as Measurer
-    from dagc.lab.engine import Store, Summary
-    from dagc.lab.live import Loadable
-    from dagc.measure.link import RankLink
-    from dagc.recipes.runs import Excluded
     from dagc.store.records import Records
-    from dagc.store.results import Implementation, Results, Run
 
 
 # ---- how an exploration ended ----

@@ -6,22 +6,24 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from dagc.base.errors import DagcError, ProgramError, Severity, UsageError, counted
 from dagc.base.files import scratch_directory
 from dagc.build.ranks import joined
+from dagc.build.target import TargetChoice
 from dagc.choice.legal import op_of, unit_of
 from dagc.choice.types import Point, Settings
 from dagc.ir.plan import VARIANT, Target
-from dagc.ir.program import KernelOp
-from dagc.ir.sym import free
+from dagc.ir.program import Configuration, Graph, KernelOp
+from dagc.ir.sym import Number, free
 from dagc.lab.candidate import LaunchSite
 from dagc.lab.configurations import Configured, configuration_of
 from dagc.lab.launches import Timing
+from dagc.lab.live import LiveMachine
 from dagc.lab.orders import Orders
 from dagc.lab.settings import timed_alone
-from dagc.recipes.options import TuneOptions
+from dagc.recipes.options import ExploreOptions, TuneOptions
 from dagc.recipes.program import ProgramText
 from dagc.recipes.tune import tune_task
 from dagc.recipes.tune_choosers import Asked, ChooserInputs, first_choosers
@@ -42,20 +44,10 @@ from dagc.recipes.tune_prepare import (
 )
 from dagc.recipes.tune_results import GUESS
 from dagc.recipes.tuned import choosers_of
+from dagc.report.display import Display
 from dagc.setup import read_scalars
-from dagc.store.results import Outcome
-from dagc.store.settings import Fixed, Origin, kernels_of, open_settings, settings_before
-
-if TYPE_CHECKING:
-    from dagc.build.target import TargetChoice
-    from dagc.ir.program import Configuration, Graph
-    from dagc.ir.sym import Number
-    from dagc.lab.live import LiveMachine
-    from dagc.recipes.options import ExploreOptions
-    from dagc.report.display import Display
-    from dagc.store.results import Results
-    from dagc.store.settings import Kernels
-
+from dagc.store.results import Outcome, Results
+from dagc.store.settings import Fixed, Kernels, Origin, kernels_of, open_settings, settings_before
 
 # ---- settings for a search ------------------------------------------------------------------
 

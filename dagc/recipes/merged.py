@@ -15,7 +15,7 @@ from dagc.base.errors import UsageError, counted
 from dagc.base.source import Source
 from dagc.build.target import TargetChoice
 from dagc.choice.legal import legal_settings, units
-from dagc.choice.types import PROGRAM, settings_text, variant_of
+from dagc.choice.types import PROGRAM, Cell, Point, Settings, settings_text, variant_of
 from dagc.ir.plan import Target
 from dagc.ir.program import DEVICE
 from dagc.lang.lower import parse_with_includes
@@ -29,7 +29,6 @@ from dagc.recipes.tune_results import Measurements, choosable, minimised, paid
 from dagc.store.settings import values_fixed
 
 if TYPE_CHECKING:
-    from dagc.choice.types import Cell, Point, Settings
     from dagc.store.tuned import Tuned
 
 Cells = Mapping[tuple[str, "Point", "Settings"], "Cell"]

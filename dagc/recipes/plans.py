@@ -17,7 +17,7 @@ from dagc.choice.feature import offered
 from dagc.choice.selector import far_parameters
 from dagc.choice.site import Site, SiteKind
 from dagc.choice.types import PROGRAM
-from dagc.ir.plan import Features
+from dagc.ir.plan import Features, Plan
 from dagc.ir.sym import free
 from dagc.lab.plans import measured_data, numbers, plan_label
 from dagc.recipes.artifacts import (
@@ -43,7 +43,6 @@ from dagc.store.settings import check_fixed, fixed_choices
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice
     from dagc.choice.choose import Chooser
-    from dagc.ir.plan import Plan
     from dagc.ir.program import Graph, Program
     from dagc.store.tuned import ProgramChooser, Tuned
 

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import Diagnostic, Severity, UsageError, rendered
 from dagc.base.source import Source
-from dagc.ir.program import AT_RUN_TIME, DEVICE, KernelOp
+from dagc.ir.program import AT_RUN_TIME, DEVICE, Graph, KernelOp, Program, Value
 from dagc.lang.lower import Parsed, lower, parse_with_includes
 from dagc.passes import build_graph
 from dagc.report.display import SILENT, Display
 
 if TYPE_CHECKING:
     from dagc.ir.plan import Target
-    from dagc.ir.program import Graph, Program, Value
     from dagc.report.counting import CountReport
     from dagc.space import Space
 

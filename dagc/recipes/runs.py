@@ -20,16 +20,17 @@ from dagc.base.source import find_file, read_file
 from dagc.build import target
 from dagc.build.mpi import cores as compilers
 from dagc.build.mpi import takes_device_pointers
+from dagc.build.target import TargetChoice
 from dagc.build.toolchain import require_mpi
 from dagc.ir.enums import ElementType
 from dagc.ir.plan import Plan, Target, open_tunables, program_hash, stays_fixed
-from dagc.ir.program import CollectiveOp, Configuration, ExchangeOp, KernelOp, shown
-from dagc.ir.traversal import traversal_text
-from dagc.lab.configurations import combinations, configurations, open_decisions
+from dagc.ir.program import CollectiveOp, Configuration, ExchangeOp, KernelOp, Program, Value, shown
+from dagc.ir.traversal import Traversal, traversal_text
+from dagc.lab.configurations import Configured, combinations, configurations, open_decisions
 from dagc.lab.live import LiveMachine, Loadable
 from dagc.lab.orders import COUNTING_WORK, Orders
 from dagc.lab.orders import domain_of as domain
-from dagc.measure.link import require_ranks
+from dagc.measure.link import RankLink, require_ranks
 from dagc.measure.service import RunnerLibrary
 from dagc.recipes.artifacts import build_artifact, write_sources
 from dagc.recipes.program import ProgramText
@@ -40,20 +41,13 @@ from dagc.setup import check_arrays, run_setup
 from dagc.space import Space
 from dagc.space.loops import unroll
 from dagc.space.proof import Prover
-from dagc.store.results import FOLDED, SPACE, Run
+from dagc.store.results import FOLDED, SPACE, MachineRecord, Run
 from dagc.store.results import ProgramRecord as Kept
-from dagc.store.settings import OF_SEARCH, OPTION, fixed_to_json
+from dagc.store.settings import OF_SEARCH, OPTION, Fixed, fixed_to_json
 
 if TYPE_CHECKING:
-    from dagc.build.target import TargetChoice
-    from dagc.ir.program import Program, Value
-    from dagc.ir.traversal import Traversal
     from dagc.lab.candidate import ConfiguredSpace, LaunchSite
-    from dagc.lab.configurations import Configured
-    from dagc.measure.link import RankLink
     from dagc.recipes.options import ExploreOptions
-    from dagc.store.results import MachineRecord
-    from dagc.store.settings import Fixed
 
 
 # ---- what is searched -----------------------------------------------------------------------

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError
 from dagc.base.resources import __version__
 from dagc.base.source import Source
+from dagc.ir.program import Graph, Value
 from dagc.lang.syntax import RESERVED, Token, TokenKind, scan
 from dagc.passes.loops import fold
 from dagc.recipes.program import read
 from dagc.report import picture
 from dagc.report.dag_page import Anchors, LineView, SourceView, as_page, graph_view
-
-if TYPE_CHECKING:
-    from dagc.ir.program import Graph, Value
 
 FORMATS = ("text", "dot", "svg", "html")
 _DRAWINGS = {"text": picture.as_text, "dot": picture.as_dot, "svg": picture.as_svg}

@@ -14,7 +14,7 @@ from dagc.base.errors import UsageError
 from dagc.base.files import scratch_directory
 from dagc.choice.inputs import has_inputs
 from dagc.choice.legal import op_of
-from dagc.choice.types import PROGRAM, settings_text
+from dagc.choice.types import PROGRAM, Cell, Point, Settings, Unit, settings_text
 from dagc.ir.plan import Target, stays_fixed
 from dagc.lab.across import AcrossSizes
 from dagc.lab.launches import Timing
@@ -62,7 +62,6 @@ from dagc.recipes.tune_search import guesses, search_of, sureness
 from dagc.store.settings import FACT, values_fixed
 
 if TYPE_CHECKING:
-    from dagc.choice.types import Cell, Point, Settings, Unit
     from dagc.store.records import Records
 
 

@@ -13,13 +13,13 @@ from dagc.base.errors import UsageError
 from dagc.base.objective import TIME, Objective
 from dagc.choice.feature import FeatureContext, SelectorFeature, asked_features, offered, values_of
 from dagc.choice.legal import bindings, op_of, op_under, unit_in
-from dagc.choice.selector import FEWEST
-from dagc.choice.types import variant_of
+from dagc.choice.selector import FEWEST, Selector
+from dagc.choice.types import Cell, Point, Settings, Unit, variant_of
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.ir import sym
 from dagc.ir.enums import ElementType
 from dagc.ir.plan import VARIANT, Target, kernel_of, places_together
-from dagc.ir.program import DEVICE, Region
+from dagc.ir.program import DEVICE, Graph, Region
 from dagc.recipes.options import COSTS
 from dagc.recipes.tune_prepare import Prepared, TuningTask, only
 from dagc.recipes.tune_results import GUESS, KernelResult, Measurements, best_cell
@@ -27,9 +27,6 @@ from dagc.recipes.tune_results import GUESS, KernelResult, Measurements, best_ce
 if TYPE_CHECKING:
     from dagc.choice.choose import Chooser
     from dagc.choice.learners.cost import Cost
-    from dagc.choice.selector import Selector
-    from dagc.choice.types import Cell, Point, Settings, Unit
-    from dagc.ir.program import Graph
     from dagc.recipes.tune_gpu import Counted
 
 

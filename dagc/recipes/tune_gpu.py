@@ -14,13 +14,11 @@ from dagc.choice.legal import block_of, op_of
 from dagc.ir.plan import Target
 from dagc.measure.machine import probe
 from dagc.measure.profile import METRICS
-from dagc.perf.hardware import load_hardware
-from dagc.recipes.tune_measure import collect
+from dagc.perf.hardware import Hardware, load_hardware
+from dagc.recipes.tune_measure import CounterSample, collect
 
 if TYPE_CHECKING:
     from dagc.perf.counted import Fitted
-    from dagc.perf.hardware import Hardware
-    from dagc.recipes.tune_measure import CounterSample
     from dagc.recipes.tune_prepare import Prepared, TuningTask
 
 SIZES, SETTINGS = 9, 8  # counted for each program, and of each kernel at each of its sizes

@@ -28,7 +28,7 @@ from dagc.choice.inputs import bytes_of
 from dagc.choice.legal import op_of
 from dagc.choice.selector import FEWEST
 from dagc.choice.selector import number as as_json
-from dagc.choice.types import Cell, settings_text
+from dagc.choice.types import Cell, Point, Settings, settings_text
 from dagc.ir.plan import Target, selects_device
 from dagc.lab.launches import Timing
 from dagc.measure.link import WorkerLink
@@ -60,7 +60,6 @@ from dagc.store.settings import FACT, check_resumed, values_fixed
 
 if TYPE_CHECKING:
     from dagc.choice.draws import Draws
-    from dagc.choice.types import Point, Settings
     from dagc.ir.program import Program
     from dagc.ir.sym import Number
     from dagc.recipes.options import Progress, TuneOptions

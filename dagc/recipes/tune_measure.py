@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from dagc.base.errors import DagcError, RunFailed
 from dagc.choice.legal import op_of, op_under, unit_in
-from dagc.choice.types import Cell
+from dagc.choice.types import Cell, Point, Settings, Unit
 from dagc.ir.enums import Mode, Opcode
 from dagc.ir.plan import MEASURED, VARIANT, selects_device, variant_number
+from dagc.ir.program import Graph, KernelOp, Program
+from dagc.ir.sym import Number
 from dagc.lab.across import AcrossSizes, Proposal
 from dagc.lab.engine import PriorResult, SearchOptions, explore
 from dagc.lab.launches import Launches, SizedProgram, Timing, Values, repeated, verify
@@ -28,13 +30,7 @@ from dagc.recipes.tune_prepare import Prepared, TuningTask
 from dagc.recipes.tune_results import priced
 from dagc.report.si import seconds as in_units
 from dagc.space import Space
-
-if TYPE_CHECKING:
-    from dagc.choice.types import Point, Settings, Unit
-    from dagc.ir.program import Graph, KernelOp, Program
-    from dagc.ir.sym import Number
-    from dagc.store.results import Outcome
-
+from dagc.store.results import Outcome
 
 # ---- checks and timings ----
 

@@ -9,39 +9,30 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dagc.base.errors import BuildFailed, DagcError, ProgramError, UsageError
 from dagc.build import target
 from dagc.build.mpi import cores
-from dagc.build.target import choose_target
+from dagc.build.target import TargetChoice, choose_target
 from dagc.build.toolchain import find_nvcc, kernel_resources
 from dagc.choice.draws import Draws
 from dagc.choice.feature import offered
 from dagc.choice.inputs import bytes_of, has_inputs, is_input, parse_input, parse_inputs, parse_size, parse_sizes
 from dagc.choice.legal import SHARED_LIMIT, fits, legal_settings, op_of, unit_in, units
-from dagc.choice.types import Point
+from dagc.choice.types import Point, Settings, Unit
 from dagc.cuda.lexer import names_used
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.emit.kernels import Functions
-from dagc.ir.plan import VARIANT, Opened, Target, needed_features
-from dagc.ir.program import CodeText, KernelOp
-from dagc.ir.sym import evaluate
+from dagc.ir.plan import VARIANT, CodeFeature, Opened, OpenTunable, Target, needed_features
+from dagc.ir.program import CodeText, Graph, KernelOp, Program, Value
+from dagc.ir.sym import Number, evaluate
 from dagc.passes import build_graph
 from dagc.perf.hardware import load_hardware
-from dagc.recipes.artifacts import OpenChoices, build_artifact, compile_traversal
+from dagc.recipes.artifacts import Compiled, OpenChoices, build_artifact, compile_traversal
 from dagc.recipes.program import ProgramText
 from dagc.setup import read_scalars, run_setup
 from dagc.space import Space
-
-if TYPE_CHECKING:
-    from dagc.build.target import TargetChoice
-    from dagc.choice.types import Settings, Unit
-    from dagc.ir.plan import CodeFeature, OpenTunable
-    from dagc.ir.program import Graph, Program, Value
-    from dagc.ir.sym import Number
-    from dagc.recipes.artifacts import Compiled
-
 
 # ---- the library that is measured ----
 

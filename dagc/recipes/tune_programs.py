@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from dagc.base.errors import DagcError, ProgramError, Severity, UsageError, counted
 from dagc.base.files import scratch_directory
 from dagc.build.mpi import cores
-from dagc.build.target import choose_target
+from dagc.build.target import TargetChoice, choose_target
 from dagc.choice.labels import corrected_labels, observed_labels
-from dagc.choice.selector import FEWEST
+from dagc.choice.selector import FEWEST, Selector
 from dagc.choice.selector import number as as_json
-from dagc.choice.types import PROGRAM, Cell, Point, settings_text
+from dagc.choice.types import PROGRAM, Cell, Point, Settings, settings_text
 from dagc.ir.plan import Target
 from dagc.lab.configurations import open_decisions
 from dagc.lab.engine import SearchOptions, explore
 from dagc.lab.launches import Programs, Row, Timing
-from dagc.lab.plans import METHODS, measured, plan_label, program_select
+from dagc.lab.plans import METHODS, ProgramSelect, measured, plan_label, program_select
 from dagc.lab.settings import LaunchSettings
 from dagc.lab.strategy import find
 from dagc.measure.link import WorkerLink
@@ -54,11 +54,7 @@ from dagc.space import Space
 from dagc.store.settings import check_fixed, fixed_choices
 
 if TYPE_CHECKING:
-    from dagc.build.target import TargetChoice
-    from dagc.choice.selector import Selector
-    from dagc.choice.types import Settings
     from dagc.ir.program import Program, Value
-    from dagc.lab.plans import ProgramSelect
     from dagc.recipes.options import Progress, TuneOptions
     from dagc.store.records import Records
     from dagc.store.tuned import InputFacts, Tuned

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 from dagc.base.errors import counted
 from dagc.base.objective import TIME, Objective, parse_objective
 from dagc.choice.inputs import is_input
-from dagc.choice.types import settings_text, variant_of
+from dagc.choice.types import Cell, Point, Settings, settings_text, variant_of
 from dagc.measure.metrics import units
 from dagc.recipes.tune_prepare import TuningTask
 
 if TYPE_CHECKING:
     from dagc.choice.judge import Judged
-    from dagc.choice.types import Cell, Point, Settings
     from dagc.store.tuned import InputFacts, Tuned
 
 

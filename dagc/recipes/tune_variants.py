@@ -17,15 +17,15 @@ from dagc.base.errors import UsageError, counted
 from dagc.choice.feature import offered
 from dagc.choice.legal import op_of
 from dagc.choice.placement import DEVICE, HOST, Placement, Problem, Transfers, Value, fit_transfer, place
-from dagc.choice.types import PROGRAM, Settings, variant_of
+from dagc.choice.types import PROGRAM, Point, Settings, Unit, variant_of
 from dagc.ir.plan import VARIANT, needed_features, places_together, users_of, values_of, variants_of
-from dagc.ir.program import Device
+from dagc.ir.program import Device, Program
 from dagc.ir.sym import evaluate
 from dagc.lab.launches import BATCH, LIMIT
 from dagc.measure.link import RanksDied
 from dagc.measure.machine import measured_transfers
 from dagc.measure.service import one_line
-from dagc.recipes.options import COSTS
+from dagc.recipes.options import COSTS, Progress, TuneOptions
 from dagc.recipes.tune_choosers import (
     Asked,
     ChooserInputs,
@@ -53,7 +53,7 @@ from dagc.recipes.tune_inputs import (
     vector,
 )
 from dagc.recipes.tune_moved import borrowed, home_of, lost_by_move
-from dagc.recipes.tune_prepare import TuningTask, another_program, tuning_task
+from dagc.recipes.tune_prepare import AtPoint, TuningTask, another_program, tuning_task
 from dagc.recipes.tune_results import Evaluated, Evaluation, Tuning, choosable, doubtful
 from dagc.report import si
 from dagc.setup.arrays import elements, file_name
@@ -62,11 +62,7 @@ from dagc.setup.prefetch import AHEAD
 if TYPE_CHECKING:
     from dagc.choice.choose import Chooser
     from dagc.choice.judge import Judged
-    from dagc.choice.types import Point, Unit
-    from dagc.ir.program import Program
-    from dagc.recipes.options import Progress, TuneOptions
     from dagc.recipes.program import ProgramText
-    from dagc.recipes.tune_prepare import AtPoint
     from dagc.store.records import Records
     from dagc.store.tuned import Tuned
 

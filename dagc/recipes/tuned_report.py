@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from dagc.base.errors import UsageError, counted
 from dagc.base.objective import TIME, Objective
 from dagc.choice.judge import Case, Figures, Judged, Times, importance, judge
-from dagc.choice.selector import FEWEST, Extent, scales_of
-from dagc.choice.types import settings_text
+from dagc.choice.selector import FEWEST, Answer, Extent, Selector, scales_of
+from dagc.choice.types import Point, settings_text
 from dagc.ir.plan import FAR
 from dagc.recipes.tune_results import Evaluated, Evaluation, minimised, paid
 from dagc.recipes.tuned import check_tuned
@@ -24,8 +24,6 @@ from dagc.report import si
 from dagc.report.variants import LOOKS, Axis, Mark, Mistake, ShareBar, VariantView, as_page
 
 if TYPE_CHECKING:
-    from dagc.choice.selector import Answer, Selector
-    from dagc.choice.types import Point
     from dagc.recipes.options import TuneOptions
     from dagc.recipes.program import ProgramText
     from dagc.store.tuned import KernelChooser, Tuned

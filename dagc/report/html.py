@@ -9,12 +9,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dagc.base.errors import UsageError, counted
 from dagc.ir.program import Action, Configuration, Graph, shown
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, entry_text, parse_traversal
 from dagc.lab.orders import domain_of
+from dagc.learn.rules import LearnedRules, RuleSet
 from dagc.learn.rules.text import by_chance, cross_validated, why_no_rules
 from dagc.report import charts, si
 from dagc.report.charts import (
@@ -39,10 +40,6 @@ from dagc.report.picture import as_svg, kind
 from dagc.report.si import TIMES, Quantity
 from dagc.space.loops import unroll
 from dagc.store.results import Estimate, Results, TraceSpan, best_estimate, noise_advice_of, wanted_repeats
-
-if TYPE_CHECKING:
-    from dagc.learn.rules import LearnedRules, RuleSet
-
 
 # ---- timelines of a traced iteration, rank by rank: the CPU, each stream, and messages -------------
 

@@ -10,17 +10,15 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dagc.base.errors import UsageError
+from dagc.choice.types import Point
 from dagc.store.read import read_program, results_in, snapshot
 from dagc.store.results import ProgramRecord, Results
 from dagc.store.schema import candidate_id, connect, connect_as, create, damaged, elsewhere, metric_id
 from dagc.store.settings import check_fixed
 from dagc.store.tuned import InputFacts, Tuned, input_key, input_to_json, load_tuned
-
-if TYPE_CHECKING:
-    from dagc.choice.types import Point
 
 
 def nothing_learned(files: Sequence[Tuned], merged: Tuned) -> Mapping[str, Any]:

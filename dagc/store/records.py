@@ -21,9 +21,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from dagc.base.errors import UsageError, counted
+from dagc.choice.types import Cell, Point, Settings
 from dagc.ir.program import Configuration
 from dagc.store.export import export_csv, export_parquet
 from dagc.store.merge import merge
@@ -49,11 +50,7 @@ from dagc.store.schema import (
     reading,
     replace_old,
 )
-
-if TYPE_CHECKING:
-    from dagc.choice.types import Cell, Point, Settings
-    from dagc.store.tuned import Tuned
-
+from dagc.store.tuned import Tuned
 
 # ---- one writer at a time --------------------------------------------------------------------------
 

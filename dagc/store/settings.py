@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagc.base.errors import UsageError
-from dagc.choice.types import PROGRAM
+from dagc.choice.types import PROGRAM, Point
 from dagc.ir.enums import ElementType
 from dagc.ir.plan import is_open
 from dagc.ir.program import Configuration, KernelOp, Program, Value, shown
 from dagc.store.results import Results, Run
 
 if TYPE_CHECKING:
-    from dagc.choice.types import Point
     from dagc.store.tuned import Tuned
 
 

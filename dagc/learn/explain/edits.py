@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Traversal, Wait
@@ -23,14 +23,10 @@ from dagc.lab.candidate import Candidate
 from dagc.lab.orders import Orders
 from dagc.learn.explain.pairs import Edit, Question
 from dagc.learn.rules.features import Samples
-from dagc.learn.rules.types import FeatureKind, Rule
+from dagc.learn.rules.types import Bools, FeatureKind, Ints, Rule
 from dagc.space import Space, TooManyStates
 from dagc.space.moves import State
 from dagc.space.proof import Prover
-
-if TYPE_CHECKING:
-    from dagc.learn.rules.types import Bools, Ints
-
 
 # ---- traversals nearby ----
 # Traversals near a given one, for spaces too large to enumerate.

@@ -14,18 +14,14 @@ from enum import Enum
 from functools import lru_cache
 from random import Random
 from statistics import median, median_low
-from typing import TYPE_CHECKING
 
 from dagc.base.objective import TIME, Objective
 from dagc.base.statistics import shift_interval
 from dagc.ir.program import Configuration
 from dagc.lab.candidate import Candidate
 from dagc.lab.engine import Machine, Store
-from dagc.learn.rules.types import Rule
+from dagc.learn.rules.types import Floats, Rule
 from dagc.store.results import Outcome
-
-if TYPE_CHECKING:
-    from dagc.learn.rules.types import Floats
 
 LEAST_NOISE = 0.01  # assumed relative standard deviation of a single measurement if it is not known
 MOST_MARGIN = 0.05  # maximal margin for "costs nothing", however noisy the machine

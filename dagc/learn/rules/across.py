@@ -22,7 +22,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dagc.base.errors import counted
 from dagc.base.objective import TIME, Objective
@@ -30,11 +30,7 @@ from dagc.ir.program import Value, shown
 from dagc.learn.rules.features import Implications, Samples
 from dagc.learn.rules.labels import noise_of
 from dagc.learn.rules.text import cell, finite, in_form, percent, rule_json
-from dagc.learn.rules.types import Rule, RuleFeature, Sample
-
-if TYPE_CHECKING:
-    from dagc.learn.rules.types import Bools, Floats
-
+from dagc.learn.rules.types import Bools, Floats, Rule, RuleFeature, Sample
 
 LOSS = 0.01  # median loss of the followers at which rules hold
 WORST = 0.03  # and its 95th percentile

@@ -12,17 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 from dagc.ir.plan import kernel_of
 from dagc.ir.program import Configuration, Graph, KernelOp, OpId, Value, shown
 from dagc.ir.sym import Var
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait
-from dagc.learn.rules.types import FeatureKind, Rule, RuleFeature, Sample
-
-if TYPE_CHECKING:
-    from dagc.learn.rules.types import Bools, Ints
-
+from dagc.learn.rules.types import Bools, FeatureKind, Ints, Rule, RuleFeature, Sample
 
 # ---- names of the entries of a traversal ----
 

@@ -6,17 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from dagc.ir.traversal import traversal_text
 from dagc.learn.rules.features import Samples
 from dagc.learn.rules.labels import FEWEST_OF_ONE, noise_of
 from dagc.learn.rules.tree import LearnedRules
-from dagc.learn.rules.types import Classes, Rule, RuleSet, Sample
-
-if TYPE_CHECKING:
-    from dagc.learn.rules.types import Bools, Floats
-
+from dagc.learn.rules.types import Bools, Classes, Floats, Rule, RuleSet, Sample
 
 # ---- accuracy ----
 # How well rules from a part of a space classify all of it (Table V of the Tenzing paper).

@@ -32,14 +32,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import comb
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dagc.ir.traversal import traversal_text
-from dagc.learn.rules.types import Boundary, Classes, PerformanceClass, Sample
-
-if TYPE_CHECKING:
-    from dagc.learn.rules.types import Bools, Floats, Ints
-
+from dagc.learn.rules.types import Bools, Boundary, Classes, Floats, Ints, PerformanceClass, Sample
 
 # ---- classes that may be chance ----
 

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from statistics import median
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from dagc.ir.traversal import traversal_text
 from dagc.learn.rules.features import Implications, Samples
@@ -36,11 +36,7 @@ from dagc.learn.rules.labels import (
     tested,
     with_estimates,
 )
-from dagc.learn.rules.types import Classes, Node, Rule, RuleFeature, RuleSet, Sample, Tree
-
-if TYPE_CHECKING:
-    from dagc.learn.rules.types import Bools, Floats, Ints
-
+from dagc.learn.rules.types import Bools, Classes, Floats, Ints, Node, Rule, RuleFeature, RuleSet, Sample, Tree
 
 # ---- CART with Gini impurity and balanced classes, its size by Algorithm 1 ----
 
