@@ -201,7 +201,7 @@ def _parser() -> argparse.ArgumentParser:
 
     def add(name: str, run: Callable[[argparse.Namespace], int], help: str) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".")
-        command.set_defaults(run_command=run)
+        command.set_defaults(run_command=run, parser=command)
         return command
 
     _add_compile(add("compile", _compile, "compile a .dag text into a CUDA + MPI program, and run it"))
@@ -422,7 +422,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     try:
-        return _run_command(_parser().parse_args(argv), argv)
+        args, unknown = _parser().parse_known_args(argv)
+        if unknown:
+            args.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return _run_command(args, argv)
     except KeyboardInterrupt:
         _report("dagc: interrupted")
         return 130

@@ -7,47 +7,14 @@ bandwidths and fitted constants are not integers. A division by zero gives 0, so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import sympy as sp
 
 from dagc.base.errors import DagcError
-
-# ---- rounding, minima and maxima -------------------------------------------------------------------
-
-
-def int_div(a: sp.Expr, b: sp.Expr) -> sp.Expr:
-    return sp.floor(a / b)
-
-
-def ceil_div(a: sp.Expr, b: sp.Expr) -> sp.Expr:
-    return sp.ceiling(a / b)
-
-
-def minimum(*values: Any) -> sp.Expr:
-    """`sp.Min` that compares numbers only. SymPy tries to order every pair of arguments, which takes a quarter of the
-    time in which a model is built."""
-    return _extreme(sp.Min, min, values)
-
-
-def maximum(*values: Any) -> sp.Expr:
-    """`sp.Max` that compares numbers only, see `minimum`."""
-    return _extreme(sp.Max, max, values)
-
-
-def _extreme(kind: Any, of_numbers: Callable[..., Any], values: Sequence[Any]) -> sp.Expr:
-    expressions = list(dict.fromkeys(map(sp.sympify, values)))
-    numbers = [e for e in expressions if e.is_number]
-    others = [e for e in expressions if not e.is_number]
-    if numbers:
-        others.append(of_numbers(numbers))
-    return others[0] if len(others) == 1 else kind(*others, evaluate=False)
-
-
-# ---- the language ----------------------------------------------------------------------------------
 
 
 class ParameterKind(Enum):

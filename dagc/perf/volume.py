@@ -40,17 +40,8 @@ from dagc.perf.geometry import Geometry, read_accesses
 from dagc.perf.guards import WARP
 from dagc.perf.hardware import Hardware, load_hardware
 from dagc.perf.lower import instructions
-from dagc.perf.program import (
-    Assign,
-    NotRational,
-    Number,
-    Parameter,
-    ParameterKind,
-    RationalProgram,
-    Statement,
-    maximum,
-    minimum,
-)
+from dagc.perf.program import Assign, NotRational, Number, Parameter, ParameterKind, RationalProgram, Statement
+from dagc.perf.rounding import maximum, minimum
 from dagc.perf.traffic import LINE, SECTOR, StridedAccess, Traffic
 
 # name -> (value, unit, meaning). Of an H200; fitted together to the oracles of the fit families of benchmarks/corpus

@@ -337,7 +337,8 @@ def _measured(
         for u in task.units
         for p in task.points
     )
-    notes = [*ready.notes, *notes, *(f"{op}: {c.chooser.note}" for op, c in final.items() if c.chooser.note)]
+    models = (f"{op}: {c.chooser.note}" for op, c in final.items() if c.chooser.note)
+    notes = [*ready.notes, *notes, *(m for m in models if not any(note.startswith(m) for note in ready.notes))]
     notes += [note for what in learned.values() for note in what.notes]
     notes += [f"the search ended: {search.ended}"] if searches and search.ended else []
     notes += [*doubtful(task, measurements.cells), *task.text.changed()]

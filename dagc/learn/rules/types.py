@@ -14,10 +14,9 @@ from dagc.ir.traversal import Traversal
 if TYPE_CHECKING:  # NumPy takes a while to load
     import numpy as np
 
-    Bools: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
-    Ints: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
-    Floats: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
-
+Bools: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]"
+Ints: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.int64]]"
+Floats: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.float64]]"
 
 # ---- samples, classes, features, rules ----
 
