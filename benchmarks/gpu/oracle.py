@@ -3,10 +3,10 @@
     python benchmarks/gpu/oracle.py -o oracle/ [--set polybench] [--only gemm,atax] [--time 500] [--prepare]
     python benchmarks/gpu/oracle.py -o oracle/ --set fit --time 540 [--done oracle-fit.csv.xz]
 
-A set is `polybench`, a split of the corpus (`fit`, `validate`, `unseen`, `unseen2`, `unseen3`), or `corpus` for all of
-it. One tuned file a program (`oracle/gemm.db`, `oracle/stream.add.db`); what is there already is not measured again, nor
-what the CSVs of `--done` have (made by benchmarks/tune/oracle_csv.py, from another machine of the kind), so that several
-runs add up.
+A set is `polybench`, a split of the corpus (`fit`, `validate`, `unseen`, `unseen2`, `unseen3`), or `corpus` for all
+of it. One tuned file a program (`oracle/gemm.db`, `oracle/stream.add.db`); what is there already is not measured
+again, nor what the CSVs of `--done` have (made by benchmarks/tune/oracle_csv.py, from another machine of the kind),
+so that several runs add up.
 Each setting is checked once against NumPy at a small odd size, and its results at every other size against those of the
 default setting. Sizes and settings come in random order. The L2 cache is flushed before each launch; for `WARM`
 programs also not flushed. Programs are compiled, and their data written, by other processes while one is measured.

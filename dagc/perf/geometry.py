@@ -18,7 +18,16 @@ from dagc.ir.plan import AXES, kernel_of
 from dagc.ir.program import KernelOp, Program, Region
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, substitute
 from dagc.perf.guards import WARP, LaunchShape, extents_of, joint
-from dagc.perf.program import Assign, Number, Parameter, ParameterKind, RationalProgram, Statement, assignments, expressions
+from dagc.perf.program import (
+    Assign,
+    Number,
+    Parameter,
+    ParameterKind,
+    RationalProgram,
+    Statement,
+    assignments,
+    expressions,
+)
 from dagc.perf.rounding import ceil_div, int_div, maximum, minimum
 
 # ---- inputs of the models for an op ----
