@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagc.base.errors import UsageError, counted
 from dagc.choice.types import Cell, Point, Settings
@@ -50,7 +50,9 @@ from dagc.store.schema import (
     reading,
     replace_old,
 )
-from dagc.store.tuned import Tuned
+
+if TYPE_CHECKING:
+    from dagc.store.tuned import Tuned
 
 # ---- one writer at a time --------------------------------------------------------------------------
 
