@@ -10,26 +10,30 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import shutil
 import subprocess
 from hashlib import sha256
 from pathlib import Path
+
+import pytest
 
 from dagc.build.builder import cache_directory
 from dagc.build.toolchain import find_cxx, find_mpi
 from dagc.emit import runtime_headers
 
 COMPILERS = Path(__file__).parent / "compilers"
-# Headers of one transport each, one that needs NCCL, and one of libraries, whose failures are exceptions: their other
-# headers differ too, so they are built without this.
-NOT_IN_ALL = ("group_host.hpp", "group_nccl.hpp", "group_peer.hpp", "library.hpp")
-NEEDS_OPENMP = "openmp.hpp"
+# Headers of one transport each, one that needs NCCL, and those of libraries, whose failures are exceptions: their other
+# headers differ too.
+NOT_IN_ALL = ("group_host.hpp", "group_nccl.hpp", "group_peer.hpp")
+OF_LIBRARIES, NEEDS_OPENMP = "library.hpp", "openmp.hpp"
 FLAGS = ("-std=c++17", "-ffp-contract=off", "-fPIC", "-pthread", "-Wall", "-Wextra", "-Werror")
 # What is compiled once for which builds: further flags of these, and the headers that are not in it.
 KINDS = {
-    "dagc": (("-O0",), (*NOT_IN_ALL, NEEDS_OPENMP)),
-    "dagc-openmp": (("-O0", "-fopenmp"), NOT_IN_ALL),
-    "dagc-thread": (("-g1", "-O0", "-fsanitize=thread"), (*NOT_IN_ALL, NEEDS_OPENMP)),
+    "dagc": (("-O0",), (*NOT_IN_ALL, OF_LIBRARIES, NEEDS_OPENMP)),
+    "dagc-openmp": (("-O0", "-fopenmp"), (*NOT_IN_ALL, OF_LIBRARIES)),
+    "dagc-thread": (("-g1", "-O0", "-fsanitize=thread"), (*NOT_IN_ALL, OF_LIBRARIES, NEEDS_OPENMP)),
+    "dagc-library": (("-O0", "-fvisibility=hidden", "-DDAGC_LIBRARY"), (*NOT_IN_ALL, NEEDS_OPENMP)),
 }
 
 
@@ -39,10 +43,11 @@ def replace_compiler() -> None:
         os.environ["PATH"] = f"{COMPILERS}{os.pathsep}{os.environ['PATH']}"
 
 
-def precompiled_flags(sanitize: str = "") -> tuple[str, ...]:
+def precompiled_flags(sanitize: str = "", library: bool = False) -> tuple[str, ...]:
     """Flags for builds with an MPI; () where `g++` was not replaced, and where nothing can be cached.
 
-    -O0 is for the caller. `sanitize`: of these builds, "" or "thread".
+    -O0 is for the caller. `sanitize`: of these builds, "" or "thread". `library`: for builds of libraries
+    (`dagc compile --as library`).
     """
     compiler, clang, mpi, cache = find_cxx(), shutil.which("clang++"), find_mpi(), cache_directory()
     if compiler is None or clang is None or mpi is None or cache is None or compiler.path.parent != COMPILERS:
@@ -58,7 +63,7 @@ def precompiled_flags(sanitize: str = "") -> tuple[str, ...]:
             # A program reads these files, not its copies: `#pragma once` goes by the file.
             (folder / "include").symlink_to(headers[names[0]].parents[len(Path(names[0]).parts) - 1])
             (folder / "dagc.hpp").write_text("// Empty: programs include their own headers.\n")
-        for kind in ("dagc-thread",) if sanitize else ("dagc", "dagc-openmp"):
+        for kind in ("dagc-library",) if library else ("dagc-thread",) if sanitize else ("dagc", "dagc-openmp"):
             if not (folder / f"{kind}.all").exists():
                 flags, without = KINDS[kind]
                 _compile(folder, kind, [n for n in names if not n.endswith(without)], (*mpi.compile_flags(), *flags))
@@ -72,3 +77,8 @@ def _compile(folder: Path, name: str, headers: list[str], flags: tuple[str, ...]
     command = ["clang++", *FLAGS, *flags]
     subprocess.run([*command, *header, "-o", f"{name}.pch"], cwd=folder, check=False)
     subprocess.run([*command, "-Qunused-arguments", "-c", f"{name}.pch", "-o", f"{name}.o"], cwd=folder, check=False)
+
+
+def use_for_libraries(patch: pytest.MonkeyPatch, *flags: str) -> None:
+    """What dagc builds is not optimised; libraries are compiled with the headers that were compiled for them."""
+    patch.setenv("DAGC_CXXFLAGS", " ".join(["-O0", *flags, *map(shlex.quote, precompiled_flags(library=True))]))

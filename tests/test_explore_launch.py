@@ -86,7 +86,7 @@ def test_settings_are_tuned_first_and_kept(tmp_path: Path, capsys: pytest.Captur
 def test_a_tuned_file_and_the_defaults(tmp_path: Path) -> None:
     tuned = tmp_path / "t.db"
     large = {"nx": "1024", "rows": "256"}  # where blocks of several rows gain
-    options = TuneOptions(sizes="nx=1024", target="host", top=0, defines=SMALL | large, ranks=2)
+    options = TuneOptions(sizes="nx=1024", target="host", top=0, cell=0.01, defines=SMALL | large, ranks=2)
     by = {line.op: dict(line.chosen) for line in tune_recipe.tune(HEAT, tuned, options).lines}
     assert by["inner"] != {"bx": 32, "by": 1}, "where the model chooses the default, this test shows nothing"
     few: dict[str, object] = {"budget": 1, "confirm": 0, "repeats": 1}

@@ -42,6 +42,11 @@ def test_only_what_suits_the_headers_is_compiled_with_them(tmp_path: Path, flag:
     assert done.stderr.startswith("dagc: none: cannot open")
 
 
+def test_static_assertions_are_those_of_clang(tmp_path: Path) -> None:
+    with pytest.raises(BuildFailed, match="g\\+\\+ refused a.cpp(?s:.*)static.assert.* failed.*two is not allowed"):
+        compiled(tmp_path, '; } static_assert(false, "two is not allowed"); int other() { return 0')
+
+
 def test_errors_are_those_of_gxx(tmp_path: Path) -> None:
     with pytest.raises(BuildFailed, match="g\\+\\+ refused a.cpp(?s:.*)‘nothing’ was not declared in this scope"):
         compiled(tmp_path, "+ nothing")

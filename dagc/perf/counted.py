@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -259,14 +259,15 @@ def _matrix(z: np.ndarray, exponents: Exponents) -> np.ndarray:
 
 def _solve(z: np.ndarray, y: np.ndarray, above: Exponents, below: Exponents) -> list[tuple[float, Any, Any]]:
     """(ridge, coefficients of P, of Q) for each ridge."""
-    columns = np.hstack([_matrix(z, above), -y[:, None] * _matrix(z, below)[:, 1:]])
+    denominator = _matrix(z, below)
+    columns = np.hstack([_matrix(z, above), -y[:, None] * denominator[:, 1:]])
     relative = 1 / np.maximum(np.abs(y), SMALL)
     out = []
     for ridge in RIDGES:
         b = np.zeros(len(below))
         b[0] = 1.0
         for _ in range(ROUNDS if len(below) > 1 else 1):
-            weight = relative / np.maximum(np.abs(_matrix(z, below) @ b), LEAST_Q)
+            weight = relative / np.maximum(np.abs(denominator @ b), LEAST_Q)
             u, s, vt = np.linalg.svd(columns * weight[:, None], full_matrices=False)
             used = s > DROPPED * s[0]
             factors = np.where(used, s / np.where(used, s**2 + (ridge * s[0]) ** 2, 1.0), 0.0)
@@ -280,9 +281,16 @@ def _pole(z: np.ndarray, below: Exponents, b: np.ndarray, seed: int) -> bool:
     """Whether Q changes its sign at the points, or between them in their box."""
     if len(below) == 1:
         return False
-    between = np.random.default_rng(seed).uniform(-1, 1, (2048, z.shape[1]))
-    ends = np.array(list(itertools.product((-1.0, 1.0), repeat=z.shape[1]))) if z.shape[1] <= 8 else z
-    return bool((_matrix(np.vstack([z, between, ends]), below) @ b < NEAR_POLE).any())
+    return any((matrix @ b < NEAR_POLE).any() for matrix in (_matrix(z, below), _matrix_between(below, seed)))
+
+
+@lru_cache(maxsize=64)
+def _matrix_between(below: Exponents, seed: int) -> np.ndarray:
+    """At points drawn from the box of all points, and at its corners."""
+    dimensions = len(below[0])
+    drawn = np.random.default_rng(seed).uniform(-1, 1, (2048, dimensions))
+    corners = list(itertools.product((-1.0, 1.0), repeat=dimensions)) if dimensions <= 8 else []
+    return _matrix(np.array([*drawn, *corners]), below)
 
 
 def _errors(z: np.ndarray, y: np.ndarray, above: Exponents, below: Exponents, a: Any, b: Any) -> np.ndarray:

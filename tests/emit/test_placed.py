@@ -33,6 +33,7 @@ from dagc.space.loops import unroll
 from dagc.space.proof import Prover
 from tests.emit.build import ROOT, write
 from tests.measure.conftest import wander
+from tests.precompiled import use_for_libraries
 
 PLACED = ROOT / "tests/emit/data/placed.dag"
 MAIN = ROOT / "tests/emit/data/placements.cpp"
@@ -280,7 +281,7 @@ def test_a_placed_op_is_in_no_capture_region() -> None:
 @pytest.mark.mpi
 def test_a_library_places_the_arrays_of_the_application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ops on both devices, and scratch with two sides."""
-    monkeypatch.setenv("DAGC_CXXFLAGS", "-O0 -Werror")
+    use_for_libraries(monkeypatch, "-Werror")
     answers = dict(
         zip(OPS, ("gpu.naive", "cpu.naive", "gpu.default", "cpu.default", "cpu.default", "gpu.host"), strict=True)
     )
@@ -291,7 +292,7 @@ def test_a_library_places_the_arrays_of_the_application(tmp_path: Path, monkeypa
     run_setup(done.plan.program, PLACED.parent, RANKS, 3, tmp_path / "data")
     example = build(
         [tmp_path / "example/main.cpp"], tmp_path / "example/main", directory=tmp_path, mpi=require_mpi(),
-        include=("include", "src/include"), flags=(f"-L{tmp_path / 'lib'}", f"-Wl,-rpath,{tmp_path / 'lib'}"),
+        include=("include", "src/include"), flags=("-O0", f"-L{tmp_path / 'lib'}", f"-Wl,-rpath,{tmp_path / 'lib'}"),
         libraries=("placed",),
     )  # fmt: skip
     said = launch([example, tmp_path / "data"], RANKS, timeout=300)

@@ -25,6 +25,7 @@ from dagc.setup import run_setup
 from dagc.space import Space
 from tests.emit.build import ALLTOALLV, COLUMNS, COMMS, RANKS, graph, graph_of, plan
 from tests.emit.together import build_together
+from tests.precompiled import use_for_libraries
 from tests.tiers import representatives
 
 mpi = find_mpi()
@@ -201,14 +202,14 @@ def test_messages_within_a_communicator(tmp_path: Path, old: str, new: str, mess
 @can_run
 def test_messages_and_communicators_in_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes those of the application, and compares them and the messages of all ranks when it is created."""
-    monkeypatch.setenv("DAGC_CXXFLAGS", "-O0 -Werror")
+    use_for_libraries(monkeypatch, "-Werror")
     api.compile(COMMS, tmp_path / "out", target="host", form="library")
     run_setup(graph(COMMS).program, COMMS.parent, 4, 1, tmp_path / "data")
     folder = tmp_path / "out"
     example = build(
         [folder / "example/main.cpp"], tmp_path / "example", mpi=require_mpi(), libraries=("comms",),
         include=(folder / "include", folder / "src/include"),
-        flags=(f"-L{folder / 'lib'}", f"-Wl,-rpath,{folder / 'lib'}"),
+        flags=("-O0", f"-L{folder / 'lib'}", f"-Wl,-rpath,{folder / 'lib'}"),
     )  # fmt: skip
     done = launch([example, tmp_path / "data", "1"], 4, timeout=300)
     assert done.stdout.startswith("comms: right"), done.stderr

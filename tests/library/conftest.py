@@ -12,6 +12,7 @@ import pytest
 from dagc import api
 from dagc.build.toolchain import find_cxx, find_mpi, require_cxx, require_mpi
 from dagc.measure.launch import Finished, launch
+from tests.precompiled import use_for_libraries
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "samples"
@@ -48,7 +49,7 @@ class Libraries:
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Libraries:
     folder = tmp_path_factory.mktemp("libraries")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DAGC_CXXFLAGS", "-O0 -Werror")
+        use_for_libraries(patch, "-Werror")
         for name, transport in (("spmv", "peer"), ("heat", "mpi_host")):
             api.compile(
                 SAMPLES / name / f"{name}.dag", folder / name, target="host", form="library",

@@ -18,6 +18,7 @@ from dagc.build.builder import build
 from dagc.build.mpi import thread_sanitizer_environment
 from dagc.build.toolchain import find_cmake, require_cxx, require_mpi
 from tests.library.conftest import SAMPLES, Libraries, Start, needs_mpi
+from tests.precompiled import use_for_libraries
 
 pytestmark = needs_mpi
 HERE = Path(__file__).parent
@@ -165,7 +166,7 @@ def test_only_the_interface_is_visible(libraries: Libraries) -> None:
 @pytest.mark.thorough
 def test_a_wheel(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Installed elsewhere, without dagc on the path; from the file of an exploration, too, it is the same step."""
-    monkeypatch.setenv("DAGC_CXXFLAGS", "-O0 -Werror")
+    use_for_libraries(monkeypatch, "-Werror")
     done = api.compile(
         SAMPLES / "heat/heat.dag", tmp_path / "heat", target="host", form="wheel", name="plates",
         defines={"transport": "mpi_host"},
@@ -239,7 +240,7 @@ def test_iterations_that_overlap(start: Start, tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_repetition_that_ends_by_itself(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DAGC_CXXFLAGS", "-O0 -Werror")
+    use_for_libraries(monkeypatch, "-Werror")
     api.compile(
         HERE.parent / "emit/data/newton.dag", tmp_path / "newton", target="host", form="library",
     )  # fmt: skip
@@ -258,7 +259,7 @@ def test_a_repetition_that_ends_by_itself(start: Start, tmp_path: Path, monkeypa
 @pytest.mark.thorough
 def test_names_that_languages_keep(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The interfaces in C, C++, Fortran and Python of a program of such names, of all types, without a message."""
-    monkeypatch.setenv("DAGC_CXXFLAGS", "-O0 -Wall -Wextra -Werror")
+    use_for_libraries(monkeypatch, "-Wall", "-Wextra", "-Werror")
     folder, mpi = tmp_path / "names", require_mpi()
     api.compile(HERE / "data/names.dag", folder, target="host", form="library")
     strict = ["-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", *mpi.compile_flags()]

@@ -92,7 +92,7 @@ def test_more_than_48_kib_of_shared_memory_are_launched(target: str, tmp_path: P
     body = "extern __shared__ float s[]; float* last = s + kib * 256 - bx; if (i < n) { last[threadIdx.x] = i;"
     program = write_fill(tmp_path, "tune bx in {64}\n  tune kib in {16, 64}", f"{body} y[i] = last[threadIdx.x]; }}")
     program.write_text(program.read_text().replace("block(bx)", "block(bx) shared(kib * 1024)"))
-    options = TuneOptions(sizes="N=300", target=target, method="exhaustive")  # type: ignore[arg-type]
+    options = TuneOptions(sizes="N=300", target=target, method="exhaustive", cell=0.01)  # type: ignore[arg-type]
     done = tune_recipe.tune(program, tmp_path / "t.db", options)
     assert (done.cells, done.failures) == (2, ())
     assert {dict(cell.settings)["kib"] for cell in load_tuned(tmp_path / "t.db").cells} == {16, 64}

@@ -31,6 +31,7 @@ from dagc.space import Space
 from dagc.store.tuned import load_tuned
 from tests.emit.build import graph_of
 from tests.measure.conftest import can_run
+from tests.precompiled import use_for_libraries
 from tests.tune.oracle import ROOT
 
 TRIDIAG = ROOT / "samples" / "tridiag" / "tridiag.dag"
@@ -328,7 +329,7 @@ instance.close()
 @runs
 def test_a_library_of_plans(compiled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From a wheel: one plan by the sizes at create and rebind, the same on both ranks; errors as of one plan."""
-    monkeypatch.setenv("DAGC_CXXFLAGS", "-O0")  # the precompiled headers are those of programs
+    use_for_libraries(monkeypatch)
     done = api.compile(
         TRIDIAG, tmp_path / "out", target="host", launch=str(compiled.parent / "t.db"), form="wheel", name="tri",
         defines={"size": "900"},

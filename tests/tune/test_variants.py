@@ -29,6 +29,7 @@ from dagc.recipes.program import read
 from dagc.recipes.tuned import choosers_of, open_choices
 from dagc.space import Space
 from dagc.store.tuned import load_tuned
+from tests.precompiled import use_for_libraries
 from tests.tune.programs import change_chooser, stored_chooser, write_sums
 
 ROW: Settings = (("variant", "row"),)
@@ -418,7 +419,7 @@ def test_the_program_says_what_it_chose(program: Program) -> None:
 
 @pytest.mark.mpi
 def test_a_library_chooses_at_create_and_rebind(chosen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DAGC_CXXFLAGS", "-O0 -Wall -Wextra -Werror")
+    use_for_libraries(monkeypatch, "-Wall", "-Wextra", "-Werror")
     options = ["--features", "parallel", "--as", "library", "-o", str(tmp_path / "sums")]
     assert main(["compile", *launched(chosen), *options]) == 0
     script = (
