@@ -88,15 +88,12 @@ def test_a_tuned_file_and_the_defaults(tmp_path: Path) -> None:
     large = {"nx": "1024", "rows": "256"}  # where blocks of several rows gain
     options = TuneOptions(sizes="nx=1024", target="host", top=0, cell=0.01, defines=SMALL | large, ranks=2)
     by = {line.op: dict(line.chosen) for line in tune_recipe.tune(HEAT, tuned, options).lines}
-    assert by["inner"] != {"bx": 32, "by": 1}, "where the model chooses the default, this test shows nothing"
+    assert by["inner"]["by"] != 1, "where the model chooses the default, this test shows nothing"
     few: dict[str, object] = {"budget": 1, "confirm": 0, "repeats": 1}
-    done = run(tmp_path / "r.db", large, launch=str(tuned), **few)
-    assert values(done) == {f"{op}.{name}": value for op, block in by.items() for name, value in block.items()}
-    assert {f.origin for f in done.fixed} == {Origin.TUNED}
-
     # What -D fixes stays; what it leaves open of the same kernel is still chosen.
     pinned = run(tmp_path / "p.db", {**large, "inner.bx": "32"}, launch=str(tuned), **few)
-    assert values(pinned)["inner.bx"] == 32
+    chosen = {f"{op}.{name}": value for op, block in by.items() for name, value in block.items()}
+    assert values(pinned) == chosen | {"inner.bx": 32}
     assert {f.name for f in pinned.fixed if f.origin is Origin.TUNED} == set(SETTINGS) - {"inner.bx"}
 
     # With `--only orders` alone: the defaults.

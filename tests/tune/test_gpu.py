@@ -86,6 +86,7 @@ def test_resources_are_of_the_kernel_and_of_no_other_whose_name_begins_alike(tmp
 LARGE = ("host", pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not gpus(), reason="needs a GPU")]))
 
 
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("target", LARGE)
 def test_more_than_48_kib_of_shared_memory_are_launched(target: str, tmp_path: Path) -> None:
     """Each thread stores at the end of its block's 16 or 64 KiB; results are compared with the reference."""
