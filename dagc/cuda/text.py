@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import DagcError
 from dagc.cuda.lexer import names_in
+from dagc.cuda.words import VARIABLES
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -233,7 +234,8 @@ def _constants(node: Node, values: Collection[str], initialisers: dict[str, set[
 
 
 # ---- launches as C++ ----
-# CUDA syntax that g++ cannot parse, as C++: `k<<<g, b>>>(a)` and `extern __shared__ T s[];`.
+# CUDA syntax that g++ cannot parse, as C++: `k<<<g, b>>>(a)` and `extern __shared__ T s[];`. And the variables of the
+# thread, which the host target finds faster by a call.
 #
 # Only nodes that the syntax tree identifies as one of the two are changed, so that the C++ compiler reports the rest.
 # Lines keep their numbers.
@@ -247,10 +249,25 @@ _CONFIGURATION = (b"0", b"nullptr")  # defaults of shared memory and stream
 
 def rewrite_for_host(text: str) -> str:
     """Replace each `kernel<<<grid, block, shared, stream>>>(args)` by `dagc::launch(kernel, grid, ..., args)`, and each
-    `extern __shared__ T name[];` by `DAGC_DYNAMIC_SHARED(T, name);`. Incomplete ones are unchanged."""
-    if "<<<" not in text and "__shared__" not in text:
-        return text
-    return _rewrite(text.encode()).decode()
+    `extern __shared__ T name[];` by `DAGC_DYNAMIC_SHARED(T, name);`. Incomplete ones are unchanged.
+
+    `threadIdx.x` becomes `dagc::here().threadIdx.x`, also of the other variables of a thread, unless the text has that
+    variable in another way: declared, or as a whole. Then its uses are unchanged, which is right too, and slower."""
+    if "<<<" in text or "__shared__" in text:
+        text = _rewrite(text.encode()).decode()
+    return _of_the_thread(text)
+
+
+def _of_the_thread(text: str) -> str:
+    names = VARIABLES - {"warpSize"}  # a constant
+    uses = [n for n in names_in(text) if n.text in names and not n.member and text.startswith(n.text, n.start)]
+    others = {n.text for n in uses if text[n.start + len(n.text) :].lstrip()[:1] != "."}
+    out, done = [], 0
+    for use in uses:
+        if use.text not in others:
+            out += [text[done : use.start], "dagc::here()."]
+            done = use.start
+    return "".join([*out, text[done:]])
 
 
 def _rewrite(source: bytes) -> bytes:

@@ -49,6 +49,26 @@ def test_launch(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("int i = threadIdx.x + blockIdx . y;", "int i = dagc::here().threadIdx.x + dagc::here().blockIdx . y;"),
+        ("#define I (blockDim.x * gridDim.y)\n", "#define I (dagc::here().blockDim.x * dagc::here().gridDim.y)\n"),
+        # Declared, or not of this thread: this variable is left, the others are not.
+        ("dim3 blockDim(8); f(blockDim.x, gridDim.x);", "dim3 blockDim(8); f(blockDim.x, dagc::here().gridDim.x);"),
+        (
+            "dim3 a, gridDim; gridDim.x = 1; x = threadIdx.y;",
+            "dim3 a, gridDim; gridDim.x = 1; x = dagc::here().threadIdx.y;",
+        ),
+        ("c.gridDim.x = p->blockDim.y; ::threadIdx.x; // threadIdx.x", None),
+        ("g(threadIdx); h(threadIdx.x);", None),
+        ("int warp = threadIdx_x / warpSize;", None),
+    ],
+)
+def test_variables_of_the_thread(text: str, expected: str | None) -> None:
+    assert rewrite_for_host(text) == (text if expected is None else expected)
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "",

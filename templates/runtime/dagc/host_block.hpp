@@ -1,7 +1,7 @@
 // Host target: the threads of one block, on one thread of the CPU.
 //
-// They run one after another as plain calls until one must wait (a barrier, a warp exchange); only then it keeps its
-// stack, and the next continues on another. A kernel without barriers costs a call per thread and no stacks.
+// They run one after another as plain calls, on a stack for them, until one must wait (a barrier, a warp exchange); only
+// then it keeps its stack, and the next continues on another. A kernel without barriers costs a call per thread.
 #pragma once
 
 #include <dlfcn.h>
@@ -23,6 +23,20 @@ inline thread_local dim3 blockDim{1, 1, 1};
 inline thread_local dim3 gridDim{1, 1, 1};
 inline constexpr int warpSize = 32;
 
+namespace dagc {
+
+// CUDA's variables of the running thread.
+struct Here {
+  const uint3 &threadIdx, &blockIdx;
+  const dim3 &blockDim, &gridDim;
+};
+
+// Those of the thread that runs, in kernels only. Text is compiled with `dagc::here().threadIdx` for `threadIdx`: in a
+// shared library each use of a thread-local variable is a call.
+__attribute__((always_inline)) inline const Here& here() { return host::Fiber::on_stack<const Here>(); }
+
+}  // namespace dagc
+
 namespace dagc::host {
 
 // Runs blocks on the calling thread; one per thread.
@@ -43,12 +57,9 @@ class Block {
     start_index_ = {0, 0, 0};
     work_ = [](Block& block, const void* k) { block.start_lanes(*static_cast<const Kernel*>(k)); };
     kernel_ = &kernel;
-    start_lanes(kernel);
-    if (exited_ < total_) {
-      joining_ = true;
-      leave(main_);
-      joining_ = false;
-    }
+    joining_ = true;
+    go(main_, *idle_fiber());
+    joining_ = false;
   }
 
   Votes barrier(int vote) {
@@ -227,7 +238,7 @@ class Block {
 
   Fiber* idle_fiber() {
     if (idle_.empty()) {
-      fibers_.push_back(std::make_unique<Fiber>(serve, static_cast<unsigned int>(fibers_.size())));
+      fibers_.push_back(std::make_unique<Fiber>(serve, Here{threadIdx, blockIdx, blockDim, gridDim}));
       return fibers_.back().get();
     }
     Fiber* fiber = idle_.back();
@@ -294,7 +305,7 @@ class Block {
   Warp warps_[kMaxThreads / 32];
   std::vector<Lane> lanes_;
   std::vector<std::uint16_t> queue_;  // runnable lanes
-  Fiber main_;
+  Fiber main_;  // the stack of the thread, where launches begin
   Fiber* running_ = &main_;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Fiber*> idle_;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <new>
 
 #if !defined(__x86_64__) || defined(DAGC_HOST_UCONTEXT)
 #include <ucontext.h>
@@ -53,20 +54,34 @@ __attribute__((naked, noinline, no_sanitize("thread", "address", "undefined"))) 
 class Fiber {
  public:
   Fiber() = default;
-  // `entry` runs on the new stack when it is first switched to, and must not return. `number` colours the stack:
-  // otherwise all stacks would map to the same cache sets.
-  Fiber(void (*entry)(), unsigned int number) : entry_(entry) {
-    const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    void* memory =
-        mmap(nullptr, kBytes + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED || mprotect(memory, page, PROT_NONE) != 0)
+  // `entry` runs on the new stack when it is first switched to, and must not return. `value`: what `on_stack` finds.
+  template <class T>
+  Fiber(void (*entry)(), const T& value) : entry_(entry) {
+    static_assert(sizeof(T) <= kValue);
+    char* const memory = map_aligned();
+    if (memory == nullptr || mprotect(memory, kGuard, PROT_NONE) != 0)
       fatal("no memory for the stacks of a block's threads");
-    bottom_ = static_cast<char*>(memory) + page;
-    bytes_ = kBytes;
-    prepare(bottom_ + bytes_ - (number % 16) * 256);
+    bottom_ = memory + kGuard;
+    bytes_ = kBytes - kGuard;
+    char* const place = value_of(reinterpret_cast<std::uintptr_t>(bottom_));
+    new (place) T(value);
+    prepare(place);
   }
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
+
+  // The value of the fiber that runs, by its stack pointer: no thread-local variable, which would cost a call in a shared
+  // library. The result is the same in all of a function, so the instruction may be moved.
+  template <class T>
+  __attribute__((always_inline)) static T& on_stack() {
+#if defined(__x86_64__)
+    std::uintptr_t pointer;
+    __asm__("movq %%rsp, %0" : "=r"(pointer));
+#else
+    const auto pointer = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
+#endif
+    return *reinterpret_cast<T*>(value_of(pointer));
+  }
 
   // Suspends the running fiber, which is `from`, and continues where `to` was suspended.
   static void change(Fiber& from, Fiber& to) {
@@ -87,7 +102,31 @@ class Fiber {
   }
 
  private:
-  static constexpr std::size_t kBytes = 256 * 1024;
+  // A stack begins at a multiple of its size. CUDA gives a thread up to 512 KiB of local memory; pages that are not
+  // touched take no memory.
+  static constexpr std::size_t kBytes = 1024 * 1024, kGuard = 64 * 1024, kValue = 64;
+
+  // Below the top of the stack that has an address: by 0 to 63 times a page and 5 lines, else all stacks would map to
+  // the same sets of the caches and of the TLB.
+  static char* value_of(std::uintptr_t address) {
+    return reinterpret_cast<char*>((address | (kBytes - 1)) - (address / kBytes % 64) * (4096 + 5 * 64) - (kValue - 1));
+  }
+
+  // Null if there is no memory. Mappings follow one another, so that the first is aligned but for the first time.
+  static char* map_aligned() {
+    constexpr int kKind = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, kKind, -1, 0);
+    if (memory == MAP_FAILED) return nullptr;
+    if (reinterpret_cast<std::uintptr_t>(memory) % kBytes == 0) return static_cast<char*>(memory);
+    munmap(memory, kBytes);
+    memory = mmap(nullptr, 2 * kBytes, PROT_READ | PROT_WRITE, kKind, -1, 0);
+    if (memory == MAP_FAILED) return nullptr;
+    char* const begin = static_cast<char*>(memory);
+    const std::size_t before = (kBytes - reinterpret_cast<std::uintptr_t>(memory) % kBytes) % kBytes;
+    if (before != 0) munmap(begin, before);
+    munmap(begin + before + kBytes, kBytes - before);
+    return begin + before;
+  }
 
 #if DAGC_HOST_SWITCH
   void prepare(char* top) {
