@@ -8,8 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import DagcError
-from dagc.cuda.lexer import names_in
-from dagc.cuda.words import VARIABLES
+from dagc.cuda.lexer import VARIABLES, names_in
 
 if TYPE_CHECKING:
     from tree_sitter import Node
