@@ -114,12 +114,13 @@ def test_the_count_of_a_program_on_two_devices_is_exact(tmp_path: Path) -> None:
     path.write_text(DEVICES)
     orders = {d: sum(1 for _ in Space(api.load_graph(path, {"first.device": d}))) for d in ("gpu", "cpu", "any")}
     found = api.count(path)
-    implementations = {"gpu": 2 + 1, "cpu": 2}
+    memories = 2  # of the host sides of `any` arrays: `host_memory`
+    implementations = {"gpu": memories * (2 + 1), "cpu": memories * 2}
     assert [(line.label, line.count, line.combinations) for line in found.lines if line.label.startswith("first")] == [
         (f"first.device={device}", orders[device], number) for device, number in implementations.items()
     ]
     in_worker = sum(1 for _ in Space(api.load_graph(path, {"first.device": "cpu", "first.cpu.thread": "worker"})))
-    assert found.whole == sum(orders[d] * number for d, number in implementations.items()) + in_worker * 2
+    assert found.whole == sum(orders[d] * number for d, number in implementations.items()) + in_worker * memories * 2
     at_run_time = api.count(path, {"first.device": "any"})
     assert (at_run_time.count, at_run_time.per_op) == (orders["any"], (("first", 3),))  # the first on each
     selected = path.with_name("selected.dag")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeGuard
 
@@ -13,7 +13,15 @@ from dagc.emit.render import cxx_string, cxx_value
 from dagc.emit.rolling import Block, Rolled, rolled
 from dagc.emit.table import BeginCapture, EndCapture, never_captured, plain, with_capture_regions
 from dagc.ir.enums import CodeLang, Place, Role
-from dagc.ir.plan import EmittedChoosers, Features, first_features, named_features, needed_features
+from dagc.ir.plan import (
+    ArrayValue,
+    EmittedChoosers,
+    Features,
+    first_features,
+    named_features,
+    needed_features,
+    values_of,
+)
 from dagc.ir.program import (
     Access,
     Action,
@@ -29,6 +37,8 @@ from dagc.ir.program import (
     Message,
     Region,
     Staged,
+    TransferTiming,
+    blocks,
 )
 from dagc.ir.sym import Apply, Const, Fn, Sym, show, substitute
 from dagc.ir.traversal import Entry, Issue, Record, Sync, Traversal, Wait
@@ -153,7 +163,7 @@ class StepBuilder:
             case Action.KERNEL if isinstance(op.op, KernelOp):
                 work = self._guarded(op.op.when, self._kernel(op.op, stream))
             case Action.COPY if isinstance(op.op, CopyOp):
-                work = self._guarded(op.op.when, (self._copy(op.op, stream),))
+                work = self._guarded(op.op.when, self._copy(op.op, stream))
             case Action.STAGE_OUT | Action.STAGE_IN:
                 assert op.staged is not None
                 return (self._stage(op.staged, op.action is Action.STAGE_OUT, stream),)
@@ -213,7 +223,41 @@ class StepBuilder:
             before.append(CallStep("dagc::wait_for", stream))
         side = f"dagc::Side::{'device' if gpu else 'host'}"
         after = (CallStep("dagc::wrote", ", ".join((side, *written))),) if written else ()
-        return (*before, self._work(op, stream), *after)
+        return (*before, self._work(op, stream), *after, *self._early(op, stream))
+
+    def _early(self, op: KernelOp, stream: str) -> Iterator[CallStep]:
+        """Copies of what the op has written to the other side, as far as ops read it there, where these are made as
+        soon as they can be. An op that is in no stream's order leaves them to its readers."""
+        program = self.layout.program
+        if not op.on_stream or not program.chose(TransferTiming.EARLY):
+            return
+        other = Device.CPU if op.device is Device.GPU else Device.GPU
+        for value in values_of(program):
+            if value.producer == op.name:
+                wanted = self._wanted_on(other, value)
+                if wanted:
+                    there = "host" if other is Device.CPU else "device"
+                    sides = f"p.{self.layout.sides[value.array]}"
+                    yield CallStep(f"dagc::early_on_{there}", f"{wanted}, {stream}, {sides}")
+
+    def _wanted_on(self, device: Device, value: ArrayValue) -> str:
+        """C++ text: whether the value of an array must be on this device; "" if it never must."""
+        if value.ends_on_host and device is Device.CPU:
+            return "p.early"
+        ops = {op.name: op for op in self.layout.program.ops if isinstance(op, KernelOp)}
+        there = dict.fromkeys(self.is_on(device, ops[reader]) for reader in value.readers)
+        if "true" in there:
+            return "p.early"
+        conditions = [text for text in there if text != "false"]
+        return f"p.early && ({' || '.join(conditions)})" if conditions else ""
+
+    def is_on(self, device: Device, op: KernelOp) -> str:
+        """C++ text: whether the variant that is chosen for an op runs on this device."""
+        every = self.layout.opened.ops(self.layout.program, op)
+        here = [one for one in every if one.device is device]
+        if len(here) in (0, len(every)):
+            return "true" if here else "false"
+        return " || ".join(self.layout.variant_is(one) for one in here)
 
     def _work(self, op: KernelOp, stream: str) -> Work:
         """What one implementation does, under one choice of the tunables that are constants of it."""
@@ -293,10 +337,16 @@ class StepBuilder:
         ends = [f"{layout.pointer(r)}, {p}" for r, p in zip((op.dst, op.src), pitch, strict=True)]
         return CudaCall("cudaMemcpy2DAsync", ", ".join((*ends, width, rows, direction, stream)))
 
-    def _copy(self, op: CopyOp, stream: str) -> Copy | CudaCall:
+    def _copy(self, op: CopyOp, stream: str) -> tuple[Unguarded, ...]:
+        """CUDA may read pageable memory when a copy is issued, before earlier work on its stream has completed."""
+        if not op.inserted:
+            return (self._plain_copy(op, stream),)
+        wait = CudaCall("cudaStreamSynchronize", stream)
+        waits = op.to_device and blocks(self.layout.program, op)
+        return (*([wait] if waits else []), self._side_copy(op, stream))
+
+    def _plain_copy(self, op: CopyOp, stream: str) -> Copy | CudaCall:
         layout = self.layout
-        if op.inserted:
-            return self._side_copy(op, stream)
         if op.src.columns is not None or op.dst.columns is not None:
             return self._strided_copy(op, stream)
         whole = op.src if not layout.is_whole(op.src) else op.dst
@@ -307,11 +357,10 @@ class StepBuilder:
 
     def _side_copy(self, op: CopyOp, stream: str) -> Copy:
         """Between the two sides of an `any` array; the name of the op gives the direction."""
-        to_device = op.base.endswith("to_device") or op.name.endswith("to_device")
-        src, dst = ("mirror", "data") if to_device else ("data", "mirror")
+        src, dst = ("mirror", "data") if op.to_device else ("data", "mirror")
         return Copy(
             self.layout.pointer(op.dst, dst), self.layout.pointer(op.src, src), self._bytes(op.dst),
-            self._direction(not to_device, to_device), stream,
+            self._direction(not op.to_device, op.to_device), stream,
         )  # fmt: skip
 
     def _stage(self, staged: Staged, outwards: bool, stream: str) -> Copy:
@@ -621,11 +670,7 @@ def _sides_used(layout: Layout, op: GraphOp) -> tuple[str, ...]:
 def _on_host(steps: StepBuilder, op: GraphOp) -> str:
     if not isinstance(op.op, KernelOp) or not op.op.placed:
         return ""
-    every = steps.layout.opened.ops(steps.layout.program, op.op)
-    here = [one for one in every if one.device is Device.CPU]
-    if len(here) in (0, len(every)):
-        return "true" if here else "false"
-    return " || ".join(steps.layout.variant_is(one) for one in here)
+    return steps.is_on(Device.CPU, op.op)
 
 
 class _Written:

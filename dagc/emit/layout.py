@@ -41,7 +41,7 @@ _MEMBERS = (
     *"sites chosen_sites warn settle started at_once".split(),
     *"prepare prepared prepare_seconds preparations make_scratch compute_features check_features".split(),
     *"once computed known".split(),
-    *"begin_sides end_sides".split(),
+    *"begin_sides early end_sides".split(),
     *"beside needs members worth make_graphs compute_late_features start_seconds".split(),
     *keyword.kwlist,
 )

@@ -38,10 +38,12 @@ from dagc.ir.program import (
     Device,
     ExchangeOp,
     GraphOp,
+    HostMemory,
     KernelOp,
     Program,
     Region,
     Scalar,
+    TransferTiming,
     certain_regions,
     conditional_regions,
 )
@@ -247,6 +249,8 @@ class ProgramView:
     values: tuple[ValueView, ...]
     arrays: tuple[ArrayView, ...]
     sides: tuple[SidesView, ...]
+    pageable: bool  # whether the host sides of `any` arrays are not page-locked
+    early: bool  # whether what ops write is copied to its other side at once
     scratch: tuple[ArrayView, ...]
     staging: tuple[ArrayView, ...]
     requests: tuple[RequestView, ...]
@@ -341,6 +345,8 @@ def program_view(layout: Layout, steps: StepBuilder, chooser: EmittedChoosers | 
         ),
         arrays=arrays,
         sides=tuple(_sides(layout)),
+        pageable=program.chose(HostMemory.PAGEABLE),
+        early=program.chose(TransferTiming.EARLY) and bool(layout.sides),
         scratch=scratch,
         staging=tuple(_staging(layout)),
         requests=tuple(_requests(layout)),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from dagc.ir.enums import Opcode
-from dagc.ir.program import Graph, KernelOp, two_sided
+from dagc.ir.program import CopyOp, Graph, KernelOp, blocks, two_sided
 from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Traversal, Wait
 
 # ---- runs of GPU entries that a CUDA graph captures ----
@@ -43,10 +43,11 @@ class PositionedStep:
 
 def never_captured(graph: Graph) -> frozenset[int]:
     """The ops that are in no capture region: those that use arrays whose sides the program copies when it runs, as
-    placed ops do, which may run on the host."""
+    placed ops do, which may run on the host, and copies that block the thread that issues them."""
     at_run_time = two_sided(graph.program.ops, graph.program.arrays)
     outside = {t.begin for t in graph.touches if t.region.array in at_run_time}
     outside |= {op.id for op in graph.ops if isinstance(op.op, KernelOp) and op.op.placed}
+    outside |= {op.id for op in graph.ops if isinstance(op.op, CopyOp) and blocks(graph.program, op.op)}
     return frozenset(map(int, outside))
 
 

@@ -399,6 +399,11 @@ class CopyOp(Spanned):
     inserted: bool = False  # by the compiler, for an `any` array
     when: Sym | None = None
 
+    @property
+    def to_device(self) -> bool:
+        """Of an inserted copy: its direction, which its name gives."""
+        return self.base.endswith("to_device")
+
 
 @dataclass(frozen=True, slots=True)
 class Message(Spanned):
@@ -466,6 +471,11 @@ def two_sided(ops: Iterable[Op], arrays: Iterable[Array]) -> frozenset[str]:
     anywhere = {a.name for a in arrays if a.place is Place.ANY}
     placed = (op for op in ops if isinstance(op, KernelOp) and op.placed)
     return frozenset(access.region.array for op in placed for access in op.accesses) & anywhere
+
+
+def blocks(program: Program, op: CopyOp) -> bool:
+    """Whether a copy blocks the thread that issues it: between the sides of an `any` array in pageable memory."""
+    return op.inserted and program.chose(HostMemory.PAGEABLE)
 
 
 class End(Enum):
@@ -567,6 +577,10 @@ class Program:
     comms: tuple[Communicator, ...] = ()  # in text order; a colour may depend on those before
     domain: tuple[Sym, ...] = ()  # `require`s on nothing but params with values after `over`, which are variables in it
 
+    def chose(self, value: HostMemory | TransferTiming) -> bool:
+        """Whether a decision on transfers, which only programs with `any` arrays have, has this value."""
+        return any(d.name == value.decision and d.chosen == value.value for d in self.decisions)
+
     def decision(self, name: str) -> Value:
         """The value chosen for a decision. Raises KeyError if there is none of that name."""
         for d in self.decisions:
@@ -647,6 +661,30 @@ class Staging(Enum):
 
     FUSED = "fused"
     OPS = "ops"
+
+
+class HostMemory(Enum):
+    """What the host sides of `any` arrays are in: page-locked memory, whose copies run beside the host, or memory that
+    the system may page out, whose copies block the thread that issues them."""
+
+    PINNED = "pinned"
+    PAGEABLE = "pageable"
+
+    @property
+    def decision(self) -> str:
+        return "host_memory"
+
+
+class TransferTiming(Enum):
+    """When a program copies an `any` array between its sides, where it chooses devices at run time: before the op that
+    reads it on the other side, or as soon as it is written, if an op reads it there."""
+
+    AT_NEED = "at_need"
+    EARLY = "early"
+
+    @property
+    def decision(self) -> str:
+        return "transfers"
 
 
 class Action(Enum):

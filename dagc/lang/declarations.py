@@ -22,9 +22,8 @@ from dagc.lang.scope import (
     INTEGERS,
     MAX_STREAMS,
     PREDEFINED,
-    STAGINGS,
-    TRANSPORTS,
     TYPES,
+    WORDS,
     Bound,
     Family,
     Label,
@@ -561,17 +560,19 @@ class Declarer:
         self.ev.scope.kinds[display] = kind_of_constant(values[0])
 
     def _check_words(self, item: ast.Tune) -> None:
-        """Report bare words among the choices of `transport` and `staging` that are unknown."""
-        known = {"transport": TRANSPORTS, "staging": STAGINGS}.get(item.name.name)
+        """Report bare words among the choices of a predefined decision that are unknown."""
+        known = WORDS.get(item.name.name)
         if known is None or not isinstance(item.range, ast.ListExpr):
             return
         for word in item.range.items:
             if isinstance(word, ast.Ref) and word.name not in known and self.ev.scope.find(word.name) is None:
                 message = f"`{item.name.name}` cannot be {word.name}"
-                self.ev.ctx.report.fail("bad-choice", message, word.span, f"choose from {listing(known)}")
+                self.ev.ctx.report.fail(
+                    "bad-choice", message, word.span, f"choose from {listing([spelled(k) for k in known])}"
+                )
 
     def _check_predefined(self, name: str, values: tuple[ir.Value, ...], span: Span) -> None:
-        known: tuple[ir.Value, ...] = {"transport": TRANSPORTS, "staging": STAGINGS}.get(name, (False, True))
+        known: tuple[ir.Value, ...] = WORDS.get(name, (False, True))
         for value in values:
             if name == "streams":
                 if type(value) is not int or not 1 <= value <= MAX_STREAMS:

@@ -18,9 +18,8 @@ from dagc.lang.scope import (
     HARDWARE,
     OPS_LIMIT,
     PREDEFINED,
-    STAGINGS,
-    TRANSPORTS,
     TYPES,
+    WORDS,
     Aborted,
     Bound,
     Context,
@@ -256,7 +255,7 @@ class Evaluator:
                     name, ScalarKind.STR
                 )
             return Var(name)
-        if name in TRANSPORTS or name in STAGINGS:
+        if any(name in words for words in WORDS.values()):
             return Const(name)
         return TypeValue(TYPES[name]) if name in TYPES else None
 

@@ -30,9 +30,8 @@ from dagc.lang.parse import parse
 from dagc.lang.scope import (
     FIX_SOME,
     PREDEFINED,
-    STAGINGS,
     TOO_MANY_TRIALS,
-    TRANSPORTS,
+    WORDS,
     Aborted,
     Assignment,
     CodeFiles,
@@ -422,8 +421,9 @@ class Lowering:
         self._checks(out, verifies, stop)
         if report.failed:
             return None
-        decisions = self._decisions(out)
         d = self.declared
+        ops = insert_copies(out.ops, d.arrays)
+        decisions = self._decisions(out, ops)
         return ir.Program(
             name=self.module.program or "",
             path=self.source.path,
@@ -439,7 +439,7 @@ class Lowering:
             selects=(*selects, *out.selects),
             requires=requires if isinstance(repeat, Const | None) else (*requires, Apply(Fn.GE, (repeat, Const(1)))),
             decisions=decisions,
-            ops=insert_copies(out.ops, d.arrays),
+            ops=ops,
             edges=edges,
             explicit=out.explicit is not None,
             repeat=repeat,
@@ -614,14 +614,19 @@ class Lowering:
         live |= {a.name for a in self.declared.arrays if a.role in (Role.OUT, Role.INOUT)}
         check_unreachable(report, out.ops, out, live)
 
-    def _decisions(self, out: GraphOut) -> tuple[ir.Decision, ...]:
-        """transport, staging and streams always, then the others as they came up."""
+    def _decisions(self, out: GraphOut, ops: Sequence[ir.Op]) -> tuple[ir.Decision, ...]:
+        """transport, staging and streams always, those of transfers where there are any, then the others as they came
+        up."""
         ctx = self.ctx
         messages = any(isinstance(op, (ir.ExchangeOp, ir.CollectiveOp)) for op in out.ops)
-        if "transport" not in ctx.choices:
-            ctx.choose("transport", TRANSPORTS, self.module.span, fixed=not messages)
-        if "staging" not in ctx.choices:
-            ctx.choose("staging", STAGINGS, self.module.span, fixed=not messages)
+        at_run_time = bool(ir.two_sided(ops, self.declared.arrays))
+        copied = at_run_time or any(isinstance(op, ir.CopyOp) and op.inserted for op in ops)
+        for name in ("transport", "staging"):
+            if name not in ctx.choices:
+                ctx.choose(name, WORDS[name], self.module.span, fixed=not messages)
+        for name, offered in (("host_memory", copied), ("transfers", at_run_time)):
+            if name not in ctx.choices and (offered or name in ctx.defines):
+                ctx.choose(name, WORDS[name], self.module.span, fixed=not offered)
         stream_choice(ctx, self.module.span)
         if "capture" not in ctx.choices and "capture" in ctx.defines:
             ctx.choose("capture", PREDEFINED["capture"], self.module.span, fixed=True)

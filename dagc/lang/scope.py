@@ -529,11 +529,15 @@ def _no_instance(report: Report, family: Family, key: tuple[int, ...], text: str
 
 Defines: TypeAlias = Mapping[str, "str | int | float | bool"]
 
-TRANSPORTS = tuple(one.value for one in ir.Transport)
-STAGINGS = tuple(one.value for one in ir.Staging)
-PREDEFINED: Mapping[str, tuple[ir.Value, ...]] = {
-    "transport": TRANSPORTS, "staging": STAGINGS, "streams": (2,), "capture": (False, True),
+# Predefined decisions whose values are words, which are written bare.
+WORDS: Mapping[str, tuple[ir.Value, ...]] = {
+    name: tuple(one.value for one in enum)
+    for name, enum in {
+        "transport": ir.Transport, "staging": ir.Staging, "host_memory": ir.HostMemory,
+        "transfers": ir.TransferTiming,
+    }.items()
 }  # fmt: skip
+PREDEFINED: Mapping[str, tuple[ir.Value, ...]] = {**WORDS, "streams": (2,), "capture": (False, True)}
 MAX_STREAMS = 64
 HARDWARE = frozenset(
     (

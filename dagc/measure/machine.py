@@ -166,9 +166,9 @@ def probe(gpu: GPU, folder: Path | None = None) -> Path:
     return path
 
 
-def measured_transfers(target: str, arch: str) -> dict[str, list[tuple[int, float]]]:
-    """Times of transfers between page-locked memory of the host and the device: (bytes, seconds) by direction, between
-    4 B and 64 MiB; takes about a second. `target`: "host" or "cuda".
+def measured_transfers(target: str, arch: str, pageable: bool = False) -> dict[str, list[tuple[int, float]]]:
+    """Times of transfers between page-locked memory of the host, or pageable one, and the device: (bytes, seconds) by
+    direction, between 4 B and 64 MiB; takes about a second. `target`: "host" or "cuda".
 
     Raises MissingTool, BuildFailed; RunFailed where it does not run.
     """
@@ -177,7 +177,7 @@ def measured_transfers(target: str, arch: str) -> dict[str, list[tuple[int, floa
             [resource(TRANSFERS)], Path(folder) / "transfers", target=target, arch=arch, directory=Path(folder),
             include=[resource("templates/runtime")], defines=("DAGC_NO_MPI",),
         )  # fmt: skip
-        text = _run([str(program)], "of transfers does not run")
+        text = _run([str(program), *(["pageable"] if pageable else [])], "of transfers does not run")
     out: dict[str, list[tuple[int, float]]] = {direction: [] for direction in DIRECTIONS}
     for line in text.splitlines():
         direction, size, seconds = line.split()

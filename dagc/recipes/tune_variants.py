@@ -19,7 +19,7 @@ from dagc.choice.legal import op_of
 from dagc.choice.placement import DEVICE, HOST, Placement, Problem, Transfers, Value, fit_transfer, place
 from dagc.choice.types import PROGRAM, Point, Settings, Unit, variant_of
 from dagc.ir.plan import VARIANT, needed_features, places_together, users_of, values_of, variants_of
-from dagc.ir.program import Device, Program
+from dagc.ir.program import Device, HostMemory, Program
 from dagc.ir.sym import evaluate
 from dagc.lab.launches import BATCH, LIMIT
 from dagc.measure.link import RanksDied
@@ -349,15 +349,16 @@ def _keep_transfers(records: Records, task: TuningTask) -> list[str]:
     """Measure the transfers between host and device, where ops are placed together by their times; and a note."""
     if not places_together(task.program):
         return []
-    transfers = transfers_here(task.chosen.target.value, task.chosen.arch)
+    pageable = task.program.chose(HostMemory.PAGEABLE)
+    transfers = transfers_here(task.chosen.target.value, task.chosen.arch, pageable)
     records.set_fact("transfers", asdict(transfers))
     ways = (("to the device", transfers.to_device), ("to the host", transfers.to_host))
     return [f"transfers {way}: {si.seconds(t.latency)} and {t.bandwidth / 1e9:.3g} GB/s" for way, t in ways]
 
 
-def transfers_here(target: str, arch: str) -> Transfers:
+def transfers_here(target: str, arch: str, pageable: bool = False) -> Transfers:
     """The times of transfers between host and device of this machine: measured, and fitted."""
-    samples = measured_transfers(target, arch)
+    samples = measured_transfers(target, arch, pageable)
     return Transfers(fit_transfer(samples["to_device"]), fit_transfer(samples["to_host"]))
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 # Decisions that no kernel depends on; each search handles them itself.
-OF_SEARCH = ("transport", "staging", "streams", "capture")
+OF_SEARCH = ("transport", "staging", "streams", "capture", "host_memory", "transfers")
 OPTION = "fixed"  # option of a run in a results file: origins of the values that were not searched
 
 
@@ -155,11 +155,14 @@ def fixed_choices(program: Program, names: Collection[str], sizes: Collection[st
     }
 
 
+_EARLIER = {"host_memory": "pinned", "transfers": "at_need"}  # in files of before these were decisions
+
+
 def check_fixed(path: str | Path, stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raises UsageError if a tuned file is for other parameters or decisions."""
     for kind in ("params", "decisions"):
         for name in sorted({*stored[kind], *now[kind]}):
-            before, here = stored[kind].get(name), now[kind].get(name)
+            before, here = stored[kind].get(name, _EARLIER.get(name)), now[kind].get(name)
             if before != here:
                 raise UsageError(
                     f"{path}: tuned with {name}={before}, this is {name}={here}",
@@ -170,7 +173,13 @@ def check_fixed(path: str | Path, stored: Mapping[str, Any], now: Mapping[str, A
 FACT = "kernels"
 
 
-SEARCHED = ("transport", "staging", "streams", "capture")  # predefined decisions that no kernel depends on
+SEARCHED = (
+    "transport",
+    "staging",
+    "streams",
+    "capture",
+    "transfers",
+)  # predefined, and no time of an op depends on them
 
 
 def values_fixed(program: Program) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-// Times of transfers between page-locked memory of the host and the device: lines "to_device BYTES SECONDS" and "to_host
-// BYTES SECONDS" on standard output. For both targets. Written for dagc tune, which fits a latency and a bandwidth.
+// Times of transfers between memory of the host and the device: lines "to_device BYTES SECONDS" and "to_host BYTES SECONDS"
+// on standard output. The memory is page-locked, or pageable with the argument `pageable`. For both targets. Written for dagc tune, which fits a latency and a bandwidth.
 //
 //   to_device   several copies, one behind the other on a stream: the op that reads them follows on the stream
 //   to_host     one copy, waited for: the host reads it next
@@ -46,10 +46,14 @@ double timed(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  const bool pageable = argc > 1 && std::strcmp(argv[1], "pageable") == 0;
   char *host = nullptr, *device = nullptr;
   cudaStream_t stream;
-  CHECK(cudaMallocHost(&host, kLargest));
+  if (pageable)
+    host = static_cast<char*>(std::malloc(kLargest));
+  else
+    CHECK(cudaMallocHost(&host, kLargest));
   CHECK(cudaMalloc(&device, kLargest));
   CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   std::memset(host, 1, kLargest);
@@ -59,5 +63,8 @@ int main() {
   }
   CHECK(cudaStreamDestroy(stream));
   CHECK(cudaFree(device));
-  CHECK(cudaFreeHost(host));
+  if (pageable)
+    std::free(host);
+  else
+    CHECK(cudaFreeHost(host));
 }

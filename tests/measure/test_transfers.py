@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
+
 from dagc.choice.placement import fit_transfer
 from dagc.measure.machine import measured_transfers
 
 
-def test_transfers_of_this_machine() -> None:
-    found = measured_transfers("host", "")
+@pytest.mark.parametrize("pageable", [False, True])
+def test_transfers_of_this_machine(pageable: bool) -> None:
+    found = measured_transfers("host", "", pageable)
     assert found.keys() == {"to_device", "to_host"}
     for samples in found.values():
         sizes = [size for size, _ in samples]

@@ -11,12 +11,14 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <thread>
 #include <type_traits>
 
 #include "host_block.hpp"
 #include "host_device.hpp"
 #include "host_math.hpp"
+#include "host_page_locked.hpp"
 #include "host_graph.hpp"
 #include "host_runtime.hpp"
 #include "host_stream.hpp"
@@ -148,11 +150,13 @@ cudaError_t cudaMalloc(T** pointer, std::size_t bytes) {
 }
 template <class T>
 cudaError_t cudaMallocHost(T** pointer, std::size_t bytes, unsigned int = cudaHostAllocDefault) {
-  return cudaMalloc(pointer, bytes);
+  const cudaError_t error = cudaMalloc(pointer, bytes);
+  if (error == cudaSuccess) dagc::host::PageLocked::get().add(*pointer, bytes);
+  return error;
 }
 template <class T>
 cudaError_t cudaHostAlloc(T** pointer, std::size_t bytes, unsigned int) {
-  return cudaMalloc(pointer, bytes);
+  return cudaMallocHost(pointer, bytes);
 }
 template <class T>
 cudaError_t cudaMallocManaged(T** pointer, std::size_t bytes, unsigned int = cudaMemAttachGlobal) {
@@ -164,22 +168,48 @@ inline cudaError_t cudaFree(void* pointer) {
   std::free(pointer);
   return cudaSuccess;
 }
-inline cudaError_t cudaFreeHost(void* pointer) { return cudaFree(pointer); }
+inline cudaError_t cudaFreeHost(void* pointer) {
+  dagc::host::PageLocked::get().remove(pointer);
+  return cudaFree(pointer);
+}
 
+namespace dagc::host {
+
+inline void copy(void* to, const void* from, std::size_t bytes) {
+  tsan::for_each_piece(bytes, [=](std::size_t offset, std::size_t piece) {
+    std::memcpy(static_cast<char*>(to) + offset, static_cast<const char*>(from) + offset, piece);
+  });
+}
+
+inline cudaError_t check_copy(const void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return remember(cudaErrorInvalidMemcpyDirection);
+  return bytes != 0 && (to == nullptr || from == nullptr) ? remember(cudaErrorInvalidValue) : cudaSuccess;
+}
+
+}  // namespace dagc::host
+
+inline cudaError_t cudaStreamSynchronize(cudaStream_t handle);
+
+// Pageable memory is read when the copy is issued, which CUDA may do, and is complete when a copy to it returns.
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                                    cudaStream_t stream = nullptr) {
-  if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault)
-    return dagc::host::remember(cudaErrorInvalidMemcpyDirection);
-  if (bytes != 0 && (to == nullptr || from == nullptr)) return dagc::host::remember(cudaErrorInvalidValue);
-  return dagc::host::issue(stream, [=] {
-    dagc::tsan::for_each_piece(bytes, [=](std::size_t offset, std::size_t piece) {
-      std::memcpy(static_cast<char*>(to) + offset, static_cast<const char*>(from) + offset, piece);
-    });
-  });
+  if (const cudaError_t error = dagc::host::check_copy(to, from, bytes, kind); error != cudaSuccess) return error;
+  const auto pageable = [&](const void* memory) {
+    return !dagc::host::captures(stream) && !dagc::host::PageLocked::get().has(memory);
+  };
+  if (bytes != 0 && kind == cudaMemcpyHostToDevice && pageable(from)) {
+    const std::shared_ptr<char[]> staged(new char[bytes]);
+    dagc::host::copy(staged.get(), from, bytes);
+    return dagc::host::issue(stream, [=] { dagc::host::copy(to, staged.get(), bytes); });
+  }
+  const cudaError_t error = dagc::host::issue(stream, [=] { dagc::host::copy(to, from, bytes); });
+  const bool waits = bytes != 0 && kind == cudaMemcpyDeviceToHost && pageable(to);
+  return error == cudaSuccess && waits ? cudaStreamSynchronize(stream) : error;
 }
 // Returns when done, except device to device: the host does not wait for that copy, as in CUDA.
 inline cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
-  const cudaError_t error = cudaMemcpyAsync(to, from, bytes, kind, nullptr);
+  cudaError_t error = dagc::host::check_copy(to, from, bytes, kind);
+  if (error == cudaSuccess) error = dagc::host::issue(nullptr, [=] { dagc::host::copy(to, from, bytes); });
   if (error == cudaSuccess && kind != cudaMemcpyDeviceToDevice) dagc::host::Runtime::get().synchronize_null();
   return error;
 }

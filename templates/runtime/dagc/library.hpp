@@ -53,13 +53,16 @@ class Workspace {
       if (block.memory != nullptr) release(block);
   }
 
+  // Whether the host sides of `any` arrays are page-locked. Set before the first array.
+  bool page_locked = true;
+
   template <class T>
   void add(Array<T>& a, const char* name, const std::vector<std::int64_t>& shape, Place place) {
     a.size = elements_of(shape, sizeof(T), name);
     push(a, name, index_of(place));
     if (place != Place::any) return;
     const auto set = [](void* array, void* memory) { static_cast<Array<T>*>(array)->mirror = static_cast<T*>(memory); };
-    blocks_.push_back({&a, set, name, rounded(a.bytes()), index_of(Place::pinned), nullptr});
+    blocks_.push_back({&a, set, name, rounded(a.bytes()), index_of(page_locked ? Place::pinned : Place::host), nullptr});
   }
   // The device's side of an array that the application has on the host.
   template <class T>

@@ -60,6 +60,9 @@ class Store {
 
   void open(std::string directory) { directory_ = std::move(directory); }
 
+  // Whether the host sides of `any` arrays are page-locked. Set before the first array.
+  bool page_locked = true;
+
   // Memory of the caller for the array of this name, before it is loaded or made: of `bytes` bytes, in the array's place,
   // on the host for an `any` array, whose other side is allocated here. It has no guard, and is not freed.
   void give(const std::string& name, void* memory, std::size_t bytes) { given_[name] = {memory, bytes}; }
@@ -329,8 +332,8 @@ class Store {
     return -1;
   }
 
-  static void free(const Entry& e) {
-    if (e.mirror && !e.given) cudaFreeHost(e.mirror);
+  void free(const Entry& e) const {
+    if (e.mirror && !e.given) page_locked ? static_cast<void>(cudaFreeHost(e.mirror)) : std::free(e.mirror);
     if (e.given && e.place != Place::any) return;
     if (e.place == Place::host) std::free(e.data);
     if (e.place == Place::pinned) cudaFreeHost(e.data);
@@ -351,17 +354,20 @@ class Store {
     return out;
   }
 
+  static cudaError_t pageable(std::size_t room, void** memory) {
+    *memory = std::aligned_alloc(64, (room + 63) / 64 * 64);
+    return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
+  }
+
   // Memory for an array, and for its side on the host.
-  static cudaError_t allocate(Place place, std::size_t room, void** data, void** other) {
+  cudaError_t allocate(Place place, std::size_t room, void** data, void** other) const {
     cudaError_t status = cudaSuccess;
-    if (place == Place::host) {
-      *data = std::aligned_alloc(64, (room + 63) / 64 * 64);
-      return *data ? cudaSuccess : cudaErrorMemoryAllocation;
-    }
-    if (place == Place::two_sided) return cudaMallocHost(other, room);
+    if (place == Place::host) return pageable(room, data);
+    const auto host_side = [&] { return page_locked ? cudaMallocHost(other, room) : pageable(room, other); };
+    if (place == Place::two_sided) return host_side();
     status = place == Place::pinned ? cudaMallocHost(data, room) : cudaMalloc(data, room);
     if (status != cudaSuccess || place != Place::any) return status;
-    status = cudaMallocHost(other, room);
+    status = host_side();
     if (status != cudaSuccess) cudaFree(*data);
     return status;
   }

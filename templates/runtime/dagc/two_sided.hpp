@@ -5,6 +5,7 @@
 //   dagc::need_on_device(stream, x_sides, y_sides);   // before a kernel that reads x and y, on its stream
 //   dagc::room_on_device(z_sides);                    // before a kernel that writes z
 //   dagc::wrote(dagc::Side::device, z_sides);         // after it was issued
+//   dagc::early_on_host(wanted, stream, z_sides);     // then, where early transfers are chosen: if an op reads z there
 //   dagc::need_on_host(stream, y_sides);              // before a function on the host that runs in the order of the stream
 //   dagc::wait_for(stream);                           // and before one that the host calls next, in that order
 //   dagc::need_on_host_now(y_sides);                  // before a function that the host calls next, in no stream's order
@@ -14,7 +15,11 @@
 // The state is what holds once all that was issued has completed. Ops that use an array, one of which writes it, are ordered
 // by the program, with events where they are on different streams. So the source of a copy is complete where it begins, and
 // nobody uses its destination. What the program does not order are ops that only read: one of them copies, and the others
-// wait for the event of that copy.
+// wait for the event of that copy. An early copy is issued with the op that writes the array: what is ordered after that
+// op, by its stream or by an event recorded later, is ordered after the copy too.
+//
+// CUDA may read pageable memory when a copy is issued, before earlier work on its stream has completed. So the host waits for
+// that work first, which may be a function in a worker thread that writes the array.
 #pragma once
 
 #include "dagc/array.hpp"
@@ -104,6 +109,7 @@ class TwoSided {
   };
 
   void copy(T* to, const T* from, cudaMemcpyKind kind, cudaStream_t stream, Copy& copy) const {
+    if (!storage_.page_locked && kind == cudaMemcpyHostToDevice) DAGC_CUDA(cudaStreamSynchronize(stream));
     if (array_.size != 0) DAGC_CUDA(cudaMemcpyAsync(to, from, array_.bytes(), kind, stream));
     if (copy.done == nullptr) DAGC_CUDA(cudaEventCreateWithFlags(&copy.done, cudaEventDisableTiming));
     DAGC_CUDA(cudaEventRecord(copy.done, stream));
@@ -135,6 +141,17 @@ void room_on_device(Arrays&... arrays) {
 template <class... Arrays>
 void need_on_host(cudaStream_t stream, Arrays&... arrays) {
   (arrays.need_on_host(stream), ...);
+}
+
+// After an op on the stream that wrote the arrays on one side: copies them to the other one, if they are wanted there.
+template <class... Arrays>
+void early_on_device(bool wanted, cudaStream_t stream, Arrays&... arrays) {
+  if (wanted) need_on_device(stream, arrays...);
+}
+
+template <class... Arrays>
+void early_on_host(bool wanted, cudaStream_t stream, Arrays&... arrays) {
+  if (wanted) need_on_host(stream, arrays...);
 }
 
 // Before a function that the host calls next, in the place of work on the stream.

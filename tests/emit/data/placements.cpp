@@ -1,4 +1,4 @@
-// Runs a traversal under a placement, for each line of a file: the mutant of the runtime (0: none), the numbers of the variants,
+// Runs a traversal under a placement, every other one with early copies, for each line of a file: the mutant of the runtime (0: none), the numbers of the variants,
 // `|`, and the rows of a table with semicolons. Or times five launches of the first op, and counts the copies between the sides
 // meanwhile: `time`, its variant, and whether from the host to the host.
 #include <fstream>
@@ -51,6 +51,7 @@ int main(int argc, char** argv) {
       rows.push_back(value);
       sign = 0;
     }
+    open_runner->program().early = number % 2 == 1;
     char message[500] = "";
     const std::int64_t table = dagc_runner_prepare(rows.data(), static_cast<std::int64_t>(rows.size() / 3), message, sizeof message);
     bool bad = table < 0;
