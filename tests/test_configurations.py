@@ -122,12 +122,13 @@ def test_the_count_of_a_program_on_two_devices_is_exact(tmp_path: Path) -> None:
     in_worker = sum(1 for _ in Space(api.load_graph(path, {"first.device": "cpu", "first.cpu.thread": "worker"})))
     assert found.whole == sum(orders[d] * number for d, number in implementations.items()) + in_worker * memories * 2
     at_run_time = api.count(path, {"first.device": "any"})
-    assert (at_run_time.count, at_run_time.per_op) == (orders["any"], (("first", 3),))  # the first on each
+    copies = (("host_memory", 2), ("transfers", 2))
+    assert (at_run_time.count, at_run_time.per_op) == (orders["any"], (("first", 3), *copies))  # the first on each
     selected = path.with_name("selected.dag")
     selected.write_text(
         DEVICES.replace("n: i32) {\n  gpu one", "n: i32) {\n  select variant, device with tree(n)\n  gpu one")
     )
-    assert api.count(selected, {"first.device": "any"}).per_op == (("first", 5),)
+    assert api.count(selected, {"first.device": "any"}).per_op == (("first", 5), *copies)
 
 
 def test_a_reason_that_excludes_several_combinations_is_given_once(tmp_path: Path) -> None:

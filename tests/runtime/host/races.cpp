@@ -3,6 +3,8 @@
 // all the time to finish before the CPU goes on.
 #include <unistd.h>
 
+#include <vector>
+
 #include "check.hpp"
 #include "dagc/target.hpp"
 
@@ -31,7 +33,7 @@ struct World {
   cudaEvent_t e, f;
   World() {
     GOOD(cudaMalloc(&x, kN * sizeof(int)));
-    GOOD(cudaMalloc(&y, kN * sizeof(int)));
+    GOOD(cudaMallocHost(&y, kN * sizeof(int)));  // copies to it are asynchronous
     GOOD(cudaMalloc(&z, kN * sizeof(int)));
     for (cudaStream_t* stream : {&a, &b}) GOOD(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking));
     for (cudaEvent_t* event : {&e, &f}) GOOD(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
@@ -341,6 +343,13 @@ void broken_async_copy() {
   late();
   use(w.y);
 }
+void broken_copy_of_pageable_memory() {  // it may be read when the copy is issued
+  const World w;
+  static std::vector<int> from(kN);
+  GOOD(cudaLaunchHostFunc(
+      w.a, [](void*) { from.assign(kN, 1); }, nullptr));
+  GOOD(cudaMemcpyAsync(w.x, from.data(), kN * sizeof(int), cudaMemcpyHostToDevice, w.a));
+}
 void broken_barrier_kernel() {  // the kernel's threads wait for one another; nobody waits for the kernel
   const World w;
   dagc::launch(reversed, 1, kN, 0, w.a, w.y, w.x, kN);
@@ -435,6 +444,7 @@ constexpr Case kCases[] = {
     CASE(broken_graph),
     CASE(broken_graph_not_waited_for),
     CASE(broken_async_copy),
+    CASE(broken_copy_of_pageable_memory),
     CASE(broken_barrier_kernel),
     CASE(broken_query_not_ready),
     CASE(broken_send_too_early),
