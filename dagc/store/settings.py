@@ -173,13 +173,8 @@ def check_fixed(path: str | Path, stored: Mapping[str, Any], now: Mapping[str, A
 FACT = "kernels"
 
 
-SEARCHED = (
-    "transport",
-    "staging",
-    "streams",
-    "capture",
-    "transfers",
-)  # predefined, and no time of an op depends on them
+# Predefined decisions that no kernel depends on.
+SEARCHED = ("transport", "staging", "streams", "capture", "transfers")
 
 
 def values_fixed(program: Program) -> dict[str, Any]:
