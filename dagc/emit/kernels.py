@@ -204,15 +204,20 @@ class Functions:
                 name = self._prepare_names[key]
                 entries.setdefault(impl.prepare.file, []).append(self._entry(op, impl.prepare, name))
         names = Names(("bench", "runner", "kernels"))
+        included = any(self._defines_main(f.name) for f in self.program.files if f.name not in entries)
         units = []
         for file, those in entries.items():
             stem, _, suffix = file.rpartition(".")
             word = re.sub(r"\W", "_", stem)
             cuda = self.target is Target.CUDA and suffix in ("cu", "cuh")
             source = names.new(f"unit_{word}") + (".cu" if cuda else ".cpp")
-            main = f"main_of_{word}" if "main" in functions_defined(self._text_of(file)) else ""
+            main = f"main_of_{word}" if included or self._defines_main(file) else ""
             units.append(UnitView(source, f"{CODE}/{file}", main, tuple(those)))
         return tuple(units)
+
+    def _defines_main(self, file: str) -> bool:
+        text = self._text_of(file)
+        return "main" in text and "main" in functions_defined(text)
 
     def _text_of(self, file: str) -> str:
         return next(self.program.sources[f.path].text for f in self.program.files if f.name == file)
@@ -381,21 +386,23 @@ class Functions:
             name=function,
             parameters=", ".join((*launch, *(text for text, _ in numbered))),
             call=f"::{code.function}" + (f"<{arguments}>" if arguments else ""),
-            arguments=", ".join(self._as_rows(op, n, type_) for n, (type_, _) in enumerate(formals)),
+            arguments=", ".join(self._argument(op, code, n, type_) for n, (type_, _) in enumerate(formals)),
             kernel=is_kernel,
             comment=f"{self._comment(op)}: {', '.join(name for _, name in formals)}",
             line=source.line_column(code.span.start)[0] if source is not None else 1,
             file=source.path if source is not None else code.span.file,
         )
 
-    def _as_rows(self, op: KernelOp, number: int, type_: str) -> str:
-        """The argument of a number. Functions of files may want the rows of an array as structs."""
+    def _argument(self, op: KernelOp, code: CodeText, number: int, type_: str) -> str:
+        """The argument of a number. Functions of files may want the rows of an array as structs; kernels that only read
+        it may lack a `const`. (Of host functions, the plain pointer may decide which overload is called.)"""
         kernel, impl = implementation(self.program, op)
         dims = [*((f.dims or ()) for f in kernel.formals), *(s.dims for s in impl.scratch)]
         sizes = row_sizes(dims[number]) if number < len(dims) else ()
-        if not sizes:
+        read_only = code.lang is CodeLang.CUDA and type_.startswith("const ") and type_.endswith("*")
+        if not sizes and not read_only:
             return f"a{number}"
-        return f"dagc::Rows<{', '.join((type_.removesuffix('*'), *map(str, sizes)))}>{{a{number}}}"
+        return f"dagc::Argument<{', '.join((type_.removesuffix('*'), *map(str, sizes)))}>{{a{number}}}"
 
     # ---- features ----
 
