@@ -243,12 +243,14 @@ def _constants(node: Node, values: Collection[str], initialisers: dict[str, set[
 # The grammar parses what follows it as a declarator. Shared memory of the host target is aligned to 1024 bytes.
 _ALIGN = re.compile(rb"\b__align__\s*\(\s*\w+\s*\)")
 _CONTINUED = re.compile(rb"\\(?=\r?\n)")  # in a macro
+# How a function is named, which may be a template; other expressions are pointers to functions.
+_NAMES = ("identifier", "qualified_identifier", "template_function")
 _CONFIGURATION = (b"0", b"nullptr")  # defaults of shared memory and stream
 
 
 def rewrite_for_host(text: str) -> str:
-    """Replace each `kernel<<<grid, block, shared, stream>>>(args)` by `dagc::launch(kernel, grid, ..., args)`, and each
-    `extern __shared__ T name[];` by `DAGC_DYNAMIC_SHARED(T, name);`. Incomplete ones are unchanged.
+    """Replace each `kernel<<<grid, block, shared, stream>>>(args)` by `dagc::launch(DAGC_KERNEL(kernel), grid, ..., args)`,
+    and each `extern __shared__ T name[];` by `DAGC_DYNAMIC_SHARED(T, name);`. Incomplete ones are unchanged.
 
     `threadIdx.x` becomes `dagc::here().threadIdx.x`, also of the other variables of a thread, unless the text has that
     variable in another way: declared, or as a whole. Then its uses are unchanged, which is right too, and slower."""
@@ -324,6 +326,8 @@ def _launch(node: Node, source: bytes) -> bytes | None:
     inside = _rewritten(arguments, source, arguments.start_byte + 1, arguments.end_byte - 1)
     between = source[syntax.end_byte : arguments.start_byte]
     named = source[kernel.start_byte : syntax.start_byte].rstrip(b" ")
+    if kernel.type in _NAMES:
+        named = b"DAGC_KERNEL(" + named + b")"
     comma = b", " if inside.strip() else b""
     return b"dagc::launch(" + b", ".join([named, *pieces]) + comma + between + inside + b")"
 

@@ -9,36 +9,36 @@ from hypothesis import strategies as st
 from dagc.cuda.text import rewrite_for_host
 
 LAUNCHES = [
-    ("k<<<g, b, 0, s>>>(x, n);", "dagc::launch(k, g, b, 0, s, x, n);"),
-    ("k<<<g, b>>>();", "dagc::launch(k, g, b, 0, nullptr);"),
-    ("k<<<g, b, 64>>>(x);", "dagc::launch(k, g, b, 64, nullptr, x);"),
-    ("k <<< g, b >>> (x);", "dagc::launch(k, g, b, 0, nullptr,  x);"),
-    ("a::k<float, 3><<<g, b>>>(x);", "dagc::launch(a::k<float, 3>, g, b, 0, nullptr, x);"),
-    ("k<A<B<int>>><<<g, b>>>(x);", "dagc::launch(k<A<B<int>>>, g, b, 0, nullptr, x);"),
-    ("::k<<<g, b>>>(x);", "dagc::launch(::k, g, b, 0, nullptr, x);"),
+    ("k<<<g, b, 0, s>>>(x, n);", "dagc::launch(DAGC_KERNEL(k), g, b, 0, s, x, n);"),
+    ("k<<<g, b>>>();", "dagc::launch(DAGC_KERNEL(k), g, b, 0, nullptr);"),
+    ("k<<<g, b, 64>>>(x);", "dagc::launch(DAGC_KERNEL(k), g, b, 64, nullptr, x);"),
+    ("k <<< g, b >>> (x);", "dagc::launch(DAGC_KERNEL(k), g, b, 0, nullptr,  x);"),
+    ("a::k<float, 3><<<g, b>>>(x);", "dagc::launch(DAGC_KERNEL(a::k<float, 3>), g, b, 0, nullptr, x);"),
+    ("k<A<B<int>>><<<g, b>>>(x);", "dagc::launch(DAGC_KERNEL(k<A<B<int>>>), g, b, 0, nullptr, x);"),
+    ("::k<<<g, b>>>(x);", "dagc::launch(DAGC_KERNEL(::k), g, b, 0, nullptr, x);"),
     ("(c ? k : l)<<<g, b>>>(x);", "dagc::launch((c ? k : l), g, b, 0, nullptr, x);"),
     ("table.k<<<g, b>>>(x);", "dagc::launch(table.k, g, b, 0, nullptr, x);"),
     ("table->k<<<g, b>>>(x);", "dagc::launch(table->k, g, b, 0, nullptr, x);"),
     (
         "k<<<dim3(f(a, b), 2), (n + 255) / 256, n * sizeof(float)>>>(x[i, j], {1, 2});",
-        "dagc::launch(k, dim3(f(a, b), 2), (n + 255) / 256, n * sizeof(float), nullptr, x[i, j], {1, 2});",
+        "dagc::launch(DAGC_KERNEL(k), dim3(f(a, b), 2), (n + 255) / 256, n * sizeof(float), nullptr, x[i, j], {1, 2});",
     ),
-    ("k<<<max<int, long>(a, b), 2>>>(x);", "dagc::launch(k, max<int, long>(a, b), 2, 0, nullptr, x);"),
-    ("k<<<a < b, c > d>>>(x);", "dagc::launch(k, a < b, c > d, 0, nullptr, x);"),
-    ("k<<<g, n >> 3>>>(x);", "dagc::launch(k, g, n >> 3, 0, nullptr, x);"),
-    ("k<<<g, T<U<int>>{}>>>(x);", "dagc::launch(k, g, T<U<int>>{}, 0, nullptr, x);"),
-    ("k<<<g, b>>>(\")\", ')', x);", "dagc::launch(k, g, b, 0, nullptr, \")\", ')', x);"),
-    ("k<<<g, /* , >>>( */ b>>>(x);", "dagc::launch(k, g, /* , >>>( */ b, 0, nullptr, x);"),
-    ("k<<<1'000, b>>>(x);", "dagc::launch(k, 1'000, b, 0, nullptr, x);"),
+    ("k<<<max<int, long>(a, b), 2>>>(x);", "dagc::launch(DAGC_KERNEL(k), max<int, long>(a, b), 2, 0, nullptr, x);"),
+    ("k<<<a < b, c > d>>>(x);", "dagc::launch(DAGC_KERNEL(k), a < b, c > d, 0, nullptr, x);"),
+    ("k<<<g, n >> 3>>>(x);", "dagc::launch(DAGC_KERNEL(k), g, n >> 3, 0, nullptr, x);"),
+    ("k<<<g, T<U<int>>{}>>>(x);", "dagc::launch(DAGC_KERNEL(k), g, T<U<int>>{}, 0, nullptr, x);"),
+    ("k<<<g, b>>>(\")\", ')', x);", "dagc::launch(DAGC_KERNEL(k), g, b, 0, nullptr, \")\", ')', x);"),
+    ("k<<<g, /* , >>>( */ b>>>(x);", "dagc::launch(DAGC_KERNEL(k), g, /* , >>>( */ b, 0, nullptr, x);"),
+    ("k<<<1'000, b>>>(x);", "dagc::launch(DAGC_KERNEL(k), 1'000, b, 0, nullptr, x);"),
     (
         "for (;;) k<<<g, b>>>(x); l<<<g, b>>>(y);",
-        "for (;;) dagc::launch(k, g, b, 0, nullptr, x); dagc::launch(l, g, b, 0, nullptr, y);",
+        "for (;;) dagc::launch(DAGC_KERNEL(k), g, b, 0, nullptr, x); dagc::launch(DAGC_KERNEL(l), g, b, 0, nullptr, y);",
     ),
-    ("if (c) { k<<<g, b>>>(x); }", "if (c) { dagc::launch(k, g, b, 0, nullptr, x); }"),
-    ("CHECK((k<<<g, b>>>(x), 0));", "CHECK((dagc::launch(k, g, b, 0, nullptr, x), 0));"),
+    ("if (c) { k<<<g, b>>>(x); }", "if (c) { dagc::launch(DAGC_KERNEL(k), g, b, 0, nullptr, x); }"),
+    ("CHECK((k<<<g, b>>>(x), 0));", "CHECK((dagc::launch(DAGC_KERNEL(k), g, b, 0, nullptr, x), 0));"),
     (
         "k<<<g, b>>>([&] { l<<<g, b>>>(y); });",
-        "dagc::launch(k, g, b, 0, nullptr, [&] { dagc::launch(l, g, b, 0, nullptr, y); });",
+        "dagc::launch(DAGC_KERNEL(k), g, b, 0, nullptr, [&] { dagc::launch(DAGC_KERNEL(l), g, b, 0, nullptr, y); });",
     ),
 ]
 
@@ -147,11 +147,11 @@ def test_launches_in_macros() -> None:
     new = rewrite_for_host(text)
     assert new.split("\n")[-2] == "mark"
     assert new.count("\n") == text.count("\n")
-    assert "dagc::launch(k, n, \\\n  32, 0, nullptr, x)" in new
-    assert "dagc::launch(l, 1, 2, 0, nullptr)" in new
+    assert "dagc::launch(DAGC_KERNEL(k), n, \\\n  32, 0, nullptr, x)" in new
+    assert "dagc::launch(DAGC_KERNEL(l), 1, 2, 0, nullptr)" in new
     assert all(line.endswith("\\") for line in new.split("\n")[:2])
 
 
 def test_a_text_may_be_nested_deeply() -> None:
     text = "(" * 5000 + "k<<<1, 2>>>()" + ")" * 5000
-    assert "dagc::launch(k, 1, 2, 0, nullptr)" in rewrite_for_host(f"void f() {{ {text}; }}")
+    assert "dagc::launch(DAGC_KERNEL(k), 1, 2, 0, nullptr)" in rewrite_for_host(f"void f() {{ {text}; }}")

@@ -38,6 +38,23 @@ struct Same {
   using type = T;
 };
 
+template <class Call>
+struct Template {
+  Call call;
+};
+
+template <class Any, class... Parameters>
+auto address(Any*, void (*kernel)(Parameters...)) -> decltype(kernel);
+
+template <class Address, class Call>
+auto kernel_of(Address address, Call call) {
+  if constexpr (std::is_invocable_v<Address, int*>) {
+    return address(static_cast<int*>(nullptr));
+  } else {
+    return Template<Call>{call};
+  }
+}
+
 }  // namespace dagc::host
 
 namespace dagc {
@@ -67,7 +84,26 @@ void launch(void (*kernel)(Parameters...), LaunchGrid grid, dim3 block, std::siz
   host::issue(stream, [=] { host::run_grid(site, size, block, shared, [&] { kernel(arguments...); }); });
 }
 
+// The same of a template, which becomes a function when it is called with the arguments.
+template <class Call, class... Arguments>
+void launch(host::Template<Call> kernel, LaunchGrid grid, dim3 block, std::size_t shared, cudaStream_t stream,
+            Arguments... arguments) {
+  if (!host::valid_launch(grid.size, block, shared)) {
+    host::remember(cudaErrorInvalidConfiguration);
+    return;
+  }
+  const host::Site site{nullptr, grid.file, grid.line};
+  const dim3 size = grid.size;
+  host::issue(stream, [=] { host::run_grid(site, size, block, shared, [&] { kernel.call(arguments...); }); });
+}
+
 }  // namespace dagc
+
+// The kernel of a launch: a pointer to it, or, of a template whose arguments the call decides, how to call it.
+#define DAGC_KERNEL(...)                                                                                              \
+  dagc::host::kernel_of(                                                                                              \
+      [&](auto* any) -> decltype(dagc::host::address(any, __VA_ARGS__)) { return __VA_ARGS__; },                      \
+      [=](auto... arguments) -> decltype((__VA_ARGS__)(arguments...)) { (__VA_ARGS__)(arguments...); })
 
 // ---- errors, device -------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,11 @@ __global__ void store(long long* to, long long value, const char* text, double r
   to[1] = text == nullptr;
   to[2] = static_cast<long long>(real);
 }
+template <int Plus, class T>
+__global__ void store_of(T* to, T value) {
+  *to = value + Plus;
+}
+__global__ void store_of(long long* to) { *to = 9; }
 __global__ void count(int* calls) { atomicAdd(calls, 1); }
 __global__ void where(unsigned* out) {
   const unsigned i =
@@ -185,6 +190,17 @@ void arguments_are_converted_as_in_a_call() {
   dagc::launch(store, std::int64_t{1}, 1, 0, nullptr, to, 1, 0, 2.9f);
   GOOD(cudaDeviceSynchronize());
   EXPECT(to[0] == 1 && to[1] == 1 && to[2] == 2);
+  // Named in a launch, a template is what the call makes of it, and so is an overload.
+  dagc::launch(DAGC_KERNEL(store), 1, 1, 0, nullptr, to + 0, 5, NULL, 7);
+  GOOD(cudaDeviceSynchronize());
+  EXPECT(to[0] == 5 && to[1] == 1);
+  dagc::launch(DAGC_KERNEL(store_of<2>), 1, 1, 0, nullptr, to, 4LL);
+  dagc::launch(DAGC_KERNEL(store_of<3, long long>), 1, 1, 0, nullptr, to + 1, 4);
+  dagc::launch(DAGC_KERNEL(store_of), 1, 1, 0, nullptr, to + 2);
+  GOOD(cudaDeviceSynchronize());
+  EXPECT(to[0] == 6 && to[1] == 7 && to[2] == 9);
+  dagc::launch(DAGC_KERNEL(store_of<2>), 0, 1, 0, nullptr, to, 4LL);
+  EXPECT(cudaGetLastError() == cudaErrorInvalidConfiguration);
   GOOD(cudaFree(to));
 }
 
