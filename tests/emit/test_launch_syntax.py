@@ -31,8 +31,8 @@ LAUNCHES = [
     ("k<<<g, /* , >>>( */ b>>>(x);", "dagc::launch(DAGC_KERNEL(k), g, /* , >>>( */ b, 0, nullptr, x);"),
     ("k<<<1'000, b>>>(x);", "dagc::launch(DAGC_KERNEL(k), 1'000, b, 0, nullptr, x);"),
     (
-        "for (;;) k<<<g, b>>>(x); l<<<g, b>>>(y);",
-        "for (;;) dagc::launch(DAGC_KERNEL(k), g, b, 0, nullptr, x); dagc::launch(DAGC_KERNEL(l), g, b, 0, nullptr, y);",
+        "for (;;) k<<<g, b>>>(x); l<<<g, b>>>();",
+        "for (;;) dagc::launch(DAGC_KERNEL(k), g, b, 0, nullptr, x); dagc::launch(DAGC_KERNEL(l), g, b, 0, nullptr);",
     ),
     ("if (c) { k<<<g, b>>>(x); }", "if (c) { dagc::launch(DAGC_KERNEL(k), g, b, 0, nullptr, x); }"),
     ("CHECK((k<<<g, b>>>(x), 0));", "CHECK((dagc::launch(DAGC_KERNEL(k), g, b, 0, nullptr, x), 0));"),
