@@ -249,8 +249,8 @@ _CONFIGURATION = (b"0", b"nullptr")  # defaults of shared memory and stream
 
 
 def rewrite_for_host(text: str) -> str:
-    """Replace each `kernel<<<grid, block, shared, stream>>>(args)` by `dagc::launch(DAGC_KERNEL(kernel), grid, ...)` and
-    each `extern __shared__ T name[];` by `DAGC_DYNAMIC_SHARED(T, name);`. Incomplete ones are unchanged.
+    """Replace each `kernel<<<grid, block, shared, stream>>>(args)` by `dagc::launch(DAGC_KERNEL(kernel), grid, ...)`,
+    and each `extern __shared__ T name[];` by `DAGC_DYNAMIC_SHARED(T, name);`. Incomplete ones are unchanged.
 
     `threadIdx.x` becomes `dagc::here().threadIdx.x`, also of the other variables of a thread, unless the text has that
     variable in another way: declared, or as a whole. Then its uses are unchanged, which is right too, and slower."""
