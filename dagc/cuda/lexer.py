@@ -1,8 +1,8 @@
 """C and CUDA text as preprocessing tokens: names and directives, without comments and literals;
 and the words of C++ and CUDA, with the names that headers keep in the global namespace.
 
-Lexical on purpose: directives precede the grammar, names are wanted of whole files, of macros and of text that does not
-parse, and it needs no tree-sitter, whose import takes 25 ms. What is a question of syntax is asked of `dagc.cuda.text`.
+Lexical on purpose: directives precede the grammar, and names are wanted of the bodies of macros and of text that does
+not parse. What is a question of syntax is asked of `dagc.cuda.text`.
 """
 
 from __future__ import annotations

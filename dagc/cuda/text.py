@@ -48,7 +48,7 @@ _NESTED_PRAGMA = re.compile(r"(?<=\))(?:[ \t]*//[^\n]*)?\s*\n[ \t]*(#[ \t]*pragm
 
 @lru_cache(maxsize=1)
 def _parser() -> Any:
-    # Imported here: it takes 25 ms, and most commands read no CUDA text.
+    # Imported here: most commands read no CUDA text.
     import tree_sitter
     import tree_sitter_cuda
 

@@ -8,14 +8,14 @@ directly before the op that needs it, and one that no op needs is dropped.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from random import Random
 from typing import TypeAlias
 
 from dagc.ir.program import OpId
 from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Traversal, Wait
-from dagc.space.moves import Moves, bits
+from dagc.space.moves import Asker, Moves, bits
 
 ISSUE, RECORD, WAIT, SYNC = range(4)
 # (ISSUE, op, stream or -1); of the record after `op`: (RECORD, op, -1), (WAIT, op, stream that waits), (SYNC, op, -1).
@@ -303,6 +303,30 @@ def neighbour(moves: Moves, traversal: Traversal, random: Random) -> Traversal:
         if moved != traversal:
             return moved
     return traversal
+
+
+def deviations(moves: Moves, traversal: Traversal) -> Iterator[Traversal]:
+    """For each place of a traversal and each other entry that could stand there: that entry, then the rest as it was,
+    as far as it may be. Some may be equal, none is the traversal."""
+    items, state = outline(traversal), moves.start()
+    for at, chosen in enumerate(traversal.entries):
+        offers = moves.offers(state)
+        for entry, askers in offers.items():
+            if entry != chosen:
+                other = outline(Traversal((*traversal.entries[:at], entry)))[at]
+                issued = other[0] == ISSUE
+                rest = [i for i in items[at:] if i[:2] != other[:2]] if issued else _asking(items[at:], askers)
+                yield follow(moves, [*items[:at], other, *rest])
+        state = moves.step(state, chosen, offers[chosen])
+
+
+def _asking(items: Sequence[Item], askers: Sequence[Asker]) -> list[Item]:
+    """With at least one op on a stream on which it asks for the entry before: a sync op that no op needs is dropped."""
+    bound = {op: stream for kind, op, stream in items if kind == ISSUE}
+    if any(op < 0 or (op in bound and mask >> bound[op] & 1) for op, mask in askers):
+        return list(items)
+    asker, mask = next((op, mask) for op, mask in askers if op in bound)
+    return [(kind, op, bits(mask)[0]) if kind == ISSUE and op == asker else (kind, op, s) for kind, op, s in items]
 
 
 def translated(items: Sequence[Item], ops: Mapping[int, int], moves: Moves) -> list[Item]:

@@ -292,14 +292,7 @@ class Orders:
         settings = moved_settings(old, new, candidate.settings)
         if old.space.moves == new.space.moves:
             return Candidate(space, candidate.traversal, settings)
-        ids = {op.name: int(op.id) for op in new.graph.ops}
-        shared = {
-            int(op.id): ids[op.name]
-            for op in old.graph.ops
-            if op.name in ids and op.gpu == new.graph.ops[ids[op.name]].gpu
-        }
-        items = translated(outline(candidate.traversal), shared, new.space.moves)
-        return Candidate(space, follow(new.space.moves, items), settings)
+        return Candidate(space, carried_over(candidate.traversal, old.space, new.space), settings)
 
     def __iter__(self) -> Iterator[Candidate]:
         """All candidates, space by space, in the order of their numbers."""
@@ -307,6 +300,15 @@ class Orders:
             for traversal in configured.space:
                 for settings in product(*(range(len(site.settings)) for site in configured.sites)):
                     yield Candidate(number, traversal, settings)
+
+
+def carried_over(traversal: Traversal, old: Space, new: Space) -> Traversal:
+    """The traversal of another space of the program that is nearest: ops of equal names in the same order."""
+    ids = {op.name: int(op.id) for op in new.graph.ops}
+    shared = {
+        int(op.id): ids[op.name] for op in old.graph.ops if op.name in ids and op.gpu == new.graph.ops[ids[op.name]].gpu
+    }
+    return follow(new.moves, translated(outline(traversal), shared, new.moves))
 
 
 def _without_sites(configuration: Configuration, sites: Sequence[LaunchSite]) -> Configuration:

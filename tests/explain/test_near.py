@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Traversal
-from dagc.learn.explain.edits import Near, priorities_of, translated
+from dagc.lab.neighbours import deviations, follow, outline
+from dagc.lab.orders import carried_over
+from dagc.learn.explain.edits import breaking
 from dagc.learn.rules import FeatureKind, Rule, RuleFeature, Samples
 from dagc.space import Space
 from dagc.space.proof import Prover
@@ -25,10 +27,9 @@ def is_in(space: Space, traversal: Traversal) -> bool:
     return Prover(space.graph).proved(traversal)
 
 
-def test_the_wish_of_a_traversal_leads_to_it() -> None:
+def test_the_outline_of_a_traversal_leads_to_it() -> None:
     space = Space(spmv())
-    near = Near(space)
-    assert all(near.follow(priorities_of(t, space.graph)) == t for t in space)
+    assert all(follow(space.moves, outline(t)) == t for t in space)
 
 
 @given(graphs(), st.integers(0, 1000))
@@ -36,7 +37,7 @@ def test_the_wish_of_a_traversal_leads_to_it() -> None:
 def test_neighbours_are_other_traversals_of_the_space(graph: Graph, seed: int) -> None:
     space = Space(graph)
     traversal = space.walk(Random(seed))
-    found = list(islice(Near(space).neighbours(traversal), 60))
+    found = list(islice(deviations(space.moves, traversal), 60))
     assert traversal not in found
     assert all(is_in(space, t) for t in found)
 
@@ -45,7 +46,7 @@ def test_a_neighbour_for_every_offer_that_was_not_taken() -> None:
     space = Space(spmv())
     traversal = space.at(1000)
     others = sum(len(space.moves.offers(state)) - 1 for _, state, _, _ in space.replay(traversal))
-    assert len(list(Near(space).neighbours(traversal))) == others
+    assert len(list(deviations(space.moves, traversal))) == others
 
 
 ORDERS = [
@@ -57,14 +58,13 @@ ORDERS = [
 @pytest.mark.parametrize("order", ORDERS, ids=" before ".join)
 def test_what_is_aimed_at_an_order_mostly_breaks_it(order: tuple[str, str]) -> None:
     space = Space(spmv())
-    near = Near(space)
     feature = RuleFeature(FeatureKind.BEFORE, *order)
     holds = Samples([(space.graph, NONE, t) for t in space]).ask(feature)
     broken = 0
     ids = [i for i, held in enumerate(holds) if held][::20]
     for number in ids:
-        priorities = priorities_of(space.at(number), space.graph)
-        aimed = [near.follow(w) for w in near.breaking(Rule(feature, True), priorities)]
+        items = outline(space.at(number))
+        aimed = [follow(space.moves, other) for other in breaking(space, Rule(feature, True), items)]
         broken += not Samples([(space.graph, NONE, t) for t in aimed]).ask(feature).all()
     assert broken >= 0.9 * len(ids)
 
@@ -72,29 +72,26 @@ def test_what_is_aimed_at_an_order_mostly_breaks_it(order: tuple[str, str]) -> N
 @pytest.mark.parametrize("together", [True, False])
 def test_what_is_aimed_at_a_stream_breaks_it(together: bool) -> None:
     space = Space(spmv())
-    near = Near(space)
     feature = RuleFeature(FeatureKind.SAME, "yl", "yr")
     for number in range(0, 2036, 60):
         alone = Samples([(space.graph, NONE, space.at(number))])
         if bool(alone.ask(feature)[0]) is together:
-            priorities = priorities_of(space.at(number), space.graph)
-            aimed = [near.follow(w) for w in near.breaking(Rule(feature, together), priorities)]
+            items = outline(space.at(number))
+            aimed = [follow(space.moves, other) for other in breaking(space, Rule(feature, together), items)]
             assert all(Samples([(space.graph, NONE, t) for t in aimed]).ask(feature) != together)
 
 
 def test_a_large_space() -> None:
     space = Space(halo(3))
     traversal = space.walk(Random(2))
-    near = Near(space)
-    found = set(near.neighbours(traversal))
+    found = set(deviations(space.moves, traversal))
     assert len(found) > 50
     assert all(is_in(space, t) for t in found)
-    assert near.follow(priorities_of(traversal, space.graph)) in found | {traversal}
 
 
-def test_a_wish_for_another_graph() -> None:
+def test_a_traversal_carried_over_to_another_graph() -> None:
     here, there = spmv(), spmv(3)
     traversal = Space(here).at(700)
-    assert Near(Space(there)).follow(translated(priorities_of(traversal, here), here, there)) == traversal
+    assert carried_over(traversal, Space(here), Space(there)) == traversal
     fewer = halo(1)
-    assert is_in(Space(fewer), Near(Space(fewer)).follow(translated(priorities_of(traversal, here), here, fewer)))
+    assert is_in(Space(fewer), carried_over(traversal, Space(here), Space(fewer)))

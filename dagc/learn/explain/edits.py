@@ -14,342 +14,151 @@ known there.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from dagc.ir.program import Graph
-from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Traversal, Wait
+from dagc.ir.traversal import Traversal
 from dagc.lab.candidate import Candidate
-from dagc.lab.orders import Orders
+from dagc.lab.neighbours import ISSUE, RECORD, SYNC, WAIT, Item, deviations, follow, outline
+from dagc.lab.orders import Orders, carried_over
 from dagc.learn.explain.pairs import Edit, Question
 from dagc.learn.rules.features import Samples
 from dagc.learn.rules.types import Bools, FeatureKind, Ints, Rule
 from dagc.space import Space, TooManyStates
-from dagc.space.moves import State
+from dagc.space.moves import bits
 from dagc.space.proof import Prover
 
-# ---- traversals nearby ----
-# Traversals near a given one, for spaces too large to enumerate.
-#
-# A traversal is built from priorities, a number for each op and each sync op that it may need: at each state, the offer
-# with the smallest number is taken. The priorities of a traversal reproduce it; after a change of some numbers they
-# give a traversal near it, with the sync ops that it needs. Every result is therefore in the space.
-#
-# Neighbours deviate from a traversal at a single state, and follow its priorities afterwards. Priorities can also
-# target a rule: to break `a before b`, a is delayed until after b, or b and its predecessors are moved before a.
+# ---- traversals nearby: in outlines (dagc.lab.neighbours), for spaces too large to enumerate ----
 
-_OTHER_STREAM = 10_000.0  # later than everything: an op leaves its preferred stream only if it has to
 _RECORD, _SYNC, _WAIT = "CER-after-", "CES-b4-", "CSWE-after-"
+_KINDS = {_RECORD: RECORD, _SYNC: SYNC, _WAIT: WAIT}
 
 
-@dataclass(frozen=True, slots=True)
-class Priorities:
-    """The preferred position and stream of each entry. Ops by number; streams by the labels of the source traversal.
-
-    issue    per op
-    stream   per op, None for a CPU op
-    record   per GPU op u: the first record that follows it
-    sync     per GPU op u: the CPU's wait for it
-    wait     per (GPU op u, stream): that stream's wait for it
-    """
-
-    issue: tuple[float, ...]
-    stream: tuple[int | None, ...]
-    record: dict[int, float]
-    sync: dict[int, float]
-    wait: dict[tuple[int, int], float]
+def breaking(space: Space, rule: Rule, items: Sequence[Item]) -> Iterator[list[Item]]:
+    """Outlines that may break a rule about an order or a stream. None if the graph lacks an op of the rule."""
+    feature, names = rule.feature, {op.name: op for op in space.graph.ops}
+    if not {_named(feature.a)[1], _named(feature.b)[1]} <= names.keys():
+        return
+    nearby = _Nearby(space, items)
+    if feature.kind is FeatureKind.BEFORE:
+        first, second = (feature.b, feature.a) if rule.truth else (feature.a, feature.b)
+        yield from nearby.put_before(_named(first), _named(second))
+    elif feature.kind in (FeatureKind.SAME, FeatureKind.DIFFERENT) and names[feature.a].gpu and names[feature.b].gpu:
+        together = (feature.kind is FeatureKind.SAME) != rule.truth
+        for moved, other in ((feature.a, feature.b), (feature.b, feature.a)):
+            yield from nearby.rebound(int(names[moved].id), int(names[other].id), together)
 
 
-def priorities_of(traversal: Traversal, graph: Graph) -> Priorities:
-    """The priorities that reproduce this traversal."""
-    issue = [0.0] * len(graph.ops)
-    stream: list[int | None] = [None] * len(graph.ops)
-    record: dict[int, float] = {}
-    sync: dict[int, float] = {}
-    wait: dict[tuple[int, int], float] = {}
-    issued: dict[int, list[int]] = {}
-    covered: dict[Event, tuple[int, ...]] = {}  # ops that a record follows
-    for position, entry in enumerate(traversal.entries):
-        match entry:
-            case Issue(op, lane):
-                issue[op] = position
-                if lane is not None:
-                    stream[op] = int(lane)
-                    issued.setdefault(int(lane), []).append(op)
-            case Record(event, lane):
-                covered[event] = tuple(issued.get(int(lane), ()))
-                for u in covered[event]:
-                    record.setdefault(u, position)
-            case Wait(event, lane):
-                for u in covered[event]:
-                    wait.setdefault((u, int(lane)), position + _older(u, event, covered))
-            case Sync(event):
-                for u in covered[event]:
-                    sync.setdefault(u, position + _older(u, event, covered))
-    return Priorities(tuple(issue), tuple(stream), record, sync, wait)
+def _named(name: str) -> tuple[int, str]:
+    """(kind, op) of the name of an entry."""
+    head = next((head for head in _KINDS if name.startswith(head)), "")
+    return _KINDS.get(head, ISSUE), name.removeprefix(head)
 
 
-def _older(u: int, event: Event, covered: dict[Event, tuple[int, ...]]) -> float:
-    """A small increment for ops that an earlier record of the stream also covers: the earlier record comes first."""
-    return 0.1 * sum(u in ops for other, ops in covered.items() if other < event)
+class _Nearby:
+    """Changes of one outline, each aimed at the place of an entry. The entry need not be where it is aimed at."""
 
+    def __init__(self, space: Space, items: Sequence[Item]) -> None:
+        self.moves, self.graph, self.items = space.moves, space.graph, list(items)
+        self.place = {op: i for i, (kind, op, _) in enumerate(items) if kind == ISSUE}
+        self.bound = {op: stream for kind, op, stream in items if kind == ISSUE}
 
-def translated(priorities: Priorities, graph: Graph, other: Graph) -> Priorities:
-    """Priorities of `graph`, translated to another lowering of its program: ops of the same name keep theirs.
+    def put_before(self, first: tuple[int, str], second: tuple[int, str]) -> Iterator[list[Item]]:
+        """The second entry directly after the first, and the first with what it needs directly before the second: on
+        its stream, and on each other one, which then takes the place of its stream in the rest."""
+        moved = self._delayed(*second)
+        after = [i for i in self._entries(*first) if self.items[i] not in moved]
+        if moved and after:
+            at = after[0]
+            moved = [item for item in self.items[:at] if item in moved]
+            stay = [item for item in self.items[: at + 1] if item not in moved]
+            yield self._renamed([*stay, *moved, *self.items[at + 1 :]])
+        before = self._entries(*second)
+        if before:
+            at = before[0]
+            ahead = self._needed(*first, at)
+            head = [*self.items[:at], *(self.items[self.place[op]] for op in ahead)]
+            tail = (i for i in self.items[at:] if i[0] != ISSUE or i[1] not in ahead)
+            pulled = [*head, *self._added(*first, head), *tail]
+            op = int(self.graph.by_name(first[1]).id)
+            own = self.bound[op]
+            for stream in bits(self.moves.allowed[op]) if own >= 0 else (own,):
+                yield self._renamed([*pulled[:at], *self._exchanged(pulled[at:], stream, own)])
 
-    An op that `graph` lacks comes directly after its predecessors, on the first stream.
-    """
-    number: dict[str, int] = {op.name: op.id for op in graph.ops}
-    twin: dict[int, int] = {number[op.name]: op.id for op in other.ops if op.name in number}
-    before: dict[int, list[int]] = {}
-    for u, v in (*other.completion, *other.order):
-        before.setdefault(v, []).append(u)
-    issue: dict[int, float] = {}
+    def rebound(self, op: int, mate: int, together: bool) -> Iterator[list[Item]]:
+        """One op on the stream of the other, or on any other stream."""
+        for stream in bits(self.moves.allowed[op]):
+            if (stream == self.bound[mate]) == together and stream != self.bound[op]:
+                yield [(kind, v, stream) if kind == ISSUE and v == op else (kind, v, s) for kind, v, s in self.items]
 
-    def when(v: int) -> float:
-        if v not in issue:
-            name = other.ops[v].name
-            known = name in number
-            issue[v] = (
-                priorities.issue[number[name]] if known else max((when(u) for u in before.get(v, ())), default=-1) + 0.5
-            )
-        return issue[v]
+    def _exchanged(self, items: Sequence[Item], one: int, other: int) -> Iterator[Item]:
+        """With two streams exchanged, as far as ops may be bound to them."""
+        exchange = {one: other, other: one}
+        for kind, op, s in items:
+            stream = exchange.get(s, s)
+            yield kind, op, stream if kind != ISSUE or s < 0 or self.moves.allowed[op] >> stream & 1 else s
 
-    lanes: list[int | None] = [0 if op.gpu else None for op in other.ops]
-    for old, new in twin.items():
-        lanes[new] = (priorities.stream[old] or 0) if other.ops[new].gpu else None
-    return Priorities(
-        tuple(when(op.id) for op in other.ops),
-        tuple(lanes),
-        {twin[u]: at for u, at in priorities.record.items() if u in twin},
-        {twin[u]: at for u, at in priorities.sync.items() if u in twin},
-        {(twin[u], lane): at for (u, lane), at in priorities.wait.items() if u in twin},
-    )
+    def _renamed(self, items: Sequence[Item]) -> list[Item]:
+        """With each record named by the op that now precedes it on its stream."""
+        bound = {op: stream for kind, op, stream in items if kind == ISSUE}
+        last, names, out = dict[int, int](), dict[int, int](), list[Item]()
+        for kind, op, stream in items:
+            if kind == ISSUE:
+                last[stream] = op
+            elif kind == RECORD:
+                names[op] = last.get(bound[op], op)
+            out.append((kind, op if kind == ISSUE else names.get(op, op), stream))
+        return out
 
+    def _served(self, kind: int, name: str) -> list[int]:
+        """The GPU ops whose end a sync op is about."""
+        op = int(self.graph.by_name(name).id)
+        return bits(self.moves.needs[op]) if kind == SYNC else [op]
 
-def _op_name(name: str) -> str:
-    """The op in the name of an entry."""
-    for prefix in (_RECORD, _SYNC, _WAIT):
-        name = name.removeprefix(prefix)
-    return name
+    def _entries(self, kind: int, name: str) -> list[int]:
+        """Where it stands, and what else there is of its kind about these ops, in order."""
+        if kind == ISSUE:
+            return [self.place[int(self.graph.by_name(name).id)]]
+        return [
+            i
+            for i, (k, w, _) in enumerate(self.items)
+            if k == kind and any(self._covers(w, u) for u in self._served(kind, name))
+        ]
 
+    def _covers(self, w: int, u: int) -> bool:
+        """Whether a record after `w` is one after `u`."""
+        return self.bound[w] == self.bound[u] and self.place[w] >= self.place[u]
 
-class Near:
-    """Generates traversals of a space that are near others."""
+    def _delayed(self, kind: int, name: str) -> list[Item]:
+        """What has to come later for an entry to come later: sync ops are issued where an op needs them."""
+        moved = [self.items[i] for i in self._entries(kind, name)]
+        if kind == ISSUE:
+            return moved
+        covered = {u for k, w, _ in moved for u in self.bound if self.bound[u] >= 0 and self._covers(w, u)}
+        users = {v for u in covered.union(self._served(kind, name)) for v in bits(self.moves.users[u])}
+        cpu = {v for v in users if not self.moves.gpu >> v & 1}
+        asking = {RECORD: users, SYNC: cpu, WAIT: users - cpu}[kind]
+        return moved + [self.items[self.place[v]] for v in asking]
 
-    def __init__(self, space: Space) -> None:
-        self.space, self.graph = space, space.graph
-        ops = self.graph.ops
-        self._users: list[list[int]] = [[] for _ in ops]
-        self._needs: list[list[int]] = [[] for _ in ops]
-        self._before: list[set[int]] = [set() for _ in ops]
-        for u, v in self.graph.completion:
-            self._users[u].append(v)
-            if ops[u].gpu:
-                self._needs[v].append(u)
-        for u, v in (*self.graph.completion, *self.graph.order):
-            self._before[v].add(u)
+    def _needed(self, kind: int, name: str, limit: int) -> list[int]:
+        """The ops at or after a place that have to be issued before an entry, in order."""
+        op = int(self.graph.by_name(name).id)
+        needed, left = set() if kind == SYNC else {op}, [op]
+        while left:
+            more = [u for u in bits(self.moves.before[left.pop()]) if u not in needed]
+            needed.update(more)
+            left += more
+        return sorted((u for u in needed if self.place[u] >= limit), key=self.place.__getitem__)
 
-    def follow(self, priorities: Priorities) -> Traversal:
-        """The traversal of the priorities."""
-        walk = _Walk(self, priorities)
-        walk.finish()
-        return Traversal(tuple(walk.entries))
-
-    def neighbours(self, traversal: Traversal) -> Iterator[Traversal]:
-        """The traversals after each single deviation from a traversal; some may be equal, none is the traversal."""
-        walk = _Walk(self, priorities_of(traversal, self.graph))
-        for chosen in traversal.entries:
-            for entry in walk.offers():
-                if entry != chosen:
-                    other = walk.copy()
-                    other.take(entry)
-                    other.finish()
-                    yield Traversal(tuple(other.entries))
-            walk.take(chosen)
-
-    def breaking(self, rule: Rule, priorities: Priorities) -> Iterator[Priorities]:
-        """Priorities that may break a rule about an order or a stream. None if the graph lacks an op of the rule."""
-        feature = rule.feature
-        ops = [op for op in self.graph.ops if op.name in (_op_name(feature.a), _op_name(feature.b))]
-        if len(ops) < len({_op_name(feature.a), _op_name(feature.b)}):
-            return
-        if feature.kind is FeatureKind.BEFORE:
-            first, second = (feature.b, feature.a) if rule.truth else (feature.a, feature.b)
-            yield from self._put_before(first, second, priorities)
-        elif feature.kind in (FeatureKind.SAME, FeatureKind.DIFFERENT) and all(op.gpu for op in ops):
-            together = (feature.kind is FeatureKind.SAME) != rule.truth
-            yield from self._rebind(feature.a, feature.b, together, priorities)
-
-    def _put_before(self, first: str, second: str, priorities: Priorities) -> Iterator[Priorities]:
-        """Priorities for `first` before `second`, both names of entries."""
-        at, limit = self._when(first, priorities), self._when(second, priorities)
-        yield self._moved(priorities, {second: at + 0.25})
-        ahead = sorted(self._ancestors(self._served(first)), key=lambda v: priorities.issue[v])
-        names = [self.graph.ops[v].name for v in ahead if priorities.issue[v] > limit]
-        pulled = {name: limit - 0.5 + 0.4 * (i + 1) / (len(names) + 1) for i, name in enumerate([*names, first])}
-        yield self._moved(priorities, pulled)
-
-    def _rebind(self, a: str, b: str, together: bool, priorities: Priorities) -> Iterator[Priorities]:
-        for moved, other in ((a, b), (b, a)):
-            op, mate = self.graph.by_name(moved).id, self.graph.by_name(other).id
-            for lane in range(self.space.moves.streams):
-                if (lane == priorities.stream[mate]) == together and lane != priorities.stream[op]:
-                    streams = list(priorities.stream)
-                    streams[op] = lane
-                    yield replace(priorities, stream=tuple(streams))
-
-    # ---- names of entries ---------------------------------------------------------------
-
-    def _served(self, name: str) -> int:
-        """The op in a name."""
-        return self.graph.by_name(_op_name(name)).id
-
-    def _when(self, name: str, priorities: Priorities) -> float:
-        op = self._served(name)
-        if name.startswith(_RECORD):
-            return priorities.record.get(op, priorities.issue[op] + 0.5)
-        if name.startswith(_SYNC):
-            return min(
-                (priorities.sync[u] for u in self._needs[op] if u in priorities.sync),
-                default=priorities.issue[op] - 0.5,
-            )
-        if name.startswith(_WAIT):
-            return min((at for (u, _), at in priorities.wait.items() if u == op), default=priorities.issue[op] + 0.5)
-        return priorities.issue[op]
-
-    def _moved(self, priorities: Priorities, places: dict[str, float]) -> Priorities:
-        issue, record, sync, wait = (
-            list(priorities.issue),
-            dict(priorities.record),
-            dict(priorities.sync),
-            dict(priorities.wait),
-        )
-        for name, at in places.items():
-            op = self._served(name)
-            if name.startswith(_RECORD):
-                record[op] = at
-            elif name.startswith(_SYNC):
-                sync.update((u, at) for u in self._needs[op])
-            elif name.startswith(_WAIT):
-                wait.update(((op, lane), at) for lane in range(self.space.moves.streams))
-            else:
-                early = issue[op] > at
-                issue[op] = at
-                for u in self._needs[op] if early else ():  # its sync ops move with it
-                    record[u] = min(record.get(u, at), at - 0.02)
-                    sync[u] = min(sync.get(u, at), at - 0.01)
-        return Priorities(tuple(issue), priorities.stream, record, sync, wait)
-
-    def _ancestors(self, op: int) -> set[int]:
-        ancestors: set[int] = set()
-        todo = [op]
-        while todo:
-            for u in self._before[todo.pop()]:
-                if u not in ancestors:
-                    ancestors.add(u)
-                    todo.append(u)
-        return ancestors
-
-    def asked(self, u: int, priorities: Priorities, cpu: bool) -> float:
-        """The position of a sync op for u that has no priority: after the first op that may need it."""
-        users = [priorities.issue[v] for v in self._users[u] if self.graph.ops[v].gpu != cpu]
-        return min(users, default=_OTHER_STREAM) + 0.5
-
-
-class _Walk:
-    """A walk through the space by priorities."""
-
-    def __init__(self, near: Near, priorities: Priorities) -> None:
-        self._near, self._priorities, self._moves = near, priorities, near.space.moves
-        self.entries: list[Entry] = []
-        self._state: State = self._moves.start()
-        self._label: dict[int, int] = {s: s for s in range(self._moves.streams) if self._moves.pinned >> s & 1}
-        self._lanes: dict[int, list[int]] = {}  # ops by stream, as issued
-        self._covers: dict[Event, tuple[int, ...]] = {}
-        self._settled: set[tuple[int, int]] = set()  # (op, stream that has waited for it; -1: the CPU)
-
-    def copy(self) -> _Walk:
-        other = _Walk(self._near, self._priorities)
-        other.entries, other._state = list(self.entries), self._state
-        other._label, other._covers = dict(self._label), dict(self._covers)
-        other._settled = set(self._settled)
-        other._lanes = {lane: list(ops) for lane, ops in self._lanes.items()}
-        return other
-
-    @property
-    def finished(self) -> bool:
-        return self._moves.finished(self._state)
-
-    def finish(self) -> None:
-        while not self.finished:
-            self.take(self.offers()[0])
-
-    def offers(self) -> list[Entry]:
-        """The offers, by priority."""
-        offers = list(self._moves.offers(self._state))
-        return sorted(offers, key=self._priority)  # stable: equal priorities in the order of offers
-
-    def take(self, entry: Entry) -> None:
-        self._state = self._moves.step(self._state, entry, self._moves.offers(self._state)[entry])
-        self.entries.append(entry)
-        match entry:
-            case Issue(op, lane) if lane is not None:
-                preferred = self._priorities.stream[op]
-                if preferred is not None and preferred not in self._label and int(lane) not in self._label.values():
-                    self._label[preferred] = int(lane)
-                self._lanes.setdefault(int(lane), []).append(op)
-            case Record(event, lane):
-                self._covers[event] = tuple(self._lanes.get(int(lane), ()))
-            case Wait(event, lane):
-                self._settled |= {(u, int(lane)) for u in self._covers[event]}
-            case Sync(event):
-                self._settled |= {(u, -1) for u in self._covers[event]}
-
-    def _priority(self, entry: Entry) -> float:
-        priorities, near = self._priorities, self._near
-        match entry:
-            case Issue(op, None):
-                return priorities.issue[op]
-            case Issue(op, lane):
-                return priorities.issue[op] + (0.0 if self._is_on_preferred_stream(op, lane) else _OTHER_STREAM)
-            case Record(_, lane):
-                fresh = self._fresh(int(lane))
-                return min(
-                    (priorities.record.get(u, near.asked(u, priorities, True)) for u in fresh), default=_OTHER_STREAM
-                )
-            case Sync(event):
-                ops = self._unsettled(event, -1)
-                return min(
-                    (priorities.sync.get(u, near.asked(u, priorities, True)) for u in ops), default=_OTHER_STREAM
-                )
-            case Wait(event, lane):
-                back = next((w for w, label in self._label.items() if label == lane), self._unlabelled())
-                ops = self._unsettled(event, int(lane))
-                return min(
-                    (priorities.wait.get((u, back), near.asked(u, priorities, False)) for u in ops),
-                    default=_OTHER_STREAM,
-                )
-
-    def _is_on_preferred_stream(self, op: int, lane: Stream | None) -> bool:
-        preferred = self._priorities.stream[op]
-        assert preferred is not None
-        if preferred in self._label:
-            return self._label[preferred] == lane
-        return lane not in self._label.values()
-
-    def _unlabelled(self) -> int:
-        """The first stream of the priorities that has no label here yet."""
-        return next((s for s in range(self._moves.streams) if s not in self._label), -1)
-
-    def _unsettled(self, event: Event, waiter: int) -> list[int]:
-        """Ops of an event that the waiter has not waited for yet."""
-        return [u for u in self._covers[event] if (u, waiter) not in self._settled]
-
-    def _fresh(self, lane: int) -> Iterable[int]:
-        """Ops of a stream that no record follows yet."""
-        known = {u for ops in self._covers.values() for u in ops}
-        return [u for u in self._lanes.get(lane, ()) if u not in known]
+    def _added(self, kind: int, name: str, head: Sequence[Item]) -> Iterator[Item]:
+        """The sync ops of an entry, after a part of an outline that has what they serve."""
+        for u in self._served(kind, name) if kind != ISSUE else ():
+            last = next(op for k, op, s in reversed(head) if k == ISSUE and s == self.bound[u])
+            yield RECORD, last, -1
+            if kind == SYNC:
+                yield SYNC, last, -1
+            elif kind == WAIT:
+                yield from ((WAIT, last, s) for s in range(self.moves.streams) if s != self.bound[u])
 
 
 # ---- edits ----
@@ -438,26 +247,24 @@ def _everything(domain: Orders, best: Candidate) -> Iterator[Candidate]:
 
 def _around(domain: Orders, best: Candidate, rules: Sequence[Rule]) -> Iterator[Candidate]:
     """Neighbours of the best, and traversals that target each rule."""
-    near = Near(domain.spaces[best.space].space)
-    priorities = priorities_of(best.traversal, near.graph)
+    space = domain.spaces[best.space].space
+    items = outline(best.traversal)
     traversals: Iterable[Traversal] = (
-        *near.neighbours(best.traversal),
-        *(near.follow(other) for rule in rules for other in near.breaking(rule, priorities)),
+        *deviations(space.moves, best.traversal),
+        *(follow(space.moves, other) for rule in rules for other in breaking(space, rule, items)),
     )
     return (Candidate(best.space, traversal) for traversal in traversals)
 
 
 def _elsewhere(domain: Orders, best: Candidate, known: Sequence[Candidate]) -> Iterator[Candidate]:
     """From every other configuration: the traversal of the best, or the nearest to it, and the fastest known one."""
-    graph = domain.spaces[best.space].graph
-    priorities = priorities_of(best.traversal, graph)
+    here = domain.spaces[best.space].space
     fastest: dict[int, Candidate] = {}
     for candidate in known:
         fastest.setdefault(candidate.space, candidate)
     for index, other in enumerate(domain.spaces):
         if index != best.space:
-            near = Near(other.space)
-            yield Candidate(index, near.follow(translated(priorities, graph, near.graph)))
+            yield Candidate(index, carried_over(best.traversal, here, other.space))
             if index in fastest:
                 yield fastest[index]
 
@@ -465,9 +272,9 @@ def _elsewhere(domain: Orders, best: Candidate, known: Sequence[Candidate]) -> I
 def _search_on(domain: Orders, table: _Table, rule: Rule, variants: int) -> tuple[Edit, ...]:
     """Edits among the neighbours of candidates that break the rule together with others."""
     best = table.pool.candidates[0]
-    near = Near(domain.spaces[best.space].space)
+    moves = domain.spaces[best.space].space.moves
     starts = [edit.candidate for edit in table.edits(rule, _STARTS)]
-    neighbours = [Candidate(best.space, t) for start in starts for t in near.neighbours(start.traversal)]
+    neighbours = [Candidate(best.space, t) for start in starts for t in deviations(moves, start.traversal)]
     wider = EditPool(tuple(dict.fromkeys((best, *starts, *neighbours))), False)
     return _Table(domain, wider, table.own).edits(rule, variants)
 
