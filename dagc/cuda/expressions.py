@@ -65,6 +65,7 @@ class MemoryAccess:
     known: bool = True
     shared: bool = False
     guards: frozenset[Guard] = frozenset()
+    atomic: bool = False
 
 
 # ---- values ---------------------------------------------------------------------------------
@@ -578,7 +579,7 @@ def _read(state: State, place: Any) -> Any:
     return place if place.inner else _note(state, place, store=False)
 
 
-def _note(state: State, pointer: Pointer, *, store: bool) -> Any:
+def _note(state: State, pointer: Pointer, *, store: bool, atomic: bool = False) -> Any:
     address = sp.expand(pointer.offset)
     place = (pointer.array, address)
     if not store and state.stored == place:
@@ -601,7 +602,8 @@ def _note(state: State, pointer: Pointer, *, store: bool) -> Any:
         return value  # loaded before, without a store since
     state.accesses.append(
         MemoryAccess(
-            pointer.array, address, pointer.size, store, state.loops, state.weight, known, pointer.shared, state.guards
+            pointer.array, address, pointer.size, store, state.loops, state.weight, known, pointer.shared, state.guards,
+            atomic,
         )
     )  # fmt: skip
     if store:
@@ -685,11 +687,9 @@ def _call(state: State, node: Node) -> Any:
     if name in _LOADS and isinstance(values[0], Pointer):
         return _note(state, values[0], store=False)
     if name in _STORES or name.startswith("atomic"):
-        if name.startswith("atomic"):
-            state.notes.append("atomic operations count as stores")
         if not isinstance(values[0], Pointer):
             raise NotUnderstood(f"where `{shown_text(node)}` stores is not understood")
-        _note(state, values[0], store=True)
+        _note(state, values[0], store=True, atomic=name.startswith("atomic"))
         return new_unknown(state)
     if any(isinstance(v, (Pointer, UnknownArray)) for v in values) or function.type in (
         "lambda_expression",

@@ -37,6 +37,8 @@ SECTOR, LINE, BANKS = 32, 128, 32  # bytes, bytes, banks of 4 bytes
 TAG_CYCLES = sp.Rational(44, 100)  # of the L1 cache, for each line that a load touches
 MOST_UNROLLED = 64  # iterations of a loop that nvcc unrolls completely
 UNROLLED = 4  # iterations whose loads nvcc puts side by side where they do not depend on each other
+RANDOM_PASSES = 3.5  # of 32 words in banks at random: the mean of the fullest
+MERGED = 4  # words of shared memory that one load takes, where all lanes load the same
 MOST_STREAMS = 10  # stores of a thread, beyond which more do not matter: then all shared sectors are completed
 SCATTERED = symbol("scattered")  # the stride of an index that is loaded
 ONE, ZERO = sp.Integer(1), sp.Integer(0)
@@ -117,7 +119,9 @@ class Traffic:
         self._shape = {symbol(f"blockDim_{a}"): n for a, n in zip("xyz", geometry.block, strict=True)}
         self._shape |= {symbol(f"gridDim_{a}"): n for a, n in zip("xyz", geometry.grid, strict=True)}
         # Rare accesses (weight 0) move a negligible amount.
-        self.placed = [self._placed(a) for a in accesses.accesses if not a.shared and a.weight > 0]
+        placed = [self._placed(a) for a in accesses.accesses if a.weight > 0]
+        self.placed = [p for p in placed if not p.access.shared]
+        self.shared = [p for p in placed if p.access.shared]
 
     def _placed(self, access: MemoryAccess) -> StridedAccess:
         t, g = ([symbol(f"{index}_{a}") for a in AXES] for index in ("threadIdx", "blockIdx"))
@@ -239,7 +243,7 @@ class Traffic:
 
     # ---- one request of a warp ----------------------------------------------------------------
 
-    def _conflicts(self, p: StridedAccess) -> sp.Expr:
+    def conflicts(self, p: StridedAccess) -> sp.Expr:
         """Passes through the banks of the L1 cache for one request of a warp."""
         words = max(1, p.access.size // 4)
         steps = [(s.stride, s.count(n)) for one, n in zip(p.threads, p.reach.lanes, strict=True) for s in one if n != 1]
@@ -316,7 +320,39 @@ class Traffic:
         if self.accesses.one_thread:
             return sp.Float(1)
         tags = sp.Float(TAG_CYCLES) * self.touched(p, LINE)
-        return tags if p.scattered else maximum(sp.Float(1) * self._conflicts(p), tags)
+        return tags if p.scattered else maximum(sp.Float(1) * self.conflicts(p), tags)
+
+    def passes(self, p: StridedAccess) -> sp.Expr:
+        """Passes through the banks of shared memory for one request of a warp. Lanes of an atomic operation at one
+        address follow each other."""
+        if self.accesses.one_thread:
+            return sp.Float(1)
+        if p.scattered or not self._is_read(p):
+            return sp.Float(RANDOM_PASSES if p.access.atomic else 1)
+        if p.access.atomic:
+            return self.conflicts(p) * self._meeting(p)
+        return sp.Rational(1, MERGED) if self._is_merged(p) else self.conflicts(p)
+
+    @staticmethod
+    def _is_merged(p: StridedAccess) -> bool:
+        """Whether all lanes load the same words, and successive iterations neighbouring ones: nvcc loads several of them
+        with one instruction."""
+        if p.access.store or any(p.threads) or not p.loops:
+            return False
+        step = p.loops[-1][0] * max(1, p.access.size // 4)
+        return bool(step.is_Integer and 0 < abs(step) <= MERGED // 2)
+
+    def _is_read(self, p: StridedAccess) -> bool:
+        """Whether the strides of an address are known along all axes on which it depends."""
+        of = self._reached(indices_of(p.access.address), p.access.loops)
+        return all(
+            bool(steps) for axis, steps in zip(AXES, p.threads, strict=True) if symbol(f"threadIdx_{axis}") in of
+        )
+
+    def _meeting(self, p: StridedAccess) -> sp.Expr:
+        """Lanes of a warp at one address, on average."""
+        alike = [lanes for steps, lanes in zip(p.threads, p.reach.lanes, strict=True) if not steps and lanes != 1]
+        return sp.Float(1) if self.accesses.one_thread else sp.prod(alike)
 
     def slices(self, p: StridedAccess) -> sp.Expr:
         """Accesses of the L2 cache's slices for one request of a warp that the L1 cache does not serve: one for each
@@ -367,12 +403,36 @@ class Traffic:
             total = total + self.unique(members, None) * (1 - whole)
         return total * minimum(sp.Integer(MOST_STREAMS), sum((p.times for m in once for p in m), sp.Float(0)))
 
+    def contended(self) -> sp.Expr:
+        """Atomic operations that one line serves one after the other, in all: each request of a warp, and each lane of
+        it at the same address, over the lines that the resident blocks use at a time. Blocks run in the order of x."""
+        g = self.geometry
+        left: sp.Expr = minimum(g.blocks, g.resident * symbol("multiprocessors"))
+        together = []
+        for blocks in g.grid:
+            together.append(self.b.let("running", minimum(blocks, maximum(1, left)), "blocks", "at a time, on an axis"))
+            left = left * sp.Float(1) / together[-1]
+        total: sp.Expr = sp.Float(0)
+        for members in self.clusters([p for p in self.placed if p.access.atomic and self._is_read(p)]):
+            many, pieces, _ = self._pieces_of(members, None, LINE, together)
+            requests = sum((p.times * self._meeting(p) * self._lines(p) for p in members), sp.Float(0))
+            total = total + g.active * requests / maximum(ONE, many * pieces)
+        return total
+
+    def _lines(self, p: StridedAccess) -> sp.Expr:
+        return sp.Float(1) if self.accesses.one_thread else self.touched(p, LINE)
+
     def _pieces_of(
-        self, members: list[StridedAccess], threads: Sequence[sp.Expr] | None, size: int
+        self,
+        members: list[StridedAccess],
+        threads: Sequence[sp.Expr] | None,
+        size: int,
+        together: Sequence[sp.Expr] | None = None,
     ) -> tuple[sp.Expr, sp.Expr, sp.Expr]:
+        """As `_pieces`, of a block of `threads`; without, of the grid, or of so many blocks of it along each axis."""
         p, element = members[0], members[0].access.size
         reach = self._reach_of_all(members)
-        counts, blocks = self._of_grid(p, reach) if threads is None else (list(threads), [])
+        counts, blocks = self._of_grid(p, reach, together) if threads is None else (list(threads), [])
         if threads is not None:
             parts = zip(reach.part, reach.threads, counts, strict=True)
             counts = [minimum(own, n) if part else n for part, own, n in parts]
@@ -400,17 +460,23 @@ class Traffic:
         small = [r for r in rests if r.is_Integer]
         return (max(small) - min(small)) if small and abs(x) == 1 else ZERO, more_rows
 
-    def _of_grid(self, p: StridedAccess, reach: Reach) -> tuple[list[sp.Expr], list[tuple[sp.Expr, sp.Expr]]]:
-        """Threads of a row along x, y and z, and the stride and the number of blocks that continue no row."""
+    def _of_grid(
+        self, p: StridedAccess, reach: Reach, together: Sequence[sp.Expr] | None
+    ) -> tuple[list[sp.Expr], list[tuple[sp.Expr, sp.Expr]]]:
+        """Threads of a row along x, y and z, and the stride and the number of blocks that continue no row. `together`:
+        of so many blocks; none: of all."""
         g, threads, apart = self.geometry, [], []
-        of_axes = zip(p.blocks, reach.extent, g.block, g.grid, reach.part, strict=False)
+        extent = reach.extent
+        if together is not None:
+            extent = tuple(minimum(e, n * b) for e, n, b in zip(extent, together, g.block, strict=True))  # type: ignore[assignment]
+        of_axes = zip(p.blocks, extent, g.block, together or g.grid, reach.part, strict=False)
         for axis, (own, whole, block, blocks, part) in enumerate(of_axes):
             threads.append(reach.threads[axis] if part else whole if own is None else minimum(block, whole))
             if own is not None or part:
                 apart.append((p.stride(axis) * block if own is None else own, blocks))
         if p.z != 0 and g.block[2] == 1:
-            return [*threads, ONE], [*apart, (p.z, reach.extent[2])]
-        return [*threads, reach.extent[2] if p.threads[2] else ONE], apart
+            return [*threads, ONE], [*apart, (p.z, extent[2])]
+        return [*threads, extent[2] if p.threads[2] else ONE], apart
 
     # ---- what a warp waits for, and issues ----------------------------------------------------
 

@@ -55,6 +55,8 @@ CALIBRATION: dict[str, tuple[float, str, str]] = {
     "c_sector": (0.5, "cycles", "of an SM, for an access of the L2 cache"),
     "c_read": (0.0061, "cycles", "of the GPU, for an access of the L2 cache's slices by loads"),
     "c_write": (0.0182, "cycles", "the same, by stores"),
+    "c_bank": (1.0, "cycles", "of an SM, for a pass through the banks of shared memory"),
+    "c_atomic": (3.0, "cycles", "of the GPU, for an atomic operation where another one is at the same line"),
     "c_hbm": (0.000439, "cycles/byte", "of the GPU, for a byte from memory"),
     "c_fill": (
         0.3,
@@ -202,10 +204,13 @@ def _time(g: Geometry, t: Traffic, accesses: Accesses, resources: Resources) -> 
     of_sm = g.busy * real("block_slices")
     terms = {
         "issue": (g.on_sm * real("instructions") * c["c_issue"] / schedulers, "instructions"),
-        "loads": (g.on_sm * real("load_cycles") * c["c_load"], "the L1 cache, loads"),
+        "loads": (
+            g.on_sm * (real("load_cycles") * c["c_load"] + real("shared_passes") * c["c_bank"]),
+            "the L1 cache, loads, and shared memory",
+        ),
         "stores": (written * g.busiest / g.blocks * c["c_store"], "the L1 cache, stores"),
         "misses": (maximum(of_sm * c["c_sector"], read * c["c_read"]), "from the L2 cache"),
-        "l2": (written * c["c_write"], "to the L2 cache"),
+        "l2": (maximum(written * c["c_write"], real("contended") * c["c_atomic"]), "to the L2 cache"),
         "hbm": (real("memory_bytes") * c["c_hbm"], "memory"),
         "latency": (
             waves
@@ -246,6 +251,7 @@ def _of_a_warp(t: Traffic, one_thread: bool) -> None:
 
     values = {
         "load_cycles": (_total(p.times * t.load_cycles(p) for p in loads), "cycles", "of the L1 cache, a warp's loads"),
+        "shared_passes": (_total(p.times * t.passes(p) for p in t.shared), "", "through the banks of shared memory"),
         "store_slices": (_total(p.times * t.slices(p) for p in stores), "", "accesses of the L2 cache, its stores"),
         "requests": (_total(p.times for p in t.placed), "", "loads and stores of a warp"),
         "sectors": (asked(loads), "", "that a warp loads"),
@@ -281,6 +287,7 @@ def _of_a_block(g: Geometry, t: Traffic, one_thread: bool) -> None:
     again = real("block_slices") / maximum(sp.Float(1e-9), real("unique_slices"))
     share = again * real("block_sectors") * g.working / maximum(one, real("sectors") * g.active)
     let("miss_share", minimum(one, share), "", "of the sectors that are asked for")
+    let("contended", t.contended(), "", "atomic operations that one line serves one after the other")
     shared = t.shared_bytes(stores, threads)
     let("shared_bytes", shared, "bytes", "in sectors that several blocks store, times the stores of a thread")
     let("evicted", _evicted(g), "", "share of that which the L2 cache does not have either")
