@@ -38,6 +38,7 @@ TAG_CYCLES = sp.Rational(44, 100)  # of the L1 cache, for each line that a load 
 MOST_UNROLLED = 64  # iterations of a loop that nvcc unrolls completely
 UNROLLED = 4  # iterations whose loads nvcc puts side by side where they do not depend on each other
 RANDOM_PASSES = 3.5  # of 32 words in banks at random: the mean of the fullest
+MEETING = sp.Rational(1, 6)  # of the other lanes of a warp, at one address, where atomic operations go to loaded ones
 MERGED = 4  # words of shared memory that one load takes, where all lanes load the same
 MOST_STREAMS = 10  # stores of a thread, beyond which more do not matter: then all shared sectors are completed
 SCATTERED = symbol("scattered")  # the stride of an index that is loaded
@@ -350,9 +351,13 @@ class Traffic:
         )
 
     def _meeting(self, p: StridedAccess) -> sp.Expr:
-        """Lanes of a warp at one address, on average."""
-        alike = [lanes for steps, lanes in zip(p.threads, p.reach.lanes, strict=True) if not steps and lanes != 1]
-        return sp.Float(1) if self.accesses.one_thread else sp.prod(alike)
+        """Lanes of a warp at one address: all along an axis on which it does not depend. Where it is loaded, a sixth
+        of the others are: between none (keys at random) and all (an image), as the data have it."""
+        if self.accesses.one_thread:
+            return sp.Float(1)
+        axes = [(steps, lanes) for steps, lanes in zip(p.threads, p.reach.lanes, strict=True) if lanes != 1]
+        loaded = sp.prod([lanes for steps, lanes in axes if any(s.stride.has(SCATTERED) for s in steps)])
+        return sp.prod([lanes for steps, lanes in axes if not steps]) * (1 + (loaded - 1) * MEETING)
 
     def slices(self, p: StridedAccess) -> sp.Expr:
         """Accesses of the L2 cache's slices for one request of a warp that the L1 cache does not serve: one for each
@@ -415,12 +420,12 @@ class Traffic:
         total: sp.Expr = sp.Float(0)
         for members in self.clusters([p for p in self.placed if p.access.atomic and self._is_read(p)]):
             many, pieces, _ = self._pieces_of(members, None, LINE, together)
-            requests = sum((p.times * self._meeting(p) * self._lines(p) for p in members), sp.Float(0))
-            total = total + g.active * requests / maximum(ONE, many * pieces)
+            of_array = g.array_bytes.get(members[0].access.array)
+            bound = [] if of_array is None else [maximum(ONE, of_array / LINE)]
+            each = [ONE if self.accesses.one_thread else minimum(self.touched(p, LINE), *bound) for p in members]
+            requests = sum((p.times * self._meeting(p) * n for p, n in zip(members, each, strict=True)), sp.Float(0))
+            total = total + g.active * requests / maximum(ONE, minimum(many * pieces, *bound))
         return total
-
-    def _lines(self, p: StridedAccess) -> sp.Expr:
-        return sp.Float(1) if self.accesses.one_thread else self.touched(p, LINE)
 
     def _pieces_of(
         self,
