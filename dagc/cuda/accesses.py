@@ -48,7 +48,7 @@ from dagc.cuda.expressions import (
     value_of,
     varies,
 )
-from dagc.cuda.text import TYPE_SIZES, VECTORS, NotUnderstood, body_of, text_of
+from dagc.cuda.text import FLOATING, TYPE_SIZES, VECTORS, NotUnderstood, body_of, text_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -69,7 +69,8 @@ class Work:
 @dataclass(frozen=True, slots=True)
 class Accesses:
     """`one_thread`: only one thread of each block works. `barriers`: the loops around each __syncthreads of the text.
-    `shared`: bytes of the arrays in shared memory that the text declares with a size that can be read."""
+    `shared`: bytes of the arrays in shared memory that the text declares with a size that can be read; `floating`: those
+    of floating-point numbers."""
 
     accesses: tuple[MemoryAccess, ...]
     work: tuple[Work, ...]
@@ -77,6 +78,7 @@ class Accesses:
     barriers: tuple[tuple[CountedLoop, ...], ...] = ()
     notes: tuple[str, ...] = ()
     shared: sp.Expr = sp.Integer(0)
+    floating: frozenset[str] = frozenset()
 
     @property
     def guards(self) -> frozenset[Guard]:
@@ -109,7 +111,10 @@ def accesses_of(
             break
     work = tuple(Work(loops, n[0], n[1]) for loops, n in state.work.items())
     notes = tuple(dict.fromkeys(state.notes))
-    return Accesses(tuple(state.accesses), work, state.one_thread, state.barriers, notes, state.shared_bytes)
+    return Accesses(
+        tuple(state.accesses), work, state.one_thread, state.barriers, notes, state.shared_bytes,
+        frozenset(state.floating),
+    )  # fmt: skip
 
 
 # ---- statements -----------------------------------------------------------------------------
@@ -211,6 +216,7 @@ def _declaration(state: State, node: Node) -> None:
             state.env[one.name] = Pointer(one.name, sp.Integer(0), size_of(type_), True, inner)
             first = value_of(state, one.dims[0]) if one.dims[0] is not None else sp.Integer(0)
             bytes_ = as_number(first) * sp.prod(inner) * size_of(type_)
+            state.floating |= {one.name} if type_ in FLOATING else set()
             state.shared_bytes += bytes_ if is_known(bytes_) and not varies(bytes_) else 0
             continue
         value = _initial(state, one)
@@ -362,11 +368,26 @@ def _compared(operator: str, left: Any, right: Any) -> _Condition:
         return _Condition(1.0, 1.0, float(_within_block(elsewhere)), where, elsewhere)
     if operator in ("==", "!="):
         rare = any(varies(v) or any(is_counter(s) for s in v.free_symbols) for v in numbers)
-        where = guards_of(apart) | guards_of(-apart) if apart is not None else frozenset()
+        where = (
+            frozenset(g for e in _zeros(apart) for g in (*guards_of(e), *guards_of(-e)))
+            if apart is not None
+            else frozenset()
+        )
         chance = 0.0 if rare else EVEN_CHANCE
         equal = _Condition(chance, 1.0, 1.0, where) if _within_block(where) else _Condition.of(chance)
         return equal if operator == "==" else equal.negated()
     return _Condition.of(EVEN_CHANCE)
+
+
+def _zeros(value: sp.Expr) -> list[sp.Expr]:
+    """What must be 0 for a value to be: of a thread's number in its block, its index along each axis."""
+    axes = [symbol(f"threadIdx_{a}") for a in "xyz"]
+    factors = {i: sp.expand(value).coeff(i, 1) for i in axes}
+    whole = all(s.name.startswith("blockDim_") for f in factors.values() for s in f.free_symbols)
+    rest = sp.expand(value - sum(i * f for i, f in factors.items()))
+    terms = [t for f in factors.values() for t in sp.Add.make_args(f) if f != 0]
+    positive = whole and all(t.as_coeff_Mul()[0] > 0 for t in terms)
+    return [i for i in axes if factors[i] != 0] if rest == 0 and positive and len(terms) > 1 else [value]
 
 
 _ABOVE = {">=": (1, 0), ">": (1, 1), "<=": (-1, 0), "<": (-1, 1)}  # sign of left - right, and what is taken off

@@ -126,6 +126,7 @@ class State:
     notes: list[str] = field(default_factory=list)
     fresh: int = 0
     shared: set[str] = field(default_factory=set)  # scalars that other threads may change
+    floating: set[str] = field(default_factory=set)  # arrays in shared memory of such a type
     shared_bytes: sp.Expr = field(default_factory=lambda: sp.Integer(0))  # of arrays in shared memory, of a block
     stored: tuple[str, sp.Expr] | None = None  # the last store, whose value is still in a register
 

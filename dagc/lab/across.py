@@ -21,7 +21,7 @@ from dagc.choice.types import Point, Settings
 if TYPE_CHECKING:
     from dagc.choice.surface import TimeSurface
 
-RISK = 0.25  # largest probability to be slower than the default of a setting that is chosen where nothing was measured
+RISK = 0.3  # largest probability to be slower than the default of a setting that is chosen where nothing was measured
 MOST_COMPARED = 150  # cells of an op whose gain is computed before a measurement
 DOUBT = 0.05  # of a faster setting: with `until`, the search ends where it is no larger
 FLOOR = 0.001  # least expected gain that is worth a measurement, if the noise is less than that

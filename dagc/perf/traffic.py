@@ -28,6 +28,7 @@ from dagc.cuda.expressions import (
     symbol,
 )
 from dagc.cuda.ptx import Instructions
+from dagc.ir.enums import ElementType
 from dagc.ir.plan import AXES
 from dagc.perf.geometry import TUNABLE, Geometry
 from dagc.perf.guards import Reach, reach_of
@@ -37,7 +38,11 @@ SECTOR, LINE, BANKS = 32, 128, 32  # bytes, bytes, banks of 4 bytes
 TAG_CYCLES = sp.Rational(44, 100)  # of the L1 cache, for each line that a load touches
 MOST_UNROLLED = 64  # iterations of a loop that nvcc unrolls completely
 UNROLLED = 4  # iterations whose loads nvcc puts side by side where they do not depend on each other
-RANDOM_PASSES = 3.5  # of 32 words in banks at random: the mean of the fullest
+# Of atomic operations, as benchmarks/gpu/contention.cu measures them on an H100: in passes through the banks of shared
+# memory, a request that adds integers, one that adds floating-point numbers, and each lane of it at one address; beside
+# an addition of a floating-point number at one address of global memory, one of an integer, and each sector of a request.
+SHARED_INTEGERS, SHARED_FLOATS, SHARED_FLOAT = 4.2, 7.3, 3.5
+INTEGER, ATOMIC_SECTOR = 0.42, 0.35
 MEETING = sp.Rational(1, 6)  # of the other lanes of a warp, at one address, where atomic operations go to loaded ones
 MERGED = 4  # words of shared memory that one load takes, where all lanes load the same
 MOST_STREAMS = 10  # stores of a thread, beyond which more do not matter: then all shared sectors are completed
@@ -328,16 +333,20 @@ class Traffic:
         address follow each other."""
         if self.accesses.one_thread:
             return sp.Float(1)
-        if p.scattered or not self._is_read(p):
-            return sp.Float(RANDOM_PASSES if p.access.atomic else 1)
+        passes = sp.Float(1) if p.scattered or not self._is_read(p) else self.conflicts(p)
         if p.access.atomic:
-            return self.conflicts(p) * self._meeting(p)
-        return sp.Rational(1, MERGED) if self._is_merged(p) else self.conflicts(p)
+            floats = maximum(sp.Float(SHARED_FLOATS), SHARED_FLOAT * self._meeting(p))
+            return passes * (floats if self._is_floating(p) else SHARED_INTEGERS)
+        return sp.Rational(1, MERGED) if self._is_merged(p) else passes
+
+    def _is_floating(self, p: StridedAccess) -> bool:
+        of_formals = {f.name: f.type in (ElementType.F32, ElementType.F64) for f in self.geometry.kernel.formals}
+        return of_formals.get(p.access.array, p.access.array in self.accesses.floating)
 
     @staticmethod
     def _is_merged(p: StridedAccess) -> bool:
-        """Whether all lanes load the same words, and successive iterations neighbouring ones: nvcc loads several of them
-        with one instruction."""
+        """Whether all lanes load the same words, and successive iterations neighbouring ones: nvcc loads several with
+        one instruction."""
         if p.access.store or any(p.threads) or not p.loops:
             return False
         step = p.loops[-1][0] * max(1, p.access.size // 4)
@@ -351,13 +360,17 @@ class Traffic:
         )
 
     def _meeting(self, p: StridedAccess) -> sp.Expr:
-        """Lanes of a warp at one address: all along an axis on which it does not depend. Where it is loaded, a sixth
-        of the others are: between none (keys at random) and all (an image), as the data have it."""
+        """Lanes of a warp at one address: all along an axis on which it does not depend, and those of which a remainder
+        is equal. Where it is loaded, a sixth of the others are: between none (keys at random) and all (an image), as
+        the data have it."""
         if self.accesses.one_thread:
             return sp.Float(1)
         axes = [(steps, lanes) for steps, lanes in zip(p.threads, p.reach.lanes, strict=True) if lanes != 1]
-        loaded = sp.prod([lanes for steps, lanes in axes if any(s.stride.has(SCATTERED) for s in steps)])
-        return sp.prod([lanes for steps, lanes in axes if not steps]) * (1 + (loaded - 1) * MEETING)
+        loaded = [any(s.stride.has(SCATTERED) for s in steps) for steps, _ in axes]
+        several = sp.prod([lanes for (_, lanes), free in zip(axes, loaded, strict=True) if free])
+        known = [(steps, lanes) for (steps, lanes), free in zip(axes, loaded, strict=True) if not free]
+        alike = sp.prod([lanes / sp.prod([s.count(lanes) for s in steps]) for steps, lanes in known])
+        return sp.Float(1) * alike * (1 + (several - 1) * MEETING)
 
     def slices(self, p: StridedAccess) -> sp.Expr:
         """Accesses of the L2 cache's slices for one request of a warp that the L1 cache does not serve: one for each
@@ -409,8 +422,10 @@ class Traffic:
         return total * minimum(sp.Integer(MOST_STREAMS), sum((p.times for m in once for p in m), sp.Float(0)))
 
     def contended(self) -> sp.Expr:
-        """Atomic operations that one line serves one after the other, in all: each request of a warp, and each lane of
-        it at the same address, over the lines that the resident blocks use at a time. Blocks run in the order of x."""
+        """How many additions at one address take as long as the atomic operations that a line serves one after the
+        other. Lanes of a warp at one address follow each other, those at others are served sector by sector. The
+        requests of all warps are spread over the lines that the resident blocks use at a time; blocks run in the order
+        of x."""
         g = self.geometry
         left: sp.Expr = minimum(g.blocks, g.resident * symbol("multiprocessors"))
         together = []
@@ -422,10 +437,18 @@ class Traffic:
             many, pieces, _ = self._pieces_of(members, None, LINE, together)
             of_array = g.array_bytes.get(members[0].access.array)
             bound = [] if of_array is None else [maximum(ONE, of_array / LINE)]
-            each = [ONE if self.accesses.one_thread else minimum(self.touched(p, LINE), *bound) for p in members]
-            requests = sum((p.times * self._meeting(p) * n for p, n in zip(members, each, strict=True)), sp.Float(0))
-            total = total + g.active * requests / maximum(ONE, minimum(many * pieces, *bound))
+            each = (p.times * self._served(p, bound) for p in members)
+            total = total + g.active * sum(each, sp.Float(0)) / maximum(ONE, minimum(many * pieces, *bound))
         return total
+
+    def _served(self, p: StridedAccess, bound: Sequence[sp.Expr]) -> sp.Expr:
+        """The additions at one address that take as long as a request of a warp with atomic operations, at all of its
+        lines. `bound`: the lines of the array, if they are known."""
+        kind = 1 if self._is_floating(p) else INTEGER
+        if self.accesses.one_thread:
+            return sp.Float(kind)
+        lines, sectors = (minimum(self.touched(p, n), *(b * LINE / n for b in bound)) for n in (LINE, SECTOR))
+        return maximum(kind * self._meeting(p) * lines, ATOMIC_SECTOR * sectors)
 
     def _pieces_of(
         self,
@@ -473,7 +496,7 @@ class Traffic:
         g, threads, apart = self.geometry, [], []
         extent = reach.extent
         if together is not None:
-            extent = tuple(minimum(e, n * b) for e, n, b in zip(extent, together, g.block, strict=True))  # type: ignore[assignment]
+            extent = tuple(minimum(e, n * b) for e, n, b in zip(extent, together, g.block, strict=True))
         of_axes = zip(p.blocks, extent, g.block, together or g.grid, reach.part, strict=False)
         for axis, (own, whole, block, blocks, part) in enumerate(of_axes):
             threads.append(reach.threads[axis] if part else whole if own is None else minimum(block, whole))

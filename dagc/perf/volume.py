@@ -7,12 +7,14 @@ terms that matter on an H200. All terms are in cycles of a multiprocessor (SM):
     work = L + c_overlap * (sum - L) + c_square * (sum of squares - L^2) / L,  L the longest of the terms
 
 issue      instructions of the busiest SM with four schedulers; as compiled by nvcc if known, else counted in the text
-loads      cycles of the L1 cache for each load of a warp: bank conflicts as in shared memory, or cache lines touched
+loads      cycles of the L1 cache for each load of a warp: bank conflicts as in shared memory, or cache lines touched; and
+           passes through the banks of shared memory, which is in the same place
 stores     cycles of the L1 cache for each store of a warp. It writes through: nothing is merged between requests
 misses     accesses of the L2 cache by loads: one for each line of a block, and for each two sectors of it; unique ones,
            again for each later loop that finds them evicted
 l2         the same by stores, of each request; a sector that is written in part costs what a whole one does. The L2
-           cache serves both with the same slices: the two are one term
+           cache serves both with the same slices: the two are one term. At least as long as the atomic operations that
+           one line serves one after the other
 hbm        unique bytes of the grid over the bandwidth of the memory, bytes that complete the sectors which several
            blocks store, and those that later loops read again where neither cache has kept them
 latency    what one warp takes alone, load after load and instruction after instruction, times the waves of blocks
@@ -56,7 +58,7 @@ CALIBRATION: dict[str, tuple[float, str, str]] = {
     "c_read": (0.0061, "cycles", "of the GPU, for an access of the L2 cache's slices by loads"),
     "c_write": (0.0182, "cycles", "the same, by stores"),
     "c_bank": (1.0, "cycles", "of an SM, for a pass through the banks of shared memory"),
-    "c_atomic": (3.0, "cycles", "of the GPU, for an atomic operation where another one is at the same line"),
+    "c_atomic": (3.0, "cycles", "of the GPU, for an atomic addition of a floating-point number at an address"),
     "c_hbm": (0.000439, "cycles/byte", "of the GPU, for a byte from memory"),
     "c_fill": (
         0.3,
@@ -85,6 +87,7 @@ SCALES = {
     "c_read": (("l2_loads_per_cycle", True), ("l2_bytes_per_cycle", True)),
     "c_write": (("l2_stores_per_cycle", True), ("l2_bytes_per_cycle", True)),
     "c_hbm": (("memory_bytes_per_cycle", True),), "c_start": (("block_start_cycles", False),),
+    "c_atomic": (("atomic_cycles", False),),
 }  # fmt: skip
 
 
@@ -99,7 +102,7 @@ def calibration_of(hardware: Hardware) -> dict[str, float]:
         return out
     for name, ways in SCALES.items():
         pairs = [(getattr(hardware.measured, m), getattr(reference, m), faster) for m, faster in ways]
-        here, there, faster = next(p for p in pairs if p[0] > 0 and p[1] > 0)
+        here, there, faster = next((p for p in pairs if p[0] > 0 and p[1] > 0), (1.0, 1.0, False))
         ratio = here / there
         if abs(ratio - 1) > SAME:
             out[name] *= 1 / ratio if faster else ratio
@@ -287,7 +290,7 @@ def _of_a_block(g: Geometry, t: Traffic, one_thread: bool) -> None:
     again = real("block_slices") / maximum(sp.Float(1e-9), real("unique_slices"))
     share = again * real("block_sectors") * g.working / maximum(one, real("sectors") * g.active)
     let("miss_share", minimum(one, share), "", "of the sectors that are asked for")
-    let("contended", t.contended(), "", "atomic operations that one line serves one after the other")
+    let("contended", t.contended(), "", "atomic additions that one address serves one after the other")
     shared = t.shared_bytes(stores, threads)
     let("shared_bytes", shared, "bytes", "in sectors that several blocks store, times the stores of a thread")
     let("evicted", _evicted(g), "", "share of that which the L2 cache does not have either")
