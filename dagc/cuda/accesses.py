@@ -69,8 +69,8 @@ class Work:
 @dataclass(frozen=True, slots=True)
 class Accesses:
     """`one_thread`: only one thread of each block works. `barriers`: the loops around each __syncthreads of the text.
-    `shared`: bytes of the arrays in shared memory that the text declares with a size that can be read; `floating`: those
-    of floating-point numbers."""
+    `shared`: bytes of the arrays in shared memory that the text declares with a size that can be read; `floating`:
+    those of floating-point numbers."""
 
     accesses: tuple[MemoryAccess, ...]
     work: tuple[Work, ...]

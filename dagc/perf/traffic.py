@@ -40,7 +40,7 @@ MOST_UNROLLED = 64  # iterations of a loop that nvcc unrolls completely
 UNROLLED = 4  # iterations whose loads nvcc puts side by side where they do not depend on each other
 # Of atomic operations, as benchmarks/gpu/contention.cu measures them on an H100: in passes through the banks of shared
 # memory, a request that adds integers, one that adds floating-point numbers, and each lane of it at one address; beside
-# an addition of a floating-point number at one address of global memory, one of an integer, and each sector of a request.
+# an addition of a floating-point number at one address of global memory, one of an integer, and a sector of a request.
 SHARED_INTEGERS, SHARED_FLOATS, SHARED_FLOAT = 4.2, 7.3, 3.5
 INTEGER, ATOMIC_SECTOR = 0.42, 0.35
 MEETING = sp.Rational(1, 6)  # of the other lanes of a warp, at one address, where atomic operations go to loaded ones

@@ -7,8 +7,8 @@ terms that matter on an H200. All terms are in cycles of a multiprocessor (SM):
     work = L + c_overlap * (sum - L) + c_square * (sum of squares - L^2) / L,  L the longest of the terms
 
 issue      instructions of the busiest SM with four schedulers; as compiled by nvcc if known, else counted in the text
-loads      cycles of the L1 cache for each load of a warp: bank conflicts as in shared memory, or cache lines touched; and
-           passes through the banks of shared memory, which is in the same place
+loads      cycles of the L1 cache for each load of a warp: bank conflicts as in shared memory, or cache lines touched;
+           and passes through the banks of shared memory, which is in the same place
 stores     cycles of the L1 cache for each store of a warp. It writes through: nothing is merged between requests
 misses     accesses of the L2 cache by loads: one for each line of a block, and for each two sectors of it; unique ones,
            again for each later loop that finds them evicted

@@ -112,7 +112,7 @@ def test_what_one_line_serves_is_that_of_the_requests_that_touch_it(
             requests[block, t // 32, at // 32].append(at)
     serial: dict[int, float] = defaultdict(float)
     for (_, _, line), at in requests.items():
-        serial[line] += max(max(Counter(at).values()), SECTOR * len({element // 8 for element in at}))
+        serial[line] += max(*Counter(at).values(), SECTOR * len({element // 8 for element in at}))
     assert steps_of(tmp_path, code, bx, by)["contended"] == pytest.approx(max(serial.values()), rel=0.03)
 
 
@@ -139,6 +139,6 @@ def test_a_gpu_takes_as_long_for_the_lanes_of_a_warp_at_a_few_addresses(
 def test_a_multiprocessor_takes_as_long_for_additions_in_shared_memory(
     type_: str, ways: int, measured: dict[tuple[str, str, int], float], tmp_path: Path
 ) -> None:
-    steps = steps_of(tmp_path, f"__shared__ {type_} sum[32]; atomicAdd(sum + x % {ways}, 1); y[i * n + j] = sum[0];", 32, 4)
+    steps = steps_of(tmp_path, f"__shared__ {type_} sum[32]; atomicAdd(sum + x % {ways}, 1);", 32, 4)
     name = {"int": "i32", "float": "f32"}[type_]
-    assert steps["shared_passes"] - 1 == pytest.approx(measured["shared_atomic", name, ways], rel=0.15)
+    assert steps["shared_passes"] == pytest.approx(measured["shared_atomic", name, ways], rel=0.15)
