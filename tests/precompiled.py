@@ -35,6 +35,31 @@ KINDS = {
     "dagc-thread": (("-g1", "-O0", "-fsanitize=thread"), (*NOT_IN_ALL, OF_LIBRARIES, NEEDS_OPENMP)),
     "dagc-library": (("-O0", "-fvisibility=hidden", "-DDAGC_LIBRARY"), (*NOT_IN_ALL, NEEDS_OPENMP)),
 }
+# Templates that nearly every program has, of the usual types of elements: half of what is left to compile of one.
+INSTANCES = """
+namespace dagc {
+template <class T>
+inline void instances(Store& store, Array<T>& a) {
+  store.load(a, "", "", {1}, Place::device, Role::in);
+  store.make(a, "", {1}, Place::device, Role::in);
+  store.compare(a, "", "", 0, 1, {0.0, false});
+  store.scalar<T>("");
+}
+inline void instances(Store& store, Array<float> f, Array<double> d, Array<std::int32_t> i, Array<std::int64_t> l) {
+  instances(store, f);
+  instances(store, d);
+  instances(store, i);
+  instances(store, l);
+}
+inline void instances(std::vector<cudaEvent_t>& events, std::vector<cudaStream_t>& streams) {
+  events.emplace_back();
+  streams.emplace_back();
+}
+inline void instances(std::map<std::pair<int, std::string>, std::vector<bool>>& known, std::vector<Row>& rows) {
+  known[{0, ""}].push_back(std::vector<Row>(rows.data(), rows.data() + rows.size()).empty());
+}
+}  // namespace dagc
+"""
 
 
 def replace_compiler() -> None:
@@ -54,7 +79,7 @@ def precompiled_flags(sanitize: str = "", library: bool = False) -> tuple[str, .
         return ()
     headers = runtime_headers()
     names, texts = zip(*((name, path.read_text()) for name, path in headers.items()), strict=True)
-    parts = [clang, str(Path(clang).stat().st_mtime_ns), *mpi.compile_flags(), repr(KINDS), *names, *texts]
+    parts = [clang, str(Path(clang).stat().st_mtime_ns), *mpi.compile_flags(), repr(KINDS), INSTANCES, *names, *texts]
     folder = cache.parent / f"dagc-headers-{sha256(chr(0).join(parts).encode()).hexdigest()[:16]}"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
@@ -72,7 +97,7 @@ def precompiled_flags(sanitize: str = "", library: bool = False) -> tuple[str, .
 
 def _compile(folder: Path, name: str, headers: list[str], flags: tuple[str, ...]) -> None:
     """NAME.pch, and NAME.o, which has its functions. Without the first, builds are those of g++."""
-    (folder / f"{name}.all").write_text("".join(f'#include "{header}"\n' for header in headers))
+    (folder / f"{name}.all").write_text("".join(f'#include "{header}"\n' for header in headers) + INSTANCES)
     header = ("-fpch-codegen", "-fpch-instantiate-templates", "-Iinclude", "-x", "c++-header", f"{name}.all")
     command = ["clang++", *FLAGS, *flags]
     subprocess.run([*command, *header, "-o", f"{name}.pch"], cwd=folder, check=False)
