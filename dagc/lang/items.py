@@ -377,7 +377,13 @@ def _allreduce(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr], _co
     (dst, dst_span), (src, src_span) = _array(frame, args[0]), _array(frame, args[1])
     operator = args[2]
     if not isinstance(operator, ast.Ref) or operator.trailers or operator.name not in REDUCTIONS:
-        report.fail("bad-reduction", "this is not a reduction", operator.span, f"choose from {listing(REDUCTIONS)}")
+        help = f"choose from {listing(REDUCTIONS)}"
+        if isinstance(operator, ast.Ref) and operator.name in ("maxloc", "minloc"):
+            help = (
+                f"reduce i64 by {operator.name[:3]}: the value in the upper 32 bits, the index in the lower ones; the"
+                " bits of an f32 that is not negative are ordered as its values"
+            )
+        report.fail("bad-reduction", "this is not a reduction", operator.span, help)
     _check_alike(frame, dst, src, src_span)
     if dst.array.type is ElementType.BOOL:
         help = "use i32"

@@ -41,9 +41,11 @@ RESULTS_AGREE = 1e-3  # of results that no `verify` compares
 
 def results_agree(program: Program, op: KernelOp) -> float:
     """The largest difference between two settings of an op, over the largest value. Where every array that the op
-    writes has a `verify`: twice what it allows, since both may differ from the reference. Else RESULTS_AGREE, or more
-    if a `verify` allows more, since settings may approximate."""
-    allowed = {v.region.array: v.rtol for v in program.verifies}
+    writes has a `verify`, of all or of a part: twice the most that these allow, since both may differ from the
+    reference. Else RESULTS_AGREE, or more if a `verify` allows more, since settings may approximate."""
+    allowed: dict[str, float] = {}
+    for v in program.verifies:
+        allowed[v.region.array] = max(v.rtol, allowed.get(v.region.array, 0.0))
     written = {access.region.array for access in op.accesses if access.mode is not Mode.IN}
     if written <= allowed.keys():
         return 2 * max((allowed[array] for array in written), default=RESULTS_AGREE)

@@ -11,9 +11,11 @@ from dagc import api
 from dagc.base.errors import DagcError, RunFailed
 from dagc.choice.types import Cell, Point
 from dagc.cli.main import main
+from dagc.ir.program import KernelOp
 from dagc.recipes import tune as tune_recipe
 from dagc.recipes import tune_prepare
 from dagc.recipes.options import TuneOptions
+from dagc.recipes.tune_measure import results_agree
 from dagc.recipes.tune_results import Tuning, choosable
 from dagc.store.tuned import load_tuned
 from tests.tune.programs import write_fill
@@ -218,3 +220,12 @@ def test_strategies_of_the_laboratory_tune(tune: Tune, faulty: Path, tmp_path: P
     again = tune("none", method=method, top=9, resume=True)
     assert again.cells == 2 * 3
     api.compile(faulty, tmp_path / "o", target="host", launch=str(tmp_path / "t.db"), build=False)
+
+
+def test_results_agree_within_what_the_widest_check_of_an_array_allows(tmp_path: Path) -> None:
+    program = write_fill(tmp_path, BLOCKS)
+    halves = "verify y[0 .. 50] ~ reference() rtol 1e-2\nverify y[50 .. N] ~ reference() rtol 1e-5\n"
+    program.write_text(program.read_text().replace("verify y ~ reference() rtol 0\n", halves))
+    graph = api.load_graph(program)
+    (op,) = (one.op for one in graph.ops if isinstance(one.op, KernelOp))
+    assert results_agree(graph.program, op) == 2e-2
