@@ -26,7 +26,7 @@ import platform
 import sys
 import time
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,7 +41,7 @@ sys.path.insert(0, str(ROOT))
 import dagc
 from dagc.base.statistics import interval
 from dagc.ir.program import Configuration, Graph
-from dagc.ir.traversal import traversal_text
+from dagc.ir.traversal import parse_traversal, traversal_text
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.configurations import configuration_of
 from dagc.lab.orders import Orders, domain_of
@@ -82,6 +82,27 @@ def split(results: Results, seed: int) -> tuple[Results, dict[tuple[Configuratio
     return replace(results, implementations=tuple(chosen)), judged
 
 
+class Recorded(Orders):
+    """The implementations that were recorded, as the whole space: a proposal of another one would fail for nothing."""
+
+    def __init__(self, domain: Orders, results: Results) -> None:
+        super().__init__(domain.spaces, domain.earlier)
+        number = {s.configuration: i for i, s in enumerate(domain.spaces)}
+        self._all = [
+            Candidate(at := number[i.configuration], parse_traversal(i.traversal, domain.spaces[at].graph, "recorded"))
+            for i in sorted(results.measured(), key=lambda i: i.id)
+        ]
+
+    def size(self) -> int:
+        return len(self._all)
+
+    def at(self, number: int) -> Candidate:
+        return self._all[number]
+
+    def __iter__(self) -> Iterator[Candidate]:
+        return iter(self._all)
+
+
 class Replayed:
     """One search on recorded data, judged by passes that it never sees."""
 
@@ -97,6 +118,7 @@ class Replayed:
         if earlier is not None:
             program = next(iter(graphs.values())).program
             self.domain = warm(self.domain, program, ExploreOptions(warm_start=earlier), [])
+        self.domain = Recorded(self.domain, handed)
         self.machine = ReplayMachine(handed, self.domain, seed)
         self.strategy = find(name)(self.domain, seed)
         self.seen: dict[Candidate, list[float]] = {}

@@ -118,6 +118,10 @@ class Domain(Protocol[C]):
         """The initial number of candidates in the model of a large space."""
 
     @property
+    def hints(self) -> Sequence[C]:
+        """Candidates that were the fastest elsewhere, fastest first; empty if nothing is known from elsewhere."""
+
+    @property
     def uniform_first(self) -> bool:
         """Whether every second of the first measurements is a uniform draw: the model may be wrong before it is
         fitted."""

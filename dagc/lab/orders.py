@@ -32,6 +32,7 @@ RECONFIGURED = 0.2  # share of neighbours that differ in the configuration
 RESET = 0.3  # share of the others that differ in launch settings, where there are any
 STEPPED = 0.5  # share of those whose new setting is one step of one tunable away
 DOUBTED = 0.4  # standard deviation, in natural logarithms, for drawing settings around the prediction of a model alone
+HINTED = 10  # candidates that were fastest elsewhere, of which some are measured first
 AGAIN = 0.3  # probability of another change of a neighbour
 MOST_OPS = 512  # limit for simulation: updating the model then takes as long as a measurement
 SAMPLED, FEW_OPS, LEAST_SAMPLED = 600, 128, 100  # initial candidates of a model; fewer with more than FEW_OPS ops
@@ -196,6 +197,10 @@ class Orders:
     def sampled(self) -> int:
         """Drawing a candidate takes a time that grows with the square of the number of ops."""
         return max(LEAST_SAMPLED, int(SAMPLED * min(1.0, FEW_OPS / self._ops) ** 2))
+
+    @property
+    def hints(self) -> Sequence[Candidate]:
+        return tuple(candidate for candidate, _ in sorted(self.earlier, key=lambda pair: pair[1])[:HINTED])
 
     uniform_first = True
 

@@ -87,6 +87,7 @@ class LaunchSettings:
     # ---- the model ----------------------------------------------------------------------
 
     has_surrogate = True
+    hints: tuple[Settings, ...] = ()
     uniform_first = False  # few are timed, and a performance model has chosen the first
 
     @property

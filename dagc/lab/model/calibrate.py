@@ -25,7 +25,7 @@ DEVIATION = 0.04  # relative standard deviation of a measurement and of the simu
 SPEEDS = (1.0, 2.0, 4.0)  # of the CPU: factors of the prior costs of a call
 SCALES, STEPS, SCALED_BY = (0.05, 1000.0), 3, 8  # of the work: range of factors, Newton steps, measurements used
 JUDGED_BY = 48  # measurements that choose the assumptions
-CLEARLY = 2.0  # by so much less must the misfit be under other assumptions
+CLEARLY = 2.0  # by so much less must the misfit be under other assumptions, or with costs that were fitted elsewhere
 EXPLAINED = 2.0  # the largest misfit under them, for each measurement: costs that explain nothing choose nothing
 
 
@@ -75,7 +75,8 @@ def scaled(pool: Pool, measured: MeasuredRows) -> Calibration:
     """Scale the prior costs to this machine and problem size.
 
     For each of a few speeds of the CPU, one factor of all work is chosen so that the times agree. The speed is the one
-    whose fitted costs explain the measurements best while staying close to their prior.
+    whose fitted costs explain the measurements best while staying close to their prior. Costs that were fitted
+    elsewhere are scaled, too, and taken where they explain the measurements clearly better than these.
     """
     work, usual, some = np.array(pool.work()), pool.prior, measured.rows[:SCALED_BY]
     values, tried = measured.times[:SCALED_BY], []
@@ -91,7 +92,8 @@ def scaled(pool: Pool, measured: MeasuredRows) -> Calibration:
         costs = measured.fitted(pool, prior, prior)
         misfit = measured.misfit(pool, prior, costs) + math.log2(speed) ** 2
         tried.append(Calibration(pool, prior, costs, round(misfit, 3)))
-    return min(tried, key=lambda one: one.misfit)
+    best = min(tried[-len(bases) :], key=lambda one: one.misfit)
+    return tried[0] if tried[0].misfit + CLEARLY < best.misfit else best
 
 
 def assumed(pool: Pool, measured: MeasuredRows) -> Calibration:

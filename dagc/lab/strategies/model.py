@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from random import Random
+from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from dagc.lab.domain import C, Domain, Surrogate
@@ -22,8 +23,9 @@ ROUNDS, GROWTH = 2, 40  # rounds of a local search, and neighbours added in each
 DRAWN = 5  # neighbours whose launch settings are chosen by one draw from the model
 FASTEST = 8  # candidates whose neighbours are added
 MOST, LEFT = 1500, 800  # maximal rows of the pool, and how many stay when there are more
-FIRST = 12  # of so many measurements at the start every second is drawn uniformly, of later ones every fourth
-FAIR_EVERY = 4
+FIRST = 12  # of so many measurements at the start every second is drawn uniformly
+HINTED_FROM = 2  # measurements before the first candidate that was fastest elsewhere
+FAIR_EVERY = ((32, 4), (64, 8), (math.inf, 16))  # of those below the first number, every so many
 MOST_TIMES = 4  # measurements of one candidate by the search; what is chosen in the end is confirmed by more
 UNIFORM_EVERY = 4  # every fourth of these in all choices; the others have launch settings that the model chose
 UNLIKELY_EVERY = 4  # every fourth draw of the first pool is uniform in all choices
@@ -63,7 +65,7 @@ class Strategy(Generic[C]):
 
         model = self._model()
         if self._fair_is_due():
-            fair = self._fair()
+            fair = self._hint() or self._fair()
             if fair is not None:
                 return fair
         rows = self._rows(model, _OPEN)
@@ -83,7 +85,19 @@ class Strategy(Generic[C]):
         alone, however wrong the model is before it is fitted."""
         if self.observed < FIRST:
             return self.domain.uniform_first and self.observed % 2 == 0
-        return self.observed % FAIR_EVERY == 0
+        return self.observed % next(every for most, every in FAIR_EVERY if self.observed < most) == 0
+
+    def _hint(self) -> C | None:
+        """What was the fastest elsewhere, in place of a uniform draw: once after the first draw, then at most one of
+        four measurements, as long as one of them is the fastest here, too. The first measurements are those of a search
+        that knows nothing from elsewhere."""
+        times, hints = self._model().times, self.domain.hints
+        known = [hint for hint in hints if hint in times]
+        fastest = min(times, key=lambda c: median(times[c]), default=None)
+        contradicted = known and fastest not in known
+        if contradicted or len(times) < max(HINTED_FROM, 4 * len(known)) or self.observed >= FIRST:
+            return None
+        return next((hint for hint in hints if hint not in self.closed), None)
 
     def _gain(self, model: Surrogate[C], rows: Numbers, timed: Numbers) -> Array:
         """By how much one measurement of each of these rows is expected to improve the choice.
