@@ -106,7 +106,7 @@ def _add_measuring(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=natural, default=0, metavar="N", help="seed of the set-up and of the search (default: 0)")
     add("--resume", action="store_true", help="continue an existing results file")
     add("--other-machine", action="store_true", help="continue even if the file is from another machine")
-    help = "begin with the costs that explain this file: of another size, matrix or machine"
+    help = "use the fastest of this file, and the costs that explain it: of another size, matrix or machine"
     add("--warm-start", metavar="RESULTS", help=help)
     add("--replay", metavar="RESULTS", help="take times from this results file instead of measuring")
     add("--data", metavar="DIR", help="arrays written by `dagc setup` (default: generated)")

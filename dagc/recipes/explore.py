@@ -564,7 +564,7 @@ def warm(domain: Orders, program: Program, options: ExploreOptions, notes: list[
             f"{options.warm_start} has no implementation of this program", "give a file of the same ops and transports"
         )
     notes.append(
-        f"starts with the costs that explain {counted(len(earlier), 'implementation')} of {options.warm_start}"
+        f"uses {counted(len(earlier), 'implementation')} of {options.warm_start}: the fastest, and the costs of all"
     )
     return Orders(domain.spaces, earlier)
 

@@ -32,7 +32,7 @@ def test_a_file_of_the_program_starts_the_search(tmp_path: Path) -> None:
     recorded = h200_file(tmp_path)
     done = explore(SPMV, None, options(recorded, recorded))
     assert done is not None
-    assert f"starts with the costs that explain 2036 implementations of {recorded}" in done.notes
+    assert f"uses 2036 implementations of {recorded}: the fastest, and the costs of all" in done.notes
 
 
 def test_a_file_of_another_program_is_refused(tmp_path: Path) -> None:
@@ -44,6 +44,22 @@ def test_only_the_model_can_be_started(tmp_path: Path) -> None:
     recorded = h200_file(tmp_path)
     with pytest.raises(UsageError, match="strategy `mcts` has no model to start"):
         explore(SPMV, None, options(recorded, recorded, "mcts"))
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_another_one_that_was_fastest_elsewhere_follows_where_the_first_is_fast(holds: bool) -> None:
+    """`holds`: whether what was fast elsewhere is twice as fast as others here, or half as fast."""
+    drawn, random = draw(58), Random(5)
+    known = list(dict.fromkeys(drawn.domain.sample(random) for _ in range(6)))
+    strategy = find("model")(Orders(drawn.domain.spaces, [(c, 1.0 + i) for i, c in enumerate(reversed(known))]), 0)
+    proposed = []
+    for _ in range(12):
+        candidate = strategy.propose()
+        proposed.append(candidate)
+        strategy.observe(candidate, Outcome(1e-4 * (2 if candidate not in known else 1 if holds else 4)))
+    assert proposed[4] == known[-1]
+    assert (known[-2] in proposed) == holds
+    assert not set(proposed[:4]) & set(known)
 
 
 @pytest.mark.parametrize("factor", [4.0, None])

@@ -24,7 +24,7 @@ DRAWN = 5  # neighbours whose launch settings are chosen by one draw from the mo
 FASTEST = 8  # candidates whose neighbours are added
 MOST, LEFT = 1500, 800  # maximal rows of the pool, and how many stay when there are more
 FIRST = 12  # of so many measurements at the start every second is drawn uniformly
-HINTED_FROM = 2  # measurements before the first candidate that was fastest elsewhere
+HINTED_FROM, HINTED_EVERY = 4, 8  # measured before the first candidate that was fastest elsewhere, and for each next
 FAIR_EVERY = ((32, 4), (64, 8), (math.inf, 16))  # of those below the first number, every so many
 MOST_TIMES = 4  # measurements of one candidate by the search; what is chosen in the end is confirmed by more
 UNIFORM_EVERY = 4  # every fourth of these in all choices; the others have launch settings that the model chose
@@ -88,14 +88,13 @@ class Strategy(Generic[C]):
         return self.observed % next(every for most, every in FAIR_EVERY if self.observed < most) == 0
 
     def _hint(self) -> C | None:
-        """What was the fastest elsewhere, in place of a uniform draw: once after the first draw, then at most one of
-        four measurements, as long as one of them is the fastest here, too. The first measurements are those of a search
-        that knows nothing from elsewhere."""
+        """What was the fastest elsewhere, in place of a uniform draw: the fifth measurement, and a later one if that
+        is the fastest of eight. All others are those of a search that knows nothing from elsewhere."""
         times, hints = self._model().times, self.domain.hints
         known = [hint for hint in hints if hint in times]
         fastest = min(times, key=lambda c: median(times[c]), default=None)
         contradicted = known and fastest not in known
-        if contradicted or len(times) < max(HINTED_FROM, 4 * len(known)) or self.observed >= FIRST:
+        if contradicted or len(times) < max(HINTED_FROM, HINTED_EVERY * len(known)) or self.observed >= FIRST:
             return None
         return next((hint for hint in hints if hint not in self.closed), None)
 
