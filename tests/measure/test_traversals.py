@@ -36,9 +36,9 @@ OF_DEFAULT = [
 
 @pytest.mark.parametrize(("path", "lowering"), representatives(DRAWN, *OF_DEFAULT), ids=lambda v: getattr(v, "stem", v))
 def test_many_traversals_are_right(make: Make, lowered: Lowered, path: Path, lowering: str) -> None:
-    """A hundred of one lowering of the SpMV, which is optimised, as for users; 20 of each other."""
+    """Fifty of one lowering of the SpMV, which is optimised, as for users; 20 of each other."""
     optimised = (path, lowering) == (SPMV, "mpi_host")
-    number = examples(200) if optimised else examples(40)
+    number = examples(100) if optimised else examples(40)
     built = make(path, **LOWERINGS[lowering]) if optimised else lowered(path, lowering, flags=("-O0",))
     traversals = _sample(built, number, seed=42)
     assert len({t.entries for t in traversals}) >= 0.7 * number
