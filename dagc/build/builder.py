@@ -89,7 +89,7 @@ CACHE_LIMIT_BYTES = 2 << 30
 _ERROR_LINES = 30
 # What g++, clang++ and nvcc say of a `double*` given for a `double4*`.
 _POINTERS = re.compile(
-    r"cannot convert .[\w ]+\*. to .*\*.|no known conversion from .[\w ]+\*. to .*\*.|"
+    r"(?:cannot convert|invalid conversion from) .[\w ]+\*. .*to .*\*.|no known conversion from .[\w ]+\*. to .*\*.|"
     r'argument of type "[\w ]+\*" is incompatible with parameter of type ".*\*"|another size than the rows of the array'
 )
 _ERROR = re.compile(r"error|undefined reference|cannot find -l|multiple definition", re.IGNORECASE)

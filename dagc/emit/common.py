@@ -45,7 +45,18 @@ def _linked(plan: Plan, functions: Functions) -> Linked:
 
 
 _ON_HOST = "_host"  # headers of CUDA, for files that include them
-_CUDA_HEADERS = ("cuda.h", "cuda_runtime.h", "cuda_runtime_api.h", "device_launch_parameters.h")
+_CUDA_HEADERS = {
+    "cuda.h": "target",
+    "cuda_runtime.h": "target",
+    "cuda_runtime_api.h": "target",
+    "device_launch_parameters.h": "target",
+    "vector_types.h": "target",
+    "vector_functions.h": "target",
+    "cuComplex.h": "host_complex",
+    "cooperative_groups.h": "host_groups",
+    "cooperative_groups/reduce.h": "host_groups",
+    "cooperative_groups/scan.h": "host_groups",
+}
 
 
 def code_files(plan: Plan) -> dict[str, str]:
@@ -57,8 +68,8 @@ def code_files(plan: Plan) -> dict[str, str]:
         text = rewrite_for_host(source.text) if host else source.text
         out[f"{CODE}/{file.name}"] = f"#line 1 {cxx_string(source.path)}\n{text}"
     if out and host:
-        for name in _CUDA_HEADERS:
-            out[f"{CODE}/{_ON_HOST}/{name}"] = '#pragma once\n#include "dagc/target.hpp"\n'
+        for name, ours in _CUDA_HEADERS.items():
+            out[f"{CODE}/{_ON_HOST}/{name}"] = f'#pragma once\n#include "dagc/target.hpp"\n#include "dagc/{ours}.hpp"\n'
     return out
 
 

@@ -394,13 +394,12 @@ class Functions:
         )
 
     def _argument(self, op: KernelOp, code: CodeText, number: int, type_: str) -> str:
-        """The argument of a number. Functions of files may want the rows of an array as structs; kernels that only read
-        it may lack a `const`. (Of host functions, the plain pointer may decide which overload is called.)"""
+        """The argument of a number. Functions of files may want the rows of an array as structs; of kernels, also the
+        names of the types may differ. (Of host functions, the plain pointer may decide which overload is called.)"""
         kernel, impl = implementation(self.program, op)
         dims = [*((f.dims or ()) for f in kernel.formals), *(s.dims for s in impl.scratch)]
         sizes = row_sizes(dims[number]) if number < len(dims) else ()
-        read_only = code.lang is CodeLang.CUDA and type_.startswith("const ") and type_.endswith("*")
-        if not sizes and not read_only:
+        if not type_.endswith("*") or not (sizes or code.lang is CodeLang.CUDA):
             return f"a{number}"
         return f"dagc::Argument<{', '.join((type_.removesuffix('*'), *map(str, sizes)))}>{{a{number}}}"
 

@@ -7,6 +7,7 @@
 #include "check.hpp"
 #include "dagc/math.hpp"
 #include "dagc/target.hpp"
+#include "groups.hpp"
 
 namespace {
 
@@ -203,6 +204,36 @@ __global__ void warp_functions(unsigned* out) {
   o[13] = __popc(mask) + 100 * __ffs(t) + 10000 * __clz(t);
   o[14] = __syncthreads_count(t % 5 == 0) + 100 * __syncthreads_or(t == 39) + 1000 * __syncthreads_and(t < 39);
   o[15] = __brev(t) ^ __umulhi(t * 0x10000001u, 77u);
+}
+
+struct Extreme {  // 12 bytes
+  float value;
+  int at, many;
+};
+
+__global__ void groups(float* out, cuDoubleComplex* products, const float* in) {
+  namespace cg = cooperative_groups;
+  const cg::thread_block block = cg::this_thread_block();
+  const cg::thread_block_tile<32> warp = cg::tiled_partition<32>(block);
+  const auto eight = cg::tiled_partition<8>(warp);
+  const unsigned t = block.thread_rank();
+  float* o = out + 8 * t;
+  o[0] = static_cast<float>(warp.meta_group_rank() * 100 + warp.meta_group_size() * 10 + eight.meta_group_rank());
+  o[1] = cg::reduce(eight, in[t], cg::plus<float>());
+  const Extreme best = cg::reduce(warp, Extreme{in[t], static_cast<int>(t), 1}, [](Extreme a, Extreme b) {
+    Extreme r = a.value > b.value ? a : b;
+    r.many = a.many + b.many;
+    return r;
+  });
+  o[2] = best.value + static_cast<float>(1000 * best.at);
+  o[3] = static_cast<float>(best.many);
+  o[4] = cg::inclusive_scan(eight, in[t], cg::plus<float>());
+  o[5] = static_cast<float>(cg::exclusive_scan(eight, static_cast<int>(t)));
+  o[6] = static_cast<float>(eight.ballot(eight.thread_rank() % 3 == 0) + 1000u * static_cast<unsigned>(warp.any(t == 40)));
+  o[7] = eight.shfl_down(in[t], 1) + eight.shfl(in[t], 2);
+  block.sync();
+  const cuDoubleComplex z = make_cuDoubleComplex(t, 1), w = make_cuDoubleComplex(2, -1.0 * t);
+  products[t] = cuCsub(cuCadd(cuCdiv(cuCmul(z, w), w), cuConj(z)), make_cuDoubleComplex(cuCabs(w), cuCimag(z)));
 }
 
 __global__ void early_exits(int* out) {  // threads leave at different times; barriers count those that stay
@@ -415,6 +446,34 @@ unsigned bits_reversed(unsigned x) {
   for (int i = 0; i < 32; ++i) out |= (x >> i & 1) << (31 - i);
   return out;
 }
+void test_groups() {
+  std::vector<float> in(64);
+  for (int i = 0; i < 64; ++i) in[i] = static_cast<float>(i * 37 % 64);
+  const Device<float> d_in(in), d_out(64 * 8);
+  const Device<cuDoubleComplex> d_products(64);
+  dagc::launch(groups, 1, dim3(16, 4), 0, nullptr, d_out, d_products, d_in);
+  const auto out = d_out.get();
+  const auto products = d_products.get();
+  for (int t = 0; t < 64; ++t) {
+    const int first = t / 8 * 8, warp = t / 32 * 32;
+    float sum = 0, scan = 0;
+    int ranks = 0;
+    for (int i = first; i < first + 8; ++i) {
+      sum += in[i];
+      if (i <= t) scan += in[i];
+      if (i < t) ranks += i;
+    }
+    const int at = static_cast<int>(std::max_element(&in[warp], &in[warp] + 32) - &in[0]);
+    const float* o = &out[8 * t];
+    EXPECT(o[0] == static_cast<float>(t / 32 * 100 + 20 + t % 32 / 8));
+    EXPECT(o[1] == sum && o[4] == scan && o[5] == static_cast<float>(ranks));
+    EXPECT(o[2] == in[at] + static_cast<float>(1000 * at) && o[3] == 32);
+    EXPECT(o[6] == static_cast<float>(0x49 + (t < 32 ? 0 : 1000)));
+    EXPECT(o[7] == in[t % 8 == 7 ? t : t + 1] + in[first + 2]);
+    EXPECT(near(products[t].x, 2.0 * t - std::hypot(2.0, t), 1e-12) && std::fabs(products[t].y + 1) < 1e-12);
+  }
+}
+
 void test_warp_functions() {
   const Device<unsigned> d_out(40 * 16);
   dagc::launch(warp_functions, 1, 40, 0, nullptr, d_out);
@@ -517,6 +576,7 @@ constexpr Case kCases[] = {
     {"constant_and_vectors", test_constant_and_vectors},
     {"gemm", test_gemm},
     {"warp_functions", test_warp_functions},
+    {"groups", test_groups},
     {"early_exits", test_early_exits},
     {"atomics", test_atomics},
     {"arithmetic", test_arithmetic},

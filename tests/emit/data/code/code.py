@@ -9,4 +9,4 @@ def data(rank, size, seed, nx, ny):
 
 def total(data, **_):
     s = np.abs(2 * data["a"] + 2).sum(keepdims=True)[0]
-    return {"s": s, "t": 2 * s, "turned": data["pairs"][:, ::-1]}
+    return {"s": s, "t": 2 * s, "turned": data["pairs"][:, ::-1], "done": np.ones(5, np.uint8)}

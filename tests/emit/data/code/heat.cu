@@ -27,8 +27,11 @@ struct Ends {
 struct alignas(8) Both {
   Ends of[2];
 };
-__global__ void ends(Ends* to, const float2 (*from)[1], Both*, int m) {
-  if (threadIdx.x < (unsigned)m) to[threadIdx.x] = {from[threadIdx.x][0].y, from[threadIdx.x][0].x};
+__global__ void ends(Ends* to, const float2 (*from)[1], Both*, char* done, int m) {
+  if (threadIdx.x < (unsigned)m) {
+    done[threadIdx.x] = 1;
+    to[threadIdx.x] = {from[threadIdx.x][0].y, from[threadIdx.x][0].x};
+  }
 }
 #endif
 
