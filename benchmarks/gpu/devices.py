@@ -15,7 +15,9 @@ has them (Cao et al., section IV-D); which version wins how often; costs of the 
 (benchmarks/tune/active.py). `ranges`: for each feature, the fifth of the inputs where it is largest is judged by what
 the others taught; the mean over the features, and the worst. It writes FOLDER/KERNEL.json, and FOLDER/KERNEL.csv.xz, a
 table that benchmarks/tune reads; where FOLDER has such tables only, it judges these, with features that a sample has
-now and had not then. `--without`: a table whose inputs are left out.
+now and had not then. `--without`: a table whose inputs are left out. `--again`: a table of another measurement of the
+same inputs. What the versions that are the fastest in one of the two lose in the other shows the noise of the labels,
+and the difference of the machines; a selector that loses less there knows as much as these labels do.
 
 --target host with --most rehearses `measure` without a GPU.
 """
@@ -146,8 +148,8 @@ def figures_of(table: Table, method: str, train: Sequence[int], test: Sequence[i
     return judge(names, times, said, 0, NOISE).all, said
 
 
-def folded(table: Table, method: str, count: int, seed: int) -> Figures:
-    """Each input judged by what the other folds taught."""
+def folded(table: Table, method: str, count: int, seed: int) -> tuple[Figures, list[int]]:
+    """Each input judged by what the other folds taught, and what is chosen there."""
     order = random.Random(f"{seed} folds").sample(range(len(table.inputs)), len(table.inputs))
     chosen = [0] * len(order)
     for k in range(count):
@@ -155,7 +157,32 @@ def folded(table: Table, method: str, count: int, seed: int) -> Figures:
         kept = [i for n, i in enumerate(order) if n % count != k]
         for i, answer in zip(test, figures_of(table, method, kept, test)[1], strict=True):
             chosen[i] = answer
-    return judge(table.inputs, table.times, chosen, 0, NOISE).all
+    return judge(table.inputs, table.times, chosen, 0, NOISE).all, chosen
+
+
+def measured_again(here: Table, chosen: Sequence[int], again: Table) -> None:
+    """What labels and choices lose at the inputs that another measurement has too, judged by each."""
+    place = {text: i for i, text in enumerate(again.inputs)}
+    numbers = {variant: a for a, variant in enumerate(here.variants)}
+    there = [{numbers[again.variants[a]]: t for a, t in times.items()} for times in again.times]
+    both = [i for i, text in enumerate(here.inputs) if text in place]
+    both = [i for i in both if here.times[i].keys() == there[place[here.inputs[i]]].keys()]
+    first, second = [here.times[i] for i in both], [there[place[here.inputs[i]]] for i in both]
+    picked = [chosen[i] for i in both]
+
+    def show(label: str, answers: Sequence[int], times: Sequence[Mapping[int, float]]) -> None:
+        lost = sorted(t[a] / min(t.values()) - 1 for a, t in zip(answers, times, strict=True))
+        ideal = sum(min(t.values()) for t in times) / sum(t[a] for a, t in zip(answers, times, strict=True))
+        print(
+            f"  {label:44} PPP {100 * statistics.fmean(lost):6.2f} %, without the worst 1 %"
+            f" {100 * statistics.fmean(lost[: len(lost) - len(lost) // 100]):5.2f} %, PoIS {100 * ideal:6.2f} %"
+        )
+
+    print(f"  {len(both)} of the inputs were measured again:")
+    show("selector of this table, judged by it", picked, first)
+    show("fastest of the other table, judged by this", [min(t, key=lambda a: t[a]) for t in second], first)
+    show("selector of this table, judged by the other", picked, second)
+    show("fastest of this table, judged by the other", [min(t, key=lambda a: t[a]) for t in first], second)
 
 
 def line(label: str, of: Sequence[Figures]) -> str:
@@ -221,9 +248,11 @@ def judged(name: str, args: argparse.Namespace) -> dict[str, Any]:
             order = random.Random(f"{seed} split").sample(range(count), count)
             kept = max(1, count // 10)
             splits.append(figures_of(table, method, order[kept:], order[:kept])[0])
-        ten = folded(table, method, 10, 0)
+        ten, chosen = folded(table, method, 10, 0)
         print(line(f"{method}, 90/10", splits))
         print(line(f"{method}, 10 folds", [ten]), flush=True)
+        if args.again:
+            measured_again(table, chosen, read_table(args.again))
         ranges = by_range(table, method)
         print(line(f"{method}, ranges", [f for _, f in ranges]))
         worst, figures = max(ranges, key=lambda r: r[1].regret)
@@ -258,6 +287,7 @@ def main() -> None:
     add("--methods", default="forest,tree,boost,cost", help="the first also learns actively")
     add("--seeds", type=int, default=20)
     add("--without", type=Path, metavar="TABLE")
+    add("--again", type=Path, metavar="TABLE")
     add("--no-curves", dest="curves", action="store_false")
     args = parser.parse_args()
     if args.command == "measure":

@@ -76,6 +76,7 @@ def test_the_samples_are_these() -> None:
         "bfs",
         "cg",
         "corr",
+        "detectors",
         "gemm",
         "gcn",
         "sage",
