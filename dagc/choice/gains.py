@@ -53,7 +53,8 @@ class Examples:
     """Training points: `rows` hold a value for each of `data`, a feature; `labels` are the best choices.
 
     `scales`: of the features. `gains`: what each choice is worth at each point. `shared`: whether that was given, or
-    follows from the labels. `times`: seconds of each choice at each point; missing where it failed.
+    follows from the labels. `times`: seconds of each choice at each point; missing where it failed, infinite where a
+    constraint excludes it.
     """
 
     data: tuple[str, ...]

@@ -9,6 +9,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from dagc.base.errors import counted
 from dagc.choice.labels import ascends, corrected_labels, observed_labels
@@ -24,11 +25,13 @@ MOST_PREDICTED = 32  # choices whose times are predicted, besides those that may
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What was measured: a row for each different size. `intervals`: of all measurements at each."""
+    """What was measured: a row for each different size. `intervals`: of all measurements at each. `barred`: the choices
+    that a constraint excludes at each, () for none; what else is missing has failed."""
 
     sizes: tuple[tuple[float, ...], ...]
     times: tuple[Times, ...]
     intervals: tuple[tuple[Interval, ...], ...]
+    barred: tuple[frozenset[int], ...] = ()
 
     @property
     def tolerance(self) -> float:
@@ -37,8 +40,8 @@ class Training:
 
     def only(self, kept: Sequence[int]) -> Training:
         """Some of the sizes; nothing of the others is left."""
-        sizes, times, intervals = self.sizes, self.times, self.intervals
-        return Training(*(tuple(column[k] for k in kept) for column in (sizes, times, intervals)))  # type: ignore[arg-type]
+        columns = (self.sizes, self.times, self.intervals, self.barred)
+        return Training(*(tuple(column[k] for k in kept) if column else () for column in columns))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +99,21 @@ def merged(
     the geometric mean of the best.
 
     Points differ in more than the sizes a selector is given where the program asks for fewer. A time that is infinite
-    (the constraint of a variant fails) is as if it were missing; a point without times is dropped. The rows are in the
+    (the constraint of a variant fails) bars the choice there; a point without times is dropped. The rows are in the
     order of the sizes, so that what is learned does not depend on the order in which inputs were listed or measured.
     """
     groups: dict[tuple[float, ...], list[Times]] = {}
     noise: dict[tuple[float, ...], list[Interval]] = {}
+    barred: dict[tuple[float, ...], set[int]] = {}
     for row, all_times, seen in zip(sizes, times, intervals, strict=True):
         if at := {label: seconds for label, seconds in all_times.items() if math.isfinite(seconds)}:
             groups.setdefault(tuple(row), []).append(at)
             noise.setdefault(tuple(row), []).extend(seen)
+            barred.setdefault(tuple(row), set()).update(all_times.keys() - at.keys())
     rows = sorted(groups)
-    return Training(tuple(rows), tuple(_mean(groups[row]) for row in rows), tuple(tuple(noise[row]) for row in rows))
+    times_of = tuple(_mean(groups[row]) for row in rows)
+    without = tuple(frozenset(barred[row] - at.keys()) for row, at in zip(rows, times_of, strict=True))
+    return Training(tuple(rows), times_of, tuple(tuple(noise[row]) for row in rows), without)
 
 
 def _mean(group: Sequence[Times]) -> Times:
@@ -138,7 +145,11 @@ def train(method: str, data: Sequence[str], known: Training, seed: int = 0, defa
     offered = {*labels, ranked[0], *(() if default is None else [default])}
     predicted = offered | set(ranked[:MOST_PREDICTED])
     kept = [{label: share for label, share in at.items() if label in offered} for at in shares]
-    times = [{label: seconds for label, seconds in at.items() if label in predicted} for at in known.times]
+    times = [
+        {label: seconds for label, seconds in at.items() if label in predicted}
+        | dict.fromkeys(sorted(predicted & barred), math.inf)
+        for at, barred in zip_longest(known.times, known.barred, fillvalue=frozenset())
+    ]
     selector = fit(method, data, known.sizes, labels, seed, kept, times)
     return selector if default is None else unsure_below(selector, least_sure(method, data, known, default, seed))
 

@@ -11,6 +11,7 @@ import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from dagc.choice.selector import UNIT, Scale, log2_near
@@ -25,6 +26,8 @@ MOST_SLOPE, MOST_PLACE, MOST_START = 1 << 26, 1 << 31, 1 << 60
 # lines that are free to differ ranked choices worse at families of inputs that were held out.
 ALPHAS, OWN_ALPHAS = (0.01, 0.1, 1.0, 10.0, 100.0), (1e2, 1e3, 1e4)
 FOLDS = 5
+# Of sums: rounds of least squares with new weights; errors of logarithms count squared up to HUBER, by size above.
+ROUNDS, HUBER, SMALL, WEIGHTS = 9, 0.3, 1e-9, (0.02, 20.0)
 _DROPPED = (1 << 36) - 1  # of the 52 binary digits behind the point: a product of three such numbers is exact
 
 Term: TypeAlias = tuple[float, int, int]  # factor, and the features that it is multiplied by; one after the last is 1
@@ -108,30 +111,40 @@ class SumTrend:
 
 
 Trend: TypeAlias = LineTrend | SumTrend
+_Fit: TypeAlias = Callable[[Any, Any, Any, Any], Trend]
 
 
 # ---- training ---------------------------------------------------------------------------------
 
 
-def trend_of(x: Any, rows: Any, logs: Any, seed: int = 0) -> Trend:
-    """The kind whose squared errors at points left out (FOLDS folds) are least, of all points. Where these are fewer
-    than twice the terms of a sum: a line, since a sum may be wrong by any factor where no point lies.
+def trend_of(x: Any, rows: Any, logs: Any, timed: Any, seed: int = 0) -> Trend:
+    """The kind whose squared errors at points left out (FOLDS folds) are least, of all points: a line, a sum of
+    features, or a sum of features and products of two. Of a sum that has more terms than half the points: none, since
+    it may be wrong by any factor where no point lies.
 
     `x`: coordinates, shape (points, features); `rows`: the features themselves; `logs`: logarithms to base 2 of the
-    seconds, shape (points, choices).
+    seconds, shape (points, choices); `timed`, of that shape: whether that was measured. What a choice would have taken
+    where it failed has no part in a sum and in what is compared.
     """
+    import numpy as np
     from sklearn.model_selection import KFold
 
-    if len(x) < 2 * len(_pairs(rows)):
-        return line_of(x, rows, logs)
-    kinds: tuple[Callable[[Any, Any, Any], Trend], ...] = (line_of, sums_of)
-    errors = [0.0, 0.0]
+    fits: tuple[_Fit, ...] = (
+        line_of, *(partial(sums_of, pairs) for pairs in (_alone(rows), _pairs(rows)) if len(x) >= 2 * len(pairs))
+    )  # fmt: skip
+    if len(fits) == 1:
+        return line_of(x, rows, logs, timed)
+    errors = [0.0] * len(fits)
     for kept, left in KFold(min(FOLDS, len(x)), shuffle=True, random_state=seed).split(x):
-        for k, fit in enumerate(kinds):
-            trend = fit(x[kept], rows[kept], logs[kept])
-            errors[k] += float(((logs_of(trend, x[left], rows[left]) - logs[left]) ** 2).sum())
-    # What is chosen must not depend on the last digits of a mathematical library.
-    return kinds[errors[1] < 0.999 * errors[0]](x, rows, logs)
+        for k, fit in enumerate(fits):
+            trend = fit(x[kept], rows[kept], logs[kept], timed[kept])
+            wrong = logs_of(trend, x[left], rows[left]) - logs[left]
+            errors[k] += float((np.where(timed[left], wrong, 0) ** 2).sum())
+    best = 0
+    for k, error in enumerate(errors):  # what is chosen must not depend on the last digits of a mathematical library
+        if error < 0.999 * errors[best]:
+            best = k
+    return fits[best](x, rows, logs, timed)
 
 
 def logs_of(trend: Trend, x: Any, rows: Any) -> Any:
@@ -147,7 +160,7 @@ def logs_of(trend: Trend, x: Any, rows: Any) -> Any:
     return np.log2(np.clip(np.array(seconds).T, SHORTEST, LARGEST))
 
 
-def line_of(x: Any, rows: Any, logs: Any) -> LineTrend:
+def line_of(x: Any, rows: Any, logs: Any, timed: Any) -> LineTrend:
     """Lines by ridge regression, weights by cross-validation. Arguments as of `trend_of`."""
     lines = lines_of(x, logs)
     lows, highs = ((x.min(axis=0) - BEYOND) * UNIT, (x.max(axis=0) + BEYOND) * UNIT)
@@ -175,34 +188,54 @@ def _line(x: Any, column: Any, alphas: tuple[float, ...]) -> tuple[float, Any]:
     return float(fitted.intercept_ - slope @ middle), slope
 
 
-def sums_of(x: Any, rows: Any, logs: Any) -> SumTrend:
-    """Non-negative least squares of the relative errors (Lawson and Hanson 1974)."""
+def sums_of(pairs: Sequence[tuple[int, int]], x: Any, rows: Any, logs: Any, timed: Any) -> SumTrend:
+    """Of these terms: factors that are not negative (Lawson and Hanson 1974), and errors of logarithms that weigh less
+    the larger they are (Huber 1964), since an estimated feature may be far off at some points."""
     import numpy as np
-    from scipy.optimize import nnls
 
-    pairs = _pairs(rows)
     ones = np.minimum(np.column_stack([rows, np.ones(len(rows))]), LARGEST)
     basis = np.column_stack([ones[:, i] * ones[:, j] for i, j in pairs])
     terms = []
-    for column in logs.T:
-        weighted = basis * (2.0**-column)[:, None]
-        size = np.linalg.norm(weighted, axis=0)
-        size[size == 0] = 1
-        try:
-            found, _ = nnls(weighted / size, np.ones(len(rows)), maxiter=100 * len(pairs))
-        except RuntimeError:  # after so many iterations
-            found = np.zeros(len(pairs))
-        factors = ((_inside(float(f)), *pair) for f, pair in zip(found / size, pairs, strict=True))
+    for column, measured in zip(logs.T, timed.T, strict=True):
+        weighted = basis[measured] * (2.0 ** -column[measured])[:, None]
+        factors = ((_inside(float(f)), *pair) for f, pair in zip(_factors(weighted), pairs, strict=True))
         terms.append(tuple(term for term in factors if term[0] > 0))
     most = np.minimum(np.maximum(rows.max(axis=0), 0) * 2**BEYOND, LARGEST)
     return SumTrend(tuple(map(float, most)), tuple(terms))
 
 
+def _factors(shares: Any) -> Any:
+    """Of terms whose sum is to be 1 at each point. `shares`: each term there, shape (points, terms)."""
+    import numpy as np
+    from scipy.optimize import nnls
+
+    size = np.linalg.norm(shares, axis=0)
+    size[size == 0] = 1
+    found, weights = np.zeros(len(size)), np.ones(len(shares))
+    for _ in range(ROUNDS):
+        try:
+            found, _ = nnls(shares / size * weights[:, None], weights, maxiter=100 * len(size))
+        except RuntimeError:  # after so many iterations
+            break
+        sums = np.maximum(shares @ (found / size), SMALL)
+        errors = np.abs(np.log(sums))
+        # The error of the logarithm for that of the sum, at most HUBER of it in full.
+        ratio = np.divide(errors, np.abs(sums - 1), out=np.ones_like(sums), where=np.abs(sums - 1) > SMALL)
+        weights = np.clip(ratio * np.sqrt(np.minimum(1, HUBER / np.maximum(errors, SMALL))), *WEIGHTS)
+    return found / size
+
+
 def _pairs(rows: Any) -> list[tuple[int, int]]:
-    """The features of each term that a sum may have."""
+    """The features of each term that a sum may have; one after the last is 1."""
+    usable = [i for i, _ in _alone(rows)]
+    return [(i, j) for n, i in enumerate(usable) for j in usable[n:]]
+
+
+def _alone(rows: Any) -> list[tuple[int, int]]:
+    """The same without products: features that are never negative, and a start."""
     count = rows.shape[1]
     usable = [i for i in range(count) if rows[:, i].min() >= 0 and rows[:, i].max() > 0]
-    return [(i, j) for n, i in enumerate([*usable, count]) for j in [*usable, count][n:]]
+    return [(i, count) for i in (*usable, count)]
 
 
 def _inside(factor: float) -> float:

@@ -41,6 +41,7 @@ from dagc.choice.selector import (
     log2_near,
     scales_of,
 )
+from dagc.choice.train import merged, train
 from dagc.choice.trends import LineTrend, SumTrend, shortened
 from tests.tiers import examples
 
@@ -378,7 +379,7 @@ def test_scikit_learn_chooses_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = trends.lines_of(x, logs)
     inside = np.clip(at, x.min(axis=0) - trends.BEYOND, x.max(axis=0) + trends.BEYOND)
     expected = np.array([start + inside @ slope for start, slope in lines]).T
-    line = trends.logs_of(trends.line_of(x, np.array(rows), logs), at, np.array(asked))
+    line = trends.logs_of(trends.line_of(x, np.array(rows), logs, None), at, np.array(asked))
     assert np.abs(line - expected).max() < 1e-4, "slopes and coordinates are rounded"
 
     monkeypatch.setattr(tree, "best_candidate", lambda *_, **__: (5, 2))
@@ -475,3 +476,31 @@ def test_a_damaged_selector_is_refused(method: str, changes: dict[str, object], 
 def trained() -> dict[str, Selector]:
     shares = [{0: 0.3, 1: 0.5, 2: 0.25} | {label: 1.0} for label in LABELS]
     return {method: fit(method, DATA, SIZES, LABELS, shares=shares) for method in LEARNED}
+
+
+def test_amounts_add_up_where_nothing_was_measured() -> None:
+    """Times that are sums of amounts, from too few points for products: one in twelve is four times too long, and a
+    constraint excludes the third choice from 1000 on. What it would take there is known all the same."""
+    draw = np.random.default_rng(1)
+    names = tuple("abcdef")
+    drawn = [tuple(float(v) for v in row) for row in np.round(10 ** draw.uniform(1, 6, (36, 6)))]
+    asked = [tuple(float(v) for v in row) for row in np.round(10 ** draw.uniform(1, 6, (100, 6)))]
+
+    def seconds(x: Sequence[float]) -> dict[int, float]:
+        a, b, c, *_ = x
+        return {0: 2e-6 + 1e-9 * a + 3e-9 * b, 1: 5e-6 + 2e-9 * c, 2: 1e-6 + 4e-9 * a}
+
+    times = [seconds(x) | ({2: math.inf} if x[0] >= 1000 else {}) for x in drawn]
+    for at in times[::12]:
+        at[0] *= 4
+    noise = [[(0.99, 1.0, 1.01)]] * len(drawn)
+    selector = train("cost", names, merged(drawn, times, noise), seed=0)
+    assert isinstance(selector, Cost)
+    assert isinstance(selector.trend, SumTrend)
+    wrong = [abs(math.log(selector.seconds(x)[k] / t)) for x in asked for k, t in seconds(x).items()]
+    assert np.median(wrong) < 0.1
+    # A choice that failed without a constraint is not taken there.
+    failed = [{k: t for k, t in at.items() if t < math.inf} for at in times]
+    careful = train("cost", names, merged(drawn, failed, noise), seed=0)
+    excluded = [x for x in drawn if x[0] >= 3000]
+    assert all(careful.seconds(x)[2] > 2 * selector.seconds(x)[2] for x in excluded)

@@ -143,16 +143,19 @@ def fit(examples: Examples, seed: int = 0) -> Cost:
     import numpy as np
 
     scales, x, features = examples.scales, examples.x, np.array(examples.rows, float)
-    labels = tuple(sorted({label for at in examples.times for label in at}))
+    labels = tuple(sorted({label for at in examples.times for label, seconds in at.items() if seconds < math.inf}))
     logs = logarithms(examples.times, labels)
-    trend = trends.trend_of(x, features, logs, seed)
+    seconds = np.array([[at.get(label, math.nan) for label in labels] for at in examples.times])
+    trend = trends.trend_of(x, features, logs, np.isfinite(seconds), seed)
     rows: dict[tuple[int, ...], int] = {}
 
     def leaf(tree: Any, number: int) -> Answer:
         row = tuple(trends.whole(float(v) * trends.ONE, _MOST_LEAF) for v in tree.value[number][:, 0])
         return Answer(rows.setdefault(row, len(rows)), 1.0)
 
-    grown = distilled(x, trained(seed, x, logs - trends.logs_of(trend, x, features)), seed).tree_
+    # What a constraint excludes is never chosen there: there the trend holds.
+    left = np.where(np.isinf(seconds), 0, logs - trends.logs_of(trend, x, features))
+    grown = distilled(x, trained(seed, x, left), seed).tree_
     root = nodes.from_scikit(grown, scales, partial(leaf, grown))
     return Cost(examples.data, scales, labels, trend, tuple(rows), (root,))
 
@@ -188,13 +191,14 @@ def between(x: Any, number: int, seed: int) -> Any:
 
 
 def logarithms(times: Sequence[Mapping[int, float]], labels: Sequence[int]) -> Any:
-    """Of base 2, a row for each point: PENALTY times the slowest where a label failed."""
+    """Of base 2, a row for each point: PENALTY times the slowest where a label failed, or a constraint excludes it."""
     import numpy as np
 
     rows = []
     for at in times:
-        lost = PENALTY * max(at.values())
-        rows.append([math.log2(max(at.get(label, lost), _SHORTEST)) for label in labels])
+        found = {label: seconds for label, seconds in at.items() if seconds < math.inf}
+        lost = PENALTY * max(found.values())
+        rows.append([math.log2(max(found.get(label, lost), _SHORTEST)) for label in labels])
     return np.array(rows)
 
 
