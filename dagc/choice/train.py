@@ -9,7 +9,6 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 
 from dagc.base.errors import counted
 from dagc.choice.labels import ascends, corrected_labels, observed_labels
@@ -145,10 +144,11 @@ def train(method: str, data: Sequence[str], known: Training, seed: int = 0, defa
     offered = {*labels, ranked[0], *(() if default is None else [default])}
     predicted = offered | set(ranked[:MOST_PREDICTED])
     kept = [{label: share for label, share in at.items() if label in offered} for at in shares]
+    excluded: Sequence[frozenset[int]] = known.barred or [frozenset()] * len(known.times)
     times = [
         {label: seconds for label, seconds in at.items() if label in predicted}
         | dict.fromkeys(sorted(predicted & barred), math.inf)
-        for at, barred in zip_longest(known.times, known.barred, fillvalue=frozenset())
+        for at, barred in zip(known.times, excluded, strict=True)
     ]
     selector = fit(method, data, known.sizes, labels, seed, kept, times)
     return selector if default is None else unsure_below(selector, least_sure(method, data, known, default, seed))

@@ -1,7 +1,7 @@
 """What regressors of times begin with: the trend of each choice, a function of the features; the same numbers in C.
 
 Two kinds. `LineTrend`: a line through the logarithms of features and seconds. `SumTrend`: a start, features, and
-products of two of them, with factors that are not negative; as a launch, operations over a rate and bytes over a
+maybe products of two of them, with factors that are not negative; as a launch, operations over a rate and bytes over a
 bandwidth add up. Both give logarithms to base 2 of seconds, in units of ONE.
 """
 

@@ -1,5 +1,5 @@
-"""A regressor of the time of each choice: a trend, which is a line through the logarithms or a sum of products of the
-features, and a tree of what it leaves over.
+"""A regressor of the time of each choice: a trend, which is a line through the logarithms, or a sum of features and
+maybe their products, and a tree of what it leaves over.
 
 The least expected time is chosen, as in portfolios of algorithms (SATzilla, Xu et al. 2008). A choice that failed at a
 training point counts as ten times the slowest there (PAR10). The tree stands for a forest: it is grown on what the
@@ -191,7 +191,8 @@ def between(x: Any, number: int, seed: int) -> Any:
 
 
 def logarithms(times: Sequence[Mapping[int, float]], labels: Sequence[int]) -> Any:
-    """Of base 2, a row for each point: PENALTY times the slowest where a label failed, or a constraint excludes it."""
+    """Of base 2, a row for each point: PENALTY times the slowest where a label failed. Where a constraint excludes it:
+    what all take there, and what it takes more elsewhere on average."""
     import numpy as np
 
     rows = []
@@ -199,7 +200,10 @@ def logarithms(times: Sequence[Mapping[int, float]], labels: Sequence[int]) -> A
         found = {label: seconds for label, seconds in at.items() if seconds < math.inf}
         lost = PENALTY * max(found.values())
         rows.append([math.log2(max(found.get(label, lost), _SHORTEST)) for label in labels])
-    return np.array(rows)
+    logs, barred = np.array(rows), np.array([[at.get(label) == math.inf for label in labels] for at in times])
+    common = np.where(barred, 0, logs).sum(axis=1, keepdims=True) / (~barred).sum(axis=1, keepdims=True)
+    own = np.where(barred, 0, logs - common).sum(axis=0) / (~barred).sum(axis=0)
+    return np.where(barred, common + own, logs)
 
 
 def trained(seed: int, x: Any, residuals: Any) -> Any:
