@@ -42,7 +42,7 @@ from dagc.recipes.tune_gpu import (
     named_arch,
 )
 from dagc.recipes.tune_inputs import keep, minimise, open_records, resumed
-from dagc.recipes.tune_measure import CheckedSettings, Lost, Wanted, computed_features, measure
+from dagc.recipes.tune_measure import Recording, Wanted, computed_features, measure
 from dagc.recipes.tune_prepare import (
     DEFAULT_FLUSH,
     Prepared,
@@ -397,35 +397,12 @@ def _run(
     later = unchecked(task, check, measured.checks) if (wanted or search) and records is not None else {}
     before = list(measured.cells.values())
     total = _number(search, todo, before)
-    done, began = 0, time.monotonic()
     if not (total > 0 or later):
         return
-
-    def keep(result: Cell | CheckedSettings | Lost) -> None:
-        nonlocal done
-        if isinstance(result, Lost):
-            measured.failures.append(f"{result.point.text}: skipped: {result.failure}")
-            return
-        what = f"{result.op} {settings_text(result.settings)}"
-        measured.busy += result.took
-        if result.failure:
-            where = "" if isinstance(result, CheckedSettings) else f" at {result.point.text or 'as given'}"
-            measured.failures.append(f"{what}{where}: {result.failure}")
-        if isinstance(result, CheckedSettings):
-            what = f"{what} checked"
-            measured.checks[result.op, result.settings] = result.failure
-            if records is not None:
-                records.add_check(result.op, result.settings, task.check_at, result.failure)
-        else:
-            done += 1
-            measured.cells[result.op, result.point, result.settings] = result
-            if records is not None:
-                records.add_cell(result, timing.flush)
-        if progress is not None:
-            progress(done, total, what)
-
+    began = time.monotonic()
+    recording = Recording(measured, records, progress, timing.flush, task.check_at, total=total)
     measure(
-        ready, todo, timing, keep, known=before, check=check, later=later, search=search,
+        ready, todo, timing, recording.keep, known=before, check=check, later=later, search=search,
         checked=dict(measured.checks), seconds=seconds,
     )  # fmt: skip
     measured.seconds = time.monotonic() - began

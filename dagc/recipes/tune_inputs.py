@@ -28,7 +28,7 @@ from dagc.choice.inputs import bytes_of
 from dagc.choice.legal import op_of
 from dagc.choice.selector import FEWEST
 from dagc.choice.selector import number as as_json
-from dagc.choice.types import Cell, Point, Settings, settings_text
+from dagc.choice.types import Cell, Point, Settings
 from dagc.ir.plan import Target, selects_device
 from dagc.lab.launches import Timing
 from dagc.measure.link import WorkerLink
@@ -38,7 +38,7 @@ from dagc.measure.service import Service
 from dagc.recipes.runs import program_record, revision
 from dagc.recipes.tune_choosers import Asked, ChooserInputs, features_of
 from dagc.recipes.tune_gpu import gpu_name
-from dagc.recipes.tune_measure import CheckedSettings, Lost, Measuring, Wanted, features_at
+from dagc.recipes.tune_measure import Measuring, Recording, Wanted, features_at
 from dagc.recipes.tune_prepare import (
     DEFAULT_FLUSH,
     AtPoint,
@@ -134,7 +134,7 @@ def check_at_first(
 # ---- one input after the other --------------------------------------------------------------
 
 
-class Inputs:
+class Inputs(Recording):
     """A task whose inputs come one after the other.
 
     `ready` has the points that were visited or are known from an earlier run, and their features; the arrays of a point
@@ -158,11 +158,9 @@ class Inputs:
         self.references = references if references is not None else []
         self.refused: set[Point] = set()
         self.objective = objective
+        super().__init__(known.measured, records, progress, flush, ready.task.check_at, options.budget)
         self.ready, self.task, self.prefetch, self.known = ready, ready.task, prefetch, known
-        self.records, self.progress, self.flush = records, progress, flush
         self.calls, self.sampled = options.calls, options.samples is not None
-        self.left = options.budget if options.budget is not None else 10**9
-        self.done, self.total = 0, 0
         self.wrong = {key for key, failure in known.measured.checks.items() if failure}
         self.codes = [f.name for f in computed_of(self.task)]
         self.service = service
@@ -183,35 +181,6 @@ class Inputs:
     def priced(self, cell: Cell) -> Cell:
         """A cell whose times are values of the objective, the share of its conversion included in a time."""
         return paid(cell, self.known.inputs.get(cell.point), self.calls, self.objective)
-
-    # ---- results as they come -----------------------------------------------------------------
-
-    def keep(self, result: Cell | CheckedSettings | Lost) -> None:
-        """Store a result."""
-        measured = self.known.measured
-        if isinstance(result, Lost):
-            measured.failures.append(f"{result.point.text}: skipped: {result.failure}")
-            return
-        measured.busy += result.took
-        where = result.point if isinstance(result, Cell) else self.task.check_at
-        what = f"{result.op} {settings_text(result.settings)} at {where.text or 'as given'}"
-        if result.failure:
-            measured.failures.append(f"{what}: {result.failure}")
-        if isinstance(result, Cell):
-            self.done, self.left = self.done + 1, self.left - 1
-            measured.cells[result.op, result.point, result.settings] = result
-            if self.records is not None:
-                self.records.add_cell(result, self.flush)
-        else:
-            measured.checks[result.op, result.settings] = result.failure
-            if self.records is not None:
-                self.records.add_check(result.op, result.settings, where, result.failure)
-        self.say(what)
-
-    def say(self, what: str) -> None:
-        """Report progress."""
-        if self.progress is not None:
-            self.progress(self.done, max(self.total, self.done), what)
 
     def note_input(self, facts: InputFacts) -> None:
         """Keep what is known of an input."""
@@ -242,6 +211,7 @@ class Inputs:
         if point != self.task.check_at:
             self.prefetch.drop(point)  # it was set up without references
         self.task = self.ready.task = self.run.task = replace(self.task, check_at=point)
+        self.check_at = point
         self.references[:] = [point]
         self._read(point)
         self.wrong |= self.run.check(todo)

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from dagc.base.errors import DagcError, RunFailed
 from dagc.choice.legal import op_of, op_under, unit_in
-from dagc.choice.types import Cell, Point, Settings, Unit
+from dagc.choice.types import PROGRAM, Cell, Point, Settings, Unit, settings_text
 from dagc.ir.enums import Mode, Opcode
 from dagc.ir.plan import MEASURED, VARIANT, selects_device, variant_number
 from dagc.ir.program import Graph, KernelOp, Program
@@ -26,10 +26,14 @@ from dagc.measure.link import RanksDied, WorkerLink
 from dagc.measure.profile import profiled
 from dagc.measure.service import RunnerLibrary, Service
 from dagc.recipes import tune_prepare
+from dagc.recipes.options import Progress
 from dagc.recipes.tune_prepare import Prepared, TuningTask
-from dagc.recipes.tune_results import priced
+from dagc.recipes.tune_results import Measurements, priced
 from dagc.report.si import seconds as in_units
 from dagc.space import Space
+
+if TYPE_CHECKING:
+    from dagc.store.records import Records
 from dagc.store.results import Outcome
 
 # ---- checks and timings ----
@@ -91,6 +95,50 @@ class Lost:
 
 
 Keep: TypeAlias = "Callable[[Cell | CheckedSettings | Lost], None]"
+
+
+class Recording:
+    """Results as they come: kept in memory and in the tuned file, and reported as progress.
+
+    `done`: cells that were kept, of `total`; `left`: cells that the budget permits. Settings are checked at `check_at`.
+    """
+
+    def __init__(
+        self, measured: Measurements, records: Records | None, progress: Progress | None, flush: int, check_at: Point,
+        budget: int | None = None, total: int = 0,
+    ) -> None:  # fmt: skip
+        self.measured, self.records, self.progress = measured, records, progress
+        self.flush, self.check_at = flush, check_at
+        self.left = budget if budget is not None else 10**9
+        self.done, self.total = 0, total
+
+    def keep(self, result: Cell | CheckedSettings | Lost) -> None:
+        """Store a result."""
+        measured = self.measured
+        if isinstance(result, Lost):
+            measured.failures.append(f"{result.point.text}: skipped: {result.failure}")
+            return
+        measured.busy += result.took
+        where = result.point if isinstance(result, Cell) else self.check_at
+        settings = settings_text(result.settings)
+        what = settings if result.op == PROGRAM else f"{result.op} {settings}"
+        if result.failure:
+            measured.failures.append(f"{what} at {where.text or 'as given'}: {result.failure}")
+        if isinstance(result, Cell):
+            self.done, self.left = self.done + 1, self.left - 1
+            measured.cells[result.op, result.point, result.settings] = result
+            if self.records is not None:
+                self.records.add_cell(result, self.flush)
+        else:
+            measured.checks[result.op, result.settings] = result.failure
+            if self.records is not None:
+                self.records.add_check(result.op, result.settings, where, result.failure)
+        self.say(f"{what} at {where.text or 'as given'}")
+
+    def say(self, what: str) -> None:
+        """Report progress."""
+        if self.progress is not None:
+            self.progress(self.done, max(self.total, self.done), what)
 
 
 def measure(

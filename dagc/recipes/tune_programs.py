@@ -21,7 +21,7 @@ from dagc.build.target import TargetChoice, choose_target
 from dagc.choice.labels import corrected_labels, observed_labels
 from dagc.choice.selector import FEWEST, Selector
 from dagc.choice.selector import number as as_json
-from dagc.choice.types import PROGRAM, Cell, Point, Settings, settings_text
+from dagc.choice.types import PROGRAM, Cell, Point, Settings
 from dagc.ir.plan import Target
 from dagc.lab.configurations import open_decisions
 from dagc.lab.engine import SearchOptions, explore
@@ -37,7 +37,7 @@ from dagc.recipes.plans import plan_chooser
 from dagc.recipes.program import ProgramText
 from dagc.recipes.tune_gpu import can_run
 from dagc.recipes.tune_inputs import CLEAR, ITERATIONS, candidates, check_at_first, elements_of, open_records
-from dagc.recipes.tune_measure import CellStore
+from dagc.recipes.tune_measure import CellStore, CheckedSettings, Recording
 from dagc.recipes.tune_prepare import (
     TuningTask,
     another_program,
@@ -46,7 +46,7 @@ from dagc.recipes.tune_prepare import (
     points_asked,
     single_values,
 )
-from dagc.recipes.tune_results import Evaluated, Evaluation, KernelResult, Tuning
+from dagc.recipes.tune_results import Evaluated, Evaluation, KernelResult, Measurements, Tuning
 from dagc.recipes.tune_variants import nothing_evaluated, untrained
 from dagc.setup import read_scalars
 from dagc.setup.prefetch import Job, Prefetch
@@ -101,7 +101,7 @@ class ProgramTask:
         return out
 
 
-class PlanPoints:
+class PlanPoints(Recording):
     """The points of a task, visited one after the other. `cells`, `data` (features), `facts` and `wrong` (settings with
     wrong results) grow."""
 
@@ -119,17 +119,15 @@ class PlanPoints:
     ) -> None:
         self.task, self.service, self.folder, self.options = task, service, folder, options
         self.cells, self.data, self.facts = cells, data, facts
-        self.records, self.progress = records, progress
-        self.failures: list[str] = []
+        super().__init__(Measurements({}, {}, []), records, progress, 0, task.check_at, options.budget)
+        self.failures = self.measured.failures
         self.wrong: set[Settings] = set()
         self.groups = task.references()
         self.together = len(self.groups) == 1
         self.built: dict[Settings, BuiltProgram] = {}
         self.refused: dict[Settings, str] = {}
         self.refused_points: set[Point] = set()
-        self.left = options.budget if options.budget is not None else 10**9
         self.end: float | None = None
-        self.done, self.total = 0, 0
         self.prefetch: Prefetch[Arrays] = Prefetch(folder / "inputs", partial(_job, task, self.together))
 
     @property
@@ -176,11 +174,9 @@ class PlanPoints:
             for settings in (s for s in members if s in todo):
                 place = self.prefetch.get((point, first))
                 failure = self._programs(place, [settings]).verify(settings)
-                if failure:
-                    self.wrong.add(settings)
-                    self.failures.append(f"{settings_text(settings)} at {point.text or 'as given'}: {failure}")
-                if self.records is not None:
-                    self.records.add_check(PROGRAM, settings, point, failure)
+                self.wrong |= {settings} if failure else set()
+                self.check_at = point
+                self.keep(CheckedSettings(PROGRAM, settings, failure))
             self.prefetch.drop((point, first))
 
     def _refuse(self, point: Point, error: DagcError) -> None:
@@ -249,15 +245,8 @@ class PlanPoints:
         )  # fmt: skip
 
     def _keep(self, cell: Cell) -> None:
-        if self.records is not None:
-            self.records.add_cell(cell, 0)
         self.cells[cell.point, cell.settings] = cell
-        self.done, self.left = self.done + 1, self.left - 1
-        what = settings_text(cell.settings)
-        if cell.failure:
-            self.failures.append(f"{what} at {cell.point.text or 'as given'}: {cell.failure}")
-        if self.progress is not None:
-            self.progress(self.done, max(self.total, self.done), f"{cell.point.text} {what}")
+        self.keep(cell)
 
     def times_at(self, point: Point) -> dict[int, float]:
         """Seconds of each setting at a point, by number; missing where it failed."""
