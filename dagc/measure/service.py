@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from dagc.measure.link import RankLink, RanksDied
@@ -80,9 +79,7 @@ class Service:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._link.close()
 
     def ask(self, library: RunnerLibrary, **command: Any) -> dict[str, Any]:
