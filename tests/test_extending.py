@@ -200,7 +200,7 @@ def test_a_kind_of_feature_is_one_file(extended: dict[str, str]) -> None:
     """What is offered is chosen by, in Python and in the emitted program."""
     code = (
         "import sys\nfrom dagc.choice.choose import Chooser\nfrom dagc.choice.feature import offered\n"
-        "from dagc.choice.learners.knn import nearest\nfrom dagc.choice.site import Site, SiteKind\n"
+        "from dagc.choice.learners.knn import nearest\nfrom dagc.choice.types import Site, SiteKind\n"
         "from dagc.api import load_graph\n"
         "half = offered(load_graph(sys.argv[1]).program)['half_n']\n"
         "site = Site(SiteKind.PLAN, 'program', ((('m', 4),), (('m', 8),)))\n"

@@ -29,8 +29,7 @@ from dagc.choice.feature import SelectorFeature, offered
 from dagc.choice.legal import block_of, op_of
 from dagc.choice.models import MODELS, doubts, ranking_model, why
 from dagc.choice.selector import EXP2, EXP2_FRACTION, FRACTION, LOG2, LOG2_FRACTION, Extent, Selector
-from dagc.choice.site import Site, SiteKind
-from dagc.choice.types import Settings, Unit
+from dagc.choice.types import Settings, Site, SiteKind, Unit
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.cuda.text import NotUnderstood
 from dagc.ir.plan import AXES, FAR, VARIANT, ChoiceCall, EmittedChoosers, answers_of

@@ -15,8 +15,7 @@ from dagc.build.mpi import cores as compilers
 from dagc.build.ranks import joined, refuse
 from dagc.choice.feature import offered
 from dagc.choice.selector import far_parameters
-from dagc.choice.site import Site, SiteKind
-from dagc.choice.types import PROGRAM
+from dagc.choice.types import PROGRAM, Site, SiteKind
 from dagc.ir.plan import Features, Plan
 from dagc.ir.sym import free
 from dagc.lab.plans import measured_data, numbers, plan_label

@@ -126,7 +126,7 @@ def test_what_failed_the_check_is_not_tried_twice(tune: Tune, tmp_path: Path) ->
     done = tune("block aborts", method="exhaustive")
     (failure,) = done.failures
     ended = "run failed: rank 0: ended by SIGABRT (abort was called) in op `fill` (kernel `fill`)"
-    assert failure.startswith(f"fill 64: {ended}")
+    assert failure.startswith(f"fill 64 at N=100: {ended}")
     assert (tmp_path / "log").read_text() == "x"
     assert answers(tmp_path) == {32, 128}
 

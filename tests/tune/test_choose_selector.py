@@ -21,8 +21,7 @@ from dagc.choice.legal import legal_settings, units
 from dagc.choice.methods import LEARNED, fit
 from dagc.choice.nodes import Split
 from dagc.choice.selector import Answer, Extent, Scale
-from dagc.choice.site import Site, SiteKind
-from dagc.choice.types import PROGRAM, Settings
+from dagc.choice.types import PROGRAM, Settings, Site, SiteKind
 from dagc.ir.sym import Apply, Fn, Var
 from dagc.perf.hardware import load_hardware
 from tests.conftest import Compare

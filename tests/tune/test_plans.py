@@ -93,7 +93,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert f"mean regret {100 * mean:.1f} %" in note
     assert re.search(r"; compared: best constant [\d.]+ %, default [\d.]+ %$", note)
     assert sum("compiled" in words for words in told) == 4
-    assert told[-1].startswith("16 of 16 size=")
+    assert re.match(r"16 of 16 m=\S+ .*at size=", told[-1])
     return path
 
 

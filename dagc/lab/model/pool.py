@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from dagc.choice.types import Settings
 from dagc.ir.traversal import Issue
-from dagc.lab.candidate import Candidate, ConfiguredSpace
-from dagc.lab.model.factors import Factor
+from dagc.lab.candidate import Candidate, ConfiguredSpace, LaunchSite
 from dagc.lab.model.fit import SPREAD
 from dagc.lab.model.simulate import USUAL, Assumptions, Batch, Costs, Simulator, messages_of
+from dagc.lab.settings import LENGTH, MISSED, UNKNOWN, steps
 from dagc.space.loops import shortened, unroll
 
 if TYPE_CHECKING:
@@ -20,6 +22,63 @@ if TYPE_CHECKING:
     Bools = np.ndarray[Any, np.dtype[np.bool_]]
     Single = np.ndarray[Any, np.dtype[np.float32]]
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+
+# ---- the time of an op under each of its launch settings -------------------------------------------
+
+
+PARTS = 40  # maximal number of independent numbers for the error of one op
+FAILED = 4.0  # expected time of a setting that cannot be launched, relative to the slowest one
+MOST = 4.0  # limit on the logarithm of the error
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """The settings of one op.
+
+    level    index of the cost that is its level: the time under the first setting
+    first    index of the first independent number in the vector of all parameters
+    ratios   shape (settings,): prediction of the model for each, relative to the first
+    root     shape (settings, parts): multiplied by the independent normal numbers, the logarithm of the error
+    """
+
+    level: int
+    first: int
+    settings: tuple[Settings, ...]
+    ratios: Array
+    root: Array
+
+    @property
+    def parts(self) -> slice:
+        return slice(self.first, self.first + self.root.shape[1])
+
+    def relative(self, parameters: Array) -> Array:
+        """The time of each setting, relative to the level."""
+        import numpy as np
+
+        return np.asarray(self.ratios * np.exp(np.clip(self.root @ parameters[self.parts], -MOST, MOST)))
+
+    @classmethod
+    def of(cls, site: LaunchSite, level: int, first: int) -> Factor:
+        import numpy as np
+
+        known = np.array(site.prior if site.prior else [1.0] * len(site.settings), dtype=float)
+        finite = known[np.isfinite(known)]
+        known = np.where(np.isfinite(known), known, FAILED * finite.max() if len(finite) else 1.0)
+        bits = steps(site.settings)
+        differ = np.abs(bits[:, None, :] - bits[None, :, :]).sum(axis=2)
+        alike = np.exp(-differ / (LENGTH * max(1, bits.shape[1])))
+        values, vectors = np.linalg.eigh(alike)
+        largest = np.argsort(-values, kind="stable")[:PARTS]
+        root = vectors[:, largest] * np.sqrt(np.maximum(values[largest], 0.0))
+        # The signs of eigenvectors differ between libraries.
+        root = root * np.where(root[np.abs(root).argmax(axis=0), np.arange(root.shape[1])] < 0, -1.0, 1.0)
+        deviation = np.array(site.doubts) if site.doubts else np.full(len(known), MISSED if site.prior else UNKNOWN)
+        return cls(level, first, site.settings, known / known[0], np.round(deviation[:, None] * root, 9))
+
+
+# ---- the pool --------------------------------------------------------------------------------------
+
 
 ROUNDS = 3  # simulated rounds of a loop: nothing precedes the first one
 TIMED_SPREAD = 0.15  # relative standard deviation in a program of a cost that was timed alone
