@@ -63,6 +63,11 @@ def test_help_names_every_command() -> None:
     for command in commands:
         assert good(command, "--help").startswith(f"usage: dagc {command} ")
     assert good("--version").split()[0] == "dagc"
+    for command in commands[:2]:
+        done = dagc(command, "x.dag", "--bogus", "1")
+        assert (done.returncode, done.stderr.split("dagc: error: ")[1].splitlines()) == (
+            2, ["unrecognized arguments: --bogus 1", f"  help: see dagc {command} --help"],
+        )  # fmt: skip
 
 
 UNDECIDED = ROOT / "tests/lang/broken/undecided-overlap.dag"
