@@ -56,14 +56,15 @@ class Climb:
         self.seen: set[Candidate] = set()
 
     def propose(self) -> Candidate:
-        candidate = self.domain.sample(self.random)
-        if self.fastest is not None and self.since < 60:
+        if self.fastest is not None and self.since >= 60:
+            self.fastest, self.time, self.since = None, math.inf, 0
+        if self.fastest is None:
+            candidate = self.domain.sample(self.random)
+        else:
             for _ in range(20):
                 candidate = self.domain.near(self.fastest, self.random)
                 if candidate not in self.seen:
                     break
-        elif self.fastest is not None:
-            self.fastest, self.time, self.since = None, math.inf, 0
         self.seen.add(candidate)
         return candidate
 
