@@ -344,12 +344,14 @@ def _pieces(syntax: Node, source: bytes) -> list[bytes]:
 
 
 def _shared(node: Node, source: bytes) -> bytes | None:
-    """None for any declaration but that of one array without a size."""
+    """None for any declaration but that of one array without a size, and those of static shared memory."""
     if node.has_error:
         return None
     words = {child.text for child in node.children if child.type in ("storage_class_specifier", "type_qualifier")}
     arrays = node.children_by_field_name("declarator")
     kind = node.child_by_field_name("type")
+    if b"__shared__" in words and b"extern" not in words:
+        return _static_shared(node, source)
     if not {b"extern", b"__shared__"} <= words or kind is None or len(arrays) != 1:
         return None
     array = arrays[0]
@@ -367,3 +369,22 @@ def _shared(node: Node, source: bytes) -> bytes | None:
     whole = source[node.start_byte : node.end_byte]
     element = b" ".join([*others, b" ".join(source[kind.start_byte : kind.end_byte].split())])
     return b"DAGC_DYNAMIC_SHARED(%s, %s)" % (element, name.text) + b"\n" * whole.count(b"\n") + b";"
+
+
+def _static_shared(node: Node, source: bytes) -> bytes | None:
+    """`__shared__ T a[n], b;` with `a` and `b` as references to what is declared."""
+    names = []
+    for declarator in node.children_by_field_name("declarator"):
+        inner: Node | None = declarator
+        while inner is not None and inner.type in ("array_declarator", "pointer_declarator"):
+            inner = inner.child_by_field_name("declarator")
+        if inner is None or inner.type != "identifier":
+            return None
+        names.append(inner)
+    out, done = [], node.start_byte
+    for name in names:
+        out += [source[done : name.start_byte], b"dagc_shared_", source[name.start_byte : name.end_byte]]
+        done = name.end_byte
+    out.append(source[done : node.end_byte])
+    references = (b" auto& %s = dagc::shared(dagc_shared_%s);" % (n.text, n.text) for n in names if n.text)
+    return b"".join([*out, *references])

@@ -348,6 +348,19 @@ inline Block& block_here(const char* function) {
 
 namespace dagc {
 
+// A variable of static shared memory, with its address kept: in a shared library the compiler would ask for it at each
+// use, since the variable is thread-local.
+template <class T>
+__attribute__((always_inline)) inline T& shared(T& variable) {
+#if defined(__PIC__) && !defined(__PIE__)
+  T* address = &variable;
+  __asm__("" : "+r"(address));
+  return *address;
+#else
+  return variable;
+#endif
+}
+
 // The launch's dynamic shared memory.
 template <class T>
 T* dynamic_shared() {
