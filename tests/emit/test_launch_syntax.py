@@ -121,9 +121,9 @@ def test_lines_keep_their_numbers(text: str) -> None:
         ("// extern __shared__ float s[];", "// extern __shared__ float s[];"),
         ("__shared__ float s[4];", "__shared__ float dagc_shared_s[4]; auto& s = dagc::shared(dagc_shared_s);"),
         (
-            "__shared__ T *p, t[2][N];",
-            "__shared__ T *dagc_shared_p, dagc_shared_t[2][N]; auto& p = dagc::shared(dagc_shared_p);"
-            " auto& t = dagc::shared(dagc_shared_t);",
+            "__shared__ T *p, t[2];",
+            "__shared__ T *dagc_shared_p, dagc_shared_t[2]; "
+            + " ".join(f"auto& {n} = dagc::shared(dagc_shared_{n});" for n in "pt"),
         ),
         ("extern __shared__ float s[4];", "extern __shared__ float s[4];"),
         ('extern "C" void f();', 'extern "C" void f();'),
