@@ -29,7 +29,8 @@ def test_files_of_both_targets() -> None:
 
 def test_kernels_are_the_same_text_on_both_targets() -> None:
     for path in (SPMV, HALO):
-        assert emit(plan(path, Target.HOST))["kernels.cu"] == emit(plan(path, Target.CUDA))["kernels.cu"]
+        host, cuda = (emit(plan(path, target))["kernels.cu"] for target in (Target.HOST, Target.CUDA))
+        assert host.replace("dagc::here().", "") == cuda  # how the host target finds the indices of a thread
 
 
 def test_only_launches_differ() -> None:
