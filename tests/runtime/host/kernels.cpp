@@ -229,7 +229,8 @@ __global__ void groups(float* out, cuDoubleComplex* products, const float* in) {
   o[3] = static_cast<float>(best.many);
   o[4] = cg::inclusive_scan(eight, in[t], cg::plus<float>());
   o[5] = static_cast<float>(cg::exclusive_scan(eight, static_cast<int>(t)));
-  o[6] = static_cast<float>(eight.ballot(eight.thread_rank() % 3 == 0) + 1000u * static_cast<unsigned>(warp.any(t == 40)));
+  const unsigned thirds = eight.ballot(eight.thread_rank() % 3 == 0), forty = warp.any(t == 40) != 0;
+  o[6] = static_cast<float>(thirds + 1000 * forty);
   o[7] = eight.shfl_down(in[t], 1) + eight.shfl(in[t], 2);
   block.sync();
   const cuDoubleComplex z = make_cuDoubleComplex(t, 1), w = make_cuDoubleComplex(2, -1.0 * t);
