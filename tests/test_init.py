@@ -75,7 +75,7 @@ def test_a_sample_is_copied(
     assert "dagc compile 'my heat/heat.dag' --run" in capsys.readouterr().out
     for wrong in ("none", "../samples/heat", ""):
         assert main(["init", "other", "--from", wrong]) == 2
-        assert "choose from bfs, cg, corr, gemm, gnn, grid2d, halo3d, heat" in capsys.readouterr().err
+        assert "choose from bfs, cg, corr, detectors, gemm, gnn, grid2d, halo3d, heat" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
 
 

@@ -71,11 +71,14 @@ def _bracket(tokens: list[Token], i: int, marks: Marks) -> Bracket:
     return Bracket.LIST if words[-1:] in (["->"], ["before"]) else Bracket.BLOCK
 
 
-def gap(previous: Token, token: Token, inner: Bracket | None, opened: Bracket | None, unary: bool, wide: bool) -> int:
+def gap(
+    previous: Token, token: Token, inner: Bracket | None, opened: Bracket | None, unary: bool, wide: bool, method: bool
+) -> int:
     """Number of spaces between `previous` and `token`.
 
     `inner` is the innermost bracket around both, `opened` the kind of a bracket among the two. `unary`: `previous` is a
-    sign or a `!`. `wide`: a `..` here has spaces around it.
+    sign or a `!`. `wide`: a `..` here has spaces around it. `method`: `previous` is the method of a `select`, which may
+    have the name of a reserved word, as `cost` has.
     """
     a, b = previous.text, token.text
     if TokenKind.COMMENT in (previous.kind, token.kind):
@@ -87,7 +90,7 @@ def gap(previous: Token, token: Token, inner: Bracket | None, opened: Bracket | 
     if ".." in (a, b):
         return int(wide)
     if b == "(":
-        return 1 if _separates(previous) else 0
+        return 1 if _separates(previous) and not method else 0
     if b == ":" and inner is Bracket.HEADER:
         return 0
     return 2 if a == ";" else 1
@@ -244,7 +247,8 @@ class TokenLayout:
         message = token.text == "recv" and previous.text != "."
         if (self.starts_item(i) or message) and previous.text != "{":
             return 2
-        return gap(previous, token, inner, opened, i - 1 in self._unary, self._wide_dots(i))
+        method = i > 1 and self.tokens[i - 2].text == "with"
+        return gap(previous, token, inner, opened, i - 1 in self._unary, self._wide_dots(i), method)
 
     def _wide_dots(self, i: int) -> bool:
         """Whether the `..` at or before token `i` has spaces around it."""

@@ -10,7 +10,7 @@ from dagc.base.errors import ProgramError
 from dagc.base.source import Source
 from dagc.lang.fmt import format_source
 
-SAMPLES = sorted((Path(__file__).parents[2] / "samples").glob("*/*.dag"))
+SAMPLES = sorted((Path(__file__).parents[2] / "samples").rglob("*.dag"))
 
 
 def formatted(text: str) -> str:
