@@ -48,10 +48,18 @@ class Block {
     return block;
   }
 
+  void begin(dim3 grid, dim3 block, std::size_t shared) {
+    variables_.gridDim = grid;
+    variables_.blockDim = block;
+    total_ = block.x * block.y * block.z;
+    set_shared(shared);
+  }
+
+  // Of what `begin` began, the block of this index.
   template <class Kernel>
-  void run(const Kernel& kernel, const Site& site) {
+  void run(const Kernel& kernel, const Site& site, uint3 index) {
     site_ = &site;
-    total_ = blockDim.x * blockDim.y * blockDim.z;
+    variables_.blockIdx = index;
     next_ = exited_ = at_barrier_ = 0;
     engaged_ = false;
     start_index_ = {0, 0, 0};
@@ -98,6 +106,8 @@ class Block {
   unsigned int lane() const { return current_ % 32; }
 
   void* shared() { return shared_.get(); }
+
+ private:
   void set_shared(std::size_t bytes) {
     if (bytes <= shared_bytes_) return;
     shared_.reset(static_cast<std::byte*>(std::aligned_alloc(1024, (bytes + 1023) / 1024 * 1024)));
@@ -105,7 +115,6 @@ class Block {
     shared_bytes_ = bytes;
   }
 
- private:
   struct Free {
     void operator()(std::byte* memory) const { std::free(memory); }
   };
@@ -115,10 +124,10 @@ class Block {
   void start_lanes(const Kernel& kernel) {
     while (next_ < total_) {
       current_ = next_++;
-      threadIdx = start_index_;
-      if (++start_index_.x == blockDim.x) {
+      variables_.threadIdx = start_index_;
+      if (++start_index_.x == variables_.blockDim.x) {
         start_index_.x = 0;
-        if (++start_index_.y == blockDim.y) {
+        if (++start_index_.y == variables_.blockDim.y) {
           start_index_.y = 0;
           ++start_index_.z;
         }
@@ -205,7 +214,7 @@ class Block {
   void suspend() {
     const unsigned int me = current_;
     lanes_[me].fiber = running_;
-    lanes_[me].index = threadIdx;
+    lanes_[me].index = variables_.threadIdx;
     Fiber& mine = *running_;
     if (queue_count_ == 0 && next_ < total_) {
       go(mine, *idle_fiber());
@@ -213,7 +222,7 @@ class Block {
       leave(mine);
     }
     current_ = me;
-    threadIdx = lanes_[me].index;
+    variables_.threadIdx = lanes_[me].index;
   }
 
   // Switches to any runnable lane, from a stack that is idle until switched back to.
@@ -238,7 +247,8 @@ class Block {
 
   Fiber* idle_fiber() {
     if (idle_.empty()) {
-      fibers_.push_back(std::make_unique<Fiber>(serve, Here{threadIdx, blockIdx, blockDim, gridDim}));
+      fibers_.push_back(std::make_unique<Fiber>(
+          serve, Here{variables_.threadIdx, variables_.blockIdx, variables_.blockDim, variables_.gridDim}));
       return fibers_.back().get();
     }
     Fiber* fiber = idle_.back();
@@ -266,8 +276,8 @@ class Block {
       std::snprintf(where, sizeof where, "kernel %s, launched at %s:%d", symbol.dli_sname, site_->file, site_->line);
     else
       std::snprintf(where, sizeof where, "kernel launched at %s:%d", site_->file, site_->line);
-    std::snprintf(message, sizeof message, "%s: block (%u, %u, %u): %s", where, blockIdx.x, blockIdx.y, blockIdx.z,
-                  what);
+    std::snprintf(message, sizeof message, "%s: block (%u, %u, %u): %s", where, variables_.blockIdx.x,
+                  variables_.blockIdx.y, variables_.blockIdx.z, what);
     fatal(message);
   }
 
@@ -294,6 +304,12 @@ class Block {
         at_barrier_, in_exchange, name(one->wait), one->mask, missing);
   }
 
+  // The variables of the thread whose block this is.
+  struct Variables {
+    uint3 &threadIdx, &blockIdx;
+    dim3 &blockDim, &gridDim;
+  };
+  const Variables variables_{::threadIdx, ::blockIdx, ::blockDim, ::gridDim};
   const Site* site_ = nullptr;
   void (*work_)(Block&, const void*) = nullptr;
   const void* kernel_ = nullptr;
@@ -321,16 +337,13 @@ void run_grid(const Site& site, dim3 grid, dim3 block, std::size_t shared, const
   Block*& here = Block::here();
   if (here == nullptr) here = new Block;  // as long as the thread, which is as long as the process
   Block& runner = *here;
-  runner.set_shared(shared);
-  gridDim = grid;
-  blockDim = block;
+  runner.begin(grid, block, shared);
   const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z, epoch = (blocks + kEpochs - 1) / kEpochs;
   std::uint64_t count = 0;
   for (unsigned int z = 0; z < grid.z; ++z)
     for (unsigned int y = 0; y < grid.y; ++y)
       for (unsigned int x = 0; x < grid.x; ++x) {
-        blockIdx = {x, y, z};
-        runner.run(kernel, site);
+        runner.run(kernel, site, {x, y, z});
         if (DAGC_TSAN && ++count % epoch == 0) tsan::new_epoch();
       }
 }
