@@ -50,7 +50,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--target", choices=("cuda", "host"))
-    parser.add_argument("--kinds", default="grid,box", help="stencils of 5 and of 25 points")
+    parser.add_argument("--kinds", default="grid,box", help="stencils of 5 (grid), 25 (box) and 81 (wide) points")
     parser.add_argument("--sides", default="100,1000,2000")
     parser.add_argument("--steps", default="10,100,1000,5000")
     parser.add_argument("--ways", default="default,now,beside", help="default and beside, at least")

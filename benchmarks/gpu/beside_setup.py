@@ -11,12 +11,13 @@ from dagc.inputs import call
 
 
 def made(rank: int, size: int, seed: int, system: str) -> dict[str, Any]:
-    """`grid(side = N, steps = M)`: N * N unknowns, M iterations, five points; `box`: 25 points."""
+    """`grid(side = N, steps = M)`: N * N unknowns, M iterations, five points; `box`: 25 points; `wide`: 81 points."""
     return call(
         system,
         {
             "grid": lambda side, steps: solve(seed + rank, five_points(side), steps),
-            "box": lambda side, steps: solve(seed + rank, box(side), steps),
+            "box": lambda side, steps: solve(seed + rank, box(side, 2), steps),
+            "wide": lambda side, steps: solve(seed + rank, box(side, 4), steps),
         },
     )
 
@@ -27,10 +28,11 @@ def five_points(side: int) -> Any:
     return (sp.kron(eye, line) + sp.kron(line, eye)).tocsr()
 
 
-def box(side: int) -> Any:
-    """All 25 nodes around each, and a diagonal that dominates."""
-    line = sp.diags([np.ones(side - abs(k), np.float32) for k in range(-2, 3)], range(-2, 3), dtype=np.float32)
-    return (26 * sp.identity(side * side, dtype=np.float32) - sp.kron(line, line)).tocsr()
+def box(side: int, reach: int) -> Any:
+    """All nodes up to `reach` away in each direction, and a diagonal that dominates."""
+    near = range(-reach, reach + 1)
+    line = sp.diags([np.ones(side - abs(k), np.float32) for k in near], near, dtype=np.float32)
+    return (((2 * reach + 1) ** 2 + 1) * sp.identity(side * side, dtype=np.float32) - sp.kron(line, line)).tocsr()
 
 
 def solve(seed: int, matrix: Any, steps: int) -> dict[str, Any]:
