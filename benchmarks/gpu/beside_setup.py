@@ -48,3 +48,10 @@ def solve(seed: int, matrix: Any, steps: int) -> dict[str, Any]:
 def once(data: dict[str, Any], **_: Any) -> dict[str, Any]:
     matrix = sp.csr_matrix((data["val"], data["col"], data["row_ptr"]), (data["n"], data["n"]))
     return {"x": data["x"] + np.float32(0.8) * data["inverse"] * (data["b"] - matrix @ data["x"])}
+
+
+def smoothed(data: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """The reference of ahead.dag."""
+    matrix = sp.csr_matrix((data["val"], data["col"], data["row_ptr"]), (data["n"], data["n"]))
+    z = data["b"] + (data["x"] - data["b"]) * (1 - np.float64(0.5) * data["inverse"]) ** data["steps"]
+    return {"product": (matrix @ z).astype(np.float32)}
