@@ -26,14 +26,14 @@ from typing import Any
 from dagc.base.errors import counted
 from dagc.base.resources import names_in
 from dagc.choice.feature import SelectorFeature, offered
-from dagc.choice.legal import block_of, op_of
+from dagc.choice.legal import block_of, legal_settings, op_of, op_under, unit_of
 from dagc.choice.models import MODELS, doubts, ranking_model, why
 from dagc.choice.selector import EXP2, EXP2_FRACTION, FRACTION, LOG2, LOG2_FRACTION, Extent, Selector
 from dagc.choice.types import Settings, Site, SiteKind, Unit
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.cuda.text import NotUnderstood
 from dagc.ir.plan import AXES, FAR, VARIANT, ChoiceCall, EmittedChoosers, answers_of
-from dagc.ir.program import Graph, Program
+from dagc.ir.program import Device, Graph, Program
 from dagc.ir.sym import Number
 from dagc.perf.counted import Fitted
 from dagc.perf.cprint import BATCH_HELPERS, HELPERS, batch_to_c, identifier, padded_count, split, to_c
@@ -427,6 +427,15 @@ def unit_chooser(
         launchable if launchable is not None and launchable.parameters else None, placed, selector,
         Extent.of(dict(zip(names, anchor.data, strict=True)) for anchor in placed), programs.note,
     )  # fmt: skip
+
+
+def default_chooser(graph: Graph, op: str) -> Chooser:
+    """The chooser of an op whose variant is open before anything was measured: the default, then the first
+    implementation on the CPU, if it has one."""
+    unit = unit_of(graph, op, True)
+    legal = legal_settings(graph, unit, {})
+    on_cpu = [one for one in legal if op_under(graph.program, op_of(graph, unit), one).device is Device.CPU]
+    return Chooser(_site(graph, unit, tuple(dict.fromkeys((*legal[:1], *on_cpu[:1])))), ())
 
 
 def _site(graph: Graph, unit: Unit, settings: Sequence[Settings]) -> Site:

@@ -365,7 +365,7 @@ def program_view(layout: Layout, steps: StepBuilder, chooser: EmittedChoosers | 
         placement=placement,
         mode=chooser.mode if chooser is not None else Features.NOW,
         worker_calls=any(op.worker for op in _kernels(layout)),
-        may_lack_gpu=chooser is not None and not beside and _may_lack_gpu(layout),
+        may_lack_gpu=(chooser is not None or not layout.opened.every) and not beside and _may_lack_gpu(layout),
     )
 
 

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 from dagc.base.errors import LOOK, RunFailed, UsageError, WrongResult
 from dagc.build.ranks import rank_among, ranks_or_default
 from dagc.build.target import TargetChoice, choose_target
+from dagc.choice.legal import unit_of
 from dagc.choice.types import variant_of
 from dagc.emit.layout import promises
-from dagc.ir.plan import Features, plan_from_json, plan_inputs
+from dagc.ir.plan import Features, open_variants, plan_from_json, plan_inputs
+from dagc.ir.program import Device, KernelOp
 from dagc.ir.traversal import Traversal, parse_traversal
 from dagc.measure.watchdog import LIMIT
 from dagc.recipes.artifacts import Compiled, OpenChoices, Running, build_artifact, compile_traversal, library_of
@@ -161,10 +163,24 @@ def _open(
     if mode is Features.BESIDE and form in ("program", "driver") and graph.program.repeat is None:
         raise UsageError("--features beside: the dag runs once, so no later run gains", "write `dag repeat N {...}`")
     if tuned is None:
-        return OpenChoices()
+        return _defaults_of_open_devices(graph)
     from dagc.recipes.tuned import open_choices  # only with --launch
 
     return open_choices(graph, tuned, chosen.gpu_arch, mode, constraints)
+
+
+def _defaults_of_open_devices(graph: Graph) -> OpenChoices:
+    """Of each op whose device is open although nothing has learned to choose it (`-D OP.device=any`): its default, and
+    its first implementation on the CPU, for where the default cannot run."""
+    ops = {op.op.site: op.op for op in graph.ops if isinstance(op.op, KernelOp) and op.op.placed}
+    sites = [s for s, op in ops.items() if op.device is Device.GPU and open_variants(graph.program, op)]
+    if not sites:
+        return OpenChoices()
+    from dagc.choice.choose import default_chooser, emitted  # only with such an op
+
+    choosers = [default_chooser(graph, site) for site in sites]
+    opened = (t for c in choosers for t in unit_of(graph, c.op, True).restricted(c.settings).tunables)
+    return OpenChoices(tuple(opened), emitted(choosers))
 
 
 def _audit(done: Compiled, how: Running) -> None:

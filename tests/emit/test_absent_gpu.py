@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dagc import api
 from dagc.build.builder import build
 from dagc.build.target import gpus
 from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc, require_mpi
@@ -117,6 +118,23 @@ def test_which_programs_run_without_a_gpu(tmp_path: Path) -> None:
     assert absent in emit_library(plan(tmp_path, Target.CUDA), "pair", "placed")["src/pair.cu"]
     assert absent not in emit(plan(tmp_path, Target.CUDA, fixed="third : gpu scale(y, x, c, n)"))["bench.cu"]
     assert absent not in emit(replace(plan(tmp_path, Target.CUDA), chooser=None, open=()))["bench.cu"]
+    assert absent not in emit(replace(plan(tmp_path, Target.CUDA), chooser=None))["bench.cu"]
+
+
+def test_an_open_device_without_a_tuned_file_takes_its_default_where_that_can_run(tmp_path: Path) -> None:
+    plan(tmp_path, Target.CUDA)  # writes the program
+    anywhere = {"first.device": "any", "second.device": "any"}
+    done = api.compile(
+        tmp_path / "pair.dag", tmp_path / "any", target="cuda", arch="sm_90", defines=anywhere, build=False
+    )
+    assert done.plan.chooser is not None
+    assert [choice.answers for choice in done.plan.chooser.choices] == [2, 2]
+    assert [t.values for t in done.plan.open] == [("gpu.one", "cpu.one")] * 2
+    assert '#include "dagc/absent_gpu.hpp"' in (tmp_path / "any/bench.cu").read_text()
+    fixed = {**anywhere, "first.variant": "cpu.one", "second.variant": "cpu.one"}
+    done = api.compile(tmp_path / "pair.dag", tmp_path / "cpu", target="cuda", arch="sm_90", defines=fixed, build=False)
+    assert not done.plan.open
+    assert '#include "dagc/absent_gpu.hpp"' in (tmp_path / "cpu/bench.cu").read_text()
 
 
 @pytest.mark.mpi
