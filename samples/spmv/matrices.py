@@ -277,6 +277,70 @@ def bordered(rows: int, size: int, border: int, seed: int = 1) -> Any:
     return _keyed(key, rows, rows, seed)
 
 
+def hypercube(dims: int, seed: int = 1) -> Any:
+    """Corners of a cube in `dims` dimensions, each beside those that differ in one bit of the number."""
+    if not 1 <= dims <= 24:
+        raise ValueError(f"dims = {dims}: between 1 and 24")
+    rows = 1 << dims
+    columns = np.arange(rows, dtype=np.int32)[:, None] ^ (np.int32(1) << np.arange(dims, dtype=np.int32))
+    columns.sort(axis=1)
+    return _csr(np.full(rows, dims), columns.reshape(-1), rows, seed)
+
+
+def fractal(depth: int, seed: int = 1) -> Any:
+    """Pascal's triangle modulo 2, 2^depth rows: entry (i, j) where j has no bit that i lacks. 3^depth entries."""
+    if not 1 <= depth <= 16:
+        raise ValueError(f"depth = {depth}: between 1 and 16")
+    row, column = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    for bit in range(depth):
+        step = 1 << bit
+        row, column = (
+            np.concatenate([row, row + step, row + step]),
+            np.concatenate([column, column, column + step]),
+        )
+    return _keyed((row << depth) + column, 1 << depth, 1 << depth, seed)
+
+
+def terms(rows: int, mean: float, cols: int, spread: float = 1.0, seed: int = 1) -> Any:
+    """Documents and their words: log-normal lengths of rows, popular columns first."""
+    _positive(rows=rows, mean=mean, cols=cols)
+    lengths = np.random.default_rng(seed).lognormal(0, spread, rows)
+    lengths = np.clip(np.rint(lengths * (mean / lengths.mean())), 1, cols // 2 + 1).astype(np.int64)
+    return _spread(lengths, np.zeros(rows, np.int64), np.full(rows, cols), cols, seed, 3.0)
+
+
+def prolongation(side: int, seed: int = 1) -> Any:
+    """From a grid of half as many nodes in each direction to one of side^3, by trilinear interpolation: 1 to 8 entries."""
+    _positive(side=side)
+    coarse = side // 2 + 1
+    at = np.stack(np.unravel_index(np.arange(side**3), (side,) * 3), -1)
+    low, high = at // 2, (at + 1) // 2
+    place = np.arange(side**3) * coarse**3
+    corners = itertools.product(*[(low[:, axis], high[:, axis]) for axis in range(3)])
+    key = np.concatenate([place + (i * coarse + j) * coarse + k for i, j, k in corners])
+    return _keyed(key, side**3, coarse**3, seed)
+
+
+def tree(rows: int, seed: int = 1) -> Any:
+    """A tree, both directions: the parent of each node is any node before it, earlier ones more often."""
+    _positive(rows=rows)
+    child = np.arange(1, rows)
+    parent = (child * np.random.default_rng(seed).random(rows - 1) ** 2).astype(np.int64)
+    key = np.concatenate([[0], child * rows + parent, parent * rows + child])
+    return _keyed(key, rows, rows, seed)
+
+
+def angular(parts: int, high: int, wide: int, per_row: int, linking: int, seed: int = 1) -> Any:
+    """Constraints of a linear program: `parts` blocks of high x wide with `per_row` entries a row, and below them `linking`
+    rows with an entry for a tenth of all columns."""
+    _positive(parts=parts, high=high, wide=wide, per_row=per_row)
+    rows, cols = parts * high, parts * wide
+    lengths = np.concatenate([np.full(rows, min(per_row, wide)), np.full(linking, max(1, cols // 10))])
+    left = np.concatenate([np.arange(rows) // high * wide, np.zeros(linking, np.int64)])
+    width = np.concatenate([np.full(rows, wide), np.full(linking, cols)])
+    return _spread(lengths, left, width, cols, seed)
+
+
 def dense(rows: int, cols: int = 0, seed: int = 1) -> Any:
     """Every element."""
     cols = cols or rows
@@ -300,7 +364,8 @@ def file(path: str, dtype: Any = np.float32) -> Any:
 GENERATORS: dict[str, Callable[..., Any]] = {
     f.__name__: f
     for f in (stencil, dense_band, band, uniform, regular, blocks, fem, zipf, rmat, arrow, long_rows, circuit,
-              staircase, sparse_rows, two_lengths, diagonals, smallworld, triangular, bordered, dense, file)
+              staircase, sparse_rows, two_lengths, diagonals, smallworld, triangular, bordered,
+              hypercube, fractal, terms, prolongation, tree, angular, dense, file)
 }  # fmt: skip
 
 

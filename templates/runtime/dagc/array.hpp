@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "dagc/check.hpp"
+#include "dagc/reduce.hpp"
 #include "dagc/target.hpp"
 
 namespace dagc {
@@ -66,20 +67,6 @@ inline std::int64_t elements_of(const std::vector<std::int64_t>& shape, std::siz
   return size;
 }
 
-// Page-locked memory and a stream, through which a thread beside the program copies to the host: other threads that use the GPU
-// would wait for a copy to memory that is not page-locked.
-struct Staging {
-  char* buffer = nullptr;
-  std::size_t bytes = 0;
-  cudaStream_t stream = nullptr;
-};
-
-// This thread's; none: plain copies.
-inline Staging*& staging() {
-  thread_local Staging* mine = nullptr;
-  return mine;
-}
-
 // Copies elements to the host. Of `any` arrays, those of the host's side.
 template <class T>
 void fetch(const Array<T>& a, std::int64_t start, std::int64_t count, void* to) {
@@ -120,7 +107,7 @@ class Elements {
   std::vector<T> sample(std::int64_t pieces, std::int64_t length) const {
     const std::int64_t part = count_ / pieces, each = length < part ? length : part;
     std::vector<T> out(static_cast<std::size_t>(pieces * each));
-    const T* const from = (array_.mirror != nullptr ? array_.mirror : array_.data) + start_;
+    const T* const from = there();
     const std::size_t width = static_cast<std::size_t>(each) * sizeof(T), pitch = static_cast<std::size_t>(part) * sizeof(T);
     const Staging* const through = staging();
     const std::size_t bytes = static_cast<std::size_t>(pieces) * width;
@@ -140,6 +127,17 @@ class Elements {
     return out;
   }
 
+  // The sum, the largest, of f(elements, i) for i = 0 .. count - 1, in double precision; 0 for none. Computed where the array
+  // is: f is for both sides, `[=] __host__ __device__ (const int* elements, std::int64_t i) { return ...; }`.
+  template <class F>
+  double sum(std::int64_t count, F f) const {
+    return detail::reduced<detail::Sum>(there(), count, f);
+  }
+  template <class F>
+  double most(std::int64_t count, F f) const {
+    return detail::reduced<detail::Most>(there(), count, f);
+  }
+
   // All of them.
   operator const T*() {
     read(0, static_cast<std::int64_t>(present_.size()));
@@ -147,6 +145,8 @@ class Elements {
   }
 
  private:
+  const T* there() const { return (array_.mirror != nullptr ? array_.mirror : array_.data) + start_; }
+
   static constexpr std::int64_t kPiece = 4096;           // elements
   static constexpr std::int64_t kCopy = 128 * 1024;      // bytes that take about as long as starting a copy
   static constexpr std::size_t kPitch = 2'147'483'647;   // of a 2-D copy, at most
