@@ -83,7 +83,9 @@ WARNINGS = ("-Wall", "-Wextra", "-Werror")
 HOST_FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-pthread", *WARNINGS)
 # -g1: files, lines and functions, as reports show; -g takes the compiler a third longer.
 THREAD_SANITIZER_FLAGS = ("-std=c++17", "-O1", "-g1", "-ffp-contract=off", "-fsanitize=thread", "-pthread", *WARNINGS)
-CUDA_FLAGS = ("-std=c++17", "-O3", "--extended-lambda", "--Werror", "all-warnings", "-Xcompiler=-Wall,-Wextra,-Werror,-pthread")
+CUDA_FLAGS = (
+    "-std=c++17", "-O3", "--extended-lambda", "--Werror", "all-warnings", "-Xcompiler=-Wall,-Wextra,-Werror,-pthread"
+)  # fmt: skip
 HEADER_SUFFIXES = frozenset({".h", ".hpp", ".hh", ".cuh", ".inc", ".inl", ".cu"})  # programs include their kernels.cu
 CACHE_LIMIT_BYTES = 2 << 30
 _ERROR_LINES = 30

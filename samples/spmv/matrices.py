@@ -310,7 +310,7 @@ def terms(rows: int, mean: float, cols: int, spread: float = 1.0, seed: int = 1)
 
 
 def prolongation(side: int, seed: int = 1) -> Any:
-    """From a grid of half as many nodes in each direction to one of side^3, by trilinear interpolation: 1 to 8 entries."""
+    """To a grid of side^3 nodes from one with twice the spacing, by trilinear interpolation: 1 to 8 entries a row."""
     _positive(side=side)
     coarse = side // 2 + 1
     at = np.stack(np.unravel_index(np.arange(side**3), (side,) * 3), -1)
@@ -331,8 +331,8 @@ def tree(rows: int, seed: int = 1) -> Any:
 
 
 def angular(parts: int, high: int, wide: int, per_row: int, linking: int, seed: int = 1) -> Any:
-    """Constraints of a linear program: `parts` blocks of high x wide with `per_row` entries a row, and below them `linking`
-    rows with an entry for a tenth of all columns."""
+    """Constraints of a linear program: `parts` blocks of high x wide with `per_row` entries a row, and below them
+    `linking` rows with an entry for a tenth of all columns."""
     _positive(parts=parts, high=high, wide=wide, per_row=per_row)
     rows, cols = parts * high, parts * wide
     lengths = np.concatenate([np.full(rows, min(per_row, wide)), np.full(linking, max(1, cols // 10))])

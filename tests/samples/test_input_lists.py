@@ -23,6 +23,12 @@ def listed(path: Path) -> list[str]:
     return [line for line in lines if line]
 
 
+def families(name: str) -> list[str]:
+    """Inputs of families that no other list has."""
+    path = ROOT / f"samples/{name}/families.txt"
+    return listed(path) if path.exists() else []
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("files", [False, True])
 def test_the_lists_of(name: str, files: bool) -> None:
@@ -34,11 +40,13 @@ def test_the_lists_of(name: str, files: bool) -> None:
         lists["unseen"] = listed(ROOT / f"benchmarks/gpu/lists/{name}-unseen.txt")
         others = [listed(ROOT / f"samples/{name}/{part}.txt") for part in ("train", "test")]
         assert not set(lists["unseen"]) & {text for lines in others for text in lines}
-    for text in itertools.chain(*lists.values()):
+    for text in itertools.chain(*lists.values(), families(name)):
         function, arguments = parse_call(text)
         inspect.signature(FUNCTIONS[name][function]).bind(**arguments)
     assert not set(lists["train"]) & set(lists["test"])
     assert all(len(set(lines)) == len(lines) for lines in lists.values())
     if not files:
+        apart = {text.split("(")[0] for text in families(name)}
+        assert not apart & {text.split("(")[0] for lines in lists.values() for text in lines}
         trained, tested = ({text.split("(")[0] for text in lists[part]} for part in ("train", "test"))
         assert tested - trained  # families that no training input belongs to

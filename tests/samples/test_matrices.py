@@ -43,6 +43,12 @@ FAMILIES = {
     "smallworld(rows=200, near=2)": ((200, 200), None),
     "triangular(rows=150, per_row=4)": ((150, 150), None),
     "bordered(rows=50, size=7, border=3)": ((50, 50), 10),
+    "hypercube(dims=6)": ((64, 64), 6),
+    "fractal(depth=5)": ((32, 32), 32),
+    "terms(rows=100, mean=6, cols=80)": ((100, 80), None),
+    "prolongation(side=5)": ((125, 27), 8),
+    "tree(rows=200)": ((200, 200), None),
+    "angular(parts=4, high=5, wide=30, per_row=3, linking=2)": ((22, 120), 12),
     "dense(rows=20, cols=33)": ((20, 33), 33),
 }
 

@@ -1,4 +1,5 @@
 // Elements of an array that the host reads: the right ones in any order, each copied once, and few of them if few are read.
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -51,6 +52,12 @@ int main() {
   dagc::Elements short_one(a, kStart + 2, 19);
   const std::vector<int> pairs = short_one.sample(8, 1250);
   expect(pairs.size() == 16 && pairs[0] == 14 && pairs[15] == 7 * (2 + 15), "sample of all but the rest");
+  const auto value = [=](const int* elements, std::int64_t i) { return elements[i]; };
+  expect(whole.sum(1000, value) == 7 * 999 * 500, "sum");
+  expect(whole.most(1000, value) == 7 * 999 && whole.most(3, [=](const int*, std::int64_t i) { return -5 - i; }) == -5, "most");
+  expect(whole.sum(0, value) == 0 && whole.most(0, value) == 0, "of none");
+  const auto unknown = [=](const int*, std::int64_t i) { return i == 1 ? 0 / (i - 1.0) : i; };
+  expect(std::isnan(whole.most(3, unknown)) && std::isnan(whole.sum(3, unknown)), "NaN if any is");
   dagc::Elements none(a, kStart, 0);
   expect(none.sample(8, 10).empty(), "sample of none");
   expect(sum(none, 0) == 0, "none");
