@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dagc import api
-from dagc.base.errors import RunFailed
+from dagc.base.errors import RunFailed, WrongResult
 from dagc.recipes.explore import explore
 from dagc.recipes.options import ExploreOptions
 from tests.measure.conftest import needs_mpi
@@ -43,6 +43,8 @@ kernel faulty(y: out f32[n], n: i32, how: i32) {
         for (int k = (1 << 30) - 1; k > 0; k -= 1024) deep[k] = 1;
       }();
       for (volatile int turn = 0; how == 5; turn = 1 - turn) {}
+      if (how == 7 && i == 0) y[n + 50] = 1;
+      if (how == 8 && i == 0) y[n + 5] = y[i - 3] = 1;
       if (i < n) y[i] = i;
     """
   }
@@ -52,6 +54,7 @@ kernel count(y: out f32[n], n: i32, how: i32) {
     cpp """
       if (how == 4) *static_cast<volatile float*>(nullptr) = 1;
       for (volatile int turn = 0; how == 6; turn = 1 - turn) {}
+      if (how == 9) y[n] = y[n + 50];
       for (int i = 0; i < n; ++i) y[i] = i;
     """
   }
@@ -92,8 +95,10 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("3", "false", SECOND),
         ("4", "false", THIRD),
         ("1", "true", SECOND),
+        ("7", "false", f"{SECOND}: element 150 of `y`, which has 100"),
+        ("9", "false", f"{THIRD}: element 150 of `h`, which has 100"),
     ],
-    ids=["far outside", "null", "stack", "cpu", "captured"],
+    ids=["far outside", "null", "stack", "cpu", "captured", "beyond an array", "beyond one of the host"],
 )
 def test_compile_run_names_the_op(
     program: Path, monkeypatch: pytest.MonkeyPatch, how: str, capture: str, message: str
@@ -105,6 +110,13 @@ def test_compile_run_names_the_op(
             program, out, target="host", defines={"capture": capture}, run=True, ranks=2, force=True, seconds=1e-3
         )
     assert failed.value.message == message
+
+
+def test_what_is_written_beside_an_array_is_named(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too near for a guard page. The element before is reported first."""
+    monkeypatch.setenv("HOW", "8")
+    with pytest.raises(WrongResult, match="op `second` writes element -3 of `y`, which has 100"):
+        api.compile(program, program.parent / "out-false", target="host", run=True, ranks=2, force=True, seconds=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -125,8 +125,8 @@ def test_what_is_never_written_is_wrong_whatever_the_reference_and_the_tolerance
     ("which", "wrong"),
     [
         ("3", "op `liar` changes `x`, which the header of its kernel does not declare as written"),
-        ("5", "op `liar` writes behind the end of `y`"),
-        ("6", "op `liar` writes behind the end of `y`"),
+        ("5", "op `liar` writes element 6 of `y`, which has 6"),
+        ("6", "op `liar` writes element 6 of `y`, which has 6"),
         ("7", r"ops `one` and `two` both change element \[0, 0\] of `w`.* parts `left` and `right` overlap"),
     ],
 )

@@ -51,7 +51,7 @@ class Audit {
       if (now[i] != digests_[i]) wrong_ = undeclared(name, i);
     const std::vector<std::string> overrun = program_.store.overrun();
     if (wrong_.empty() && !overrun.empty())
-      wrong_ = std::string("op `") + name + "` writes behind the end of `" + overrun.front() + "`";
+      wrong_ = std::string("op `") + name + "` writes " + overrun.front();
     for (const auto& [array, old] : contents_) written_[{op, array}] = program_.store.differ(array, old);
   }
 

@@ -94,12 +94,12 @@ inline std::string changed_text(const std::vector<std::string>& names) {
   return list + (names.size() == 1 ? " was" : " were") + " changed, which no op declares to write";
 }
 
-// The error if these arrays were written beyond their end; "" if none was.
-inline std::string overrun_text(const std::vector<std::string>& names) {
-  if (names.empty()) return "";
+// The error if these elements, beyond arrays, were written; "" if none was.
+inline std::string overrun_text(const std::vector<std::string>& elements) {
+  if (elements.empty()) return "";
   std::string list;
-  for (const std::string& name : names) list += (list.empty() ? "`" : ", `") + name + "`";
-  return "something was written beyond the end of " + list;
+  for (const std::string& element : elements) list += (list.empty() ? "" : "; ") + element;
+  return "something was written beyond an array: " + list;
 }
 
 // Reports the result of `first_wrong`, once, and returns the exit code of every rank.

@@ -14,6 +14,8 @@
 
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "guard_pages.hpp"
 #ifdef DAGC_NVTX
 #include <nvtx3/nvToolsExt.h>  // headers alone: it loads the library of the profiler that runs the process
 #endif
@@ -68,7 +70,7 @@ inline void make_signal_stack() {
   sigaltstack(&stack, nullptr);
 }
 
-// Calls nothing that a signal handler may not call.
+// Calls nothing that a signal handler may not call, where the signal comes from an access to memory.
 DAGC_PRIVATE inline void say_fault(int signal, siginfo_t* info, void*) {
   char line[512];
   std::size_t length = 0;
@@ -85,6 +87,11 @@ DAGC_PRIVATE inline void say_fault(int signal, siginfo_t* info, void*) {
   if (const char* const op = op_under_way.load(std::memory_order_relaxed)) {
     add(" in ");
     add(op);
+  }
+  if (signal == SIGSEGV && info->si_code > 0) {
+    char element[200];
+    GuardedMemory::get().locate(info->si_addr, element, sizeof element);
+    add(element);
   }
   line[length++] = '\n';
   const ssize_t written = write(STDERR_FILENO, line, length);  // whole: the ranks share what they write to

@@ -201,7 +201,7 @@ cudaError_t cudaMallocManaged(T** pointer, std::size_t bytes, unsigned int = cud
 // Waits for all streams first, as CUDA does.
 inline cudaError_t cudaFree(void* pointer) {
   if (pointer != nullptr) cudaDeviceSynchronize();
-  std::free(pointer);
+  dagc::GuardedMemory::get().release(pointer);
   return cudaSuccess;
 }
 inline cudaError_t cudaFreeHost(void* pointer) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "fault.hpp"
+#include "guard_pages.hpp"
 #include "host_capture.hpp"
 #include "host_stream.hpp"
 #include "host_types.hpp"
@@ -158,7 +159,7 @@ cudaError_t issue(cudaStream_t handle, F part) {
 inline cudaError_t allocate(void** pointer, std::size_t bytes) {
   *pointer = nullptr;
   if (bytes == 0) return cudaSuccess;
-  *pointer = bytes < SIZE_MAX - 255 ? std::aligned_alloc(256, (bytes + 255) / 256 * 256) : nullptr;
+  *pointer = GuardedMemory::get().allocate(bytes, 256);
   return remember(*pointer == nullptr ? cudaErrorMemoryAllocation : cudaSuccess);
 }
 

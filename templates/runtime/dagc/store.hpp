@@ -7,11 +7,10 @@
 //   store.reset(0);                                    // carried arrays restored, results and scratch poisoned
 //   std::string wrong = store.compare(y, "y", "expected/y.npy", 0, y.size, {1e-5, false});
 //   std::vector<std::string> changed = store.changed();    // inputs and constants that are not as they were loaded
-//   std::vector<std::string> beyond = store.overrun();     // arrays that were written beyond their end
+//   std::vector<std::string> beyond = store.overrun();     // "element 7 of `y`, which has 6": written beyond an array
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -28,15 +27,16 @@
 #include "dagc/check.hpp"
 #include "dagc/compare.hpp"
 #include "dagc/digest.hpp"
+#include "dagc/guard_pages.hpp"
 #include "dagc/npy.hpp"
 #include "dagc/target.hpp"
 
 namespace dagc {
 
-// Guard bytes after each array: its first poison, with a number of the array in each element. Reading them
-// gives NaN, and writing them is detected, even if the value is copied from another array.
-inline constexpr std::size_t guard_bytes = 64;
-using Guard = std::array<unsigned char, guard_bytes>;
+// Guard bytes after each array, 64 or more, to a multiple of 256: its first poison, with a number of the array in each
+// element. Reading them gives NaN, and writing them is detected, even if the value is copied from another array.
+inline constexpr std::size_t with_guard(std::size_t bytes) { return (bytes + 64 + 255) / 256 * 256; }
+using Guard = std::vector<unsigned char>;
 
 namespace detail {
 
@@ -112,7 +112,7 @@ class Store {
   template <class T>
   void provide_side(Array<T>& a) {
     Entry& e = *find(a);
-    const std::size_t room = e.bytes + guard_bytes;
+    const std::size_t room = with_guard(e.bytes);
     void* data = nullptr;
     const cudaError_t status = cudaMalloc(&data, room);
     if (status == cudaErrorMemoryAllocation)
@@ -121,9 +121,10 @@ class Store {
     e.place = Place::any;
     e.data = data;
     a.data = static_cast<T*>(data);
+    GuardedMemory::get().name(data, e.bytes, e.width, e.name);
     if (e.bytes != 0 && e.role == Role::constant) DAGC_CUDA(cudaMemcpy(data, e.mirror, e.bytes, cudaMemcpyHostToDevice));
     if (e.bytes != 0 && e.role != Role::constant) DAGC_CUDA(cudaMemset(data, e.poison.bytes[poison_], e.bytes));
-    DAGC_CUDA(cudaMemcpy(e.end(), guard_of(e).data(), guard_bytes, cudaMemcpyDefault));
+    write_guard(e);
     DAGC_CUDA(cudaDeviceSynchronize());  // before work of other streams
   }
 
@@ -148,16 +149,21 @@ class Store {
     return out;
   }
 
-  // Names of the arrays that were written beyond their end since the last call. Waits for the device.
+  // The first element beyond the end of each array that was written since the last call, on the host target also before its
+  // beginning: "element 7 of `y`, which has 6". Waits for the device.
   std::vector<std::string> overrun() {
     std::vector<std::string> out;
     for (Entry& e : entries_) {
-      if (e.data == nullptr) continue;
-      Guard now;
-      DAGC_CUDA(cudaMemcpy(now.data(), e.end(), guard_bytes, cudaMemcpyDefault));
-      if (now == guard_of(e)) continue;
-      out.push_back(e.name);
-      DAGC_CUDA(cudaMemcpy(e.end(), guard_of(e).data(), guard_bytes, cudaMemcpyDefault));
+      if (e.data == nullptr || !e.guarded()) continue;
+      const std::size_t before = GuardedMemory::get().written_before(e.data);
+      if (before != 0) out.push_back(e.beyond(-static_cast<std::int64_t>((before + e.width - 1) / e.width)));
+      const Guard whole = guard_of(e);
+      Guard now(whole.size());
+      DAGC_CUDA(cudaMemcpy(now.data(), e.end(), now.size(), cudaMemcpyDefault));
+      const auto changed = std::mismatch(now.begin(), now.end(), whole.begin()).first;
+      if (changed == now.end()) continue;
+      out.push_back(e.beyond(static_cast<std::int64_t>((e.bytes + static_cast<std::size_t>(changed - now.begin())) / e.width)));
+      write_guard(e);
     }
     return out;
   }
@@ -306,7 +312,11 @@ class Store {
 
     bool read_only() const { return role == Role::in || role == Role::constant; }
     bool poisoned() const { return role == Role::out || role == Role::scratch; }
+    bool guarded() const { return !given || place == Place::any; }
     char* end() const { return static_cast<char*>(data) + bytes; }
+    std::string beyond(std::int64_t element) const {
+      return "element " + std::to_string(element) + " of `" + name + "`, which has " + std::to_string(bytes / width);
+    }
     bool on_device() const { return place == Place::device || place == Place::any; }
   };
 
@@ -333,9 +343,9 @@ class Store {
   }
 
   void free(const Entry& e) const {
-    if (e.mirror && !e.given) page_locked ? static_cast<void>(cudaFreeHost(e.mirror)) : std::free(e.mirror);
+    if (e.mirror && !e.given) page_locked ? static_cast<void>(cudaFreeHost(e.mirror)) : GuardedMemory::get().release(e.mirror);
     if (e.given && e.place != Place::any) return;
-    if (e.place == Place::host) std::free(e.data);
+    if (e.place == Place::host) GuardedMemory::get().release(e.data);
     if (e.place == Place::pinned) cudaFreeHost(e.data);
     if (e.on_device()) cudaFree(e.data);
   }
@@ -355,7 +365,7 @@ class Store {
   }
 
   static cudaError_t pageable(std::size_t room, void** memory) {
-    *memory = std::aligned_alloc(64, (room + 63) / 64 * 64);
+    *memory = GuardedMemory::get().allocate(room, 256);
     return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
   }
 
@@ -381,14 +391,14 @@ class Store {
       fail(exit_run_failed, "array " + std::string(name) + " takes " + std::to_string(bytes) + " bytes, and " +
                                 std::to_string(size) + " are given");
     *(place == Place::any || place == Place::two_sided ? other : data) = memory;
-    if (place == Place::any) DAGC_CUDA(cudaMalloc(data, bytes + guard_bytes));
+    if (place == Place::any) DAGC_CUDA(cudaMalloc(data, with_guard(bytes)));
     return true;
   }
 
   template <class T>
   Entry& add(Array<T>& a, const char* name, const std::vector<std::int64_t>& shape, Place place, Role role) {
     static_assert(std::is_arithmetic_v<T>, "elements are plain numbers");
-    const std::size_t room = a.bytes() + guard_bytes;
+    const std::size_t room = with_guard(a.bytes());
     void* data = nullptr;
     void* other = nullptr;
     const bool given = take(name, a.bytes(), place, &data, &other);
@@ -405,8 +415,8 @@ class Store {
     entries_.push_back({name, shape, data, other, a.bytes(), sizeof(T), place, role, poison_of<T>(), added_++});
     if (other) std::memset(other, entries_.back().poison.bytes[0], a.bytes());
     entries_.back().given = given;
-    if (data == nullptr || (given && place != Place::any)) return entries_.back();
-    DAGC_CUDA(cudaMemcpy(entries_.back().end(), guard_of(entries_.back()).data(), guard_bytes, cudaMemcpyDefault));
+    for (const void* memory : {data, other}) GuardedMemory::get().name(memory, a.bytes(), sizeof(T), name);
+    if (data != nullptr && entries_.back().guarded()) write_guard(entries_.back());
     return entries_.back();
   }
 
@@ -446,11 +456,14 @@ class Store {
   }
 
   Guard guard_of(const Entry& e) const {
-    Guard out;
-    out.fill(e.poison.bytes[0]);
-    for (std::size_t i = 0; i < guard_bytes; i += e.width)  // the lowest byte: NaN stays NaN
+    Guard out(with_guard(e.bytes) - e.bytes, e.poison.bytes[0]);
+    for (std::size_t i = 0; i < out.size(); i += e.width)  // the lowest byte: NaN stays NaN
       out[i] = static_cast<unsigned char>(e.poison.bytes[0] ^ (1 + e.number % 100));
     return out;
+  }
+  void write_guard(const Entry& e) const {
+    const Guard guard = guard_of(e);
+    DAGC_CUDA(cudaMemcpy(e.end(), guard.data(), guard.size(), cudaMemcpyDefault));
   }
 
   std::string directory_;

@@ -1,0 +1,139 @@
+// Memory between pages that cannot be accessed (guard pages), so that an access beyond an array ends the program in the op
+// that does it, and does not change what belongs to others. Of arrays on the host; on the host target of all arrays.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace dagc {
+
+// Address and thread sanitizers watch the memory of malloc themselves.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool guard_pages = false;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+inline constexpr bool guard_pages = false;
+#else
+inline constexpr bool guard_pages = true;
+#endif
+#else
+inline constexpr bool guard_pages = true;
+#endif
+
+class GuardedMemory {
+ public:
+  static GuardedMemory& get() {
+    static GuardedMemory& all = *new GuardedMemory;  // memory may be freed when the process ends
+    return all;
+  }
+
+  // `bytes` bytes at a multiple of `alignment`, a power of two, whose end is as near to the guard as that permits. Null if
+  // there is no memory.
+  void* allocate(std::size_t bytes, std::size_t alignment) {
+    if (bytes > SIZE_MAX / 2) return nullptr;
+    const std::size_t room = (bytes + alignment - 1) / alignment * alignment;
+    const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    const std::size_t open = (room + page - 1) / page * page;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    // The system limits the number of mappings. Where no more are to be had, memory has no guards.
+    if (!guard_pages || blocks_.size() >= most) return std::aligned_alloc(alignment, room);
+    void* const mapping = mmap(nullptr, open + 2 * guard, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapping == MAP_FAILED) return std::aligned_alloc(alignment, room);
+    char* const first = static_cast<char*>(mapping) + guard;
+    if (mprotect(first, open, PROT_READ | PROT_WRITE) != 0) {
+      munmap(mapping, open + 2 * guard);
+      return nullptr;
+    }
+    char* const data = first + (open - room);
+    std::memset(first, front, open - room);
+    blocks_[first - guard] = {data, open, bytes, 1, ""};
+    return data;
+  }
+
+  void release(void* memory) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      const auto at = block_of(static_cast<const char*>(memory));
+      if (at != blocks_.end() && at->second.data == memory) {
+        munmap(const_cast<char*>(at->first), at->second.open + 2 * guard);
+        blocks_.erase(at);
+        return;
+      }
+    }
+    std::free(memory);
+  }
+
+  // What is in this memory: an array of `bytes` bytes, of elements of `width` bytes.
+  void name(const void* memory, std::size_t bytes, std::size_t width, const std::string& array) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto at = block_of(static_cast<const char*>(memory));
+    if (at == blocks_.end() || at->second.data != memory) return;
+    at->second.bytes = bytes, at->second.width = width, at->second.name = array;
+  }
+
+  // Bytes from the beginning of this memory back to the first of those before it that was written, which are then as they
+  // were; 0: none.
+  std::size_t written_before(const void* memory) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto at = block_of(static_cast<const char*>(memory));
+    if (at == blocks_.end() || at->second.data != memory) return 0;
+    char* const first = const_cast<char*>(at->first) + guard;
+    const char* const data = at->second.data;
+    const char* changed = first;
+    while (changed < data && static_cast<unsigned char>(*changed) == front) ++changed;
+    std::memset(first, front, static_cast<std::size_t>(data - first));
+    return static_cast<std::size_t>(data - changed);
+  }
+
+  // For a signal handler: writes ": element 150 of `y`, which has 100" to `text` if the address is in a guard, else "".
+  void locate(const void* address, char* text, std::size_t room) {
+    *text = '\0';
+    if (!mutex_.try_lock()) return;
+    const auto at = block_of(static_cast<const char*>(address));
+    if (at != blocks_.end()) {
+      const Block& b = at->second;
+      const long long offset = static_cast<const char*>(address) - b.data, width = static_cast<long long>(b.width);
+      const long long element = offset < 0 ? -((width - 1 - offset) / width) : offset / width;
+      const bool named = !b.name.empty();
+      std::snprintf(text, room, named ? ": element %lld of `%s`, which has %lld" : ": byte %lld of memory%s of %lld bytes", element,
+                    b.name.c_str(), static_cast<long long>(b.bytes / b.width));
+    }
+    mutex_.unlock();
+  }
+
+ private:
+  struct Block {
+    char* data;
+    std::size_t open;          // bytes of the pages between the guards
+    std::size_t bytes, width;  // of the array, of an element
+    std::string name;
+  };
+  using Blocks = std::map<const char*, Block>;  // by the beginning of the guard before
+
+  static constexpr std::size_t guard = std::size_t{1} << 20;  // bytes of addresses, not of memory
+  static constexpr std::size_t most = 8192;                   // three mappings each, of the 65530 of a process
+  static constexpr unsigned char front = 0xa5;
+
+  Blocks::iterator block_of(const char* address) {
+    const auto next = blocks_.upper_bound(address);
+    if (next == blocks_.begin()) return blocks_.end();
+    const auto at = std::prev(next);
+    return address < at->first + at->second.open + 2 * guard ? at : blocks_.end();
+  }
+
+  std::mutex mutex_;
+  Blocks blocks_;
+};
+
+}  // namespace dagc
