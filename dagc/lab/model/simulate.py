@@ -252,7 +252,7 @@ class Simulator:
             ready: tuple[int, ...] = (make(_PASSING, _NOW, _NOW, self._node),)
         else:
             ready = make(_NOW, _NOW, _NOW, self._launch), make(_PASSING, _NOW, _NOW, self._latency)
-        done = (make(queue, queue, _PASSING, *self._ops[op]),)
+        done: tuple[int, ...] = (make(queue, queue, _PASSING, *self._ops[op]),)
         if self.assumptions.exclusive:
             done = (make(_PASSING, _PASSING, _GPU), *done, make(_GPU, queue, queue))
         return (*ready, *done, make(_NOW, _NOW, queue)) if blocking else (*ready, *done)
