@@ -120,8 +120,8 @@ def unoptimised() -> Iterator[None]:
 
     For tests of what programs do, by `pytest.mark.usefixtures`. Without a clang++ it is half of the time
     (tests/precompiled.py). That emitted programs are right when they are optimised, and compiled by g++, as users
-    build them, is for tests/measure/test_traversals.py (the SpMV, as a runner), tests/emit/test_bench.py (every kind of
-    op), tests/emit/test_loops.py, and one program of tests/measure/test_compile.py.
+    build them, is for tests/emit/test_bench.py (every kind of op, as a bench and as a runner, and a loop), and one
+    program of tests/measure/test_compile.py.
     """
     with pytest.MonkeyPatch.context() as patch:
         flags = [os.environ.get("DAGC_CXXFLAGS", ""), "-O0", *map(shlex.quote, precompiled_flags())]

@@ -95,6 +95,14 @@ def precompiled_flags(sanitize: str = "", library: bool = False) -> tuple[str, .
     return ("-include", str(folder / "dagc.hpp"))
 
 
+def by_clang() -> tuple[str, ...]:
+    """Flags for builds with -O0 whose headers differ from those that are compiled once, or that are under another
+    sanitizer: clang++, in two thirds of the time of g++. () where `g++` was not replaced.
+    """
+    compiler = find_cxx()
+    return ("--driver-mode=g++",) if compiler is not None and compiler.path.parent == COMPILERS else ()
+
+
 def _compile(folder: Path, name: str, headers: list[str], flags: tuple[str, ...]) -> None:
     """NAME.pch, and NAME.o, which has its functions. Without the first, builds are those of g++."""
     (folder / f"{name}.all").write_text("".join(f'#include "{header}"\n' for header in headers) + INSTANCES)

@@ -11,13 +11,16 @@ import numpy as np
 import pytest
 
 from dagc.build.toolchain import find_cxx, find_mpi
-from dagc.emit import table_line
+from dagc.emit import emit, table_line
 from dagc.ir.plan import Plan, Target
 from dagc.measure.launch import Finished, launch
+from dagc.recipes.program import read
 from dagc.setup import run_setup
 from dagc.space import Space
+from dagc.space.loops import unroll
 from tests.emit.build import SINK, plan
 from tests.emit.together import build_together
+from tests.measure.conftest import SAMPLES
 
 mpi = find_mpi()
 pytestmark = [
@@ -27,6 +30,7 @@ pytestmark = [
     ),
 ]
 RANKS = 3
+JACOBI = SAMPLES / "jacobi/jacobi.dag"
 
 
 @dataclass(frozen=True)
@@ -43,14 +47,32 @@ class Made:
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Made]:
-    """By transport. The bench of one is optimised, as for users."""
+    """By transport. Those of one are optimised, as for users, with a program that has a loop, since loops are what
+    compilers change."""
     folder = tmp_path_factory.mktemp("sink")
-    plans = {transport: plan(SINK, Target.HOST, transport=transport) for transport in ("mpi_host", "mpi_cuda")}
-    benches = build_together({"mpi_host": plans["mpi_host"]}, folder / "optimised", "bench", flags=())
-    benches |= build_together({"mpi_cuda": plans["mpi_cuda"]}, folder / "bench", "bench")
-    runners = build_together(plans, folder / "runner", "runner")
-    run_setup(plans["mpi_host"].program, SINK.parent, RANKS, 1, folder / "data")
-    return {name: Made(plans[name], benches[name], runners[name], folder / "data") for name in plans}
+    sink, other = (plan(SINK, Target.HOST, transport=transport) for transport in ("mpi_host", "mpi_cuda"))
+    loop = plan_of_loop()
+    optimised = {"bench": sink, "runner": sink, "loop": loop}
+    built = build_together(optimised, folder / "optimised", flags=(), runners={"runner"})
+    fast = {"bench": other, "runner": other}
+    built_fast = build_together(fast, folder / "unoptimised", runners={"runner"})
+    run_setup(sink.program, SINK.parent, RANKS, 1, folder / "data")
+    run_setup(loop.program, JACOBI.parent, RANKS, 1, folder / "loop")
+    return {
+        "mpi_host": Made(sink, built["bench"], built["runner"], folder / "data"),
+        "mpi_cuda": Made(other, built_fast["bench"], built_fast["runner"], folder / "data"),
+        "loop": Made(loop, built["loop"], built["runner"], folder / "loop"),
+    }
+
+
+def plan_of_loop() -> Plan:
+    defines = {"transport": "mpi_host", "nx": 40, "rows": 6, "steps": 10, "streams": 3}  # more rounds than buffers
+    folded = read(JACOBI, defines, folds=True).graph()
+    space = Space(folded)
+    traversal = space.at(space.count() // 3)
+    made = Plan(*unroll(folded, traversal), Target.HOST, period=(folded, traversal))
+    assert "for (std::int64_t turn" in emit(made)["iteration.hpp"]
+    return made
 
 
 @pytest.fixture(params=["mpi_host", "mpi_cuda"])
@@ -69,6 +91,12 @@ def test_every_kind_of_op_gives_the_right_result(each: Made) -> None:
     assert done.returncode == 0, done.stderr
     assert "agree with the reference" in done.stdout
     assert "median" in done.stdout
+
+
+def test_a_program_with_a_loop_is_right(programs: dict[str, Made]) -> None:
+    done = programs["loop"].run("bench", "--seconds", "0.001", "--repeats", "2")
+    assert done.returncode == 0, done.stderr
+    assert "agree" in done.stdout
 
 
 def test_json(made: Made, tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from dagc.ir.plan import Plan, Target
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Issue, Record, Traversal, parse_traversal
 from dagc.passes.loops import fold
-from dagc.recipes.program import read
 from dagc.space import Space
 from dagc.space.loops import unroll
 from dagc.space.proof import Prover
@@ -28,7 +27,7 @@ from tests.conftest import Compare
 from tests.emit.build import graph as of_checkout
 from tests.emit.test_compile import needs_cxx, needs_mpi
 from tests.emit.together import write_together
-from tests.measure.conftest import SAMPLES, can_run
+from tests.measure.conftest import SAMPLES
 from tests.passes.text import graph
 from tests.space.test_loops import ALTERNATE, FOUR, LOWERINGS, TWO_BUFFERS, loops, sample
 from tests.tiers import examples
@@ -164,20 +163,6 @@ def test_a_plan_keeps_its_period(tmp_path: Path) -> None:
     text = (tmp_path / "a/iteration.hpp").read_text()
     assert text == (tmp_path / "b/iteration.hpp").read_text()
     assert re.search(r"for \(std::int64_t turn = 1; turn < 7; turn \+= 2\)", text)
-
-
-@pytest.mark.mpi
-@pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
-def test_a_program_with_a_loop_is_right(tmp_path: Path) -> None:
-    """Optimised, since loops are what compilers change."""
-    defines = {"transport": "mpi_host", "nx": 40, "rows": 6, "steps": 10, "streams": 3}
-    number = str(Space(read(JACOBI, defines, folds=True).graph()).count() // 3)
-    done = api.compile(
-        JACOBI, tmp_path / "out", target="host", defines=defines, traversal=number, run=True, ranks=3, seconds=1e-3,
-        repeats=2,
-    )  # fmt: skip
-    assert done.result is not None
-    assert "for (std::int64_t turn" in (tmp_path / "out/iteration.hpp").read_text()
 
 
 @pytest.mark.thorough

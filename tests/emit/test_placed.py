@@ -34,7 +34,7 @@ from dagc.space.loops import unroll
 from dagc.space.proof import Prover
 from tests.emit.build import ROOT, write
 from tests.measure.conftest import wander
-from tests.precompiled import use_for_libraries
+from tests.precompiled import by_clang, use_for_libraries
 
 PLACED = ROOT / "tests/emit/data/placed.dag"
 MAIN = ROOT / "tests/emit/data/placements.cpp"
@@ -124,7 +124,7 @@ def built(folder: Path, sanitize: str = "", target: Target = Target.HOST) -> Pla
     main = folder / f"placements.{end}"
     main.write_text(MAIN.read_text().replace("runner.cpp", f"runner.{end}"))
     run_setup(graph.program, PLACED.parent, RANKS, 3, folder / "data")
-    flags = () if sanitize or target is Target.CUDA else ("-O0",)
+    flags = ("-O0", *by_clang()) if target is Target.HOST else ()
     binary = build(
         [main], folder / "placements", mpi=require_mpi(), target=target.value, sanitize=sanitize, flags=flags
     )

@@ -20,6 +20,7 @@ from dagc.setup import run_setup
 from dagc.space import Space
 from tests.emit.build import graph, graph_of, plan
 from tests.emit.together import build_together
+from tests.precompiled import by_clang
 from tests.tiers import representatives
 
 HERE = Path(__file__).parent / "data"
@@ -91,14 +92,14 @@ def _first(path: Path) -> Plan:
 
 @pytest.fixture(scope="module")
 def programs(sizes: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    plans = {"both": plan(PREPARED, Target.HOST, **ELL), "sizes": _first(sizes)}
+    return _sanitized(plans, tmp_path_factory.mktemp("programs"))
+
+
+def _sanitized(plans: dict[str, Plan], folder: Path) -> dict[str, Path]:
     """Under AddressSanitizer: what fills scratch stays within it."""
-    plans = {
-        "both": plan(PREPARED, Target.HOST, **ELL),
-        "one": plan(PREPARED, Target.HOST, **{"again.variant": "ell"}),
-        "sizes": _first(sizes),
-    }
-    flags = ("-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-    return build_together(plans, tmp_path_factory.mktemp("programs"), flags=flags)
+    flags = ("-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", *by_clang())
+    return build_together(plans, folder, flags=flags)
 
 
 def _run(program: Path, data: Path, ranks: int = 1, **environment: str) -> Finished:
@@ -121,7 +122,9 @@ def test_each_op_gets_the_layout_that_was_prepared_for_it(programs: dict[str, Pa
     """Ops of one kernel with different matrices, and two on one matrix whose variants differ: results agree after each
     poison, so what was prepared outlives `reset`."""
     run_setup(graph(PREPARED).program, HERE, 2, 1, tmp_path)
-    done = _run(programs[name], tmp_path, 2)
+    one = {"one": plan(PREPARED, Target.HOST, **{"again.variant": "ell"})}
+    program = programs["both"] if name == "both" else _sanitized(one, tmp_path / "programs")["one"]
+    done = _run(program, tmp_path, 2)
     assert done.returncode == 0, done.stderr
     assert "y, z agree with the reference" in done.stdout
 

@@ -70,12 +70,17 @@ def build_together(
     program: str = "bench",
     flags: Sequence[str] = ("-O0",),
     sanitize: str = "",
+    runners: Collection[str] = (),
 ) -> dict[str, Path]:
-    """Builds the `program`s of several plans, for the host, and returns each by its name."""
-    source = write_together(plans, directory, plans if program == "runner" else ())
+    """Builds the `program`s of several plans, for the host, and returns each by its name.
+
+    `runners`: the names of those that are runners where `program` is "bench".
+    """
+    runners = plans if program == "runner" else runners
+    source = write_together(plans, directory, runners)
     if "-O0" in flags and not any(flag.startswith("-fsanitize") for flag in flags):
         flags = (*flags, *precompiled_flags(sanitize))
-    defines = ("DAGC_RUNNER_MAIN",) if program == "runner" else ()
+    defines = ("DAGC_RUNNER_MAIN",) if runners else ()
     out = directory / "together"
     built = build([source], out, mpi=require_mpi(), sanitize=sanitize, defines=defines, flags=flags)
     programs = {name: directory / "programs" / name for name in plans}

@@ -35,11 +35,10 @@ OF_DEFAULT = [
 
 
 @pytest.mark.parametrize(("path", "lowering"), representatives(DRAWN, *OF_DEFAULT), ids=lambda v: getattr(v, "stem", v))
-def test_many_traversals_are_right(make: Make, lowered: Lowered, path: Path, lowering: str) -> None:
-    """Fifty of one lowering of the SpMV, which is optimised, as for users; 20 of each other."""
-    optimised = (path, lowering) == (SPMV, "mpi_host")
-    number = examples(100) if optimised else examples(40)
-    built = make(path, **LOWERINGS[lowering]) if optimised else lowered(path, lowering, flags=("-O0",))
+def test_many_traversals_are_right(lowered: Lowered, path: Path, lowering: str) -> None:
+    """Fifty of one lowering of the SpMV, 20 of each other. Optimised ones: tests/emit/test_bench.py."""
+    number = examples(100) if (path, lowering) == (SPMV, "mpi_host") else examples(40)
+    built = lowered(path, lowering, flags=("-O0",))
     traversals = _sample(built, number, seed=42)
     assert len({t.entries for t in traversals}) >= 0.7 * number
     assert all(built.prover.proved(t) for t in traversals)

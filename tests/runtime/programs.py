@@ -7,14 +7,13 @@ from pathlib import Path
 from dagc.base.resources import resource
 from dagc.build.builder import build
 from dagc.build.toolchain import MPI
-from tests.precompiled import precompiled_flags
+from tests.precompiled import by_clang, precompiled_flags
 
 SOURCES = Path(__file__).parent / "cpp"
 
 
 def make(name: str, folder: Path, *, mpi: MPI | None = None, sanitize: str = "") -> Path:
-    """The program of cpp/NAME.cpp. Without `mpi` it is built with DAGC_NO_MPI, and optimised. Warnings are errors."""
-    unoptimised = ("-O0", *precompiled_flags(sanitize)) if mpi else ()
+    """The program of cpp/NAME.cpp. Without `mpi` it is built with DAGC_NO_MPI. Warnings are errors."""
     return build(
         [SOURCES / f"{name}.cpp"],
         folder / name,
@@ -23,5 +22,5 @@ def make(name: str, folder: Path, *, mpi: MPI | None = None, sanitize: str = "")
         mpi=mpi,
         sanitize=sanitize,
         defines=() if mpi else ("DAGC_NO_MPI",),
-        flags=("-pthread", *unoptimised),
+        flags=("-pthread", "-O0", *(precompiled_flags(sanitize) if mpi else by_clang())),
     )

@@ -15,13 +15,14 @@ import pytest
 from dagc.base.resources import resource
 from dagc.build.toolchain import find_cxx, find_nvcc
 from dagc.cuda.text import rewrite_for_host
+from tests.precompiled import by_clang
 from tests.tiers import examples, representatives
 
 SOURCES = Path(__file__).parent / "host"
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
 MODES = {
     "optimised": ("-O3", "-ffp-contract=off"),
-    "thread": ("-O1", "-g1", "-fsanitize=thread"),
+    "thread": ("-O0", "-g1", "-fsanitize=thread"),
     "address": ("-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
     "ucontext": ("-O0", "-DDAGC_HOST_UCONTEXT"),  # how other processors than x86-64 switch stacks
 }
@@ -69,6 +70,7 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
         program = folder / mode
         include = [f"-I{resource('templates/runtime')}", f"-I{SOURCES}"]
         flags = ["-std=c++17", "-pthread", "-rdynamic", *WARNINGS, *MODES[mode], *include]
+        flags += by_clang() if "-O0" in flags else ()
         command = [str(compiler.path), *flags, str(folder / "all.cpp"), "-o", str(program)]
         result = subprocess.run(command, capture_output=True, text=True)
         assert result.returncode == 0, result.stderr

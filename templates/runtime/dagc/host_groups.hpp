@@ -43,10 +43,8 @@ class thread_block_tile {
 
  public:
   explicit thread_block_tile(unsigned int threads_of_parent) : tiles_((threads_of_parent + Size - 1) / Size) {}
-  template <class Any = Parent, class = std::enable_if_t<!std::is_void_v<Any>>>
-  operator thread_block_tile<Size, void>() const {
-    return thread_block_tile<Size, void>(tiles_ * Size);
-  }
+  template <class Of, class = std::enable_if_t<std::is_void_v<Parent> && !std::is_void_v<Of>>>
+  thread_block_tile(const thread_block_tile<Size, Of>& tile) : tiles_(tile.meta_group_size()) {}
 
   static unsigned int thread_rank() { return detail::rank_in_block() % Size; }
   static constexpr unsigned int num_threads() { return Size; }
