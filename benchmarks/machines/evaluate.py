@@ -150,14 +150,14 @@ def search(job: tuple[int, str, int, int]) -> dict[str, Any]:
         outcome = Outcome(exact[candidate] * next(factors))
         before = time.process_time()
         strategy.observe(candidate, outcome)
-        taken += time.process_time() - before
         seen.setdefault(candidate, []).append(outcome.value)
         if isinstance(strategy, RankingStrategy):
-            choice = strategy.best()
+            choice = strategy.best()  # updates the model, which the next proposal would do otherwise
         else:
             if smallest is None or median(seen[candidate]) < median(seen[smallest]):
                 smallest = candidate
             choice = smallest
+        taken += time.process_time() - before
         assert choice is not None
         choices.append(exact[choice])
     best = confirmed(strategy, seen, lambda c: exact[c] * next(factors))
