@@ -50,12 +50,9 @@ from dagc.lang.scope import (
 # ---- checks of the whole program ----
 
 
-def check_reads(ctx: Context, uses: Iterable[Use], explicit: bool, doubtful: set[str]) -> None:
-    """An array that is empty at the start must be written before it is read (by any op, if the order is open).
-
-    doubtful: words in ops with errors, which may write arrays of these names.
-    """
-    uses = list(uses)
+def check_reads(ctx: Context, out: GraphOut, edges: Iterable[ir.Edge]) -> None:
+    """An array that is empty at the start must be written before it is read (by any op, if the order is open)."""
+    uses, explicit, doubtful = _in_order(out.uses, edges), out.explicit is not None, out.doubtful
     written: dict[str, list[tuple[Sym, ...]]] = {}
     for use in uses if explicit else ():
         if use.mode is not Mode.IN:
@@ -67,7 +64,8 @@ def check_reads(ctx: Context, uses: Iterable[Use], explicit: bool, doubtful: set
         writes, arrivals = (known.setdefault(array.name, []) for known in (written, arrived))
         if use.mode is not Mode.OUT and not defined:
             if not _covered(use.when, writes, ctx.facts):
-                _report_undefined(ctx, f"`{use.storage.label}` is read", array, use.span, writes)
+                changed = use.mode is Mode.INOUT
+                _report_undefined(ctx, f"`{use.storage.label}` is read", array, use.span, writes, changed)
                 writes.append(())
                 arrivals.append(())
             elif arrivals != writes and not _covered(use.when, arrivals, ctx.facts):
@@ -76,6 +74,30 @@ def check_reads(ctx: Context, uses: Iterable[Use], explicit: bool, doubtful: set
         if use.mode is not Mode.IN:
             writes.append(use.when)
             arrivals.append(use.arrives)
+
+
+def _in_order(uses: Sequence[Use], edges: Iterable[ir.Edge]) -> list[Use]:
+    """As in the text, but after those of ops further down from which edges of the program lead to their op."""
+    place = {use.op: at for at, use in reversed(list(enumerate(uses)))}
+    before: dict[str, list[str]] = {}
+    for edge in edges:
+        if edge.completion:
+            before.setdefault(edge.v.op, []).append(edge.u.op)
+    order: dict[int, None] = {}
+    done: set[str] = set()
+    for at, use in enumerate(uses):
+        path = [use.op]
+        while path:
+            done.add(path[-1])
+            wanted = next((u for u in before.get(path[-1], ()) if u not in done), None)
+            if wanted is not None:
+                path.append(wanted)
+                continue
+            op = path.pop()
+            if place.get(op, at) > at:  # with the copies before and after an exchange, `halo.west.pack`
+                order |= {i: None for i, u in enumerate(uses) if u.op == op or u.op.startswith(f"{op}.")}
+        order[at] = None
+    return [uses[at] for at in order]
 
 
 def _either(conditions: Iterable[tuple[Sym, ...]]) -> str:
@@ -92,9 +114,14 @@ def _warn_not_received(ctx: Context, use: Use, arrivals: Sequence[tuple[Sym, ...
     ctx.report.warning("not-received", message, use.span, help, ((array.span, "declared here"),))
 
 
-def _report_undefined(ctx: Context, what: str, array: ir.Array, span: Span, writes: Sequence[tuple[Sym, ...]]) -> None:
+def _report_undefined(
+    ctx: Context, what: str, array: ir.Array, span: Span, writes: Sequence[tuple[Sym, ...]], changed: bool = False
+) -> None:
+    """`changed`: by the op that reads it."""
     message = f"{what} before any op writes it"
     help = "write it first, or declare it `in` or `inout` to fill it from the set-up"
+    if changed:
+        help = f"{help}; if this op only writes it, make the formal `out`"
     if writes:
         message = f"{what}, but only ranks with `{_either(writes)}` write it"
         help = "write it on the other ranks too, or declare it `inout` to fill it from the set-up"
@@ -418,7 +445,7 @@ class Lowering:
         set_up = self._setup()
         verifies = self._verifies(out, set_up is not None)
         selects = self._selects()
-        self._checks(out, verifies, stop)
+        self._checks(out, edges, verifies, stop)
         if report.failed:
             return None
         d = self.declared
@@ -598,9 +625,11 @@ class Lowering:
 
     # ---- checks and decisions -----------------------------------------------------------------------
 
-    def _checks(self, out: GraphOut, verifies: tuple[ir.Verify, ...], stop: ir.Until | None) -> None:
+    def _checks(
+        self, out: GraphOut, edges: tuple[ir.Edge, ...], verifies: tuple[ir.Verify, ...], stop: ir.Until | None
+    ) -> None:
         report = self.ctx.report
-        check_reads(self.ctx, out.uses, out.explicit is not None, out.doubtful)
+        check_reads(self.ctx, out, edges)
         check_verified(self.ctx, verifies, out.uses)
         if report.failed:
             return  # what an op in error would have used is unknown

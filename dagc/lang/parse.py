@@ -402,7 +402,7 @@ def _few_lexers(conf: LexerConf, states: dict[int, Collection[str]], always_acce
     """
     from lark.lexer import ContextualLexer
 
-    somewhere = {t.name for t in conf.terminals if t.name == "QUALIFIED" or t.pattern.value in FREE}
+    somewhere = {t.name for t in conf.terminals if t.name in ("QUALIFIED", "FUNCTION") or t.pattern.value in FREE}
     anywhere = conf.terminals_by_name.keys() - somewhere
     here = {state: frozenset(somewhere.intersection(accepts)) for state, accepts in states.items()}
     whole = {some: frozenset(anywhere | some) for some in set(here.values())}

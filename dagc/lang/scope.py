@@ -460,7 +460,9 @@ class Scope:
         outer = self.parent.find(name)
         if outer and outer[0].what not in hides:
             message = f"`{name}` would hide {outer[0].what.value} of the same name"
-            report.fail("shadowed-name", message, span, "choose another name", ((outer[0].span, "declared here"),))
+            formal = "; a formal may share that of an array or a scalar, but of nothing else"
+            help = "choose another name" + (formal if hides else "")
+            report.fail("shadowed-name", message, span, help, ((outer[0].span, "declared here"),))
 
 
 def refuse_reserved(report: Report, name: str, span: Span) -> None:

@@ -159,7 +159,7 @@ _MOST = 6
 
 def describe(accepts: Set[str]) -> str:
     """In words, never empty: "`,` or `)`", "an expression", ..."""
-    left = set(accepts) - {"QUALIFIED"}  # a name is accepted there, too
+    left = set(accepts) - {"QUALIFIED", "FUNCTION"}  # a name is accepted there, too
     words: list[str] = []
     if "param" in left:
         return "the next item"
@@ -359,9 +359,9 @@ def _missing_closer(stop: Stop) -> Diagnostic | None:
 
 
 def _reserved_op(stop: Stop) -> Diagnostic | None:
-    """`send : gpu copy(...)`, `send -> a`: the parser takes the word for the start of another item."""
+    """`send : gpu copy(...)`, `to[0] : ...`, `send -> a`: the parser takes the word for the start of another item."""
     for index, mark in ((-2, stop.token), (-1, stop.following)):
-        if mark is None or mark.text not in (":", "->", "before") or len(stop.tokens) < -index:
+        if mark is None or mark.text not in (":", "[", "->", "before") or len(stop.tokens) < -index:
             continue
         word = stop.tokens[index]
         if word.kind is TokenKind.WORD and word.text in RESERVED and _starts_item(stop, len(stop.tokens) + index):

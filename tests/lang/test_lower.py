@@ -385,3 +385,14 @@ def test_a_dag_runs_at_least_once(repeat: str) -> None:
     assert [(d.code, d.help) for d in found if d.severity is Severity.ERROR] == [("bad-size", "give at least 1")]
     program = lower(parse_with_includes(Source("t.dag", text.replace(f"repeat {repeat}", "repeat n"))))
     assert [show(condition) for condition in program.requires] == ["n >= 1"]
+
+
+def test_an_edge_puts_a_writer_before_a_reader_that_is_above_it_in_the_text() -> None:
+    decls = 'kernel fill(z: out f32[4]) { gpu { launch grid(1) block(4) cuda """ z[threadIdx.x] = 1; """ } }\n'
+    decls += "array a : f32[4]\narray b : f32[4] out"
+    dag = "  y : gpu scale(y, x, n)\n  late : gpu copy(b, a)\n  early : gpu fill(a)\n"
+    assert names(program(decls, f"{dag}  early -> y -> late")) == ["y", "late", "early"]
+    written_first = "  early : gpu fill(a)\n  late : gpu copy(b, a)\n  y : gpu scale(y, x, n)\n  late -> y -> early"
+    for wrong in (dag, f"{dag}  late -> early", f"{dag}  early before late", written_first):
+        with pytest.raises(ProgramError, match="`a` is read before any op writes it"):
+            program(decls, wrong)

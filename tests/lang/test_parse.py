@@ -67,6 +67,8 @@ ITEMS = {
     "select a with dp()": ast.Select(("a",), "dp", ()),
     'cuda """{ " }"""': ast.Code(CodeLang.CUDA, text='{ " }'),
     'cpp f from "f.cpp"': ast.Code(CodeLang.CPP, function="f", file="f.cpp"),
+    'cuda kernel from "f.cu"': ast.Code(CodeLang.CUDA, function="kernel", file="f.cu"),
+    'cuda kernel::f from "f.cu"': ast.Code(CodeLang.CUDA, function="kernel::f", file="f.cu"),
     'cpp from "f.cpp"': ast.Code(CodeLang.CPP, file="f.cpp"),
     'cuda a::f<n, b + 1> from "f.cu"': ast.Code(
         CodeLang.CUDA, function="a::f", file="f.cu", arguments=(N, Binary(BinaryOp.ADD, B, Literal(1)))

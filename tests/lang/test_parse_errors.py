@@ -45,6 +45,7 @@ CASES = [
     ("let send = 4\n", "1:5 reserved-word", "`send` is a reserved word", "`send_`"),
     ("kernel gpu() {}\n", "1:8 reserved-word", "a name is needed", "`gpu_`"),
     ("dag {\n  send : gpu f(y)\n}\n", "2:3 reserved-word", "the name of an op is needed", "`send_`"),
+    ("dag {\n  to[0, 1] : gpu f(y)\n}\n", "2:3 reserved-word", "the name of an op is needed", "`to_`"),
     ("dag {\n  gpu : gpu f(y)\n}\n", "2:3 reserved-word", "the name of an op is needed", "`gpu_`"),
     ("dag {\n  a : gpu f(y)\n  if -> a\n}\n", "3:3 reserved-word", "the name of an op is needed", "`if_`"),
     ("require a = b\n", "1:11 syntax", "does not compare", "write `==`"),
