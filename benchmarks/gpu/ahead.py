@@ -33,10 +33,9 @@ def built(out: Path, tuned: Path, target: str | None) -> dict[str, Path]:
     programs = {}
     for mode in MODES:
         folder = api.compile(PROGRAM, out / mode, target=target, launch=str(tuned), features=mode, force=True).directory
-        shutil.copyfile(HERE / "ahead.cpp", folder / "ahead.cpp")
-        programs[mode] = build(
-            ["ahead.cpp"], folder / "ahead", target=target or "cuda", directory=folder, mpi=require_mpi()
-        )
+        source = "ahead.cpp" if target == "host" else "ahead.cu"  # with launches
+        shutil.copyfile(HERE / "ahead.cpp", folder / source)
+        programs[mode] = build([source], folder / "ahead", target=target or "cuda", directory=folder, mpi=require_mpi())
     return programs
 
 

@@ -15,9 +15,10 @@ has them (Cao et al., section IV-D); which version wins how often; costs of the 
 (benchmarks/tune/active.py). `ranges`: for each feature, the fifth of the inputs where it is largest is judged by what
 the others taught; the mean over the features, and the worst. It writes FOLDER/KERNEL.json, and FOLDER/KERNEL.csv.xz, a
 table that benchmarks/tune reads; where FOLDER has such tables only, it judges these, with features that a sample has
-now and had not then. `--without`: a table whose inputs are left out. `--again`: a table of another measurement of the
-same inputs. What the versions that are the fastest in one of the two lose in the other shows the noise of the labels,
-and the difference of the machines; a selector that loses less there knows as much as these labels do.
+now and had not then. `--without`: a table whose inputs are left out. `--again`: tables of other measurements of the
+same inputs, of which the lowest times count. What the versions that are the fastest in one of the two lose in the other
+shows the noise of the labels, and the difference of the machines; a selector that loses less there knows as much as
+these labels do. The spread: of each version, by which factor two measurements of it differ.
 
 --target host with --most rehearses `measure` without a GPU.
 """
@@ -160,17 +161,41 @@ def folded(table: Table, method: str, count: int, seed: int) -> tuple[Figures, l
     return judge(table.inputs, table.times, chosen, 0, NOISE).all, chosen
 
 
-def measured_again(here: Table, chosen: Sequence[int], again: Table) -> None:
-    """What labels and choices lose at the inputs that another measurement has too, judged by each."""
-    place = {text: i for i, text in enumerate(again.inputs)}
-    numbers = {variant: a for a, variant in enumerate(here.variants)}
-    there = [{numbers[again.variants[a]]: t for a, t in times.items()} for times in again.times]
-    both = [i for i, text in enumerate(here.inputs) if text in place]
-    both = [i for i in both if here.times[i].keys() == there[place[here.inputs[i]]].keys()]
-    first, second = [here.times[i] for i in both], [there[place[here.inputs[i]]] for i in both]
-    picked = [chosen[i] for i in both]
+def by_name(table: Table) -> dict[str, dict[str, float]]:
+    """Of each input the seconds of each version."""
+    return {
+        text: {table.variants[a]: t for a, t in times.items()}
+        for text, times in zip(table.inputs, table.times, strict=True)
+    }
 
-    def show(label: str, answers: Sequence[int], times: Sequence[Mapping[int, float]]) -> None:
+
+def lowest(tables: Sequence[Table]) -> dict[str, dict[str, float]]:
+    """At the inputs that all tables have, the lowest time of each version that all have there."""
+    every = [by_name(table) for table in tables]
+    return {
+        text: {v: min(t[text][v] for t in every) for v in times if all(v in t[text] for t in every)}
+        for text, times in every[0].items()
+        if all(text in t for t in every)
+    }
+
+
+def spread(first: Sequence[Mapping[str, float]], second: Sequence[Mapping[str, float]]) -> str:
+    """Of each version: by which factor its times in the two differ, median and 90th percentile."""
+    factors: dict[str, list[float]] = {}
+    for at, again in zip(first, second, strict=True):
+        for version in at:
+            factors.setdefault(version, []).append(max(at[version], again[version]) / min(at[version], again[version]))
+    ordered = {version: sorted(of) for version, of in sorted(factors.items())}
+    return ", ".join(f"{v} {of[len(of) // 2]:.2f} {of[len(of) * 9 // 10]:.2f}" for v, of in ordered.items())
+
+
+def measured_again(here: Table, chosen: Sequence[int], again: Mapping[str, Mapping[str, float]]) -> None:
+    """What labels and choices lose at the inputs that another measurement has too, judged by each."""
+    own, picked = by_name(here), dict(zip(here.inputs, (here.variants[a] for a in chosen), strict=True))
+    both = [text for text in own if text in again and own[text].keys() == again[text].keys()]
+    first, second, choices = [own[t] for t in both], [again[t] for t in both], [picked[t] for t in both]
+
+    def show(label: str, answers: Sequence[str], times: Sequence[Mapping[str, float]]) -> None:
         lost = sorted(t[a] / min(t.values()) - 1 for a, t in zip(answers, times, strict=True))
         ideal = sum(min(t.values()) for t in times) / sum(t[a] for a, t in zip(answers, times, strict=True))
         print(
@@ -179,10 +204,11 @@ def measured_again(here: Table, chosen: Sequence[int], again: Table) -> None:
         )
 
     print(f"  {len(both)} of the inputs were measured again:")
-    show("selector of this table, judged by it", picked, first)
-    show("fastest of the other table, judged by this", [min(t, key=lambda a: t[a]) for t in second], first)
-    show("selector of this table, judged by the other", picked, second)
-    show("fastest of this table, judged by the other", [min(t, key=lambda a: t[a]) for t in first], second)
+    show("selector of this table, judged by it", choices, first)
+    show("fastest of the other table, judged by this", [min(t, key=t.__getitem__) for t in second], first)
+    show("selector of this table, judged by the other", choices, second)
+    show("fastest of this table, judged by the other", [min(t, key=t.__getitem__) for t in first], second)
+    print(f"  factor between the two, median and 90th percentile: {spread(first, second)}")
 
 
 def line(label: str, of: Sequence[Figures]) -> str:
@@ -252,7 +278,7 @@ def judged(name: str, args: argparse.Namespace) -> dict[str, Any]:
         print(line(f"{method}, 90/10", splits))
         print(line(f"{method}, 10 folds", [ten]), flush=True)
         if args.again:
-            measured_again(table, chosen, read_table(args.again))
+            measured_again(table, chosen, lowest([read_table(path) for path in args.again]))
         ranges = by_range(table, method)
         print(line(f"{method}, ranges", [f for _, f in ranges]))
         worst, figures = max(ranges, key=lambda r: r[1].regret)
@@ -287,7 +313,7 @@ def main() -> None:
     add("--methods", default="forest,tree,boost,cost", help="the first also learns actively")
     add("--seeds", type=int, default=20)
     add("--without", type=Path, metavar="TABLE")
-    add("--again", type=Path, metavar="TABLE")
+    add("--again", type=Path, nargs="+", metavar="TABLE")
     add("--no-curves", dest="curves", action="store_false")
     args = parser.parse_args()
     if args.command == "measure":

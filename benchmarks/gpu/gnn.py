@@ -40,7 +40,7 @@ from typing import Any
 from dagc.base.statistics import interval
 from dagc.build.target import TargetChoice, choose_target
 from dagc.choice.feature import FeatureContext
-from dagc.choice.placement import DEVICE, HOST, Problem, Transfer, Transfers, Value, place
+from dagc.choice.placement import DEVICE, HOST, Problem, Solution, Transfer, Transfers, Value, place
 from dagc.choice.selector import Selector
 from dagc.choice.train import Training, train
 from dagc.emit import rows
@@ -240,15 +240,16 @@ class Network:
         self.set(versions)
         return self.runner.check(self.table)
 
-    def problem(self, seconds: Sequence[Mapping[int, float]], transfers: Transfers) -> Problem:
-        """The chain of the layers: what they hand on, in bytes, from the host to the host."""
-        last = self.case.layers
-        values = [Value(None, (0,), transfers.moves(self.bytes[0]))]
-        for layer in range(1, last + 1):
-            ends = (HOST,) if layer == last else ()
-            readers = () if layer == last else (layer,)
-            values.append(Value(layer - 1, readers, transfers.moves(self.bytes[layer]), ends=ends))
-        return Problem(tuple((at[HOST], at[DEVICE]) for at in seconds), tuple(values))
+
+def chain(handed_on: Sequence[float], seconds: Sequence[Mapping[int, float]], transfers: Transfers) -> Problem:
+    """The chain of the layers: what they hand on, in bytes, from the host to the host."""
+    last = len(seconds)
+    values = [Value(None, (0,), transfers.moves(handed_on[0]))]
+    for layer in range(1, last + 1):
+        ends = (HOST,) if layer == last else ()
+        readers = () if layer == last else (layer,)
+        values.append(Value(layer - 1, readers, transfers.moves(handed_on[layer]), ends=ends))
+    return Problem(tuple((at[HOST], at[DEVICE]) for at in seconds), tuple(values))
 
 
 def best_of(times: Mapping[str, float]) -> dict[int, str]:
@@ -268,6 +269,12 @@ def placements(layers: int, all_of: bool) -> Iterator[tuple[int, ...]]:
 
 def chosen_by(best: Sequence[Mapping[int, str]], placement: Sequence[int]) -> tuple[str, ...]:
     return tuple(at[side] for at, side in zip(best, placement, strict=True))
+
+
+def planned(layers: Sequence[Mapping[str, float]], handed_on: Sequence[float], transfers: Transfers) -> Solution:
+    """The plan by these seconds of each version of each layer."""
+    by_side = [{side: at[v] for side, v in best_of(at).items()} for at in layers]
+    return place(chain(handed_on, by_side, transfers))
 
 
 def trained(records: Sequence[Mapping[str, Any]], model: str, exist: Sequence[str], names: Sequence[str]) -> Selector:
@@ -292,8 +299,7 @@ def measured(network: Network, selector: Selector, transfers: Transfers, random:
     features = [network.features(op) for _, op in network.program.ops]
     predicted = [{exist[label]: s for label, s in selector.seconds(x).items()} for x in features]
     guess = [best_of(at) for at in predicted]
-    expected = [{side: at[v] for side, v in by.items()} for at, by in zip(predicted, guess, strict=True)]
-    solution = place(network.problem(expected, transfers))
+    solution = planned(predicted, network.bytes, transfers)
     planning = time.perf_counter() - began
     seconds = network.time_ops()
     best = [best_of(at) for at in seconds]
@@ -361,6 +367,46 @@ def summary(found: Mapping[str, Any]) -> str:
     if found.get("left_out"):
         lines.append(f"\nleft out: {'; '.join(found['left_out'])}")
     return "\n".join(lines)
+
+
+def planned_again(found: Mapping[str, Any]) -> Iterator[str]:
+    """Plans from what was recorded: by regressors that learn from the same graphs now, and by the measured seconds of
+    all versions, as a regressor without errors would have them. The time of a plan is that of its placement with the
+    best versions, and what its versions take more, each alone."""
+    transfers = Transfers(*(Transfer(**found["transfers"][way]) for way in ("to_device", "to_host")))
+    exist = sorted({version for one in found["train"] for at in one["seconds"] for version in at})
+    names = [f"feature {i}" for i in range(len(found["train"][0]["features"][0]))]
+    for model in MODELS:
+        selector = trained(found["train"], model, exist, names)
+        of = [one for one in found["test"] if one["model"] == model]
+        learned = [[{exist[i]: s for i, s in selector.seconds(x).items()} for x in one["features"]] for one in of]
+        for label, times in (("regressors of now", learned), ("the measured seconds", [one["seconds"] for one in of])):
+            found_us = [replanned(one, at, transfers) for one, at in zip(of, times, strict=True)]
+            over = [mean(gpu / plan for gpu, _, plan, _ in found_us), mean(cpu / plan for _, cpu, plan, _ in found_us)]
+            yield (
+                f"{model}, planned by {label}: over GPU only {over[0]:.3f}, over CPU only {over[1]:.2f}, PoIS "
+                f"{100 * sum(f[3] for f in found_us) / sum(f[2] for f in found_us):.1f} %"
+            )
+        alone = [one["placements_us"]["g" * one["layers"]] / min(one["placements_us"].values()) for one in of]
+        best = sum(ratio <= 1.02 for ratio in alone)
+        yield f"{model}: the GPU alone is within 2 % of the best placement at {best} of {len(of)}"
+
+
+def replanned(one: Mapping[str, Any], times: Sequence[Mapping[str, float]], transfers: Transfers) -> tuple[float, ...]:
+    """Microseconds on the GPU only, on the CPU only, under the plan by these times, and of the best placement."""
+    features = one["features"]  # of each layer: nodes, edges, inputs, outputs, ...
+    handed_on = [4 * x[0] * x[2] for x in features] + [4 * features[-1][0] * features[-1][3]]
+    guess, measured_best = [best_of(at) for at in times], [best_of(at) for at in one["seconds"]]
+
+    def took(placement: Sequence[int]) -> float:
+        pairs = zip(one["seconds"], chosen_by(guess, placement), chosen_by(measured_best, placement), strict=True)
+        return one["placements_us"]["".join(SIDES[s][0] for s in placement)] + 1e6 * sum(
+            at[v] - at[b] for at, v, b in pairs
+        )
+
+    count = len(features)
+    plan = planned(times, handed_on, transfers).placement
+    return took((DEVICE,) * count), took((HOST,) * count), took(plan), min(one["placements_us"].values())
 
 
 # ---- command ----------------------------------------------------------------------------------------------------
@@ -468,10 +514,11 @@ def main() -> int:
     parser.add_argument("--compile", action="store_true", help="only fill the build cache")
     parser.add_argument("--first", type=int, default=0, help="only so many test graphs (0: all)")
     parser.add_argument("--skip", help="leave out the graphs whose line has this text")
-    parser.add_argument("--summary", type=Path, help="only print what FOLDER/gnn.json says")
+    parser.add_argument("--summary", type=Path, help="only print what FOLDER/gnn.json says, and plan again")
     args = parser.parse_args()
     if args.summary is not None:
-        print(summary(kept(args.summary / "gnn.json")))
+        found = kept(args.summary / "gnn.json")
+        print("\n".join((summary(found), "", *planned_again(found))))
         return 0
     if args.out is None:
         parser.error("--out is missing")

@@ -15,7 +15,7 @@ from dagc.base.objective import TIME, Objective
 from dagc.base.statistics import interval
 from dagc.choice.types import Settings
 from dagc.measure.link import RanksDied
-from dagc.measure.metrics import observed, of_results
+from dagc.measure.metrics import least_seconds, observed, of_results
 from dagc.measure.service import RunnerLibrary, Service, one_line
 from dagc.store.results import Outcome
 
@@ -57,6 +57,15 @@ class Timing:
     def metrics(self) -> tuple[str, ...]:
         """What is observed besides the time."""
         return observed(self.objective)
+
+    def valued(self, timed: Outcome, observed: Outcome) -> Outcome:
+        """The times of a candidate with its other metrics, and the value of the objective; else why there is none."""
+        if observed.failure:
+            return observed
+        value = self.objective.value({**observed.metrics, "time": timed.value})
+        if math.isnan(value):
+            return Outcome(failure=f"{self.objective.text} is not a number above 0")
+        return replace(timed, value=value, metrics=observed.metrics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,20 +150,14 @@ class Launches:
 
     def _observed(self, candidate: Settings, outcome: Outcome) -> Outcome:
         """With the other metrics of a launch, and the value of the objective, where that is not the time."""
-        objective = self._timing.objective
-        if objective.is_time or outcome.failure:
+        if self._timing.objective.is_time or outcome.failure:
             return outcome
         observed = self._ask(
             candidate, do="observe", metrics=self._timing.metrics, seconds=outcome.value, rows=self._program.rows
         )
         if of_results(self._timing.metrics):
             self._service.placed = None  # the program has run
-        if observed.failure:
-            return observed
-        value = objective.value({**observed.metrics, "time": outcome.value})
-        if math.isnan(value):
-            return Outcome(failure=f"{objective.text} is not a number above 0")
-        return replace(outcome, value=value, metrics=observed.metrics)
+        return self._timing.valued(outcome, observed)
 
     def _timed(self, candidate: Settings, timing: Timing, rtol: float | None) -> Outcome:
         """`rtol`: None for results that have just been compared."""
@@ -265,10 +268,11 @@ class Programs:
         self._best = math.inf  # seconds of the fastest so far
 
     def measure(self, candidate: Settings) -> Outcome:
-        """Compare with the references, then time until the interval of the median is narrow enough."""
+        """Compare with the references, time until the interval of the median is narrow enough, and observe the other
+        metrics of the objective."""
         library, rows = self._programs[candidate]
         try:
-            outcome = self._timed(library, rows)
+            outcome = self._observed(library, rows, self._timed(library, rows))
             self._service.close(library)
         except RanksDied as death:
             return Outcome(failure=one_line(str(death)))
@@ -297,6 +301,16 @@ class Programs:
         if "seconds" in answer:
             self._best = min(self._best, median(times))
         return _outcome(answer if "seconds" not in answer else {"times": times})
+
+    def _observed(self, library: RunnerLibrary, rows: Sequence[Row], outcome: Outcome) -> Outcome:
+        timing = self._timing
+        if timing.objective.is_time or outcome.failure:
+            return outcome
+        answer = self._service.ask(
+            library, do="measure", rows=rows, check=False, recheck=False, guess=outcome.value, metrics=timing.metrics,
+            seconds=max(BATCH, least_seconds(timing.metrics)), limit=LIMIT,
+        )  # fmt: skip
+        return timing.valued(outcome, _outcome(answer))
 
     def _once(self, library: RunnerLibrary, rows: Sequence[Row], times: Sequence[float]) -> dict[str, Any]:
         if self._until:

@@ -22,7 +22,7 @@ from dagc.ir.program import Program
 from dagc.ir.sym import free
 
 if TYPE_CHECKING:
-    from dagc.store.tuned import Tuned
+    from dagc.store.tuned import InputFacts, Tuned
 
 METHODS = (*names_in("choice/learners"), "exhaustive")
 _NUMBERS = {t for t in ElementType if t is not ElementType.BOOL}
@@ -131,8 +131,27 @@ def measured_data(tuned: Tuned, names: Sequence[str]) -> Extent:
     Raises ValueError if the file has other features for them.
     """
     timed = {cell.point for cell in tuned.cells if cell.op == PROGRAM and cell.times} - tuned.facts.tests
-    kept = [(Point.of(dict(params)), values) for params, values in tuned.facts.program_data]
-    return Extent.of(dict(zip(names, values, strict=True)) for point, values in kept if point in timed)
+    return Extent.of(one.features[PROGRAM] for point, one in inputs_of(tuned, names).items() if point in timed)
+
+
+def inputs_of(tuned: Tuned, names: Sequence[str]) -> dict[Point, InputFacts]:
+    """What a file has of the points of whole programs: of some versions, the features `names` alone.
+
+    Raises ValueError if the file has other features for them.
+    """
+    from dagc.store.tuned import InputFacts  # loads msgspec, numpy, sqlite3, sympy
+
+    out = {}
+    for params, values in tuned.facts.program_data:
+        features = {PROGRAM: dict(zip(names, values, strict=True))}
+        out[Point.of(dict(params))] = InputFacts(dict(params), False, {}, features, {}, 0)
+    for one in tuned.facts.inputs:
+        if PROGRAM not in one.features:
+            continue
+        if one.features[PROGRAM].keys() != set(names):
+            raise ValueError(f"other features: {', '.join(one.features[PROGRAM])}")
+        out[one.point] = one
+    return out
 
 
 def _name(point: Point) -> str:

@@ -250,7 +250,8 @@ class Runner:
 
     def error(self) -> float:
         """The largest error of a result of this rank since the last call, of those that `check`, `audit` or `verify`
-        compared with a reference: max|result - reference| / max|reference| of an array."""
+        compared with a reference: max|result - reference| / max|reference| of an array, at least the precision of its
+        elements; 0 of whole numbers."""
         return float(self._library.dagc_runner_error())
 
     def fetch(self, name: str, dtype: Any) -> np.ndarray[Any, Any]:

@@ -41,7 +41,7 @@ from dagc.recipes.tune_gpu import (
     hardware_at_hand,
     named_arch,
 )
-from dagc.recipes.tune_inputs import keep, minimise, open_records, resumed
+from dagc.recipes.tune_inputs import keep, minimise, open_records, resumed, samples_of
 from dagc.recipes.tune_measure import Recording, Wanted, computed_features, measure
 from dagc.recipes.tune_prepare import (
     DEFAULT_FLUSH,
@@ -91,7 +91,7 @@ def tune(
     task = tuning_task(
         text, kernels=options.kernels, sizes=options.sizes, inputs=options.inputs, check_at=options.check_at,
         target=options.target, arch=options.arch or named_arch(options.gpu), seed=options.seed, ranks=options.ranks,
-        earlier=() if fresh or output is None else _sizes_in(output), samples=_samples_of(options),
+        earlier=() if fresh or output is None else _sizes_in(output), samples=samples_of(options),
         points=None if options.warm_start is None else _points_of(options.warm_start, text, options),
     )  # fmt: skip
     if options.variants:
@@ -125,15 +125,6 @@ def evaluate(path: str | Path, tuned: str | Path, options: TuneOptions, progress
     from dagc.recipes.tune_variants import evaluate_inputs  # only over inputs
 
     return evaluate_inputs(text, learned, options, progress)
-
-
-def _samples_of(options: TuneOptions) -> int | None:
-    """How many inputs are drawn before any is measured."""
-    if not options.active:
-        return options.samples
-    from dagc.recipes.tune_inputs import first_samples  # only with --active
-
-    return first_samples(options)
 
 
 def _wants_programs(text: ProgramText, options: TuneOptions) -> bool:

@@ -27,6 +27,7 @@ from dagc.recipes.tune_results import GUESS, KernelResult, Measurements, best_ce
 if TYPE_CHECKING:
     from dagc.choice.choose import Chooser
     from dagc.choice.learners.cost import Cost
+    from dagc.choice.train import Training
     from dagc.recipes.tune_gpu import Counted
 
 
@@ -125,7 +126,7 @@ def learn(
     `model`: what it would choose with nothing measured, to be printed beside.
     """
     from dagc.choice.methods import LEARNED  # loads msgspec
-    from dagc.choice.train import leave_one_out, merged, train  # loads msgspec
+    from dagc.choice.train import merged, train  # loads msgspec
 
     if asked.method not in LEARNED:
         return LearnedSelector(None, ())
@@ -150,11 +151,26 @@ def learn(
     untrained = {"default": [0] * len(training.sizes)}
     if model is not None and len(rows) == len(training.sizes):
         untrained["model"] = [model(p) for p in rows]
-    left_out = leave_one_out(asked.method, names, training, seed, untrained)
-    line = left_out.text if left_out is not None else f"leave one out: takes {FEWEST + 1} sizes or more"
-    regrets = dict(zip(left_out.sizes, left_out.regrets, strict=True)) if left_out is not None else {}
-    note = f"{selector.text}, by {', '.join(names)}; {line}"
+    note, regrets = left_out(selector, names, training, seed, untrained)
     return LearnedSelector(selector, (note,), {p: regrets.get(row, math.nan) for p, row in rows.items()})
+
+
+def left_out(
+    selector: Selector,
+    names: Sequence[str],
+    training: Training,
+    seed: int,
+    untrained: Mapping[str, Sequence[int]],
+    who: str = "",
+) -> tuple[str, dict[tuple[float, ...], float]]:
+    """What is learned loses where it was not trained: a note, and the regret at each size that was left out.
+    `untrained`: answers to compare with, by name; `who`: of which ops the samples are."""
+    from dagc.choice.train import leave_one_out  # loads msgspec
+
+    out = leave_one_out(selector.method, names, training, seed, untrained)
+    line = out.text if out is not None else f"leave one out: takes {FEWEST + 1} sizes or more"
+    regrets = dict(zip(out.sizes, out.regrets, strict=True)) if out is not None else {}
+    return f"{selector.text}, by {', '.join(names)}{who}; {line}", regrets
 
 
 # ---- samples that ops of a kernel share ----
@@ -216,7 +232,7 @@ def learn_together(
     The regret left out: without the samples of the same features alone, so that other ops at this size are seen.
     """
     from dagc.choice.learners.cost import Cost  # loads msgspec
-    from dagc.choice.train import leave_one_out, merged, train  # loads msgspec
+    from dagc.choice.train import merged, train  # loads msgspec
 
     timed = {u.op: _measured(ready, u, cells) for u in units}
     rows = {u.op: _rows_of(ready, u, timed[u.op]) for u in units}
@@ -236,17 +252,14 @@ def learn_together(
     except UsageError as error:
         return {u.op: _fallback(asked[u.op], error.message) for u in units}
     assert isinstance(selector, Cost)
-    left_out = leave_one_out(COSTS, names, training, seed, {"default": [0] * len(training.sizes)})
-    line = left_out.text if left_out is not None else f"leave one out: takes {FEWEST + 1} sizes or more"
-    regrets = dict(zip(left_out.sizes, left_out.regrets, strict=True)) if left_out is not None else {}
-    note = f"{selector.text}, by {', '.join(names)}, learned from {', '.join(u.op for u in units)} together; {line}"
+    together = f", learned from {', '.join(u.op for u in units)} together"
+    note, regrets = left_out(selector, names, training, seed, {"default": [0] * len(training.sizes)}, together)
     return {
         u.op: LearnedSelector(
-            _of_op(selector, ready, u), (note,),
-            {p: regrets.get(row, math.nan) for p, row in rows[u.op].items()},
+            _of_op(selector, ready, u), (note,), {p: regrets.get(row, math.nan) for p, row in rows[u.op].items()}
         )
         for u in units
-    }  # fmt: skip
+    }
 
 
 def _of_op(selector: Cost, ready: Prepared, unit: Unit) -> Selector:

@@ -43,6 +43,7 @@ from dagc.recipes.tune_prepare import (
     DEFAULT_FLUSH,
     AtPoint,
     Prepared,
+    ProgramTask,
     TuningTask,
     another_program,
     build_what_compiles,
@@ -84,10 +85,6 @@ class Known:
 
     measured: Measurements
     inputs: dict[Point, InputFacts] = field(default_factory=dict)
-
-    def complete(self, point: Point, fits: Mapping[str, Sequence[Settings]]) -> bool:
-        """Whether every answer that is allowed at a point was tried."""
-        return all((op, point, s) in self.measured.cells for op, settings in fits.items() for s in settings)
 
 
 def known_before(records: Records | None, task: TuningTask, flush: int, resume: bool) -> Known:
@@ -134,8 +131,160 @@ def check_at_first(
 # ---- one input after the other --------------------------------------------------------------
 
 
-class Inputs(Recording):
-    """A task whose inputs come one after the other.
+class Visits(Recording):
+    """A task whose inputs (or sizes) are visited one after the other. What fails at one is recorded there, and the rest
+    goes on.
+
+    The task is of kernels (`Inputs`) or of whole programs (`PlanPoints`). These define what is chosen (`answers`,
+    `fits`), and what a visit does (`_read`, `_label`, `_leave`, `_drop`).
+    """
+
+    task: Any  # TuningTask or ProgramTask: both have text, program, points, check_at and seed
+    prefetch: Prefetch[Any]
+
+    def __init__(
+        self,
+        known: Known,
+        service: Service,
+        options: TuneOptions,
+        flush: int,
+        records: Records | None,
+        progress: Progress | None,
+        objective: Objective,
+    ) -> None:
+        super().__init__(known.measured, records, progress, flush, self.task.check_at, options.budget)
+        self.known, self.service, self.options, self.objective = known, service, options, objective
+        self.refused: set[Point] = set()
+        self.wrong = {key for key, failure in known.measured.checks.items() if failure}
+        self.end: float | None = None
+        service.on_death = self.say  # what hangs is tried again: not all of that in silence
+
+    def limit_time(self) -> None:
+        """Begin to count the seconds of the options."""
+        self.end = None if self.options.seconds is None else time.monotonic() + self.options.seconds
+
+    # ---- what is chosen ------------------------------------------------------------------------
+
+    @property
+    def answers(self) -> Mapping[str, Sequence[Settings]]:
+        """The settings of each op, by number."""
+        raise NotImplementedError
+
+    def fits(self, point: Point) -> Mapping[str, Sequence[Settings]]:
+        """Those that are allowed at a point that was visited."""
+        raise NotImplementedError
+
+    def choosable(self) -> Mapping[str, Sequence[Settings]]:
+        """Those that a chooser may return, as far as is known."""
+        raise NotImplementedError
+
+    def names(self, asked: Mapping[str, Asked], op: str, points: Collection[Point]) -> tuple[str, ...]:
+        """The features by which an op is chosen, if these are the inputs."""
+        return asked[op].data
+
+    # ---- what is known -------------------------------------------------------------------------
+
+    @property
+    def over(self) -> bool:
+        """Whether the time or the budget is spent."""
+        return self.left <= 0 or (self.end is not None and time.monotonic() > self.end)
+
+    def priced(self, cell: Cell) -> Cell:
+        """A cell whose times are values of the objective, the share of its conversion included in a time."""
+        return paid(cell, self.known.inputs.get(cell.point), self.options.calls, self.objective)
+
+    def complete(self, point: Point) -> bool:
+        """Whether every answer that is allowed at a point was tried, but those with wrong results."""
+        cells, fits = self.known.measured.cells, self.fits(point)
+        return all((op, point, s) in cells for op, of in fits.items() for s in of if (op, s) not in self.wrong)
+
+    def note_input(self, facts: InputFacts) -> None:
+        """Keep what is known of an input."""
+        from dagc.store.tuned import input_key, input_to_json  # loads msgspec, numpy, sqlite3, sympy
+
+        self.known.inputs[facts.point] = facts
+        if self.records is not None:
+            self.records.set_fact(input_key(list(self.known.inputs).index(facts.point)), input_to_json(facts))
+
+    # ---- visits -------------------------------------------------------------------------------
+
+    def take(self, task: Any) -> None:
+        """Go on with another task of the same program, which differs in its points."""
+        self.task = task
+
+    def expect(self, points: Sequence[Point]) -> None:
+        """These are visited next, in this order."""
+        self.prefetch.expect(points)
+
+    def check(self) -> None:
+        """Compare with the reference, at the input of the checks, every answer that was not compared yet. An input that
+        does not serve for it is reported, and the next one is taken, unless the user has named it.
+
+        Raises UsageError where none serves.
+        """
+        todo = {op: settings for op, settings in self._unchecked().items() if settings}
+        if todo:
+            given = bool(self.options.check_at)
+            points = candidates(self.task.points, self.task.check_at, self.task.program, given)
+            check_at_first(points, lambda point: self._check_at(point, todo), self._refuse)
+
+    def _unchecked(self) -> dict[str, list[Settings]]:
+        checks = self.known.measured.checks
+        return {op: [s for s in legal if (op, s) not in checks] for op, legal in self.answers.items()}
+
+    def _check_at(self, point: Point, todo: Mapping[str, Sequence[Settings]]) -> None:
+        """Raises DagcError where that cannot be done at this input."""
+        raise NotImplementedError
+
+    def _refuse(self, point: Point, error: DagcError) -> None:
+        self.known.measured.failures.append(f"{point.text or 'as given'}: skipped: {' '.join(str(error).split())}")
+        self.refused.add(point)
+        self._drop(point)
+
+    def visit(
+        self, point: Point, label: bool = True, test: bool = False, then: Callable[[AtPoint], str] | None = None
+    ) -> bool:
+        """Compute the features of an input and, with `label`, time every answer that is allowed there. Whether that is
+        known now: the set-up may refuse the input, and the program may fail on it.
+
+        `then`: what else is done while its arrays are loaded; "" or why that failed.
+        """
+        if point in self.refused:
+            return False
+        if then is None and point in self.known.inputs and (not label or self.complete(point)):
+            return True
+        self.say(point.text)
+        try:
+            self._read(point, test)
+        except DagcError as error:
+            self._refuse(point, error)
+            return False
+        failure = self._label(point, then) if label else ""
+        if failure:
+            self.known.measured.failures.append(f"{point.text or 'as given'}: skipped: {failure}")
+        self._leave(point)
+        if label or not self.prefetch.roomy:
+            self._drop(point)
+        return not failure
+
+    def _read(self, point: Point, test: bool) -> None:
+        """Load the arrays of an input, and note its features. Raises DagcError."""
+        raise NotImplementedError
+
+    def _label(self, point: Point, then: Callable[[AtPoint], str] | None) -> str:
+        """Time what is not known yet; "" or why the program does not run there."""
+        raise NotImplementedError
+
+    def _leave(self, point: Point) -> None:
+        """Free the arrays of an input."""
+
+    def _drop(self, point: Point) -> None:
+        """Remove its data."""
+        self.prefetch.drop(point)
+
+
+class Inputs(Visits):
+    """The inputs of a task of kernels.
 
     `ready` has the points that were visited or are known from an earlier run, and their features; the arrays of a point
     are there only while it is visited.
@@ -155,106 +304,63 @@ class Inputs(Recording):
         references: list[Point] | None = None,
     ) -> None:
         """`references`: the point whose data get them, which changes with the input of the checks."""
+        self.ready, self.task, self.prefetch = ready, ready.task, prefetch
+        super().__init__(known, service, options, flush, records, progress, objective)
+        self.limit_time()
         self.references = references if references is not None else []
-        self.refused: set[Point] = set()
-        self.objective = objective
-        super().__init__(known.measured, records, progress, flush, ready.task.check_at, options.budget)
-        self.ready, self.task, self.prefetch, self.known = ready, ready.task, prefetch, known
-        self.calls, self.sampled = options.calls, options.samples is not None
-        self.wrong = {key for key, failure in known.measured.checks.items() if failure}
         self.codes = [f.name for f in computed_of(self.task)]
-        self.service = service
-        service.on_death = self.say  # what hangs is tried again: not all of that in silence
-        end = None if options.seconds is None else time.monotonic() + options.seconds
         rounds = ROUNDS if uses_cores(self.task) else 1
         timing = Timing(seconds=options.cell, flush=flush, clear=CLEAR, objective=objective, rounds=rounds)
         before = list(known.measured.cells.values())
-        self.run = Measuring(ready, service, timing, self.keep, before, end, time.monotonic)
+        self.run = Measuring(ready, service, timing, self.keep, before, self.end, time.monotonic)
         for facts in known.inputs.values():
             ready.at[facts.point] = at_before(self.task, facts, self.codes)
 
     @property
-    def over(self) -> bool:
-        """Whether the time or the budget is spent."""
-        return self.left <= 0 or self.run.over()
+    def answers(self) -> Mapping[str, Sequence[Settings]]:
+        settings: Mapping[str, Sequence[Settings]] = self.task.settings
+        return settings
 
-    def priced(self, cell: Cell) -> Cell:
-        """A cell whose times are values of the objective, the share of its conversion included in a time."""
-        return paid(cell, self.known.inputs.get(cell.point), self.calls, self.objective)
+    def fits(self, point: Point) -> Mapping[str, Sequence[Settings]]:
+        return self.ready.at[point].fits
 
-    def note_input(self, facts: InputFacts) -> None:
-        """Keep what is known of an input."""
-        from dagc.store.tuned import input_key, input_to_json  # loads msgspec, numpy, sqlite3, sympy
+    def choosable(self) -> Mapping[str, Sequence[Settings]]:
+        return choosable(self.task, self.known.measured.checks, self.known.measured.cells)[0]
 
-        self.known.inputs[facts.point] = facts
-        if self.records is not None:
-            self.records.set_fact(input_key(list(self.known.inputs).index(facts.point)), input_to_json(facts))
+    def names(self, asked: Mapping[str, Asked], op: str, points: Collection[Point]) -> tuple[str, ...]:
+        unit = next(u for u in self.task.units if u.op == op)
+        return asked[op].data or features_of(self.ready, unit, list(points))
 
-    # ---- visits -------------------------------------------------------------------------------
-
-    def check(self, given: bool) -> None:
-        """Compare with the reference, at the input of the checks, every answer that was not compared yet. An input that
-        does not serve for it is reported, and the next one is taken, unless the user has `given` it.
-
-        Raises UsageError where none serves.
-        """
-        checks = self.known.measured.checks
-        todo = {op: [s for s in legal if (op, s) not in checks] for op, legal in self.task.settings.items()}
-        todo = {op: settings for op, settings in todo.items() if settings}
-        if todo:
-            points = candidates(self.task.points, self.task.check_at, self.task.program, given)
-            check_at_first(points, lambda point: self._check_at(point, todo), self._refuse)
+    def take(self, task: TuningTask) -> None:
+        self.task = self.ready.task = self.run.task = task
 
     def _check_at(self, point: Point, todo: Mapping[str, Sequence[Settings]]) -> None:
-        """Check at this input from now on: its data get references. Raises DagcError where that cannot be done."""
+        """Check at this input from now on: its data get references."""
         self.say(f"checking at {point.text or 'as given'}")
         if point != self.task.check_at:
-            self.prefetch.drop(point)  # it was set up without references
-        self.task = self.ready.task = self.run.task = replace(self.task, check_at=point)
+            self._drop(point)  # it was set up without references
+        self.take(replace(self.task, check_at=point))
         self.check_at = point
         self.references[:] = [point]
         self._read(point)
         self.wrong |= self.run.check(todo)
-        self.run.close(point)
+        self._leave(point)
         if point not in self.task.points:
-            self.prefetch.drop(point)
+            self._drop(point)
 
     def _refuse(self, point: Point, error: DagcError) -> None:
-        self.known.measured.failures.append(f"{point.text or 'as given'}: skipped: {_line(error)}")
         self.ready.at.pop(point, None)
-        self.refused.add(point)
-        self.prefetch.drop(point)
+        super()._refuse(point, error)
 
-    def visit(
-        self, point: Point, label: bool = True, test: bool = False, then: Callable[[AtPoint], str] | None = None
-    ) -> bool:
-        """Compute the features of an input and, with `label`, time every answer that is allowed there. Whether that is
-        known now: the set-up may refuse the input, and the program may fail on it.
+    def _label(self, point: Point, then: Callable[[AtPoint], str] | None) -> str:
+        at = self.ready.at[point]
+        failure = self.run.time_at(point, self._wanted(at), self.wrong) or (then(at) if then else "")
+        if not failure:
+            self._note_conversions(point)
+        return failure
 
-        `then`: what else is done while its arrays are loaded; "" or why that failed.
-        """
-        if point in self.refused:
-            return False
-        at, facts = self.ready.at.get(point), self.known.inputs.get(point)
-        if then is None and at is not None and facts is not None and (not label or self.known.complete(point, at.fits)):
-            return True
-        self.say(point.text)
-        try:
-            at = self._read(point, test)
-        except DagcError as error:
-            self._refuse(point, error)
-            return False
-        failure = ""
-        if label:
-            failure = self.run.time_at(point, self._wanted(at), self.wrong) or (then(at) if then else "")
-            if failure:
-                self.known.measured.failures.append(f"{point.text or 'as given'}: skipped: {failure}")
-            else:
-                self._note_conversions(point)
+    def _leave(self, point: Point) -> None:
         self.run.close(point)
-        if label or not self.prefetch.roomy:
-            self.prefetch.drop(point)
-        return not failure
 
     def _note_conversions(self, point: Point) -> None:
         """What `prepare` took; that of an earlier start of the ranks counts too."""
@@ -276,9 +382,8 @@ class Inputs(Recording):
                 out.append(Wanted(unit.op, at.point, (*known, *new)))
         return out
 
-    def _read(self, point: Point, test: bool = False) -> AtPoint:
-        """The program with the arrays of an input, whose features are known then. Raises DagcError."""
-        if self.sampled and not same_at(self.task.text, self.task.graph, point):
+    def _read(self, point: Point, test: bool = False) -> None:
+        if self.options.samples is not None and not same_at(self.task.text, self.task.graph, point):
             raise another_program(point)
         place = self.prefetch.get(point)
         self.run.programs.pop(point, None)  # its arrays were elsewhere
@@ -298,7 +403,6 @@ class Inputs(Recording):
         if before is None:
             self._note_undefined(facts)
         self.note_input(replace(facts, conversions=before.conversions) if before is not None else facts)
-        return at
 
     def _note_undefined(self, facts: InputFacts) -> None:
         """A note of the features that are not finite at an input: nothing is learned from it."""
@@ -343,10 +447,6 @@ def at_before(task: TuningTask, facts: InputFacts, codes: Collection[str], memor
 
 def _plain(value: Any) -> int | float | bool:
     return value if isinstance(value, bool | int) else float(value)
-
-
-def _line(error: DagcError) -> str:
-    return " ".join(str(error).split())
 
 
 # ---- opened -----------------------------------------------------------------------------------
@@ -411,7 +511,7 @@ def _job(task: TuningTask, references: Collection[Point], point: Point) -> Job:
     return Job(program, task.text.path.parent, task.ranks, task.seed, task.compared or point in references)
 
 
-def order_of(task: TuningTask) -> list[Point]:
+def order_of(task: TuningTask | ProgramTask) -> list[Point]:
     """The input of the checks first, the others in random order, so that a time limit leaves a random part of them."""
     others = [p for p in task.points if p != task.check_at]
     random.Random(f"{task.seed} order").shuffle(others)
@@ -424,7 +524,7 @@ def order_of(task: TuningTask) -> list[Point]:
 ITERATIONS = 25  # labelled inputs of incremental tuning: Nitro (Muralidharan et al. 2014, section III-B)
 
 
-def drawn_less(task: TuningTask, options: TuneOptions) -> list[str]:
+def drawn_less(task: TuningTask | ProgramTask, options: TuneOptions) -> list[str]:
     """Where fewer inputs were drawn than asked for, or none of those that could be."""
     count = len(task.points)
     if options.samples is not None and count < options.samples:
@@ -437,11 +537,11 @@ def drawn_less(task: TuningTask, options: TuneOptions) -> list[str]:
     return []
 
 
-def label_all(inputs: Inputs) -> list[str]:
+def label_all(inputs: Visits) -> list[str]:
     """Label every input, while time and budget last."""
     order = order_of(inputs.task)
     points = [p for p in order if p in inputs.task.points]
-    inputs.total = len(points) * sum(map(len, inputs.task.settings.values()))
+    inputs.total = len(points) * sum(map(len, inputs.answers.values()))
     for number, point in enumerate(points):
         if inputs.over:
             return [f"stopped by --time or --budget: {counted(len(points) - number, 'input')} left; use --resume"]
@@ -449,8 +549,10 @@ def label_all(inputs: Inputs) -> list[str]:
     return []
 
 
-def first_samples(options: TuneOptions) -> int:
-    """How many inputs `--active` draws at random, before those that it chooses. Raises UsageError."""
+def samples_of(options: TuneOptions) -> int | None:
+    """How many inputs are drawn before any is measured: with `--active`, those at random. Raises UsageError."""
+    if not options.active:
+        return options.samples
     from dagc.choice.active import Sampling  # loads msgspec
 
     if options.samples is None:
@@ -460,7 +562,16 @@ def first_samples(options: TuneOptions) -> int:
     return Sampling.of(options.samples, options.initial, options.batch, options.margin).initial
 
 
-def label_actively(inputs: Inputs, options: TuneOptions) -> list[str]:
+def label(inputs: Visits, asked: Mapping[str, Asked], options: TuneOptions) -> list[str]:
+    """Measure what is to be learned from; notes."""
+    if options.incremental:
+        return label_incrementally(inputs, asked, options)
+    if options.active:
+        return label_actively(inputs, options)
+    return [*drawn_less(inputs.task, options), *label_all(inputs)]
+
+
+def label_actively(inputs: Visits, options: TuneOptions) -> list[str]:
     """Label inputs by Algorithm 1 of MLCD: the task's, which were drawn at random, then batches of what is drawn where
     the guide is unsure, until there are `options.samples` or no candidate is left where it is.
 
@@ -486,8 +597,8 @@ def label_actively(inputs: Inputs, options: TuneOptions) -> list[str]:
         size = min(sampling.batch, options.samples - len(labelled))
         batch = uncertain(guides, draws.candidates, draws.vector, size, sampling.margin)
         looked, batches = looked + batch.looked, batches + bool(batch.inputs)
-        inputs.total = inputs.done + len(batch.inputs) * sum(map(len, inputs.task.settings.values()))
-        inputs.prefetch.expect(batch.inputs)
+        inputs.total = inputs.done + len(batch.inputs) * sum(map(len, inputs.answers.values()))
+        inputs.expect(batch.inputs)
         labelled += [p for p in batch.inputs if not inputs.over and inputs.visit(p)]
         tried.update(batch.inputs)
         if inputs.over:
@@ -496,27 +607,26 @@ def label_actively(inputs: Inputs, options: TuneOptions) -> list[str]:
             why = _exhausted(draws, batch.looked, sampling.margin)
         elif inputs.refused.issuperset(batch.inputs):
             why = "stopped: no input of the last batch could be measured"
-    inputs.ready.task = inputs.task = replace(inputs.task, points=tuple(labelled))
+    inputs.take(replace(inputs.task, points=tuple(labelled)))
     then = f"then {counted(batches, 'batch', 'batches')} from {counted(looked, 'candidate')}"
     summary = f"active: {counted(len(labelled), 'sample')}: {', '.join([*begun, then])}"
     return [f"{summary}; {why}" if why else summary]
 
 
-def _choosable_times(inputs: Inputs, points: Sequence[Point]) -> list[list[dict[int, float]]]:
+def _choosable_times(inputs: Visits, points: Sequence[Point]) -> list[list[dict[int, float]]]:
     """For each op: the times of its answers at some inputs, but for those that are never chosen."""
-    fit, _ = choosable(inputs.task, inputs.known.measured.checks, inputs.known.measured.cells)
     out = []
-    for unit in inputs.task.units:
-        kept = {n for n, s in enumerate(inputs.task.settings[unit.op]) if s in fit[unit.op]}
-        rows = (times_at(inputs, unit.op, p) for p in points)
+    for op, fit in inputs.choosable().items():
+        kept = {n for n, s in enumerate(inputs.answers[op]) if s in fit}
+        rows = (times_at(inputs, op, p) for p in points)
         out.append([{n: t for n, t in at.items() if n in kept} for at in rows])
     return out
 
 
-def _labelled(inputs: Inputs) -> list[Point]:
+def _labelled(inputs: Visits) -> list[Point]:
     """Inputs to learn from at which every answer was tried, in the order in which they were measured."""
-    known = {p: inputs.ready.at.get(p) for p, facts in inputs.known.inputs.items() if not facts.test}
-    return [p for p, at in known.items() if at is not None and inputs.known.complete(p, at.fits)]
+    known = [p for p, facts in inputs.known.inputs.items() if not facts.test and p not in inputs.refused]
+    return [p for p in known if inputs.complete(p)]
 
 
 def _exhausted(draws: Draws, looked: int, margin: float) -> str:
@@ -527,21 +637,21 @@ def _exhausted(draws: Draws, looked: int, margin: float) -> str:
     )
 
 
-def label_incrementally(inputs: Inputs, asked: Mapping[str, Asked], options: TuneOptions) -> list[str]:
+def label_incrementally(inputs: Visits, asked: Mapping[str, Asked], options: TuneOptions) -> list[str]:
     """Features of all inputs first; then label one after the other, that which teaches most, until enough."""
     from dagc.choice.active import next_input  # loads msgspec
 
     points = [p for p in order_of(inputs.task) if p in inputs.task.points and inputs.visit(p, label=False)]
     most = options.iterations or (len(points) if options.accuracy is not None else ITERATIONS)
-    inputs.total = min(most, len(points)) * sum(map(len, inputs.task.settings.values()))
-    labelled = {p for p in points if inputs.known.complete(p, inputs.ready.at[p].fits)}
-    units, tried, reached = inputs.task.units, 0, math.nan
+    inputs.total = min(most, len(points)) * sum(map(len, inputs.answers.values()))
+    labelled = {p for p in points if inputs.complete(p)}
+    ops, tried, reached = list(inputs.answers), 0, math.nan
     while len(labelled) < most and tried < len(points) and not inputs.over:
-        unit = units[tried % len(units)]
-        names = asked[unit.op].data or features_of(inputs.ready, unit, points)
-        vectors = [vector(inputs, unit.op, names, p) for p in points]
-        table = {i: times_at(inputs, unit.op, p) for i, p in enumerate(points) if p in labelled}
-        chosen = next_input(names, vectors, table, asked[unit.op].method, options.seed, options.next)
+        op = ops[tried % len(ops)]
+        names = inputs.names(asked, op, points)
+        vectors = [vector(inputs, op, names, p) for p in points]
+        table = {i: times_at(inputs, op, p) for i, p in enumerate(points) if p in labelled}
+        chosen = next_input(names, vectors, table, asked[op].method, options.seed, options.next)
         tried += 1
         if chosen is None:
             break
@@ -549,50 +659,49 @@ def label_incrementally(inputs: Inputs, asked: Mapping[str, Asked], options: Tun
             labelled.add(points[chosen])
         else:
             points.pop(chosen)
-        if options.accuracy is not None and len(labelled) > max(FEWEST, *map(len, inputs.task.settings.values())):
+        if options.accuracy is not None and len(labelled) > max(FEWEST, *map(len, inputs.answers.values())):
             reached = _accuracy(inputs, asked, options, labelled)
             if reached >= options.accuracy:
                 break
-    inputs.ready.task = inputs.task = replace(inputs.task, points=tuple(p for p in inputs.task.points if p in labelled))
+    inputs.take(replace(inputs.task, points=tuple(p for p in inputs.task.points if p in labelled)))
     note = f"incremental: {counted(len(labelled), 'input')} labelled of {len(points)}, chosen by {options.next}"
     return [note + ("" if math.isnan(reached) else f"; accuracy {reached:.1%}")]
 
 
-def _accuracy(inputs: Inputs, asked: Mapping[str, Asked], options: TuneOptions, labelled: set[Point]) -> float:
+def _accuracy(inputs: Visits, asked: Mapping[str, Asked], options: TuneOptions, labelled: set[Point]) -> float:
     """The least accuracy of all ops: at the file's test inputs where there are any, else by leaving one input out."""
     from dagc.choice.active import trained  # loads msgspec
     from dagc.choice.judge import judge  # only with --accuracy
 
     tests = [p for p, facts in inputs.known.inputs.items() if facts.test]
     out = []
-    for unit in inputs.task.units:
-        names = asked[unit.op].data or features_of(inputs.ready, unit, list(labelled))
-        rows = sorted(labelled)
-        vectors = [vector(inputs, unit.op, names, p) for p in rows]
-        times = [times_at(inputs, unit.op, p) for p in rows]
+    for op in inputs.answers:
+        names, rows = inputs.names(asked, op, labelled), sorted(labelled)
+        vectors = [vector(inputs, op, names, p) for p in rows]
+        times = [times_at(inputs, op, p) for p in rows]
         points = tests or rows
         chosen = []
         for number, point in enumerate(points):
             known = {i: t for i, t in enumerate(times) if tests or i != number}
-            selector = trained(names, vectors, known, asked[unit.op].method, options.seed, 0.0)
-            x = vector(inputs, unit.op, names, point)
+            selector = trained(names, vectors, known, asked[op].method, options.seed, 0.0)
+            x = vector(inputs, op, names, point)
             chosen.append(selector.order(x) if selector is not None and all(map(math.isfinite, x)) else 0)
-        truth = [times_at(inputs, unit.op, p) for p in points]
-        out.append(judge([p.text for p in points], truth, chosen, 0, noises(inputs, unit.op, points)).all.accuracy)
+        truth = [times_at(inputs, op, p) for p in points]
+        out.append(judge([p.text for p in points], truth, chosen, 0, noises(inputs, op, points)).all.accuracy)
     return min((a for a in out if not math.isnan(a)), default=math.nan)
 
 
-def vector(inputs: Inputs, op: str, names: Sequence[str], point: Point) -> tuple[float, ...]:
+def vector(inputs: Visits, op: str, names: Sequence[str], point: Point) -> tuple[float, ...]:
     """The features of an op at an input; NaN where one is not known."""
     known = inputs.known.inputs[point].features.get(op, {})
     return tuple(known.get(name, math.nan) for name in names)
 
 
-def times_at(inputs: Inputs, op: str, point: Point, priced: bool = True) -> dict[int, float]:
+def times_at(inputs: Visits, op: str, point: Point, priced: bool = True) -> dict[int, float]:
     """The objective of each answer of an op at an input, by number: infinite where it is not allowed there, missing
     where it failed or was not measured. Seconds, if not `priced`."""
-    fits, out = set(inputs.ready.at[point].fits[op]), {}
-    for number, settings in enumerate(inputs.task.settings[op]):
+    fits, out = set(inputs.fits(point)[op]), {}
+    for number, settings in enumerate(inputs.answers[op]):
         cell = inputs.known.measured.cells.get((op, point, settings))
         if settings not in fits:
             out[number] = math.inf
@@ -601,12 +710,12 @@ def times_at(inputs: Inputs, op: str, point: Point, priced: bool = True) -> dict
     return out
 
 
-def noise(inputs: Inputs, op: str) -> float:
+def noise(inputs: Visits, op: str) -> float:
     """The noise of a comparison of two answers of an op, relative: the median over the inputs."""
     return median(noises(inputs, op, list(inputs.known.inputs)) or [0.0])
 
 
-def noises(inputs: Inputs, op: str, points: Sequence[Point]) -> list[float]:
+def noises(inputs: Visits, op: str, points: Sequence[Point]) -> list[float]:
     """The noise of comparing the two fastest answers of an op at each input, relative."""
     from dagc.choice.train import noise_of_best  # loads msgspec
 

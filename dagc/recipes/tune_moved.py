@@ -20,7 +20,7 @@ from dagc.choice.judge import Judged, judge
 from dagc.choice.selector import FEWEST
 from dagc.measure.machine import machine_facts
 from dagc.measure.metrics import observed, units
-from dagc.recipes.tune_choosers import Asked, features_of
+from dagc.recipes.tune_choosers import Asked
 from dagc.recipes.tune_inputs import Inputs, at_before, noise, times_at, vector
 from dagc.recipes.tune_results import paid
 from dagc.recipes.tuned import check_tuned
@@ -115,7 +115,7 @@ def borrowed(
     cells: dict[tuple[str, Point, Settings], Cell] = {}
     notes = []
     for unit in task.units:
-        names = asked[unit.op].data or features_of(inputs.ready, unit, list(task.points))
+        names = inputs.names(asked, unit.op, task.points)
         theirs = _theirs(inputs, tuned, unit.op, names, fit[unit.op])
         rows = {p: (vector(inputs, unit.op, names, p), times_at(inputs, unit.op, p)) for p in task.points}
         kept = set(theirs.number.values())
@@ -150,7 +150,7 @@ def _theirs(inputs: Inputs, tuned: Tuned, op: str, names: Sequence[str], fit: Se
     number = {s: n for n, s in enumerate(inputs.task.settings[op]) if s in fit}
     tests, facts, wanted = tuned.facts.tests, {one.point: one for one in tuned.facts.inputs}, observed(inputs.objective)
     cells = {
-        (c.op, c.point, c.settings): paid(c, facts.get(c.point), inputs.calls, inputs.objective)
+        (c.op, c.point, c.settings): paid(c, facts.get(c.point), inputs.options.calls, inputs.objective)
         for c in tuned.cells
         if c.op == op and c.settings in number and c.times and not c.failure and c.point not in tests
         if dict(c.metrics).keys() >= {*wanted}

@@ -27,6 +27,7 @@ from dagc.emit.kernels import Functions
 from dagc.ir.plan import VARIANT, CodeFeature, Opened, OpenTunable, Target, needed_features
 from dagc.ir.program import CodeText, Graph, KernelOp, Program, Value
 from dagc.ir.sym import Number, evaluate
+from dagc.lab.plans import ProgramSelect
 from dagc.passes import build_graph
 from dagc.perf.hardware import load_hardware
 from dagc.recipes.artifacts import Compiled, OpenChoices, build_artifact, compile_traversal
@@ -263,6 +264,41 @@ class TuningTask:
 
     def graph_at(self, point: Point) -> Graph:
         return self.graphs.get(point, self.graph)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramTask:
+    """What is to be tuned: `settings` are the legal ones, the program's own first. `defines` fix the rest.
+
+    `check_at`: where results are compared with the reference if that differs between settings; else they are at every
+    point.
+    """
+
+    text: ProgramText
+    chosen: TargetChoice
+    program: Program
+    select: ProgramSelect
+    settings: tuple[Settings, ...]
+    points: tuple[Point, ...]
+    check_at: Point
+    seed: int
+
+    @property
+    def default(self) -> Settings:
+        return self.settings[0]
+
+    def program_at(self, point: Point, settings: Settings | None = None) -> Program:
+        """The program at a point under a setting, None: under the default."""
+        return self.text.program({**dict(point.params), **dict(self.default if settings is None else settings)})
+
+    def references(self) -> dict[Settings, list[Settings]]:
+        """The settings by the first one that has the same references."""
+        out: dict[Settings, list[Settings]] = {}
+        seen: dict[Any, Settings] = {}
+        for s in self.settings:
+            program = self.program_at(self.check_at, s)
+            out.setdefault(seen.setdefault((program.setup, program.verifies), s), []).append(s)
+        return out
 
 
 @dataclass(frozen=True, slots=True)

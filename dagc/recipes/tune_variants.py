@@ -30,7 +30,6 @@ from dagc.recipes.tune_choosers import (
     Asked,
     ChooserInputs,
     asked_of,
-    features_of,
     final_choosers,
     grade,
     line_of,
@@ -40,11 +39,8 @@ from dagc.recipes.tune_gpu import NOT_COUNTED, can_run, hardware_at_hand, named_
 from dagc.recipes.tune_inputs import (
     MANY,
     Inputs,
-    drawn_less,
     keep,
-    label_actively,
-    label_all,
-    label_incrementally,
+    label,
     noise,
     noises,
     opened,
@@ -284,13 +280,8 @@ def tune_inputs(
     )  # fmt: skip
     began = time.monotonic()
     with opened(task, output, options, order_of(task), progress, MANY if options.incremental else AHEAD) as inputs:
-        inputs.check(given=bool(options.check_at))
-        if options.incremental:
-            notes = label_incrementally(inputs, asked, options)
-        elif options.active:
-            notes = label_actively(inputs, options)
-        else:
-            notes = [*drawn_less(task, options), *label_all(inputs)]
+        inputs.check()
+        notes = label(inputs, asked, options)
         inputs.known.measured.seconds = time.monotonic() - began
         return _learned(inputs, asked, options, output, notes)
 
@@ -325,7 +316,7 @@ def _learned(
     final, learned = final_choosers(known, fit, training, options.seed)
     if inputs.records is not None:
         notes = [*notes, *_keep_transfers(inputs.records, task)]
-        keep(inputs.records, known, {op: sized.chooser for op, sized in final.items()}, bool(cells), inputs.calls)
+        keep(inputs.records, known, {op: sized.chooser for op, sized in final.items()}, bool(cells), options.calls)
     lines = tuple(line_of(ready, u, p, final[u.op].at(p), cells, learned[u.op]) for u in task.units for p in labelled)
     notes = [*inputs.ready.notes, *more, *notes, *chosen_from, *(n for what in learned.values() for n in what.notes)]
     notes += [f"{op}: {c.chooser.note}" for op, c in final.items() if c.chooser.note]
@@ -370,7 +361,7 @@ def _subsets(
 
     out, notes = dict(asked), []
     for unit in task.units:
-        names = asked[unit.op].data or features_of(inputs.ready, unit, task.points)
+        names = inputs.names(asked, unit.op, task.points)
         rows = {p: vector(inputs, unit.op, names, p) for p in task.points if times_at(inputs, unit.op, p)}
         rows = {p: row for p, row in rows.items() if all(map(math.isfinite, row))}
         times = [times_at(inputs, unit.op, p) for p in rows]

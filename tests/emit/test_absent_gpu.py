@@ -92,9 +92,15 @@ def run(binary: Path, made: Plan, data: Path) -> Finished:
     return launch([binary, "--data", data, "--check-only", "--verbose"], 2, timeout=300)
 
 
+ON_A_GPU = [pytest.mark.gpu, pytest.mark.nvcc, pytest.mark.skipif(not gpus() or not find_nvcc(), reason="needs a GPU")]
+
+
 @pytest.mark.mpi
-def test_arrays_that_do_not_fit_stay_on_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = plan(tmp_path, Target.HOST)
+@pytest.mark.parametrize("target", [Target.HOST, pytest.param(Target.CUDA, marks=ON_A_GPU)])
+def test_arrays_that_do_not_fit_stay_on_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Target
+) -> None:
+    made = plan(tmp_path, target)
     write(made, tmp_path / "out")
     program = tmp_path / "out/program.hpp"
     text = program.read_text()
@@ -102,8 +108,9 @@ def test_arrays_that_do_not_fit_stay_on_the_host(tmp_path: Path, monkeypatch: py
     assert text.count(asked) == 2 * 2  # of each op both implementations on the GPU
     memory = '(std::getenv("SMALL") != nullptr ? 4016 : p.hardware.memory)'
     program.write_text(text.replace(asked, asked.replace("p.hardware.memory", memory)))
-    flags = ("-O0", *precompiled_flags())
-    built = build([tmp_path / "out/bench.cpp"], tmp_path / "bench", mpi=require_mpi(), flags=flags)
+    main = tmp_path / ("out/bench.cu" if target is Target.CUDA else "out/bench.cpp")
+    flags = ("-O0", *(precompiled_flags() if target is Target.HOST else ("-Xptxas=-O0",)))
+    built = build([main], tmp_path / "bench", target=target.value, mpi=require_mpi(), flags=flags)
     for size, chosen in (("LARGE", "gpu.two (chosen 2)"), ("SMALL", "cpu.one (constraint 2)")):
         monkeypatch.setenv(size, "1")
         done = run(built, made, tmp_path / f"data-{size}")

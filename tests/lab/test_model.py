@@ -264,3 +264,48 @@ def test_an_op_on_the_cpu_keeps_the_issuing_thread_busy(tmp_path: Path) -> None:
     prior[[costs.numbers[name] for name in cpu]] = 100, 300
     prior[costs.numbers["kernel device"]] = 50
     assert batch.times(prior).tolist() == [150, 100, 350, 300]
+
+
+BEFORE_A_COPY = """
+program before_a_copy
+scalar n : i32
+array x : f32[n] on any in
+array y : f32[n] on any out
+array z : f32[n]
+kernel scale(y: out f32[n], x: in f32[n], n: i32) {
+  gpu { launch grid(ceil(n / 256)) block(256) cuda ''' y[blockIdx.x] = x[0]; ''' }
+}
+kernel fill(z: out f32[n], n: i32) {
+  gpu { launch grid(ceil(n / 256)) block(256) cuda ''' z[blockIdx.x] = 1; ''' }
+}
+dag {
+  copied : any scale(y, x, n)
+  beside : gpu fill(z, n)
+}
+""".replace("'''", '"' * 3)
+
+
+@pytest.mark.parametrize("memory", ["pinned", "pageable"])
+@pytest.mark.parametrize("capture", ["false", "true"])
+def test_a_copy_of_pageable_memory_keeps_the_issuing_thread_busy(tmp_path: Path, memory: str, capture: str) -> None:
+    """What is issued after it begins when it has ended, on any stream; and no graph contains it."""
+    (tmp_path / "copies.dag").write_text(BEFORE_A_COPY)
+    graph = load_graph(tmp_path / "copies.dag", {"host_memory": memory, "capture": capture})
+    costs = Costs(2)
+    simulator = Simulator(graph, configuration_of(graph), costs)
+    order = "x.to_device@s0 beside@s1 copied@s0 y.to_host@s0 record(e0)@s0 record(e1)@s1 sync(e0) sync(e1) end"
+    batch = Batch(costs)
+    batch.extend([simulator.program(parse_traversal(order, graph))])
+    prior, suffix = np.zeros(len(costs.prior)), " pageable" if memory == "pageable" else ""
+    times = {
+        f"copy x.to_device{suffix}": 100,
+        f"copy y.to_host{suffix}": 30,
+        "kernel copied gpu": 7,
+        "kernel beside": 500,
+    }
+    known = {" ".join(name.split()): number for name, number in costs.numbers.items()}
+    prior[[known[name] for name in times]] = list(times.values())
+    prior[known["graph"]] = 1000
+    # In graphs: `beside` and `copied`, and the records behind the copy.
+    expected = {"false": {"pinned": 500, "pageable": 600}, "true": {"pinned": 1500, "pageable": 2137}}
+    assert batch.times(prior).tolist() == [expected[capture][memory]]

@@ -78,6 +78,8 @@ def test_plans_over_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     merged = load_tuned(tmp_path / "merged.db").program_chooser
     assert merged == chosen
     capsys.readouterr()
+    assert main(["tune", program, "--inputs", train, *options[:4], "--objective", "cpu"]) == 2
+    assert "of a program with `until` the time of the whole repetition is measured" in capsys.readouterr().err
     test = "made(rate = 1.9),made(rate = 9.0),made(rate = 10.5)"
     assert main(["tune", program, "--evaluate", "--inputs", test, *options]) == 0
     text = capsys.readouterr().out

@@ -438,6 +438,37 @@ def test_a_size_that_the_set_up_does_not_take_is_left_out(faulty: Path, tmp_path
     assert any("N=95: skipped:" in failure and "AssertionError" in failure for failure in done.failures)
 
 
+@pytest.mark.mpi
+@runs
+def test_another_objective_of_drawn_sizes(faulty: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As for kernels: what is learned, printed and judged is the objective, and batches are drawn."""
+    text = faulty.read_text().replace("N : i64 = 10", "N : i64 = 10 over 5..60")
+    faulty.write_text(
+        text.replace("k == 2 && i == 49 ? -1 : i", "i * (k == 1 ? 1 : 1 - 0x1p-8f)").replace("rtol 0", "rtol 0.1")
+    )
+    words = ["tune", str(faulty), "--target", "host", "--cell", "0.001", "-o", str(tmp_path / "t.db"), "-D", "k=1,3"]
+    drawn = ["--active", "--samples", "4", "--initial", "3", "--batch", "1"]
+    assert main([*words, *drawn, "--objective", "error"]) == 0
+    out = capsys.readouterr().out
+    assert "default error" in out
+    assert "active: 4 samples: 3 at random, then 1 batch" in out
+    tuned = load_tuned(tmp_path / "t.db")
+    assert {(dict(c.settings)["k"], dict(c.metrics)["error"]) for c in tuned.cells if c.times} == {
+        (1, 2**-23),
+        (3, 2**-8),
+    }
+    assert tuned.program_chooser is not None
+    assert tuned.program_chooser.settings == ((("k", 1),),)
+    assert main([*words, "--evaluate", "--samples", "2", "--seed", "7"]) == 0
+    cells = [
+        c
+        for c in load_tuned(tmp_path / "t.db").cells
+        if c.point in load_tuned(tmp_path / "t.db").facts.tests and c.times
+    ]
+    assert cells
+    assert all("error" in dict(c.metrics) for c in cells)
+
+
 BOTH = """program both
 param N : i64 = 100
 tune k in {1, 2}

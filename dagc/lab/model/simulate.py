@@ -15,7 +15,7 @@ from math import isfinite
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dagc.ir.program import Action, Configuration, Graph, GraphOp
+from dagc.ir.program import Action, Configuration, CopyOp, Graph, GraphOp, blocks
 from dagc.ir.traversal import Entry, Issue, Record, Sync, Traversal, Wait
 from dagc.lab.candidate import LaunchSite
 
@@ -142,6 +142,8 @@ class Simulator:
         self._graph, self._node = costs.number("graph"), costs.number("node")
         bases = Counter(_base(op) for op in graph.ops)
         self._alike = {base for base, number in bases.items() if number > 1}
+        copies = ((i, op.op) for i, op in enumerate(graph.ops) if isinstance(op.op, CopyOp))
+        self._blocking = frozenset(i for i, op in copies if blocks(graph.program, op))  # never captured
         self._ops = [self._cost_of(op, transport, configuration) for op in graph.ops]
         self._start = costs.instruction(_NOW, _BEGIN, _BEGIN, self._iteration)
         self._capture = costs.instruction(_NOW, _NOW, _NOW, self._graph)
@@ -166,6 +168,7 @@ class Simulator:
         if op.gpu:
             kind = {Action.COPY: "copy", Action.STAGE_OUT: "stage", Action.STAGE_IN: "stage", Action.GROUP: "group"}
             what = f"{base} {chosen} {transport if op.action is Action.GROUP else ''}"
+            what += " pageable" if isinstance(op.op, CopyOp) and blocks(self.graph.program, op.op) else ""
             prior = site.prior[0] if site is not None and site.prior and isfinite(site.prior[0]) else None
             out = [number(kind.get(op.action, "kernel"), what, prior)]
             if site is not None:
@@ -193,7 +196,8 @@ class Simulator:
             if instructions is None:
                 instructions = known[entry] = self._instructions(entry)
             if self.captured:
-                on_gpu = not isinstance(entry, Sync) and entry.stream is not None
+                blocking = isinstance(entry, Issue) and entry.op in self._blocking
+                on_gpu = not isinstance(entry, Sync) and entry.stream is not None and not blocking
                 if on_gpu and not captured:
                     out.append(self._capture)
                 captured = on_gpu
@@ -232,15 +236,7 @@ class Simulator:
             case Issue(op, None):
                 return self._of_cpu(op)
             case Issue(op, stream) if stream is not None:
-                queue = _STREAMS + stream
-                if self.captured:
-                    ready: tuple[int, ...] = (make(_PASSING, _NOW, _NOW, self._node),)
-                else:
-                    ready = make(_NOW, _NOW, _NOW, self._launch), make(_PASSING, _NOW, _NOW, self._latency)
-                if not self.assumptions.exclusive:
-                    return (*ready, make(queue, queue, _PASSING, *self._ops[op]))
-                free = make(_PASSING, _PASSING, _GPU)
-                return (*ready, free, make(queue, queue, _PASSING, *self._ops[op]), make(_GPU, queue, queue))
+                return self._on_stream(op, _STREAMS + stream)
             case Record(event, stream):
                 return (*issue, make(self._event(event), _STREAMS + stream, _NOW))
             case Wait(event, stream):
@@ -248,6 +244,18 @@ class Simulator:
             case Sync(event):
                 return (make(_NOW, _NOW, self._event(event), self._sync),)
         raise AssertionError(entry)
+
+    def _on_stream(self, op: int, queue: int) -> tuple[int, ...]:
+        """`queue`: the moment of the stream."""
+        make, blocking = self.costs.instruction, op in self._blocking
+        if self.captured and not blocking:
+            ready: tuple[int, ...] = (make(_PASSING, _NOW, _NOW, self._node),)
+        else:
+            ready = make(_NOW, _NOW, _NOW, self._launch), make(_PASSING, _NOW, _NOW, self._latency)
+        done: tuple[int, ...] = (make(queue, queue, _PASSING, *self._ops[op]),)
+        if self.assumptions.exclusive:
+            done = (make(_PASSING, _PASSING, _GPU), *done, make(_GPU, queue, queue))
+        return (*ready, *done, make(_NOW, _NOW, queue)) if blocking else (*ready, *done)
 
     def _of_cpu(self, op: int) -> tuple[int, ...]:
         make, numbers, action = self.costs.instruction, self._ops[op], self.graph.ops[op].action

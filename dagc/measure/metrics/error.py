@@ -1,5 +1,6 @@
 """The error of the results: max|result - reference| / max|reference| of a verified array, the largest of all arrays and
-ranks, after one run from the data of the set-up.
+ranks, after one run from the data of the set-up. It is at least the precision of the array's elements (1.2e-7 for f32):
+results that differ by rounding alone are equal, and ratios of errors say something.
 
 `verify` says how large it may be at most; what differs by more is wrong, whatever the objective.
 """
@@ -17,7 +18,7 @@ SUMMARY = "largest difference of a result from its reference, over the largest r
 UNIT = ""
 SECONDS = 0.0
 combine = max
-LEAST = sys.float_info.epsilon  # equal results have this error: objectives are above 0
+LEAST = sys.float_info.epsilon  # of arrays of whole numbers: objectives are above 0
 
 
 def why_not(target: str, program: Program) -> tuple[str, str] | None:

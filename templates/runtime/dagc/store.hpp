@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -246,13 +247,16 @@ class Store {
     }
     double error = 0;
     const std::string wrong = compare_copy(a, e, name, file, start, count, tolerance, &error);
+    if constexpr (std::is_floating_point_v<T>)
+      error = std::max(error, double{std::numeric_limits<T>::epsilon()});  // no difference of these types is smaller
     error_ = std::max(error_, error);
     const bool all_written = e != nullptr && (!e->poisoned() || e->unwritten.empty());
     if (digested && wrong.empty() && all_written && agreed_.size() < most_agreed) agreed_.emplace(now, error);
     return wrong;
   }
 
-  // The largest error of the results that were compared since the last call: max|got - want| / max|want| of an array.
+  // The largest error of the results that were compared since the last call: max|got - want| / max|want| of an array, at
+  // least the precision of its elements.
   double take_error() { return std::exchange(error_, 0.0); }
 
   void release() {
