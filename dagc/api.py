@@ -9,7 +9,7 @@ from dagc.base.errors import DagcError
 from dagc.recipes.compile import compile, load_library
 from dagc.recipes.explain import ExplainOptions, explain
 from dagc.recipes.explore import explore
-from dagc.recipes.options import ExploreOptions, TuneOptions
+from dagc.recipes.options import CompileOptions, ExploreOptions, TuneOptions
 from dagc.recipes.program import (
     Checked,
     check,
@@ -27,7 +27,8 @@ from dagc.recipes.show import show
 from dagc.recipes.tune import tune
 
 __all__ = [
-    "Checked", "DagcError", "ExplainOptions", "ExploreOptions", "TuneOptions", "best", "check", "compile", "count",
-    "explain", "explore", "export", "format_source", "load", "load_graph", "load_library", "load_space", "merge",
-    "read", "report", "rules", "rules_across", "run_setup", "show", "traversals", "tune",
+    "Checked", "CompileOptions", "DagcError", "ExplainOptions", "ExploreOptions", "TuneOptions", "best",
+    "check", "compile", "count", "explain", "explore", "export", "format_source", "load", "load_graph",
+    "load_library", "load_space", "merge", "read", "report", "rules", "rules_across", "run_setup", "show",
+    "traversals", "tune",
 ]  # fmt: skip

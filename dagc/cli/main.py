@@ -23,6 +23,7 @@ from dagc.cli.arguments import (
     include,
     included,
     natural,
+    options_of,
     positive,
     program,
     prune,
@@ -137,15 +138,11 @@ def _setup(args: argparse.Namespace) -> int:
 
 def _compile(args: argparse.Namespace) -> int:
     from dagc.recipes.compile import compile
+    from dagc.recipes.options import CompileOptions
     from dagc.report.display import Display
 
-    done = compile(
-        args.file, args.output, target=args.target, arch=args.arch, defines=defines_of(args), traversal=args.traversal,
-        prune_syncs=args.prune_syncs, unroll=args.unroll, launch=args.launch, build=not args.no_build, run=args.run,
-        force=args.force, form=args.form, name=args.name, ranks=args.ranks, seed=args.seed, seconds=args.seconds,
-        repeats=args.repeats, watchdog=args.watchdog, features=args.features, constraints=not args.no_constraints,
-        mpi_takes_device_pointers=args.mpi_takes_device_pointers, display=Display(quiet=args.quiet),
-    )  # fmt: skip
+    options = options_of(args, CompileOptions, defines=defines_of(args))
+    done = compile(args.file, args.output, options, display=Display(quiet=args.quiet))
     if done.result is not None or not args.run:  # of several ranks, the first reports
         for warning in done.warnings:
             print(f"dagc: warning: {warning}", file=sys.stderr)
@@ -289,7 +286,7 @@ def _add_compile(compile_: argparse.ArgumentParser) -> None:
     unroll(compile_)
     prune(compile_)
     form(compile_)
-    add("--no-build", action="store_true", help="write only sources")
+    add("--no-build", dest="build", action="store_false", help="write only sources")
     add("--run", action="store_true", help="set up, check the results, time (runs the set-up's Python code)")
     ranks(compile_)
     add("--seed", type=natural, default=0, metavar="N", help="seed of the set-up (default: 0)")
@@ -312,7 +309,7 @@ def _add_compile(compile_: argparse.ArgumentParser) -> None:
     )
     add("--features", default="now", choices=("now", "parallel", "async", "beside"), help=f"{help} (default: now)")
     help = "with --launch TUNED: test no `require` of a variant but those on the memory"
-    add("--no-constraints", action="store_true", help=help)
+    add("--no-constraints", dest="constraints", action="store_false", help=help)
     quiet(compile_)
 
 

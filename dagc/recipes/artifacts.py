@@ -15,6 +15,7 @@ from dagc.build.toolchain import require_mpi, require_nccl
 from dagc.ir.plan import CodeFeature, EmittedChoosers, OpenTunable, Plan, Target, program_hash
 from dagc.ir.program import Graph, KernelOp, Program, shown
 from dagc.passes.loops import repeated
+from dagc.recipes.options import CompileOptions
 from dagc.recipes.program import write_arrays
 from dagc.report.display import SILENT, Display
 from dagc.space.enqueue import ROUNDS, overlapped, without_host
@@ -325,15 +326,10 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """How a compiled program is run: `seconds` of one measurement, number of `repeats`; an iteration longer than
-    `watchdog` seconds is a hang. `seed`: of the arrays."""
+    """How a compiled program is run, on how many ranks."""
 
     ranks: int
-    seed: int
-    seconds: float
-    repeats: int
-    mpi_takes_device_pointers: bool
-    watchdog: float
+    options: CompileOptions
     display: Display
 
     def data(self, compiled: Compiled) -> Path:
@@ -343,15 +339,16 @@ class Running:
     def arrays(self, program: Program, directory: Path) -> None:
         """Write the arrays of the set-up and the references of each rank. Runs the user's Python code."""
         folder = Path(program.path).parent
-        write_arrays(program, folder, directory / f"data-{self.ranks}", self.ranks, self.seed, self.display)
+        write_arrays(program, folder, directory / f"data-{self.ranks}", self.ranks, self.options.seed, self.display)
 
     def time(self, compiled: Compiled) -> BenchResult:
         """Check the results and time them. Raises as `dagc.measure.bench.run_bench`."""
         from dagc.measure.bench import run_bench  # loads numpy
 
         assert compiled.binary is not None
+        o = self.options
         with self.display.phase("checking the results, timing"):
             return run_bench(
-                compiled.binary, self.data(compiled), self.ranks, self.seconds, self.repeats,
-                self.mpi_takes_device_pointers, self.watchdog,
+                compiled.binary, self.data(compiled), self.ranks, o.seconds, o.repeats, o.mpi_takes_device_pointers,
+                o.watchdog,
             )  # fmt: skip

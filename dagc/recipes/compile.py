@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import LOOK, RunFailed, UsageError, WrongResult
 from dagc.build.ranks import rank_among, ranks_or_default
@@ -19,9 +19,9 @@ from dagc.emit.layout import promises
 from dagc.ir.plan import Features, open_variants, plan_from_json, plan_inputs
 from dagc.ir.program import Device, KernelOp
 from dagc.ir.traversal import Traversal, parse_traversal
-from dagc.measure.watchdog import LIMIT
 from dagc.recipes.artifacts import Compiled, OpenChoices, Running, build_artifact, compile_traversal, library_of
-from dagc.recipes.program import Defines, read, read_source
+from dagc.recipes.options import CompileOptions
+from dagc.recipes.program import read, read_source
 from dagc.report.display import SILENT, Display
 from dagc.space import Space, TooManyStates
 from dagc.space.loops import is_folded_text
@@ -37,55 +37,43 @@ _ID_DIGITS = 4300  # that Python reads as one number
 
 
 def compile(
-    path: str | Path, out: str | Path | None = None, *,
-    target: str | None = None, arch: str | None = None, defines: Defines | None = None,
-    traversal: str = "first", prune_syncs: bool = False, unroll: bool = False, launch: str = "fixed",
-    build: bool = True, run: bool = False, force: bool = False, form: str = "program", name: str | None = None,
-    ranks: int | None = None, seed: int = 0, seconds: float = 0.01, repeats: int = 20, watchdog: float = LIMIT,
-    features: str = "now", constraints: bool = True, mpi_takes_device_pointers: bool = False, display: Display = SILENT,
+    path: str | Path, out: str | Path | None = None, options: CompileOptions | None = None, *,
+    display: Display = SILENT, **fields: Any,
 ) -> Compiled:  # fmt: skip
     """Compile a `.dag` into `out` (default: `dagc-out/PROGRAM`), and with `run` set it up, check it and time it.
 
-    `target` is "cuda", "host" or None (what is there), `arch` nvcc's name (default: the GPU's, else sm_90).
-    `traversal` is "first", an ID (with `unroll`: of those with an order for every round of a loop), or a file (a
-    traversal's text, or a `plan.json`); `prune_syncs` removes those of its sync ops that prove nothing. `launch` is
-    "fixed" (the values of the program) or a tuned file: its choosers are compiled in, or choose among plans
-    (docs/how-to/plans.md). The program then computes its `features` "now" (before all else), "parallel" (each on a
-    thread), "async" (beside its first ops), or "beside" (its first runs, which have the defaults), and without
-    `constraints` tests no `require` of a variant but those on the memory. `form` is "program", "driver" (one whose
-    driver.py is ready to run), "library" (for applications, called `name`) or "wheel" (a Python package with it). `run`
-    sets up the arrays of `ranks` ranks (default: 4, or those of mpiexec or srun) by the user's Python code.
+    `fields` of the options may be given by name: `compile("spmv.dag", target="host", run=True)`.
     """
-    how = Running(ranks_or_default(ranks), seed, seconds, repeats, mpi_takes_device_pointers, watchdog, display)
-    rank = _rank(how, form) if run else None
-    chosen, tuned = choose_target(target, arch), _tuned(launch)
-    mode = _mode(features, constraints, tuned, "program" if form == "driver" else form)
-    if tuned is not None and _chooses_plans(tuned, form):
+    options = replace(options or CompileOptions(), **fields)
+    options = replace(options, build=options.build or options.run)
+    how = Running(ranks_or_default(options.ranks), options, display)
+    rank = _rank(how, options.form) if options.run else None
+    chosen, tuned = choose_target(options.target, options.arch), _tuned(options.launch)
+    mode = _mode(options, tuned)
+    arrays = how.arrays if options.run else None
+    if tuned is not None and _chooses_plans(tuned, options.form):
         from dagc.recipes.plans import compile_plans  # only with --launch
 
-        plans = compile_plans(
-            path, out, tuned, chosen, defines=defines or {}, traversal=traversal, prune_syncs=prune_syncs, form=form,
-            build=build or run, force=force, arrays=how.arrays if run else None, mode=mode, constraints=constraints,
-            name=name, display=display,
-        )  # fmt: skip
-        return plans.run(how) if run else plans.compiled
+        plans = compile_plans(path, out, tuned, chosen, options, mode, arrays, display)
+        return plans.run(how) if options.run else plans.compiled
 
     def compile_here() -> Compiled:
-        text, without = read(path, defines, folds=not unroll).on(chosen.target)  # text -> AST
+        text, without = read(path, options.defines, folds=not options.unroll).on(chosen.target)  # text -> AST
         folded = text.with_open_devices(_placed(tuned)).graph()  # -> Program -> Graph
         with display.phase("finding the traversal"):
-            graph, picked, number = wanted_traversal(folded, traversal)  # Graph -> Traversal
-        directory = Path(out) if out is not None else Path("dagc-out") / graph.program.name
+            graph, picked, number = wanted_traversal(folded, options.traversal)  # Graph -> Traversal
+        name = graph.program.name
         compiled = compile_traversal(
-            graph, picked, chosen, directory, library=library_of(form, graph.program.name, name, build or run),
-            driver=form == "driver", prune_syncs=prune_syncs, build=build or run, force=force, display=display,
-            arrays=how.arrays if run else None, open=_open(graph.unrolled, tuned, chosen, mode, constraints, form),
+            graph, picked, chosen, Path(out) if out is not None else Path("dagc-out") / name,
+            library=library_of(options.form, name, options.name, options.build), driver=options.form == "driver",
+            prune_syncs=options.prune_syncs, build=options.build, force=options.force, display=display, arrays=arrays,
+            open=_open(graph.unrolled, tuned, chosen, mode, options),
         )  # fmt: skip
         return replace(compiled, number=number, left_out=(*without, *compiled.left_out))
 
     if rank is not None:
         return _run_as_rank(compile_here, how)
-    return _checked(compile_here(), how) if run else compile_here()
+    return _checked(compile_here(), how) if options.run else compile_here()
 
 
 def _rank(how: Running, form: str) -> int | None:
@@ -139,15 +127,16 @@ def _chooses_plans(tuned: Tuned, form: str) -> bool:
     return has_plans(tuned)
 
 
-def _mode(features: str, constraints: bool, tuned: Tuned | None, form: str) -> Features:
+def _mode(options: CompileOptions, tuned: Tuned | None) -> Features:
     """What `--features` names. Raises UsageError where it, or `--no-constraints`, has nothing to act on."""
+    features, form = options.features, options.form
     if features not in (names := [mode.value for mode in Features]):
         raise UsageError(f"--features {features}: not one of the choices", f"choose from {', '.join(names)}")
     mode = Features(features)
-    if tuned is None and (mode is not Features.NOW or not constraints):
-        option = f"--features {features}" if constraints else "--no-constraints"
+    if tuned is None and (mode is not Features.NOW or not options.constraints):
+        option = f"--features {features}" if options.constraints else "--no-constraints"
         raise UsageError(f"{option} is for a program that chooses when it runs", "add --launch TUNED")
-    if mode is Features.ASYNC and form != "program":
+    if mode is Features.ASYNC and form not in ("program", "driver"):
         raise UsageError(
             f"--features async: a {form} chooses when it gets the arrays, which are the application's afterwards",
             "use --features now or parallel",
@@ -156,17 +145,17 @@ def _mode(features: str, constraints: bool, tuned: Tuned | None, form: str) -> F
 
 
 def _open(
-    graph: Graph, tuned: Tuned | None, chosen: TargetChoice, mode: Features, constraints: bool, form: str
+    graph: Graph, tuned: Tuned | None, chosen: TargetChoice, mode: Features, options: CompileOptions
 ) -> OpenChoices:
     """The launch parameters that stay open until the program runs, and what chooses them. Raises UsageError where
     features are computed beside the first runs of a program that runs once."""
-    if mode is Features.BESIDE and form in ("program", "driver") and graph.program.repeat is None:
+    if mode is Features.BESIDE and options.form in ("program", "driver") and graph.program.repeat is None:
         raise UsageError("--features beside: the dag runs once, so no later run gains", "write `dag repeat N {...}`")
     if tuned is None:
         return _defaults_of_open_devices(graph)
     from dagc.recipes.tuned import open_choices  # only with --launch
 
-    return open_choices(graph, tuned, chosen.gpu_arch, mode, constraints)
+    return open_choices(graph, tuned, chosen.gpu_arch, mode, options.constraints)
 
 
 def _defaults_of_open_devices(graph: Graph) -> OpenChoices:
@@ -196,7 +185,9 @@ def _audit(done: Compiled, how: Running) -> None:
     with how.display.phase("compiling the runner, checking what each op changes"):
         runner = build_artifact(done.directory, done.plan, "audit")
         tables = [table_line(t) for t in (done.plan.traversal, Space(done.plan.graph).last())]
-        run_audit(runner, how.data(done), how.ranks, tables, how.mpi_takes_device_pointers, how.watchdog)
+        run_audit(
+            runner, how.data(done), how.ranks, tables, how.options.mpi_takes_device_pointers, how.options.watchdog
+        )
 
 
 def _run_as_rank(compile_here: Callable[[], Compiled], how: Running) -> Compiled:
@@ -211,8 +202,9 @@ def _run_as_rank(compile_here: Callable[[], Compiled], how: Running) -> Compiled
         return done, how.data(done).absolute(), build_artifact(done.directory, done.plan, "runner")
 
     done, data, library = team.first(prepare)
+    o = how.options
     result = team.measure(
-        library, data, rows(done.plan.traversal), how.seconds, how.repeats, how.mpi_takes_device_pointers, how.watchdog
+        library, data, rows(done.plan.traversal), o.seconds, o.repeats, o.mpi_takes_device_pointers, o.watchdog
     )
     return replace(done, result=result if team.rank == 0 else None)
 

@@ -10,6 +10,45 @@ from dagc.base.resources import names_in
 
 
 @dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """Options of `dagc compile`.
+
+    `target` is "cuda", "host" or None (what is there), `arch` nvcc's name (default: the GPU's, else sm_90).
+    `traversal` is "first", an ID (with `unroll`: of those with an order for every round of a loop), or a file (a
+    traversal's text, or a `plan.json`); `prune_syncs` removes those of its sync ops that prove nothing. `launch` is
+    "fixed" (the values of the program) or a tuned file: its choosers are compiled in, or choose among plans
+    (docs/how-to/plans.md). The program then computes its `features` "now" (before all else), "parallel" (each on a
+    thread), "async" (beside its first ops), or "beside" (its first runs, which have the defaults), and without
+    `constraints` tests no `require` of a variant but those on the memory. `form` is "program", "driver" (one whose
+    driver.py is ready to run), "library" (for applications, called `name`) or "wheel" (a Python package with it).
+    `build`: whether the compiler runs; `run`: whether the program does, too, on the arrays of `ranks` ranks (default:
+    4, or those of mpiexec or srun) that the user's Python code makes from `seed`. It is timed `repeats` times for
+    `seconds`; an iteration longer than `watchdog` seconds is a hang. `force`: write into a directory of someone else.
+    """
+
+    target: str | None = None
+    arch: str | None = None
+    defines: Mapping[str, Any] | None = None
+    traversal: str = "first"
+    prune_syncs: bool = False
+    unroll: bool = False
+    launch: str = "fixed"
+    build: bool = True
+    run: bool = False
+    force: bool = False
+    form: str = "program"
+    name: str | None = None
+    ranks: int | None = None
+    seed: int = 0
+    seconds: float = 0.01
+    repeats: int = 20
+    watchdog: float = 20.0
+    features: str = "now"
+    constraints: bool = True
+    mpi_takes_device_pointers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ExploreOptions:
     """Options of `dagc explore`; docs/reference/commands.md describes each, with its unit.
 

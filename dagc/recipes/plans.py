@@ -32,6 +32,7 @@ from dagc.recipes.artifacts import (
     library_of,
     proved_plan,
 )
+from dagc.recipes.options import CompileOptions
 from dagc.recipes.program import read
 from dagc.recipes.tuned import check_tuned, open_choices
 from dagc.report.display import SILENT, Display
@@ -71,44 +72,41 @@ def has_plans(tuned: Tuned) -> bool:
 
 
 def compile_plans(
-    path: str | Path, out: str | Path | None, tuned: Tuned, chosen: TargetChoice, *,
-    defines: Mapping[str, Any], traversal: str = "first", prune_syncs: bool = False,
-    build: bool = True, force: bool = False, form: str = "program", name: str | None = None,
-    arrays: Callable[[Program, Path], None] | None = None,
-    mode: Features = Features.NOW, constraints: bool = True, display: Display = SILENT,
+    path: str | Path, out: str | Path | None, tuned: Tuned, chosen: TargetChoice, options: CompileOptions,
+    mode: Features, arrays: Callable[[Program, Path], None] | None = None, display: Display = SILENT,
 ) -> PlanSelection:  # fmt: skip
     """Write (and build) a plan for each answer of the selector of `tuned`, and the program, or the library, that
-    chooses: `form` and `name` as of `dagc.recipes.compile`.
+    chooses.
 
-    `arrays` writes the data of the first plan's program into the directory, before the compiler runs. `mode`,
-    `constraints`: of the choosers of kernels that were tuned into the same file.
+    `arrays` writes the data of the first plan's program into the directory, before the compiler runs. `mode`: of the
+    choosers of kernels that were tuned into the same file.
     Raises UsageError where the file was tuned for another text, GPU, or other parameters, where a decision that is
     selected is fixed, and under mpiexec.
     """
     _alone()
-    text, without = read(path, defines).on(chosen.target)
+    text, without = read(path, options.defines).on(chosen.target)
     program = text.program()
     check_tuned(tuned, program, chosen.gpu_arch)
     stored = _program_chooser(tuned, program)
     chooser = plan_chooser(program, tuned)
-    _check_request(tuned, stored.names, defines, traversal)
+    _check_request(tuned, stored.names, options.defines or {}, options.traversal)
     _check_fixed(tuned, program, stored)
     labels = tuple(plan_label(s) for s in stored.settings)
     plans = {
-        label: _plan(text.graph(dict(s)), tuned, chosen, prune_syncs, mode, constraints)
+        label: _plan(text.graph(dict(s)), tuned, chosen, options, mode)
         for label, s in zip(labels, stored.settings, strict=True)
     }
     first = plans[labels[0]]
     directory = Path(out) if out is not None else Path("dagc-out") / program.name
     why = f"{stored.selector.text}, from {', '.join(chooser.data)}"
-    library = library_of(form, program.name, name, build)
+    library = library_of(options.form, program.name, options.name, options.build)
     if library is not None:
-        files = _write_library(plans, chooser, library, directory, force)
+        files = _write_library(plans, chooser, library, directory, options.force)
     else:
-        files = _write(plans, chooser, why, directory, force)
+        files = _write(plans, chooser, why, directory, options.force)
     if arrays is not None:
         arrays(first.program, directory)
-    binary = _build(plans, library, directory, display) if build else None
+    binary = _build(plans, library, directory, display) if options.build else None
     far = far_parameters(program, (cell for cell in tuned.cells if cell.op == PROGRAM))
     left, launcher = (*without, *(left_out(first) if library is None else ())), Launcher(labels, why)
     compiled = Compiled(
@@ -171,14 +169,12 @@ def _check_fixed(tuned: Tuned, program: Any, stored: ProgramChooser) -> None:
     check_fixed(tuned.path, tuned.facts.program, fixed_choices(program, stored.names, sizes))
 
 
-def _plan(
-    graph: Graph, tuned: Tuned, chosen: TargetChoice, prune_syncs: bool, mode: Features, constraints: bool
-) -> Plan:
+def _plan(graph: Graph, tuned: Tuned, chosen: TargetChoice, options: CompileOptions, mode: Features) -> Plan:
     """One setting's plan, proved; with the choosers of kernels that were tuned into the same file."""
-    plan = proved_plan(graph, Space(graph).first(), chosen, prune_syncs)
+    plan = proved_plan(graph, Space(graph).first(), chosen, options.prune_syncs)
     if set(tuned.choosers) == {PROGRAM}:
         return plan
-    return open_choices(graph, tuned, chosen.gpu_arch, mode, constraints).of(plan)
+    return open_choices(graph, tuned, chosen.gpu_arch, mode, options.constraints).of(plan)
 
 
 def _write(plans: Mapping[str, Plan], chooser: Chooser, why: str, directory: Path, force: bool) -> tuple[str, ...]:
