@@ -8,8 +8,8 @@
 A table is as `benchmarks.tune.variant_tables` writes it, or a tuned file (`.db`) of `dagc tune --inputs`. Families are
 dealt to five folds; what is chosen at the inputs of a fold was trained on the others. `--each-family`: each family is a
 fold of its own. `--test`: trained on what the file learned from, judged at the inputs of the list; `unknown`: at those
-of families that it did not learn from. `--program`: with the features that its kernels declare as expressions over
-those of the table. `--seeds`: of the training; figures are means, a range stands behind the first. `--curve`: labelled
+of families that it did not learn from. `--program`: with the features that its `select` names, computed from those of
+the table. `--seeds`: of the training; figures are means, a range stands behind the first. `--curve`: labelled
 inputs against percent of exhaustive, by strategy; every third input is kept for judging.
 """
 
@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
+from dagc.base.errors import UsageError
 from dagc.choice.active import STRATEGIES, curve
 from dagc.choice.feature import SelectorFeature
 from dagc.choice.judge import Judged, judge
@@ -32,7 +33,7 @@ from dagc.choice.methods import LEARNED
 from dagc.choice.train import merged, train
 from dagc.choice.types import settings_text
 from dagc.ir.program import CodeText, Program
-from dagc.ir.sym import free
+from dagc.ir.sym import Var, free
 from dagc.recipes.program import load
 from dagc.recipes.tuned_report import measured
 from dagc.store.tuned import load_tuned
@@ -94,17 +95,19 @@ def tuned_tables(path: Path) -> list[Table]:
 
 
 def with_declared(table: Table, program: Program) -> Table:
-    """With the features that a kernel of the program declares as expressions over those that the table has."""
-    for kernel in program.kernels:
-        for one in kernel.features:
-            new = not isinstance(one.value, CodeText) and free(one.value) <= {*table.features}
-            if new and one.name not in table.features:
-                feature = SelectorFeature(one.name, one.value)
-                rows = (dict(zip(table.features, v, strict=True)) for v in table.vectors)
-                values = [feature.value(row) for row in rows]
-                vectors = tuple((*v, value) for v, value in zip(table.vectors, values, strict=True))
-                table = replace(table, features=(*table.features, one.name), vectors=vectors)
-    return table
+    """With the features that the `select` of a kernel names: those of the table, and expressions over them as the
+    program has them now. Raises UsageError for one that is neither."""
+    rows = [dict(zip(table.features, v, strict=True)) for v in table.vectors]
+    for one in (f for kernel in program.kernels for f in kernel.features if not isinstance(f.value, CodeText)):
+        if rows and free(one.value) <= rows[0].keys():
+            rows = [{**row, one.name: SelectorFeature(one.name, one.value).value(row)} for row in rows]
+    named = [a for kernel in program.kernels for select in kernel.selects for a in select.args]
+    names = tuple(dict.fromkeys(a.name for a in named if isinstance(a, Var)))
+    if rows and (missing := [name for name in names if name not in rows[0]]):
+        raise UsageError(
+            f"{table.name} has no {', '.join(missing)}", "leave --program out, or name the program of the table"
+        )
+    return replace(table, features=names, vectors=tuple(tuple(row[name] for name in names) for row in rows))
 
 
 def folds(table: Table, count: int = 5) -> list[list[int]]:
