@@ -292,12 +292,16 @@ class StepBuilder:
 
     def preparation(self, op: KernelOp, stream: str) -> tuple[Step, ...]:
         """What fills the scratch of the op's implementation, from arrays that nothing changes; it gets null pointers
-        for all others."""
+        for all others, also for the scratch that is not `const` where some is."""
         constant = {a.name for a in self.layout.program.arrays if a.role is Role.CONST}
         kept = (not isinstance(a, Region) or a.array in constant for a in op.args)
         args = [self._arg(a, op.device) if keep else "nullptr" for a, keep in zip(op.args, kept, strict=True)]
-        args += [f"p.{s.member}.data" for s in self.layout.scratch(op)]
-        args += self._features(op, implementation(self.layout.program, op)[1].prepare)
+        impl = implementation(self.layout.program, op)[1]
+        filled = (s.shared or not impl.shares for s in self.layout.scratch(op))
+        args += [
+            f"p.{s.member}.data" if fill else "nullptr" for s, fill in zip(self.layout.scratch(op), filled, strict=True)
+        ]
+        args += self._features(op, impl.prepare)
         call = CallStep(self.functions.prepare(op), ", ".join(args))
         if op.device is not Device.GPU:
             return (call,)

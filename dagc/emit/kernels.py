@@ -358,10 +358,13 @@ class Functions:
 
     def _formals(self, op: KernelOp, code: CodeText, unused: Callable[[str], str]) -> list[tuple[str, str]]:
         """Type and name of each parameter: the kernel's formals, scratch, features that the text names, and the stream
-        of host code on the GPU."""
+        of host code on the GPU. What is `const` may be written by `prepare` alone."""
         kernel, impl = implementation(self.program, op)
+        kept = {s.name for s in impl.scratch if s.const and code is not impl.prepare}
         out = [(unused(f.name) + formal_type(f), f.name) for f in kernel.formals]
-        out += [(f"{unused(s.name)}{cxx_type(s.type)}*", s.name) for s in impl.scratch]
+        out += [
+            (f"{unused(s.name)}{'const ' if s.name in kept else ''}{cxx_type(s.type)}*", s.name) for s in impl.scratch
+        ]
         out += [("const double", f.name) for f in named_features(kernel, impl, code)]
         if impl.device is Device.GPU and code.lang is CodeLang.CPP:
             out.append((f"{unused('stream')}cudaStream_t", "stream"))

@@ -8,14 +8,24 @@ from __future__ import annotations
 
 import keyword
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dagc.base.errors import DagcError
 from dagc.emit.kernels import implementation
 from dagc.emit.render import Names, cxx_type, expression, is_float, mangle
 from dagc.ir.enums import ElementType, Mode, Place
-from dagc.ir.plan import MEASURED, VARIANT, CodeFeature, Opened, OpenTunable, feature_variable, variant_number
+from dagc.ir.plan import (
+    MEASURED,
+    VARIANT,
+    CodeFeature,
+    Opened,
+    OpenTunable,
+    conversion_of,
+    feature_variable,
+    first_equal,
+    variant_number,
+)
 from dagc.ir.program import (
     Access,
     Action,
@@ -59,7 +69,7 @@ class ElementRange:
 
 @dataclass(frozen=True, slots=True)
 class OpScratch:
-    """A scratch array of an implementation, for one op."""
+    """A scratch array of an implementation, for one op, or for those that share its conversion."""
 
     member: str
     type: ElementType
@@ -68,6 +78,14 @@ class OpScratch:
     label: str
     prepared: bool  # filled once, and kept between runs
     late: bool  # allocated after the features are known and the variant is chosen
+    shared: bool  # by all ops with the same conversion; only that writes it
+
+
+def ops_in_words(ops: Sequence[KernelOp]) -> str:
+    """`first, again`; of more than three, the first and how many others."""
+    if len(ops) > 3:
+        return f"{ops[0].name} and {len(ops) - 1} other ops"
+    return ", ".join(op.name for op in ops)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +115,10 @@ class Layout:
             for c in self.program.comms
             for variable, what in ((c.rank, "rank"), (c.ranks, "ranks"))
         }
-        self.features = {f.name: names.new(f"feature_{i}") for i, f in enumerate(features)}
+        features = tuple(features)
+        self.feature_numbers = first_equal(self.program, features)  # the first of equal ones is computed for all
+        members = [names.new(f"feature_{i}") for i, _ in enumerate(features)]
+        self.features = {name: members[number] for name, number in self.feature_numbers.items()}
         self.reals = frozenset((*self.features, *(s.name for s in self.program.scalars if is_float(s.type))))
         self._value_names = {s.name for s in self.program.scalars}
         self.tunable_member = {name: names.new(name) for name in dict.fromkeys(t.decision for t in self.opened.every)}
@@ -115,12 +136,16 @@ class Layout:
         self.group_comms = {
             name: names.new(f"{member}_group_comm") for name, member in self.comms.items() if name in grouped
         }
-        self._scratch = {
-            (one.name, one.answer): tuple(self._scratch_of(one, names))
-            for op in self.program.ops
-            if isinstance(op, KernelOp)
-            for one in self.opened.ops(self.program, op)
-        }
+        every = [
+            one for op in self.program.ops if isinstance(op, KernelOp) for one in self.opened.ops(self.program, op)
+        ]
+        self._converting: dict[Hashable, list[KernelOp]] = {}
+        for one in every:
+            if (conversion := conversion_of(self.program, one)) is not None:
+                self._converting.setdefault(conversion, []).append(one)
+        self._scratch: dict[tuple[str, str], tuple[OpScratch, ...]] = {}
+        for one in every:
+            self._scratch[one.name, one.answer] = tuple(self._scratch_of(one, names))
         self.staging = {buffer.region: buffer for buffer in self._staging(names)}
 
     # ---- expressions ----------------------------------------------------------------------
@@ -310,21 +335,32 @@ class Layout:
         """The scratch of the op's implementation."""
         return self._scratch[op.name, op.answer]
 
+    def converting(self, op: KernelOp) -> tuple[KernelOp, ...]:
+        """The ops that share the conversion of this one, in order; none without one that is shared."""
+        return tuple(self._converting.get(conversion_of(self.program, op), ()))
+
     def _scratch_of(self, op: KernelOp, names: Names) -> Iterable[OpScratch]:
         kernel, impl = implementation(self.program, op)
         env = self.formals(op)
         several = impl.prepare is not None or self.opened.variants(op)
         variant = f" of variant `{op.answer}`" if several and op.answer != "default" else ""
-        for scratch in impl.scratch:
+        sharing = self.converting(op)
+        have = self._scratch.get((sharing[0].name, sharing[0].answer), ()) if sharing else ()
+        for number, scratch in enumerate(impl.scratch):
+            if have and scratch.const:
+                yield have[number]
+                continue
             dims = tuple(substitute(d, env) for d in scratch.dims if d is not None)
             if len(dims) != len(scratch.dims):
                 raise DagcError(f"scratch array `{scratch.name}` of kernel `{kernel.name}` needs a size, not `*`")
             place = Place.DEVICE if op.device is Device.GPU else Place.HOST
             member = names.new(f"{mangle(op.name)}_{scratch.name}")
             measured = any(name.startswith(MEASURED) for d in dims for name in free(d))
-            label, prepared = f"{op.name}: {scratch.name}{variant}", impl.prepare is not None
+            owner = ops_in_words(sharing) if scratch.const else op.name
+            label = f"{owner}: {scratch.name}{variant}"
+            prepared = scratch.const if impl.shares else impl.prepare is not None
             late = prepared or measured or bool(self.opened.variants(op))
-            yield OpScratch(member, scratch.type, dims, place, label, prepared, late)
+            yield OpScratch(member, scratch.type, dims, place, label, prepared, late, scratch.const)
 
     def formals(self, op: KernelOp) -> dict[str, Sym]:
         """Values of the names in a kernel's expressions for one op: arguments, tunables, `let`s, decisions."""
@@ -423,7 +459,12 @@ def writes(layout: Layout, op: GraphOp) -> tuple[WriteView, ...]:
     views += [_write(layout, staged.region) for staged in op.copy_in]
     views += [_whole(f"p.{layout.staging[staged.region].member}") for staged in op.copy_out]
     views += [_whole(layout.array(a.region.array)) for a in op.op.accesses if a.region.array in layout.sides]  # copied
-    views += [_whole(f"p.{s.member}") for one in layout.opened.ops(layout.program, op.op) for s in layout.scratch(one)]
+    views += [
+        _whole(f"p.{s.member}")
+        for one in layout.opened.ops(layout.program, op.op)
+        for s in layout.scratch(one)
+        if not s.shared
+    ]
     return tuple(dict.fromkeys(views))
 
 

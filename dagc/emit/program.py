@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dagc.base.errors import DagcError, UsageError
 from dagc.emit.iteration import CallStep, Step, StepBuilder, alltoallv_ends, titled_kernel
 from dagc.emit.kernels import Functions, asks_hardware, implementation
-from dagc.emit.layout import Layout, OpScratch, product, value_type
+from dagc.emit.layout import Layout, OpScratch, ops_in_words, product, value_type
 from dagc.emit.render import Names, cxx_string, cxx_type, cxx_value, expression, mangle, render, tidy
 from dagc.ir import sym
 from dagc.ir.enums import Place, Role
@@ -132,8 +132,8 @@ class TunableView:
 @dataclass(frozen=True, slots=True)
 class FeatureView:
     """A number that is computed from the arrays: its member, the arrays that are copied for it, and the call. `name`: a
-    C++ string. The program computes it when it is first needed; `asked` are what it chooses by, and `early` what it
-    needs before its first run in any case."""
+    C++ string. The program computes it when it is first needed, the first of equal ones for all; `asked` are what it
+    chooses by, and `early` what it needs before its first run in any case."""
 
     variable: str
     name: str
@@ -147,14 +147,14 @@ class FeatureView:
 @dataclass(frozen=True, slots=True)
 class PreparationView:
     """What the implementation of an op needs before the first run, once the features are known: scratch, and the steps
-    that fill it.
+    that fill it. Or what those of several ops share.
 
-    `name`: a C++ string, of the op and its variant. `when`: C++ text of the condition under which a rank runs it, ""
+    `names`: C++ strings, of each op and its variant. `when`: C++ text of the condition under which a rank runs it, ""
     for always. `features`: those that it needs, by number.
     """
 
     number: int
-    name: str
+    names: tuple[str, ...]
     title: str
     when: str
     arrays: tuple[ArrayView, ...]
@@ -309,6 +309,11 @@ class ProgramView:
         return bool(self.computes or self.measured_checks or self.choices or self.preparations)
 
     @property
+    def prepared(self) -> tuple[tuple[str, int], ...]:
+        """Names of the ops with each variant that needs a preparation, and its number."""
+        return tuple((name, one.number) for one in self.preparations for name in one.names)
+
+    @property
     def prepares_on_stream(self) -> bool:
         return any(p.streamed for p in self.preparations)
 
@@ -357,10 +362,7 @@ def program_view(layout: Layout, steps: StepBuilder, chooser: EmittedChoosers | 
         preparations=preparations,
         verifies=tuple(_verifies(layout)),
         tunables=tuple(_tunables(layout)),
-        features=tuple(
-            _feature(layout, steps.functions, one, (one.name in wanted, one.name in asked, one.name in early), beside)
-            for one in steps.functions.features
-        ),
+        features=tuple(_features(layout, steps.functions, (wanted, asked, early), beside)),
         choices=choices,
         placement=placement,
         mode=chooser.mode if chooser is not None else Features.NOW,
@@ -429,8 +431,17 @@ def _measured(text: str) -> bool:
 
 def _numbers(layout: Layout, ops: Iterable[KernelOp]) -> tuple[int, ...]:
     """The features that the ops need, by number."""
-    number = {name: i for i, name in enumerate(layout.features)}
-    return tuple(sorted({number[f.name] for op in ops for f in needed_features(layout.program, op)}))
+    return tuple(sorted({layout.feature_numbers[f.name] for op in ops for f in needed_features(layout.program, op)}))
+
+
+def _features(
+    layout: Layout, functions: Functions, names: Sequence[Collection[str]], beside: bool
+) -> Iterator[FeatureView]:
+    """`names`: those that are wanted, asked, early. Of equal features the first stands for all."""
+    sets = [{layout.feature_numbers[name] for name in some if name in layout.feature_numbers} for some in names]
+    for number, feature in enumerate(functions.features):
+        wanted, asked, early = (number in some for some in sets)
+        yield _feature(layout, functions, feature, (wanted, asked, early), beside)
 
 
 def _feature(
@@ -609,22 +620,44 @@ def _scratch_array(layout: Layout, s: OpScratch) -> ArrayView:
 
 
 def _preparations(layout: Layout, steps: StepBuilder) -> Iterator[PreparationView]:
-    late_of = ((op, [s for s in layout.scratch(op) if s.late]) for op in _kernels(layout))
-    for number, (op, late) in enumerate((op, late) for op, late in late_of if late):
-        prepare = implementation(layout.program, op)[1].prepare
-        work = steps.preparation(op, "on") if prepare is not None else ()
-        conditions = [layout.variant_is(op)] if layout.opened.variants(op) else []
-        conditions += [f"({layout.text(op.when)})"] if op.when is not None else []
-        yield PreparationView(
-            number=number,
-            name=cxx_string(f"{op.name} {op.answer}"),
-            title=cxx_string(f"prepare of {titled_kernel(op)}"),
-            when=" && ".join(conditions),
-            arrays=tuple(_scratch_array(layout, s) for s in late),
-            steps=work,
-            streamed=op.device is Device.GPU and bool(work),
-            features=_numbers(layout, (op,)),
-        )
+    """First what an op has to itself, then what it shares, at the first op that does."""
+    number = 0
+    for op in _kernels(layout):
+        own = [s for s in layout.scratch(op) if s.late and not s.shared]
+        shared = [s for s in layout.scratch(op) if s.shared]
+        sharing = layout.converting(op)
+        for arrays, ops in ((own, (op,)), (shared, sharing if op in sharing[:1] else ())):
+            if arrays and ops:
+                yield _preparation(layout, steps, number, arrays, ops)
+                number += 1
+
+
+def _preparation(
+    layout: Layout, steps: StepBuilder, number: int, arrays: Sequence[OpScratch], ops: Sequence[KernelOp]
+) -> PreparationView:
+    """Of arrays that these ops need."""
+    op, prepared = ops[0], any(s.prepared for s in arrays)
+    work = steps.preparation(op, "on") if prepared else ()
+    conditions = [_chosen(layout, one) for one in ops]
+    both = [f"({one})" for one in dict.fromkeys(conditions)] if len(set(conditions)) > 1 else conditions[:1]
+    title = titled_kernel(op) if len(ops) == 1 else f"{ops_in_words(ops)}: {op.kernel}"
+    return PreparationView(
+        number=number,
+        names=tuple(cxx_string(f"{one.name} {one.answer}") for one in ops),
+        title=cxx_string(f"prepare of {title}"),
+        when=" || ".join(both) if all(conditions) else "",
+        arrays=tuple(_scratch_array(layout, s) for s in arrays),
+        steps=work,
+        streamed=op.device is Device.GPU and bool(work),
+        features=_numbers(layout, (op,)),
+    )
+
+
+def _chosen(layout: Layout, op: KernelOp) -> str:
+    """C++ text: whether this rank runs the op, with this variant where it is open; "" for always."""
+    conditions = [layout.variant_is(op)] if layout.opened.variants(op) else []
+    conditions += [f"({layout.text(op.when)})"] if op.when is not None else []
+    return " && ".join(conditions)
 
 
 def _staging(layout: Layout) -> Iterator[ArrayView]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -30,6 +30,7 @@ from dagc.ir.program import (
     Kernel,
     KernelOp,
     Program,
+    Region,
     Value,
     two_sided,
 )
@@ -313,6 +314,30 @@ def named_features(kernel: Kernel, impl: Impl, code: CodeText) -> tuple[Feature,
     return tuple(f for f in kernel.features if f.name in read)
 
 
+def conversion_of(program: Program, op: KernelOp) -> Hashable | None:
+    """Equal for ops that have one conversion: the same `prepare` of the same arguments, tunables and features. None
+    without `const` scratch: then what `prepare` fills is the op's own."""
+    kernel, impl = kernel_of(program, op)
+    if not impl.shares or impl.prepare is None:
+        return None
+    code = impl.prepare
+    const = {a.name for a in program.arrays if a.role is Role.CONST}
+    args = {f.name: a for f, a in zip(kernel.formals, op.args, strict=True)}
+    given = {n for n, a in args.items() if not isinstance(a, Region) or a.array in const}
+    texts: dict[str, Sym | CodeText] = dict((*kernel.lets, *impl.lets))
+    texts |= {f.name: f.value for f in kernel.features}
+    left = [name for s in impl.scratch if s.const for d in s.dims if d is not None for name in free(d)]
+    left += [*(given if code.text is None else names_read(code.text)), *argument_names(code)]
+    seen: set[str] = set()
+    while left:
+        name = left.pop()
+        if name not in seen and (value := texts.get(name)) is not None:
+            left += names_read(value.text or "") if isinstance(value, CodeText) else free(value)
+        seen.add(name)
+    tunables = tuple((n, v) for n, v in op.tunables if n in seen)
+    return op.kernel, op.device, op.variant, tunables, tuple((n, a) for n, a in args.items() if n in seen)
+
+
 def memory_parts(condition: Sym) -> tuple[Sym, ...]:
     """The parts of a conjunction that depend on the size of the memory."""
     if isinstance(condition, Apply) and condition.fn is Fn.AND:
@@ -361,6 +386,18 @@ def first_features(program: Program, opened: Opened, chooser: EmittedChoosers | 
 def feature_variable(op: KernelOp, feature: str) -> str:
     """The name of a code feature's value for one op: `feature.spmv.longest`."""
     return f"{MEASURED}{op.name}.{feature}"
+
+
+def first_equal(program: Program, features: Iterable[CodeFeature]) -> dict[str, int]:
+    """Of each feature, by name, the number of the first that has the same code of the same arguments."""
+    first: dict[Hashable, int] = {}
+    out: dict[str, int] = {}
+    for number, one in enumerate(features):
+        formals = next(k for k in program.kernels if k.name == one.op.kernel).formals
+        read = names_read(one.code.text or "")
+        args = tuple((f.name, a) for f, a in zip(formals, one.op.args, strict=True) if f.name in read)
+        out[one.name] = first.setdefault((one.op.kernel, one.code, args), number)
+    return out
 
 
 def argument_names(code: CodeText) -> frozenset[str]:

@@ -251,11 +251,12 @@ class Tunable(Spanned):
 
 @dataclass(frozen=True, slots=True)
 class Scratch(Spanned):
-    """An array declared in an implementation."""
+    """An array declared in an implementation. `const`: `prepare` fills it, and nothing else writes it."""
 
     name: str
     type: ElementType
     dims: tuple[Sym | None, ...]
+    const: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +274,11 @@ class Impl(Spanned):
     lets: tuple[tuple[str, Sym], ...]
     links: tuple[str, ...]
     prepare: CodeText | None = None  # host code that fills the scratch once
+
+    @property
+    def shares(self) -> bool:
+        """Whether ops share what `prepare` fills: it fills the `const` scratch, and each op has the rest to itself."""
+        return any(s.const for s in self.scratch)
 
 
 @dataclass(frozen=True, slots=True)

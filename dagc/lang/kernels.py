@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from dagc.cuda.lexer import names_in
 from dagc.cuda.text import functions_defined, names_read
 from dagc.ir import program as ir
-from dagc.ir.enums import CodeLang, ElementType, Mode, OpKind
+from dagc.ir.enums import CodeLang, ElementType, Mode, OpKind, Role
 from dagc.ir.program import Device
 from dagc.ir.sym import Const, Sym, Var, free
 from dagc.lang import ast
@@ -268,17 +268,19 @@ def _refuse_second(report: Report, have: Sequence[ir.Launch | ir.CodeText], item
 
 
 def _scratch(ev: Evaluator, item: ast.Array) -> list[ir.Scratch]:
-    if item.place is not None or item.role is not None:
+    if item.place is not None or item.role not in (None, Role.CONST):
         word = item.place.value if item.place else item.role.value if item.role else ""
-        help = f"drop `{word}`: scratch lives where the implementation runs"
-        ev.ctx.report.error("wrong-place-of-item", "scratch of an implementation has no place or role", item.span, help)
+        help = f"drop `{word}`: scratch lives where the implementation runs; `const` is what only `prepare` writes"
+        message = "scratch of an implementation has no place, and no role but `const`"
+        ev.ctx.report.error("wrong-place-of-item", message, item.span, help)
     type_ = element_type(ev.ctx, ev.scope, item.type, item.span)
     dims = tuple(_scratch_dimension(ev, d) for d in item.dims)
     if None in dims:
         ev.ctx.report.fail("bad-size", "scratch needs a size", item.span, "write an expression instead of `*`")
     for name in item.names:
         _declare(ev, What.ARRAY, name, None)
-    return [ir.Scratch(name.name, type_, dims, span=name.span) for name in item.names]
+    const = item.role is Role.CONST
+    return [ir.Scratch(name.name, type_, dims, const, span=name.span) for name in item.names]
 
 
 def _scratch_dimension(ev: Evaluator, dim: ast.Expr | ast.Every) -> Sym | None:
@@ -447,8 +449,14 @@ def _check_devices(report: Report, selected: Sequence[ast.Select], impls: Sequen
 
 
 def _check_prepare(report: Report, impl: ir.Impl, formals: tuple[ir.Formal, ...]) -> None:
-    """It comes before the first run, so it reads what no run changes, and writes the implementation's own scratch."""
+    """It comes before the first run, so it reads what no run changes, and writes the implementation's own scratch: that
+    which is `const`, if any is."""
     if impl.prepare is None:
+        for scratch in impl.scratch:
+            if scratch.const:
+                help = "add `prepare cpp`, or drop `const`"
+                message = f"`{scratch.name}` is `const`, and no `prepare` fills it"
+                report.error("bad-prepare", message, scratch.span, help)
         return
     if not impl.scratch:
         help = "declare what it fills: `array NAME : TYPE[SIZE]` in this implementation"
@@ -460,6 +468,13 @@ def _check_prepare(report: Report, impl: ir.Impl, formals: tuple[ir.Formal, ...]
             help = "read `const` arrays, and write scratch of this implementation"
             related = ((formal.span, "declared here"),)
             report.error("bad-prepare", message, impl.prepare.span, help, related)
+    for scratch in impl.scratch:
+        if impl.shares and not scratch.const and scratch.name in read:
+            message = f"`prepare` uses `{scratch.name}`, which is not `const` as other scratch of it"
+            help = (
+                f"declare `{scratch.name}` `const` if it keeps what `prepare` writes; the rest is undefined at each run"
+            )
+            report.error("bad-prepare", message, impl.prepare.span, help, ((scratch.span, "declared here"),))
 
 
 def _check_default(report: Report, impl: ir.Impl, run_time: set[str]) -> None:

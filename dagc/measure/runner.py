@@ -169,16 +169,17 @@ class Runner:
 
     def preparations(self) -> dict[str, float]:
         """Seconds that `prepare` of each implementation took on this rank, with the allocation of its scratch, by
-        "OP VARIANT"; 0 where it has not been chosen. Empty if the library has none."""
+        "OP VARIANT", with all that it shares; 0 where it has not been chosen. Empty if the library has none."""
         count = getattr(self._library, "dagc_runner_preparations", None)
         if count is None:
             return {}
         count.restype, preparation = ctypes.c_int64, self._library.dagc_runner_preparation
         preparation.restype = ctypes.c_char_p
-        out, seconds = {}, ctypes.c_double()
+        out: dict[str, float] = {}
+        seconds = ctypes.c_double()
         for which in range(count()):
             name = preparation(ctypes.c_int64(which), ctypes.byref(seconds))
-            out[name.decode()] = seconds.value
+            out[name.decode()] = out.get(name.decode(), 0.0) + seconds.value
         return out
 
     def position(self) -> int:
