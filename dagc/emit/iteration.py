@@ -153,6 +153,7 @@ class StepBuilder:
         """`chooser`: chooses when the program runs, maybe while its first ops run already."""
         self.layout, self.functions = layout, functions
         first = first_features(layout.program, layout.opened, chooser)
+        self.mode = chooser.mode if chooser is not None else Features.NOW
         self._waits = chooser is not None and chooser.mode is Features.ASYNC and bool(first)
         self.graph = layout.graph
         self._tags = self._number_messages()

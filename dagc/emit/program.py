@@ -160,6 +160,7 @@ class PreparationView:
     arrays: tuple[ArrayView, ...]
     steps: tuple[Step, ...]
     streamed: bool
+    waits: bool  # until the scratch is there: what follows is on another stream
     features: tuple[int, ...]
 
     @property
@@ -637,6 +638,7 @@ def _preparation(
 ) -> PreparationView:
     """Of arrays that these ops need."""
     op, prepared = ops[0], any(s.prepared for s in arrays)
+    beside = steps.mode is Features.BESIDE
     work = steps.preparation(op, "on") if prepared else ()
     conditions = [_chosen(layout, one) for one in ops]
     both = [f"({one})" for one in dict.fromkeys(conditions)] if len(set(conditions)) > 1 else conditions[:1]
@@ -649,6 +651,7 @@ def _preparation(
         arrays=tuple(_scratch_array(layout, s) for s in arrays),
         steps=work,
         streamed=op.device is Device.GPU and bool(work),
+        waits=op.device is Device.GPU and (bool(work) or beside),
         features=_numbers(layout, (op,)),
     )
 

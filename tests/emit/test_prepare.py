@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +86,13 @@ def sizes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "sizes.dag"
 
 
+def _counted(**defines: str) -> Plan:
+    """The program of tests/emit/data, which says when it converts."""
+    text = PREPARED.read_text().replace('cpp """ to_ell<<<', 'cpp """ std::printf("to_ell %d\\n", nnz); to_ell<<<')
+    made = graph_of(text, **defines)
+    return Plan(made, next(iter(Space(made))), Target.HOST)
+
+
 def _first(path: Path) -> Plan:
     made = build_graph(lower(parse_with_includes(Source(str(path), path.read_text()))))
     return Plan(made, next(iter(Space(made))), Target.HOST)
@@ -92,7 +100,7 @@ def _first(path: Path) -> Plan:
 
 @pytest.fixture(scope="module")
 def programs(sizes: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    plans = {"both": plan(PREPARED, Target.HOST, **ELL), "sizes": _first(sizes)}
+    plans = {"both": _counted(**ELL), "sizes": _first(sizes)}
     return _sanitized(plans, tmp_path_factory.mktemp("programs"))
 
 
@@ -117,16 +125,34 @@ def test_thread_sanitizer_is_silent(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("name", representatives(["both", "one"], "both"))
-def test_each_op_gets_the_layout_that_was_prepared_for_it(programs: dict[str, Path], name: str, tmp_path: Path) -> None:
-    """Ops of one kernel with different matrices, and two on one matrix whose variants differ: results agree after each
-    poison, so what was prepared outlives `reset`."""
+@pytest.mark.parametrize(("name", "conversions"), representatives([("both", 2), ("one", 1)], ("both", 2)))
+def test_each_op_gets_the_layout_that_was_prepared_for_it(
+    programs: dict[str, Path], name: str, conversions: int, tmp_path: Path
+) -> None:
+    """Ops of one kernel with different matrices, and two on one matrix, which share its layout or whose variants
+    differ: results agree after each poison, so what was prepared outlives `reset`. A matrix is converted once."""
     run_setup(graph(PREPARED).program, HERE, 2, 1, tmp_path)
-    one = {"one": plan(PREPARED, Target.HOST, **{"again.variant": "ell"})}
+    one = {"one": _counted(**{"again.variant": "ell"})}
     program = programs["both"] if name == "both" else _sanitized(one, tmp_path / "programs")["one"]
     done = _run(program, tmp_path, 2)
     assert done.returncode == 0, done.stderr
     assert "y, z agree with the reference" in done.stdout
+    assert done.stdout.count("to_ell") == 2 * conversions, "on each of two ranks"
+
+
+def test_constant_scratch_is_one_of_all_ops_with_its_conversion() -> None:
+    """Other scratch is each op's own, and `prepare` does not get it. Features of the same arguments are one, too."""
+    found = emit(plan(PREPARED, Target.CUDA, **ELL))
+    header, iteration = found["program.hpp"], found["iteration.hpp"]
+    assert re.findall(r"dagc::Array<float> (\w*_(?:ell_val|sums));", header) == [
+        "first_sums", "second_sums", "again_sums", "first_ell_val", "second_ell_val"
+    ]  # fmt: skip
+    assert "p.z.data, p.half.data, p.row_ptr.data" in iteration
+    assert "p.first_ell_col.data, p.again_sums.data, p.first_ell_val.data" in iteration
+    assert iteration.count("p.first_ell_col.data, nullptr, p.first_ell_val.data") == 1
+    assert "const int* ell_col, float* sums, const float* ell_val" in found["kernels.cu"]
+    assert "int* ell_col, [[maybe_unused]] float* sums, float* ell_val" in found["kernels.cu"], "for `prepare`"
+    assert "p.feature_2()" not in header + iteration
 
 
 @pytest.mark.parametrize(
