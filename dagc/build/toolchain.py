@@ -165,6 +165,7 @@ def find_mpi() -> MPI | None:
 
 @lru_cache(maxsize=8)
 def _find_mpi(wrapper: str, mpiexec: str, path: str) -> MPI | None:
+    """As `find_mpi`, kept for these values of DAGC_MPICXX, DAGC_MPIEXEC (which what is called here reads) and PATH."""
     if wrapper:
         chosen = _override("DAGC_MPICXX")
         assert chosen is not None

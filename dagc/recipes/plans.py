@@ -87,7 +87,7 @@ def compile_plans(
     text, without = read(path, options.defines).on(chosen.target)
     program = text.program()
     check_tuned(tuned, program, chosen.gpu_arch)
-    stored = _program_chooser(tuned, program)
+    stored = _program_chooser(tuned)
     chooser = plan_chooser(program, tuned)
     _check_request(tuned, stored.names, options.defines or {}, options.traversal)
     _check_fixed(tuned, program, stored)
@@ -123,7 +123,7 @@ def _alone() -> None:
         refuse(UsageError("plans cannot be compiled by a rank of a running program", help))
 
 
-def _program_chooser(tuned: Tuned, program: Program) -> ProgramChooser:
+def _program_chooser(tuned: Tuned) -> ProgramChooser:
     """Raises UsageError where the file has none, or two of its settings are the same."""
     stored = tuned.program_chooser
     if stored is None:
@@ -138,7 +138,7 @@ def plan_chooser(program: Program, tuned: Tuned) -> Chooser:
     cannot read."""
     from dagc.choice.choose import Chooser  # loads numpy, sympy
 
-    stored = _program_chooser(tuned, program)
+    stored = _program_chooser(tuned)
     features = offered(program)
     known = numbers(program)
     for name in stored.data:

@@ -50,7 +50,6 @@ Feature = Real  # the value of a feature: JSON keeps integers as such
 Share = Annotated[float, Meta(ge=0, le=1e300)]
 Power = Annotated[int, Meta(ge=0, le=64)]
 KernelMethod = Annotated[str, Meta(pattern=r"\A[a-z-]{1,40}\Z")]
-Sizes = dict[Name, Size]
 Input = Annotated[str, Meta(pattern=r"\A[^\x00-\x1f\x7f\x80-\x9f]*\Z", max_length=10_000)]  # a path or a call
 Params = dict[Name, Size | Real | Input]  # of a point
 Choices = Annotated[tuple[dict[Name, Size | Name], ...], Meta(min_length=1, max_length=100_000)]
