@@ -5,6 +5,7 @@ All errors are collected. Neither the text nor its set-up is executed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -235,6 +236,31 @@ def check_unused_values(ctx: Context, declared: Declared, codes: Iterable[ir.Cod
         if name in PREDEFINED or "." in name or name in ctx.used or name.split("[")[0] in words:
             continue
         ctx.report.warning("unused-tune", f"tune `{name}` has no effect", choice.span, "use it, or drop it")
+
+
+_OF_A_THREAD = re.compile(r"#\s*include\s*\"|\b(threadIdx|blockIdx|thread_rank|thread_index|block_rank|asm)\b")
+_WHOLE_INDEX = re.compile(r"\b(thread_rank|thread_index|block_rank|asm)\b|\b(thread|block)Idx\b(?!\s*\.\s*[xyz])")
+
+
+def check_unused_axes(report: Report, impls: Iterable[ir.Impl], codes: Iterable[ir.CodeText]) -> None:
+    """Warn about blocks and grids with a y or z that the code of the kernel never reads: all do the same along it. Not
+    where other code may find the thread."""
+    if any(_OF_A_THREAD.search(c.text) for c in codes if c.text):
+        return
+    for impl in impls:
+        text = impl.code.text if impl.code is not None else None
+        if impl.launch is None or text is None or _WHOLE_INDEX.search(text):
+            continue
+        launch = impl.launch
+        for what, sizes in (("block", launch.block), ("grid", launch.grid)):
+            index = "threadIdx" if what == "block" else "blockIdx"
+            for axis, size in zip("yz", sizes[1:], strict=False):
+                if size != Const(1) and not re.search(rf"\b{index}\s*\.\s*{axis}\b", text):
+                    message = (
+                        f"the {what} has the size {show(size)} in {axis}, but the code never reads `{index}.{axis}`"
+                    )
+                    help = f"read it, or drop it from the {what}: along {axis} all do the same"
+                    report.warning("unused-axis", message, launch.span, help)
 
 
 def check_unreachable(report: Report, ops: Iterable[ir.Op], out: GraphOut, live: set[str]) -> None:
@@ -639,6 +665,7 @@ class Lowering:
         features = [f for k in out.kernels.values() for f in k.features] + self.collected.features
         codes += [f.value for f in features if isinstance(f.value, ir.CodeText)]
         check_unused_values(self.ctx, self.declared, codes)
+        check_unused_axes(report, impls, self.collected.codes)
         live = {v.region.array for v in verifies} | ({stop.array} if stop else set())
         live |= {a.name for a in self.declared.arrays if a.role in (Role.OUT, Role.INOUT)}
         check_unreachable(report, out.ops, out, live)
