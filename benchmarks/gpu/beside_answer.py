@@ -4,7 +4,8 @@
 
 Nothing is measured or trained: the selector is that of the file. Where it is unsure, or a constraint fails, the default
 is taken. A line for each size (elements of the largest array): speed over the
-best of the named answers, of what was chosen and of the best of all others, and percent of exhaustive.
+best of the named answers, of what was chosen and of the best of all others, and percent of exhaustive. Then the inputs
+at which the choice is slower than these answers, with the best of all others there.
 """
 
 from __future__ import annotations
@@ -27,11 +28,29 @@ from dagc.store.tuned import Tuned, load_tuned
 BANDS = ((0, math.inf), (0, 100_000), (100_000, 1_000_000), (1_000_000, math.inf))
 
 
-def chosen_at(row: Row, selector: Selector) -> float:
-    """Seconds of what runs where the selector is asked at an input; infinite where that failed."""
+def taken_at(row: Row, selector: Selector) -> int:
+    """The answer that runs where the selector is asked at an input."""
     answer, sure = selector.ask(row.vector) if all(map(math.isfinite, row.vector)) else (0, 1.0)
-    taken = 0 if sure < selector.least_sure or row.times.get(answer) == math.inf else answer
-    return row.times.get(taken, math.inf)
+    return 0 if sure < selector.least_sure or row.times.get(answer) == math.inf else answer
+
+
+def chosen_at(row: Row, selector: Selector) -> float:
+    """Its seconds; infinite where it failed."""
+    return row.times.get(taken_at(row, selector), math.inf)
+
+
+def slower(table: Table, rivals: Collection[int], selector: Selector) -> list[str]:
+    """Of each test input at which the choice is slower than the best rival: the speed of both, and what was chosen."""
+    out = []
+    for row in table.test:
+        rival = min(row.times.get(i, math.inf) for i in rivals)
+        best, own = min((seconds, i) for i, seconds in row.times.items() if i not in rivals)
+        taken, seconds = taken_at(row, selector), chosen_at(row, selector)
+        if seconds > rival:
+            chosen, other = (settings_text(table.answers[i]) for i in (taken, own))
+            speeds = f"chosen {rival / seconds:.2f} {chosen}, best other {rival / best:.2f} {other}"
+            out.append((rival / seconds, f"  {speeds}: {row.facts.point.text}"))
+    return [text for _, text in sorted(out)]
 
 
 def line(rows: Sequence[Row], rivals: Collection[int], selector: Selector) -> str:
@@ -59,7 +78,7 @@ def report(table: Table, selector: Selector, names: Collection[str]) -> list[str
         rows = [row for row in table.test if low <= row.facts.elements < high]
         if rows:
             out.append(f"{low:9,.0f} to {high:<9,.0f} {line(rows, rivals, selector)}")
-    return out
+    return out + slower(table, rivals, selector)
 
 
 def main() -> int:

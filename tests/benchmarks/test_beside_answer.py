@@ -48,6 +48,19 @@ def test_the_documentation_says_what_is_printed(printed: str) -> None:
     assert said in (ROOT / "README.md").read_text().replace("*", "")
 
 
+def test_it_lists_where_the_choice_is_slower(printed: str) -> None:
+    speeds = [
+        (float(a), float(b)) for a, b in re.findall(r"^  chosen (\S+) .*best other (\S+) ", printed, re.MULTILINE)
+    ]
+    faster = sorted(best for _, best in speeds if best >= 1)
+    assert f"At {len(speeds)} of the 64 the choice is slower" in figures()
+    assert (
+        f"At {len(faster)} of these a kernel of dagc's is faster than cuSPARSE ({faster[0]}\nto {faster[-1]} times)"
+        in figures()
+    )
+    assert all(best >= 1 for chosen, best in speeds if chosen < 0.9)
+
+
 def test_an_unknown_answer_is_refused_with_those_there_are() -> None:
     done = beside("cusparse3")
     assert done.returncode == 2
