@@ -19,7 +19,6 @@ from threadpoolctl import ThreadpoolController
 
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.model.calibrate import MeasuredRows, assumed, scaled
-from dagc.lab.model.fit import DIGITS
 from dagc.lab.model.pool import Pool
 from dagc.lab.model.process import OUTLIER, Process
 
@@ -29,12 +28,10 @@ if TYPE_CHECKING:
 
 NOISE = 0.02  # relative standard deviation of a measurement
 SIGNAL = 0.06  # relative standard deviation of the error of the simulation
-NOISES, SIGNALS = (0.01, 0.02, 0.04), (0.02, 0.06)  # candidates for maximum likelihood
+NOISES, SIGNALS = (0.01, 0.02, 0.04), (0.06, 0.12)  # candidates for maximum likelihood
 LENGTH = 0.15  # correlation length of the error, as a share of the bits
 BLOCK = 512  # rows whose paths are computed at once: they need (moments, rows, costs) numbers
 ADAPTED = 12  # measurements before signal and noise are chosen by likelihood
-CENTRED = 4  # half steps from the fitted costs to those that the process expects
-FITTED_EVERY = 24  # measurements, at least: a pool searched for the fastest exploits paths of costs that are outdated
 LEARNED_FROM = 200  # measurements from elsewhere: half of them the fastest
 SCALED_UP_TO = 13  # measurements; then the prior costs stay
 ASSUMED_FROM, ASSUMED_UP_TO = 20, 48  # measurements between which the assumptions of the simulation are chosen
@@ -210,10 +207,9 @@ class Model:
         return simulated if self.pool.has_settings else np.asarray(paths @ self._prior)
 
     def _due(self) -> bool:
-        """Whether to fit again: at first always, then each time the number of measurements has grown by half, or by
-        FITTED_EVERY or an eighth."""
+        """Whether to fit again: at first always, then each time the number of measurements has grown by half."""
         measured = len(self.times)
-        enough = min(1.5 * self._fitted_with, self._fitted_with + max(FITTED_EVERY, self._fitted_with / 8))
+        enough = min(1.5 * self._fitted_with, self._fitted_with + MOST / 2)
         return measured > self._fitted_with and (measured <= 6 or measured >= enough)
 
     def _fit(self) -> None:
@@ -233,22 +229,9 @@ class Model:
         if found is not None:
             self._prior, self._costs = found.prior, found.costs
         self._costs = measured.fitted(self.pool, self._prior, self._costs)
-        if len(held) >= ADAPTED and not self.pool.has_settings:
-            self._centre_costs(rows, values)
         self._fitted_with, self._simulated = len(self.times), None
         if self.pool.has_settings:
             self._precision_root = self._root_of_precision(rows)
-
-    def _centre_costs(self, rows: Numbers, values: Array) -> None:
-        """Move the fitted costs to those that the process expects. A time is linear in the costs only near those whose
-        path it is, and never below it elsewhere: far from them, the process would expect too small times."""
-        spread = self.pool.spread(self._prior)
-        for _ in range(CENTRED):
-            paths = self.pool.paths(self._costs, rows)[1]
-            left = (values - paths @ self._prior) / self._level
-            off = self._process.deviations(rows.tolist(), paths * (spread / self._level), left)
-            expected = self.pool.above(np.round(self._prior + spread * off, DIGITS), self._prior)
-            self._costs = 0.5 * self._costs + 0.5 * expected
 
     def _root_of_precision(self, rows: Numbers) -> Array:
         """Root of the inverse covariance of the fitted costs."""

@@ -130,7 +130,7 @@ class Process:
     def adapt(self, rows: Sequence[int], values: Array, signals: Sequence[float], noises: Sequence[float]) -> None:
         """Choose signal and noise by maximum likelihood of the values of these rows; `rebuild` must follow."""
         chosen = list(rows)
-        alike = self._alike(chosen, chosen)
+        alike = np.exp(-self._differ(chosen, chosen) / (self.length * max(1, self.bits.shape[1])))
         paths, unit = self.paths[chosen] @ self.paths[chosen].T, np.eye(len(chosen))
 
         def likelihood(pair: tuple[float, float]) -> float:
@@ -140,15 +140,6 @@ class Process:
             return float(-2.5 * np.log1p(scaled**2 / 4).sum() - np.log(np.diag(root)).sum())
 
         self.signal, self.noise = max(product(signals, noises), key=lambda pair: round(likelihood(pair), 6))
-
-    def deviations(self, rows: Sequence[int], paths: Array, values: Array) -> Array:
-        """Expected deviation of each cost from its prior, in standard deviations, from one value for each of these
-        rows, if `paths` are theirs."""
-        chosen = list(rows)
-        missed = self.signal**2 * self._alike(chosen, chosen)
-        root = np.linalg.cholesky(missed + paths @ paths.T + self.noise**2 * np.eye(len(chosen)))
-        weights = solve_triangular(root, solve_triangular(root, values, lower=True), lower=True, trans="T")
-        return np.asarray(paths.T @ weights)
 
     def _before(self, paths: Array) -> Array:
         """Prior variance of rows."""
@@ -161,15 +152,13 @@ class Process:
             self._root = np.pad(self._root, ((0, more), (0, more)))
             self._cross = np.pad(self._cross, ((0, more), (0, 0)))
 
-    def _alike(self, rows: Sequence[int], others: Any) -> Array:
-        """Correlation of the errors of the simulation."""
-        # Numbers of bits that differ: integers, so exact in any order of additions.
+    def _differ(self, rows: Sequence[int], others: Any) -> Array:
+        """The number of bits that differ. Integers, so exact in any order of additions."""
         ours, theirs = self.bits[list(rows)], self.bits[others]
         same = ours @ theirs.T
-        differ = np.asarray(self._ones[list(rows), None] + self._ones[others][None, :] - 2 * same, dtype=np.float64)
-        return np.asarray(np.exp(-differ / (self.length * max(1, self.bits.shape[1]))))
+        return np.asarray(self._ones[list(rows), None] + self._ones[others][None, :] - 2 * same, dtype=np.float64)
 
     def _covariance(self, rows: Sequence[int], others: Any = slice(None)) -> Array:
         """Of these rows with `others` (default: all), shape (rows, others)."""
-        missed = self.signal**2 * self._alike(rows, others)
+        missed = self.signal**2 * np.exp(-self._differ(rows, others) / (self.length * max(1, self.bits.shape[1])))
         return np.asarray(missed + self.paths[list(rows)] @ self.paths[others].T)
