@@ -13,6 +13,7 @@ from dagc import api
 from dagc.build.builder import build
 from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc, require_mpi
 from dagc.measure.launch import launch
+from tests.precompiled import by_clang
 
 PORT = Path(__file__).parents[2] / "samples/port"
 SMALL = {"columns": "48", "height": "16", "steps": "4"}
@@ -52,7 +53,7 @@ def test_before_and_after_compute_the_same(tmp_path: Path, unoptimised: None) ->
         assert done.result is not None
     heat = tmp_path / "port/code/before/heat.cu"
     folders = [tmp_path / "port" / name for name in ("include", "code/_host")]
-    before = build([heat], tmp_path / "heat", mpi=require_mpi(), include=folders, flags=("-O0",))
+    before = build([heat], tmp_path / "heat", mpi=require_mpi(), include=folders, flags=("-O0", *by_clang()))
     done_before = launch([before, SMALL["columns"], SMALL["height"], SMALL["steps"]], 2, timeout=300)
     assert done_before.returncode == 0, done_before.stderr
     found = re.search(r"mean temperature ([0-9.]+)", done_before.stdout)

@@ -20,6 +20,7 @@ from dagc.recipes import tune as tune_recipe
 from dagc.recipes.options import ExploreOptions, TuneOptions
 from dagc.recipes.tuned import choosers_of
 from dagc.store.tuned import load_tuned
+from tests.precompiled import by_clang
 
 pytestmark = pytest.mark.usefixtures("unoptimised")
 
@@ -210,7 +211,7 @@ def asked(source: Path, program: Path, data: Path) -> tuple[float, int]:
     from dagc.build.toolchain import require_mpi
 
     if not program.exists():
-        build([source], program, target="host", mpi=require_mpi(), flags=("-O0",))
+        build([source], program, target="host", mpi=require_mpi(), flags=("-O0", *by_clang()))
     out = subprocess.run([program, data], check=True, capture_output=True, text=True).stdout.split()
     return float(out[0]), int(out[1])
 
