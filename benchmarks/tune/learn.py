@@ -130,13 +130,9 @@ def left_out(found: Sequence[Measured], recipe: Recipe) -> list[Trees | None]:
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """What was missed of some cells of a kernel, centred within each size."""
+    """What was missed of some cells of a kernel, centred within each size; the deviations of `rows` are 1."""
 
-    mean: Array
-    responses: Array
-    places: Array
-    sizes: Array
-    size_of: Any
+    rows: Rows
     values: Array
     known: bool  # whether the model reads the kernel
 
@@ -159,14 +155,16 @@ def missed(found: Sequence[Measured], trees: Sequence[Trees | None]) -> list[Mis
             values[mine] -= values[mine].mean()
         sizes = size_coordinates([kernel.points[i] for i in kept])
         known = bool(np.isfinite(kernel.terms[:, :, 0]).any())
-        out.append(Missed(mean, answers, kernel.places[setting], sizes, size_of, values - mean, known))
+        predicted_rows = Rows(mean, np.ones(len(mean)), answers, kernel.places[setting], sizes, size_of)
+        out.append(Missed(predicted_rows, values - mean, known))
     return out
 
 
 AMPLITUDES = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
-# Correlation lengths (along x up to a warp and beyond, y, z, other tunables; sizes), standard deviations of what is
-# missed of a setting, of what is similar at similar sizes, and of a cell alone; of the strength, of a term's factor.
-START = np.log([2.6, 7.8, 6.2, 6.0, 2.3, 7.7, 0.05, 0.11, 0.02, 0.4, 0.5])
+# Correlation lengths (along x up to a warp and beyond, y, z, other tunables, responses; sizes), standard deviations of
+# what is missed of a setting, of what is similar at similar sizes, and of a cell alone; of the strength, of a term's
+# factor.
+START = np.log([2.6, 7.8, 6.2, 6.0, 2.3, 0.5, 7.7, 0.05, 0.11, 0.02, 0.4, 0.5])
 DRAWN = 0.02  # how much a logarithm is drawn to its start
 NOISE = 0.004
 
@@ -176,7 +174,7 @@ def kernel_of(logs: Array) -> tuple[Covariance, float]:
     *lengths, size_length, shared, similar, alone, strength, terms = np.exp(logs).tolist()
     variances = [shared**2, similar**2, alone**2]
     whole = sum(variances)
-    along = (lengths[0], lengths[1], lengths[2], lengths[3], lengths[4])
+    along = (lengths[0], lengths[1], lengths[2], lengths[3], lengths[4], lengths[5])
     return Covariance(along, size_length, *(v / whole for v in variances), strength, terms, NOISE), math.sqrt(whole)
 
 
@@ -201,11 +199,10 @@ def fitted(missed: Sequence[Missed]) -> tuple[Covariance, float, float]:
 def likelihood(m: Missed, logs: Array) -> tuple[float, Array]:
     """Logarithm of the likelihood of a kernel's values, but for a constant, and its derivatives by `logs`."""
     kernel, deviation = kernel_of(logs)
-    identity = np.eye(len(m.mean))
+    rows, identity = replace(m.rows, deviation=deviation * m.rows.deviation), np.eye(len(m.values))
     inner, logarithms = [], []
     for amplitude in AMPLITUDES:
-        spread, answers = np.full(len(m.mean), amplitude * deviation), amplitude * m.responses
-        covariance = prior_covariance(kernel, Rows(m.mean, spread, answers, m.places, m.sizes, m.size_of))
+        covariance = prior_covariance(kernel, rows, amplitude)
         try:
             root = cholesky(covariance + NOISE**2 * identity, lower=True, check_finite=False)
         except LinAlgError:
@@ -225,19 +222,20 @@ def slope(m: Missed, logs: Array, plain: Array, scaled: Array) -> Array:
     """Derivatives of the logarithm of a likelihood, from those by the elements of the covariance, twice: `plain` of
     what has no amplitude, `scaled` of what is multiplied by it."""
     kernel, _ = kernel_of(logs)
-    _, _, _, _, _, _, shared, similar, alone, strength, terms = np.exp(2 * logs)
-    apart = squares(m.places, kernel.lengths)
+    shared, similar, alone, strength, terms = np.exp(2 * logs[-5:])
+    rows, size_of = m.rows, m.rows.size_of
+    apart = squares(rows, kernel.lengths)
     alike, falling = matern(np.sqrt(apart.sum(axis=2)))
-    of_sizes = distance(m.sizes) / kernel.size_length
-    near = np.exp(-of_sizes)[np.ix_(m.size_of, m.size_of)]
-    same = (m.size_of[:, None] == m.size_of[None, :]).astype(float)
-    mean, answers = within_sizes(m.mean[:, None], same), within_sizes(m.responses, same)
+    of_sizes = (distance(rows.sizes) / kernel.size_length)[np.ix_(size_of, size_of)]
+    near = np.exp(-of_sizes)
+    same = (size_of[:, None] == size_of[None, :]).astype(float)
+    mean, answers = within_sizes(rows.mean[:, None], same), within_sizes(rows.responses, same)
     along = np.einsum("ij,ijk->k", scaled * falling * (shared + similar * near), apart) / 2
     by_size = similar * scaled * alike * near
     return np.array([
-        *along, (by_size * of_sizes[np.ix_(m.size_of, m.size_of)]).sum() / 2,
-        shared * (scaled * alike).sum(), by_size.sum(), alone * np.trace(scaled),
-        strength * (mean.T @ plain @ mean).item(), terms * (answers * (scaled @ answers)).sum(),
+        *along, (by_size * of_sizes).sum() / 2, shared * (scaled * alike).sum(), by_size.sum(),
+        alone * np.trace(scaled), strength * (mean.T @ plain @ mean).item(),
+        terms * (answers * (scaled @ answers)).sum(),
     ])  # fmt: skip
 
 
