@@ -130,9 +130,13 @@ def left_out(found: Sequence[Measured], recipe: Recipe) -> list[Trees | None]:
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """What was missed of some cells of a kernel, centred within each size; the deviations of `rows` are 1."""
+    """What was missed of some cells of a kernel, centred within each size."""
 
-    rows: Rows
+    mean: Array
+    responses: Array
+    places: Array
+    sizes: Array
+    size_of: Any
     values: Array
     known: bool  # whether the model reads the kernel
 
@@ -155,31 +159,24 @@ def missed(found: Sequence[Measured], trees: Sequence[Trees | None]) -> list[Mis
             values[mine] -= values[mine].mean()
         sizes = size_coordinates([kernel.points[i] for i in kept])
         known = bool(np.isfinite(kernel.terms[:, :, 0]).any())
-        predicted_rows = Rows(mean, np.ones(len(mean)), answers, kernel.places[setting], sizes, size_of)
-        out.append(Missed(predicted_rows, values - mean, known))
+        out.append(Missed(mean, answers, kernel.places[setting], sizes, size_of, values - mean, known))
     return out
 
 
 AMPLITUDES = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
-# What hyperparameters usually are: correlation lengths (along x up to a warp and beyond, y, z, other tunables,
-# responses; sizes), standard deviations of what is missed of a setting, of what is similar at similar sizes, and of a
-# cell alone; of the strength, of a term's factor.
-USUAL = np.log([2.6, 7.8, 6.2, 6.0, 2.3, 0.5, 7.7, 0.05, 0.11, 0.02, 0.4, 0.5])
-# Where the search for them starts. The likelihood of all kernels has another maximum, 0.6 nats a kernel higher, with
-# twice the deviation: of the mixture over amplitudes, it uses the lower half. With nothing measured, the upper half is
-# then so wide that the default is left too seldom (1.060 to 1.066 on the families fit and validate).
-START = np.log([2.086, 6.539, 5.763, 6.0, 1.978, 0.5, 4.934, 0.02104, 0.09357, 0.01613, 0.2984, 0.5295])
-DRAWN = 0.02  # how much a logarithm is drawn to what is usual
-STOP = {"ftol": 1e-7, "maxiter": 60}
+# Correlation lengths (along x up to a warp and beyond, y, z, other tunables; sizes), standard deviations of what is
+# missed of a setting, of what is similar at similar sizes, and of a cell alone; of the strength, of a term's factor.
+START = np.log([2.6, 7.8, 6.2, 6.0, 2.3, 7.7, 0.05, 0.11, 0.02, 0.4, 0.5])
+DRAWN = 0.02  # how much a logarithm is drawn to its start
 NOISE = 0.004
 
 
 def kernel_of(logs: Array) -> tuple[Covariance, float]:
-    """Hyperparameters and standard deviation, for logarithms as in USUAL."""
+    """Hyperparameters and standard deviation, for logarithms as in START."""
     *lengths, size_length, shared, similar, alone, strength, terms = np.exp(logs).tolist()
     variances = [shared**2, similar**2, alone**2]
     whole = sum(variances)
-    along = (lengths[0], lengths[1], lengths[2], lengths[3], lengths[4], lengths[5])
+    along = (lengths[0], lengths[1], lengths[2], lengths[3], lengths[4])
     return Covariance(along, size_length, *(v / whole for v in variances), strength, terms, NOISE), math.sqrt(whole)
 
 
@@ -190,11 +187,11 @@ def fitted(missed: Sequence[Missed]) -> tuple[Covariance, float, float]:
 
     def cost(logs: Array) -> tuple[float, Array]:
         each = [likelihood(m, logs) for m in known]
-        away = logs - USUAL
+        away = logs - START
         gradient = np.mean([g for _, g in each], axis=0)
         return DRAWN * float(away @ away) - statistics.fmean(v for v, _ in each), 2 * DRAWN * away - gradient
 
-    found = minimize(cost, START, jac=True, method="L-BFGS-B", bounds=[(-7.0, 7.0)] * len(START), options=STOP)
+    found = minimize(cost, START, jac=True, method="L-BFGS-B", bounds=[(-7.0, 7.0)] * len(START))
     kernel, deviation = kernel_of(found.x)
     blind = [m for m in missed if not m.known]
     spread = math.sqrt(np.mean([m.values.var() for m in blind])) if blind else 0.0
@@ -204,10 +201,11 @@ def fitted(missed: Sequence[Missed]) -> tuple[Covariance, float, float]:
 def likelihood(m: Missed, logs: Array) -> tuple[float, Array]:
     """Logarithm of the likelihood of a kernel's values, but for a constant, and its derivatives by `logs`."""
     kernel, deviation = kernel_of(logs)
-    rows, identity = replace(m.rows, deviation=deviation * m.rows.deviation), np.eye(len(m.values))
+    identity = np.eye(len(m.mean))
     inner, logarithms = [], []
     for amplitude in AMPLITUDES:
-        covariance = prior_covariance(kernel, rows, amplitude)
+        spread, answers = np.full(len(m.mean), amplitude * deviation), amplitude * m.responses
+        covariance = prior_covariance(kernel, Rows(m.mean, spread, answers, m.places, m.sizes, m.size_of))
         try:
             root = cholesky(covariance + NOISE**2 * identity, lower=True, check_finite=False)
         except LinAlgError:
@@ -227,20 +225,19 @@ def slope(m: Missed, logs: Array, plain: Array, scaled: Array) -> Array:
     """Derivatives of the logarithm of a likelihood, from those by the elements of the covariance, twice: `plain` of
     what has no amplitude, `scaled` of what is multiplied by it."""
     kernel, _ = kernel_of(logs)
-    shared, similar, alone, strength, terms = np.exp(2 * logs[-5:])
-    rows, size_of = m.rows, m.rows.size_of
-    apart = squares(rows, kernel.lengths)
+    _, _, _, _, _, _, shared, similar, alone, strength, terms = np.exp(2 * logs)
+    apart = squares(m.places, kernel.lengths)
     alike, falling = matern(np.sqrt(apart.sum(axis=2)))
-    of_sizes = (distance(rows.sizes) / kernel.size_length)[np.ix_(size_of, size_of)]
-    near = np.exp(-of_sizes)
-    same = (size_of[:, None] == size_of[None, :]).astype(float)
-    mean, answers = within_sizes(rows.mean[:, None], same), within_sizes(rows.responses, same)
+    of_sizes = distance(m.sizes) / kernel.size_length
+    near = np.exp(-of_sizes)[np.ix_(m.size_of, m.size_of)]
+    same = (m.size_of[:, None] == m.size_of[None, :]).astype(float)
+    mean, answers = within_sizes(m.mean[:, None], same), within_sizes(m.responses, same)
     along = np.einsum("ij,ijk->k", scaled * falling * (shared + similar * near), apart) / 2
     by_size = similar * scaled * alike * near
     return np.array([
-        *along, (by_size * of_sizes).sum() / 2, shared * (scaled * alike).sum(), by_size.sum(),
-        alone * np.trace(scaled), strength * (mean.T @ plain @ mean).item(),
-        terms * (answers * (scaled @ answers)).sum(),
+        *along, (by_size * of_sizes[np.ix_(m.size_of, m.size_of)]).sum() / 2,
+        shared * (scaled * alike).sum(), by_size.sum(), alone * np.trace(scaled),
+        strength * (mean.T @ plain @ mean).item(), terms * (answers * (scaled @ answers)).sum(),
     ])  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from dagc.choice.types import Point, Settings, Unit
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
 FILE = Path(__file__).with_name("launch_learner.json")
-FORMAT = 4
+FORMAT = 3
 MOST_NODES, MOST_BYTES = 200_000, 1 << 20
 
 PARTS = tuple(t for t in TERMS if t.endswith("_s"))  # seconds of each term of the model
@@ -157,7 +157,7 @@ class Learner:
 
 
 # Without a file, or with one that cannot be used: the model alone, and that it misses what it misses on most kernels.
-_USUAL = Covariance((2.6, 7.8, 6.2, 6.0, 2.3, 0.5), 7.7, 0.16, 0.82, 0.02, 0.4, 0.5, 0.004)
+_USUAL = Covariance((2.6, 7.8, 6.2, 6.0, 2.3), 7.7, 0.16, 0.82, 0.02, 0.4, 0.5, 0.004)
 UNTRAINED = Learner(None, _USUAL, 0.2, 0.5, (), "untrained")
 
 
@@ -177,9 +177,9 @@ def load_learner(path: Path) -> Learner:
 def _learner(data: Mapping[str, Any]) -> Learner:
     if data["format"] != FORMAT or tuple(data["features"]) != FEATURES:
         raise ValueError("it was written for other features of kernels; make it again with benchmarks/tune/learn.py")
-    within, beyond, y, z, other, answers = map(_positive, data["kernel"]["lengths"])
+    within, beyond, y, z, other = map(_positive, data["kernel"]["lengths"])
     scalars = ("size_length", "shared", "similar", "alone", "strength", "terms", "noise")
-    kernel = Covariance((within, beyond, y, z, other, answers), *(_positive(data["kernel"][name]) for name in scalars))
+    kernel = Covariance((within, beyond, y, z, other), *(_positive(data["kernel"][name]) for name in scalars))
     archs = tuple(str(a) for a in data["archs"])
     return Learner(
         _trees(data["trees"]) if data["trees"] else None, kernel, _positive(data["deviation"]),

@@ -2,10 +2,8 @@
 
 The prior mean is what a model and the pre-trained learner predict (`dagc.choice.residual`). What they miss has these
 parts. Each term of the model may be wrong by a factor that is the same for all settings and sizes of the op. Of what is
-left, one error is the same at all sizes, one is similar at similar sizes, and one is of the cell alone (shares of the
-variance of each cell). The first two are similar where the settings are near each other and the same terms of the model
-limit them: a setting that waits for the L2 cache at one size and for DRAM at another misses different things there.
-There is an unknown factor for all cells of a size, and the whole prediction may
+left, an error of the setting is the same at all sizes, one is similar at similar sizes, and one is of the cell alone
+(shares of the variance of each cell). There is an unknown factor for all cells of a size, and the whole prediction may
 be too strong or too weak. So a measurement at one size informs the others.
 
 The value of a measurement is the knowledge gradient (Frazier, Powell, Dayanik: The Knowledge-Gradient Policy for
@@ -16,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -39,13 +37,13 @@ class Covariance:
     """Hyperparameters, fitted to what the learner missed on families that it was not trained on.
 
     `lengths`: correlation lengths along x up to a warp and beyond, along y and z of the block, and along any other
-    tunable, in doublings, and along the responses to the terms; `size_length`: of the distance of sizes, in doublings.
+    tunable, in doublings; `size_length`: of the distance of sizes, in doublings.
     `shared`, `similar`, `alone`: shares of the variance. `strength`: standard deviation of the factor of the predicted
     differences; `terms`: of the logarithm of the factor of each term. `noise`: least relative standard deviation of a
     measurement.
     """
 
-    lengths: tuple[float, float, float, float, float, float]
+    lengths: tuple[float, float, float, float, float]
     size_length: float
     shared: float
     similar: float
@@ -72,6 +70,10 @@ class Rows:
     sizes: Array
     size_of: Numbers
 
+    def missed(self, amplitude: float) -> Rows:
+        """The same, where the prediction misses so many times as much."""
+        return replace(self, deviation=amplitude * self.deviation, responses=amplitude * self.responses)
+
 
 class TimeSurface:
     """Rows are cells: a setting at a size. Logarithms of seconds.
@@ -84,7 +86,7 @@ class TimeSurface:
         self.kernel, self.size_of = kernel, rows.size_of
         self.first = np.flatnonzero(np.r_[True, rows.size_of[1:] != rows.size_of[:-1]])  # the first row of each size
         self._parts = [
-            _Part(rows.mean.astype(float), prior_covariance(kernel, rows, a), -math.log(len(AMPLITUDES)))
+            _Part(rows.mean.astype(float), prior_covariance(kernel, rows.missed(a)), -math.log(len(AMPLITUDES)))
             for a in AMPLITUDES
         ]
         self.measured: dict[int, int] = {}  # how often each row was measured
@@ -193,33 +195,31 @@ def _root(covariance: Array) -> Array:
         return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
-def prior_covariance(kernel: Covariance, rows: Rows, amplitude: float = 1.0) -> Array:
-    """Of the logarithms of all rows' times, before a measurement, shape (rows, rows). `amplitude`: how many times as
-    much as usual the prediction misses."""
-    alike, _ = matern(np.sqrt(squares(rows, kernel.lengths).sum(axis=2)))
+def prior_covariance(kernel: Covariance, rows: Rows) -> Array:
+    """Of the logarithms of all rows' times, before a measurement, shape (rows, rows)."""
+    alike, _ = matern(np.sqrt(squares(rows.coordinates, kernel.lengths).sum(axis=2)))
     near = np.exp(-distance(rows.sizes) / kernel.size_length)[np.ix_(rows.size_of, rows.size_of)]
     total = kernel.shared + kernel.similar + kernel.alone
     shape = (kernel.shared * alike + kernel.similar * alike * near) / total
     shape[np.diag_indices_from(shape)] += kernel.alone / total
-    out = amplitude**2 * shape * np.outer(rows.deviation, rows.deviation)
+    out = shape * np.outer(rows.deviation, rows.deviation)
     same = (rows.size_of[:, None] == rows.size_of[None, :]).astype(float)
     centred = within_sizes(rows.mean[:, None], same)
     out += kernel.strength**2 * centred @ centred.T
     centred = within_sizes(rows.responses, same)
-    out += (amplitude * kernel.terms) ** 2 * centred @ centred.T
+    out += kernel.terms**2 * centred @ centred.T
     out += LEVEL**2 * same
     return np.asarray(out)
 
 
-def squares(rows: Rows, lengths: Sequence[float]) -> Array:
-    """Squared distances of cells over the correlation lengths, shape (rows, rows, 6): along x up to a warp and beyond
-    it, y, z, all other tunables, and the responses to the terms. Up to a warp, x decides which addresses a warp asks
-    for; beyond, it does not."""
-    x, rest = rows.coordinates[:, :1], rows.coordinates[:, 1:]
+def squares(coordinates: Array, lengths: Sequence[float]) -> Array:
+    """Squared distances of settings over the correlation lengths, shape (rows, rows, 5): along x up to a warp and
+    beyond it, y, z, and all other tunables. Up to a warp, x decides which addresses a warp asks for; beyond, it does
+    not."""
+    x, rest = coordinates[:, :1], coordinates[:, 1:]
     columns = np.hstack([np.minimum(x, WARP), np.maximum(x - WARP, 0.0), rest])
     apart = (columns[:, None, :] - columns[None, :, :]) ** 2
-    parts = [apart[:, :, :4], apart[:, :, 4:].sum(axis=2), distance(rows.responses) ** 2]
-    return np.asarray(np.dstack(parts) / np.array(lengths) ** 2)
+    return np.asarray(np.dstack([apart[:, :, :4], apart[:, :, 4:].sum(axis=2)]) / np.array(lengths) ** 2)
 
 
 def matern(distances: Array) -> tuple[Array, Array]:

@@ -51,21 +51,6 @@ def test_a_term_that_is_wrong_is_wrong_for_all_settings_that_answer_to_it() -> N
     assert relative(found, 2)[4] > 0.4, "at another size, too"
 
 
-def test_what_is_missed_where_one_term_limits_says_less_of_where_another_does() -> None:
-    """All settings of a size wait for the same term, so that its factor changes none of their ratios."""
-
-    def learned_at_the_next_size(term: int) -> float:
-        answers = np.zeros((SETTINGS * SIZES, 2))
-        answers[:SETTINGS, 0] = 1
-        answers[SETTINGS:, term] = 1
-        found = surface(responses=answers)
-        found.observe(0, math.log(1e-4))
-        found.observe(3, math.log(0.5e-4))
-        return relative(found, 1)[3]
-
-    assert learned_at_the_next_size(0) < 2 * learned_at_the_next_size(1) < 0
-
-
 def test_the_level_of_a_size_says_nothing_of_its_settings() -> None:
     found = surface()
     found.observe(0, math.log(1.0))
