@@ -19,7 +19,8 @@ the family nor the GPU that judges is known.
   5 at one size, used at others    all at the size next to the middle; it does not count itself
   20 in all over all sizes         `--budget 20`
 Beside them: the default; some at random and the default (20 seeds); always 32 threads; the one block that is best for
-the other families; everything measured at one size and reused. `benchmarks.tune.corpus_rivals` adds Kernel Tuner.
+the other families; everything measured at one size and reused; what bounds the use of one size: more measured there,
+and the best constant setting of each kernel, in hindsight. `benchmarks.tune.corpus_rivals` adds Kernel Tuner.
 """
 
 from __future__ import annotations
@@ -154,6 +155,16 @@ def everything_at_one(kernel: Measured) -> Chosen:
     return [None if i == at else chosen for i in range(len(kernel.points))]
 
 
+def in_hindsight(kernel: Measured) -> Chosen:
+    """The one setting of a kernel with the least mean loss at all sizes but the middle one, which does not count."""
+    at = middle(kernel)
+    others = [logs - np.nanmin(logs) for i, logs in enumerate(kernel.logs) if i != at and np.isfinite(logs).any()]
+    if not others:
+        return [None] * len(kernel.points)
+    place = int(np.nan_to_num(np.array(others), nan=5.0).mean(axis=0).argmin())
+    return [None if i == at else place for i in range(len(kernel.points))]
+
+
 def always(settings: Mapping[str, int]) -> Choose:
     """One block for all; the default where a kernel does not have it, and at sizes where it cannot be launched."""
 
@@ -251,6 +262,9 @@ def table(found: Sequence[Measured], learner: Learner, without: Mapping[str, Lea
         "always 32 threads (32 x 1)": lambda k: always({"bx": 32, "by": 1} if k.wide else {"bx": 32})(k),
         "the best constant block of other families": best_constant(found),
         "everything measured at one size, reused": everything_at_one,
+        "10 at one size, used at others": lambda k: replay.run(k, 10, middle(k)),
+        "up to everything at one size, used at others": lambda k: replay.run(k, len(k.settings), middle(k)),
+        "the best constant setting of each kernel at the others, in hindsight": in_hindsight,
     }
     lines = [f"| t_chosen / t_best | {' | '.join(f'{p} | slower than the default' for p in PARTS)} |"]
     lines.append("|---" * (1 + 2 * len(PARTS)) + "|")
