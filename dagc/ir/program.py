@@ -712,8 +712,8 @@ class Action(Enum):
 class Staged:
     """A region that is copied between the device and its staging buffer.
 
-    `source`: the rank that sends its message, if there is one rank. If it is negative, nothing is received or copied,
-    and the device keeps its values, as under every other transport.
+    `source`: of what is received, the rank that sends it, if there is one rank. If it is negative, nothing is received
+    or copied, and the device keeps its values, as under every other transport; nor is anything sent or copied.
     """
 
     region: Region

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from functools import reduce
 from typing import TypeAlias
 
 from dagc.base.errors import Diagnostic
@@ -376,10 +377,22 @@ def _staged(op: object, region: Region, outwards: bool) -> Staged:
     """How a copy of the region is described, beside its exchange or collective."""
     if isinstance(op, CollectiveOp) and op.when is not None:
         return Staged(region, Apply(Fn.COND, (op.when, Const(0), Const(-1))))
-    messages = op.messages if isinstance(op, ExchangeOp) and not outwards else ()
+    if isinstance(op, ExchangeOp) and outwards:
+        return Staged(region, _sent(op, region))
+    messages = op.messages if isinstance(op, ExchangeOp) else ()
     sources = [_source(m) for m in messages if m.recv == region and (m.when or not isinstance(m.source, str))]
     certain = [isinstance(s, Const) and isinstance(s.value, int) and s.value >= 0 for s in sources]
     return Staged(region, sources[0] if sources and not certain[0] else None)
+
+
+def _sent(op: ExchangeOp, region: Region) -> Sym | None:
+    """Negative where no message sends it: its slice is not checked there, and need not be within the array. None where
+    there always is one."""
+    conditions = [m.when for m in op.messages if m.send == region]
+    known = [when for when in conditions if when is not None]
+    if not known or len(known) < len(conditions):
+        return None
+    return Apply(Fn.COND, (reduce(lambda a, b: Apply(Fn.OR, (a, b)), known), Const(0), Const(-1)))
 
 
 def _source(message: Message) -> Sym:
