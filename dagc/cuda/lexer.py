@@ -92,6 +92,24 @@ def uses_openmp(text: str) -> bool:
     return any(words[:1] == ["omp"] for words in pragmas) or ("omp.h", False) in includes(text)
 
 
+_INDICES = frozenset(("threadIdx", "blockIdx"))
+_PLACES = frozenset(("thread_rank", "thread_index", "block_rank", "asm"))  # what else says which thread runs
+
+
+def indices_read(text: str) -> frozenset[str] | None:
+    """The parts of the indices of the thread and of the block that a kernel's text names: `threadIdx.y`. None where it
+    may read any: it asks a group, has assembly, or takes an index as a whole."""
+    names = list(names_in(text))
+    parts = [f"{n.before}.{n.text}" for n in names if n.member and n.before in _INDICES and n.text in ("x", "y", "z")]
+    whole = sum(n.text in _INDICES for n in names) > len(parts)
+    return None if whole or any(n.text in _PLACES for n in names) else frozenset(parts)
+
+
+def may_find_thread(text: str) -> bool:
+    """Whether functions of a text, or of a file that it includes in quotes, may find out which thread calls them."""
+    return any(quoted for _, quoted in includes(text)) or any(n.text in _INDICES | _PLACES for n in names_in(text))
+
+
 # Words after which a name is used; after any other word it is declared: `long x`. Also `__shared__` and its like.
 _BEFORE_USE = frozenset(
     """return case else do throw new delete sizeof and or not goto defined const volatile static constexpr inline

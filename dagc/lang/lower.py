@@ -5,14 +5,13 @@ All errors are collected. Neither the text nor its set-up is executed.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dagc.base.errors import Diagnostic, ProgramError, Severity, UsageError
 from dagc.base.memory import uncollected
 from dagc.base.source import Source, Span
-from dagc.cuda.lexer import names_in
+from dagc.cuda.lexer import indices_read, may_find_thread, names_in
 from dagc.ir import program as ir
 from dagc.ir import sym
 from dagc.ir.enums import Mode, OpKind, Place, Role
@@ -238,27 +237,21 @@ def check_unused_values(ctx: Context, declared: Declared, codes: Iterable[ir.Cod
         ctx.report.warning("unused-tune", f"tune `{name}` has no effect", choice.span, "use it, or drop it")
 
 
-_OF_A_THREAD = re.compile(r"#\s*include\s*\"|\b(threadIdx|blockIdx|thread_rank|thread_index|block_rank|asm)\b")
-_WHOLE_INDEX = re.compile(r"\b(thread_rank|thread_index|block_rank|asm)\b|\b(thread|block)Idx\b(?!\s*\.\s*[xyz])")
-
-
 def check_unused_axes(report: Report, impls: Iterable[ir.Impl], codes: Iterable[ir.CodeText]) -> None:
     """Warn about blocks and grids with a y or z that the code of the kernel never reads: all do the same along it. Not
     where other code may find the thread."""
-    if any(_OF_A_THREAD.search(c.text) for c in codes if c.text):
+    if any(may_find_thread(c.text) for c in codes if c.text):
         return
     for impl in impls:
         text = impl.code.text if impl.code is not None else None
-        if impl.launch is None or text is None or _WHOLE_INDEX.search(text):
+        if impl.launch is None or text is None or (read := indices_read(text)) is None:
             continue
         launch = impl.launch
         for what, sizes in (("block", launch.block), ("grid", launch.grid)):
-            index = "threadIdx" if what == "block" else "blockIdx"
             for axis, size in zip("yz", sizes[1:], strict=False):
-                if size != Const(1) and not re.search(rf"\b{index}\s*\.\s*{axis}\b", text):
-                    message = (
-                        f"the {what} has the size {show(size)} in {axis}, but the code never reads `{index}.{axis}`"
-                    )
+                index = f"{'thread' if what == 'block' else 'block'}Idx.{axis}"
+                if size != Const(1) and index not in read:
+                    message = f"the {what} has the size {show(size)} in {axis}, but the code never reads `{index}`"
                     help = f"read it, or drop it from the {what}: along {axis} all do the same"
                     report.warning("unused-axis", message, launch.span, help)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from dagc.base.resources import names_in
+from dagc.measure.watchdog import LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,8 @@ class CompileOptions:
     driver.py is ready to run), "library" (for applications, called `name`) or "wheel" (a Python package with it).
     `build`: whether the compiler runs; `run`: whether the program does, too, on the arrays of `ranks` ranks (default:
     4, or those of mpiexec or srun) that the user's Python code makes from `seed`. It is timed `repeats` times for
-    `seconds`; an iteration longer than `watchdog` seconds is a hang. `force`: write into a directory of someone else.
+    `seconds`; an iteration longer than `watchdog` seconds is a hang. `force`: write into a directory that dagc
+    did not create.
     """
 
     target: str | None = None
@@ -42,7 +44,7 @@ class CompileOptions:
     seed: int = 0
     seconds: float = 0.01
     repeats: int = 20
-    watchdog: float = 20.0
+    watchdog: float = LIMIT
     features: str = "now"
     constraints: bool = True
     mpi_takes_device_pointers: bool = False
@@ -82,7 +84,7 @@ class ExploreOptions:
     arch: str | None = None
     most: int = 100_000
     most_configurations: int = 64
-    watchdog: float = 20.0
+    watchdog: float = LIMIT
     trace: bool = True
     mpi_takes_device_pointers: bool = False
     quiet: bool = False
