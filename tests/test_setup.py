@@ -16,11 +16,10 @@ import pytest
 from dagc import api
 from dagc.base.errors import DagcError, ProgramError, UsageError
 from dagc.base.source import Source, Span
-from dagc.emit.render import mangle
 from dagc.ir.enums import ElementType, Place, Role
 from dagc.ir.program import Array, CopyOp, ExchangeOp, Message, Op, Param, Program, Region, Scalar, Setup, Verify
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, apply
-from dagc.setup import file_name, run_setup
+from dagc.setup import run_setup
 from dagc.setup.arrays import SetupCode
 
 TEXT = 'program small\nsetup "arrays.py" make(scale)\nverify y ~ doubled() rtol 0\n'
@@ -188,11 +187,6 @@ def test_set_ups_run_side_by_side_beside_imports(tmp_path: Path) -> None:
         assert sys.path[0] == str(tmp_path.resolve())
         assert len(set(sys.modules) - modules) == 2, "each has its module"
     assert sys.path == entries
-
-
-@pytest.mark.parametrize("name", ["x", "nbr[x,lo]", "h[2]", "A.to_device", "yl.block"])
-def test_files_are_named_as_the_emitted_code_names_arrays(name: str) -> None:
-    assert file_name(name) == mangle(name)
 
 
 # ---- what does not fit ----------------------------------------------------------------------------

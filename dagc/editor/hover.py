@@ -26,11 +26,6 @@ _PLAIN = (Why.MESSAGE, Why.END)  # reasons of edges that every exchange and ever
 _LONGEST = 400  # characters of a declaration
 
 
-def word_of(name: str) -> str:
-    """`yr` for `mv[0].yr[1]`: the name in its declaration."""
-    return name.rpartition(".")[2].partition("[")[0]
-
-
 def keyword(word: str) -> str:
     """The form of the item that a keyword begins, or what a word means that no text declares; "" for other words."""
     if word in RANKS:
@@ -61,9 +56,11 @@ class Described:
             case Kind.PARAM:
                 return _lines(_param(p) for p in program.params if p.name == name)
             case Kind.LET:
-                return _lines(f"`{n} = {show(v)}`" for n, v in program.lets if word_of(n) == name and not meant.owner)
+                return _lines(
+                    f"`{n} = {show(v)}`" for n, v in program.lets if ir.declared_name(n) == name and not meant.owner
+                )
             case Kind.ARRAY if not meant.owner:
-                return self._arrays([a for a in program.arrays if word_of(a.name) == name])
+                return self._arrays([a for a in program.arrays if ir.declared_name(a.name) == name])
             case Kind.SCALAR:
                 return _lines(f"`{s.name}` : {s.type.value}, per rank" for s in program.scalars if _is(s.name, name))
             case Kind.COMM:
@@ -114,7 +111,9 @@ class Described:
         if self._edges is None:
             return ""
         graph = self._edges.graph
-        written = {op.name for op in graph.program.ops if word_of(op.base) == name and ("." in op.base) == bool(owner)}
+        written = {
+            op.name for op in graph.program.ops if ir.declared_name(op.base) == name and ("." in op.base) == bool(owner)
+        }
         lowered = [op for op in graph.ops if op.op is not None and op.op.name in written]
         if not lowered:
             return ""

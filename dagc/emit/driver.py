@@ -35,13 +35,12 @@ from dagc.emit.iteration import (
     iteration_view,
     table_ops,
 )
-from dagc.emit.kernels import Functions, implementation
+from dagc.emit.kernels import Functions
 from dagc.emit.layout import Layout
 from dagc.emit.program import ROLES
-from dagc.emit.render import mangle
 from dagc.emit.table import BeginCapture, EndCapture, Step, never_captured, plain, with_capture_regions
 from dagc.ir.enums import CodeLang, ElementType, Place, Role
-from dagc.ir.plan import MEASURED, Features, Plan, named_features
+from dagc.ir.plan import MEASURED, Features, Plan, kernel_of, named_features
 from dagc.ir.program import (
     Action,
     Array,
@@ -54,6 +53,7 @@ from dagc.ir.program import (
     Region,
     Staged,
     certain_regions,
+    mangle,
 )
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, fraction, free, show, substitute
 from dagc.ir.traversal import Entry, Issue, Record, Sync, Wait
@@ -215,7 +215,7 @@ class _Theirs:
         """Whether a kernel, or what calls it, is more than a launch of a function of kernels.cu."""
         if op.placed or len(self.functions.settled(op)) > 1 or self.layout.opened.has(op):
             return True
-        kernel, impl = implementation(self.plan.program, op)
+        kernel, impl = kernel_of(self.plan.program, op)
         if impl.code is None or impl.code.lang is CodeLang.CPP or impl.launch is None or self.functions.is_entry(op):
             return True
         if impl.prepare is not None or named_features(kernel, impl, impl.code):
@@ -417,7 +417,7 @@ class _Driver:
         return lines if when is None else [f"if {self._text(when)}:", *(f"    {line}" for line in lines)]
 
     def _kernel(self, op: KernelOp, stream: str) -> list[str]:
-        kernel, impl = implementation(self.plan.program, op)
+        kernel, impl = kernel_of(self.plan.program, op)
         name = self.functions.name(op)
         scratch = self.layout.scratch(op)
         letters = "".join(_LETTERS[f.type] if f.mode is None else "P" for f in kernel.formals) + "P" * len(scratch)

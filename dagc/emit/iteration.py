@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeGuard
 
 from dagc.base.errors import DagcError, counted
-from dagc.emit.kernels import Functions, implementation
+from dagc.emit.kernels import Functions
 from dagc.emit.layout import Layout, WriteView, writes
 from dagc.emit.render import cxx_string, cxx_value
 from dagc.emit.rolling import Block, Rolled, rolled
@@ -18,6 +18,7 @@ from dagc.ir.plan import (
     EmittedChoosers,
     Features,
     first_features,
+    kernel_of,
     named_features,
     needed_features,
     values_of,
@@ -262,7 +263,7 @@ class StepBuilder:
 
     def _work(self, op: KernelOp, stream: str) -> Work:
         """What one implementation does, under one choice of the tunables that are constants of it."""
-        _, impl = implementation(self.layout.program, op)
+        _, impl = kernel_of(self.layout.program, op)
         args = [self._arg(a, op.device) for a in op.args]
         args += [f"p.{s.member}.data" for s in self.layout.scratch(op)]
         args += self._features(op, impl.code)
@@ -286,7 +287,7 @@ class StepBuilder:
 
     def _features(self, op: KernelOp, code: CodeText | None) -> list[str]:
         """The values of the features that the code of the op's implementation names."""
-        kernel, impl = implementation(self.layout.program, op)
+        kernel, impl = kernel_of(self.layout.program, op)
         env = self.layout.formals(op)
         named = named_features(kernel, impl, code) if code is not None else ()
         return [f"static_cast<double>({self.layout.text(env[f.name])})" for f in named]
@@ -297,7 +298,7 @@ class StepBuilder:
         constant = {a.name for a in self.layout.program.arrays if a.role is Role.CONST}
         kept = (not isinstance(a, Region) or a.array in constant for a in op.args)
         args = [self._arg(a, op.device) if keep else "nullptr" for a, keep in zip(op.args, kept, strict=True)]
-        impl = implementation(self.layout.program, op)[1]
+        impl = kernel_of(self.layout.program, op)[1]
         filled = (s.shared or not impl.shares for s in self.layout.scratch(op))
         args += [
             f"p.{s.member}.data" if fill else "nullptr" for s, fill in zip(self.layout.scratch(op), filled, strict=True)

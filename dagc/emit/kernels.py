@@ -21,7 +21,6 @@ from dagc.emit.render import (
     cxx_value,
     file_constants,
     local_constants,
-    mangle,
     place,
 )
 from dagc.ir.enums import CodeLang, ElementType, Mode, Role
@@ -31,10 +30,24 @@ from dagc.ir.plan import (
     OpenTunable,
     Target,
     argument_names,
+    kernel_of,
     may_be_settled,
     named_features,
 )
-from dagc.ir.program import CodeText, Device, Formal, Graph, GraphOp, Impl, Kernel, KernelOp, Program, Region, Value
+from dagc.ir.program import (
+    CodeText,
+    Device,
+    Formal,
+    Graph,
+    GraphOp,
+    Impl,
+    Kernel,
+    KernelOp,
+    Program,
+    Region,
+    Value,
+    mangle,
+)
 from dagc.ir.sym import Const, Sym, free, substitute
 
 # Names that emitted files define themselves; a kernel of that name is renamed.
@@ -94,21 +107,9 @@ class KernelsView:
     entries: tuple[CodeFunctionView, ...]
 
 
-def implementation(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:
-    """The kernel and the implementation that an op uses. Raises DagcError if it has none on its device."""
-    kernel = next(k for k in program.kernels if k.name == op.kernel)
-    for impl in kernel.impls:
-        if impl.name == op.variant and impl.device is op.device:
-            return kernel, impl
-    raise DagcError(
-        f"{place(program, op)}op `{op.name}`: kernel `{op.kernel}` has no {op.device.value} implementation "
-        f"`{op.variant}`"
-    )
-
-
 def asks_hardware(program: Program, op: KernelOp) -> bool:
     """Whether the launch, the arguments or the scratch of an op depend on `hw.*`."""
-    kernel, impl = implementation(program, op)
+    kernel, impl = kernel_of(program, op)
     launch = (*impl.launch.grid, *impl.launch.block, impl.launch.shared) if impl.launch is not None else ()
     values = (*launch, *(e for _, e in (*kernel.lets, *impl.lets)), *(a for a in op.args if not isinstance(a, Region)))
     values += tuple(d for s in impl.scratch for d in s.dims)
@@ -131,7 +132,7 @@ class Functions:
             if isinstance(op.op, KernelOp):
                 for one in self.settled(op.op):
                     self._ops.setdefault(self._key(one), one)
-                    if (prepare := implementation(self.program, one)[1].prepare) is not None:
+                    if (prepare := kernel_of(self.program, one)[1].prepare) is not None:
                         self._prepares.setdefault(self._key(one, prepare), one)
         self._names = self._name_all()
         names = Names({*(c.name for c in self._constants[0]), *_OURS, *self._names.values()}, library=True)
@@ -173,14 +174,14 @@ class Functions:
 
     def prepare(self, op: KernelOp) -> str:
         """The function that fills the scratch of the op's implementation, as emitted code calls it."""
-        prepare = implementation(self.program, op)[1].prepare
+        prepare = kernel_of(self.program, op)[1].prepare
         assert prepare is not None
         name = self._prepare_names[self._key(op, prepare)]
         return name if prepare.file is None else f"{ENTRIES}::{name}"
 
     def is_entry(self, op: KernelOp) -> bool:
         """Whether it is a function of a file of code."""
-        code = implementation(self.program, op)[1].code
+        code = kernel_of(self.program, op)[1].code
         return code is not None and code.file is not None
 
     def view(self) -> KernelsView:
@@ -195,11 +196,11 @@ class Functions:
         """The files of code that the graph uses, and those that the program names whole."""
         entries: dict[str, list[CodeFunctionView]] = {c.file: [] for c in self.program.code if c.file is not None}
         for op in self._ops.values():
-            _, impl = implementation(self.program, op)
+            _, impl = kernel_of(self.program, op)
             if impl.code is not None and impl.code.file is not None:
                 entries.setdefault(impl.code.file, []).append(self._entry(op, impl.code, self.name(op)))
         for key, op in self._prepares.items():
-            _, impl = implementation(self.program, op)
+            _, impl = kernel_of(self.program, op)
             if impl.prepare is not None and impl.prepare.file is not None:
                 name = self._prepare_names[key]
                 entries.setdefault(impl.prepare.file, []).append(self._entry(op, impl.prepare, name))
@@ -225,7 +226,7 @@ class Functions:
     @property
     def links(self) -> tuple[str, ...]:
         """The libraries of the implementations that the graph uses, by name."""
-        used = (implementation(self.program, op)[1].links for op in self._ops.values())
+        used = (kernel_of(self.program, op)[1].links for op in self._ops.values())
         return tuple(dict.fromkeys(name for names in used for name in names if name != "cudart"))  # nvcc links it
 
     @property
@@ -237,7 +238,7 @@ class Functions:
             i.code.file for k in program.kernels for i in k.impls if i.code is not None and i.code.file is not None
         }
         used = {*self._files_on_cpu(), *(f.name for f in program.files if f.name not in named)}
-        impls = [implementation(program, op)[1] for op in self._ops.values() if op.device is Device.CPU]
+        impls = [kernel_of(program, op)[1] for op in self._ops.values() if op.device is Device.CPU]
         texts = [
             c.text for c in (*program.code, *(i.code for i in impls), *(i.prepare for i in impls)) if c is not None
         ]
@@ -245,17 +246,17 @@ class Functions:
 
     def _files_on_cpu(self) -> Iterator[str]:
         for op in self._ops.values():
-            impl = implementation(self.program, op)[1]
+            impl = kernel_of(self.program, op)[1]
             codes = (impl.code, impl.prepare) if op.device is Device.CPU else ()
             yield from (c.file for c in codes if c is not None and c.file is not None)
 
     def _prepared_by_file(self, op: KernelOp) -> bool:
-        prepare = implementation(self.program, op)[1].prepare
+        prepare = kernel_of(self.program, op)[1].prepare
         return prepare is not None and prepare.file is not None
 
     def _key(self, op: KernelOp, prepare: CodeText | None = None) -> Key:
         """Ops share a function if kernel, implementation and the tunables that its code uses are equal."""
-        kernel, impl = implementation(self.program, op)
+        kernel, impl = kernel_of(self.program, op)
         code = prepare or impl.code
         text = code.text if code is not None else None
         tunables = tuple((n, v) for n, v in op.tunables if not self._axis(op, n))
@@ -270,12 +271,14 @@ class Functions:
         of_all = frozenset[str]().union(*(names_used(c.text) for c in self.program.code if c.text is not None))
         used = of_all
         for op in self._ops.values():
-            kernel, impl = implementation(self.program, op)
+            kernel, impl = kernel_of(self.program, op)
             own = {f.name for f in kernel.formals} | {n for n, _ in op.tunables}
             for code in (impl.code, impl.prepare):
                 used |= names_used(code.text) - own if code is not None and code.text is not None else frozenset()
         for feature in self.features:
-            used |= names_used(feature.code.text or "") - {f.name for f in self._kernel(feature).formals}
+            used |= names_used(feature.code.text or "") - {
+                f.name for f in self.program.kernel(feature.op.kernel).formals
+            }
         constants = file_constants(self.program, used)
         local = tuple(c for c in constants if any(is_global(n) or n in _OURS for n in c.labels or (c.name,)))
         for constant in local:
@@ -317,17 +320,17 @@ class Functions:
         return CodeView(rewrite_for_host(view.text), view.line, view.file)
 
     def _function(self, op: KernelOp) -> FunctionView:
-        kernel, impl = implementation(self.program, op)
+        kernel, impl = kernel_of(self.program, op)
         return self._written(op, self._code_of(impl, kernel), self.name(op), self._comment(op))
 
     def _prepare(self, key: Key, op: KernelOp) -> FunctionView:
-        prepare = implementation(self.program, op)[1].prepare
+        prepare = kernel_of(self.program, op)[1].prepare
         assert prepare is not None
         return self._written(op, prepare, self._prepare_names[key], f"prepare of {self._comment(op)}")
 
     def _written(self, op: KernelOp, code: CodeText, function: str, comment: str) -> FunctionView:
         """The function of a text of the program."""
-        kernel, impl = implementation(self.program, op)
+        kernel, impl = kernel_of(self.program, op)
         view = self._code(code)
         is_kernel = code.lang is CodeLang.CUDA
         used = names_used(view.text)
@@ -359,7 +362,7 @@ class Functions:
     def _formals(self, op: KernelOp, code: CodeText, unused: Callable[[str], str]) -> list[tuple[str, str]]:
         """Type and name of each parameter: the kernel's formals, scratch, features that the text names, and the stream
         of host code on the GPU. What is `const` may be written by `prepare` alone."""
-        kernel, impl = implementation(self.program, op)
+        kernel, impl = kernel_of(self.program, op)
         kept = {s.name for s in impl.scratch if s.const and code is not impl.prepare}
         out = [(unused(f.name) + formal_type(f), f.name) for f in kernel.formals]
         out += [
@@ -371,7 +374,7 @@ class Functions:
         return out
 
     def _comment(self, op: KernelOp) -> str:
-        kernel, impl = implementation(self.program, op)
+        kernel, impl = kernel_of(self.program, op)
         what = kernel.name if impl.name == "default" else f"{kernel.name}.{impl.name}"
         tunables = ", ".join(f"{n} = {v}" for n, v in op.tunables if not self._axis(op, n))
         return f"{what}({tunables})" if tunables else what
@@ -399,7 +402,7 @@ class Functions:
     def _argument(self, op: KernelOp, code: CodeText, number: int, type_: str) -> str:
         """The argument of a number. Functions of files may want the rows of an array as structs; of kernels, also the
         names of the types may differ. (Of host functions, the plain pointer may decide which overload is called.)"""
-        kernel, impl = implementation(self.program, op)
+        kernel, impl = kernel_of(self.program, op)
         dims = [*((f.dims or ()) for f in kernel.formals), *(s.dims for s in impl.scratch)]
         sizes = row_sizes(dims[number]) if number < len(dims) else ()
         if not type_.endswith("*") or not (sizes or code.lang is CodeLang.CUDA):
@@ -408,13 +411,10 @@ class Functions:
 
     # ---- features ----
 
-    def _kernel(self, feature: CodeFeature) -> Kernel:
-        return next(k for k in self.program.kernels if k.name == feature.op.kernel)
-
     def feature_arguments(self, feature: CodeFeature) -> tuple[tuple[Formal, Region | Sym], ...]:
         """The formals that its code names, and what the op gives for them."""
         used = names_used(feature.code.text or "")
-        pairs = zip(self._kernel(feature).formals, feature.op.args, strict=True)
+        pairs = zip(self.program.kernel(feature.op.kernel).formals, feature.op.args, strict=True)
         arguments = tuple((formal, argument) for formal, argument in pairs if formal.name in used)
         given = {a.name for a in self.program.arrays if a.role in (Role.CONST, Role.IN)}
         for _, argument in arguments:
@@ -443,7 +443,7 @@ class Functions:
             comment=feature.name,
             constants=(
                 *(c for c in self._constants[1] if not used.isdisjoint(c.labels or (c.name,))),
-                *local_constants((), self._kernel(feature).lets, used, axes={}),
+                *local_constants((), self.program.kernel(feature.op.kernel).lets, used, axes={}),
             ),
             code=view,
             kernel=False,

@@ -12,8 +12,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dagc.base.errors import DagcError
-from dagc.emit.kernels import implementation
-from dagc.emit.render import Names, cxx_type, expression, is_float, mangle
+from dagc.emit.render import Names, cxx_type, expression, is_float
 from dagc.ir.enums import ElementType, Mode, Place
 from dagc.ir.plan import (
     MEASURED,
@@ -24,6 +23,7 @@ from dagc.ir.plan import (
     conversion_of,
     feature_variable,
     first_equal,
+    kernel_of,
     variant_number,
 )
 from dagc.ir.program import (
@@ -39,6 +39,7 @@ from dagc.ir.program import (
     KernelOp,
     Region,
     Scalar,
+    mangle,
     two_sided,
 )
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, difference, free, show, specialised, substitute
@@ -197,7 +198,7 @@ class Layout:
         for access in accesses:
             if access.region.array in self.sides:
                 text = f"p.{self.sides[access.region.array]}"
-                if access.mode is not Mode.OUT or not self.is_whole(access.region) or access.region.part is not None:
+                if access.keeps:
                     needed[text] = None
                 if access.mode is not Mode.IN:
                     written[text] = None
@@ -340,7 +341,7 @@ class Layout:
         return tuple(self._converting.get(conversion_of(self.program, op), ()))
 
     def _scratch_of(self, op: KernelOp, names: Names) -> Iterable[OpScratch]:
-        kernel, impl = implementation(self.program, op)
+        kernel, impl = kernel_of(self.program, op)
         env = self.formals(op)
         several = impl.prepare is not None or self.opened.variants(op)
         variant = f" of variant `{op.answer}`" if several and op.answer != "default" else ""
@@ -364,7 +365,7 @@ class Layout:
 
     def formals(self, op: KernelOp) -> dict[str, Sym]:
         """Values of the names in a kernel's expressions for one op: arguments, tunables, `let`s, decisions."""
-        kernel, impl = implementation(self.program, op)
+        kernel, impl = kernel_of(self.program, op)
         env: dict[str, Sym] = {d.name: Const(d.chosen) for d in self.program.decisions}
         for n, v in op.tunables:
             opened = self.opened.get(op, n)

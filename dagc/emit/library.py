@@ -24,10 +24,10 @@ from dagc.emit.iteration import (
 from dagc.emit.kernels import Functions
 from dagc.emit.layout import Layout
 from dagc.emit.program import ArrayView, ProgramView, ValueView, program_view
-from dagc.emit.render import Names, cxx_string, expression, mangle, number_lines, render, tidy
+from dagc.emit.render import Names, cxx_string, expression, number_lines, render, tidy
 from dagc.ir.enums import ElementType, Place, Role
 from dagc.ir.plan import FAR, EmittedChoosers, Plan, Target, plan_to_json
-from dagc.ir.program import Action, Array, ExchangeOp, Graph, Scalar, Transport
+from dagc.ir.program import Action, Array, ExchangeOp, Graph, Scalar, Transport, mangle
 from dagc.ir.sym import Sym, free, show
 from dagc.ir.traversal import Traversal, traversal_text
 

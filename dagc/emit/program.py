@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from dagc.base.errors import DagcError, UsageError
 from dagc.emit.iteration import CallStep, Step, StepBuilder, alltoallv_ends, titled_kernel
-from dagc.emit.kernels import Functions, asks_hardware, implementation
+from dagc.emit.kernels import Functions, asks_hardware
 from dagc.emit.layout import Layout, OpScratch, ops_in_words, product, value_type
-from dagc.emit.render import Names, cxx_string, cxx_type, cxx_value, expression, mangle, render, tidy
+from dagc.emit.render import Names, cxx_string, cxx_type, cxx_value, expression, render, tidy
 from dagc.ir import sym
 from dagc.ir.enums import Place, Role
 from dagc.ir.plan import (
@@ -23,6 +23,7 @@ from dagc.ir.plan import (
     answers_of,
     feature_variable,
     first_features,
+    kernel_of,
     memory_parts,
     needed_features,
     users_of,
@@ -46,6 +47,7 @@ from dagc.ir.program import (
     TransferTiming,
     certain_regions,
     conditional_regions,
+    mangle,
 )
 from dagc.ir.sym import Apply, Const, Fn, Sym, show, substitute
 
@@ -539,7 +541,7 @@ def _of_variants(layout: Layout, site: str, constraints: bool) -> Iterator[tuple
     """The `require`s of the variants of an op that are open; without `constraints` those on the memory alone."""
     for op in (op for op in _kernels(layout) if op.site == site and layout.opened.variants(op)):
         env = layout.formals(op)
-        for condition in implementation(layout.program, op)[1].requires:
+        for condition in kernel_of(layout.program, op)[1].requires:
             for part in (condition,) if constraints else memory_parts(condition):
                 what, hidden = f"op {op.name}: variant {op.answer}: require", feature_variable(op, "")
                 for test, text in _tested(layout, substitute(part, env), what, hidden):
@@ -773,7 +775,7 @@ def _order(start: Sym, stop: Sym, length: Sym) -> tuple[Sym, Sym]:
 
 def _arguments(layout: Layout, op: KernelOp) -> Iterator[CallStep]:
     """Array arguments against the sizes in the kernel's header, and the implementation's `require`s."""
-    kernel, impl = implementation(layout.program, op)
+    kernel, impl = kernel_of(layout.program, op)
     env = layout.formals(op)
     of_variant = () if layout.opened.variants(op) else impl.requires  # tested when it is chosen
     for condition in (*kernel.requires, *of_variant):

@@ -17,7 +17,7 @@ from dagc.base.resources import resource
 from dagc.cuda.lexer import KEYWORDS, directives, is_global, is_macro
 from dagc.ir import sym
 from dagc.ir.enums import ElementType
-from dagc.ir.program import CodeText, Param, Program, Value
+from dagc.ir.program import CodeText, Param, Program, Value, mangle
 from dagc.ir.sym import Const, Sym, Var, free, substitute
 
 # ---- types, values and symbolic expressions ----
@@ -86,11 +86,6 @@ def expression(expr: Sym, name: Callable[[str], str], reals: Collection[str] = (
 
 
 # ---- names ----
-
-
-def mangle(display: str) -> str:
-    """`pack[x,lo]` -> `pack_x_lo`, `A.to_device` -> `A_to_device`. Not necessarily unique."""
-    return display.translate({ord("["): "_", ord(","): "_", ord("."): "_", ord("]"): None})
 
 
 class Names:

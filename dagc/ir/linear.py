@@ -79,7 +79,7 @@ class Facts:
     def linear(self, expr: Sym) -> Linear:
         """The expanded expression, cached. One with too many terms counts as a variable."""
         if expr not in self._linear:
-            poly: Poly = polynomial(expr) if _terms(expr) <= _MOST_TERMS else {(expr,): Fraction(1)}
+            poly: Poly = polynomial(expr) if most_terms(expr) <= _MOST_TERMS else {(expr,): Fraction(1)}
             terms = {self._number(m): _whole(c) for m, c in poly.items() if m}
             self._linear[expr] = Linear(terms, _whole(poly.get((), Fraction(0))))
         return self._linear[expr]
@@ -158,7 +158,7 @@ class Facts:
 
     def _meaning(self, condition: Sym) -> Iterator[Poly]:
         """Polynomials that the condition says are at least 0."""
-        if not isinstance(condition, Apply) or _terms(condition) > _MOST_TERMS:
+        if not isinstance(condition, Apply) or most_terms(condition) > _MOST_TERMS:
             return
         if condition.fn is Fn.AND:
             for part in condition.args:
@@ -318,11 +318,9 @@ def _keep(rows: dict[_Terms, int], row: _Row) -> None:
     rows[terms] = min(constant, rows.get(terms, constant))
 
 
-def _terms(value: Sym) -> int:
-    """Upper bound for the terms of the polynomial."""
+def most_terms(value: Sym) -> int:
+    """Upper bound for the terms of the polynomial; at most a million."""
     if not isinstance(value, Apply):
         return 1
-    counts = [_terms(a) for a in value.args]
-    if value.fn is Fn.MUL:
-        return min(10**6, counts[0] * counts[1])
-    return min(10**6, sum(counts))
+    counts = [most_terms(a) for a in value.args]
+    return min(10**6, counts[0] * counts[1] if value.fn is Fn.MUL else sum(counts))

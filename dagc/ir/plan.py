@@ -20,7 +20,6 @@ from dagc.ir.enums import ElementType, Mode, Role
 from dagc.ir.program import (
     DEVICE,
     DP,
-    Access,
     Array,
     CodeText,
     Decision,
@@ -179,7 +178,7 @@ class EmittedChoosers:
 
 def kernel_of(program: Program, op: KernelOp) -> tuple[Kernel, Impl]:
     """The kernel and the implementation of an op. Raises KeyError if it has none on its device."""
-    kernel = next(k for k in program.kernels if k.name == op.kernel)
+    kernel = program.kernel(op.kernel)
     for impl in kernel.impls:
         if impl.name == op.variant and impl.device is op.device:
             return kernel, impl
@@ -218,7 +217,7 @@ def open_variants(program: Program, op: KernelOp) -> tuple[OpenTunable, ...]:
     """The variant of an op where a `select` of its kernel leaves it or the device open, and for each implementation
     those of its tunables that the same `select` names; none where it leaves no variant open. That of a placed op is
     open in any case: all of the dag may be placed together."""
-    kernel = next(k for k in program.kernels if k.name == op.kernel)
+    kernel = program.kernel(op.kernel)
     wanted = {VARIANT, DEVICE} if op.placed else {VARIANT}
     names = next((s.names for s in kernel.selects if not wanted.isdisjoint(s.names)), ())
     decided = any(d.name == f"{op.site}.{VARIANT}" for d in program.decisions)  # not that of an `any` op on one device
@@ -241,7 +240,7 @@ def selects_device(program: Program, op: KernelOp) -> bool:
     the host, and its results go there."""
     if places_together(program):
         return False
-    kernel = next(k for k in program.kernels if k.name == op.kernel)
+    kernel = program.kernel(op.kernel)
     return op.placed and any(DEVICE in s.names for s in kernel.selects)
 
 
@@ -261,7 +260,7 @@ def variant_number(program: Program, op: KernelOp) -> int:
 
 def answers_of(program: Program, op: KernelOp) -> tuple[str, ...]:
     """All implementations of the op's kernel, of its device unless that is open, in the order of the text."""
-    kernel = next(k for k in program.kernels if k.name == op.kernel)
+    kernel = program.kernel(op.kernel)
     every = (replace(op, device=i.device, variant=i.name) for i in kernel.impls if op.placed or i.device is op.device)
     return tuple(one.answer for one in every)
 
@@ -393,7 +392,7 @@ def first_equal(program: Program, features: Iterable[CodeFeature]) -> dict[str, 
     first: dict[Hashable, int] = {}
     out: dict[str, int] = {}
     for number, one in enumerate(features):
-        formals = next(k for k in program.kernels if k.name == one.op.kernel).formals
+        formals = program.kernel(one.op.kernel).formals
         read = names_read(one.code.text or "")
         args = tuple((f.name, a) for f, a in zip(formals, one.op.args, strict=True) if f.name in read)
         out[one.name] = first.setdefault((one.op.kernel, one.code, args), number)
@@ -666,17 +665,13 @@ def _of(program: Program, array: Array) -> list[ArrayValue]:
     values = [ArrayValue(array.name, size, None)] if given else []
     for op in program.ops:
         accesses = [a for a in op.accesses if a.region.array == array.name] if isinstance(op, KernelOp) else []
-        if values and any(_needs(a) for a in accesses):
+        if values and any(a.keeps for a in accesses):
             values[-1] = replace(values[-1], readers=(*values[-1].readers, op.name))
         if any(a.mode is not Mode.IN for a in accesses):
             values.append(ArrayValue(array.name, size, op.name))
     if values and array.role in (Role.OUT, Role.INOUT):
         values[-1] = replace(values[-1], ends_on_host=True)
     return [value for value in values if value.readers or value.ends_on_host]
-
-
-def _needs(access: Access) -> bool:
-    return access.mode is not Mode.OUT or access.region.start is not None or access.region.part is not None
 
 
 def _bytes(array: Array) -> Sym | None:

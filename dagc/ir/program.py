@@ -29,6 +29,17 @@ def shown(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def mangle(display: str) -> str:
+    """`pack[x,lo]` -> `pack_x_lo`, `A.to_device` -> `A_to_device`: a name in C++, and of a file. Not necessarily
+    unique."""
+    return display.translate({ord("["): "_", ord(","): "_", ord("."): "_", ord("]"): None})
+
+
+def declared_name(display: str) -> str:
+    """`yr` for `mv[0].yr[1]`: the name in its declaration."""
+    return display.rpartition(".")[2].partition("[")[0]
+
+
 @dataclass(frozen=True, slots=True)
 class Configuration:
     """Values of all decisions of a program except the order and the streams of its ops, sorted by name.
@@ -336,6 +347,11 @@ class Access:
     region: Region
     mode: Mode
 
+    @property
+    def keeps(self) -> bool:
+        """Whether the op needs the contents that the array had: it reads them, or writes only a piece."""
+        return self.mode is not Mode.OUT or self.region.start is not None or self.region.part is not None
+
 
 # `when`, of ops and messages: the per-rank condition under which a rank runs them; None where all ranks do. Edges,
 # streams and synchronisation are as if all did: a rank that skips an op still passes its place in the order.
@@ -586,6 +602,10 @@ class Program:
     def chose(self, value: HostMemory | TransferTiming) -> bool:
         """Whether a decision on transfers, which only programs with `any` arrays have, has this value."""
         return any(d.name == value.decision and d.chosen == value.value for d in self.decisions)
+
+    def kernel(self, name: str) -> Kernel:
+        """The kernel of that name, which an op calls."""
+        return next(k for k in self.kernels if k.name == name)
 
     def decision(self, name: str) -> Value:
         """The value chosen for a decision. Raises KeyError if there is none of that name."""

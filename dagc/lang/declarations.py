@@ -13,9 +13,9 @@ from dagc.base.source import Span
 from dagc.ir import program as ir
 from dagc.ir import sym
 from dagc.ir.enums import CodeLang, ElementType
-from dagc.ir.linear import Facts
+from dagc.ir.linear import Facts, most_terms
 from dagc.ir.program import DEVICE, DP
-from dagc.ir.sym import Apply, Const, Fn, Sym, Var, show
+from dagc.ir.sym import Const, Fn, Sym, Var, show
 from dagc.lang import ast
 from dagc.lang.evaluate import Evaluator
 from dagc.lang.scope import (
@@ -167,17 +167,7 @@ def _at_least(a: Sym, b: Sym) -> bool | None:
 
 def same(a: Sym, b: Sym) -> bool | None:
     """`sym.equal`, but undecided if expanding would cost too much."""
-    return sym.equal(a, b) if _terms(a) + _terms(b) <= COST_LIMIT else None
-
-
-def _terms(value: Sym) -> int:
-    """Upper bound for the terms of the polynomial."""
-    if not isinstance(value, Apply):
-        return 1
-    counts = [_terms(a) for a in value.args]
-    if value.fn is Fn.MUL:
-        return min(COST_LIMIT + 1, counts[0] * counts[1])
-    return min(COST_LIMIT + 1, sum(counts))
+    return sym.equal(a, b) if most_terms(a) + most_terms(b) <= COST_LIMIT else None
 
 
 def check_sizes(

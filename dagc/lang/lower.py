@@ -60,7 +60,7 @@ def check_reads(ctx: Context, out: GraphOut, edges: Iterable[ir.Edge]) -> None:
     arrived = {name: list(writes) for name, writes in written.items()}
     for use in uses:
         array = use.storage.array
-        defined = array.role not in (None, Role.OUT) or _word(array.name) in doubtful
+        defined = array.role not in (None, Role.OUT) or ir.declared_name(array.name) in doubtful
         writes, arrivals = (known.setdefault(array.name, []) for known in (written, arrived))
         if use.mode is not Mode.OUT and not defined:
             if not _covered(use.when, writes, ctx.facts):
@@ -196,11 +196,6 @@ def check_verified(ctx: Context, verifies: Iterable[ir.Verify], uses: Sequence[U
             _report_undefined(ctx, f"`{array.name}` is verified", array, each.span, writes)
 
 
-def _word(name: str) -> str:
-    """`v_r` for `mv[0].v_r[1]`: the name in the declaration."""
-    return name.rpartition(".")[2].partition("[")[0]
-
-
 def check_unused(ctx: Context, module_kernels: dict[str, ast.Kernel], declared: Declared, out: GraphOut) -> None:
     """Warn about declarations that are never used."""
     report = ctx.report
@@ -314,7 +309,7 @@ def insert_copies(ops: Sequence[ir.Op], arrays: Sequence[ir.Array]) -> tuple[ir.
         if isinstance(op, ir.KernelOp):
             for access in op.accesses:
                 state = sides.get(access.region.array)
-                keeps = _keeps(access) or op.when is not None  # a rank that skips the op keeps all
+                keeps = access.keeps or op.when is not None  # a rank that skips the op keeps all
                 if state is not None and op.device not in state.fresh and state.fresh and keeps:
                     out.append(_copy(state, op.device))
             for access in op.accesses:
@@ -333,11 +328,6 @@ def _initial(array: ir.Array) -> set[Device]:
     if array.role is Role.CONST:
         return {Device.GPU, Device.CPU}
     return {Device.CPU} if array.role in (Role.IN, Role.INOUT) else set()
-
-
-def _keeps(access: ir.Access) -> bool:
-    """Whether the op needs the old contents: it reads, or writes only a piece."""
-    return access.mode is not Mode.OUT or access.region.start is not None or access.region.part is not None
 
 
 def _copy(state: _Sides, to: Device) -> ir.CopyOp:

@@ -102,7 +102,7 @@ def select_of(graph: Graph, unit: Unit) -> tuple[str, tuple[str, ...]]:
     from dagc.choice.methods import LEARNED  # loads msgspec
 
     program = graph.program
-    kernel = next(k for k in program.kernels if k.name == unit.kernel)
+    kernel = program.kernel(unit.kernel)
     tunables = {VARIANT, DEVICE} if unit.variants else {t.name for t in unit.tunables}
     for item in kernel.selects:
         if not tunables & set(item.names) or item.method not in ("rational", *LEARNED):

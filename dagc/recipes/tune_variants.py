@@ -19,7 +19,7 @@ from dagc.choice.legal import op_of
 from dagc.choice.placement import DEVICE, HOST, Placement, Problem, Transfers, Value, fit_transfer, place
 from dagc.choice.types import PROGRAM, Point, Settings, Unit, variant_of
 from dagc.ir.plan import VARIANT, needed_features, places_together, users_of, values_of, variants_of
-from dagc.ir.program import Device, HostMemory, Program
+from dagc.ir.program import Device, HostMemory, Program, mangle
 from dagc.ir.sym import evaluate
 from dagc.lab.launches import BATCH, LIMIT
 from dagc.measure.link import RanksDied
@@ -52,7 +52,7 @@ from dagc.recipes.tune_moved import borrowed, home_of, lost_by_move
 from dagc.recipes.tune_prepare import AtPoint, TuningTask, another_program, tuning_task
 from dagc.recipes.tune_results import Evaluated, Evaluation, Tuning, choosable, doubtful
 from dagc.report import si
-from dagc.setup.arrays import elements, file_name
+from dagc.setup.arrays import elements
 from dagc.setup.prefetch import AHEAD
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def _row(seconds: Mapping[int, float]) -> tuple[float, float]:
 def _bytes_of(program: Program, at: AtPoint, name: str) -> float:
     """Of an array whose size comes with its data."""
     array = next(a for a in program.arrays if a.name == name)
-    return float(elements(at.data / "rank-0000" / f"{file_name(name)}.npy") * array.type.size)
+    return float(elements(at.data / "rank-0000" / f"{mangle(name)}.npy") * array.type.size)
 
 
 @dataclass(slots=True)
@@ -398,7 +398,7 @@ def costs(inputs: Inputs, task: TuningTask, choosers: Mapping[str, Any]) -> list
     for unit in task.units:
         shares, calls = [], []
         converted: dict[str, list[tuple[float, float]]] = {}
-        kernel = next(k for k in task.program.kernels if k.name == unit.kernel)
+        kernel = task.program.kernel(unit.kernel)
         prepared = {impl.name for impl in kernel.impls if impl.prepare is not None}
         for point in task.points:
             facts = inputs.known.inputs.get(point)

@@ -221,7 +221,7 @@ def _settings(op: ir.GraphOp, program: ir.Program) -> tuple[tuple[str, str], ...
     if not isinstance(op.op, ir.KernelOp):
         return ()
     called = op.op
-    kernel = next(k for k in program.kernels if k.name == called.kernel)
+    kernel = program.kernel(called.kernel)
     impl = next(i for i in kernel.impls if i.name == called.variant and i.device is called.device)
     out = [("kernel", called.kernel)]
     variants = answers_of(program, called)

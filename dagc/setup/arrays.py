@@ -6,7 +6,6 @@ import inspect
 import json
 import math
 import os
-import re
 import stat
 import sys
 import threading
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from dagc.base.errors import Diagnostic, ProgramError, UsageError, counted
 from dagc.base.files import output_directory
 from dagc.base.source import NOWHERE, Span, find_file, read_file
-from dagc.ir.program import Program, Setup, Verify
+from dagc.ir.program import Program, Setup, Verify, mangle
 from dagc.ir.sym import Number, UnboundName
 from dagc.setup.checks import Checker, Matching, RankMembers, dtype, environment, team, wanted
 
@@ -228,11 +227,6 @@ def run_setup(
         (folder / "setup.json").write_text(json.dumps(_description(program, ranks, seed), indent=2) + "\n")
 
 
-def file_name(name: str) -> str:
-    """`nbr[x,lo]` -> `nbr_x_lo`: the name of an array in files and C++."""
-    return re.sub(r"[\[,.]", "_", name).replace("]", "")
-
-
 def _team(program: Program, setup: Setup, code: SetupCode, ranks: int, seed: int) -> RankMembers:
     """The communicators. Where their colours depend on scalars, the set-up runs once more for each rank."""
 
@@ -281,13 +275,13 @@ def _write_rank(
     matching.add(checked, shapes, env)
     folder.mkdir()
     for name, value in checked.items():
-        _save(folder / f"{file_name(name)}.npy", value)
+        _save(folder / f"{mangle(name)}.npy", value)
     expected = folder / "expected"
     expected.mkdir()
     if not references:
         return
     for name, value in _references(program, setup, code, data, rank, ours, seed):
-        _save(expected / f"{file_name(name)}.npy", value)
+        _save(expected / f"{mangle(name)}.npy", value)
 
 
 def _checked(program: Program, checker: Checker, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -386,7 +380,7 @@ def _description(program: Program, ranks: int, seed: int) -> dict[str, Any]:
         "params": {p.name: getattr(p.value, "value", p.value) for p in program.params},
         "ranks": ranks,
         "seed": seed,
-        "names": {name: file_name(name) for name in names},
+        "names": {name: mangle(name) for name in names},
     }
 
 
@@ -411,7 +405,7 @@ def check_arrays(program: Program, folder: Path, ranks: int) -> None:
         needed = set(wanted(program))
         for array in program.arrays:
             if array.name in needed:
-                path = part / f"{file_name(array.name)}.npy"
+                path = part / f"{mangle(array.name)}.npy"
                 header = _header(path, folder, array.name, dtype(array.type))
                 shape = checker.shape(array)
                 if shape is not None and not _same(shape, header.shape):
@@ -420,7 +414,7 @@ def check_arrays(program: Program, folder: Path, ranks: int) -> None:
         for verify in program.verifies:
             name = verify.region.array
             declared = next(a for a in program.arrays if a.name == name)
-            _header(part / "expected" / f"{file_name(name)}.npy", folder, name, dtype(declared.type))
+            _header(part / "expected" / f"{mangle(name)}.npy", folder, name, dtype(declared.type))
 
 
 def read_scalars(program: Program, folder: Path, ranks: int = 1) -> dict[str, Number]:
@@ -475,7 +469,7 @@ class _Header:
 def _read_scalar(folder: Path, rank: int, name: str, kind: np.dtype[Any]) -> Any:
     import numpy as np
 
-    path = folder / f"rank-{rank:04d}" / f"{file_name(name)}.npy"
+    path = folder / f"rank-{rank:04d}" / f"{mangle(name)}.npy"
     header = _header(path, folder, name, kind)
     if header.shape:
         raise _refused(path, f"has shape {_text(header.shape)}, but `{name}` is one number")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dagc.emit.render import Names, cxx_string, cxx_value, mangle, value_type
+from dagc.emit.render import Names, cxx_string, cxx_value, value_type
+from dagc.ir.program import mangle
 
 
 @pytest.mark.parametrize(
