@@ -439,7 +439,7 @@ class Functions:
         return FunctionView(
             name=self.feature_names[feature.name],
             linkage="",
-            signature=f"inline double {self.feature_names[feature.name]}({', '.join(formals)})",
+            signature=f"inline dagc::Feature {self.feature_names[feature.name]}({', '.join(formals)})",
             comment=feature.name,
             constants=(
                 *(c for c in self._constants[1] if not used.isdisjoint(c.labels or (c.name,))),

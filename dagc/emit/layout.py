@@ -50,7 +50,7 @@ _MEMBERS = (
     *"want before_run arrays changed send receive wait_all".split(),
     *"connect graph group_comm folder scalar make compare peers peer start choose feature features".split(),
     *"sites chosen_sites warn settle started at_once".split(),
-    *"prepare prepared prepare_seconds preparations make_scratch compute_features check_features".split(),
+    *"prepare prepared prepare_seconds preparations make_scratch compute_together compute_features check_features".split(),
     *"once computed known".split(),
     *"begin_sides early end_sides".split(),
     *"beside needs members worth make_graphs compute_late_features start_seconds".split(),

@@ -137,6 +137,7 @@ class FeatureView:
     C++ string. The program computes it when it is first needed, the first of equal ones for all; `asked` are what it
     chooses by, and `early` what it needs before its first run in any case."""
 
+    number: int
     variable: str
     name: str
     copies: tuple[tuple[str, str], ...]  # variable, arguments of dagc::Elements
@@ -444,13 +445,14 @@ def _features(
     sets = [{layout.feature_numbers[name] for name in some if name in layout.feature_numbers} for some in names]
     for number, feature in enumerate(functions.features):
         wanted, asked, early = (number in some for some in sets)
-        yield _feature(layout, functions, feature, (wanted, asked, early), beside)
+        yield _feature(layout, functions, number, (wanted, asked, early), beside)
 
 
 def _feature(
-    layout: Layout, functions: Functions, feature: CodeFeature, when: tuple[bool, bool, bool], beside: bool
+    layout: Layout, functions: Functions, number: int, when: tuple[bool, bool, bool], beside: bool
 ) -> FeatureView:
     """`when`: whether it is wanted, asked, early."""
+    feature = functions.features[number]
     copies, arguments = [], []
     for formal, argument in functions.feature_arguments(feature):
         if isinstance(argument, Region):
@@ -467,7 +469,7 @@ def _feature(
             arguments.append(f"static_cast<{cxx_type(formal.type)}>({layout.text(argument)})")
     call = CallStep(functions.feature_names[feature.name], ", ".join(arguments))
     name = cxx_string(feature.name.removeprefix(MEASURED))
-    return FeatureView(layout.features[feature.name], name, tuple(copies), call, *when)
+    return FeatureView(number, layout.features[feature.name], name, tuple(copies), call, *when)
 
 
 def _choice(layout: Layout, choice: ChoiceCall, constraints: bool) -> ChoiceView:

@@ -174,9 +174,10 @@ void binned_prepare(float*, const int* row_ptr, const int* col, const float* val
                                         height);
 }
 
-void binned_multiply(float* y, const int*, const int*, const float*, const float* x, int n, int cols, int nnz, float* slot_val,
-                     std::uint16_t* slot_col, std::uint16_t* slot_row, float* product, int* target, int* strip, int* band,
-                     int*, int*, int*, cudaStream_t stream) {
+void binned_multiply(float* y, const int*, const int*, const float*, const float* x, int n, int cols, int nnz,
+                     const float* slot_val, const std::uint16_t* slot_col, const std::uint16_t* slot_row, float* product,
+                     const int* target, const int* strip, const int* band, const int*, const int*, const int*,
+                     cudaStream_t stream) {
   if (n == 0) return;
   if (nnz == 0) {
     cudaMemsetAsync(y, 0, sizeof(float) * n, stream);

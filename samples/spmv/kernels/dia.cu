@@ -78,7 +78,7 @@ void dia_prepare(float*, const int* row_ptr, const int* col, const float* val, c
   fill<<<grid, 256, 0, stream>>>(dia, number, offset, row_ptr, col, val, n);
 }
 
-void dia_multiply(float* y, const int*, const int*, const float*, const float* x, int n, int cols, int, int* number, int* offset,
-                  float* dia, unsigned char*, cudaStream_t stream) {
+void dia_multiply(float* y, const int*, const int*, const float*, const float* x, int n, int cols, int, const int* number,
+                  const int* offset, const float* dia, const unsigned char*, cudaStream_t stream) {
   if (n > 0) multiply<<<(n + 255) / 256, 256, 0, stream>>>(y, x, dia, number, offset, n, cols);
 }

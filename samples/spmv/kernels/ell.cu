@@ -50,8 +50,8 @@ void ell_prepare(float*, const int* row_ptr, const int* col, const float* val, c
   fill<<<grid, 256, 0, stream>>>(ell_col, ell_val, width, row_ptr, col, val, n);
 }
 
-void ell_multiply(float* y, const int*, const int*, const float*, const float* x, int n, int, int nnz, int* width, int* ell_col,
-                  float* ell_val, cudaStream_t stream) {
+void ell_multiply(float* y, const int*, const int*, const float*, const float* x, int n, int, int nnz, const int* width,
+                  const int* ell_col, const float* ell_val, cudaStream_t stream) {
   if (n == 0) return;
   const int grid = (n + 255) / 256;
   if (nnz > 5'000'000)  // 40 MB

@@ -150,7 +150,7 @@ void merge_prepare(float*, const int* row_ptr, const int*, const float*, const f
 }
 
 void merge_multiply(float* y, const int* row_ptr, const int* col, const float* val, const float* x, int n, int, int nnz,
-                    int* start, int* carry_row, float* carry_sum, cudaStream_t stream) {
+                    const int* start, int* carry_row, float* carry_sum, cudaStream_t stream) {
   if (n == 0) return;
   const int tiles = tiles_of(n, nnz);
   if (tile_of(n, nnz) == kSmall)
@@ -158,11 +158,4 @@ void merge_multiply(float* y, const int* row_ptr, const int* col, const float* v
   else
     merge_tiles<256, 7><<<tiles, 256, 0, stream>>>(y, row_ptr, col, val, x, n, nnz, start, carry_row, carry_sum);
   add_carries<<<(tiles + 127) / 128, 128, 0, stream>>>(y, carry_row, carry_sum, tiles, n);
-}
-
-// Without a preparation: finds the starts on each call.
-void merge_direct(float* y, const int* row_ptr, const int* col, const float* val, const float* x, int n, int cols, int nnz,
-                  int* start, int* carry_row, float* carry_sum, cudaStream_t stream) {
-  merge_prepare(y, row_ptr, col, val, x, n, cols, nnz, start, carry_row, carry_sum, stream);
-  merge_multiply(y, row_ptr, col, val, x, n, cols, nnz, start, carry_row, carry_sum, stream);
 }

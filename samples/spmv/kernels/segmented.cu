@@ -125,7 +125,7 @@ void segmented_prepare(float*, const int* row_ptr, const int*, const float*, con
 }
 
 void segmented_multiply(float* y, const int*, const int* col, const float* val, const float* x, int n, int, int nnz,
-                        unsigned* begins, int* earlier, int* rows, cudaStream_t stream) {
+                        const unsigned* begins, const int* earlier, const int* rows, cudaStream_t stream) {
   if (n == 0) return;
   cudaMemsetAsync(y, 0, sizeof(float) * n, stream);
   if (nnz == 0) return;

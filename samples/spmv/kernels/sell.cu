@@ -98,8 +98,8 @@ void sell_prepare(float*, const int* row_ptr, const int* col, const float* val, 
   fill_slices<<<(slices + 7) / 8, 256, 0, stream>>>(slot_col, slot_val, slice, order, row_ptr, col, val, n, slices);
 }
 
-void sell_multiply(float* y, const int*, const int*, const float*, const float* x, int n, int, int nnz, int* order, int* slice,
-                   int* slot_col, float* slot_val, cudaStream_t stream) {
+void sell_multiply(float* y, const int*, const int*, const float*, const float* x, int n, int, int nnz, const int* order,
+                   const int* slice, const int* slot_col, const float* slot_val, cudaStream_t stream) {
   if (n == 0) return;
   const int slices = slices_of(n), grid = (slices + 7) / 8;
   if (nnz > 5'000'000)  // 40 MB

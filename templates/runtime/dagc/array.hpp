@@ -128,13 +128,13 @@ class Elements {
   }
 
   // The sum, the largest, of f(elements, i) for i = 0 .. count - 1, in double precision; 0 for none. Computed where the array
-  // is: f is for both sides, `[=] __host__ __device__ (const int* elements, std::int64_t i) { return ...; }`.
+  // is, and waited for where the number is used: f is for both sides, `[=] __host__ __device__ (const int* elements, std::int64_t i) { return ...; }`.
   template <class F>
-  double sum(std::int64_t count, F f) const {
+  Reduction sum(std::int64_t count, F f) const {
     return detail::reduced<detail::Sum>(there(), count, f);
   }
   template <class F>
-  double most(std::int64_t count, F f) const {
+  Reduction most(std::int64_t count, F f) const {
     return detail::reduced<detail::Most>(there(), count, f);
   }
 

@@ -43,6 +43,7 @@ class Worker {
     wait();
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
     if (staging_.buffer != nullptr) cudaFreeHost(staging_.buffer);
+    if (staging_.scratch != nullptr) cudaFree(staging_.scratch);
   }
 
   // The thread makes its stream itself, so that the program goes on.
@@ -85,6 +86,7 @@ class Worker {
     if (stream_ == nullptr) {
       DAGC_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
       DAGC_CUDA(cudaMallocHost(&staging_.buffer, kStaging));
+      DAGC_CUDA(cudaMalloc(&staging_.scratch, sizeof *staging_.scratch));
       staging_.bytes = kStaging;
       staging_.stream = stream_;
     }
