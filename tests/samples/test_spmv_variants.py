@@ -20,6 +20,7 @@ SPMV = Path(__file__).parents[2] / "samples/spmv"
 ALWAYS = ("thread_per_row", "lanes_per_row", "warp_per_row", "block_per_row", "merge", "segmented", "sell", "binned")
 SOMETIMES = ("ell", "dia")  # a `require` keeps them to matrices that are not too large in this layout
 LIBRARIES = ("cusparse1", "cusparse2")
+AGAIN = ("merge", "segmented", "sell", "binned")  # two ops with one conversion
 
 # Sizes that are no multiple of anything; with ELL and DIA where they fit.
 EVERYWHERE = (
@@ -55,19 +56,20 @@ needs_both = pytest.mark.skipif(find_mpi() is None or find_cxx() is None, reason
 
 
 def program(folder: Path, variants: tuple[str, ...]) -> Path:
-    """A program that computes the product once with each variant."""
+    """A program that computes the product once with each of the variants, which may repeat."""
     shutil.copytree(SPMV, folder, ignore=shutil.ignore_patterns("__pycache__"))
     text = (folder / "variants.dag").read_text()
-    names = ", ".join(f"y_{v}" for v in variants)
+    names = [f"y_{i}_{v}" for i, v in enumerate(variants)]
     lanes = {"lanes_per_row": ", lanes = 8"}
     ops = "\n".join(
-        f"  op_{v} : gpu spmv.{v}(y_{v}, row_ptr, col, val, x, n, cols, nnz{lanes.get(v, '')})" for v in variants
+        f"  op_{y} : gpu spmv.{v}({y}, row_ptr, col, val, x, n, cols, nnz{lanes.get(v, '')})"
+        for y, v in zip(names, variants, strict=True)
     )
-    text = text.replace("array y : f32[n] out", f"array {names} : f32[n] out")
+    text = text.replace("array y : f32[n] out", f"array {', '.join(names)} : f32[n] out")
     text = re.sub(r"dag \{.*", f"dag {{\n{ops}\n}}\n", text, flags=re.DOTALL)
-    text += "\n".join(f"verify y_{v} ~ product() rtol 1e-4" for v in variants) + "\n"
+    text += "\n".join(f"verify {y} ~ product() rtol 1e-4" for y in names) + "\n"
     setup = (folder / "variants.py").read_text()
-    returned = "{name: y for name in (" + "".join(f'"y_{v}", ' for v in variants) + ")}"
+    returned = "{name: y for name in (" + "".join(f'"{y}", ' for y in names) + ")}"
     setup = re.sub(r"    return \{\"y\": (.*)\}\n", rf"    y = \1\n    return {returned}\n", setup)
     (folder / "variants.py").write_text(setup)
     (folder / "all.dag").write_text(text)
@@ -87,9 +89,9 @@ def checked(path: Path, built: Path, matrices: tuple[str, ...], folder: Path) ->
 
 @pytest.fixture(scope="module")
 def always(tmp_path_factory: pytest.TempPathFactory, unoptimised: None) -> tuple[Path, Path]:
-    """The program with `ALWAYS`, and where it was built."""
+    """The program with `ALWAYS` and `AGAIN`, and where it was built."""
     folder = tmp_path_factory.mktemp("always")
-    path = program(folder / "sample", ALWAYS)
+    path = program(folder / "sample", ALWAYS + AGAIN)
     api.compile(path, folder / "built", target="host")
     return path, folder / "built"
 
@@ -99,6 +101,16 @@ def always(tmp_path_factory: pytest.TempPathFactory, unoptimised: None) -> tuple
 @pytest.mark.parametrize("matrices", representatives(MATRICES, "regular", "uneven"))
 def test_every_variant_computes_the_product(always: tuple[Path, Path], matrices: str, tmp_path: Path) -> None:
     assert checked(*always, MATRICES[matrices], tmp_path) == {}
+
+
+@pytest.mark.mpi
+@needs_both
+def test_products_with_one_matrix_have_one_layout(always: tuple[Path, Path]) -> None:
+    """Of `merge`, `segmented`, `sell` and `binned`: what is written in each product is its own, all else is there once."""
+    arrays = re.findall(r"dagc::Array<\w+(?:::\w+)?> op_y_\d+_(\w+);", (always[1] / "program.hpp").read_text())
+    own = {"merge_carry_row", "merge_carry_sum", "binned_product"}
+    assert {name: arrays.count(name) for name in arrays} == {name: 2 if name in own else 1 for name in arrays}
+    assert {name.partition("_")[0] for name in arrays} == set(AGAIN)
 
 
 @pytest.mark.mpi
