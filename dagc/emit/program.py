@@ -17,7 +17,6 @@ from dagc.ir.plan import (
     MEASURED,
     VARIANT,
     ChoiceCall,
-    CodeFeature,
     EmittedChoosers,
     Features,
     answers_of,
@@ -443,7 +442,7 @@ def _features(
 ) -> Iterator[FeatureView]:
     """`names`: those that are wanted, asked, early. Of equal features the first stands for all."""
     sets = [{layout.feature_numbers[name] for name in some if name in layout.feature_numbers} for some in names]
-    for number, feature in enumerate(functions.features):
+    for number in range(len(functions.features)):
         wanted, asked, early = (number in some for some in sets)
         yield _feature(layout, functions, number, (wanted, asked, early), beside)
 

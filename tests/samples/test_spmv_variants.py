@@ -106,7 +106,7 @@ def test_every_variant_computes_the_product(always: tuple[Path, Path], matrices:
 @pytest.mark.mpi
 @needs_both
 def test_products_with_one_matrix_have_one_layout(always: tuple[Path, Path]) -> None:
-    """Of `merge`, `segmented`, `sell` and `binned`: what is written in each product is its own, all else is there once."""
+    """Of those in `AGAIN`: what is written in each product is its own, all else is there once."""
     arrays = re.findall(r"dagc::Array<\w+(?:::\w+)?> op_y_\d+_(\w+);", (always[1] / "program.hpp").read_text())
     own = {"merge_carry_row", "merge_carry_sum", "binned_product"}
     assert {name: arrays.count(name) for name in arrays} == {name: 2 if name in own else 1 for name in arrays}

@@ -147,7 +147,8 @@ def test_the_program_computes_its_features_and_chooses_as_python_does(tuned: Pat
         '#include "iteration.hpp"\n'
         "int main(int argc, char** argv) {\n  MPI_Init(&argc, &argv);\n  {\n"
         "    Program p;\n    p.load(argv[1], MPI_COMM_WORLD, 1, 1);\n"
-        '    std::printf("%.17g %d\\n", p.feature(0).value(), static_cast<int>(p.rows_bx));\n  }\n  MPI_Finalize();\n}\n'
+        '    std::printf("%.17g %d\\n", p.feature(0).value(), static_cast<int>(p.rows_bx));\n'
+        "  }\n  MPI_Finalize();\n}\n"
     )
     said = []
     for n in (200, 1000, 1800, 3000):
