@@ -49,7 +49,7 @@ _PACKAGES = (
     # distribution, needed, what it costs, how to get it
     ("lark", True, "no .dag file can be read", "pip install lark"),
     ("jinja2", True, "no code can be emitted", "pip install jinja2"),
-    ("numpy", True, "no data can be made, and no result checked", "pip install numpy"),
+    ("numpy", True, "no set-up can run, and no result can be checked", "pip install numpy"),
     ("mpi4py", False, "Python drivers do not run (C++ programs do)", "pip install mpi4py"),
     (
         "pycuda",
@@ -156,9 +156,10 @@ def _mpi() -> list[Fact]:
         Fact(
             "MPI takes device pointers",
             takes is True,
-            "it could not be asked" if takes is None else answers[takes],
+            "it could not be queried" if takes is None else answers[takes],
             "on GPUs --transport mpi_cuda is refused; mpi_host works",
-            "use an MPI built with CUDA, or give --mpi-takes-device-pointers where you know that yours takes them",
+            "use an MPI built with CUDA, or give --mpi-takes-device-pointers if you know that your MPI accepts device"
+            " pointers",
         ),
     ]
 

@@ -264,7 +264,7 @@ def test_a_compiler_that_is_killed_is_told(tmp_path: Path, monkeypatch: pytest.M
     script.write_text('#!/bin/sh\ncase "$*" in *--version*) exec g++ --version;; esac\nkill -KILL $$\n')
     script.chmod(0o755)
     monkeypatch.setenv("DAGC_CXX", str(script))
-    with pytest.raises(BuildFailed, match=r"^cxx was ended by SIGKILL \(.*memory runs out\) at main.cpp:"):
+    with pytest.raises(BuildFailed, match=r"^cxx was terminated by SIGKILL \(.*memory runs out\) at main.cpp:"):
         build(["main.cpp"], tmp_path / "a", directory=_project(tmp_path / "p"))
 
 

@@ -192,7 +192,7 @@ def test_doctor() -> None:
 
 def test_compile_without_a_build(tmp_path: Path) -> None:
     text = good("compile", SPMV, "--no-build", "--target", "cuda", "--arch", "sm_90", "-o", tmp_path / "out")
-    assert text.startswith("target     cuda sm_90 (as asked for)\n")
+    assert text.startswith("target     cuda sm_90 (as requested)\n")
     assert "traversal  0, proved\n" in text
     assert (tmp_path / "out/bench.cu").is_file()
 
@@ -299,7 +299,7 @@ def test_an_unproved_traversal_names_the_ops(tmp_path: Path) -> None:
 
 def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    assert "is a file, and a directory is needed" in refused("compile", SPMV, "--no-build", "-o", tmp_path / "file")
+    assert "is a file; a directory is expected" in refused("compile", SPMV, "--no-build", "-o", tmp_path / "file")
     assert "dagc did not write" in refused("compile", SPMV, "--no-build", "-o", tmp_path)
     assert "file/below" in refused("compile", SPMV, "--no-build", "-o", tmp_path / "file/below")
     assert "no/x.svg" in refused("show", SPMV, "--format", "svg", "-o", tmp_path / "no/x.svg")
@@ -410,7 +410,7 @@ def test_a_target_is_as_asked_for_only_where_it_was(tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     assert "target     cuda sm_90 (that of the results file)\n" in good("best", results, "--no-build", "-o", out)
     text = good("best", results, "--no-build", "-o", out, "--target", "host")
-    assert "target     host (as asked for)\n" in text
+    assert "target     host (as requested)\n" in text
     assert "capture=true" in text
     assert "=True" not in text
     assert "=False" not in text

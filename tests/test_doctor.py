@@ -78,7 +78,7 @@ def test_an_mpi_whose_wrapper_fails(tmp_path: Path) -> None:
 def test_a_rank_does_not_ask_the_mpi() -> None:
     _, facts = _examine_with(PMI_RANK="0", PMI_SIZE="1")
     asked = facts.get("MPI takes device pointers")
-    assert asked is None or asked["detail"] == "it could not be asked"
+    assert asked is None or asked["detail"] == "it could not be queried"
 
 
 def test_text_shows_cost_and_mend_of_what_is_absent() -> None:

@@ -78,7 +78,7 @@ def test_explore_and_everything_that_reads_it(
     assert main(["report", str(file), "-o", str(tmp_path / "r.html")]) == 0
     assert "<svg" in (tmp_path / "r.html").read_text()
     assert main(["explain", str(file), "--pairs", "2", "--variants", "1", "--seconds", "0.0005"]) == 0
-    assert "what breaking one rule alone costs" in capsys.readouterr().out
+    assert "the cost of breaking each one alone" in capsys.readouterr().out
     assert main(["best", str(file), "-o", str(tmp_path / "best"), "--no-build"]) == 0
     assert (tmp_path / "best/iteration.hpp").exists()
 
@@ -86,7 +86,7 @@ def test_explore_and_everything_that_reads_it(
 @pytest.mark.parametrize("strategy", ["random", "mcts", "mcts-min", "exhaustive"])
 def test_until_needs_a_strategy_that_can_judge(strategy: str, tmp_path: Path) -> None:
     """Refused before anything is compiled, and no results file is left."""
-    with pytest.raises(UsageError, match=f"strategy `{strategy}` does not estimate what is left"):
+    with pytest.raises(UsageError, match=f"strategy `{strategy}` does not estimate the remaining gain"):
         run(tmp_path / "r.db", replace(QUICK, strategy=strategy, until=0.01))
     assert not any(tmp_path.iterdir())
 
@@ -160,7 +160,7 @@ def test_arrays_that_a_killed_run_left_half_made_are_made_again(tmp_path: Path) 
     run(tmp_path / "r.db", replace(options, resume=True))
     (data / MARK).unlink()
     (data / "mine.txt").touch()
-    with pytest.raises(UsageError, match="has content that dagc did not write"):
+    with pytest.raises(UsageError, match="contains files that dagc did not write"):
         run(tmp_path / "r.db", replace(options, resume=True))
 
 

@@ -115,7 +115,7 @@ def test_a_configuration_that_fails_is_left_out_and_kept_as_a_failure(
     assert failures[1].startswith("does not build: ")
     assert "not to be built" in failures[1]
     assert failures[2].startswith("wrong result: rank 1: y is wrong: element 7 is -1, expected 16")
-    signalled = "ended by SIGFPE (a division by zero of integers) in op `twice` (kernel `twice`)"
+    signalled = "terminated by SIGFPE (a division by zero of integers) in op `twice` (kernel `twice`)"
     assert failures[3] == f"run failed: rank 1: {signalled}"
     # On a busy machine there are notes about that, too.
     left_out = [note.partition(": ")[2] for note in done.notes if note.startswith("without ")]
@@ -132,7 +132,7 @@ def test_what_dies_in_some_orders_is_told_with_its_reason(program: Path, tmp_pat
     assert done.summary.failures > 0
     (reason, count), *others = done.summary.reasons
     assert not others
-    assert reason == "run failed: rank 1: ended by SIGSEGV (a bad address) in op `twice` (kernel `twice`)"
+    assert reason == "run failed: rank 1: terminated by SIGSEGV (a bad address) in op `twice` (kernel `twice`)"
     assert count == done.summary.failures
     assert f"failed     {count} x {reason}" in done.render().splitlines()
 

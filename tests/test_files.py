@@ -151,13 +151,13 @@ def test_a_foreign_directory_is_refused(tmp_path: Path) -> None:
     out = tmp_path / "home"
     out.mkdir()
     (out / "thesis.tex").write_text("years of work")
-    with pytest.raises(UsageError, match="has content that dagc did not write"), output_directory(out):
+    with pytest.raises(UsageError, match="contains files that dagc did not write"), output_directory(out):
         pytest.fail("the block must not run")
     with output_directory(out, force=True) as scratch:
         (scratch / "plan.json").write_text("{}")
     assert _names(out) == {"thesis.tex", "plan.json", MARK}
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="a directory is needed"), output_directory(tmp_path / "file", force=True):
+    with pytest.raises(UsageError, match="a directory is expected"), output_directory(tmp_path / "file", force=True):
         pytest.fail("the block must not run")
 
 

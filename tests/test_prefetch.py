@@ -98,4 +98,4 @@ def test_set_ups_between_measurements_are_done_before_one_begins(jobs: Prefetch[
         jobs.drop(name)
         assert {f.name for f in (tmp_path / "data").iterdir()} < here, "and none begins while something is measured"
         written.append(len(here))
-    assert written == [3, 2, 1, 4, 3, 2, 1, 1], "a few until a size is known, then as many as asked for"
+    assert written == [3, 2, 1, 4, 3, 2, 1, 1], "a few until a size is known, then as many as requested"

@@ -8,7 +8,7 @@ SAMPLE is spmv, solvers, bfs, histogram or sort, or the path of a .dag with trai
 and apart for inputs whose best and second differ by more than the noise, each variant alone, accuracy, regret, learning
 curves (Fig. 7 of Nitro) with 20 seeds from the full table, costs of features and conversions, times of everything. The
 tuned files stay in FOLDER: --replay repeats learning and judging from them, with other methods too, without a GPU.
-What was measured when the time is over stays; the same command with the same FOLDER continues it.
+What was measured when the time limit was reached stays; the same command with the same FOLDER continues it.
 
 --target host with --train and --test (lists of few, small inputs) rehearses it without a GPU.
 """

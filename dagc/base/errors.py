@@ -178,7 +178,7 @@ class UsageError(DagcError):
     """A bad argument (exit code 2)."""
 
 
-LOOK = "look for a mistake in a kernel or in its reference, or for an edge that is missing"
+LOOK = "check the kernels and the reference, and look for a missing edge"
 
 
 class WrongResult(DagcError):

@@ -133,12 +133,12 @@ def _check_replaceable(target: Path, shown: Path, force: bool) -> None:
     if not target.exists() or (force and target.is_dir()):
         return
     if not target.is_dir():
-        raise UsageError(f"{shown} is a file, and a directory is needed", "choose another name")
+        raise UsageError(f"{shown} is a file; a directory is expected", "choose another name")
     with _errors_name(shown):
         empty = not any(not entry.name.startswith(".dagc-new-") for entry in target.iterdir())
     if not empty and not is_output(target):
         help = "choose another directory, or replace with --force"
-        raise UsageError(f"{shown} has content that dagc did not write", help)
+        raise UsageError(f"{shown} contains files that dagc did not write", help)
 
 
 def _open_to_umask(directory: Path) -> None:

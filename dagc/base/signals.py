@@ -22,7 +22,7 @@ def named(number: int) -> str:
     except ValueError:
         return f"signal {number}"
     what = signal.strsignal(number)
-    why = "; the system sends it where memory runs out" if sent is signal.SIGKILL else ""
+    why = "; the system sends it when memory runs out" if sent is signal.SIGKILL else ""
     return f"{sent.name} ({what}{why})" if what else sent.name
 
 

@@ -297,7 +297,7 @@ def _compile_to(order: Build, command: tuple[str, ...], out: Path, wanted: Path)
             )
             if done.returncode != 0 or not output.is_file():
                 number = signals.of_code(done.returncode)
-                did = f"was ended by {signals.named(number)} at" if number else "refused"
+                did = f"was terminated by {signals.named(number)} at" if number else "refused"
                 said = done.stderr + done.stdout
                 raise BuildFailed(_failure(order, words, wanted, did, said), _help(said))
             output.replace(out)

@@ -62,7 +62,7 @@ def rank_among(ranks: int) -> int | None:
     if size != ranks:
         refuse(
             UsageError(
-                f"{counted(ranks, 'rank is', 'ranks are')} needed, but this command was started as one of {size}",
+                f"{counted(ranks, 'rank is', 'ranks are')} needed, but this command runs as one of {size}",
                 f"give -n {size} or no -n; or start it on {counted(ranks, 'rank')}, or alone: it then starts them",
             )
         )

@@ -107,8 +107,8 @@ def _gpu_here() -> str | None:
     return devices[0].arch if devices else None
 
 
-def choose_target(target: str | None, arch: str | None, why: str = "as asked for") -> TargetChoice:
-    """`target` as asked for (`why` says by whom), or by what is installed.
+def choose_target(target: str | None, arch: str | None, why: str = "as requested") -> TargetChoice:
+    """`target` as requested (`why` says by whom), or by what is installed.
 
     Raises UsageError for an unknown target, or an invalid `arch`.
     """

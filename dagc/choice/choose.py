@@ -412,7 +412,9 @@ def unit_chooser(
     learned = set(selector.data if selector is not None else ())
     unknown = sorted(_asked(programs.model, programs.launchable) - set(columns) - set(features))
     if unknown:
-        programs = _Programs(None, None, f"no model: it depends on {', '.join(unknown)}, not known before the dag runs")
+        programs = _Programs(
+            None, None, f"no model: it depends on {', '.join(unknown)}, which is not known before the dag runs"
+        )
     data = _data(programs) | learned
     programs = replace(programs, note="; ".join(filter(None, (programs.note, _without(data & set(features), anchors)))))
     measured = {n for at, _ in anchors for n in at}
@@ -505,7 +507,7 @@ def _programs(
     except NotUnderstood as error:
         note = f"no model: {error.message}"
     except RecursionError:
-        return _Programs(None, None, "no model: its text is nested too deeply to be read")
+        return _Programs(None, None, "no model: the kernel's text is nested too deeply")
     return _Programs(model, launchable, note)
 
 

@@ -171,8 +171,8 @@ def asked_features(program: Program, op: KernelOp | None, arguments: tuple[Sym, 
         names = [f.name for f in features.values() if f.expression == resolved] if resolved is not None else []
         if not names:
             raise UsageError(
-                f"`select` asks for `{show(argument)}`, which no rank knows before its dag runs",
-                "name scalars, features, and expressions of them",
+                f"`select` asks for `{show(argument)}`, which is not known before the dag runs",
+                "use scalars, features, and expressions of them",
             )
         out[names[0]] = features[names[0]]
     if len(out) > MOST_FEATURES:

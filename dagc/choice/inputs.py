@@ -183,7 +183,7 @@ def _missing(text: str) -> str:
     """Why a text that is not a file was not understood otherwise."""
     if text.startswith("@"):
         return "a list cannot name another list"
-    return "a call that does not end with its bracket" if _BEGUN.match(text) else "no such file"
+    return "a call without its closing parenthesis" if _BEGUN.match(text) else "no such file"
 
 
 def _help(text: str, base: Path, folder: Path) -> str:
@@ -193,7 +193,7 @@ def _help(text: str, base: Path, folder: Path) -> str:
         return "write NAME(KEY = VALUE, ...)"
     named = _NAMED.fullmatch(text)
     also = f"; if `{named[1]}` is a parameter: the program has none of this name" if named else ""
-    return f"look at the path: it is relative to {_place(base, folder)}{also}"
+    return f"check the path: it is relative to {_place(base, folder)}{also}"
 
 
 def _place(base: Path, folder: Path) -> str:

@@ -27,7 +27,7 @@ POOR = 0.7  # of exhaustive: the goal has no input below
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One input. `taken` runs where `chosen` was asked for: another answer where the constraint of `chosen` fails."""
+    """One input. `taken` runs where `chosen` was requested: another answer where the constraint of `chosen` fails."""
 
     name: str
     chosen: int
@@ -130,7 +130,7 @@ class Judged:
         if self.reasons:
             out.append("answers: " + ", ".join(f"{n} {reason}" for reason, n in self.reasons.items()))
         if self.refused:
-            out.append(f"a chosen answer violated a constraint, another was taken: {counted(self.refused, 'input')}")
+            out.append(f"the choice violated a constraint and another was used: {counted(self.refused, 'input')}")
         if self.wrong:
             out.append(f"{counted(len(self.wrong), 'wrong choice')}: {self.all.lost:.3f} times the best on average")
         for case in self.wrong[:worst]:

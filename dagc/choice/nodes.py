@@ -174,7 +174,7 @@ def node_of(row: int | LeafRow | SplitRow, data: int, depth: int = 0) -> Node:
             raise ValueError("a tree with a leaf that has one label twice")
         return Leaf(row["label"], row["sure"], row["then"])
     if row.index >= data or depth >= _DEEPEST:
-        raise ValueError(f"a tree that asks for data that are not there, or with more than {_DEEPEST} levels")
+        raise ValueError(f"a tree that uses missing data, or has more than {_DEEPEST} levels")
     return Split(row.index, row.most, node_of(row.low, data, depth + 1), node_of(row.high, data, depth + 1))
 
 

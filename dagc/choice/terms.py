@@ -200,7 +200,7 @@ def _groups(
         out.append((tuple(places), _Steps.of(program, {n: [v[i] for i in places] for n, v in columns.items()})))
         unknown = out[-1][1].asked - offered(graph.program, op_of(graph, unit)).keys()
         if unknown:
-            return (), f"no model: it depends on {', '.join(sorted(unknown))}, not known before the dag runs"
+            return (), f"no model: it depends on {', '.join(sorted(unknown))}, which is not known before the dag runs"
     return tuple(out), note
 
 

@@ -58,18 +58,18 @@ def share(text: str) -> float:
         value = math.nan
     if not 0 < value < 1:
         raise argparse.ArgumentTypeError(
-            f"`{text}` is not a share: give a percentage such as 1%, or a number such as 0.01"
+            f"`{text}` is not a fraction: give a percentage such as 1%, or a number such as 0.01"
         )
     return value
 
 
 def file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="the .dag text")
+    parser.add_argument("file", metavar="FILE", help="the .dag file")
     include(parser)
 
 
 def include(parser: argparse.ArgumentParser) -> None:
-    help = "another folder for the program's files (include, setup), besides its own; may be repeated"
+    help = "additional directory to search for the program's files (include, setup); may be repeated"
     parser.add_argument("-I", dest="include", action="append", default=[], metavar="DIR", help=help)
 
 

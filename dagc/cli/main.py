@@ -204,7 +204,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_compile(add("compile", _compile, "compile a .dag text into a CUDA + MPI program, and run it"))
 
     add_commands(add)
-    add_tune(add("tune", run_tune, "choose launch configurations: by a rational program, and by measuring its best"))
+    add_tune(add("tune", run_tune, "choose launch settings with models and measurements"))
 
     _add_readers(add)
     _add_for_authors(add)
@@ -232,7 +232,7 @@ def _add_for_authors(add: Add) -> None:
 
     lsp = add("lsp", _lsp, "serve editors by the Language Server Protocol; runs no code of a program")
     include(lsp)
-    lsp.add_argument("--stdio", action="store_true", help="by standard input and output, as always")
+    lsp.add_argument("--stdio", action="store_true", help="communicate by standard input and output (the only way)")
 
 
 def _add_readers(add: Add) -> None:
@@ -287,7 +287,11 @@ def _add_compile(compile_: argparse.ArgumentParser) -> None:
     prune(compile_)
     form(compile_)
     add("--no-build", dest="build", action="store_false", help="write only sources")
-    add("--run", action="store_true", help="set up, check the results, time (runs the set-up's Python code)")
+    add(
+        "--run",
+        action="store_true",
+        help="build, check the results and measure the time (runs the set-up's Python code)",
+    )
     ranks(compile_)
     add("--seed", type=natural, default=0, metavar="N", help="seed of the set-up (default: 0)")
     help = "length of one measurement in seconds (default: 0.01)"
@@ -302,13 +306,13 @@ def _add_compile(compile_: argparse.ArgumentParser) -> None:
     )
     device_pointers(compile_)
     add("--force", action="store_true", help="write into a directory that dagc did not create")
-    help = "launch configurations: the program's values, or the choosers of a file of `dagc tune` (default: fixed)"
+    help = "launch settings: the program's values, or the choosers of a file of `dagc tune` (default: fixed)"
     add("--launch", default="fixed", metavar="fixed|TUNED", help=help)
     help = (
         "with --launch TUNED: when features are computed: first, on a thread each, during the first ops, or first runs"
     )
     add("--features", default="now", choices=("now", "parallel", "async", "beside"), help=f"{help} (default: now)")
-    help = "with --launch TUNED: test no `require` of a variant but those on the memory"
+    help = "with --launch TUNED: ignore the `require`s of variants, except those on hw.memory"
     add("--no-constraints", dest="constraints", action="store_false", help=help)
     quiet(compile_)
 

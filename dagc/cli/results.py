@@ -75,7 +75,7 @@ def _add_explore(parser: argparse.ArgumentParser) -> None:
     help = "number of measurements in the search (default: until 1%%; random, mcts: 200; exhaustive: all)"
     add("--budget", type=positive, metavar="N", help=help)
     add("--time", type=duration, metavar="T", help="time limit of the search, such as 90s, 10m, 1.5h (default: none)")
-    help = "end the search when nothing faster by more than this share is expected (default: 1%% without the above)"
+    help = "stop when no improvement by more than this fraction is expected (default: 1%% without the above)"
     add("--until", type=share, metavar="SHARE", help=help)
     help = f"{TRANSPORTS} (default: all that the program allows and this machine supports)"
     add("--transport", dest="transports", default="all", metavar="all|NAME[,NAME]", help=help)
@@ -106,7 +106,7 @@ def _add_measuring(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=natural, default=0, metavar="N", help="seed of the set-up and of the search (default: 0)")
     add("--resume", action="store_true", help="continue an existing results file")
     add("--other-machine", action="store_true", help="continue even if the file is from another machine")
-    help = "use the fastest of this file, and the costs that explain it: of another size, matrix or machine"
+    help = "start from the best implementations and the costs in this file (of another size, matrix or machine)"
     add("--warm-start", metavar="RESULTS", help=help)
     add("--replay", metavar="RESULTS", help="take times from this results file instead of measuring")
     add("--data", metavar="DIR", help="arrays written by `dagc setup` (default: generated)")
@@ -155,7 +155,13 @@ def _add_best(parser: argparse.ArgumentParser) -> None:
     objective(parser)
     add = parser.add_argument
     add("-o", dest="output", metavar="DIR", help="output directory (default: dagc-out/PROGRAM-best)")
-    add("--rank", type=natural, default=0, metavar="K", help="use the K-th after the best (default: 0)")
+    add(
+        "--rank",
+        type=natural,
+        default=0,
+        metavar="K",
+        help="use the implementation at this rank; 0 is the best (default: 0)",
+    )
     form(parser)
     add("--no-build", action="store_true", help="write only sources")
     add("--plan", action="store_true", help="print the traversal and its choices, write nothing")

@@ -72,7 +72,7 @@ def _add_inputs(parser: argparse.ArgumentParser) -> None:
     add("--inputs", action="append", default=[], metavar="LIST", help=help)
     help = "draw N inputs from the values after `over` (default: all that are listed there)"
     add("--samples", type=positive, metavar="N", help=help)
-    help = "learn from a tuned file of another machine, too: N --samples of its inputs are measured here"
+    help = "also learn from this tuned file of another machine; --samples of its inputs are measured here"
     add("--warm-start", metavar="TUNED", help=help)
     help = "size or input at which results are compared with the reference (default: the smallest)"
     add("--check-at", default="", metavar="SPEC", help=help)
@@ -83,13 +83,13 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     help = "with --samples: draw inputs where a random forest is unsure which variant is best"
     add("--active", action="store_true", help=help)
-    help = "with --active: inputs at random before the first batch (default: a fifth of the samples, 20 or more)"
+    help = "with --active: random inputs before the first batch (default: a fifth of the samples, 20 or more)"
     add("--initial", type=positive, metavar="N", help=help)
-    help = "with --active: inputs of a batch (default: a twentieth of the samples)"
+    help = "with --active: inputs per batch (default: a twentieth of the samples)"
     add("--batch", type=positive, metavar="N", help=help)
-    help = "with --active: the forest is unsure where its two best differ by less probability (default: 0.5)"
+    help = "with --active: unsure is where the two most probable variants differ by less probability (default: 0.5)"
     add("--margin", type=share, metavar="U", help=help)
-    add("--incremental", action="store_true", help="measure the inputs that teach most, instead of all")
+    add("--incremental", action="store_true", help="measure only the most informative inputs")
     add("--iterations", type=positive, metavar="N", help="with --incremental: inputs to measure (default: 25)")
     help = "with --incremental: stop at this accuracy, such as 0.9 or 90%%"
     add("--accuracy", type=share, metavar="A", help=help)
@@ -101,7 +101,7 @@ def _add_learning(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     help = "choose features by cross-validation, cheap ones first"
     add("--select-features", action="store_true", help=help)
-    help = "choose as if the conversion of a variant is paid over N calls (default: not counted)"
+    help = "spread the cost of a variant's conversion over N calls (default: not counted)"
     add("--calls", type=positive, default=0, metavar="N", help=help)
     help = "ignore the `require`s of variants that depend on run-time values, except those on hw.memory"
     add("--no-constraints", dest="constraints", action="store_false", help=help)
@@ -110,23 +110,23 @@ def _add_learning(parser: argparse.ArgumentParser) -> None:
 
 def _add_evaluation(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    help = "judge the tuned file -o at --inputs, or --samples, that it was not trained on"
+    help = "evaluate the tuned file -o at --inputs or --samples that it was not trained on"
     add("--evaluate", action="store_true", help=help)
-    help = "with --evaluate: judge by N-fold cross-validation of the inputs that the file was trained on"
+    help = "with --evaluate: N-fold cross-validation over the inputs that the file was trained on"
     add("--folds", type=_folds, metavar="N", help=help)
-    help = "with --evaluate: judge at this share of them, such as 10%%, drawn by --seed and trained on the others"
+    help = "with --evaluate: hold out this fraction of the inputs, such as 10%%, drawn by --seed; train on the others"
     add("--hold-out", type=share, metavar="S", help=help)
 
 
 def _add_measuring(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     help = (
-        "measure N settings at each size besides the default, on average; 0: none"
+        "measure N settings at each size in addition to the default, on average; 0: none"
         " (default: 5, no limit with --budget, --time or --until)"
     )
     add("--top", type=natural, metavar="N", help=help)
-    add("--budget", type=positive, metavar="N", help="measure at most N settings in all (default: by --top)")
-    help = "end where no setting is expected to be faster by more than this share, such as 1%%"
+    add("--budget", type=positive, metavar="N", help="measure at most N settings in total (default: set by --top)")
+    help = "stop when no setting is expected to be faster by more than this fraction, such as 1%%"
     add("--until", type=share, metavar="SHARE", help=help)
     add(
         "--time",
@@ -237,9 +237,7 @@ def _alone() -> None:
     place = joined()
     if place is not None and place[1] > 1:
         refuse(
-            UsageError(
-                f"`dagc tune` measures on one rank, but was started as one of {place[1]}", "start it without mpiexec"
-            )
+            UsageError(f"`dagc tune` measures on one rank, but runs as one of {place[1]}", "start it without mpiexec")
         )
 
 

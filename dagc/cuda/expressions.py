@@ -425,7 +425,7 @@ def _table(state: State, node: Node, index: sp.Expr) -> Any:
     """An element of an array that the kernel's text does not declare: one of the program's own code. Its accesses do
     not count; where all threads read the same element, they have the same value."""
     name = text_of(node)
-    state.notes.append(f"`{name}` is not declared in the kernel: its loads are taken to be free")
+    state.notes.append(f"`{name}` is not declared in the kernel: its loads are assumed to be free")
     if not is_known(index) or varies(index):
         return Local()
     return Uniform(sp.Symbol(f"uniform_{name}_{index}", integer=True))

@@ -723,7 +723,7 @@ class _Written:
         assert isinstance(wait, Wait)
         of = self._recorded[last[wait.event]][1]
         call = CudaCall("cudaStreamWaitEvent", f"{self._stream.format(wait.stream)}, p.event[before + {wait.event}], 0")
-        about = f"stream {wait.stream} waits for event {wait.event} of the iteration before: {of}"
+        about = f"stream {wait.stream} waits for event {wait.event} of the previous iteration: {of}"
         return EntryView(about, (Guarded("turn > 0", (call,)),))
 
     def entry(self, at: int, block: int = 0) -> EntryView:
@@ -801,7 +801,7 @@ def _what(op: GraphOp) -> str:
         case CollectiveOp() as c:
             return f"{c.collective.value}({', '.join([*(_arg(a) for a in c.args), *([c.reduce] if c.reduce else [])])})"
         case _:
-            return "all is done" if op.action is Action.END else ""
+            return "all ops have completed" if op.action is Action.END else ""
 
 
 def _message(op: GraphOp, exchange: ExchangeOp) -> str:

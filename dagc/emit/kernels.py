@@ -420,8 +420,8 @@ class Functions:
         for _, argument in arguments:
             if isinstance(argument, Region) and argument.array not in given:
                 raise UsageError(
-                    f"{place(self.program, feature.code)}a feature of op `{feature.op.name}` reads `{argument.array}`,"
-                    " which the set-up does not give",
+                    f"{place(self.program, feature.code)}a feature of op `{feature.op.name}` reads"
+                    f" `{argument.array}`, which the set-up does not provide",
                     "read `const` and `in` arrays: features are computed before the dag runs",
                 )
         return arguments

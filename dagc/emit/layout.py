@@ -165,7 +165,7 @@ class Layout:
             return f"p.{self.features[name]}()"
         if name.startswith("hw.") and name[3:] in HARDWARE:
             return f"p.hardware.{name[3:]}"
-        raise DagcError(f"`{name}` is not known when the program starts, so no code can be written for it yet")
+        raise DagcError(f"`{name}` is not known when the program starts, so no code can be emitted for it")
 
     def on(self, comm: str) -> str:
         """C++ text of what has the members `comm`, `rank` and `ranks` of a communicator; "": that of the program."""

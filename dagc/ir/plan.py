@@ -199,7 +199,9 @@ def open_tunables(program: Program, ops: Iterable[str]) -> tuple[OpenTunable, ..
                 out.setdefault(tunable.decision, tunable)
     for base in wanted:
         if not any(t.op == base for t in out.values()):
-            message = f"op `{base}` has nothing to tune: no `tune` of a CUDA kernel leaves two whole numbers"
+            message = (
+                f"op `{base}` has nothing to tune: its CUDA kernel has no `tune` with two or more whole numbers left"
+            )
             ops_of = (op for op in program.ops if isinstance(op, KernelOp) and op.site == base)
             otherwise = f"drop -D {base}.NAME=..., or name an op whose kernel declares `tune`"
             raise UsageError(message, only_explored(program, ops_of) or otherwise)
@@ -209,7 +211,7 @@ def open_tunables(program: Program, ops: Iterable[str]) -> tuple[OpenTunable, ..
 def only_explored(program: Program, ops: Iterable[KernelOp]) -> str:
     """A help that names the first tunable that stays fixed while tuning but has several values; empty without one."""
     name = next((f"{op.site}.{name}" for op in ops for name in stays_fixed(program, op)), "")
-    why = "code that starts its own kernels, and sizes of scratch, are compiled with one value"
+    why = "code that launches its own kernels and sizes of scratch are compiled for one value"
     return name and f"`dagc explore --open {name}` searches `{name}`: {why}"
 
 

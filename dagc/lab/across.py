@@ -25,7 +25,7 @@ RISK = 0.3  # largest probability to be slower than the default of a setting tha
 MOST_COMPARED = 150  # cells of an op whose gain is computed before a measurement
 DOUBT = 0.05  # of a faster setting: with `until`, the search ends where it is no larger
 FLOOR = 0.001  # least expected gain that is worth a measurement, if the noise is less than that
-SPEND = 0.0001  # the same, while a budget that was asked for is not spent
+SPEND = 0.0001  # the same, while a budget that was requested is not spent
 HALF = 1.96  # half of a 95 % interval, in standard deviations
 
 
@@ -146,7 +146,7 @@ class AcrossSizes:
         """The next cell; None at the end, and `ended` says why. `op`, `point`: whose data are at hand."""
         left = None if self.budget is None else self.budget - self.spent
         if left is not None and left <= 0:
-            return self._end(f"{self.budget} settings are measured")
+            return self._end(f"{self.budget} settings were measured")
         pairs = [(o, p) for o in self.ops.values() for p in o.points if o.usable(p)]
         unsure = self._unsure(pairs)
         if self.out_of_time or (left is not None and left <= len(unsure)):
@@ -180,9 +180,9 @@ class AcrossSizes:
     def _confirming(self, unsure: Sequence[tuple[OpTimes, Point]]) -> Proposal | None:
         if not unsure:
             return self._end(
-                "the time is over" if self.out_of_time
-                else f"{self.spent} settings are measured" if not self._sated
-                else "nothing more is expected to be gained" if self.until is None and self.budget is not None
+                "the time limit was reached" if self.out_of_time
+                else f"{self.spent} settings were measured" if not self._sated
+                else "no further gain is expected" if self.until is None and self.budget is not None
                 else "the expected gain is below the noise" if self.until is None
                 else f"none is expected to be faster by more than {self.until:.3g}"
             )  # fmt: skip
@@ -205,7 +205,7 @@ class AcrossSizes:
                 if best is None or gains[first] > best[0]:
                     best = float(gains[first]), times, int(few[first])
         if best is None:
-            return self._end("every setting is measured")
+            return self._end("every setting was measured")
         gain, times, row = best
         if self._enough(pairs, gain):
             self._sated = True

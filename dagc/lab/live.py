@@ -126,7 +126,7 @@ class LiveMachine:
         try:
             answer = self._service.send({"do": "hello", "limit": OPEN_SECONDS})
         except RanksDied as death:
-            raise RunFailed(f"the ranks ended at their start: {death}") from None
+            raise RunFailed(f"the ranks failed to start: {death}") from None
         return machine_facts(target, arch, answer["hosts"], answer["mpi"])
 
     def noise_floor(self, reference: Candidate, number: int = 20, limit: float = math.inf) -> float:

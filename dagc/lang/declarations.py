@@ -433,15 +433,17 @@ class Declarer:
             fail("type-mismatch", f"`{name}` gives numbers, not values of type {item.type}", over.span, help)
         ends = [arg for arg in over.args if not isinstance(arg, ast.Named)]
         if len(ends) != 2 or len(over.args) != 2:
-            fail("wrong-arity", f"`{name}` takes its two ends", over.span, f"write `over {name}(2, 1024)`")
+            fail(
+                "wrong-arity", f"`{name}` takes a lower and an upper bound", over.span, f"write `over {name}(2, 1024)`"
+            )
         kinds = _NUMBERS if item.type in ("f32", "f64") else (ScalarKind.INT,)
-        low, high = (self._end(item, end, f"an end of `{name}`", kinds) for end in ends)
+        low, high = (self._end(item, end, f"a bound of `{name}`", kinds) for end in ends)
         if name == "log" and low <= 0:
-            help = "begin above 0, or write `uniform`"
-            fail("bad-range", f"`log` has no values from {low}, since it has no logarithm", over.span, help)
+            help = "use a lower bound above 0, or write `uniform`"
+            fail("bad-range", f"`log` needs a lower bound above 0, not {low}", over.span, help)
         if low > high:
             help = f"write `over {name}({high}, {low})`"
-            fail("bad-range", f"there is nothing from {low} to {high}", over.span, help)
+            fail("bad-range", f"the range from {low} to {high} is empty", over.span, help)
         return ir.Spread(name == "log", low, high)
 
     def _end(self, item: ast.Param, end: ast.Expr, what: str, kinds: tuple[ScalarKind, ...]) -> int | float:

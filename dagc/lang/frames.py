@@ -84,7 +84,9 @@ class Frame:
             help = "write `name` or `name[i]`"
             report.fail("bad-op-name", "the name of an op is a word, or a word with indices", ref.span, help)
         if ref.name == "end":
-            report.fail("reserved-name", "`end` is the op after all others", ref.span, "choose another name")
+            report.fail(
+                "reserved-name", "`end` is reserved for the op after all others", ref.span, "choose another name"
+            )
         refuse_reserved(report, ref.name, ref.span)
         key, text = self.ev.key(index.items, index.span) if index else ((), "")
         display = f"{self.prefix}{ref.name}[{text}]" if index else self.prefix + ref.name
@@ -241,9 +243,7 @@ def _keywords(ev: Evaluator, call: ast.Call) -> tuple[tuple[str, ir.Value], ...]
         elif isinstance(arg, ast.Ref) and not arg.trailers:
             name, expr = arg.name, arg
         else:
-            report.fail(
-                "unnamed-argument", "only a bare name is passed by its own name", arg.span, "write `name = ...`"
-            )
+            report.fail("unnamed-argument", "this argument needs a name", arg.span, "write `name = ...`")
         if name in out or name in ("rank", "size", "seed"):
             message = f"`{name}` is passed twice" if name in out else f"`{name}` is always passed"
             report.fail("duplicate-name", message, arg.span, "drop it, or choose another name")

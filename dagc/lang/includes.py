@@ -178,7 +178,7 @@ class _Reader:
         """Lines of a file that may be anything are not shown."""
         line, column = other.line_column(error.diagnostics[0].span.start)
         message = f"`{item.file}` is not a text of the language (line {line}, column {column})"
-        help = "include another file; of one that ends in .dag every error is shown"
+        help = "include another file; errors in files that end in .dag are shown in full"
         self.report.fail("missing-file", message, item.span, help)
 
     # ---- code -------------------------------------------------------------------------------
@@ -209,7 +209,9 @@ class _Reader:
             return
         if posixpath.splitext(code.file)[1] not in SUFFIXES:
             help = f"name a file that ends in {', '.join(sorted(SUFFIXES))}; link compiled code with `link`"
-            self.report.fail("bad-code-file", f"`{code.file}` is not a C++ or CUDA file by its name", code.span, help)
+            self.report.fail(
+                "bad-code-file", f"`{code.file}` does not have the suffix of a C++ or CUDA file", code.span, help
+            )
         path = self._path(code.file, source, code.span)
         name = self._name(code.file, path, source, folder)
         self.written[source.path, code.file] = name

@@ -485,7 +485,7 @@ def _check_default(report: Report, impl: ir.Impl, run_time: set[str]) -> None:
         if names:
             report.error(
                 "default-with-require",
-                f"the first {impl.device.value} implementation is the default, but requires something of `{names[0]}`",
+                f"the first {impl.device.value} implementation is the default, but has a `require` on `{names[0]}`",
                 impl.span,
                 "put an implementation without requirements first",
             )

@@ -247,7 +247,8 @@ def check_unused_axes(report: Report, impls: Iterable[ir.Impl], codes: Iterable[
                 index = f"{'thread' if what == 'block' else 'block'}Idx.{axis}"
                 if size != Const(1) and index not in read:
                     message = f"the {what} has the size {show(size)} in {axis}, but the code never reads `{index}`"
-                    help = f"read it, or drop it from the {what}: along {axis} all do the same"
+                    each = "threads" if what == "block" else "blocks"
+                    help = f"read it, or drop it from the {what}: all {each} along {axis} do the same work"
                     report.warning("unused-axis", message, launch.span, help)
 
 
@@ -276,7 +277,7 @@ def check_unreachable(report: Report, ops: Iterable[ir.Op], out: GraphOut, live:
             continue
         if not (isinstance(op, ir.CopyOp) and op.inserted):
             report.warning(
-                "unreachable-op", f"nothing uses what op `{op.name}` computes", op.span, "use its result, or drop it"
+                "unreachable-op", f"the result of op `{op.name}` is never used", op.span, "use its result, or drop it"
             )
 
 
@@ -569,9 +570,7 @@ class Lowering:
         report = self.ctx.report
         if self.module.program is None:
             span = _head(self.module.items[0].span, 1) if self.module.items else Span(0, 0, self.source.path)
-            report.error(
-                "no-program-name", "the file does not begin with a program's name", span, "write `program name`"
-            )
+            report.error("no-program-name", "the file does not begin with `program`", span, "write `program name`")
         if not self.collected.mains:
             span = _head(self.module.span, len(f"program {self.module.program or ''}"))
             report.error("no-main-dag", "the program has no main dag", span, "add `dag { ... }`")

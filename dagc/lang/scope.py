@@ -523,7 +523,7 @@ def _no_instance(report: Report, family: Family, key: tuple[int, ...], text: str
     only = next(iter(family.instances))
     if len(names) == 1 and len(key) == 1 and 0 <= key[0] < only[0]:  # declared as an array of C
         many = f"for i in 0..{only[0]} {{... {family.name}[i] ...}}"
-        help = f"{help}: a declaration with an index is that of one; `{many}` declares {only[0]}"
+        help = f"{help}: a declaration with an index declares one instance; `{many}` declares {only[0]}"
     report.fail("bad-index", f"there is no `{family.name}[{text}]`", span, help, related)
 
 

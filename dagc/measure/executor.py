@@ -182,8 +182,8 @@ class Executor:
         batch = runner.longest() or iterations
         if batch < iterations and batch * seconds < least_seconds(names):
             raise RunFailed(
-                f"{' and '.join(names)} take {least_seconds(names)} s of repetition, and the data of this program start"
-                f" anew after {counted(batch, 'iteration')}"
+                f"{' and '.join(names)} take {least_seconds(names)} s of repetition, and the data of this program are"
+                f" reset after {counted(batch, 'iteration')}"
             )
         for done in range(0, iterations, batch):
             runner.reset()

@@ -49,17 +49,17 @@ class Finished:
     timed_out: bool = False
 
     def why(self) -> str:
-        """How it failed: `was ended by SIGSEGV (Segmentation fault)`, or its exit code."""
+        """How it failed: `was terminated by SIGSEGV (Segmentation fault)`, or its exit code."""
         number = signals.reported_signal((*self.stderr.splitlines(), *self.stdout.splitlines()))
         if number is None:
             number = signals.of_code(self.returncode)
-        return f"was ended by {signals.named(number)}" if number else f"failed with exit code {self.returncode}"
+        return f"was terminated by {signals.named(number)}" if number else f"failed with exit code {self.returncode}"
 
     def check(self) -> Finished:
         """Itself, or RunFailed with the end of the ranks' output."""
         if self.returncode == 0:
             return self
-        what = "did not end in time" if self.timed_out else self.why()
+        what = "timed out" if self.timed_out else self.why()
         output = "\n".join((self.stderr or self.stdout).rstrip().splitlines()[-20:])
         raise RunFailed(f"{shlex.join(self.command)} {what}" + (f":\n{output}" if output else ""))
 
@@ -86,7 +86,7 @@ def launch(
     place = joined()
     if place is not None and place[1] != ranks:
         raise UsageError(
-            f"{counted(ranks, 'rank is', 'ranks are')} needed, but this command was started as one of {place[1]}",
+            f"{counted(ranks, 'rank is', 'ranks are')} needed, but this command runs as one of {place[1]}",
             f"start it with {counted(ranks, 'rank')}, or alone: it then starts the ranks itself",
         )
     mpi = mpi or require_mpi()

@@ -179,7 +179,7 @@ class _Worker:
         lines = [line for line in self._read("stderr") if line.startswith("dagc: ")]
         helps = [line.removeprefix("dagc: help: ") for line in lines if line.startswith("dagc: help: ")]
         wrong = [line.removeprefix("dagc: ") for line in lines if not line.startswith("dagc: help: ")]
-        return (wrong or ["the ranks miss something"])[0], (helps or [""])[0]
+        return (wrong or ["the ranks lack a package or a tool"])[0], (helps or [""])[0]
 
     def _why(self, code: int | None) -> str:
         files = self._folder.glob(f"{FAULT}*")
@@ -207,7 +207,7 @@ def reason(stderr: Iterable[str], stdout: Iterable[str], code: int | None, fault
         return f"run failed: {fault}"
     number = signals.reported_signal((*stderr, *stdout)) or (None if code is None else signals.of_code(code))
     if number is not None:
-        return f"run failed: a rank was ended by {signals.named(number)}"
+        return f"run failed: a rank was terminated by {signals.named(number)}"
     words = [line.strip() for line in stderr if line.strip(" =-")]
     last = f": {words[-1]}" if words else ""
     return f"run failed: the ranks ended{'' if code is None else f' with exit code {code}'}{last}"

@@ -193,6 +193,6 @@ def _run(command: list[str], what: str) -> str:
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         number = signals.of_code(done.returncode)
-        why = f"ended by {signals.named(number)}" if number else f"exit code {done.returncode}"
+        why = f"terminated by {signals.named(number)}" if number else f"exit code {done.returncode}"
         raise RunFailed(f"the benchmark {what}: {lines[-1] if lines else why}")
     return done.stdout

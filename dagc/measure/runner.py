@@ -28,7 +28,7 @@ def world() -> Comm:
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
-        raise MissingTool(f"mpi4py does not load: {error}", "pip install 'dagc[mpi]'") from None
+        raise MissingTool(f"mpi4py cannot be loaded: {error}", "pip install 'dagc[mpi]'") from None
     return MPI.COMM_WORLD
 
 
@@ -51,7 +51,7 @@ class Runner:
         try:
             self._library = ctypes.CDLL(str(library.absolute()))
         except OSError as error:
-            raise RunFailed(f"{library} does not load: {error}") from None
+            raise RunFailed(f"{library} cannot be loaded: {error}") from None
         for name in ("prepare", "position", "fetch", "ops", "longest"):
             getattr(self._library, f"dagc_runner_{name}").restype = ctypes.c_int64
         for name in ("measure", "error"):

@@ -3,7 +3,7 @@
 The starters name a signal, but not the rank, or a wrong one, since they end all others at once. So the process that
 they started stays as the parent of the working process, reports the signal that ended it, and ends alike:
 
-    dagc: rank 1: ended by SIGKILL (Killed; the system sends it where memory runs out)
+    dagc: rank 1: terminated by SIGKILL (Killed; the system sends it when memory runs out)
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _keep(child: int, rank: int) -> None:
         os._exit(os.WEXITSTATUS(status))
     by = os.WTERMSIG(status)
     if by not in passed:
-        os.write(2, f"dagc: rank {rank}: ended by {signals.named(by)}\n".encode())
+        os.write(2, f"dagc: rank {rank}: terminated by {signals.named(by)}\n".encode())
         time.sleep(_GRACE_SECONDS)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the child's is the one of interest
     if by != signal.SIGKILL:

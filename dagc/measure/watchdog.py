@@ -118,7 +118,7 @@ def ended(stderr: Iterable[str]) -> str:
     """Signals that ended ranks, and in which op, as reported by the ranks (templates/runtime/dagc/fault.hpp); "" if
     none.
 
-    For example "ranks 0, 1: ended by SIGSEGV (a bad address) in op `y` (kernel `add`)".
+    For example "ranks 0, 1: terminated by SIGSEGV (a bad address) in op `y` (kernel `add`)".
     """
     ranks: dict[str, set[int]] = defaultdict(set)
     for line in stderr:
@@ -133,7 +133,7 @@ def _with_name(what: str) -> str:
 
 
 _FAULT = re.compile(r"Fatal Python error: (.*)")
-_ENDED = re.compile(r"dagc: rank (\d+): (ended by .*)")
+_ENDED = re.compile(r"dagc: rank (\d+): (terminated by .*)")
 _LINE = re.compile(r"dagc: hang: rank (\d+) in (.*)")
 _ENTRY = re.compile(r"\(entry (\d+) of \d+\)$")
 

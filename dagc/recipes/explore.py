@@ -110,7 +110,9 @@ class Explored:
             out.append(f"           and {counted(len(s.reasons) - REASONS, 'other reason')}; dagc export has all")
         out.append(f"time       {s.measuring:.1f} s measuring, {s.overhead:.1f} s searching and writing")
         if not math.isnan(s.doubt):
-            left = f"something faster by more than {100 * self.until:.3g} % is left with probability {s.doubt:.2f}"
+            left = (
+                f"an implementation faster by more than {100 * self.until:.3g} % remains with probability {s.doubt:.2f}"
+            )
             out.append(f"ended      {left}")
         if s.best is None or self.configuration is None:
             early = (
@@ -387,11 +389,13 @@ def _check_strategy(options: ExploreOptions) -> None:
     strategy = find(options.strategy)
     if options.until is not None and not issubclass(strategy, Judge):
         raise UsageError(
-            f"--until: strategy `{options.strategy}` does not estimate what is left",
+            f"--until: strategy `{options.strategy}` does not estimate the remaining gain",
             "use --strategy model, or --budget or --time in place of --until",
         )
     if options.warm_start is not None and options.strategy != "model":
-        raise UsageError(f"--warm-start: strategy `{options.strategy}` has no model to start", "use --strategy model")
+        raise UsageError(
+            f"--warm-start: strategy `{options.strategy}` has no model to warm-start", "use --strategy model"
+        )
 
 
 def _other_arrays(output: Path, runs: Sequence[Run], now: Run) -> list[str]:

@@ -170,7 +170,7 @@ Progress: TypeAlias = Callable[[int, int, str], None]
 
 _SUMMARIES = {
     "rational": "MWP-CWP over counts fitted to hardware counters (ncu), or read from the text; its best are measured",
-    "volume": "model of the data volumes and a pre-trained learner; with a GPU, a few settings are measured",
+    "volume": "model of the data volumes and a pre-trained learner; with a GPU, a few settings were measured",
     "exhaustive": "every legal setting is measured at every size; elsewhere the model may overrule",
 }
 

@@ -175,7 +175,7 @@ def count(
     seconds: float | None = None,
     unroll: bool = False,
 ) -> CountReport:
-    """The exact number of implementations, of the program as asked for and of its variations.
+    """The exact number of implementations, of the program as requested and of its variations.
 
     For a loop, the implementations of one period are counted; with `unroll`, those of all its rounds. A count longer
     than `seconds` is stopped and gives a lower bound.

@@ -469,7 +469,7 @@ def _compile(
     name: str | None,
 ) -> str:
     machine = loaded.results.runs[-1].machine
-    why = "as asked for" if target else "that of the results file"
+    why = "as requested" if target else "that of the results file"
     where = choose_target(target or machine.target, machine.arch or None, why)
     graph = loaded.graph(chosen.configuration)
     traversal = parse_traversal(chosen.traversal, graph, loaded.path)

@@ -475,7 +475,7 @@ def working(machine: LiveMachine, domain: Orders, display: Display = SILENT) -> 
     ]
     if len(excluded) == len(domain.spaces):
         if all(failure.startswith("wrong result") for failure in wrong):
-            raise WrongResult(f"no configuration gives right results: {wrong[0]}", LOOK)
+            raise WrongResult(f"no configuration gives correct results: {wrong[0]}", LOOK)
         raise RunFailed(f"no configuration runs here: {wrong[0]}")
     usable = [i for i, failure in enumerate(wrong) if not failure]
     return (machine.narrow(usable) if excluded else domain), excluded

@@ -207,7 +207,7 @@ def tune_task(
         if computed and ready.library.name:
             say(0, 0, "computing the features of all sizes")
             computed_features(ready, computed)
-        say(0, 0, "reading what the kernels take of a multiprocessor")
+        say(0, 0, "reading the resource use of the kernels")
         compiled = compiling.result() if compiling is not None else {}
         if cuda and ready.failures:
             compiled = compiled_resources(task, temporary)  # of what does compile
@@ -216,7 +216,7 @@ def tune_task(
         counting = tuple(op for op, a in asked.items() if a.method == "rational")
         counted = NOT_COUNTED
         if counting:
-            say(0, 0, "counting what the kernels execute")
+            say(0, 0, "counting the instructions of the kernels")
             counted = fitted_counts(ready, counting, temporary, options.seed) if top else NOTHING_RAN
         ready.notes += [*notes, *_fixed(task), *counted.notes]
         say(0, 0, "ranking the settings by the model")
@@ -238,7 +238,7 @@ def _left(options: TuneOptions, wanted: Sequence[Wanted]) -> TuneOptions:
 def _fixed(task: TuningTask) -> list[str]:
     ops = {u.op: op_of(task.graph, u) for u in task.units if not u.variants}  # whose `select` says what is open
     return [
-        f"{name}: {tunable} = {dict(op.tunables)[tunable]} stays, since it cannot stay open until the program runs"
+        f"{name}: {tunable} = {dict(op.tunables)[tunable]} is fixed: it cannot be chosen when the program runs"
         for name, op in ops.items()
         for tunable in stays_fixed(task.program, op)
     ]

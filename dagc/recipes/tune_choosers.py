@@ -54,7 +54,7 @@ class LearnedSelector:
 
 
 EVERY = "exhaustive"
-_PLACED = f"placed with other ops, by expected times: method {COSTS}"
+_PLACED = f"placed together with other ops by predicted times, with method {COSTS}"
 
 
 SEARCH = "model"  # a strategy of the laboratory
@@ -77,7 +77,7 @@ def asked_of(task: TuningTask, method: str, runs: bool, objective: Objective = T
         chosen, note = method or wanted, ""
         if unit.variants and places_together(task.program):
             if method not in ("", COSTS):
-                message = f"method {method} predicts no times, by which the ops are placed together"
+                message = f"method {method} predicts no times, which placing the ops together needs"
                 raise UsageError(message, f"use --method {COSTS}")
             chosen, note = COSTS, _PLACED
         if unit.variants and chosen in MODELS and runs:
@@ -92,7 +92,10 @@ def asked_of(task: TuningTask, method: str, runs: bool, objective: Objective = T
                     f"method {method} measures, and nothing can run here: {task.chosen.reason}",
                     "use --method volume, or run it on a machine with a GPU",
                 )
-            chosen, note = "volume", f"the program asks for {wanted}, which measures; here the model chooses"
+            chosen, note = (
+                "volume",
+                f"the program requests {wanted}, which needs measurements; nothing can run here, so the model chooses",
+            )
         out[unit.op] = Asked(chosen, data, note)
     return out
 

@@ -130,7 +130,7 @@ def _words(launches: int, fits: Mapping[str, Mapping[str, Fitted]]) -> str:
         return ""
     middle, largest = median(e.median for e in errors), max(e.largest for e in errors)
     error = f"median {middle:.2%}, largest {largest:.0%}"
-    return f"counters of {launches} launches, fitted; error at points unseen: {error}"
+    return f"counters of {launches} launches, fitted; error at held-out points: {error}"
 
 
 def can_run(task: TuningTask) -> bool:

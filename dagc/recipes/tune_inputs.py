@@ -409,7 +409,7 @@ class Inputs(Visits):
         for op, names in self.task.features.items():
             undefined = [n for n in names if n not in facts.features.get(op, {})]
             if undefined and not facts.test:
-                what = f"{', '.join(undefined)} not finite: not learned from"
+                what = f"{', '.join(undefined)} not finite: not used for training"
                 self.ready.notes.append(f"{op} at {facts.point.text or 'as given'}: {what}")
 
     def _facts(self, at: AtPoint, seconds: Mapping[str, float], elements: int, test: bool) -> InputFacts:
@@ -632,9 +632,7 @@ def _labelled(inputs: Visits) -> list[Point]:
 def _exhausted(draws: Draws, looked: int, margin: float) -> str:
     if draws.spent and not looked:
         return "stopped: every input that can be drawn is labelled"
-    return (
-        f"stopped: none of {counted(looked, 'candidate')} has a margin below {margin:g}: the guide is sure everywhere"
-    )
+    return f"stopped: none of {counted(looked, 'candidate')} has a margin below {margin:g}"
 
 
 def label_incrementally(inputs: Visits, asked: Mapping[str, Asked], options: TuneOptions) -> list[str]:

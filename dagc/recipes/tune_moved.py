@@ -52,7 +52,7 @@ def home_of(task: TuningTask, tuned: Tuned, options: TuneOptions) -> str:
     if not options.other_machine:
         raise UsageError(
             f"{tuned.path}: tuned on another machine ({homes[-1]}; this is {here})",
-            "use --other-machine to judge it on this machine",
+            "use --other-machine to evaluate it on this machine",
         )
     return homes[-1]
 
@@ -62,10 +62,11 @@ def lost_by_move(tuned: Tuned, op: str, chooser: KernelChooser, here: Judged, se
     try:
         home = cross_validated(tuned, op, chooser, FOLDS, seed).judged.all
     except UsageError as error:
-        return f"at home unknown: {error.message}"
+        return f"on its own machine unknown: {error.message}"
     lost = 100 * (here.all.regret - home.regret)
     return (
-        f"PPP at home {100 * home.regret:.2f} % ({FOLDS} folds of its inputs), here {100 * here.all.regret:.2f} %:"
+        f"PPP on its own machine {100 * home.regret:.2f} % ({FOLDS} folds of its inputs), here"
+        f" {100 * here.all.regret:.2f} %:"
         f" {'loses' if lost > 0 else 'gains'} {abs(lost):.2f} percentage points; correct it with --warm-start"
     )
 

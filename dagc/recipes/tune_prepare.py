@@ -398,7 +398,7 @@ def same_at(text: ProgramText, graph: Graph, point: Point) -> bool:
 def another_program(point: Point) -> UsageError:
     """For an input at which the program is compiled differently, where one compiled program has to serve all."""
     return UsageError(
-        f"at {point.text} the program compiles to other code, so one program cannot serve all inputs",
+        f"at {point.text} the program compiles to different code, so one program cannot serve all inputs",
         "make sizes per-rank scalars (`scalar n : i64`) that the set-up sets from the parameter",
     )
 

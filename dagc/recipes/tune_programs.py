@@ -527,7 +527,7 @@ def _opened(
 def _method(task: ProgramTask, options: TuneOptions) -> str:
     method = options.method or task.select.method
     if method not in METHODS:
-        whose = "" if options.method else f", which the program's `select ... with {method}` asks for"
+        whose = "" if options.method else f", which the program's `select ... with {method}` requests"
         raise UsageError(
             f"no method {method} for whole programs{whose}",
             f"one of: {', '.join(METHODS)}; or tune a kernel with --kernel",

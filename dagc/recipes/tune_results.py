@@ -59,7 +59,7 @@ def choosable(
     bad |= failed.keys()
     right = good - bad
     out: dict[str, tuple[Settings, ...]] = {}
-    notes = [f"{op} at {point.text}: all settings failed, so no single setting is to blame" for op, point in lost]
+    notes = [f"{op} at {point.text}: all settings failed, so no single setting is the cause" for op, point in lost]
     notes += [_excluded(op, settings, points) for (op, settings), points in failed.items()]
     for unit in task.units:
         legal = task.settings[unit.op]
@@ -72,7 +72,7 @@ def choosable(
             notes.append(f"{unit.op}: {left} of {len(legal)} settings were not checked, and are not chosen")
         if not out[unit.op]:
             out[unit.op] = (unit.default,)
-            notes.append(f"{unit.op}: no setting is right, the default stays")
+            notes.append(f"{unit.op}: no setting gives correct results; the default stays")
     return out, notes
 
 
@@ -100,7 +100,7 @@ def doubtful(task: TuningTask, cells: Mapping[tuple[str, Point, Settings], Cell]
             default = here.get(unit.default)
             if default is not None and default.times and len(others) > 1 and all(OTHER in c.failure for c in others):
                 notes.append(
-                    f"{unit.op} at {point.text}: all others give other results than the default,"
+                    f"{unit.op} at {point.text}: all others differ from the results of the default,"
                     f" {settings_text(unit.default)}, which may itself be wrong: check with --check-at '{point.text}'"
                 )
     return notes

@@ -65,7 +65,9 @@ def learner_for(inputs: ChooserInputs) -> tuple[Learner, list[str]]:
     arch = inputs.hardware.arch
     if learner.archs and arch not in learner.archs:
         wider = replace(learner, deviation=1.5 * learner.deviation, blind=1.5 * learner.blind)
-        return wider, [f"the pre-trained learner knows {', '.join(learner.archs)}, not {arch}: it is trusted less"]
+        return wider, [
+            f"the pre-trained learner knows {', '.join(learner.archs)}, not {arch}: its predictions have less weight"
+        ]
     return learner, []
 
 
@@ -148,7 +150,7 @@ class _Tables:
                 )
             terms = self._terms[id(graph)]
             if terms.note.startswith("no model"):
-                self.note = f"{terms.note}; the search knows the launch and the compiled code alone"
+                self.note = f"{terms.note}; the search uses only the launch and the compiled code"
             table = terms.at(values)
         except (ArithmeticError, DagcError, KeyError, TypeError, ValueError) as error:
             self.note = f"no model at {point.text or 'this size'}: {error}; the search starts without one"

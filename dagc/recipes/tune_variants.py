@@ -419,7 +419,9 @@ def costs(inputs: Inputs, task: TuningTask, choosers: Mapping[str, Any]) -> list
                 pays = _pays(seconds, times[0], min(fast, default=math.inf))
                 converted.setdefault(variant, []).append((seconds, pays))
         if shares:
-            out.append(f"{unit.op}: features take {median(shares):.2g} calls of the default; {_worth(calls)}")
+            out.append(
+                f"{unit.op}: features cost as much as {median(shares):.2g} calls of the default; {_worth(calls)}"
+            )
         for variant, of in converted.items():
             took = si.seconds(median(s for s, _ in of))
             out.append(f"{unit.op} {variant}: conversion {took}; {_worth([pays for _, pays in of])}")
@@ -452,7 +454,7 @@ def _worth(calls: Sequence[float]) -> str:
     paid = [c for c in calls if c < math.inf]
     if not paid:
         return "never pays"
-    where = "" if len(paid) == len(calls) else f" at {len(paid)} of {counted(len(calls), 'input')}, at the others never"
+    where = "" if len(paid) == len(calls) else f" at {len(paid)} of {counted(len(calls), 'input')}, never at the others"
     return f"pays after {counted(int(median(paid)), 'call')}{where}"
 
 
@@ -520,7 +522,9 @@ def untrained(asked: Sequence[Point], tuned: Tuned, programs: bool = False) -> t
     trained = {c.point for c in tuned.cells if (c.op == PROGRAM) is programs and c.times} - tuned.facts.tests
     points = tuple(p for p in asked if p not in trained)
     if not points:
-        raise UsageError("all of these inputs were trained on", "name others with --inputs or --samples")
+        raise UsageError(
+            "all of these inputs are training inputs of the file", "name others with --inputs or --samples"
+        )
     return points, len(trained), [f"{p.text}: skipped: the file was trained on it" for p in asked if p in trained]
 
 

@@ -124,11 +124,12 @@ def _check_names(graph: Graph, unit: Unit, stored: KernelChooser, path: str | Pa
     asked |= {name for fit in stored.fits.values() for name in fit.names} - features - set(BLOCK)
     if asked:
         raise UsageError(
-            f"{path}: `{unit.op}` is chosen by {', '.join(sorted(asked))}, no size or feature of the program",
+            f"{path}: `{unit.op}` is chosen by {', '.join(sorted(asked))}, which is neither a size nor a feature of"
+            " the program",
             "tune again into another file",
         )
     if stored.fits and set(stored.fits) != set(COUNTS):
-        raise UsageError(f"{path}: the fitted counts of `{unit.op}` are not all there", "tune again into another file")
+        raise UsageError(f"{path}: the fitted counts of `{unit.op}` are incomplete", "tune again into another file")
 
 
 def check_tuned(tuned: Tuned, program: Program, arch: str | None, other_machine: bool = False) -> None:

@@ -149,7 +149,7 @@ def chosen_at(method: str, selector: Selector, inputs: MeasuredInputs) -> Answer
             taken(selector.ask(x), selector, max(extent.beyond(dict(zip(names, x, strict=True))).values(), default=1))
             for x in tests.vectors
         ]
-        how = f"Judged at {counted(len(tests.points), 'test input')} that were not trained on."
+        how = f"Evaluated at {counted(len(tests.points), 'test input')} that were not used for training."
         return AnswersAtInputs(tests, tuple(a for a, _ in reasoned), tuple(r for _, r in reasoned), how)
     known = merged(kept.vectors, kept.times, [[(1 - kept.noise / 2, 1.0, 1 + kept.noise / 2)]] * len(kept.points))
     answers = dict(zip(known.sizes, answers_left_out(method, names, known), strict=False))
@@ -157,7 +157,7 @@ def chosen_at(method: str, selector: Selector, inputs: MeasuredInputs) -> Answer
         return AnswersAtInputs(MeasuredInputs((), (), (), (), kept.noise), (), (), "Too few inputs to leave any out.")
     reasoned = [taken(answers[x], selector, 1.0) for x in kept.vectors]
     how = (
-        "Judged by cross-validation: at each input, the selector that was trained without it and a fifth of the others."
+        "Evaluated by cross-validation: each input with a selector trained without it and about a fifth of the others."
     )
     return AnswersAtInputs(kept, tuple(a for a, _ in reasoned), tuple(r for _, r in reasoned), how)
 
@@ -290,7 +290,7 @@ def _tip(
     lines = [name, ", ".join(f"{n} {si.significant(v)}" for n, v in features.items())]
     lines += [f"{texts[a]}: {si.seconds(value) if objective.is_time else objective.scaled(value)}" for value, a in best]
     if case is not None:
-        lines.append(f"taken: {texts[case.taken]}, {case.ratio:.2f} times the best")
+        lines.append(f"chosen: {texts[case.taken]}, {case.ratio:.2f} times the best")
     return "\n".join(lines)
 
 
@@ -312,7 +312,7 @@ def _tiles(judged: Judged, texts: Sequence[str]) -> tuple[tuple[str, str, str], 
 
 def _bars(judged: Judged, texts: Sequence[str], looks: Mapping[int, int]) -> tuple[ShareBar, ...]:
     singles = [ShareBar(f"always {texts[a]}", share, looks.get(a, LOOKS - 1)) for a, share in judged.all.singles[:15]]
-    return (ShareBar("selector", judged.all.percent), *singles, ShareBar("a random one", judged.all.random))
+    return (ShareBar("selector", judged.all.percent), *singles, ShareBar("a random variant", judged.all.random))
 
 
 def _figures(judged: Judged) -> tuple[tuple[str, ...], ...]:

@@ -18,7 +18,7 @@ from dagc.space.moves import Moves
 from dagc.space.space import Counter, TooManyStates
 
 # A variation that needs more than this, in states times ops (a second or two), is reported as not counted; the graph
-# that was asked for has no limit.
+# that was requested has no limit.
 VARIATION_WORK = 400_000
 # The whole space is summed over at most this many structural combinations.
 WHOLE_COMBINATIONS = 64
@@ -43,7 +43,7 @@ class Variation:
 
 @dataclass(frozen=True, slots=True)
 class CountReport:
-    """`count`: orders and stream bindings of the graph as asked for. `states`: number that the exact count needed.
+    """`count`: orders and stream bindings of the graph as requested. `states`: number that the exact count needed.
 
     `per_op`: open variants and tunables: (op name, legal combinations); each count times all of these is the number of
     what `dagc explore` searches. `whole` is None if it was not counted.
@@ -193,7 +193,7 @@ def _combinations(structural: list[Decision]) -> Iterator[dict[str, Value]]:
 
 
 def _variations(structural: list[Decision], current: dict[str, Value], tally: _Tally) -> Iterator[Variation]:
-    """Each transport with each staging, then each other structural choice alone, with the rest as asked for."""
+    """Each transport with each staging, then each other structural choice alone, with the rest as requested."""
     shown: list[dict[str, Value]] = list(_combinations([d for d in structural if d.name in _LOWERING]))
     others = [d for d in structural if d.name not in _LOWERING and len(d.values) > 1 and d.name in in_use(current)]
     shown += [{d.name: v} for d in others for v in d.values]

@@ -526,7 +526,7 @@ def provenance(results: Results) -> list[RunView]:
             ("one measurement", f"at least {si.seconds(run.seconds)}"),
             ("noise, measured first", si.percent(run.noise)),
             ("strategy, seed", f"{run.strategy}, {run.seed}"),
-            ("revision of the program", run.revision or "not known: no git, or not under it"),
+            ("revision of the program", run.revision or "not known: not in a git repository"),
             ("dagc", run.version),
         ]
         rows += [(key, _fact(value)) for key, value in sorted(machine.facts.items())]

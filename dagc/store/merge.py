@@ -101,7 +101,7 @@ def _check_equal(files: Sequence[Path], results: Sequence[Results], other_machin
     for path, other in zip(files, results, strict=True):
         if not _same_program(other.program, program, tuned):
             raise UsageError(
-                f"{path} is of another program ({other.program.name} {other.program.hash}) than {files[0]}"
+                f"{path} belongs to another program ({other.program.name} {other.program.hash}) than {files[0]}"
                 f" ({program.name} {program.hash})",
                 "merge results of one program with the same parameters",
             )

@@ -233,7 +233,7 @@ def noise_advice(noise: float, machine: MachineRecord, ranks: int) -> tuple[str,
     seen = []
     load = facts.get("load")
     if isinstance(load, list) and load and isinstance(load[0], int | float):
-        seen.append(f"load average {load[0]:.1f} on {machine.cores} cores, with {ranks} ranks to run")
+        seen.append(f"load average {load[0]:.1f} on {machine.cores} cores, for {ranks} ranks")
     processes = facts.get("gpu_processes")
     if isinstance(processes, list) and processes:
         seen.append(f"other processes on the GPUs: {', '.join(map(str, processes[:5]))}")
@@ -243,11 +243,12 @@ def noise_advice(noise: float, machine: MachineRecord, ranks: int) -> tuple[str,
         seen += [f"SM clock {now} of at most {most}" for now, most in dict.fromkeys(both) if now and most]
     crowded = f" start fewer ranks than the {machine.cores} cores (-n)," if ranks >= machine.cores else ""
     clocked = ", on GPUs fix the clocks (nvidia-smi -lgc)" if machine.gpus else ""
+    ways = f"stop other processes,{crowded} measure longer (--seconds 0.1) and more often (--passes 5){clocked}"
     floor = f"The noise floor of one measurement is {100 * noise:.0f} %"
     return (
         f"{floor}: times that differ by less cannot be distinguished. The machine is busy, or its clocks change.",
-        *([f"Seen before measuring: {'; '.join(seen)}."] if seen else []),
-        f"To do: end the other work,{crowded} measure longer (--seconds 0.1) and more often (--passes 5){clocked}.",
+        *([f"Observed before measuring: {'; '.join(seen)}."] if seen else []),
+        f"To reduce it: {ways}.",
     )
 
 

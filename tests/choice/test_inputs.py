@@ -74,8 +74,8 @@ def test_another_parameter_is_named(program: Program) -> None:
         (["f(1)"], "give each argument by its name", "KEY = VALUE"),
         (["f(n = __import__('os'))"], "n is not a number, a string", "KEY = VALUE"),
         ([","], "names no input", "@LIST"),
-        (["f(n = 1"], "`f(n = 1`: a call that does not end with its bracket", "KEY = VALUE"),
-        (["f(n = 1) g"], "`f(n = 1) g`: a call that does not end with its bracket", "KEY = VALUE"),
+        (["f(n = 1"], "`f(n = 1`: a call without its closing parenthesis", "KEY = VALUE"),
+        (["f(n = 1) g"], "`f(n = 1) g`: a call without its closing parenthesis", "KEY = VALUE"),
         (["mat=train/*.mtx"], "no such file", "if `mat` is a parameter: the program has none"),
     ],
 )

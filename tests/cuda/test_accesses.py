@@ -213,7 +213,7 @@ def test_a_loop_between_loaded_bounds_has_a_guess_and_a_note():
 def test_a_table_of_the_programs_own_code_gives_equal_values_to_all_threads():
     found = accesses_of("for (int q = 0; q < 9; ++q) a[threadIdx.x - c[q]] += w[q];", {"a": 4}, {})
     assert {(a.array, a.known, a.address.coeff(symbol(T), 1)) for a in found.accesses} == {("a", True, 1)}
-    assert found.notes == tuple(f"`{n}` is not declared in the kernel: its loads are taken to be free" for n in "wc")
+    assert found.notes == tuple(f"`{n}` is not declared in the kernel: its loads are assumed to be free" for n in "wc")
 
 
 def test_buffers_that_are_exchanged():

@@ -115,7 +115,7 @@ def test_only_a_program_that_uses_it_is_linked_for_it(program: Path, target: Tar
 @pytest.mark.parametrize("variant", representatives(["text", "file"], "file"))
 def test_ranks_share_the_cores(program: Path, variant: str, unoptimised: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many threads as the rank may use cores, divided among ranks that may use the same, and all but the first bound
-    to a core each, and one core in eight of a host left; or as many as asked for."""
+    to a core each, and one core in eight of a host left; or as many as requested."""
     folder = program.with_name(variant)
     done = api.compile(program, folder, defines={"ask.variant": variant}, target="host")
     assert done.binary is not None

@@ -68,7 +68,7 @@ def test_it_starts_with_the_default_and_never_ends_worse(seed: int, budget: int)
         assert here[0] == SETTINGS[0]
         chosen = search.choice("k", point)
         assert time(point, chosen) == min(time(point, s) for s in here), "the fastest that was measured"
-    assert len(measured) == budget or search.ended == "nothing more is expected to be gained"
+    assert len(measured) == budget or search.ended == "no further gain is expected"
     assert len(measured) >= 6
 
 
@@ -167,5 +167,5 @@ def test_without_time_only_what_would_be_chosen_is_measured() -> None:
         search.observe("k", cell.point, cell.settings, [time(cell.point, cell.settings)] * 5)
     search.out_of_time, expected = True, search.to_confirm
     assert len(run(search, time)) >= min(1, expected)
-    assert search.ended == "the time is over"
+    assert search.ended == "the time limit was reached"
     assert search.to_confirm == 0

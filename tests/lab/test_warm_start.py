@@ -42,7 +42,7 @@ def test_a_file_of_another_program_is_refused(tmp_path: Path) -> None:
 
 def test_only_the_model_can_be_started(tmp_path: Path) -> None:
     recorded = h200_file(tmp_path)
-    with pytest.raises(UsageError, match="strategy `mcts` has no model to start"):
+    with pytest.raises(UsageError, match="strategy `mcts` has no model to warm-start"):
         explore(SPMV, None, options(recorded, recorded, "mcts"))
 
 

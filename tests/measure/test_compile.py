@@ -68,7 +68,7 @@ def test_compile_and_run(tmp_path: Path, path: Path, lowering: str, monkeypatch:
     if lowering == "mpi_host":
         monkeypatch.setenv("DAGC_CXXFLAGS", "-Werror")
     done = _compile(path, tmp_path / "out", defines=LOWERINGS[lowering], run=True, **QUICK)
-    assert (done.plan.target, done.number, done.target_reason) == (Target.HOST, 0, "as asked for")
+    assert (done.plan.target, done.number, done.target_reason) == (Target.HOST, 0, "as requested")
     assert done.result is not None
     _good(done.result, done.plan)
     assert {"plan.json", "traversal.txt", "kernels.cu", "bench.cpp", "iteration.hpp"} <= set(done.files)
@@ -153,7 +153,7 @@ def test_a_plan_of_another_program(tmp_path: Path) -> None:
 
 def test_what_dagc_did_not_write_is_kept(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(UsageError, match="content that dagc did not write"):
+    with pytest.raises(UsageError, match="files that dagc did not write"):
         _compile(SPMV, tmp_path, build=False)
     assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
     _compile(SPMV, tmp_path, build=False, force=True)

@@ -75,8 +75,8 @@ def init(rank, size, seed):
 def reference(data, **_):
     return {"y": np.arange(100, dtype=np.float32)}
 """
-SECOND = "rank 1: ended by SIGSEGV (a bad address) in op `second` (kernel `faulty.simple`)"
-THIRD = "rank 1: ended by SIGSEGV (a bad address) in op `third` (kernel `count`)"
+SECOND = "rank 1: terminated by SIGSEGV (a bad address) in op `second` (kernel `faulty.simple`)"
+THIRD = "rank 1: terminated by SIGSEGV (a bad address) in op `third` (kernel `count`)"
 
 
 @pytest.fixture(scope="module")

@@ -80,11 +80,11 @@ def test_what_faults_hangs_or_is_wrong_is_an_outcome(program: SizedProgram, monk
         said = [verify(service, program, [("fill.bx", 32)], [("fill.bx", bx)]) for bx in (512, 64, 256)]
     assert {bx for bx, outcome in outcomes.items() if not outcome.failure} == {32, 512}
     assert all(outcomes[bx].value > 0 and len(outcomes[bx].times) >= 5 for bx in (32, 512))
-    assert outcomes[64].failure.startswith("run failed: rank 0: ended by SIGSEGV")
+    assert outcomes[64].failure.startswith("run failed: rank 0: terminated by SIGSEGV")
     assert outcomes[128].failure == "hang: rank 0 in op `fill`"
     assert "largest difference" in outcomes[256].failure
     assert said[0] == ""
-    assert said[1].startswith("run failed: rank 0: ended by SIGSEGV")
+    assert said[1].startswith("run failed: rank 0: terminated by SIGSEGV")
     assert said[2].startswith("rank 0: y is wrong: ")
 
 

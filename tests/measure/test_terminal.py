@@ -35,7 +35,7 @@ def test_a_signal_is_named_and_ends_the_parent_too(number: signal.Signals) -> No
     with started(f"os.kill(os.getpid(), {int(number)})") as process:
         _, said = process.communicate(timeout=300)
     assert process.returncode == -number
-    assert said.startswith(f"dagc: rank 4: ended by {number.name} (")
+    assert said.startswith(f"dagc: rank 4: terminated by {number.name} (")
     assert len(said.splitlines()) == 1
 
 
@@ -76,4 +76,4 @@ def test_under_mpiexec_a_command_names_the_rank_that_was_killed(tmp_path: Path) 
     done = launch(command, 3, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, timeout=300)
     assert done.returncode != 0
     told = [line for line in done.stderr.splitlines() if line.startswith("dagc: rank ")]
-    assert told == ["dagc: rank 0: ended by SIGKILL (Killed; the system sends it where memory runs out)"]
+    assert told == ["dagc: rank 0: terminated by SIGKILL (Killed; the system sends it when memory runs out)"]

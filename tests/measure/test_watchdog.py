@@ -57,7 +57,7 @@ def test_ranks_are_told_together_and_the_one_behind_first() -> None:
          "out of memory: rank 1: x.cu:3: cudaMalloc(...) failed: out of memory"),
         ("noise\ndagc: rank 0: data: cannot open\n", "", 2, "run failed: rank 0: data: cannot open"),
         ("", "=   KILLED BY: SIGNAL 9 (Killed)", 9,
-         "run failed: a rank was ended by SIGKILL (Killed; the system sends it where memory runs out)"),
+         "run failed: a rank was terminated by SIGKILL (Killed; the system sends it when memory runs out)"),
         ("Python ended\n====\n", "", 1, "run failed: the ranks ended with exit code 1: Python ended"),
         ("", "", None, "run failed: the ranks ended"),
     ],
@@ -72,7 +72,7 @@ def test_what_a_rank_died_of_is_surer_than_what_the_starter_says() -> None:
     assert died({0: ""}) == ""
     starter = ["YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Terminated (signal 15)"]
     assert reason([], starter, 15, died(faults)) == "run failed: ranks 1, 3: Aborted (SIGABRT)"
-    assert reason([], starter, 15) == "run failed: a rank was ended by SIGTERM (Terminated)"
+    assert reason([], starter, 15) == "run failed: a rank was terminated by SIGTERM (Terminated)"
 
 
 HANGS = """
@@ -95,11 +95,11 @@ def test_a_process_that_hangs_in_c_is_ended() -> None:
 def test_ranks_that_end_alike_are_named_together_and_before_what_follows() -> None:
     lines = [
         "dagc: rank 2: a.hpp:3: MPI_Wait(...) failed: a peer is gone",
-        "dagc: rank 1: ended by SIGSEGV (a bad address) in op `y` (kernel `add`)",
-        "dagc: rank 0: ended by SIGSEGV (a bad address) in op `y` (kernel `add`)",
-        "dagc: rank 3: ended by SIGFPE (a division by zero of integers)",
+        "dagc: rank 1: terminated by SIGSEGV (a bad address) in op `y` (kernel `add`)",
+        "dagc: rank 0: terminated by SIGSEGV (a bad address) in op `y` (kernel `add`)",
+        "dagc: rank 3: terminated by SIGFPE (a division by zero of integers)",
     ]
     assert reason(lines, [], 139) == (
-        "run failed: ranks 0, 1: ended by SIGSEGV (a bad address) in op `y` (kernel `add`);"
-        " rank 3: ended by SIGFPE (a division by zero of integers)"
+        "run failed: ranks 0, 1: terminated by SIGSEGV (a bad address) in op `y` (kernel `add`);"
+        " rank 3: terminated by SIGFPE (a division by zero of integers)"
     )

@@ -266,5 +266,5 @@ def test_a_legend_tells_something_apart() -> None:
 
 
 def test_a_program_without_git_is_not_said_to_be_outside_of_it(whole: str) -> None:
-    assert "not under git" not in whole.replace("no git, or not under it", "")
-    assert "not known: no git, or not under it" in whole
+    assert "not under git" not in whole.replace("not in a git repository", "")
+    assert "not known: not in a git repository" in whole

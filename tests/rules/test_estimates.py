@@ -181,8 +181,8 @@ def test_how_far_estimates_are_off() -> None:
     nothing = estimated(noise_alone, NOISE)
     assert nothing.weak
     assert nothing.error == pytest.approx(nothing.spread, rel=0.5)
-    assert "know little" in render(Findings(learn(nothing.samples, NOISE), estimates=nothing))
-    assert "know little" not in render(Findings(learn(found.samples, NOISE), estimates=found))
+    assert "hardly better than that median" in render(Findings(learn(nothing.samples, NOISE), estimates=nothing))
+    assert "hardly better than that median" not in render(Findings(learn(found.samples, NOISE), estimates=found))
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -86,7 +86,7 @@ def test_classes_that_no_rule_tells_apart_have_none() -> None:
     assert found.full_leaves > 10
     text = render(Findings(found))
     assert "No rules: on held-out samples, no tree separates the classes" in text
-    assert "Whether chance alone draws these classes was not tested." in text
+    assert "It was not tested whether chance alone gives these classes." in text
     assert "rule set" not in text
 
 

@@ -54,13 +54,13 @@ def test_a_rank_that_a_signal_ends_says_which(mpi: MPI, program: Path, how: str,
     assert done.returncode != 0
     spoken = [text for text in done.stderr.splitlines() if text.startswith("dagc: ")]
     assert len(spoken) == 1
-    assert re.fullmatch(rf"dagc: rank 2: ended by {name} \(.*\)", spoken[0])
+    assert re.fullmatch(rf"dagc: rank 2: terminated by {name} \(.*\)", spoken[0])
 
 
 def test_a_rank_that_is_killed_is_told_by_the_starter(mpi: MPI, program: Path) -> None:
     done = launch([program, "kill"], 3, mpi=mpi, timeout=300)
-    assert done.why().startswith("was ended by SIGKILL (")
-    with pytest.raises(RunFailed, match="was ended by SIGKILL"):
+    assert done.why().startswith("was terminated by SIGKILL (")
+    with pytest.raises(RunFailed, match="was terminated by SIGKILL"):
         done.check()
 
 

@@ -125,7 +125,7 @@ def test_what_failed_the_check_is_not_tried_twice(tune: Tune, tmp_path: Path) ->
     """A setting that hangs costs minutes each time."""
     done = tune("block aborts", method="exhaustive")
     (failure,) = done.failures
-    ended = "run failed: rank 0: ended by SIGABRT (abort was called) in op `fill` (kernel `fill`)"
+    ended = "run failed: rank 0: terminated by SIGABRT (abort was called) in op `fill` (kernel `fill`)"
     assert failure.startswith(f"fill 64 at N=100: {ended}")
     assert (tmp_path / "log").read_text() == "x"
     assert answers(tmp_path) == {32, 128}
@@ -146,7 +146,7 @@ def test_a_size_at_which_every_setting_fails_is_no_setting_s_failure(tmp_path: P
     checks = {("fill", s): "" for s in settings}
     fit, notes = choosable(made, checks, cells)
     assert fit == {"fill": settings}
-    assert notes == ["fill at N=300: all settings failed, so no single setting is to blame"]
+    assert notes == ["fill at N=300: all settings failed, so no single setting is the cause"]
     cells["fill", points[1], settings[2]] = Cell("fill", points[1], settings[2], (1.0,))
     fit, notes = choosable(made, checks, cells)
     assert fit == {"fill": settings[2:]}
@@ -171,7 +171,7 @@ def test_a_wrong_default_of_one_kernel_does_not_make_the_other_wrong(tmp_path: P
 def test_where_no_setting_is_right_the_default_stays(tune: Tune, faulty: Path, tmp_path: Path) -> None:
     done = tune("all")
     assert len(done.failures) == 3
-    assert any("no setting is right, the default stays" in note for note in done.notes)
+    assert any("no setting gives correct results; the default stays" in note for note in done.notes)
     assert answers(tmp_path) == {32}
     api.compile(faulty, tmp_path / "o", target="host", launch=str(tmp_path / "t.db"), build=False)
 
@@ -184,12 +184,12 @@ def test_without_a_model_and_without_measurements_the_default_is_said_to_be_it(t
 def test_a_size_at_which_the_program_does_not_run_is_left_out(tune: Tune, tmp_path: Path) -> None:
     """Under no setting, so it is no setting's failure. At the size of the checks, or at all, nothing can be done."""
     done = tune("large sizes abort", method="exhaustive", sizes="N=100,300,200")
-    ended = "rank 0: ended by SIGABRT (abort was called) in op `fill` (kernel `fill`)"
+    ended = "rank 0: terminated by SIGABRT (abort was called) in op `fill` (kernel `fill`)"
     assert done.failures == (f"N=300: skipped: the program does not run: {ended} (given up after 3 such failures)",)
     assert done.cells == 6
     assert answers(tmp_path) == {32, 64, 128}
     only = {"method": "exhaustive", "sizes": "N=300,400", "resume": True}
-    with pytest.raises(RunFailed, match="at N=[34]00: the program does not run: rank 0: ended by SIGABRT"):
+    with pytest.raises(RunFailed, match="at N=[34]00: the program does not run: rank 0: terminated by SIGABRT"):
         tune("large sizes abort", check_at="N=100", **only)
 
 

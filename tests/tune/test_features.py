@@ -99,9 +99,9 @@ def test_each_kind_is_offered_and_has_its_value(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("select", "program", "message"),
     [
-        ("tree(bx)", PROGRAM, "asks for `bx`, which no rank knows before its dag runs"),
-        ("tree(longest)", PROGRAM.replace("most = 0;", "most = bx;"), "depends on `bx`, which is to be chosen by it"),
-        ("tree(longest)", PROGRAM.replace("most = 0;", "most = y[0];"), "reads `y`, which the set-up does not give"),
+        ("tree(bx)", PROGRAM, "asks for `bx`, which is not known before the dag runs"),
+        ("tree(longest)", PROGRAM.replace("most = 0;", "most = bx;"), "depends on `bx`, which it is used to choose"),
+        ("tree(longest)", PROGRAM.replace("most = 0;", "most = y[0];"), "reads `y`, which the set-up does not provide"),
     ],
 )
 def test_what_is_no_feature(select: str, program: str, message: str, tmp_path: Path) -> None:
@@ -224,7 +224,9 @@ def test_a_file_that_asks_for_a_feature_of_another_program_is_refused(tuned: Pat
     shutil.copy(tuned / "t.db", copy)
     with sqlite3.connect(copy) as connection:
         connection.execute("UPDATE chooser SET chooser = replace(chooser, '\"excess\"', '\"system(1); //\"')")
-    with pytest.raises(UsageError, match=r"is chosen by system\(1\); //, no size or feature of the program"):
+    with pytest.raises(
+        UsageError, match=r"is chosen by system\(1\); //, which is neither a size nor a feature of the program"
+    ):
         choosers_of(api.load_graph(tuned / "sums.dag"), load_tuned(copy))
 
 
@@ -233,7 +235,7 @@ def test_a_feature_that_crashes_ends_nothing(tmp_path: Path) -> None:
     path = written(tmp_path, "tree(longest)", bad)
     done = tune_recipe.tune(path, None, TuneOptions(sizes="N=200,500,1000", target="host", cell=0.005))
     assert done.cells == 9
-    assert [n for n in done.notes if "no features: rank 0: ended by SIGSEGV" in n]
+    assert [n for n in done.notes if "no features: rank 0: terminated by SIGSEGV" in n]
     assert [n for n in done.notes if n.startswith("rows: no tree: ")]
     assert not [n for n in done.notes if "to compute" in n]
 

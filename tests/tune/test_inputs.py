@@ -139,7 +139,7 @@ def test_the_report_of_a_tuned_file(trained: Path, tmp_path: Path) -> None:
     page = (tmp_path / "report.html").read_text()
     assert "made(mode = 1, n = 64)" in page
     assert "Which variant wins where" in page
-    assert "Judged by cross-validation" in page
+    assert "Evaluated by cross-validation" in page
     assert "target host: times do not apply to a GPU" in page
     assert "NVIDIA" not in page
 
@@ -317,7 +317,7 @@ def test_what_cannot_be_tuned(
 
 def test_what_cannot_be_evaluated(trained: Path, program: Path, tmp_path: Path) -> None:
     (tmp_path / "t.db").write_bytes(trained.read_bytes())
-    with pytest.raises(UsageError, match="all of these inputs were trained on"):
+    with pytest.raises(UsageError, match="all of these inputs are training inputs of the file"):
         tune_recipe.evaluate(program, tmp_path / "t.db", TuneOptions(target="host", inputs=("made(mode = 1, n = 64)",)))
     with pytest.raises(UsageError, match=r"no input could be evaluated: made\(mode = 0, n = 0\): skipped"):
         tune_recipe.evaluate(program, tmp_path / "t.db", TuneOptions(target="host", inputs=("made(mode = 0, n = 0)",)))
@@ -334,7 +334,7 @@ def test_a_feature_that_is_not_finite(trained: Path, program: Path, tmp_path: Pa
     features = {one.point.text: one.features["fill"] for one in tuned.facts.inputs}
     assert features["made(mode = 0, n = 60)"] == {"n": 60.0}
     assert tuned.kernel_choosers["fill"].selector is not None, "the other three are learned from"
-    assert "fill at made(mode = 0, n = 60): wanted not finite: not learned from" in done.notes
+    assert "fill at made(mode = 0, n = 60): wanted not finite: not used for training" in done.notes
     (line,) = [line for line in done.lines if line.point.text == "made(mode = 0, n = 60)"]
     assert line.chosen == line.default
 

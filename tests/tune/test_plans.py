@@ -519,7 +519,7 @@ def test_what_tuning_refuses(faulty: Path, tmp_path: Path, capsys: pytest.Captur
     text = faulty.read_text()
     uses = text.replace("kernel fill", "let twice = 2 * N\nkernel fill").replace("i == 49", "i == 49 + 0 * twice")
     faulty.write_text(uses)
-    assert "compiles to other code, so one program cannot serve all inputs" in refused("--sizes", "N=20,30,40")
+    assert "compiles to different code, so one program cannot serve all inputs" in refused("--sizes", "N=20,30,40")
     faulty.write_text(text.replace("knn(n)", "knn(n + rank)"))
     assert "uses `rank`, which is not a numeric scalar" in refused()
     faulty.write_text(text.replace("knn(n)", "oracle(n)"))

@@ -146,7 +146,7 @@ def test_what_fails_is_named_and_the_rest_goes_on(done: Tuning, tuned: Tuned) ->
     assert "kind 3 is not supported" in failed
     assert "fill gpu.wrong at kind=" in failed, "a variant that is wrong at some inputs, by their names"
     assert "element 3 is 4, expected 3" in failed
-    assert any("inverse not finite: not learned from" in note for note in done.notes)
+    assert any("inverse not finite: not used for training" in note for note in done.notes)
     assert {at["kind"] for at in labelled(tuned)} == {0, 1, 2}
     chosen, low, high = off_the_fastest(tuned)
     assert chosen < min(low, high), "a tree that knows the share does better than one variant for all"
@@ -190,7 +190,7 @@ def test_a_let_for_a_require_does_not_change_the_program(program: Path) -> None:
     used = program.parent / "used.dag"
     used.write_text(program.read_text().replace("spent(slow > 0.4f", "spent(count + 0 * slow > 0.4f"))
     assert compiled_part(read(used).program({"count": 8})) != compiled_part(read(used).program({"count": 32}))
-    with pytest.raises(UsageError, match="at count=.* the program compiles to other code"):
+    with pytest.raises(UsageError, match="at count=.* the program compiles to different code"):
         tune_recipe.tune(used, None, replace(HOST, samples=2))
 
 
@@ -293,7 +293,7 @@ def test_a_file_of_another_machine_says_what_it_loses(
     assert "tuned on another machine" in capsys.readouterr().err
     assert main([*command, "--samples", "4", "--other-machine"]) == 0
     out = capsys.readouterr().out
-    assert "PPP at home " in out
+    assert "PPP on its own machine " in out
     assert "correct it with --warm-start" in out
     assert "measurements of this machine are not stored in the file" in out
     assert moved.read_bytes() == before

@@ -65,7 +65,7 @@ def test_a_learner_that_cannot_be_read_is_said_and_the_model_ranks(
 def test_a_learner_of_another_architecture_is_trusted_less(tmp_path: Path) -> None:
     program = write_fill(tmp_path, "tune bx in {32, 64, 128}")
     done = tune_recipe.tune(program, None, TuneOptions(sizes="N=100", target="cuda", gpu="v100", top=0))
-    assert "the pre-trained learner knows sm_90, not sm_70: it is trusted less" in done.notes
+    assert "the pre-trained learner knows sm_90, not sm_70: its predictions have less weight" in done.notes
     assert not [n for n in tune_recipe.tune(program, None, MODEL_ONLY).notes if "trusted" in n]
 
 
@@ -92,7 +92,7 @@ def test_an_op_without_a_legal_setting_is_skipped(tmp_path: Path) -> None:
 def test_a_kernel_that_cannot_be_read_is_searched_all_the_same(tmp_path: Path) -> None:
     program = write_fill(tmp_path, "tune bx in {32, 64}", "if (i >= n) goto end; y[i] = i; end: return;")
     done = tune_recipe.tune(program, None, MODEL_ONLY)
-    assert any("the search knows the launch and the compiled code alone" in note for note in done.notes)
+    assert any("the search uses only the launch and the compiled code" in note for note in done.notes)
     assert {line.chosen for line in done.lines} == {(("bx", 32),)}, "nothing is known: the default stays"
 
 

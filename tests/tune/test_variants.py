@@ -228,7 +228,7 @@ def test_only_what_may_be_answered_is_compiled(tuned: Path, tmp_path: Path) -> N
      ({"settings": [{"variant": "row"}, {"lanes": 2}]}, "is damaged"),
      ({"settings": [{"variant": "vector", "lanes": "row"}]}, "is damaged"),
      ({"settings": [{"variant": "row", "lanes": 2}]}, "which is not among its choices"),
-     ({"data": ["width"]}, "no size or feature of the program")],
+     ({"data": ["width"]}, "neither a size nor a feature of the program")],
 )  # fmt: skip
 def test_a_file_with_other_variants_is_refused(
     tuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, object], message: str

@@ -36,12 +36,12 @@ def _check(context: FeatureContext, op: KernelOp, name: str, text: str) -> None:
     for formal, argument in zip(context.kernel.formals, op.args, strict=True):
         if isinstance(argument, Region) and formal.name in used and roles[argument.array] not in GIVEN:
             raise UsageError(
-                f"feature `{name}` of op `{op.base}` reads `{argument.array}`, which the set-up does not give",
+                f"feature `{name}` of op `{op.base}` reads `{argument.array}`, which the set-up does not provide",
                 "read `const` and `in` arrays: features are computed before the dag runs",
             )
     for tunable, _ in op.tunables:
         if tunable in used:
             raise UsageError(
-                f"feature `{name}` of op `{op.base}` depends on `{tunable}`, which is to be chosen by it",
+                f"feature `{name}` of op `{op.base}` depends on `{tunable}`, which it is used to choose",
                 "compute it from sizes and arrays alone",
             )

@@ -127,7 +127,7 @@ def read(row: Row) -> Boost:
     trees = tuple(tuple(nodes.node_of(tree, len(row.data)) for tree in roots) for roots in row.trees)
     labels = {leaf.label for roots in trees for root in roots for leaf in nodes.leaves(root)}
     if not len(row.labels) == len(row.starts) == len(trees) or any(a >= b for a, b in pairwise(row.labels)):
-        raise ValueError("a boost selector whose parts are not those of its labels")
+        raise ValueError("a boost selector whose parts do not match its labels")
     if max(labels, default=-1) >= len(row.values):
-        raise ValueError("a boost selector with leaves that have no value")
+        raise ValueError("a boost selector with leaves without a value")
     return Boost(row.data, row.read_scales(), row.labels, row.starts, row.values, trees)

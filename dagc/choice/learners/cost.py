@@ -246,17 +246,17 @@ def read(row: Row) -> Cost:
     trees = tuple(nodes.node_of(tree, d) for tree in row.trees)
     trend = _sums(row, d, c) if row.terms else _line(row, d, c)
     if {len(leaf) for leaf in row.leaves} != {c} or list(row.labels) != sorted({*row.labels}):
-        raise ValueError("a cost selector whose parts are not those of its labels")
+        raise ValueError("a cost selector whose parts do not match its labels")
     if max(leaf.label for root in trees for leaf in nodes.leaves(root)) >= len(row.leaves):
-        raise ValueError("a cost selector with leaves that have no times")
+        raise ValueError("a cost selector with leaves without times")
     return Cost(row.data, row.read_scales(), row.labels, trend, row.leaves, trees)
 
 
 def _line(row: Row, features: int, choices: int) -> trends.LineTrend:
     if {len(row.lows), len(row.highs), *map(len, row.slopes)} != {features} or len(row.slopes) != choices:
-        raise ValueError("a cost selector whose lines are not of its features and labels")
+        raise ValueError("a cost selector whose lines do not match its features and labels")
     if len(row.starts) != choices or row.most:
-        raise ValueError("a cost selector whose parts are not those of its labels")
+        raise ValueError("a cost selector whose parts do not match its labels")
     if any(low > high for low, high in zip(row.lows, row.highs, strict=True)):
         raise ValueError("a cost selector without a range")
     return trends.LineTrend(row.lows, row.highs, row.starts, row.slopes)
@@ -264,8 +264,8 @@ def _line(row: Row, features: int, choices: int) -> trends.LineTrend:
 
 def _sums(row: Row, features: int, choices: int) -> trends.SumTrend:
     if len(row.terms) != choices or len(row.most) != features or row.lows or row.highs or row.starts or row.slopes:
-        raise ValueError("a cost selector whose sums are not of its features and labels")
+        raise ValueError("a cost selector whose sums do not match its features and labels")
     terms = [term for of in row.terms for term in of]
     if any(i > features or j > features or factor != trends.shortened(factor) for factor, i, j in terms):
-        raise ValueError("a cost selector with a term that is not of its features")
+        raise ValueError("a cost selector with a term that uses none of its features")
     return trends.SumTrend(row.most, row.terms)

@@ -166,9 +166,9 @@ def read(row: Row) -> Knn:
     """Raises ValueError."""
     lengths = {len(point) for point in row.points}
     if lengths != {len(row.data)} or len(row.labels) != len(row.points) or row.k > len(row.points):
-        raise ValueError("a knn selector whose parts are not of one length")
+        raise ValueError("a knn selector whose arrays differ in length")
     if row.columns and ([len(g) for g in row.gains] != [len(row.columns)] * len(row.points)):
-        raise ValueError("a knn selector whose gains are not those of its points and columns")
+        raise ValueError("a knn selector whose gains do not match its points and columns")
     return Knn(
         row.data, row.read_scales(), row.points, row.labels, row.k, row.weights, row.columns,
         row.gains if row.columns else (),

@@ -161,7 +161,7 @@ def scaled(coordinate: int, low: int, width: int) -> int:
 
 def fit(examples: Examples, seed: int = 0) -> Svm:
     """libSVM's classes are the best labels; C and gamma by cross-validation, by what the choices are worth. (To weigh
-    points by what a wrong label costs did worse at families of inputs that were not trained on.)"""
+    points by what a wrong label costs did worse at families of inputs that were not used for training.)"""
     import numpy as np
 
     rows, scales, gains = examples.rows, examples.scales, examples.gains
@@ -256,10 +256,10 @@ def read(row: Row) -> Svm:
     if [(p.first, p.second) for p in pairs] != list(combinations(range(len(row.labels)), 2)):
         raise ValueError("an svm selector without one decision for each pair of labels")
     if {len(row.lows), len(row.widths), *map(len, row.points)} != {d}:
-        raise ValueError("an svm selector whose parts are not of one length")
+        raise ValueError("an svm selector whose arrays differ in length")
     for p in pairs:
         if len(p.places) != len(p.coefficients) or any(i >= len(row.points) for i in p.places):
-            raise ValueError("an svm selector with coefficients of vectors that are not there")
+            raise ValueError("an svm selector with coefficients of missing vectors")
         if sum(map(abs, p.coefficients)) > _LARGEST:
             raise ValueError("an svm selector whose decisions do not fit into 64 bits")
     return Svm(row.data, row.read_scales(), row.lows, row.widths, row.gamma, row.labels, row.points, pairs)

@@ -138,7 +138,7 @@ def _waits(before: _Facts, after: _Facts) -> Iterable[_Fact]:
     for name in sorted(before.waited.keys() & after.waited.keys()):
         more, less = after.waited[name] - before.waited[name], before.waited[name] - after.waited[name]
         if more:
-            yield (name, *sorted(more)), f"{name} waits for {_listed(more)} too"
+            yield (name, *sorted(more)), f"{name} also waits for {_listed(more)}"
         if less:
             yield (name, *sorted(less)), f"{name} no longer waits for {_listed(less)}"
 
@@ -158,7 +158,7 @@ def _streams(graph: Graph, before: _Facts, after: _Facts) -> Iterable[_Fact]:
         if share:
             text = f"{second} follows {first} in its stream" + ("" if ordered else ", and waits for it")
         elif ordered:
-            text = f"{second} is in another stream than {first}, and waits for it by an event"
+            text = f"{second} is in a different stream from {first}and waits for it by an event"
         else:
             text = f"{first} and {second} may overlap"
         yield (a, b), text
@@ -275,7 +275,7 @@ def ask(
     if reason:
         notes.append(f"there is nothing to break. {reason}")
     elif own.number:
-        notes.append(f"by its rules the tree gives the best to class {own.number + 1}, not to the fastest")
+        notes.append(f"the tree assigns the best implementation to class {own.number + 1}, not to the fastest")
     further = _further(learned, domain, best, own, sets)
     asked = questions(domain, best, own.rules, further, variants=variants, known=known, usable=usable)
     if asked and not any(question.edits for question in asked):
@@ -447,8 +447,8 @@ def _sorted(explanation: Explanation, own: bool) -> Iterator[tuple[AnsweredQuest
 
 
 _SECTIONS = (
-    (True, "Rules that the best follows, and what breaking one rule alone costs:"),
-    (False, "Rules of other rule sets of its class that hold for it too:"),
+    (True, "Rules that the best follows, and the cost of breaking each one alone:"),
+    (False, "Rules of other rule sets of its class that it also follows:"),
 )
 
 
@@ -457,7 +457,7 @@ def _also(answer: AnsweredQuestion) -> str:
     if not answer.inseparable:
         return ""
     verb = "it cannot be broken alone" if answer.question.exact else "no way was found to break it alone"
-    return f"{verb}: with it breaks {', '.join(rule.text for rule in answer.inseparable)}"
+    return f"{verb}: breaking it also breaks {', '.join(rule.text for rule in answer.inseparable)}"
 
 
 def _size(edit: Edit) -> str:
@@ -479,7 +479,7 @@ def _closing(explanation: Explanation) -> Iterator[str]:
     sure = min(t.confidence for t in timings)
     pairs = f"{fewest} to {most} interleaved pairs" if fewest != most else counted(most, "interleaved pair")
     yield (
-        f"Each edit was timed in {pairs} with the best. A cost is the middle one of the edits that break the rule, with"
+        f"Each edit was timed in {pairs} with the best. A cost is the median over the edits that break the rule, with"
         f" its {100 * sure:.0f} % interval."
     )
     yield (
@@ -489,8 +489,8 @@ def _closing(explanation: Explanation) -> Iterator[str]:
     if not math.isnan(explanation.noise):
         margin = min(explanation.noise, MOST_MARGIN)
         yield (
-            f"Costs nothing: the interval holds 0 and ends within {100 * margin:.1f} %. Undecided: neither this nor"
-            f" a cost for certain. Noise of a single measurement: {100 * explanation.noise:.1f} %."
+            f"Costs nothing: the interval contains 0 and ends within {100 * margin:.1f} %. Undecided: neither this"
+            f" nor a definite cost. Noise of a single measurement: {100 * explanation.noise:.1f} %."
         )
     gains = sorted(
         (t.ratio, view.configuration.text, view.traversal)

@@ -349,7 +349,7 @@ def _claim(table: _Table, given: int, tested: dict[int, Loss]) -> Claim:
         return Claim(False, f"only {count} of its kind was tested" if same else f"{count} of its kind was tested")
     failed = [table.inputs[k].name for k in same if not tested[k].small]
     if failed:
-        return Claim(False, f"rules that were learned without {', '.join(failed)} too do not hold there")
+        return Claim(False, f"rules learned without {', '.join(failed)} do not hold there either")
     noisy = [table.inputs[k].name for k in same if not table.inputs[k].floor <= LOSS]
     if noisy:
         known = (

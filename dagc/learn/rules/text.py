@@ -90,7 +90,7 @@ def _estimate_lines(findings: Findings) -> Iterable[str]:
             f"the median of all would be by {percent(estimates.spread)}."
         )
         if estimates.weak:
-            yield "So the estimates know little: measure more, or do without them."
+            yield "The estimates are hardly better than that median: measure more, or leave out --estimate."
 
 
 def _noise_lines(classes: Classes, objective: Objective) -> Iterable[str]:
@@ -111,7 +111,7 @@ def _best_line(findings: Findings) -> Iterable[str]:
         return
     followed = learned.satisfied(best)
     place = learned.of_class(followed.number).index(followed) + 1
-    yield f"What `dagc best` takes follows rule set {place} of class {followed.number + 1}."
+    yield f"The implementation that `dagc best` compiles follows rule set {place} of class {followed.number + 1}."
 
 
 def why_no_rules(learned: LearnedRules) -> str:
@@ -121,7 +121,7 @@ def why_no_rules(learned: LearnedRules) -> str:
         if learned.tree.leaves > 1:
             return ""
         return (
-            "No rules: on held-out samples, no tree separates the classes better than one answer for all. Measure "
+            "No rules: on held-out samples, no tree separates the classes better than one class for all. Measure "
             "more implementations, or each more than once (--passes 5)."
         )
     few = "Only one class, so there are no rules: "
@@ -148,8 +148,8 @@ def _tree_line(learned: LearnedRules) -> str:
     tolerant = "" if math.isnan(learned.classes.noise) else ", where the noise does not account for it"
     return (
         f"{shape}. Error {percent(held.error)} on samples held out (standard error {percent(held.deviation)}; one "
-        f"answer for all: {percent(held.one_answer)}), {percent(tree.error)} in training{tolerant}; all classes weigh "
-        "the same."
+        f"answer for all: {percent(held.one_answer)}), {percent(tree.error)} in training{tolerant}; all classes have"
+        " equal weight."
     )
 
 
@@ -168,7 +168,7 @@ def by_chance(learned: LearnedRules) -> str:
     """The probability of so many classes by chance; "" if it does not apply."""
     classes = learned.classes
     if math.isnan(classes.p):
-        return "" if len(classes.classes) == 1 else "Whether chance alone draws these classes was not tested."
+        return "" if len(classes.classes) == 1 else "It was not tested whether chance alone gives these classes."
     count = counted(len(classes.classes), "class", "classes")
     if len(classes.classes) == 1:
         return f"Differences between the implementations are no larger than by chance (probability {classes.p:.2g})."

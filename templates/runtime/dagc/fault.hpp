@@ -1,6 +1,6 @@
-// A rank that is ended by a signal first reports which one, and in which op:
+// A rank that a signal terminates first reports which one, and in which op:
 //
-//   dagc: rank 1: ended by SIGSEGV (a bad address) in op `scale` (kernel `scale`)
+//   dagc: rank 1: terminated by SIGSEGV (a bad address) in op `scale` (kernel `scale`)
 //
 // Starters report the rank whose end they notice first, which may be one that they ended themselves, or none at
 // all. On a GPU a bad address is not a signal, but an error of a later call.
@@ -108,7 +108,7 @@ DAGC_PRIVATE inline void say_fault(int signal, siginfo_t* info, void*) {
 inline void name_faults(int rank) {
   if (faults_named) return;
   faults_named = true;
-  std::snprintf(fault_head, sizeof fault_head, "dagc: rank %d: ended by ", rank);
+  std::snprintf(fault_head, sizeof fault_head, "dagc: rank %d: terminated by ", rank);
   make_signal_stack();
   end_op();
   for (std::size_t i = 0; i < fault_count; ++i) {
