@@ -1,1 +1,1 @@
-"""Which setting, variant or plan is taken: legal settings, models, selectors, and their C."""
+"""The choice of settings, variants and plans: legal settings, models, selectors, and their C code."""

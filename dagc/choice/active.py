@@ -1,16 +1,15 @@
-"""Which input to measure next, so that a selector of few labelled inputs chooses well.
+"""Active learning: which input to measure next, so that a selector trained on few labelled inputs chooses well.
 
 Measuring all answers at an input labels it. Of inputs that are drawn, `uncertain` takes the next batch: Algorithm 1 of
 MLCD, uncertainty sampling guided by a random forest. Of listed inputs, whose features are all known, `next_input` names
 one (incremental tuning). Its strategies:
 
   bvsb    Best-vs-Second-Best (Joshi et al. 2009; Nitro): where the two most likely answers are closest
-  cost    where the answer taken now is expected to lose most, by an ensemble of regressors of the times; every third
-          input at random, since the ensemble cannot know of what it has not seen
-  random  any, with equal chances
+  cost    where the current answer is expected to lose most, estimated by an ensemble of regressors of the times; every third input is random, since the ensemble knows nothing of regions that it has not seen
+  random  uniformly at random
 
-The first inputs of `bvsb` and `cost` are those farthest apart, until every answer is best at one of them, or there are
-as many as answers: which answer is best where is not known before it is measured.
+The first inputs of `bvsb` and `cost` are those farthest apart, until every answer is best at one of them, or until
+there are as many inputs as answers.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ K = TypeVar("K", bound=Hashable)  # an input
 
 # ---- inputs that are drawn ----
 
-GUIDE_TREES = 100  # of the forest that guides
-PATIENCE = 200  # candidates for each input of a batch; then the batch is as large as it is
+GUIDE_TREES = 100  # trees of the guide
+PATIENCE = 200  # candidates tried for each input of a batch before a smaller batch is accepted
 _AT_ONCE = 256  # candidates whose margins are computed together
 
 
@@ -47,19 +46,19 @@ class Sampling:
 
     @classmethod
     def of(cls, samples: int, initial: int | None, batch: int | None, margin: float) -> Sampling:
-        """With the defaults for so many samples: a fifth of them, but 20 or more; batches of a twentieth."""
+        """The defaults for `samples` inputs: a fifth of them first, but at least 20, then batches of a twentieth."""
         first = min(samples, initial if initial is not None else max(20, samples // 5))
         return cls(first, batch if batch is not None else max(1, samples // 20), margin)
 
 
 @dataclass(frozen=True, slots=True)
 class Guide:
-    """A random forest of which answer is best where."""
+    """A random forest that predicts the best answer of an input."""
 
     forest: Any
 
     def margins(self, vectors: Vectors) -> list[float]:
-        """Of each input: the probability of the most likely answer less that of the second, in [0, 1]."""
+        """For each input: the probability of the most likely answer minus that of the second, in [0, 1]."""
         import numpy as np
 
         likely = np.sort(self.forest.predict_proba(np.asarray(vectors, dtype=float)), axis=1)
@@ -67,22 +66,22 @@ class Guide:
 
 
 def guide(vectors: Vectors, times: Sequence[Times], seed: int = 0) -> Guide | None:
-    """The guide of what is labelled: `times` of all answers at each input. None while one answer is best everywhere:
-    then nothing is known of the borders."""
+    """The guide trained on the labelled inputs: `times` of all answers at each. None while one answer is best at all of
+    them, since no boundary is known yet."""
     from sklearn.ensemble import RandomForestClassifier
 
     known = [i for i, at in enumerate(times) if any(map(math.isfinite, at.values()))]
     labels = [min(times[i], key=lambda a: (times[i][a], a)) for i in known]
     if len(set(labels)) < 2:
         return None
-    # Splits of any feature: with few of them, trees of random ones are unsure everywhere.
+    # All features are candidates for a split: with random subsets of few features, the trees are unsure everywhere.
     forest = RandomForestClassifier(GUIDE_TREES, max_features=None, random_state=seed)
     return Guide(forest.fit([list(vectors[i]) for i in known], labels))
 
 
 @dataclass(frozen=True, slots=True)
 class InputBatch:
-    """Inputs to measure next, and how many candidates were looked at for them."""
+    """Inputs to measure next, and the number of candidates that were examined."""
 
     inputs: tuple[Any, ...]
     looked: int
@@ -95,12 +94,12 @@ def uncertain(
     size: int,
     margin: float,
 ) -> InputBatch:
-    """The next batch of Algorithm 1 (MLCD, section III-A, lines 4 to 10): candidates that `draw` gives, those kept for
+    """The next batch of Algorithm 1 (MLCD, section III-A, lines 4 to 10): of the candidates from `draw`, those for
     which a guide (one for each op) has a margin below `margin`.
 
-    `draw(n)` gives n candidates that are not labelled, or fewer; `vector` is what the guides see of one. Unlike the
-    published loop, this one ends: the batch is smaller, or empty, where PATIENCE * `size` candidates have no more.
-    Where no guide is known, every candidate is kept.
+    `draw(n)` returns up to n unlabelled candidates; `vector` returns the features of one. Unlike the published loop,
+    this one terminates: after PATIENCE * `size` candidates the batch may be smaller, or empty. Without a guide, every
+    candidate is kept.
     """
     kept: dict[K, None] = {}
     looked = 0
@@ -116,7 +115,7 @@ def uncertain(
 
 
 def _least_margins(guides: Sequence[Guide | None], vectors: Vectors) -> list[float]:
-    """Of each input, over the guides; below any threshold where one is not known yet."""
+    """For each input, the least margin over the guides; below any threshold if a guide does not exist yet."""
     columns = [one.margins(vectors) if one is not None else [-1.0] * len(vectors) for one in guides]
     return [min(row) for row in zip(*columns, strict=True)]
 
@@ -133,11 +132,11 @@ def next_input(
     strategy: Strategy = "bvsb",
     tolerance: float = 0.0,
 ) -> int | None:
-    """The number of the input to measure next; None where none is left that would teach anything.
+    """The number of the input to measure next; None if no remaining input adds information.
 
-    `vectors`: the features `names` of each input. `labelled`: what was measured so far, by number of the input. An
-    input with a feature that is not finite, or with the features of a labelled one, is never proposed. The same
-    arguments give the same input. Raises UsageError for an unknown method.
+    `vectors`: the features `names` of each input. `labelled`: the measurements so far, by number of the input. An input
+    with a feature that is not finite, or with the features of a labelled one, is never proposed. The same arguments
+    give the same input. Raises UsageError for an unknown method.
     """
     begins = strategy == "random" or _begins(labelled)
     selector = None if begins else trained(names, vectors, labelled, method, seed, tolerance)
@@ -147,7 +146,7 @@ def next_input(
 def _next(
     vectors: Vectors, labelled: Mapping[int, Times], selector: Selector | None, seed: int, strategy: Strategy
 ) -> int | None:
-    """As `next_input`; `selector`: trained on what is labelled."""
+    """As `next_input`; `selector`: trained on the labelled inputs."""
     seen = {tuple(vectors[i]) for i in labelled}
     finite = [i for i, v in enumerate(vectors) if all(map(math.isfinite, v))]
     pool = [i for i in finite if i not in labelled and tuple(vectors[i]) not in seen]
@@ -171,7 +170,7 @@ def _next(
 def trained(
     names: Sequence[str], vectors: Vectors, labelled: Mapping[int, Times], method: str, seed: int, tolerance: float
 ) -> Selector | None:
-    """The selector of what is labelled so far; None while that is too little."""
+    """The selector trained on the inputs labelled so far; None if they are too few."""
     usable = [i for i in labelled if all(map(math.isfinite, vectors[i]))]
     noise: Interval = (1 - tolerance / 2, 1.0, 1 + tolerance / 2)
     known = merged([vectors[i] for i in usable], [labelled[i] for i in usable], [[noise]] * len(usable))
@@ -180,7 +179,8 @@ def trained(
 
 @dataclass(frozen=True, slots=True)
 class LearningCurve:
-    """`percent[seed][k]`: share of exhaustive at the test inputs with `first + k` labelled inputs. `full`: with all."""
+    """`percent[seed][k]`: fraction of the exhaustive performance at the test inputs, with `first + k` labelled inputs.
+    `full`: with all."""
 
     strategy: str
     first: int
@@ -193,7 +193,8 @@ class LearningCurve:
         return tuple(sum(column) / len(column) for column in zip(*self.percent, strict=True))
 
     def reaches(self, share: float) -> int | None:
-        """Labelled inputs from which on the mean stays at this share of that of full training, or above."""
+        """The number of labelled inputs from which the mean stays at or above this fraction of that of full
+        training."""
         low = [k for k, value in enumerate(self.mean) if value < share * self.full]
         count = low[-1] + 1 if low else 0
         return self.first + count if count < len(self.mean) else None
@@ -212,10 +213,10 @@ def curve(
     default: int = 0,
     tolerance: float = 0.0,
 ) -> LearningCurve:
-    """Replays incremental tuning on a full table of measurements: `times` of all answers at all inputs.
+    """Replay incremental tuning on a full table of measurements: `times` of all answers at all inputs.
 
-    Judges after each of so many labelled inputs (at most all) at the `test` inputs, or at all of the table's. Raises
-    UsageError as `next_input`.
+    Evaluates after each labelled input at the `test` inputs, or at all inputs of the table. Raises UsageError like
+    `next_input`.
     """
     asked, truth = test if test is not None else (vectors, times)
 
@@ -245,15 +246,15 @@ def _choose(selector: Selector | None, x: Sequence[float], default: int) -> Aske
 
 
 def _begins(labelled: Mapping[int, Times]) -> bool:
-    """Are inputs far apart still to be measured? Then an answer is best nowhere yet, and there are fewer inputs than
-    answers."""
+    """Whether the next input is still chosen by distance: some answer is best nowhere yet, and fewer inputs than
+    answers are labelled."""
     answers = {answer for at in labelled.values() for answer, seconds in at.items() if math.isfinite(seconds)}
     best = {min(at, key=lambda a: at[a]) for at in labelled.values() if any(map(math.isfinite, at.values()))}
     return len(labelled) < max(FEWEST, len(answers) if len(best) < len(answers) else 0)
 
 
 def _distances(vectors: Vectors, labelled: Sequence[int], pool: Sequence[int]) -> dict[int, float]:
-    """How far each input of the pool is from the nearest labelled one; equally far where none is labelled."""
+    """The distance of each input of the pool from the nearest labelled one; equal for all if none is labelled."""
     import numpy as np
 
     used = [*pool, *labelled]
@@ -278,8 +279,8 @@ def _margins(selector: Selector, vectors: Vectors, pool: Sequence[int]) -> dict[
 def _losses(
     selector: Selector, vectors: Vectors, labelled: Mapping[int, Times], pool: Sequence[int], seed: int
 ) -> dict[int, float]:
-    """Minus the expected loss of the answer that is taken now, as a share of exhaustive: the mean over the trees of a
-    forest, each of which predicts the times of all answers from a sample of the labelled inputs."""
+    """Minus the expected loss of the current answer, as a fraction of the exhaustive performance: the mean over the
+    trees of a forest, each of which predicts the times of all answers from a sample of the labelled inputs."""
     import numpy as np
     from sklearn.ensemble import ExtraTreesRegressor
 

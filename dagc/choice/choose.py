@@ -1,17 +1,17 @@
-"""Choosers: what is chosen at a site for the features at hand. One decision rule, in Python and in C.
+"""Choosers: the answer of a site for a vector of features. One decision rule, in Python and in C.
 
-A chooser has a model (a rational program that gives the time of a launch), measured bests, a selector, or several:
+A chooser has a model (a rational program for the time of a launch), measured bests, a selector, or several of these:
 
-  model alone     the setting that the model says is fastest; the first in the list (the default before all) wins ties
-  measured bests  where these features were measured, the best there; elsewhere the best of the nearest measured ones,
-                  or the first setting that can be launched where that cannot
-  both            the same, unless the model says that another setting is faster by more than MARGIN there
-  a selector      where these features were measured, the best there; elsewhere what the selector has learned, or the
-                  first setting that can be launched where its choice cannot
+  model alone     the setting that is fastest by the model; the first in the list (the default first of all) wins ties
+  measured bests  at measured features, the best there; elsewhere the best of the nearest measured point,
+                  or the first setting that can be launched, if that one cannot
+  both            the same, unless the model predicts that another setting is faster by more than MARGIN
+  a selector      at measured features, the best there; elsewhere the selector's choice, or the
+                  first setting that can be launched, if that one cannot
 
-Features that are not numbers (a division by zero) get the default. So do, among variants, features FAR times outside of
-the measured ones, and answers of which the selector is less sure than it must be. The distance of two points is the
-product over the features of the larger over the smaller value.
+If a feature is not a number (a division by zero), the default is taken. For variants, the default is also taken if a
+feature is FAR times outside of the measured range, or if the selector's confidence is below its threshold. The distance
+of two points is the product over the features of the larger over the smaller value.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def c_head() -> str:
 def chooser_c(chooser: Chooser, margin: float) -> str:
     """C99: `static inline dagc_choice dagc_choose_SITE(const double* features)`; `c_head` goes before it.
 
-    A second call with the same features returns the stored answer. `margin`: by which share another setting must be
-    faster, according to the model, than the best of the nearest measured point.
+    A second call with the same features returns the stored answer. `margin`: the fraction by which another setting must
+    be faster, by the model, than the best of the nearest measured point.
     """
     from dagc.emit.render import render  # loads jinja2
 
@@ -92,7 +92,8 @@ def chooser_c(chooser: Chooser, margin: float) -> str:
 
 
 def _batch(chooser: Chooser, whole: Sequence[str]) -> dict[str, Any]:
-    """The model's time of all settings in one loop, if that is exact: the text, the condition, and the call."""
+    """Code that computes the model's time of all settings in one loop, if that is exact: the text, the condition, and
+    the call."""
     if chooser.model is None:
         return {"batch": "", "batched": None}
     programs = [chooser.model] if chooser.launchable is None else [chooser.model, chooser.launchable]
@@ -126,18 +127,19 @@ def _number(value: float) -> str:
 # ---- in Python ----
 
 
-# Found on the oracle of an H200: with the best of one size kept unless the model gains 5 %, the mean regret is least.
+# Determined on exhaustive measurements of an H200: the mean regret is least if the best of one size is kept unless the
+# model gains 5 %.
 MARGIN = 0.05
 
 
 def worth_measuring(top: int, legal: int) -> int:
-    """How many of a ranking are measured: `top`, but at most half of the legal ones, so that it always costs less than
-    measuring all."""
+    """The number of settings of a ranking to measure: `top`, but at most half of the legal ones."""
     return min(top, (legal + 1) // 2)
 
 
 class Reason(Enum):
-    """Why an answer is taken: the chooser's, or the default, 0. In the order of `choice/head.h.j2`."""
+    """Why an answer is taken: the chooser chose it, or one of the reasons for the default, answer 0. In the order of
+    `choice/head.h.j2`."""
 
     CHOSEN = "chosen"
     UNSURE = "unsure"
@@ -155,7 +157,7 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Chooser:
-    """Chooses an answer of a site from a vector of features.
+    """Chooses an answer of a site by a vector of features.
 
     `model`: the time of a launch in cycles, a function of sizes and block; None: measured bests only. `launchable`: 1
     if an answer can be launched. `columns`: parameters of both programs that depend on the answer, a value for each.
@@ -178,8 +180,8 @@ class Chooser:
 
     @property
     def guarded(self) -> bool:
-        """Whether the default is taken where the selector is unsure, or FAR times outside of the measured features. It
-        is for variants, which may be far slower than the default there."""
+        """Whether the default is taken if the selector is unsure, or if a feature is FAR times outside of the measured
+        range. True for variants, which may be far slower than the default there."""
         return bool(self.site.variants)
 
     @property
@@ -212,7 +214,7 @@ class Chooser:
         return [float(t) if g else float("inf") for t, g in zip(_broadcast(times, len(good)), good, strict=True)]
 
     def can_launch(self, values: Mapping[str, Number]) -> list[bool]:
-        """Whether each setting can be launched at the sizes; all can where nothing is known about it."""
+        """Whether each setting can be launched at the sizes; true for all if nothing is known about it."""
         n = len(self.site.answers)
         if self.launchable is None:
             return [True] * n
@@ -225,8 +227,8 @@ class Chooser:
         return self.selector is not None and self.selector.predicts
 
     def predict(self, values: Mapping[str, Number]) -> tuple[float, ...]:
-        """The expected seconds of each answer, by a selector that predicts; constraints are not looked at. Infinite for
-        an answer that was never timed, and for all where a feature is not finite."""
+        """The expected seconds of each answer, by a selector that predicts times; constraints are ignored. Infinite for
+        an answer that was never timed, and for all answers if a feature is not finite."""
         assert self.selector is not None
         here = dict(zip(self.data, self.vector(values), strict=True))
         if not all(map(math.isfinite, here.values())):
@@ -262,8 +264,8 @@ class Chooser:
         return (0, Reason.UNSURE) if sure < self.least_sure else (answer, Reason.CHOSEN)
 
     def order(self, values: Mapping[str, Number]) -> tuple[int, ...]:
-        """All answers, the best first: that of `decide`, then as the selector has them, then those that it never gives.
-        The next is taken where a `require` of the one before does not hold."""
+        """All answers, the best first: that of `decide`, then those of the selector in its order, then the rest. If a
+        `require` of an answer does not hold, the next one is taken."""
         answer, reason = self.decide(values)
         ranked: tuple[int, ...] = ()
         if self.selector is not None and reason is Reason.CHOSEN:
@@ -284,14 +286,14 @@ class Chooser:
         return best
 
     def ranked(self, values: Mapping[str, Number]) -> list[int]:
-        """The answers that can be launched, fastest first by the model; by the list without one."""
+        """The answers that can be launched: fastest first by the model, or in the order of the list without one."""
         if self.model is None:
             return list(range(len(self.site.answers)))
         times = self.times(values)
         return sorted((i for i in range(len(times)) if times[i] < float("inf")), key=lambda i: times[i])
 
     def why(self, values: Mapping[str, Number], chosen: int) -> str:
-        """The largest term of the model's time: what limits the launch; what a selector has learned."""
+        """What limits the launch (the largest term of the model's time), or a summary of the selector."""
         if self.selector is not None:
             return self.selector.text
         if self.model is None:
@@ -334,7 +336,7 @@ class Chooser:
 
 @lru_cache(maxsize=64)
 def _over_answers(program: RationalProgram, columns: tuple[tuple[str, tuple[float, ...]], ...]) -> PartialEvaluator:
-    """A model over all answers; what depends on these alone is computed once."""
+    """A model over all answers; values that depend only on the answer are computed once."""
     return PartialEvaluator(program, _arrays(program, columns))
 
 
@@ -352,7 +354,7 @@ def _broadcast(values: Any, n: int) -> Any:
 
 
 def emitted(choosers: Sequence[Chooser]) -> EmittedChoosers:
-    """All choosers as one C text, and the calls in the emitted program."""
+    """The C code of all choosers, and their calls in the emitted program."""
     from dagc.emit.render import tidy  # loads jinja2
 
     text = "\n".join((c_head(), *(c.c_text() for c in choosers)))
@@ -363,19 +365,19 @@ def emitted(choosers: Sequence[Chooser]) -> EmittedChoosers:
 
 
 def whole_parameters(program: Program, names: Iterable[str]) -> frozenset[str]:
-    """Those of the names that are integer parameters of the program, which are constants in it."""
+    """The names among these that are integer parameters of the program, which are constants in it."""
     whole = {p.name for p in program.params if type(p.value) is int}
     return frozenset(whole & set(names))
 
 
 def _sizes_among(program: Program, names: set[str]) -> set[str]:
-    """Integer scalars: the features of a chooser that has measured bests only."""
+    """Integer scalars: the features of a chooser with measured bests only."""
     return {s.name for s in program.scalars if s.type.value[0] in "iu"} & names
 
 
 @dataclass(frozen=True, slots=True)
 class _Programs:
-    """The programs of an op (time of a launch, whether it can be launched), and a note."""
+    """The rational programs of an op (time of a launch, whether it can be launched), and a note."""
 
     model: RationalProgram | None
     launchable: RationalProgram | None
@@ -397,13 +399,13 @@ def unit_chooser(
     asked: Sequence[str] = (),
 ) -> Chooser:
     """The chooser of a unit's launch parameters. `anchors`: features at a measured size, and the setting that was best.
-    `resources`: of the compiled kernel. `method`: one of `dagc.choice.models.MODELS`, a search strategy (the volume
-    model stands beside what it measured), any other has no model. `fits`: counts that were fitted to hardware counters.
-    `selector`: its labels are indices of `settings`. `asked`: features by which the nearest measured variant is found
-    where there is none.
+    `resources`: of the compiled kernel. `method`: one of `dagc.choice.models.MODELS`, or a search strategy (which uses
+    the volume model with its measurements); any other method has no model. `fits`: counts that were fitted to hardware
+    counters. `selector`: its labels are indices of `settings`. `asked`: features that determine the nearest measured
+    variant if there is no selector.
 
     If the kernel's text cannot be read, or the model needs values that are not known when the program runs, the chooser
-    has no model. Measured sizes without one of the features are skipped. `note` reports both.
+    has no model. Measured sizes that lack a feature are skipped. `note` reports both.
     """
     op, program = op_of(graph, unit), graph.program
     features = offered(program, op)
@@ -432,8 +434,8 @@ def unit_chooser(
 
 
 def default_chooser(graph: Graph, op: str) -> Chooser:
-    """The chooser of an op whose variant is open before anything was measured: the default, then the first
-    implementation on the CPU, if it has one."""
+    """The chooser of an op with an open variant before any measurement: the default, then the first implementation on
+    the CPU, if there is one."""
     unit = unit_of(graph, op, True)
     legal = legal_settings(graph, unit, {})
     on_cpu = [one for one in legal if op_under(graph.program, op_of(graph, unit), one).device is Device.CPU]
@@ -474,7 +476,8 @@ def _placed(
 
 
 def _columns(graph: Graph, unit: Unit, settings: Sequence[Settings]) -> dict[str, list[float]]:
-    """Parameters of models that depend on the setting: its block, and the tunables that are not a dimension of it."""
+    """Parameters of the models that depend on the setting: its block, and the tunables that are not a dimension of the
+    block."""
     op = op_of(graph, unit)
     blocks = [block_of(graph.program, op, s) for s in settings]
     values = [{**dict(op.tunables), **dict(s)} for s in settings]
@@ -496,7 +499,7 @@ def _programs(
 ) -> _Programs:
     model = launchable = None
     note = ""
-    if unit.variants:  # models are of one kernel each
+    if unit.variants:  # each model describes one kernel
         return _Programs(None, None, "")
     method = "volume" if method in names_in("lab/strategies") else method
     try:

@@ -1,8 +1,8 @@
-"""Where counters are read: sample points over sizes and settings (KLARAPTOR's step 1, data collection).
+"""Points at which hardware counters are read: sizes and settings (KLARAPTOR's step 1, data collection).
 
-Sizes are a Latin hypercube over the ranges of the asked ones, in logarithms, so that most are no powers of two; none
-has a larger product than the largest that is asked for. At each size other settings are drawn, each number of a warp's
-lanes along x as often as the next, since memory instructions depend on that most.
+Sizes form a Latin hypercube over the ranges of the requested sizes, in logarithms, so that most are not powers of two;
+no product of sizes exceeds the largest requested one. Different settings are drawn at each size. All numbers of lanes
+of a warp along x are equally frequent, since memory instructions depend mostly on that.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ SETTINGS = 12  # at each size, for each kernel
 
 
 def sizes_to_count(points: Sequence[Point], seed: int, n: int = SIZES) -> tuple[Point, ...]:
-    """`n` sizes or fewer, where the ranges hold no more. A parameter with one value is varied from half to twice it;
-    one below 2 stays."""
+    """Up to `n` sizes; fewer if the ranges do not contain as many. A parameter with one value varies from half to twice
+    that value; one below 2 is kept."""
     values: dict[str, list[int]] = {}
     for point in points:
         for name, value in point.sizes.items():
@@ -55,7 +55,7 @@ def _product(sizes: Mapping[str, int]) -> float:
 def settings_to_count(
     unit: Unit, settings: Sequence[Settings], draw: random.Random, n: int = SETTINGS
 ) -> tuple[Settings, ...]:
-    """`n` of the settings, the numbers of lanes along x in turn."""
+    """`n` of the settings; the numbers of lanes along x take turns."""
     axis = next((t.name for t in unit.tunables if t.axis == "x"), None)
     groups: dict[int, list[Settings]] = {}
     for s in settings:

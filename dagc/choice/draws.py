@@ -1,12 +1,12 @@
-"""`--samples`: inputs drawn from the values after `over`, as a generator of points.
+"""`--samples`: a generator of points, drawn from the values after `over`.
 
 over log(2, 9152)        log-uniform: every factor of two equally likely
 over uniform(0.6, 1)     uniform
 over {1, 2, 4}, 4..10    one of these
 over files("*.mtx")      one of the files (of `--inputs`, where that is given)
 
-Both ends are included. Whole numbers are rounded, others have six significant digits, so that a point is the same when
-it is read from its text. A draw that violates a `require` of the program on its params is dropped.
+Both bounds are included. Integers are rounded; other numbers have six significant digits, so that a point read from its
+text is equal. A draw that violates a `require` of the program on its params is discarded.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from dagc.choice.types import Point
 from dagc.ir.program import Param, Program, Spread
 from dagc.ir.sym import Number, evaluate, show
 
-MOST_REFUSED = 10_000  # draws in a row that violate a `require`
-MOST_KNOWN = 1_000  # draws in a row that were drawn before: then there are no others
-_DIGITS = 6  # significant ones of a real number
+MOST_REFUSED = 10_000  # consecutive draws that violate a `require`
+MOST_KNOWN = 1_000  # consecutive repeated draws after which no further points are assumed to exist
+_DIGITS = 6  # significant digits of a real number
 _REALS = ("f32", "f64")
 
 Value = int | float | str
 
 
 class Draws:
-    """Points drawn from the params of a program, each once; the same seed gives the same points, others where they are
-    to `test`.
+    """Distinct points drawn from the params of a program. The same seed gives the same points; points to `test` come
+    from another sequence.
 
-    `fixed`: names of params with a value of their own (`-D`). `inputs`: as `dagc.choice.inputs` has them.
-    `spent`: whether there are no other points.
+    `fixed`: names of params with a fixed value (`-D`). `inputs`: points of `dagc.choice.inputs`. `spent`: whether no
+    further points exist.
     """
 
     def __init__(
         self, program: Program, seed: int, fixed: Collection[str] = (), inputs: Sequence[str] = (), test: bool = False
     ) -> None:
-        """Raises UsageError where no param has values after `over`, and as `parse_inputs`."""
+        """Raises UsageError if no param has values after `over`, and like `parse_inputs`."""
         self.program, self.spent = program, False
         self.params = tuple(p for p in program.params if p.generated and p.name not in fixed)
         self._given: list[dict[str, Value]] = []
@@ -60,7 +60,7 @@ class Draws:
         }
 
     def take(self, number: int) -> tuple[Point, ...]:
-        """The next points, each of them once; fewer where there are no others. Raises UsageError as `candidates`."""
+        """The next points, all distinct; fewer if no others exist. Raises UsageError like `candidates`."""
         out: list[Point] = []
         while len(out) < number and not self.spent:
             for point in self.candidates(1):
@@ -69,9 +69,9 @@ class Draws:
         return tuple(out)
 
     def candidates(self, number: int) -> tuple[Point, ...]:
-        """Points that were not taken or dropped; they may be drawn again. Fewer where there are next to no others.
+        """Points that were neither taken nor dropped; they may be drawn again. Fewer if hardly any others exist.
 
-        Raises UsageError where the program's `require`s leave next to nothing.
+        Raises UsageError if the program's `require`s exclude nearly all points.
         """
         out: list[Point] = []
         refused: Counter[int] = Counter()
@@ -93,11 +93,11 @@ class Draws:
         return tuple(out)
 
     def drop(self, points: Collection[Point]) -> None:
-        """Points that are not drawn any more."""
+        """Exclude these points from further draws."""
         self._known.update(points)
 
     def vector(self, point: Point) -> tuple[float, ...]:
-        """The values of a point as numbers: a word by its place among the values."""
+        """The values of a point as numbers; a string is represented by its index among the values."""
         at = dict(point.params)
         return tuple(self._number(p, at.get(p.name, self._constants.get(p.name, 0))) for p in self.params)
 
@@ -139,7 +139,7 @@ class Draws:
 
 
 def _whole(spread: Spread, draw: random.Random) -> int:
-    """Each whole number stands for what is rounded to it: so are both ends."""
+    """Each integer represents the interval that rounds to it, both bounds included."""
     low, high = int(spread.low), int(spread.high)
     if not spread.log:
         return draw.randint(low, high)

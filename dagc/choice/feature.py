@@ -1,7 +1,7 @@
 """Features: the inputs of selectors. Each is an expression over values that a rank has before its dag runs.
 
-A kind of feature is one file of `dagc/choice/features` with a function `offer(context)`, which yields the features of
-this kind that a program has. Nothing else depends on the kinds.
+A kind of feature is one file in `dagc/choice/features` with a function `offer(context)`, which yields the features of
+this kind in a program. Nothing else depends on the kinds.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from dagc.ir.sym import RULES, Apply, Const, Fn, Number, Sym, Var, evaluate, fre
 
 @dataclass(frozen=True, slots=True)
 class SelectorFeature:
-    """`expression` is over per-rank scalars, `rank`, `ranks`, and `feature.NAME` of what `code` computes."""
+    """`expression` uses per-rank scalars, `rank`, `ranks`, and `feature.NAME` for results of `code`."""
 
     name: str
     expression: Sym
     code: tuple[CodeFeature, ...] = ()
 
     def value(self, values: Mapping[str, Number]) -> float:
-        """Its value in double precision, as C computes it; NaN if it is undefined (a division by zero). Raises KeyError
-        for a missing value."""
+        """The value in double precision, as computed in C; NaN if undefined (a division by zero). Raises KeyError for a
+        missing value."""
         try:
             result = in_doubles(self.expression, values)
         except (ZeroDivisionError, ValueError, OverflowError, TypeError):
@@ -40,7 +40,7 @@ class SelectorFeature:
 
 
 def in_doubles(expr: Sym, values: Mapping[str, Number]) -> Number:
-    """Evaluates as the C code of `dagc.ir.sym.to_c` does: integers, divisions in doubles, exact `floor` and `ceil`."""
+    """Evaluate like the C code of `dagc.ir.sym.to_c`: integers, divisions in doubles, exact `floor` and `ceil`."""
     if isinstance(expr, Const):
         return expr.value
     if isinstance(expr, Var):
@@ -57,7 +57,7 @@ def in_doubles(expr: Sym, values: Mapping[str, Number]) -> Number:
 
 @dataclass(frozen=True)
 class FeatureContext:
-    """Whose features: those of an op of a program, or of the program itself (`op` None)."""
+    """The owner of features: an op of a program, or the program itself (`op` None)."""
 
     program: Program
     op: KernelOp | None = None
@@ -79,13 +79,13 @@ class FeatureContext:
 
     @cached_property
     def known(self) -> frozenset[str]:
-        """Names whose values a rank has once its arrays have been read."""
+        """Names whose values a rank knows once its arrays have been read."""
         of_comms = (v.name for c in self.program.comms for v in (c.rank, c.ranks))
         return frozenset((*(s.name for s in self.program.scalars), "rank", "ranks", *of_comms))
 
     @cached_property
     def names(self) -> Mapping[str, Sym]:
-        """Values of the kernel's formals and lets. Tunables are missing: they are to be chosen."""
+        """Values of the kernel's formals and lets. Tunables are not included, since they are to be chosen."""
         env: dict[str, Sym] = {d.name: Const(d.chosen) for d in self.program.decisions}
         kernel, op = self.kernel, self.op
         if kernel is None or op is None:
@@ -98,10 +98,10 @@ class FeatureContext:
         return env
 
     def resolve(self, expr: Sym) -> Sym | None:
-        """The expression over known names and code features; None if it depends on anything else (a tunable)."""
+        """The expression in terms of known names and code features; None if it depends on anything else (a tunable)."""
         declared = {f.name: f for f in self.declared}
         env = dict(self.names)
-        for feature in self.declared:  # in the order of the text: each sees those above it
+        for feature in self.declared:  # in text order: each may use the earlier ones
             value = feature.value
             env[feature.name] = Var(self.measured(feature)) if not isinstance(value, _SYMS) else substitute(value, env)
         resolved = substitute(expr, env)
@@ -110,7 +110,7 @@ class FeatureContext:
 
     @cached_property
     def asked_values(self) -> tuple[Sym, ...] | None:
-        """Arguments of the `select`s here over known names; None if one depends on anything else."""
+        """Arguments of these `select`s in terms of known names; None if one depends on anything else."""
         resolved = tuple(map(self.resolve, self.asked))
         return None if None in resolved else resolved  # type: ignore[return-value]
 
@@ -135,8 +135,8 @@ _SYMS = (Const, Var, Apply)
 
 
 def offered(program: Program, op: KernelOp | None = None) -> dict[str, SelectorFeature]:
-    """All features that a selector may use, by name: of an op, or of the program. If two kinds offer a name, the first
-    file has precedence."""
+    """All features that a selector of an op, or of the program, may use, by name. If two kinds offer the same name, the
+    first file has precedence."""
     context = FeatureContext(program, op)
     out: dict[str, SelectorFeature] = {}
     for kind in names_in("choice/features"):
@@ -150,7 +150,7 @@ def values_of(
     features: Mapping[str, SelectorFeature], values: Mapping[str, Number], constants: Mapping[str, int] | None = None
 ) -> dict[str, float]:
     """The features that can be computed from `values`, by name. `constants`: values of parameters that are compiled
-    into the program and differ between the measured sizes; other parameters are left out."""
+    into the program and differ between the measured sizes; other parameters are omitted."""
     out = {}
     for name, feature in features.items():
         if constants and name in constants:

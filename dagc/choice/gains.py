@@ -1,7 +1,7 @@
-"""What learners are trained on: how much each choice is worth at each training point, and cross-validation by it.
+"""Training data of learners: the gain of each choice at each training point, and cross-validation by gains.
 
-A choice is worth the share of the best performance that it reaches, t_best / t, in [0, 1]: a wrong choice weighs what
-it costs. Where only labels are known, a point's label is worth 1 and every other 0.
+The gain of a choice is the fraction of the best performance that it reaches, t_best / t, in [0, 1], so a wrong choice
+is weighted by its cost. If only labels are known, the gain of a point's label is 1 and that of any other is 0.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from dagc.choice.selector import Scale, check_training, coordinates, scales_of
 
-DIGITS = 16  # binary digits behind the point of a gain that a selector keeps
+DIGITS = 16  # fractional bits of a gain in a selector
 FULL = 1 << DIGITS
-LEAST = 0.02  # gains below count as this where their logarithm is taken
+LEAST = 0.02  # lower limit of a gain whose logarithm is taken
 FOLDS = 5
 Shares = Sequence[Mapping[int, float]]
 Candidate = TypeVar("Candidate")
@@ -22,14 +22,14 @@ Candidate = TypeVar("Candidate")
 
 @dataclass(frozen=True, slots=True)
 class Gains:
-    """`matrix`: a row for each point, a column for each of `labels`, which ascend."""
+    """`matrix`: a row for each point, a column for each of `labels`, in ascending order."""
 
     labels: tuple[int, ...]
     matrix: Any
 
     @property
     def best(self) -> Any:
-        """The column of the best label of each row, the lowest of equal ones."""
+        """The column of the best label of each row; the lowest if several are equal."""
         return self.matrix.argmax(axis=1)
 
     @property
@@ -39,7 +39,7 @@ class Gains:
 
 
 def gains_of(labels: Sequence[int], shares: Shares | None) -> Gains:
-    """`shares`: what each choice that may be learned is worth at each point, 0 where it is missing; none: labels."""
+    """`shares`: the gain of each choice that may be learned at each point, 0 where missing; without them: labels."""
     import numpy as np
 
     if shares is None:
@@ -52,9 +52,9 @@ def gains_of(labels: Sequence[int], shares: Shares | None) -> Gains:
 class Examples:
     """Training points: `rows` hold a value for each of `data`, a feature; `labels` are the best choices.
 
-    `scales`: of the features. `gains`: what each choice is worth at each point. `shared`: whether that was given, or
-    follows from the labels. `times`: seconds of each choice at each point; missing where it failed, infinite where a
-    constraint excludes it.
+    `scales`: those of the features. `gains`: the gain of each choice at each point. `shared`: whether gains were given
+    rather than derived from labels. `times`: seconds of each choice at each point; missing where it failed, infinite
+    where a constraint excludes it.
     """
 
     data: tuple[str, ...]
@@ -78,7 +78,7 @@ def examples_of(
     shares: Shares | None = None,
     times: Shares | None = None,
 ) -> Examples:
-    """`shares` as `gains_of` takes them. `times`: seconds; none: what choices are worth stands for them.
+    """`shares` as for `gains_of`. `times`: seconds; without them, gains are used.
 
     Raises UsageError as `check_training`.
     """
@@ -100,11 +100,11 @@ def best_candidate(
     matrix: Any,
     seed: int,
 ) -> Candidate:
-    """The candidate whose choices at the points left out are worth most on average; the first of equal ones.
+    """The candidate whose choices at held-out points have the largest mean gain; the first if several are equal.
 
-    `choose(candidates, x, matrix, asked)` trains each candidate on some of the points, and gives the columns that they
-    choose for the points `asked`, shape (candidates, asked): what candidates have in common is computed once. Folds are
-    shuffled by the seed.
+    `choose(candidates, x, matrix, asked)` trains each candidate on some of the points and returns the columns that it
+    chooses at the points `asked`, shape (candidates, asked); results that candidates share are computed once. The seed
+    shuffles the folds.
     """
     import numpy as np
     from sklearn.model_selection import KFold

@@ -1,4 +1,4 @@
-"""`--sizes` and `--inputs`: which sizes and inputs of a program are meant.
+"""Parsers of `--sizes` and `--inputs`: the sizes and inputs of a program.
 
 NI=512,1024 NJ=512                    every combination of the values
 NI=NJ=512,1024                        the same value for both
@@ -11,8 +11,8 @@ An input is a point with a text value:
 "rmat(scale = 16, edges = 8)"         a call, which the set-up interprets (`dagc.inputs.call`)
 matrix=...                            for the parameter `matrix`
 
-Several are separated by commas. In a point, a path is relative to the program's folder where it lies below it, else
-absolute: the set-up finds it either way as `folder / path`.
+Several are separated by commas. In a point, a path below the program's folder is relative to it; any other is absolute.
+The set-up finds both as `folder / path`.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _COMMENT = re.compile(r"(^|\s)#.*")
 
 
 def parse_inputs(lists: Sequence[str], program: Program, option: str = "--inputs") -> tuple[Point, ...]:
-    """The points of the lists, in their order, each once; without lists, those of the program's `over files`.
+    """The points of the lists, in order and without duplicates; without lists, those of the program's `over files`.
 
     Raises UsageError, naming the option and the entry, for a file that does not exist, a list that cannot be read, and
-    where the parameter is not known.
+    an unknown parameter.
     """
     folder = Path(program.path).parent
     if not lists:
@@ -180,7 +180,7 @@ def _files(pattern: str, base: Path, folder: Path, where: str) -> list[str]:
 
 
 def _missing(text: str) -> str:
-    """Why a text that is not a file was not understood otherwise."""
+    """The error for a text that is neither a file nor anything else that is accepted."""
     if text.startswith("@"):
         return "a list cannot name another list"
     return "a call without its closing parenthesis" if _BEGUN.match(text) else "no such file"
@@ -216,7 +216,7 @@ _WHOLE = re.compile(r"[0-9]{1,3}(_?[0-9]){0,16}")
 
 
 def parse_sizes(text: str, program: Program, option: str = "--sizes") -> tuple[Point, ...]:
-    """The points of a text, in its order, each once. Raises UsageError naming the option and the word that is wrong."""
+    """The points of a text, in order and without duplicates. Raises UsageError naming the option and the wrong word."""
     known = {p.name for p in program.params if isinstance(p.value, int) and not isinstance(p.value, bool)}
     out: dict[Point, None] = {}
     for part in text.split(";"):

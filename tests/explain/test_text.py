@@ -62,7 +62,7 @@ def test_what_the_seed_says_of_the_wait_for_yl_is_found() -> None:
             "\\", ""
         )
     waits = [view.mechanism for views in explained().shown for view in views]
-    assert "CES-b4-post_send waits for yl too" in waits
+    assert "CES-b4-post_send also waits for yl" in waits
 
 
 def test_markdown_has_a_row_for_each_rule_and_edit() -> None:
@@ -112,7 +112,7 @@ def test_nothing_measured_is_not_hidden() -> None:
         (
             BEST.replace("record(e0)@s0 yl@s0 post_recv", "yl@s0 post_recv record(e0)@s0"),
             ("CER-after-yl", "post_send"),
-            "CES-b4-post_send waits for yl too",
+            "CES-b4-post_send also waits for yl",
         ),
         (
             BEST.replace("yl@s0 post_recv sync(e0) post_send", "post_recv sync(e0) post_send yl@s0"),

@@ -37,7 +37,7 @@ def test_test_inputs_judge(tuned: Tuned) -> None:
     said = [selector.ask(x) for x in at.vectors]
     answers = [answer.label if answer.sure >= selector.least_sure else 0 for answer in said]
     expected = judge([p.text for p in at.points], at.times, answers, 0, at.noise)
-    assert view.judged == "Judged at 29 test inputs that were not used for training."
+    assert view.judged == "Evaluated at 29 test inputs that were not used for training."
     assert view.tiles[0][:2] == ("percent of exhaustive", f"{100 * expected.all.percent:.1f} %")
     assert view.bars[0].share == expected.all.percent
     assert [bar.name for bar in view.bars[1:-1]] == [

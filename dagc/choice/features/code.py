@@ -1,6 +1,6 @@
-"""Functions in C++ of the arrays that the set-up gives: `feature longest cost n = cpp \"\"\"...\"\"\"`.
+"""C++ functions of the arrays from the set-up: `feature longest cost n = cpp \"\"\"...\"\"\"`.
 
-The emitted program computes them once, when it has read its arrays.
+The emitted program computes them once, after it has read its arrays.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ GIVEN = (Role.CONST, Role.IN)
 
 
 def offer(context: FeatureContext) -> Iterator[SelectorFeature]:
-    """Those of the op's kernel. Raises UsageError for one that reads what the program writes, or what is chosen."""
+    """The code features of the op's kernel. Raises UsageError for one that reads an array that the program writes, or a
+    value that is to be chosen."""
     if context.op is None:
         return
     for declared in context.declared:

@@ -12,7 +12,7 @@ from dagc.ir.sym import Sym, Var, free, show
 
 
 def offer(context: FeatureContext) -> Iterator[SelectorFeature]:
-    """Those that are declared, and what a `select` asks for that is not a single name."""
+    """Declared expressions, and arguments of a `select` that are more than a name."""
     code = _code(context)
     for declared in context.declared:
         if not isinstance(declared.value, CodeText):

@@ -10,7 +10,7 @@ from dagc.ir.sym import Const, Var
 
 
 def offer(context: FeatureContext) -> Iterator[SelectorFeature]:
-    """All of the program but truth values."""
+    """All scalars of the program except booleans."""
     for scalar in context.program.scalars:
         if scalar.type is not ElementType.BOOL:
             yield SelectorFeature(scalar.name, Var(scalar.name))
