@@ -5,7 +5,8 @@ MLCD, uncertainty sampling guided by a random forest. Of listed inputs, whose fe
 one (incremental tuning). Its strategies:
 
   bvsb    Best-vs-Second-Best (Joshi et al. 2009; Nitro): where the two most likely answers are closest
-  cost    where the current answer is expected to lose most, estimated by an ensemble of regressors of the times; every third input is random, since the ensemble knows nothing of regions that it has not seen
+  cost    where the current answer is expected to lose most, estimated by an ensemble of regressors of the times; every
+          third input is random, since the ensemble knows nothing of regions that it has not seen
   random  uniformly at random
 
 The first inputs of `bvsb` and `cost` are those farthest apart, until every answer is best at one of them, or until
