@@ -51,6 +51,7 @@ from dagc.lab.launches import agree, middle
 from dagc.measure.machine import machine_facts
 from dagc.measure.runner import Row, Runner, Table, world
 from dagc.recipes.artifacts import OpenChoices, build_artifact, compile_traversal
+from dagc.recipes.options import CompileOptions
 from dagc.recipes.program import read
 from dagc.recipes.runs import revision
 from dagc.recipes.tune_variants import transfers_here
@@ -149,7 +150,8 @@ def built(model: str, layers: int, chosen: TargetChoice, work: Path) -> Built:
     ops = tuple((i, one.op) for i, one in enumerate(graph.ops) if isinstance(one.op, KernelOp))
     opened = tuple(t for _, op in ops for t in open_variants(graph.program, op))
     folder = work / f"{model}-{layers}"
-    done = compile_traversal(graph, first, chosen, folder, build=False, force=True, open=OpenChoices(opened))
+    options = CompileOptions(build=False, force=True)
+    done = compile_traversal(graph, first, chosen, folder, options, open=OpenChoices(opened))
     library = build_artifact(folder, done.plan, "runner")
     op = ops[0][1]
     exist = next(t for t in opened if t.op == op.site).values

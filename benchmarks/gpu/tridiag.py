@@ -45,6 +45,7 @@ from dagc.emit import rows
 from dagc.measure.machine import machine_facts
 from dagc.measure.runner import Row, Runner, Table, world
 from dagc.recipes.artifacts import compile_traversal
+from dagc.recipes.options import CompileOptions
 from dagc.recipes.runs import revision
 from dagc.space import Space
 
@@ -93,7 +94,7 @@ def make(real: str, m: int, chunks: int, chosen: TargetChoice, work: Path) -> Bu
     graph = api.load_graph(TRIDIAG, {"real": real, "m": m, "chunks": chunks, "streams": chunks, "block": 256})
     first = Space(graph).first()
     folder = work / "programs" / f"{real}-{m}-{chunks}"
-    compile_traversal(graph, first, chosen, folder, build=False, force=True)
+    compile_traversal(graph, first, chosen, folder, CompileOptions(build=False, force=True))
     source = folder / f"runner.{'cu' if chosen.target.value == 'cuda' else 'cpp'}"
     library = build(
         [source], folder / "librunner.so", target=chosen.target.value, arch=chosen.arch, mpi=require_mpi(), shared=True,

@@ -81,45 +81,42 @@ def compile_traversal(
     traversal: Traversal,
     chosen: TargetChoice,
     directory: Path,
+    options: CompileOptions,
     *,
-    library: Library | None = None,
-    driver: bool = False,
-    prune_syncs: bool = False,
-    build: bool = True,
-    force: bool = False,
     open: OpenChoices = NOTHING_OPEN,
     arrays: Callable[[Program, Path], None] | None = None,
     display: Display = SILENT,
 ) -> Compiled:
-    """Compile one traversal of a graph into `directory`. Nothing is emitted unproved.
+    """Compile one traversal of a graph into `directory`, in the form that the options ask for. Nothing is emitted
+    unproved.
 
-    `library`: as a library instead of a program. `driver`: what driver.py calls is built too. `open`: what is settled
-    when the program runs.
-    `arrays` writes the data into the directory: before the compiler runs, which takes longer.
+    `open`: what is settled when the program runs. `arrays` writes the data into the directory: before the compiler
+    runs, which takes longer.
     """
-    plan = proved_plan(graph, traversal, chosen, prune_syncs)  # -> Plan, proved
-    plan = open.of(plan)
-    if driver:
+    library = library_of(options.form, graph.program.name, options.name, options.build)
+    plan = open.of(proved_plan(graph, traversal, chosen, options.prune_syncs))  # -> Plan, proved
+    if options.form == "driver":
         _require_driver(plan)
-    files = write_sources(plan, directory, force, library)  # Plan -> source files
+    files = write_sources(plan, directory, options.force, library)  # Plan -> source files
     if arrays is not None:
         arrays(graph.program, directory)
-    called = None
-    with display.phase("compiling"):
-        if library is None:
-            binary = build_artifact(directory, plan, "bench") if build else None  # source files -> binary
-            if driver and build and "driver.cu" in files:
-                called = build_artifact(directory, plan, "driver")
-        else:
-            binary = build_library(directory, plan, library) if build else None
+    binary = called = None
+    if options.build:  # source files -> binary
+        with display.phase("compiling"):
+            if library is not None:
+                binary = build_library(directory, plan, library)
+            else:
+                binary = build_artifact(directory, plan, "bench")
+                if options.form == "driver" and "driver.cu" in files:
+                    called = build_artifact(directory, plan, "driver")
+    left = left_out(plan) if library is None else ()
     name = library.name if library is not None else ""
     return Compiled(
-        directory, plan, None, chosen.reason, files, binary, None, left_out(plan) if not name else (), library=name,
-        driver=called,
+        directory, plan, None, chosen.reason, files, binary, None, left, library=name, driver=called
     )  # fmt: skip
 
 
-def proved_plan(graph: Graph, traversal: Traversal, chosen: TargetChoice, prune_syncs: bool) -> Plan:
+def proved_plan(graph: Graph, traversal: Traversal, chosen: TargetChoice, prune_syncs: bool = False) -> Plan:
     """Nothing is emitted unproved. Loops of a folded graph are unrolled."""
     prover = Prover(graph)
     prover.prove(traversal, "the traversal")

@@ -19,7 +19,7 @@ from dagc.emit.layout import promises
 from dagc.ir.plan import Features, open_variants, plan_from_json, plan_inputs
 from dagc.ir.program import Device, KernelOp
 from dagc.ir.traversal import Traversal, parse_traversal
-from dagc.recipes.artifacts import Compiled, OpenChoices, Running, build_artifact, compile_traversal, library_of
+from dagc.recipes.artifacts import Compiled, OpenChoices, Running, build_artifact, compile_traversal
 from dagc.recipes.options import CompileOptions
 from dagc.recipes.program import read, read_source
 from dagc.report.display import SILENT, Display
@@ -50,11 +50,10 @@ def compile(
     rank = _rank(how, options.form) if options.run else None
     chosen, tuned = choose_target(options.target, options.arch), _tuned(options.launch)
     mode = _mode(options, tuned)
-    arrays = how.arrays if options.run else None
     if tuned is not None and _chooses_plans(tuned, options.form):
         from dagc.recipes.plans import compile_plans  # only with --launch
 
-        plans = compile_plans(path, out, tuned, chosen, options, mode, arrays, display)
+        plans = compile_plans(path, out, tuned, chosen, mode, how)
         return plans.run(how) if options.run else plans.compiled
 
     def compile_here() -> Compiled:
@@ -64,10 +63,9 @@ def compile(
             graph, picked, number = wanted_traversal(folded, options.traversal)  # Graph -> Traversal
         name = graph.program.name
         compiled = compile_traversal(
-            graph, picked, chosen, Path(out) if out is not None else Path("dagc-out") / name,
-            library=library_of(options.form, name, options.name, options.build), driver=options.form == "driver",
-            prune_syncs=options.prune_syncs, build=options.build, force=options.force, display=display, arrays=arrays,
-            open=_open(graph.unrolled, tuned, chosen, mode, options),
+            graph, picked, chosen, Path(out) if out is not None else Path("dagc-out") / name, options,
+            open=_open(graph.unrolled, tuned, chosen, mode, options), display=display,
+            arrays=how.arrays if options.run else None,
         )  # fmt: skip
         return replace(compiled, number=number, left_out=(*without, *compiled.left_out))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,7 +35,7 @@ from dagc.recipes.artifacts import (
 from dagc.recipes.options import CompileOptions
 from dagc.recipes.program import read
 from dagc.recipes.tuned import check_tuned, open_choices
-from dagc.report.display import SILENT, Display
+from dagc.report.display import Display
 from dagc.setup import read_scalars
 from dagc.space import Space
 from dagc.store.settings import check_fixed, fixed_choices
@@ -72,18 +72,18 @@ def has_plans(tuned: Tuned) -> bool:
 
 
 def compile_plans(
-    path: str | Path, out: str | Path | None, tuned: Tuned, chosen: TargetChoice, options: CompileOptions,
-    mode: Features, arrays: Callable[[Program, Path], None] | None = None, display: Display = SILENT,
-) -> PlanSelection:  # fmt: skip
+    path: str | Path, out: str | Path | None, tuned: Tuned, chosen: TargetChoice, mode: Features, how: Running
+) -> PlanSelection:
     """Write (and build) a plan for each answer of the selector of `tuned`, and the program, or the library, that
     chooses.
 
-    `arrays` writes the data of the first plan's program into the directory, before the compiler runs. `mode`: of the
-    choosers of kernels that were tuned into the same file.
+    If the options of `how` run it, the data of the first plan's program are written into the directory before the
+    compiler runs. `mode`: of the choosers of kernels that were tuned into the same file.
     Raises UsageError where the file was tuned for another text, GPU, or other parameters, where a decision that is
     selected is fixed, and under mpiexec.
     """
     _alone()
+    options = how.options
     text, without = read(path, options.defines).on(chosen.target)
     program = text.program()
     check_tuned(tuned, program, chosen.gpu_arch)
@@ -104,9 +104,9 @@ def compile_plans(
         files = _write_library(plans, chooser, library, directory, options.force)
     else:
         files = _write(plans, chooser, why, directory, options.force)
-    if arrays is not None:
-        arrays(first.program, directory)
-    binary = _build(plans, library, directory, display) if options.build else None
+    if options.run:
+        how.arrays(first.program, directory)
+    binary = _build(plans, library, directory, how.display) if options.build else None
     far = far_parameters(program, (cell for cell in tuned.cells if cell.op == PROGRAM))
     left, launcher = (*without, *(left_out(first) if library is None else ())), Launcher(labels, why)
     compiled = Compiled(

@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from random import Random
@@ -44,8 +45,9 @@ from dagc.learn.rules import (
     render_across,
 )
 from dagc.learn.rules import learn as learn_rules
-from dagc.recipes.artifacts import compile_traversal, library_of
+from dagc.recipes.artifacts import compile_traversal
 from dagc.recipes.explore import equal, fixed_lines, spread, unconfirmed
+from dagc.recipes.options import CompileOptions
 from dagc.recipes.program import ProgramText
 from dagc.recipes.tuned_report import variants_in, variants_page
 from dagc.report.html import as_html
@@ -408,21 +410,18 @@ def _bearers(some: Sequence[tuple[str, Value]], all_facts: Sequence[tuple[tuple[
 def best(
     path: str | Path,
     out: str | Path | None = None,
+    options: CompileOptions | None = None,
     *,
     rank: int = 0,
-    build: bool = True,
     only_print: bool = False,
-    target: str | None = None,
-    force: bool = False,
     objective: str | None = None,
-    form: str = "program",
-    name: str | None = None,
+    **fields: Any,
 ) -> str:
     """Compile the fastest implementation of a results file into `out` (default: `dagc-out/PROGRAM-best`).
 
-    `rank`: not the fastest, but the rank-th after it. `target`: default that of the file. What is compiled is the text
-    that the file keeps. `form`, `name`: as in `compile`. Returns what to print. Raises UsageError where nothing
-    was measured.
+    `rank`: not the fastest, but the rank-th after it. Of the options count `target` (default: that of the file),
+    `build`, `force`, `form` and `name`, which `fields` may give as well. What is compiled is the text that the file
+    keeps. Returns what to print. Raises UsageError where nothing was measured.
     """
     loaded = Loaded(path, objective)
     compared = loaded.results.objective
@@ -445,7 +444,7 @@ def best(
     ]
     if only_print:
         return "\n".join(head) + "\n"
-    return "\n".join(head) + "\n" + _compile(loaded, chosen, out, target, build, force, form, name)
+    return "\n".join(head) + "\n" + _compile(loaded, chosen, out, replace(options or CompileOptions(), **fields))
 
 
 def judged(ranked: Sequence[Implementation], rank: int, results: Results) -> Estimate:
@@ -458,26 +457,14 @@ def judged(ranked: Sequence[Implementation], rank: int, results: Results) -> Est
     return Estimate(median(series[0]), low, high, len(series[0]), ties(series, results.noise))
 
 
-def _compile(
-    loaded: Loaded,
-    chosen: Implementation,
-    out: str | Path | None,
-    target: str | None,
-    build: bool,
-    force: bool,
-    form: str,
-    name: str | None,
-) -> str:
+def _compile(loaded: Loaded, chosen: Implementation, out: str | Path | None, options: CompileOptions) -> str:
     machine = loaded.results.runs[-1].machine
-    why = "as requested" if target else "that of the results file"
-    where = choose_target(target or machine.target, machine.arch or None, why)
+    why = "as requested" if options.target else "that of the results file"
+    where = choose_target(options.target or machine.target, machine.arch or None, why)
     graph = loaded.graph(chosen.configuration)
     traversal = parse_traversal(chosen.traversal, graph, loaded.path)
     folder = Path(out) if out is not None else Path("dagc-out") / f"{loaded.results.program.name}-best"
-    library = library_of(form, graph.program.name, name, build)
-    return compile_traversal(
-        graph, traversal, where, folder, library=library, driver=form == "driver", build=build, force=force
-    ).render()
+    return compile_traversal(graph, traversal, where, folder, options).render()
 
 
 # ---- report, export, merge ------------------------------------------------------------------

@@ -24,13 +24,13 @@ from dagc.choice.types import Point, Settings, Unit
 from dagc.cuda.lexer import names_used
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.emit.kernels import Functions
-from dagc.ir.plan import VARIANT, CodeFeature, Opened, OpenTunable, Target, needed_features
+from dagc.ir.plan import VARIANT, CodeFeature, Opened, OpenTunable, Plan, Target, needed_features
 from dagc.ir.program import CodeText, Graph, KernelOp, Program, Value
 from dagc.ir.sym import Number, evaluate
 from dagc.lab.plans import ProgramSelect
 from dagc.passes import build_graph
 from dagc.perf.hardware import load_hardware
-from dagc.recipes.artifacts import Compiled, OpenChoices, build_artifact, compile_traversal
+from dagc.recipes.artifacts import OpenChoices, build_artifact, proved_plan, write_sources
 from dagc.recipes.program import ProgramText
 from dagc.setup import read_scalars, run_setup
 from dagc.space import Space
@@ -41,14 +41,15 @@ from dagc.space import Space
 def build(task: TuningTask, folder: Path) -> Path:
     """The runner library with the launch parameters of all units open."""
     directory = folder / "program"
-    return build_artifact(directory, _emitted(task, directory).plan, "runner")
+    return build_artifact(directory, _written(task, directory), "runner")
 
 
-def _emitted(task: TuningTask, directory: Path) -> Compiled:
-    return compile_traversal(
-        task.graph, Space(task.graph).first(), task.chosen, directory, build=False, force=True,
-        open=OpenChoices(_open(task), features=computed_of(task)),
-    )  # fmt: skip
+def _written(task: TuningTask, directory: Path) -> Plan:
+    """The plan whose launch parameters are open, with its sources in a directory."""
+    opened = OpenChoices(_open(task), features=computed_of(task))
+    plan = opened.of(proved_plan(task.graph, Space(task.graph).first(), task.chosen))
+    write_sources(plan, directory, force=True)
+    return plan
 
 
 def _open(task: TuningTask) -> tuple[OpenTunable, ...]:
@@ -79,7 +80,7 @@ def resources_of(task: TuningTask, folder: Path) -> dict[str, Resources]:
 def compiled_resources(task: TuningTask, folder: Path) -> dict[str, Resources]:
     """What each kernel function takes of a multiprocessor, by its name; empty if there is no nvcc."""
     directory = folder / "resources"
-    _emitted(task, directory)
+    _written(task, directory)
     return kernel_resources(directory / "kernels.cu", task.chosen.arch)
 
 

@@ -33,7 +33,7 @@ from dagc.measure.link import WorkerLink
 from dagc.measure.metrics import objective_for, observed, of_results
 from dagc.measure.service import RunnerLibrary, Service
 from dagc.passes import build_graph
-from dagc.recipes.artifacts import build_artifact, compile_traversal
+from dagc.recipes.artifacts import build_artifact, proved_plan, write_sources
 from dagc.recipes.plans import plan_chooser
 from dagc.recipes.program import ProgramText
 from dagc.recipes.tune_choosers import Asked, left_out
@@ -235,8 +235,9 @@ def build_programs(
         graph = task.text.graph(dict(setting))
         first = Space(graph).first()
         directory = folder / plan_label(setting)
-        done = compile_traversal(graph, first, task.chosen, directory, build=False, force=True)
-        return BuiltProgram(build_artifact(directory, done.plan, "runner"), tuple(rows(first)))
+        plan = proved_plan(graph, first, task.chosen)
+        write_sources(plan, directory, force=True)
+        return BuiltProgram(build_artifact(directory, plan, "runner"), tuple(rows(first)))
 
     built: dict[Settings, BuiltProgram] = {}
     refused: dict[Settings, str] = {}
