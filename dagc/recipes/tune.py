@@ -39,9 +39,8 @@ from dagc.recipes.tune_gpu import (
     can_run,
     fitted_counts,
     hardware_at_hand,
-    named_arch,
 )
-from dagc.recipes.tune_inputs import keep, minimise, open_records, resumed, samples_of
+from dagc.recipes.tune_inputs import keep, minimise, open_records, resumed
 from dagc.recipes.tune_measure import Recording, Wanted, computed_features, measure
 from dagc.recipes.tune_prepare import (
     DEFAULT_FLUSH,
@@ -89,14 +88,11 @@ def tune(
     # Before anything is compiled or measured for it.
     fresh = output is None or is_fresh(Path(output), options.resume)
     task = tuning_task(
-        text, kernels=options.kernels, sizes=options.sizes, inputs=options.inputs, check_at=options.check_at,
-        target=options.target, arch=options.arch or named_arch(options.gpu), seed=options.seed, ranks=options.ranks,
-        earlier=() if fresh or output is None else _sizes_in(output), samples=samples_of(options),
+        text, options, earlier=() if fresh or output is None else _sizes_in(output),
         points=None if options.warm_start is None else _points_of(options.warm_start, text, options),
     )  # fmt: skip
     if options.variants:
         task = _with_variants(task)
-    task = replace(task, constraints=options.constraints)
     if _wants_inputs(task, options):
         from dagc.recipes.tune_variants import tune_inputs  # only over inputs
 

@@ -39,11 +39,6 @@ NOT_COUNTED = Counted()
 NOTHING_RAN = Counted(notes=("no hardware counters where nothing is launched: counts are read from the kernel's text",))
 
 
-def named_arch(gpu: str | None) -> str | None:
-    """The architecture of the named GPU, for which its kernels are compiled. Raises UsageError for an unknown one."""
-    return load_hardware(gpu).arch if gpu is not None else None
-
-
 def is_here(task: TuningTask) -> bool:
     """Whether this machine has a GPU of the architecture compiled for. Times of another would be meaningless."""
     here = target.gpus()

@@ -549,19 +549,6 @@ def label_all(inputs: Visits) -> list[str]:
     return []
 
 
-def samples_of(options: TuneOptions) -> int | None:
-    """How many inputs are drawn before any is measured: with `--active`, those at random. Raises UsageError."""
-    if not options.active:
-        return options.samples
-    from dagc.choice.active import Sampling  # loads msgspec
-
-    if options.samples is None:
-        raise UsageError("--active draws inputs up to the number in --samples", "add --samples 200")
-    if options.incremental:
-        raise UsageError("--active draws inputs, --incremental takes them from a list", "give one of them")
-    return Sampling.of(options.samples, options.initial, options.batch, options.margin).initial
-
-
 def label(inputs: Visits, asked: Mapping[str, Asked], options: TuneOptions) -> list[str]:
     """Measure what is to be learned from; notes."""
     if options.incremental:
@@ -581,7 +568,7 @@ def label_actively(inputs: Visits, options: TuneOptions) -> list[str]:
     from dagc.choice.active import Sampling, guide, uncertain  # loads msgspec
 
     assert options.samples is not None
-    draws = draws_of(inputs.task.text, inputs.task.program, options.inputs, options.seed)
+    draws = draws_of(inputs.task.text, inputs.task.program, options)
     sampling = Sampling.of(options.samples, options.initial, options.batch, options.margin)
     earlier = _labelled(inputs)
     label_all(inputs)

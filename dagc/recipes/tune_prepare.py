@@ -31,6 +31,7 @@ from dagc.lab.plans import ProgramSelect
 from dagc.passes import build_graph
 from dagc.perf.hardware import load_hardware
 from dagc.recipes.artifacts import OpenChoices, build_artifact, proved_plan, write_sources
+from dagc.recipes.options import TuneOptions
 from dagc.recipes.program import ProgramText
 from dagc.setup import read_scalars, run_setup
 from dagc.space import Space
@@ -342,37 +343,30 @@ class Prepared:
 
 def tuning_task(
     text: ProgramText,
+    options: TuneOptions | None = None,
     *,
-    kernels: Iterable[str] = (),
-    sizes: str = "",
-    inputs: Sequence[str] = (),
-    check_at: str = "",
-    target: str | None = None,
-    arch: str | None = None,
-    seed: int = 0,
-    ranks: int = 1,
     earlier: Iterable[Point] = (),
-    samples: int | None = None,
     test: bool = False,
     points: tuple[Point, ...] | None = None,
+    **fields: Any,
 ) -> TuningTask:
-    """What is to be tuned. `sizes` and `check_at` are texts of `dagc.choice.inputs`, `inputs` of `dagc.choice.inputs`;
-    without: the values after `over`, or so many `samples` drawn from them, others where they are to `test`;
-    or `points` themselves.
-    `earlier`: sizes of a file that is resumed; those at which the program is the same count for the choosers too.
+    """What is to be tuned, at `points_asked` by the options, or at `points`. `earlier`: sizes of a file that is
+    resumed; those at which the program is the same count for the choosers too. `fields` of the options may be given by
+    name.
 
     Raises ProgramError and UsageError.
     """
-    chosen = choose_target(target, arch)
+    options = replace(options or TuneOptions(), **fields)
+    chosen = choose_target(options.target, options.arch or named_arch(options.gpu))
     text, without = text.on(chosen.target)
     text = text.with_open_devices()
     graph = text.graph()
-    tuned_units = units(graph, kernels, variants=True)
+    tuned_units = units(graph, options.kernels, variants=True)
     if points is None:
-        points = points_asked(text, graph.program, sizes, inputs, samples, seed, test)
-    check = check_point(graph.program, points, check_at)
+        points = points_asked(text, graph.program, options, test)
+    check = check_point(graph.program, points, options.check_at)
     # Of many that are drawn, most may never be measured: each is compared when it is.
-    compared = points if samples is None else points[:COMPARED]
+    compared = points if options.samples is None else points[:COMPARED]
     graphs = _graphs(text, graph, tuple(dict.fromkeys((check, *compared))))
     before = tuple(p for p in dict.fromkeys(earlier) if p not in points and same_at(text, graph, p))
     settings: dict[str, tuple[Settings, ...]] = {}
@@ -382,9 +376,9 @@ def tuning_task(
     without = (*without, *(f"op `{u.op}`: {NOT_LEGAL}" for u in tuned_units if u.op not in settings))
     tuned_units = tuple(u for u in tuned_units if u.op in settings)
     return TuningTask(
-        text, chosen, graph, tuned_units, (*points, *before), settings, check, seed, ranks, graphs=graphs,
-        earlier=before, constants=tuple(sorted({n for p in points for n, _ in p.params})) if graphs else (),
-        without=without,
+        text, chosen, graph, tuned_units, (*points, *before), settings, check, options.seed, options.ranks,
+        graphs=graphs, earlier=before, without=without, constraints=options.constraints,
+        constants=tuple(sorted({n for p in points for n, _ in p.params})) if graphs else (),
     )  # fmt: skip
 
 
@@ -518,26 +512,39 @@ def _volume(point: Point) -> tuple[float, str]:
     return math.prod(map(float, point.sizes.values())), point.text
 
 
-def draws_of(text: ProgramText, program: Program, inputs: Sequence[str], seed: int, test: bool = False) -> Draws:
+def named_arch(gpu: str | None) -> str | None:
+    """The architecture of the named GPU, for which its kernels are compiled. Raises UsageError for an unknown one."""
+    return load_hardware(gpu).arch if gpu is not None else None
+
+
+def draws_of(text: ProgramText, program: Program, options: TuneOptions, test: bool = False) -> Draws:
     """What `--samples` draws from: params without a value of `-D`. Raises UsageError."""
-    return Draws(program, seed, [p.name for p in program.params if p.name in text.defines], inputs, test)
+    fixed = [p.name for p in program.params if p.name in text.defines]
+    return Draws(program, options.seed, fixed, options.inputs, test)
 
 
-def points_asked(
-    text: ProgramText,
-    program: Program,
-    sizes: str,
-    inputs: Sequence[str] = (),
-    samples: int | None = None,
-    seed: int = 0,
-    test: bool = False,
-) -> tuple[Point, ...]:
-    """`points_of`, or so many `samples`, others where they are to `test`. Raises UsageError."""
+def samples_of(options: TuneOptions) -> int | None:
+    """How many inputs are drawn before any is measured: with `--active`, those at random. Raises UsageError."""
+    if not options.active:
+        return options.samples
+    from dagc.choice.active import Sampling  # loads msgspec
+
+    if options.samples is None:
+        raise UsageError("--active draws inputs up to the number in --samples", "add --samples 200")
+    if options.incremental:
+        raise UsageError("--active draws inputs, --incremental takes them from a list", "give one of them")
+    return Sampling.of(options.samples, options.initial, options.batch, options.margin).initial
+
+
+def points_asked(text: ProgramText, program: Program, options: TuneOptions, test: bool = False) -> tuple[Point, ...]:
+    """`points_of` the sizes and inputs of the options, or so many `samples`, others where they are to `test`. Raises
+    UsageError."""
+    samples = options.samples if test else samples_of(options)
     if samples is None:
-        return points_of(program, sizes, inputs, text.defines)
-    if sizes:
+        return points_of(program, options.sizes, options.inputs, text.defines)
+    if options.sizes:
         raise UsageError("--sizes names sizes, and --samples draws them", "give one of them")
-    return draws_of(text, program, inputs, seed, test).take(samples)
+    return draws_of(text, program, options, test).take(samples)
 
 
 def single_values(defines: Mapping[str, Any]) -> dict[str, Any]:

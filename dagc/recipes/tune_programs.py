@@ -48,7 +48,6 @@ from dagc.recipes.tune_inputs import (
     noises,
     open_records,
     order_of,
-    samples_of,
     times_at,
     vector,
 )
@@ -278,8 +277,7 @@ def program_task(text: ProgramText, options: TuneOptions, test: bool = False) ->
     values = _values(program, select, several)
     settings = _legal(plain_text.program, values)
     default = tuple((n, program.decision(n)) for n in select.names)
-    drawn = options.samples if test else samples_of(options)
-    points = points_asked(plain_text, program, options.sizes, options.inputs, drawn, options.seed, test)
+    points = points_asked(plain_text, program, options, test)
     fixed = {n: v for n, v in plain.items() if n not in select.names}
     for point in points:
         _same_at(program, plain_text.program(dict(point.params)), point)

@@ -35,7 +35,7 @@ from dagc.recipes.tune_choosers import (
     line_of,
     methods,
 )
-from dagc.recipes.tune_gpu import NOT_COUNTED, can_run, hardware_at_hand, named_arch
+from dagc.recipes.tune_gpu import NOT_COUNTED, can_run, hardware_at_hand
 from dagc.recipes.tune_inputs import (
     MANY,
     Inputs,
@@ -473,11 +473,7 @@ def evaluate_inputs(
 
     if not tuned.kernel_choosers:
         raise UsageError(f"{tuned.path}: no chooser in it", "tune with --inputs first")
-    task = tuning_task(
-        text, kernels=tuned.kernel_choosers, sizes=options.sizes, inputs=options.inputs, target=options.target,
-        arch=options.arch or named_arch(options.gpu), seed=options.seed, ranks=options.ranks,
-        samples=options.samples, test=True,
-    )  # fmt: skip
+    task = tuning_task(text, options, test=True, kernels=tuple(tuned.kernel_choosers), check_at="")
     if not can_run(task):
         raise UsageError(f"inputs are measured, and nothing can run here: {task.chosen.reason}", "use --target host")
     points, trained, notes = untrained(task.points, tuned)
@@ -486,7 +482,7 @@ def evaluate_inputs(
     choosers = {c.op: c for c in learned}
     task = replace(
         task, points=points, check_at=points[0], settings={op: c.settings for op, c in choosers.items()},
-        features={op: c.data for op, c in choosers.items()}, constraints=options.constraints,
+        features={op: c.data for op, c in choosers.items()},
     )  # fmt: skip
     began, output = time.monotonic(), tuned.path if not home else None
     notes += [f"tuned on {home}: measurements of this machine are not stored in the file"] if home else []

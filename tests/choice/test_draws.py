@@ -12,6 +12,7 @@ from dagc.base.errors import UsageError
 from dagc.choice.draws import Draws
 from dagc.choice.types import Point
 from dagc.ir.program import Program
+from dagc.recipes.options import TuneOptions
 from dagc.recipes.program import read
 from dagc.recipes.tune_prepare import points_asked
 
@@ -112,14 +113,14 @@ def test_a_few_values_are_drawn_once_each(tmp_path: Path) -> None:
 def test_what_is_given_is_not_drawn(tmp_path: Path) -> None:
     program(tmp_path, PARAMS + "require M * K <= 100")
     text = read(tmp_path / "drawn.dag", {"M": "25"})
-    points = points_asked(text, text.program(), "", samples=20)
+    points = points_asked(text, text.program(), TuneOptions(samples=20))
     assert {n for p in points for n, _ in p.params} == {"K", "share", "step"}
     assert max(values(points, "K")) == 4
     with pytest.raises(UsageError, match="--sizes names sizes"):
-        points_asked(text, text.program(), "M=4", samples=20)
+        points_asked(text, text.program(), TuneOptions(sizes="M=4", samples=20))
     every = read(tmp_path / "drawn.dag", {"M": "50", "K": "1", "share": "0.5", "step": "1"})
     with pytest.raises(UsageError, match="no param of drawn"):
-        points_asked(every, every.program(), "", samples=20)
+        points_asked(every, every.program(), TuneOptions(samples=20))
 
 
 def test_inputs_are_drawn_from_those_that_are_named(tmp_path: Path) -> None:
