@@ -60,7 +60,8 @@ def check(ready: tune_prepare.Prepared, *, settings: int) -> Checked:
             if result.failure:
                 failures.append(f"{result.op} {settings_text(result.settings)}: {result.failure}")
 
-    tune_measure.measure(ready, [], Timing(), keep, check=chosen)
+    with Service(WorkerLink(ready.task.ranks)) as service:
+        tune_measure.Measuring(ready, service, Timing(), keep).check(chosen)
     failures += audit(ready)
     return Checked(right, tuple(failures))
 

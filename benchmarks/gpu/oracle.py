@@ -245,7 +245,7 @@ def measure(
 
         try:
             timing = Timing(seconds=args.cell, flush=flush)
-            measuring = tune_measure.Measuring(ready, service, timing, keep, (), end, time.monotonic)
+            measuring = tune_measure.Measuring(ready, service, timing, keep, end=end)
             measuring.time(wanted, measuring.check(check) | wrong)
             for point in ready.at:
                 service.close(tune_measure.sized_program(ready, point).library)

@@ -19,7 +19,9 @@ from dagc.ir.plan import Target, stays_fixed
 from dagc.lab.across import AcrossSizes
 from dagc.lab.launches import Timing
 from dagc.lab.plans import program_select
+from dagc.measure.link import WorkerLink
 from dagc.measure.metrics import objective_for, observed, of_results
+from dagc.measure.service import Service
 from dagc.recipes.options import METHODS, Progress, TuneOptions, searching
 from dagc.recipes.program import ProgramText, read
 from dagc.recipes.tune_choosers import (
@@ -41,7 +43,7 @@ from dagc.recipes.tune_gpu import (
     hardware_at_hand,
 )
 from dagc.recipes.tune_inputs import keep, minimise, open_records, resumed
-from dagc.recipes.tune_measure import Recording, Wanted, computed_features, measure
+from dagc.recipes.tune_measure import Measuring, Recording, Searching, Wanted, computed_features
 from dagc.recipes.tune_prepare import (
     DEFAULT_FLUSH,
     Prepared,
@@ -61,7 +63,7 @@ from dagc.recipes.tune_search import guesses, search_of, sureness
 from dagc.store.settings import FACT, values_fixed
 
 if TYPE_CHECKING:
-    from dagc.store.records import Records
+    pass
 
 
 def tune(
@@ -309,7 +311,8 @@ def _measured(
         minimise(records, measurements, known.objective)
         timing = Timing(seconds=options.cell, flush=flush, objective=known.objective)
         todo = search if searches and search.ops else None
-        _run(ready, wanted, todo, measurements, timing, options.seconds, records, progress)
+        recording = Recording(measurements, records, progress, flush, task.check_at)
+        _run(ready, wanted, todo, recording, timing, options.seconds)
         measurements.cells = {key: priced(cell, known.objective) for key, cell in measurements.cells.items()}
         fit, notes = choosable(task, measurements.checks, measurements.cells)
         # What is learned of GPUs says nothing about the CPU, where nothing was measured.
@@ -371,25 +374,26 @@ def _run(
     ready: Prepared,
     wanted: Sequence[Wanted],
     search: AcrossSizes | None,
-    measured: Measurements,
+    recording: Recording,
     timing: Timing,
     seconds: float | None,
-    records: Records | None,
-    progress: Progress | None,
 ) -> None:
-    """Measure the cells that are wanted and not found yet, and check every legal setting that was not checked."""
-    task = ready.task
+    """Measure the cells that are wanted and not known yet, and what `search` proposes; check what is timed before, and
+    every other legal setting that was not checked in the end."""
+    task, measured = ready.task, recording.measured
     todo = [w for w in wanted if any((w.op, w.point, s) not in measured.cells for s in w.settings)]
     check = _to_check(todo, measured)
-    later = unchecked(task, check, measured.checks) if (wanted or search) and records is not None else {}
+    later = unchecked(task, check, measured.checks) if (wanted or search) and recording.records is not None else {}
     before = list(measured.cells.values())
-    total = _number(search, todo, before)
-    if not (total > 0 or later):
+    recording.total = _number(search, todo, before)
+    if not (recording.total > 0 or later):
         return
     began = time.monotonic()
-    recording = Recording(measured, records, progress, timing.flush, task.check_at, total=total)
-    measure(
-        ready, todo, timing, recording.keep, known=before, check=check, later=later, search=search,
-        checked=dict(measured.checks), seconds=seconds,
-    )  # fmt: skip
+    with Service(WorkerLink(task.ranks)) as service:
+        end = None if seconds is None else time.monotonic() + seconds
+        run = Measuring(ready, service, timing, recording.keep, before, end)
+        run.time(todo, run.check(check))
+        if search is not None:
+            Searching(run, search, dict(measured.checks)).run()
+        run.verify(later)
     measured.seconds = time.monotonic() - began

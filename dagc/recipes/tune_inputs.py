@@ -312,7 +312,7 @@ class Inputs(Visits):
         rounds = ROUNDS if uses_cores(self.task) else 1
         timing = Timing(seconds=options.cell, flush=flush, clear=CLEAR, objective=objective, rounds=rounds)
         before = list(known.measured.cells.values())
-        self.run = Measuring(ready, service, timing, self.keep, before, self.end, time.monotonic)
+        self.run = Measuring(ready, service, timing, self.keep, before, self.end)
         for facts in known.inputs.values():
             ready.at[facts.point] = at_before(self.task, facts, self.codes)
 

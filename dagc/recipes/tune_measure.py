@@ -141,36 +141,6 @@ class Recording:
             self.progress(self.done, max(self.total, self.done), what)
 
 
-def measure(
-    ready: Prepared,
-    wanted: Sequence[Wanted],
-    timing: Timing,
-    keep: Keep,
-    *,
-    known: Iterable[Cell] = (),
-    check: Mapping[str, Sequence[Settings]] | None = None,
-    later: Mapping[str, Sequence[Settings]] | None = None,
-    search: AcrossSizes | None = None,
-    checked: Mapping[tuple[str, Settings], str] | None = None,
-    seconds: float | None = None,
-    clock: Callable[[], float] = time.monotonic,
-) -> None:
-    """Check, then time; each result is handed to `keep` as it comes. Sizes come in random order, by the task's seed.
-
-    `known` are cells of an earlier run. `check` names settings by op that are compared with the reference first; those
-    that fail are not timed. `search` proposes cells of other ops, one after another; `checked` are its settings that
-    were compared earlier, and what was wrong. `later` names others that are compared when all is timed. `seconds` ends
-    it between two cells. Raises RunFailed where the program does not run at the size of the checks, or at none.
-    """
-    with Service(WorkerLink(ready.task.ranks)) as service:
-        run = Measuring(ready, service, timing, keep, known, None if seconds is None else clock() + seconds, clock)
-        wrong = run.check(check or {})
-        run.time(wanted, wrong)
-        if search is not None:
-            _Searching(run, search, checked or {}).run()
-        run.verify({op: [s for s in some if (op, s) not in run.compared] for op, some in (later or {}).items()})
-
-
 def computed_features(ready: Prepared, names: Sequence[str]) -> None:
     """Have the program compute its code features at each size; a note says how long each takes at most. A size at which
     they cannot be computed is not learned from: its features are missing."""
@@ -209,17 +179,13 @@ class Measuring:
     """Checks and timings of a task at the points that are ready, in the order in which they are asked for."""
 
     def __init__(
-        self,
-        ready: Prepared,
-        service: Service,
-        timing: Timing,
-        keep: Keep,
-        known: Iterable[Cell],
-        end: float | None,
-        clock: Callable[[], float],
-    ) -> None:
+        self, ready: Prepared, service: Service, timing: Timing, keep: Keep, known: Iterable[Cell] = (),
+        end: float | None = None,
+    ) -> None:  # fmt: skip
+        """Each result is handed to `keep` as it comes. `known`: cells of an earlier run. At `end`, of
+        `time.monotonic()`, it ends between two cells."""
         self.ready, self.task, self.service, self.timing = ready, ready.task, service, timing
-        self.keep, self.known, self.end, self.clock = keep, tuple(known), end, clock
+        self.keep, self.known, self.end = keep, tuple(known), end
         self.units = {u.op: u for u in self.task.units}
         self.base = {u.op: u.default for u in self.task.units}
         self.timed = 0  # cells
@@ -232,7 +198,7 @@ class Measuring:
         self.keep(cell)
 
     def over(self) -> bool:
-        return self.end is not None and self.clock() > self.end
+        return self.end is not None and time.monotonic() > self.end
 
     def values(self) -> list[tuple[str, int]]:
         """Every open launch parameter."""
@@ -271,7 +237,8 @@ class Measuring:
         return {(r.op, r.settings) for r in failed}
 
     def verify(self, later: Mapping[str, Sequence[Settings]]) -> None:
-        for result in self.results(later):
+        """Compare those of these settings that were not compared yet."""
+        for result in self.results({op: [s for s in of if (op, s) not in self.compared] for op, of in later.items()}):
             self.keep(result)
 
     def results(self, check: Mapping[str, Sequence[Settings]]) -> Iterator[CheckedSettings]:
@@ -294,6 +261,8 @@ class Measuring:
     # ---- single launches -------------------------------------------------------------------
 
     def time(self, wanted: Sequence[Wanted], wrong: set[tuple[str, Settings]]) -> None:
+        """Time what is wanted but for what is wrong; sizes come in random order, by the task's seed. Raises RunFailed
+        where the program runs at none of them."""
         order = random.Random(f"{self.task.seed} order")
         by_point: dict[Point, list[Wanted]] = {}
         for item in wanted:
@@ -369,7 +338,7 @@ class Measuring:
             if (c.op, c.point) == (item.op, item.point) and c.settings in domain
         ]
         budget = None if item.budget is None else item.budget - len(known)
-        left = None if self.end is None else self.end - self.clock()
+        left = None if self.end is None else self.end - time.monotonic()
         cells: list[Cell] = []
         repeated = self.timing.rounds > 1 and not self.timing.metrics
         done = explore(
@@ -400,8 +369,9 @@ class Measuring:
 CHECKED_TOGETHER = 8  # settings of an op whose results are compared at a time, since that takes other arrays
 
 
-class _Searching:
-    """Times what a search over sizes proposes. What is wrong at the size of the checks is timed nowhere."""
+class Searching:
+    """Times what a search over sizes proposes, one cell after another. What is wrong at the size of the checks is timed
+    nowhere. `checked`: what was compared earlier, and what was wrong."""
 
     def __init__(self, run: Measuring, search: AcrossSizes, checked: Mapping[tuple[str, Settings], str]) -> None:
         self.measuring, self.search = run, search
@@ -417,7 +387,7 @@ class _Searching:
         self.lost: list[Lost] = []  # sizes at which the program does not run
 
     def run(self) -> None:
-        began = self.measuring.clock()
+        began = time.monotonic()
         self._check({op: self.search.hopeful(op, CHECKED_TOGETHER) for op in self.search.ops})
         while not self.measuring.over():
             self.search.out_of_time = self._late(began)
@@ -437,7 +407,7 @@ class _Searching:
         run = self.measuring
         if run.end is None or not run.timed:
             return False
-        now = run.clock()
+        now = time.monotonic()
         return run.end - now < (now - began) / run.timed * (1 + self.search.to_confirm)
 
     # ---- checks -------------------------------------------------------------------------
