@@ -25,7 +25,7 @@ from benchmarks.tune.oracle_csv import OracleCell, read_oracle
 from dagc import api
 from dagc.choice.choose import Chooser, unit_chooser, worth_measuring
 from dagc.choice.legal import legal_settings, units
-from dagc.choice.models import MODELS
+from dagc.choice.models import MODELS, ModelInputs
 from dagc.choice.types import Point, Settings, settings_text
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.perf.hardware import load_hardware
@@ -96,7 +96,7 @@ def kernels(oracle: Path, nvcc: bool = False, method: str = "volume") -> list[Ke
         taken = known.get((program, op), ASSUMED)
 
         def remade(anchors, graph=graph, unit=unit, settings=settings, taken=taken):  # type: ignore[no-untyped-def]
-            return unit_chooser(graph, unit, settings, hardware, resources=taken, anchors=anchors, method=method)
+            return unit_chooser(graph, unit, settings, hardware, ModelInputs(method, taken), anchors=anchors)
 
         out.append(Kernel(program, op, times, remade([]), remade))
     return out

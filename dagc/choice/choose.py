@@ -27,15 +27,13 @@ from dagc.base.errors import counted
 from dagc.base.resources import names_in
 from dagc.choice.feature import SelectorFeature, offered
 from dagc.choice.legal import block_of, legal_settings, op_of, op_under, unit_of
-from dagc.choice.models import MODELS, doubts, ranking_model, why
+from dagc.choice.models import MODELS, ModelInputs, doubts, ranking_model, why
 from dagc.choice.selector import EXP2, EXP2_FRACTION, FRACTION, LOG2, LOG2_FRACTION, Extent, Selector
 from dagc.choice.types import Settings, Site, SiteKind, Unit
-from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.cuda.text import NotUnderstood
 from dagc.ir.plan import AXES, FAR, VARIANT, ChoiceCall, EmittedChoosers, answers_of
 from dagc.ir.program import Device, Graph, Program
 from dagc.ir.sym import Number
-from dagc.perf.counted import Fitted
 from dagc.perf.cprint import BATCH_HELPERS, HELPERS, batch_to_c, identifier, padded_count, split, to_c
 from dagc.perf.evaluate import PartialEvaluator, evaluate_all
 from dagc.perf.geometry import launchable_program, tunable
@@ -384,25 +382,23 @@ class _Programs:
     note: str
 
 
+BY_VOLUME = ModelInputs()
+
+
 def unit_chooser(
     graph: Graph,
     unit: Unit,
     settings: Sequence[Settings],
     hardware: Hardware,
+    model: ModelInputs = BY_VOLUME,
     *,
-    resources: Resources = ASSUMED,
     anchors: Sequence[tuple[Mapping[str, float], Settings]] = (),
-    calibration: Mapping[str, float] | None = None,
-    method: str = "volume",
-    fits: Mapping[str, Fitted] | None = None,
     selector: Selector | None = None,
     asked: Sequence[str] = (),
 ) -> Chooser:
     """The chooser of a unit's launch parameters. `anchors`: features at a measured size, and the setting that was best.
-    `resources`: of the compiled kernel. `method`: one of `dagc.choice.models.MODELS`, or a search strategy (which uses
-    the volume model with its measurements); any other method has no model. `fits`: counts that were fitted to hardware
-    counters. `selector`: its labels are indices of `settings`. `asked`: features that determine the nearest measured
-    variant if there is no selector.
+    `selector`: its labels are indices of `settings`. `asked`: features that determine the nearest measured variant if
+    there is no selector.
 
     If the kernel's text cannot be read, or the model needs values that are not known when the program runs, the chooser
     has no model. Measured sizes that lack a feature are skipped. `note` reports both.
@@ -410,7 +406,7 @@ def unit_chooser(
     op, program = op_of(graph, unit), graph.program
     features = offered(program, op)
     columns = {} if unit.variants else _columns(graph, unit, settings)
-    programs = _programs(graph, unit, hardware, method, resources, calibration, fits)
+    programs = _programs(graph, unit, hardware, model)
     learned = set(selector.data if selector is not None else ())
     unknown = sorted(_asked(programs.model, programs.launchable) - set(columns) - set(features))
     if unknown:
@@ -488,25 +484,17 @@ def _columns(graph: Graph, unit: Unit, settings: Sequence[Settings]) -> dict[str
     }
 
 
-def _programs(
-    graph: Graph,
-    unit: Unit,
-    hardware: Hardware,
-    method: str,
-    resources: Resources,
-    calibration: Mapping[str, float] | None,
-    fits: Mapping[str, Fitted] | None,
-) -> _Programs:
+def _programs(graph: Graph, unit: Unit, hardware: Hardware, inputs: ModelInputs) -> _Programs:
     model = launchable = None
     note = ""
     if unit.variants:  # each model describes one kernel
         return _Programs(None, None, "")
-    method = "volume" if method in names_in("lab/strategies") else method
+    inputs = replace(inputs, method="volume") if inputs.method in names_in("lab/strategies") else inputs
     try:
         launchable = _on(hardware, launchable_program(graph.program, op_of(graph, unit)))
-        if method in MODELS:
-            model = ranking_model(graph, unit, method, hardware, resources, calibration, fits)
-            note = "; ".join(() if fits else doubts(graph, unit))
+        if inputs.method in MODELS:
+            model = ranking_model(graph, unit, inputs, hardware)
+            note = "; ".join(() if inputs.fits else doubts(graph, unit))
     except NotUnderstood as error:
         note = f"no model: {error.message}"
     except RecursionError:

@@ -7,6 +7,7 @@ rational   MWP-CWP (dagc.perf.mwp_cwp): counts from the kernel's text, or fitted
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from dagc.choice.legal import op_of
 from dagc.choice.types import Unit
@@ -24,26 +25,30 @@ from dagc.perf.volume import calibration_of, explain_terms, volume_program
 MODELS = ("volume", "rational")
 
 
-def whole_model(
-    graph: Graph,
-    unit: Unit,
-    method: str,
-    fits: Mapping[str, Fitted] | None = None,
-    resources: Resources = ASSUMED,
-) -> RationalProgram:
-    """A launch's time in cycles, in sizes, block, registers and the GPU. `fits`: counts for `rational`; `taken`: what
-    the compiled kernel takes, of which registers stay open.
+@dataclass(frozen=True, slots=True)
+class ModelInputs:
+    """What the model of a kernel is made from besides its text. `method`: one of MODELS, a search strategy (the volume
+    model stands beside what it measured), any other has no model. `resources`: of the compiled kernel. `fits`: counts
+    for `rational`, fitted to hardware counters."""
+
+    method: str = "volume"
+    resources: Resources = ASSUMED
+    fits: Mapping[str, Fitted] | None = None
+
+
+def whole_model(graph: Graph, unit: Unit, inputs: ModelInputs) -> RationalProgram:
+    """A launch's time in cycles, in sizes, block, registers (which stay open) and the GPU.
 
     Raises NotUnderstood where counts are to be read from a kernel's text that cannot be read.
     """
     op = op_of(graph, unit)
-    if method == "volume":
-        return volume_program(graph.program, op, resources=resources)
-    if fits:
+    if inputs.method == "volume":
+        return volume_program(graph.program, op, resources=inputs.resources)
+    if inputs.fits:
         from dagc.perf.counted import counted_program  # loads numpy, sympy
 
-        return counted_program(graph.program, op, fits, _barriers(graph, unit), shared=resources.shared)
-    return op_program(graph.program, op, resources=resources)
+        return counted_program(graph.program, op, inputs.fits, _barriers(graph, unit), shared=inputs.resources.shared)
+    return op_program(graph.program, op, resources=inputs.resources)
 
 
 def _barriers(graph: Graph, unit: Unit) -> int:
@@ -62,20 +67,12 @@ def doubts(graph: Graph, unit: Unit) -> tuple[str, ...]:
         return ()
 
 
-def ranking_model(
-    graph: Graph,
-    unit: Unit,
-    method: str,
-    hardware: Hardware,
-    resources: Resources,
-    calibration: Mapping[str, float] | None = None,
-    fits: Mapping[str, Fitted] | None = None,
-) -> RationalProgram:
-    """`whole_model` with the GPU put in: what is left is sizes and the block. `calibration` overrules constants."""
-    whole = whole_model(graph, unit, method, fits, resources)
-    values: dict[str, int | float] = {"registers": resources.registers}
-    values |= machine_values(hardware) if method == "rational" else hardware.parameters() | calibration_of(hardware)
-    values |= dict(calibration or {})
+def ranking_model(graph: Graph, unit: Unit, inputs: ModelInputs, hardware: Hardware) -> RationalProgram:
+    """`whole_model` with the GPU put in: what is left is sizes and the block."""
+    whole = whole_model(graph, unit, inputs)
+    values: dict[str, int | float] = {"registers": inputs.resources.registers}
+    rational = inputs.method == "rational"
+    values |= machine_values(hardware) if rational else hardware.parameters() | calibration_of(hardware)
     wanted = {p.name for p in whole.parameters}
     return specialise(whole, {n: v for n, v in values.items() if n in wanted})
 

@@ -27,6 +27,7 @@ from dagc.recipes.tune_results import GUESS, KernelResult, Measurements, best_ce
 if TYPE_CHECKING:
     from dagc.choice.choose import Chooser
     from dagc.choice.learners.cost import Cost
+    from dagc.choice.models import ModelInputs
     from dagc.choice.train import Training
     from dagc.recipes.tune_gpu import Counted
 
@@ -348,9 +349,12 @@ class ChooserInputs:
     each: Mapping[str, Sequence[Resources]] = field(default_factory=dict)
     objective: Objective = TIME
 
-    def method_of(self, op: str) -> str:
-        """That of its chooser; "" (no model) for another objective than the time, which models predict."""
-        return self.asked[op].method if self.objective.is_time else ""
+    def model_of(self, op: str) -> ModelInputs:
+        """Without a model for another objective than the time, which models predict."""
+        from dagc.choice.models import ModelInputs  # loads numpy, sympy
+
+        method = self.asked[op].method if self.objective.is_time else ""
+        return ModelInputs(method, self.resources_of(op), self.counted.fits.get(op))
 
     def resources_of(self, op: str) -> Resources:
         return self.resources.get(op, ASSUMED)
@@ -369,10 +373,8 @@ def chooser_with(
 
     graph = ready.task.graph if point is None else ready.task.graph_at(point)
     return unit_chooser(
-        graph, unit_in(graph, unit), ready.task.settings[unit.op], inputs.hardware,
-        resources=inputs.resources_of(unit.op),
-        anchors=anchors, method=inputs.method_of(unit.op), fits=inputs.counted.fits.get(unit.op), selector=selector,
-        asked=inputs.asked[unit.op].data,
+        graph, unit_in(graph, unit), ready.task.settings[unit.op], inputs.hardware, inputs.model_of(unit.op),
+        anchors=anchors, selector=selector, asked=inputs.asked[unit.op].data,
     )  # fmt: skip
 
 
@@ -443,13 +445,13 @@ def final_choosers(
 def _model(inputs: ChooserInputs, ready: Prepared, unit: Unit) -> Callable[[Point], int] | None:
     """What the volume model chooses at each point, with nothing measured; None where it cannot."""
     from dagc.choice.choose import unit_chooser  # loads numpy, sympy
+    from dagc.choice.models import ModelInputs  # loads numpy, sympy
 
     def make(point: Point | None) -> Chooser:
         graph = ready.task.graph if point is None else ready.task.graph_at(point)
         settings = ready.task.settings[unit.op]
-        return unit_chooser(
-            graph, unit_in(graph, unit), settings, inputs.hardware, resources=inputs.resources_of(unit.op)
-        )
+        by_volume = ModelInputs(resources=inputs.resources_of(unit.op))
+        return unit_chooser(graph, unit_in(graph, unit), settings, inputs.hardware, by_volume)
 
     task = AtSizes.of(ready.task, make)
     if task.chooser.model is None:

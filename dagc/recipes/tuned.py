@@ -96,6 +96,7 @@ def _chooser_of(graph: Graph, unit: Unit, stored: KernelChooser, path: str | Pat
     """`timed`: the time was minimised, which the models predict. Raises UsageError where what was kept is of a newer
     dagc, or no longer of the program's choices and sizes."""
     from dagc.choice.choose import unit_chooser  # loads numpy, sympy
+    from dagc.choice.models import ModelInputs  # loads numpy, sympy
 
     if stored.method not in METHODS:
         raise UsageError(f"{path}: made by a newer dagc (method {stored.method})", "update dagc, or tune again")
@@ -108,10 +109,10 @@ def _chooser_of(graph: Graph, unit: Unit, stored: KernelChooser, path: str | Pat
                 f"drop -D {unit.op}.NAME=..., or tune again into another file",
             )
     anchors = [(dict(zip(stored.data, a.data, strict=True)), stored.settings[a.chosen]) for a in stored.anchors]
+    model = ModelInputs(stored.method if timed else "", stored.resources, stored.fits)
     return unit_chooser(
-        graph, unit, stored.settings, stored.hardware, resources=stored.resources, anchors=anchors,
-        method=stored.method if timed else "",
-        fits=stored.fits, selector=stored.selector, asked=stored.data,
+        graph, unit, stored.settings, stored.hardware, model, anchors=anchors, selector=stored.selector,
+        asked=stored.data,
     )  # fmt: skip
 
 
@@ -289,7 +290,7 @@ def show(
     is given, with what was measured and learned. `method`: `volume` or `rational` (MWP-CWP).
     Raises UsageError, NotUnderstood.
     """
-    from dagc.choice.models import MODELS, whole_model  # loads numpy, sympy
+    from dagc.choice.models import MODELS, ModelInputs, whole_model  # loads numpy, sympy
     from dagc.perf.cprint import HELPERS, to_c  # loads sympy
     from dagc.perf.occupancy import occupancy_program  # loads sympy
     from dagc.perf.text import to_flow, to_flow_svg, to_latex, to_text  # loads sympy  # loads sympy
@@ -311,7 +312,7 @@ def show(
     if format == "c":
         return _chooser_source(graph, unit, gpu, method or "volume")
     try:
-        return printers[format](whole_model(graph, unit, method or "volume"))
+        return printers[format](whole_model(graph, unit, ModelInputs(method or "volume")))
     except RecursionError:
         raise UsageError(
             f"{unit.op}: the kernel's text is nested too deeply to be read", "tune it with --method exhaustive"
@@ -321,9 +322,10 @@ def show(
 def _chooser_source(graph: Graph, unit: Unit, gpu: str, method: str) -> str:
     """The C of a kernel's chooser by the model alone."""
     from dagc.choice.choose import emitted, unit_chooser  # loads numpy, sympy
+    from dagc.choice.models import ModelInputs  # loads numpy, sympy
 
     settings = legal_settings(graph, unit, {"max_threads_per_block": 1024})
-    return emitted([unit_chooser(graph, unit, settings, load_hardware(gpu), method=method)]).source
+    return emitted([unit_chooser(graph, unit, settings, load_hardware(gpu), ModelInputs(method))]).source
 
 
 def _tuned_source(graph: Graph, name: str, tuned: str | Path) -> str:

@@ -14,6 +14,7 @@ from dagc.build.target import gpus
 from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc, require_mpi
 from dagc.choice.choose import emitted, unit_chooser
 from dagc.choice.legal import legal_settings, units
+from dagc.choice.models import ModelInputs
 from dagc.emit import emit
 from dagc.emit.library import emit_library
 from dagc.ir.plan import Features, Plan, Target
@@ -78,7 +79,13 @@ def plan(folder: Path, target: Target, mode: Features = Features.NOW, fixed: str
         anchors = [({"n": n, "first": 1.0}, settings[1]) for n in (400, 600)]
         choosers.append(
             unit_chooser(
-                graph, unit, settings, load_hardware("h200"), anchors=anchors, method="exhaustive", asked=("n", "first")
+                graph,
+                unit,
+                settings,
+                load_hardware("h200"),
+                ModelInputs("exhaustive"),
+                anchors=anchors,
+                asked=("n", "first"),
             )
         )
     codes = dict.fromkeys(code for c in choosers for feature in c.features for code in feature.code)

@@ -9,6 +9,7 @@ import pytest
 
 from dagc.choice.choose import emitted, unit_chooser
 from dagc.choice.legal import legal_settings, units
+from dagc.choice.models import ModelInputs
 from dagc.emit import emit
 from dagc.ir.plan import Features, Plan, Target
 from dagc.perf.hardware import load_hardware
@@ -27,7 +28,13 @@ def sums(target: Target, mode: Features = Features.NOW) -> Plan:
     settings = legal_settings(graph, unit, {"max_threads_per_block": 1024})
     anchors = [({"longest": 3, "mean": 3.0}, settings[3]), ({"longest": 203, "mean": 6.125}, settings[2])]
     chooser = unit_chooser(
-        graph, unit, settings, load_hardware("h200"), anchors=anchors, method="exhaustive", asked=("longest", "mean")
+        graph,
+        unit,
+        settings,
+        load_hardware("h200"),
+        ModelInputs("exhaustive"),
+        anchors=anchors,
+        asked=("longest", "mean"),
     )
     codes = tuple(code for feature in chooser.features for code in feature.code)
     choices = replace(emitted([chooser]), mode=mode)

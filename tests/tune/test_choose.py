@@ -14,6 +14,7 @@ import pytest
 from dagc import api
 from dagc.choice.choose import Chooser, emitted, unit_chooser
 from dagc.choice.legal import legal_settings, op_of, units
+from dagc.choice.models import ModelInputs
 from dagc.perf.hardware import load_hardware
 from tests.tune.oracle import ROOT, oracle, scalars
 
@@ -78,7 +79,7 @@ def test_a_measured_best_is_kept_unless_the_model_gains() -> None:
     absurd = unit_chooser(graph, unit, settings, H200, anchors=[(here, far)])
     assert absurd.settings[absurd.choose(here)] == far, "what was measured at this very size is believed"
     assert absurd.settings[absurd.choose(there)] != far
-    measured_only = unit_chooser(graph, unit, settings, H200, anchors=[(here, far)], method="measured")
+    measured_only = unit_chooser(graph, unit, settings, H200, anchors=[(here, far)], model=ModelInputs("measured"))
     assert measured_only.settings[measured_only.choose(there)] == far
 
 
@@ -106,7 +107,7 @@ def test_settings_that_cannot_be_launched_are_not_chosen(tmp_path: Path) -> None
     assert chooser.times(sizes)[1] == math.inf
     assert chooser.settings[chooser.choose(sizes)] != flat
     there = {"ni": 64, "nj": 64}
-    measured = unit_chooser(graph, unit, chooser.settings, H200, anchors=[(there, flat)], method="measured")
+    measured = unit_chooser(graph, unit, chooser.settings, H200, anchors=[(there, flat)], model=ModelInputs("measured"))
     assert measured.model is None
     assert measured.settings[measured.choose(there)] == flat
     assert measured.settings[measured.choose(sizes)] != flat

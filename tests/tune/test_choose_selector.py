@@ -19,6 +19,7 @@ from dagc.choice.learners.knn import Knn
 from dagc.choice.learners.tree import TreeSelector
 from dagc.choice.legal import legal_settings, units
 from dagc.choice.methods import LEARNED, fit
+from dagc.choice.models import ModelInputs
 from dagc.choice.nodes import Split
 from dagc.choice.selector import Answer, Extent, Scale
 from dagc.choice.types import PROGRAM, Settings, Site, SiteKind
@@ -40,7 +41,7 @@ def chooser(program: str, method: str, settings: list[Settings] | None = None) -
     selector = fit(method, ["nj", "ni"], [[s["nj"], s["ni"]] for s in SIZES], labels)
     anchors = [({"ni": 300, "nj": 77}, legal[-1]), ({"ni": 4000, "nj": 100}, legal[1])]
     return unit_chooser(
-        graph, unit, legal, load_hardware("h200"), anchors=anchors, method="measured", selector=selector
+        graph, unit, legal, load_hardware("h200"), anchors=anchors, model=ModelInputs("measured"), selector=selector
     )  # fmt: skip
 
 

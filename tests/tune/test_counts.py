@@ -11,6 +11,7 @@ from dagc import api
 from dagc.choice.choose import unit_chooser
 from dagc.choice.collect import settings_to_count, sizes_to_count
 from dagc.choice.legal import legal_settings, op_of, units
+from dagc.choice.models import ModelInputs
 from dagc.choice.types import Point
 from dagc.perf.counted import fit_counts
 from dagc.perf.hardware import load_hardware
@@ -72,7 +73,7 @@ def test_a_ranking_from_counters_avoids_the_wide_blocks_of_syrk() -> None:
     (unit,) = units(graph)
     fits = fit_counts(graph.program, op_of(graph, unit), read_counters(COUNTERS)["syrk", "syrk"])
     legal = legal_settings(graph, unit, {"max_threads_per_block": 1024})
-    chooser = unit_chooser(graph, unit, legal, load_hardware("h200"), method="rational", fits=fits)
+    chooser = unit_chooser(graph, unit, legal, load_hardware("h200"), ModelInputs("rational", fits=fits))
     times = chooser.times({"ni": 1024, "nj": 1024})
     default = times[0]
     narrow = min(t for t, s in zip(times, chooser.settings, strict=True) if dict(s)["bx"] == 8)
@@ -102,7 +103,7 @@ def test_fitted_functions_are_kept_in_the_tuned_file_and_used_again(tmp_path: Pa
     (chooser,) = choosers_of(graph, load_tuned(tuned))
     legal = legal_settings(graph, unit, {"max_threads_per_block": 1024})
     hardware = load_hardware("h200")
-    fresh = unit_chooser(graph, unit, legal, hardware, method="rational", fits=fits)
+    fresh = unit_chooser(graph, unit, legal, hardware, ModelInputs("rational", fits=fits))
     assert chooser.times({"ni": 700, "nj": 900}) == fresh.times({"ni": 700, "nj": 900})
 
 
