@@ -232,34 +232,15 @@ MOST_DAGS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Chip:
-    """An entry of a traversal; `look` is its class in the style sheet."""
-
-    text: str
-    look: str
-
-
-@dataclass(frozen=True, slots=True)
-class RankView:
-    rank: int
-    length: str
-    busy: str
-    svg: str
-
-
-@dataclass(frozen=True, slots=True)
 class Extreme:
-    """`what` is "best" or "worst"; `ranks` is empty without a trace; `left_out` of them are not drawn."""
+    """`what` is "best" or "worst". `chips`: text and class in the style sheet of each entry of its traversal. `ranks`:
+    timelines and their pictures, empty without a trace; `left_out` of them are not drawn."""
 
     what: str
     point: MeasuredPoint
-    time: str
-    interval: str
-    configuration: str
-    traversal: str
-    chips: tuple[Chip, ...]
+    chips: tuple[tuple[str, str], ...]
     command: str
-    ranks: tuple[RankView, ...]
+    ranks: tuple[tuple[RankTimeline, str], ...]
     left_out: int
 
 
@@ -269,7 +250,6 @@ def traced(
     worst: MeasuredPoint | None,
     graphs: Mapping[Configuration, Graph],
     file: str,
-    by: Quantity,
 ) -> tuple[Extreme, ...]:
     """The best and the worst, with timelines if they were traced; those of one rank have the same axis.
 
@@ -284,23 +264,11 @@ def traced(
     shown = [shown_ranks(lanes) for lanes in lines]
     out = []
     for what, p, (graph, traversal), all_, few in zip(("best", "worst"), ends, parsed, lines, shown, strict=False):
-        ranks = tuple(
-            RankView(
-                line.rank,
-                si.seconds(line.length),
-                si.percent(line.busy),
-                draw(line, *_axis(line.rank, shown), what),
-            )
-            for line in few
-        )
+        ranks = tuple((line, draw(line, *_axis(line.rank, shown), what)) for line in few)
         name = shlex.quote(f"{results.program.name}-best")
-        out.append(
-            Extreme(
-                what, p, by.text(p.value), interval_text(p, by), p.implementation.configuration.text,
-                p.implementation.traversal, tuple(_chip(entry, graph) for entry in traversal.entries),
-                f"dagc best {shlex.quote(file)} -o {name}" if what == "best" else "", ranks, len(all_) - len(few),
-            )
-        )  # fmt: skip
+        command = f"dagc best {shlex.quote(file)} -o {name}" if what == "best" else ""
+        chips = tuple((entry_text(entry, graph), _chip_look(entry, graph)) for entry in traversal.entries)
+        out.append(Extreme(what, p, chips, command, ranks, len(all_) - len(few)))
     return tuple(out)
 
 
@@ -333,14 +301,10 @@ def _estimate_text(estimate: Estimate, by: Quantity) -> str:
     return f"{what}: {by.text(estimate.low)} to {by.text(estimate.high)}, {estimate.measurements} measurements"
 
 
-def _chip(entry: object, graph: Graph) -> Chip:
-    look = "mark"
+def _chip_look(entry: object, graph: Graph) -> str:
     if isinstance(entry, Issue):
-        look = kind(graph.ops[entry.op])
-    elif isinstance(entry, Sync):
-        look = "sync"
-    assert isinstance(entry, Issue | Record | Wait | Sync)
-    return Chip(entry_text(entry, graph), look)
+        return kind(graph.ops[entry.op])
+    return "sync" if isinstance(entry, Sync) else "mark"
 
 
 _MOST_NAMED = 4  # configurations named above one picture
@@ -367,15 +331,6 @@ def pictures(groups: Sequence[ConfigurationPoints], graphs: Mapping[Configuratio
 # ---- tables and tiles ----
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """A number in the headline."""
-
-    name: str
-    value: str
-    note: str = ""
-
-
 def summary_tiles(
     results: Results,
     points: Sequence[MeasuredPoint],
@@ -383,10 +338,10 @@ def summary_tiles(
     groups: Sequence[ConfigurationPoints],
     graphs: Mapping[Configuration, Graph],
     by: Quantity,
-) -> list[Tile]:
-    """The best time, the speed-up, the number of measurements, the confidence."""
+) -> list[tuple[str, str, str]]:
+    """Name, value and note: the best time, the speed-up, the number of measurements, the confidence."""
     if best is None:
-        return [Tile("best", "none", "nothing could be measured")]
+        return [("best", "none", "nothing could be measured")]
     middle, worst = points[len(points) // 2], points[-1]
     estimate = best_estimate([p.judged for p in ranked(points)], results.noise)
     measured = sum(len(p.times) for p in points)
@@ -395,70 +350,23 @@ def summary_tiles(
     of = f"of more than {si.about(space.more_than())}" if size is None else f"of {si.count(size)}"
     reference = "" if math.isnan(results.reference) else "drift divided out"
     return [
-        Tile("best", by.text(estimate.value), _estimate_text(estimate, by)),
-        Tile("the median takes", si.times(middle.value / best.value), by.text(middle.value)),
-        Tile("the worst takes", si.times(worst.value / best.value), by.text(worst.value)),
-        Tile("implementations", si.count(len(points)), of),
-        Tile("measurements", si.count(measured), reference),
-        Tile("noise floor", si.percent(results.noise), "standard deviation of one measurement"),
+        ("best", by.text(estimate.value), _estimate_text(estimate, by)),
+        ("the median takes", si.times(middle.value / best.value), by.text(middle.value)),
+        ("the worst takes", si.times(worst.value / best.value), by.text(worst.value)),
+        ("implementations", si.count(len(points)), of),
+        ("measurements", si.count(measured), reference),
+        ("noise floor", si.percent(results.noise), "standard deviation of one measurement"),
     ]
 
 
 # ---- classes and rules ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class RuleSetView:
-    """`share`: fraction of the implementations that follow the rules and belong to the class, within noise."""
-
-    samples: int
-    sufficient: bool
-    share: str
-    rules: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ClassView:
-    number: int
-    colour: str
-    count: int
-    fastest: str
-    slowest: str
-    width: str
-    rule_sets: tuple[RuleSetView, ...]
-    text: str
-
-
-def class_views(learned: LearnedRules, by: Quantity) -> list[ClassView]:
-    """The classes, fastest first, each with its rule sets."""
-    sets = {number: list(group) for number, group in groupby(learned.rule_sets, key=lambda r: r.number)}
-    classes = learned.classes.classes
-    out = []
-    for each in classes:
-        mine = tuple(_rule_set(rule_set) for rule_set in sets.get(each.number, ()))
-        out.append(
-            ClassView(
-                each.number + 1, class_colour(each.number, len(classes)), each.count, by.text(each.fastest),
-                by.text(each.slowest), si.percent(each.width), mine, _as_text(each.number + 1, mine),
-            )
-        )  # fmt: skip
-    return out
-
-
-def _rule_set(rule_set: RuleSet) -> RuleSetView:
-    share = 1 - rule_set.wrong / rule_set.samples
-    return RuleSetView(
-        rule_set.samples, rule_set.sufficient, si.percent(share), tuple(rule.text for rule in rule_set.rules)
-    )
-
-
-def _as_text(number: int, sets: Sequence[RuleSetView]) -> str:
-    """The text that the button copies."""
+def _as_text(number: int, sets: Sequence[RuleSet]) -> str:
+    """The rule sets of a class, numbered from 1, as the button copies them."""
     blocks = (
-        "\n".join(
-            (f"class {number}, {counted(rule_set.samples, 'sample')}:", *(f"  {rule}" for rule in rule_set.rules))
-        )
-        for rule_set in sets
+        "\n".join((f"class {number}, {counted(r.samples, 'sample')}:", *(f"  {rule.text}" for rule in r.rules)))
+        for r in sets
     )
     return "\n\n".join(blocks)
 
@@ -466,51 +374,13 @@ def _as_text(number: int, sets: Sequence[RuleSetView]) -> str:
 # ---- tables ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class RankingRow:
-    rank: int
-    value: str
-    slower: str
-    interval: str
-    colour: int
-    configuration: str
-    traversal: str
-
-
-def fastest_rows(
-    points: Sequence[MeasuredPoint], groups: Sequence[ConfigurationPoints], by: Quantity
-) -> list[RankingRow]:
-    of = {group.configuration: group for group in groups}
-    out = []
-    for rank, p in enumerate(points):
-        group = of[p.implementation.configuration]
-        slower = "" if rank == 0 else f"+{si.percent(p.value / points[0].value - 1)}"
-        row = RankingRow(
-            rank,
-            by.text(p.value),
-            slower,
-            interval_text(p, by),
-            group.colour,
-            group.label,
-            p.implementation.traversal,
-        )
-        out.append(row)
-    return out
-
-
 def curve_names(results: Results) -> list[str]:
     """The name of each run in the plot of the search."""
     return [f"run {i + 1}: {run.strategy}, seed {run.seed}" for i, run in enumerate(results.runs)]
 
 
-@dataclass(frozen=True, slots=True)
-class RunView:
-    name: str
-    rows: tuple[tuple[str, str], ...]
-
-
-def provenance(results: Results) -> list[RunView]:
-    """How each run measured: all recorded facts, including options at their default."""
+def provenance(results: Results) -> list[tuple[str, list[tuple[str, str]]]]:
+    """How each run, by its name, measured: all recorded facts, including options at their default."""
     out = []
     for name, run in zip(curve_names(results), results.runs, strict=True):
         machine = run.machine
@@ -531,7 +401,7 @@ def provenance(results: Results) -> list[RunView]:
         ]
         rows += [(key, _fact(value)) for key, value in sorted(machine.facts.items())]
         rows += [(_option(key), _fact(value)) for key, value in sorted(run.options.items()) if key != "fixed"]
-        out.append(RunView(name, tuple(rows)))
+        out.append((name, rows))
     return out
 
 
@@ -600,18 +470,20 @@ def as_html(
         less_often=0 if best is None else sum(p.value < best.value for p in points),
         common=common_decisions([g.configuration for g in groups]) if len(groups) > 1 else {},
         legend=_legend(groups), compared="" if objective.is_time else objective.text,
-        chosen=traced(results, best, points[-1] if len(points) > 1 else None, graphs, file, by),
+        chosen=traced(results, best, points[-1] if len(points) > 1 else None, graphs, file),
         dags=pictures(groups, graphs), convergence=_convergence(results, by),
         times=charts.sorted_times(points, best, groups, classes, results.noise, by) if len(points) > 1 else "",
         convolution=charts.convolution(classes, by) if classes is not None and classes.convolution else "",
         dropped=[f"Boundary at {by.text(b.value)} not drawn: {b.why_dropped}." for b in dropped],
-        tree=_tree(learned), advice=noise_advice_of(results), **_rules(learned, by),
+        tree=_tree(learned), advice=noise_advice_of(results), **_rules(learned),
         distribution=charts.distribution(groups, by) if groups else "",
         rows_left=max(0, len(groups) - charts.MOST_ROWS),
-        fastest=fastest_rows(choices[:MOST_ROWS], groups, by), runs=provenance(results), data=_data(points, groups, by),
+        fastest=choices[:MOST_ROWS], group_of={group.configuration: group for group in groups},
+        runs=provenance(results), data=_data(points, groups, by),
         failures=failures[:MOST_ROWS], failed=len(failures),
         floor=si.percent(results.noise), noise_known=not math.isnan(results.noise),
-        count=si.count, percent=si.percent,
+        count=si.count, percent=si.percent, seconds=si.seconds, value=by.text,
+        interval=lambda point: interval_text(point, by),
     )  # fmt: skip
 
 
@@ -622,12 +494,16 @@ def _unconfirmed(best: MeasuredPoint | None, repeats: int) -> str:
     return f"{len(best.times)} of {counted(repeats, 'measurement')}"
 
 
-def _rules(learned: LearnedRules | None, by: Quantity) -> dict[str, Any]:
+def _rules(learned: LearnedRules | None) -> dict[str, Any]:
     """Names of the template: the rules of each class, why there are none, and how certain they are."""
     if learned is None:
         return {"classes": (), "no_rules": "", "certainty": []}
     certainty = [by_chance(learned), cross_validated(learned)]
-    return {"classes": class_views(learned, by), "no_rules": why_no_rules(learned), "certainty": certainty}
+    classes = learned.classes.classes
+    return {
+        "classes": [(c, learned.of_class(c.number), class_colour(c.number, len(classes))) for c in classes],
+        "no_rules": why_no_rules(learned), "certainty": certainty, "as_text": _as_text,
+    }  # fmt: skip
 
 
 def _tree(learned: LearnedRules | None) -> Mapping[str, object] | None:
