@@ -25,7 +25,7 @@ from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.model.calibrate import MeasuredRows, assumed, scaled
 from dagc.lab.model.pool import Pool
-from dagc.learn.rules import Sample
+from dagc.learn.rules.types import Sample
 from dagc.recipes.results import estimated
 from dagc.space import Space
 

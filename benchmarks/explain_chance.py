@@ -33,8 +33,16 @@ from benchmarks.rules_chance import NOISES, times_of, wilson
 from dagc.base.statistics import noise_floor
 from dagc.lab.candidate import Candidate
 from dagc.lab.replay import UNKEPT
-from dagc.learn.explain import AnsweredQuestion, Finding, PairTiming, Question, TimingOptions, differing, time_pairs
-from dagc.learn.rules import FeatureKind, Rule, RuleFeature
+from dagc.learn.explain.pairs import (
+    AnsweredQuestion,
+    Finding,
+    PairTiming,
+    Question,
+    TimingOptions,
+    differing,
+    time_pairs,
+)
+from dagc.learn.rules.types import FeatureKind, Rule, RuleFeature
 from dagc.store.results import Outcome
 
 EDITS = 3  # of a rule

@@ -42,7 +42,9 @@ sys.path.insert(0, str(ROOT))
 from dagc.base.statistics import noise_floor
 from dagc.ir.program import Configuration
 from dagc.ir.traversal import Traversal
-from dagc.learn.rules import Outliers, Repeats, Sample, classes_of, classify_times
+from dagc.learn.rules.labels import Outliers, Repeats, classify_times
+from dagc.learn.rules.tree import classes_of
+from dagc.learn.rules.types import Sample
 from dagc.space import Space
 
 NOISES = ("normal", "t3", "skewed", "bursty")

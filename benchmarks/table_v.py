@@ -46,7 +46,11 @@ from dagc.lab.engine import Machine
 from dagc.lab.orders import Orders
 from dagc.lab.replay import ReplayMachine
 from dagc.lab.strategy import find
-from dagc.learn.rules import LearnedRules, Outliers, Sample, Samples, accuracy, learn
+from dagc.learn.rules.features import Samples
+from dagc.learn.rules.judging import accuracy
+from dagc.learn.rules.labels import Outliers
+from dagc.learn.rules.tree import LearnedRules, learn
+from dagc.learn.rules.types import Sample
 from dagc.recipes.results import (
     Loaded,
     estimated,

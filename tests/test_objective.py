@@ -19,7 +19,8 @@ from dagc.cli.main import main
 from dagc.measure.metrics import energy, objective_for
 from dagc.recipes.explore import explore
 from dagc.recipes.options import ExploreOptions
-from dagc.store.records import Records, load, merge
+from dagc.store.merge import merge
+from dagc.store.records import Records, load
 from dagc.store.results import best_estimate, ranking
 from tests.measure.conftest import SPMV, can_run
 from tests.test_records import HOST, NAN, PROGRAM, RUN

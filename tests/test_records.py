@@ -19,7 +19,9 @@ from hypothesis import strategies as st
 
 from dagc.base.errors import DagcError, UsageError
 from dagc.ir.program import Configuration
-from dagc.store.records import Records, export_csv, export_parquet, load, merge
+from dagc.store.export import export_csv, export_parquet
+from dagc.store.merge import merge
+from dagc.store.records import Records, load
 from dagc.store.results import MachineRecord, ProgramRecord, Run, TraceSpan
 from dagc.store.tuned import InputFacts, input_key, input_to_json
 from tests.data.h200 import h200_file, h200_results

@@ -15,7 +15,8 @@ import pytest
 
 from benchmarks.fuzz_files import write_plans, write_program, write_results, write_schema_1, write_tuned
 from dagc.base.errors import UsageError
-from dagc.store.records import Records, load, merge
+from dagc.store.merge import merge
+from dagc.store.records import Records, load
 from dagc.store.results import Results
 from dagc.store.tuned import Tuned, load_tuned
 

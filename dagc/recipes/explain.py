@@ -25,19 +25,11 @@ from dagc.lab.configurations import Configured
 from dagc.lab.live import LiveMachine, Loadable
 from dagc.lab.orders import Orders, OrderStore, domain_of
 from dagc.lab.replay import UNKEPT, ReplayMachine
-from dagc.learn.explain import (
-    FORMATS,
-    AnsweredQuestion,
-    Answers,
-    Explanation,
-    Inquiry,
-    TimingOptions,
-    answer,
-    ask,
-    explanation,
-    render,
-)
-from dagc.learn.rules import LearnedRules, noise_of
+from dagc.learn.explain.explain import Answers, Inquiry, answer, ask, explanation, render
+from dagc.learn.explain.pairs import AnsweredQuestion, Explanation, TimingOptions
+from dagc.learn.rules.labels import noise_of
+from dagc.learn.rules.text import FORMATS
+from dagc.learn.rules.tree import LearnedRules
 from dagc.measure.link import RankLink, link_ranks
 from dagc.measure.metrics import objective_for
 from dagc.measure.service import RunnerLibrary

@@ -27,24 +27,14 @@ from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate
 from dagc.lab.orders import domain_of
 from dagc.lang.lower import parse_with_includes
-from dagc.learn.rules import (
-    FEWEST,
-    FORMATS,
-    Findings,
-    Input,
-    Outliers,
-    Sample,
-    Samples,
-    accuracy,
-    across,
-    check,
-    classes_of,
-    estimate,
-    in_order,
-    render,
-    render_across,
-)
-from dagc.learn.rules import learn as learn_rules
+from dagc.learn.rules.across import Input, across, render_across
+from dagc.learn.rules.features import Samples
+from dagc.learn.rules.judging import FEWEST, accuracy, check, estimate, in_order
+from dagc.learn.rules.labels import Outliers
+from dagc.learn.rules.text import FORMATS, Findings, render
+from dagc.learn.rules.tree import classes_of
+from dagc.learn.rules.tree import learn as learn_rules
+from dagc.learn.rules.types import Sample
 from dagc.recipes.artifacts import compile_traversal
 from dagc.recipes.explore import equal, fixed_lines, spread, unconfirmed
 from dagc.recipes.options import CompileOptions
@@ -57,7 +47,9 @@ from dagc.store.settings import fixed_of, fixed_text
 if TYPE_CHECKING:
     from dagc.ir.program import Configuration, Graph, Value
     from dagc.lab.orders import Orders
-    from dagc.learn.rules import Classes, Estimates, LearnedRules
+    from dagc.learn.rules.judging import Estimates
+    from dagc.learn.rules.tree import LearnedRules
+    from dagc.learn.rules.types import Classes
     from dagc.store.results import Implementation
     from dagc.store.tuned import Tuned
 
@@ -69,7 +61,7 @@ SAMPLE = 1000  # so many implementations, drawn uniformly (by random walks where
 
 
 def estimated(samples: Sequence[Sample], noise: float = math.nan) -> Estimates:
-    """The samples and the rest of the space of their configurations, with the times of `dagc.learn.rules.estimate`.
+    """The samples and the rest of the space of their configurations, with times (`dagc.learn.rules.judging.estimate`).
 
     `noise` is the relative standard deviation of a single measurement. The order of the samples does not matter.
     Raises UsageError for fewer than ten.
@@ -491,7 +483,8 @@ def export(path: str | Path, form: str, out: str | Path | None = None, objective
     Raises UsageError; MissingTool where Parquet is asked for and pyarrow is not there; DagcError where `out` cannot be
     written: it then has its old content.
     """
-    from dagc.store.records import export_csv, export_parquet, load  # loads msgspec, sqlite3
+    from dagc.store.export import export_csv, export_parquet  # loads msgspec
+    from dagc.store.records import load  # loads msgspec, sqlite3
 
     compared, results = load(path, objective).objective, _exported(path)
     if form == "parquet":

@@ -15,8 +15,9 @@ from dagc.base.errors import UsageError, counted
 from dagc.ir.program import Action, Configuration, Graph, shown
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, entry_text, parse_traversal
 from dagc.lab.orders import domain_of
-from dagc.learn.rules import LearnedRules, RuleSet
 from dagc.learn.rules.text import by_chance, cross_validated, why_no_rules
+from dagc.learn.rules.tree import LearnedRules
+from dagc.learn.rules.types import RuleSet
 from dagc.report import charts, si
 from dagc.report.charts import (
     AxisScale,

@@ -26,8 +26,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dagc.base.errors import UsageError, counted
 from dagc.choice.types import Cell, Point, Settings
 from dagc.ir.program import Configuration
-from dagc.store.export import export_csv, export_parquet
-from dagc.store.merge import merge
 from dagc.store.read import (
     implementations_in,
     load,
@@ -144,7 +142,7 @@ class WriterLock:
 # ---- the writer ------------------------------------------------------------------------------------
 
 
-__all__ = ["PURPOSES", "Records", "check_resumable", "export_csv", "export_parquet", "is_fresh", "load", "merge"]
+__all__ = ["PURPOSES", "Records", "check_resumable", "is_fresh", "load"]
 
 T = TypeVar("T")
 NO_OTHERS: Mapping[str, float] = MappingProxyType({})

@@ -14,8 +14,12 @@ from dagc.ir.program import Configuration, Graph
 from dagc.ir.traversal import parse_traversal, traversal_text
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.orders import Orders
-from dagc.learn.explain import Question, ask, edits, questions
-from dagc.learn.rules import FeatureKind, Rule, RuleFeature, Samples
+from dagc.learn.explain import edits
+from dagc.learn.explain.edits import questions
+from dagc.learn.explain.explain import ask
+from dagc.learn.explain.pairs import Question
+from dagc.learn.rules.features import Samples
+from dagc.learn.rules.types import FeatureKind, Rule, RuleFeature
 from dagc.space import Space
 from dagc.space.proof import Prover
 from tests.data.h200 import h200_graph, h200_results

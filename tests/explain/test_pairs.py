@@ -12,7 +12,7 @@ from benchmarks.explain_chance import NOISES, part
 from dagc.ir.program import Configuration
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.orders import Orders
-from dagc.learn.explain import (
+from dagc.learn.explain.pairs import (
     AnsweredQuestion,
     Edit,
     Finding,
@@ -23,7 +23,7 @@ from dagc.learn.explain import (
     differing,
     time_pairs,
 )
-from dagc.learn.rules import FeatureKind, Rule, RuleFeature
+from dagc.learn.rules.types import FeatureKind, Rule, RuleFeature
 from dagc.space import Space
 from dagc.store.results import Outcome
 from tests.graphs import spmv

@@ -10,7 +10,8 @@ from dagc import api
 from dagc.ir.program import Configuration, Graph
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, parse_traversal, traversal_text
 from dagc.lab.configurations import configuration_of
-from dagc.learn.rules import LearnedRules, Sample, learn
+from dagc.learn.rules.tree import LearnedRules, learn
+from dagc.learn.rules.types import Sample
 from dagc.space import Space
 from dagc.store.results import Implementation, ImplementationId, Measurement, Results, TraceSpan
 from tests.data.h200 import RUN, SPMV, h200_graph, h200_results, program_of

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from dagc.ir.program import Configuration, Graph
 from dagc.ir.traversal import Traversal, parse_traversal
-from dagc.learn.rules import LearnedRules, Outliers, Sample, learn
+from dagc.learn.rules.labels import Outliers
+from dagc.learn.rules.tree import LearnedRules, learn
+from dagc.learn.rules.types import Sample
 from dagc.space import Space
 from tests.data.h200 import PASSES, h200_graph, h200_results
 from tests.graphs import make_graph

@@ -16,7 +16,8 @@ from dagc.base.errors import UsageError
 from dagc.cli.main import main
 from dagc.ir.program import Value
 from dagc.ir.traversal import Issue
-from dagc.learn.rules import Input, Sample, across, claim_of, render_across
+from dagc.learn.rules.across import Input, across, claim_of, render_across
+from dagc.learn.rules.types import Sample
 from dagc.recipes.results import Loaded, message_bytes, rules_across
 from tests.data.h200 import h200_file
 from tests.graphs import spmv

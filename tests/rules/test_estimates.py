@@ -18,8 +18,12 @@ from dagc.ir.traversal import Issue, Traversal, traversal_text
 from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.model.calibrate import fitted_simulation
 from dagc.lab.orders import Orders
-from dagc.learn.rules import FEWEST, Findings, Sample, Samples, accuracy, estimate, in_order, learn, render
+from dagc.learn.rules.features import Samples
+from dagc.learn.rules.judging import FEWEST, accuracy, estimate, in_order
 from dagc.learn.rules.labels import classify_times, with_estimates
+from dagc.learn.rules.text import Findings, render
+from dagc.learn.rules.tree import learn
+from dagc.learn.rules.types import Sample
 from dagc.recipes.results import estimated
 from dagc.space import Space
 from tests.graphs import make_graph, spmv

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 
 from dagc import load_graph
 from dagc.ir.program import Configuration, Graph
-from dagc.learn.rules import FeatureKind, Rule, RuleFeature, Sample, Samples
-from dagc.learn.rules.features import Implications
+from dagc.learn.rules.features import Implications, Samples
+from dagc.learn.rules.types import FeatureKind, Rule, RuleFeature, Sample
 from dagc.space import Space
 from tests.graphs import make_graph, spmv
 from tests.measure.conftest import SAMPLES

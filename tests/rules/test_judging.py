@@ -10,19 +10,10 @@ import pytest
 
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Issue, Traversal
-from dagc.learn.rules import (
-    FeatureKind,
-    LearnedRules,
-    Rule,
-    RuleFeature,
-    RuleSet,
-    RuleSetVerdict,
-    Sample,
-    Samples,
-    accuracy,
-    check,
-    learn,
-)
+from dagc.learn.rules.features import Samples
+from dagc.learn.rules.judging import RuleSetVerdict, accuracy, check
+from dagc.learn.rules.tree import LearnedRules, learn
+from dagc.learn.rules.types import FeatureKind, Rule, RuleFeature, RuleSet, Sample
 from tests.data.h200 import h200_results
 from tests.graphs import spmv
 from tests.rules.samples import h200_learned, h200_samples, samples_of

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from dagc.ir.program import Configuration, Graph
 from dagc.ir.traversal import Issue
-from dagc.learn.rules import FeatureKind, Rule, RuleFeature, Sample, Samples, learn, paths
-from dagc.learn.rules.features import Implications
+from dagc.learn.rules.features import Implications, Samples
+from dagc.learn.rules.tree import learn, paths
+from dagc.learn.rules.types import FeatureKind, Rule, RuleFeature, Sample
 from dagc.space import Space
 from tests.data.h200 import h200_results
 from tests.graphs import make_graph, spmv

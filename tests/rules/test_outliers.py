@@ -11,9 +11,12 @@ from statistics import median
 import numpy as np
 import pytest
 
-from dagc.learn.rules import Findings, Outliers, Repeats, Sample, accuracy, classify_times, learn, render
 from dagc.learn.rules.features import Samples
-from dagc.learn.rules.labels import by_chance, most_by_chance
+from dagc.learn.rules.judging import accuracy
+from dagc.learn.rules.labels import Outliers, Repeats, by_chance, classify_times, most_by_chance
+from dagc.learn.rules.text import Findings, render
+from dagc.learn.rules.tree import learn
+from dagc.learn.rules.types import Sample
 from tests.data.h200 import h200_results
 from tests.graphs import spmv
 from tests.rules.samples import h200_outliers, h200_samples, samples_of

@@ -8,8 +8,10 @@ from random import Random
 import numpy as np
 import pytest
 
-from dagc.learn.rules import LearnedRules, Sample, Samples, accuracy, held_out, learn
-from dagc.learn.rules.tree import grow, others
+from dagc.learn.rules.features import Samples
+from dagc.learn.rules.judging import accuracy
+from dagc.learn.rules.tree import LearnedRules, grow, held_out, learn, others
+from dagc.learn.rules.types import Sample
 from tests.data.h200 import h200_results
 from tests.rules.samples import h200_learned, h200_outliers, h200_samples
 

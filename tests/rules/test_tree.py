@@ -7,8 +7,8 @@ import pytest
 from sklearn.metrics import balanced_accuracy_score
 from sklearn.tree import DecisionTreeClassifier
 
-from dagc.learn.rules import FeatureKind, RuleFeature
 from dagc.learn.rules.tree import Growth, train
+from dagc.learn.rules.types import FeatureKind, RuleFeature
 
 
 def _features(count: int) -> list[RuleFeature]:

@@ -14,7 +14,8 @@ from dagc.cli.main import main
 from dagc.ir.program import Configuration
 from dagc.recipes import tune as tune_recipe
 from dagc.recipes.options import TuneOptions
-from dagc.store.records import Records, merge
+from dagc.store.merge import merge
+from dagc.store.records import Records
 from dagc.store.tuned import load_tuned
 from tests.tune.parts import part_of, run_sql
 
