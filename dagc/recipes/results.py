@@ -41,6 +41,7 @@ from dagc.recipes.options import CompileOptions
 from dagc.recipes.program import ProgramText
 from dagc.recipes.tuned_report import variants_in, variants_page
 from dagc.report.html import as_html
+from dagc.store.export import export_csv, export_parquet
 from dagc.store.results import Estimate, Results, best_estimate, noise_advice_of, ranking, ties, wanted_repeats
 from dagc.store.settings import fixed_of, fixed_text
 
@@ -483,7 +484,6 @@ def export(path: str | Path, form: str, out: str | Path | None = None, objective
     Raises UsageError; MissingTool where Parquet is asked for and pyarrow is not there; DagcError where `out` cannot be
     written: it then has its old content.
     """
-    from dagc.store.export import export_csv, export_parquet  # loads msgspec
     from dagc.store.records import load  # loads msgspec, sqlite3
 
     compared, results = load(path, objective).objective, _exported(path)
