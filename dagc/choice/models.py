@@ -27,9 +27,9 @@ MODELS = ("volume", "rational")
 
 @dataclass(frozen=True, slots=True)
 class ModelInputs:
-    """What the model of a kernel is made from besides its text. `method`: one of MODELS, a search strategy (the volume
-    model stands beside what it measured), any other has no model. `resources`: of the compiled kernel. `fits`: counts
-    for `rational`, fitted to hardware counters."""
+    """Inputs of the model of a kernel besides its text. `method`: one of MODELS, or a search strategy (which uses the
+    volume model with its measurements); any other method has no model. `resources`: of the compiled kernel. `fits`:
+    counts for `rational`, fitted to hardware counters."""
 
     method: str = "volume"
     resources: Resources = ASSUMED
