@@ -20,6 +20,7 @@ Interval = tuple[float, float, float]  # low, median, high of one measurement
 ONE_BY_ONE = 24  # sizes: at most so many are left out one at a time
 FOLDS = 10
 MOST_PREDICTED = 32  # choices whose times are predicted, besides those that may be chosen
+JUDGES = 0.5  # tolerance up to which it says something that a choice is within it
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +66,18 @@ class CrossValidation:
 
     @property
     def text(self) -> str:
-        """`leave one out: 7 of 9 sizes within 1.2 % of the best, mean regret 0.4 %, largest 2.1 %; compared: ...`."""
+        """`leave one out: 7 of 9 sizes within 1.2 % of the best, mean regret 0.4 %, largest 2.1 %; compared: ...`.
+
+        Within a tolerance above JUDGES any choice is right, so it says that instead.
+        """
         of = counted(len(self.regrets), "size")
         others = ", ".join(f"{name} {100 * statistics.fmean(regrets):.1f} %" for name, regrets in self.beside)
         what = f"{self.folds} folds left out" if self.folds else "leave one out"
+        right = f"{self.right} of {of} within {100 * self.tolerance:.1f} % of the best"
+        if self.tolerance > JUDGES:
+            right = f"{of}, not judged: repetitions differ by {100 * self.tolerance:.0f} % (a busy machine?)"
         return (
-            f"{what}: {self.right} of {of} within {100 * self.tolerance:.1f} % of the best,"
+            f"{what}: {right},"
             f" mean regret {100 * statistics.fmean(self.regrets):.1f} %, largest {100 * max(self.regrets):.1f} %"
         ) + (f"; compared: {others}" if others else "")
 

@@ -218,11 +218,14 @@ class Orders:
 
     @cached_property
     def _sizes(self) -> tuple[int, ...] | None:
-        try:
-            return tuple(configured.space.count() * configured.combinations for configured in self.spaces)
-        except TooManyStates as stopped:
-            self._more_than = stopped.at_least
-            return None
+        sizes: list[int] = []
+        for configured in self.spaces:
+            try:
+                sizes.append(configured.space.count() * configured.combinations)
+            except TooManyStates as stopped:
+                self._more_than = sum(sizes) + stopped.at_least * configured.combinations
+                return None
+        return tuple(sizes)
 
     def more_than(self) -> int:
         """A lower bound of the size if it is not known, else 0."""

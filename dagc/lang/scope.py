@@ -460,8 +460,10 @@ class Scope:
         outer = self.parent.find(name)
         if outer and outer[0].what not in hides:
             message = f"`{name}` would hide {outer[0].what.value} of the same name"
-            formal = "; a formal may share that of an array or a scalar, but of nothing else"
-            help = "choose another name" + (formal if hides else "")
+            formal = "drop the formal and its arguments, since compile-time values are visible here, or "
+            help = (
+                formal if hides and outer[0].what in (What.PARAM, What.LET, What.ENUM) else ""
+            ) + "choose another name"
             report.fail("shadowed-name", message, span, help, ((outer[0].span, "declared here"),))
 
 

@@ -142,7 +142,7 @@ class _Tally:
     ) -> None:
         self._build = build
         self._phase = phase
-        whole: int | str = _TOO_MANY if count is None else count
+        whole: int | str = _STOPPED if count is None else count
         self._known: dict[frozenset[tuple[str, Value]], int | str] = {_key(current): whole}
         self._counted: dict[Moves, int | str] = {moves: whole}
         self._combinations: dict[frozenset[tuple[str, Value]], int] = {_key(current): combinations}
@@ -175,7 +175,8 @@ class _Tally:
         return self._counted[moves]
 
 
-_TOO_MANY = "not counted: too many states; ask for it alone"
+_TOO_MANY = "not counted: too many states"
+_STOPPED = "not counted: stopped by --time"
 
 
 def _key(choices: dict[str, Value]) -> frozenset[tuple[str, Value]]:
@@ -194,14 +195,15 @@ def _combinations(structural: list[Decision]) -> Iterator[dict[str, Value]]:
 
 def _variations(structural: list[Decision], current: dict[str, Value], tally: _Tally) -> Iterator[Variation]:
     """Each transport with each staging, then each other structural choice alone, with the rest as requested."""
-    shown: list[dict[str, Value]] = list(_combinations([d for d in structural if d.name in _LOWERING]))
+    asked: list[dict[str, Value]] = list(_combinations([d for d in structural if d.name in _LOWERING]))
     others = [d for d in structural if d.name not in _LOWERING and len(d.values) > 1 and d.name in in_use(current)]
-    shown += [{d.name: v} for d in others for v in d.values]
-    for choices in shown:
+    asked += [{d.name: v} for d in others for v in d.values]
+    for choices in asked:
         if choices:
             count = tally.count({**current, **choices})
             if isinstance(count, str):
-                yield Variation(tuple(choices.items()), None, count)
+                alone = "; alone: " + " ".join(f"-D {name}={shown(value)}" for name, value in choices.items())
+                yield Variation(tuple(choices.items()), None, count + (alone if count == _TOO_MANY else ""))
             else:
                 yield Variation(tuple(choices.items()), count, "", tally.combinations({**current, **choices}))
 
@@ -215,7 +217,7 @@ def _whole(structural: list[Decision], tally: _Tally) -> tuple[int | None, str]:
     total = 0
     for chosen in combinations:
         count = tally.count(chosen)
-        if count == _TOO_MANY:
+        if count in (_TOO_MANY, _STOPPED):
             return None, "a combination has too many states"
         # A combination forbidden by `require` or the checks is not part of the space.
         total += count * tally.combinations(chosen) if isinstance(count, int) else 0

@@ -139,6 +139,7 @@ class Counter:
         self._tables: dict[tuple[int, ...], dict[int, int]] = {}
         self._digits = f"0{moves.size}b"
         self._memo: dict[object, int] = {}
+        self._at_least = 0  # completions that were counted before the limit was reached
 
     def _lay_out(self) -> None:
         """The order of the ops in a key: those of no orbit, then unit by unit."""
@@ -159,8 +160,12 @@ class Counter:
         return len(self._memo)
 
     def total(self) -> int:
-        """Size of the space."""
-        return self.count(self.moves.start())
+        """Size of the space. Counted again after the limit was reached, it has the bound of the first time."""
+        try:
+            return self.count(self.moves.start())
+        except TooManyStates as stopped:
+            self._at_least = max(self._at_least, stopped.at_least)
+            raise TooManyStates(self._at_least) from None
 
     def count(self, state: State) -> int:
         """Traversals that begin with the prefix of `state`."""

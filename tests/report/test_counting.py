@@ -66,7 +66,7 @@ def test_a_combination_with_too_many_states_has_a_note(monkeypatch: pytest.Monke
     monkeypatch.setattr("dagc.report.counting.VARIATION_WORK", 1)
     report = api.count(SPMV)
     assert (report.whole, report.whole_note) == (None, "a combination has too many states")
-    assert any("too many states" in line.note for line in report.lines)
+    assert any(line.note.endswith("too many states; alone: -D transport=nccl") for line in report.lines)
 
 
 def test_large_numbers_are_exact() -> None:
@@ -84,6 +84,8 @@ def test_a_count_that_is_cut_prints_a_lower_bound(tmp_path: Path) -> None:
     assert 0 < report.more_than < 5367658504764649454197598361600000
     assert as_text(report).startswith(f"more than {si.about(report.more_than)} implementations (cut after ")
     assert json.loads(as_json(report))["count"] is None
+    asked = next(line for line in report.lines if line.choices == (("transport", "mpi_cuda"),))
+    assert asked.note == "not counted: stopped by --time"  # it was alone
 
 
 def test_lowerings_with_equal_edges_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
