@@ -96,7 +96,7 @@ def test_left_out(method: str) -> None:
     assert found.right >= 6
     assert all(regret == 0 or regret == pytest.approx(0.2) for regret in found.regrets)
     assert found.text.startswith(f"leave one out: {found.right} of 8 sizes within 1.0 % of the best, mean regret ")
-    noisy = replace(found, tolerance=2.195).text  # any choice is right within 219.5 %
+    noisy = replace(found, tolerance=2.2).text  # any choice is right within 220 %
     assert noisy.startswith("leave one out: 8 sizes, not judged: repetitions differ by 220 % (a busy machine?), mean ")
     assert found.text.endswith("; compared: best constant 20.0 %, default 10.0 %, model 10.0 %"), (
         "without a size, the other choice is the best of the others"
