@@ -13,8 +13,10 @@
 //
 // Ways: main (no thread), one (a thread), two (two threads at the same time, the slower), touched (a thread; memory written
 // before the copy), staged (a thread; through page-locked memory of 1 MiB on a stream of its own, whose creation is in
-// `first`), staged-two (two of them).
+// `first`), staged-two (two of them). In reused-main and reused-one, the program has used as much memory before and freed
+// it, as one that has read its arrays from files; reused-arena is reused-one with one arena of malloc for all threads.
 #include <cuda_runtime.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -38,7 +40,7 @@ namespace {
 
 constexpr int kSteps = 7;
 const char* const kNames[kSteps] = {"thread", "first", "alloc", "copy", "read", "free", "whole"};
-const char* const kWays[] = {"main", "one", "two", "touched", "staged", "staged-two"};
+const char* const kWays[] = {"main", "one", "two", "touched", "staged", "staged-two", "reused-main", "reused-one", "reused-arena"};
 constexpr std::size_t kStaging = 1 << 20;
 
 double now() {
@@ -96,7 +98,18 @@ void work(const int* from, std::size_t count, bool touched, bool staged, double 
   step(5);
 }
 
+// Three times: glibc maps a large block at first, and keeps it from the second on.
+void use_memory(std::size_t count) {
+  for (int i = 0; i < 3; ++i) {
+    volatile int* const block = new int[count];
+    for (std::size_t k = 0; k < count; k += 1024) block[k] = 1;
+    delete[] block;
+  }
+}
+
 int one_way(const std::string& way, std::size_t count) {
+  if (way == "reused-arena") mallopt(M_ARENA_MAX, 1);
+  if (way.rfind("reused", 0) == 0) use_memory(count);
   int* from = nullptr;
   CHECK(cudaMalloc(&from, count * sizeof(int)));
   CHECK(cudaMemset(from, 0, count * sizeof(int)));
@@ -106,7 +119,7 @@ int one_way(const std::string& way, std::size_t count) {
   const bool touched = way == "touched", staged = way.rfind("staged", 0) == 0;
   const int threads = way == "two" || way == "staged-two" ? 2 : 1;
   const double begin = now();
-  if (way == "main") {
+  if (way == "main" || way == "reused-main") {
     work(from, count, touched, staged, begin, steps[0], sums);
   } else {
     std::vector<std::thread> running;
@@ -126,7 +139,7 @@ int main(int argc, char** argv) {
   if (argc == 4 && std::string(argv[1]) == "--way") return one_way(argv[2], std::strtoull(argv[3], nullptr, 10));
   const std::size_t megabytes = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 24;
   const int times = argc > 2 ? std::atoi(argv[2]) : 7;
-  std::printf("%zu MB, medians of %d processes, ms\n%-11s", megabytes, times, "");
+  std::printf("%zu MB, medians of %d processes, ms\n%-13s", megabytes, times, "");
   for (const char* name : kNames) std::printf("%9s", name);
   std::printf("\n");
   for (const char* way : kWays) {
@@ -143,7 +156,7 @@ int main(int argc, char** argv) {
       }
       pclose(said);
     }
-    std::printf("%-11s", way);
+    std::printf("%-13s", way);
     for (auto& of : found) {
       std::nth_element(of.begin(), of.begin() + of.size() / 2, of.end());
       std::printf("%9.3f", of[of.size() / 2]);
