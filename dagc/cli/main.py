@@ -309,7 +309,7 @@ def _add_compile(compile_: argparse.ArgumentParser) -> None:
     help = "launch settings: the program's values, or the choosers of a file of `dagc tune` (default: fixed)"
     add("--launch", default="fixed", metavar="fixed|TUNED", help=help)
     help = (
-        "with --launch TUNED: when features are computed: first, on a thread each, during the first ops, or first runs"
+        "with --launch TUNED: compute features at the start, each on a thread, during the first ops, or the first runs"
     )
     add("--features", default="now", choices=("now", "parallel", "async", "beside"), help=f"{help} (default: now)")
     help = "with --launch TUNED: ignore the `require`s of variants, except those on hw.memory"

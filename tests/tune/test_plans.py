@@ -523,7 +523,7 @@ def test_what_tuning_refuses(faulty: Path, tmp_path: Path, capsys: pytest.Captur
     faulty.write_text(text.replace("knn(n)", "knn(n + rank)"))
     assert "uses `rank`, which is not a numeric scalar" in refused()
     faulty.write_text(text.replace("knn(n)", "oracle(n)"))
-    assert "which the program's `select ... with oracle` asks for" in refused("--sizes", "N=20,30,40")
+    assert "which the program's `select ... with oracle` requests" in refused("--sizes", "N=20,30,40")
     faulty.write_text(text.replace("knn(n)", "knn()"))
     assert "has no data" in refused()
     faulty.write_text(text.replace("with knn(n)", "with knn(n)\ntune b in {1, 2}\nselect b with knn(n)"))
