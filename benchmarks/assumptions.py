@@ -62,7 +62,7 @@ def row(path: str, seed: int, measured: int) -> str:
     else:
         taken = chosen.pool.assumptions
         gpu = "one op at a time" if taken.exclusive else "shared"
-        cells += [f"GPU {gpu}, messages {taken.messages.value}",
+        cells += [f"GPU {gpu}, messages {taken.messages.value}{' in parallel' if taken.parallel else ''}",
                   _off(pool.under(taken).times(chosen.costs, others), true)]  # fmt: skip
     return f"| {Path(path).stem} | {seed} | {measured} | {' | '.join(cells)} |"
 

@@ -67,13 +67,13 @@ def simulated(
                 now = posted = now + cost[f"post {transport}"]
                 (both if op.message in half else half).append(op.message)
                 if assumptions.messages is Transmission.POSTED and op.action is Action.POST_SEND:
-                    wire = max(wire, now) + cost[f"wire {transport} {op.name}"]
-                    came[op.message] = wire + cost[f"message {transport}"]
+                    left = (now if assumptions.parallel else max(wire, now)) + cost[f"wire {transport} {op.name}"]
+                    wire, came[op.message] = max(wire, left), left + cost[f"message {transport}"]
             moves_at = POSTS if assumptions.messages is Transmission.MATCHED else WAITS
             while assumptions.messages is not Transmission.POSTED and op.action in moves_at and both:
                 message = both.pop(0)
-                wire = max(wire, now) + cost[f"wire {transport} {sends[message]}"]
-                came[message] = wire + cost[f"message {transport}"]
+                left = (now if assumptions.parallel else max(wire, now)) + cost[f"wire {transport} {sends[message]}"]
+                wire, came[message] = max(wire, left), left + cost[f"message {transport}"]
             if op.action is Action.WAIT_RECV:
                 now = max(now, came[op.message]) + cost[f"wait {transport}"]
             elif op.action in WAITS:
@@ -93,7 +93,8 @@ def simulated(
 @pytest.mark.parametrize("transport", ["mpi_host", "mpi_cuda", "nccl"])
 @pytest.mark.parametrize("configuration", [Configuration(()), CAPTURED])
 @pytest.mark.parametrize(
-    "assumptions", [USUAL, Assumptions(Transmission.MATCHED), Assumptions(Transmission.WAITED, exclusive=True)]
+    "assumptions",
+    [USUAL, Assumptions(Transmission.MATCHED, parallel=True), Assumptions(Transmission.WAITED, exclusive=True)],
 )
 def test_all_at_once_is_as_one_by_one(transport: str, configuration: Configuration, assumptions: Assumptions) -> None:
     graph, random = spmv_graph(transport), Random(1)

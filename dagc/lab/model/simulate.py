@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import product
 from math import isfinite
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -103,10 +104,11 @@ class Transmission(Enum):
 @dataclass(frozen=True, slots=True)
 class Assumptions:
     """What no cost expresses. `exclusive`: the GPU executes one op at a time; otherwise streams do not slow each other
-    down."""
+    down. `parallel`: messages move at the same time, each at full speed; otherwise one after the other."""
 
     messages: Transmission = Transmission.POSTED
     exclusive: bool = False
+    parallel: bool = False
 
     @property
     def on_the_gpu(self) -> tuple[Assumptions, ...]:
@@ -116,7 +118,8 @@ class Assumptions:
     @property
     def on_messages(self) -> tuple[Assumptions, ...]:
         """The other assumptions about messages, and the same about the GPU."""
-        return tuple(replace(self, messages=begin) for begin in Transmission if begin is not self.messages)
+        others = (replace(self, messages=m, parallel=p) for m, p in product(Transmission, (False, True)))
+        return tuple(other for other in others if other != self)
 
 
 USUAL = Assumptions()
@@ -224,9 +227,12 @@ class Simulator:
                 out += self._on_the_wire(moment, *self._moved[moment])
         return out
 
-    def _on_the_wire(self, came: int, wire: int, message: int) -> tuple[int, int]:
-        """Messages are serialised."""
+    def _on_the_wire(self, came: int, wire: int, message: int) -> tuple[int, ...]:
+        """A message that moves now; moment `_WIRE` is when all have left."""
         make = self.costs.instruction
+        if self.assumptions.parallel:
+            left = make(_PASSING, _NOW, _NOW, wire)
+            return left, make(came, _PASSING, _PASSING, message), make(_WIRE, _WIRE, _PASSING)
         return make(_WIRE, _NOW, _WIRE, wire), make(came, _WIRE, _WIRE, message)
 
     def _instructions(self, entry: Entry) -> tuple[int, ...]:
