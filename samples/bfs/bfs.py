@@ -287,6 +287,45 @@ def comb(n: int, length: int, seed: int = 0) -> Edges:
     return Edges(place.size, first, np.concatenate([place[1:, 0], place[:, 1:].ravel()]))
 
 
+def lollipop(size: int, length: int, seed: int = 0) -> Edges:
+    """A complete graph of `size` vertices, from which a path of `length` leads away."""
+    inside = np.array(np.triu_indices(size, 1), np.int32)
+    way = np.arange(size - 1, size + length, dtype=np.int32)
+    return Edges(size + length, np.concatenate([inside[0], way[:-1]]), np.concatenate([inside[1], way[1:]]))
+
+
+def necklace(number: int, size: int, length: int, seed: int = 0) -> Edges:
+    """Complete graphs of `size` vertices in a circle, each joined to the next by a path of `length` vertices."""
+    inside = np.array(np.triu_indices(size, 1), np.int32)
+    way = np.arange(size - 1, size + length, dtype=np.int32)
+    base = np.arange(number, dtype=np.int32)[:, None] * np.int32(size + length)
+    n = number * (size + length)
+    first = base + np.concatenate([inside[0], way])
+    last = base + np.concatenate([inside[1], way + np.int32(1)])
+    return Edges(n, first.ravel(), last.ravel() % np.int32(n))
+
+
+def recursive(n: int, seed: int = 0) -> Edges:
+    """A random tree: each vertex hangs from any of the older ones."""
+    child = np.arange(1, n, dtype=np.int32)
+    return Edges(n, (np.random.default_rng(seed).random(child.size) * child).astype(np.int32), child)
+
+
+def windmill(number: int, size: int, seed: int = 0) -> Edges:
+    """Complete graphs of `size` vertices that have one vertex in common."""
+    inside = np.array(np.triu_indices(size, 1), np.int32)
+    base = np.arange(number, dtype=np.int32)[:, None] * np.int32(size - 1)
+    first, last = (np.where(side == 0, np.int32(0), base + side).ravel() for side in inside)
+    return Edges(1 + number * (size - 1), first, last)
+
+
+def circulant(n: int, degree: int, stride: int, seed: int = 0) -> Edges:
+    """Vertices in a circle, each with edges to those `stride`, 2 * `stride`, ... further, `degree` / 2 of them."""
+    row = np.arange(n, dtype=np.int64)
+    ends = [(row + step * stride) % n for step in range(1, degree // 2 + 1)]
+    return Edges(n, np.tile(row, degree // 2).astype(np.int32), np.concatenate(ends).astype(np.int32))
+
+
 def empty(n: int, seed: int = 0) -> Edges:
     """Vertices without edges."""
     none = np.zeros(0, np.int32)
@@ -304,7 +343,7 @@ FAMILIES: dict[str, Callable[..., Edges]] = {
     for f in (
         rmat, grid, roads, geometric, regular, uniform, powerlaw, smallworld, star, path, tree, cliques, empty, loops,
         hypercube, barbell, caterpillar, bipartite, preferential, attached, torus, communities,
-        layers, wheel, comb,
+        layers, wheel, comb, lollipop, necklace, recursive, windmill, circulant,
     )
 }  # fmt: skip
 

@@ -7,7 +7,8 @@ a real, square matrix; `file(path = ...)` as in ../spmv/matrices.py. The right-h
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,13 @@ from dagc.inputs import call
 
 HERE = Path(__file__).resolve().parent
 BLOCK = 8
-PROBES = {"bicgstab": 10, "cg": 20}  # iterations that a selector looks at: 20 products with the matrix each
+SOLVERS = ("cg", "bicgstab")
 PRECONDITIONERS = ("jacobi", "block", "sparse")
 PATTERN = 8  # most non-zeros of a column of the sparse approximate inverse
+ROUNDS = ((20, 6), (80, 3))  # of `race`: products with A in all, and how many pairs take part
+PRODUCTS = {"cg": 1, "bicgstab": 2}  # with A, of an iteration
+KERNELS = {"cg": 6, "bicgstab": 11}
+LAUNCH, BANDWIDTH = 5e-6, 2e12  # seconds of a kernel without work, bytes a second: of a recent GPU, roughly
 
 Floats = NDArray[np.float64]
 
@@ -36,7 +41,7 @@ def _matrices() -> Any:
     return module
 
 
-def load(rank: int, size: int, seed: int, system: str) -> dict[str, float | NDArray[Any]]:
+def load(rank: int, size: int, seed: int, system: str, tolerance: float = 1e-6) -> dict[str, float | NDArray[Any]]:
     """The system on each rank, with each preconditioner. Raises ValueError with the reason."""
     A = call(system, SYSTEMS, lambda path: from_file(str(HERE / path)))
     if A.shape[0] != A.shape[1]:
@@ -52,9 +57,8 @@ def load(rank: int, size: int, seed: int, system: str) -> dict[str, float | NDAr
         "m_nnz": M.nnz, "m_ptr": M.indptr, "m_col": M.indices, "m_val": M.data,
         "b": b, "r": b, "x": np.zeros(n), "p": np.zeros(n), "v": np.zeros(n), "old": np.array([np.inf, 1, 1]),
     }  # fmt: skip
-    left = {f"left_{name}": residual_left(A, data, name, "bicgstab") for name in PRECONDITIONERS}
-    by_cg = min(residual_left(A, data, name, "cg") for name in PRECONDITIONERS)
-    return {**data, "asymmetry": asymmetry(A), **left, "left_cg": by_cg}
+    solver, precond = race(A, data, tolerance)[0]
+    return {**data, "leader_solver": SOLVERS.index(solver), "leader_precond": PRECONDITIONERS.index(precond)}
 
 
 def asymmetry(A: Any) -> float:
@@ -62,24 +66,61 @@ def asymmetry(A: Any) -> float:
     return float(abs(A - A.T).sum()) / (2 * float(np.abs(A.data).sum()))
 
 
-def residual_left(A: Any, data: dict[str, Any], precond: str, solver: str) -> float:
-    """|b - A x| / |b| after some iterations with a preconditioner, from 1e-12 to 1e6. Those of all six pairs take less
-    than to make the preconditioners."""
-    with np.errstate(all="ignore"):
-        method = _cg if solver == "cg" else _bicgstab
-        x = method(A, _preconditioner(data, A.shape[0], precond), data["b"], PROBES[solver])
-        left = float(np.linalg.norm(data["b"] - A @ x) / np.linalg.norm(data["b"]))
-    return min(max(left, 1e-12), 1e6) if np.isfinite(left) else 1e6
+class Trial:
+    """The first iterations of a solver with a preconditioner."""
+
+    def __init__(self, A: Any, data: dict[str, Any], solver: str, precond: str, tolerance: float) -> None:
+        apply = _preconditioner(data, A.shape[0], precond)
+        self.iterations = (_cg if solver == "cg" else _bicgstab)(A, apply, data["b"])
+        self.pair, self.tolerance, self.size = (solver, precond), tolerance, float(np.linalg.norm(data["b"]))
+        self.products, self.seconds = PRODUCTS[solver], iteration_seconds(data, solver, precond)
+        self.done = 0
+        self.left = 1.0  # the smallest |r| / |b| so far
+
+    def advance(self, products: int) -> None:
+        """Until this many products with A in all, or until it has converged or failed."""
+        with np.errstate(all="ignore"):
+            while self.done * self.products < products and self.tolerance < self.left < np.inf:
+                _, r = next(self.iterations)
+                now = float(np.linalg.norm(r)) / self.size
+                self.done += 1
+                self.left = min(self.left, now) if np.isfinite(now) else np.inf
+
+    def expected(self) -> float:
+        """Seconds of the solve on a GPU, if the residual goes on as on average so far."""
+        if not self.left < 1:
+            return float("inf")
+        rest = np.log(self.tolerance) / np.log(self.left) if self.left > self.tolerance else 1.0
+        return float(self.seconds * self.done * rest)
 
 
-def iterates(
-    data: dict[str, Any], *, rank: int, size: int, seed: int, system: str, unroll: int, solver: str, precond: str
-) -> dict[str, Floats]:
+def race(A: Any, data: dict[str, Any], tolerance: float) -> list[tuple[str, str]]:
+    """Solvers and preconditioners, the one that is expected to be the fastest first. A few iterations with each pair,
+    more with those that are ahead (successive halving: Karnin, Koren and Somekh 2013): expectations are compared
+    after equal numbers of products only, for residuals fall at first at another rate than later."""
+    trials = [Trial(A, data, solver, precond, tolerance) for solver in SOLVERS for precond in PRECONDITIONERS]
+    for products, number in ROUNDS:
+        for trial in trials[:number]:
+            trial.advance(products)
+        trials[:number] = sorted(trials[:number], key=Trial.expected)
+    return [trial.pair for trial in trials]
+
+
+def iteration_seconds(data: dict[str, Any], solver: str, precond: str) -> float:
+    """Of an iteration on a GPU: its launches, and the bytes of its matrices and vectors."""
+    n = data["n"]
+    applied = {"jacobi": 16 * n, "block": 72 * n, "sparse": 12 * data["m_nnz"] + 20 * n}[precond]
+    bytes_ = PRODUCTS[solver] * (12 * data["nnz"] + 20 * n + applied + 80 * n)
+    return KERNELS[solver] * LAUNCH + bytes_ / BANDWIDTH
+
+
+def iterates(data: dict[str, Any], *, unroll: int, solver: str, precond: str, **_: Any) -> dict[str, Floats]:
     """x after `unroll` iterations, by SciPy's products."""
     n = int(data["n"])
     A = sparse.csr_array((data["val"], data["col"], data["row_ptr"]), shape=(n, n))
     apply = _preconditioner(data, n, precond)
-    return {"x": (_cg if solver == "cg" else _bicgstab)(A, apply, data["b"], unroll)}
+    iterations = (_cg if solver == "cg" else _bicgstab)(A, apply, data["b"])
+    return {"x": next(itertools.islice(iterations, unroll - 1, None))[0]}
 
 
 def _preconditioner(data: dict[str, Any], n: int, name: str) -> Callable[[Floats], Floats]:
@@ -105,22 +146,24 @@ def _ratio(a: float, b: float) -> float:
     return a / b if b != 0 else 0.0
 
 
-def _cg(A: Any, apply: Callable[[Floats], Floats], b: Floats, steps: int) -> Floats:
+def _cg(A: Any, apply: Callable[[Floats], Floats], b: Floats) -> Iterator[tuple[Floats, Floats]]:
+    """x and the residual after each iteration."""
     x, r, p, rho = np.zeros_like(b), b.copy(), np.zeros_like(b), np.inf
-    for _ in range(steps):
+    while True:
         z = apply(r)
         now = float(r @ z)
         p = z + _ratio(now, rho) * p
         q = A @ p
         alpha = _ratio(now, float(p @ q))
         x, r, rho = x + alpha * p, r - alpha * q, now
-    return x
+        yield x, r
 
 
-def _bicgstab(A: Any, apply: Callable[[Floats], Floats], b: Floats, steps: int) -> Floats:
+def _bicgstab(A: Any, apply: Callable[[Floats], Floats], b: Floats) -> Iterator[tuple[Floats, Floats]]:
+    """x and the residual after each iteration."""
     x, r, p, v = np.zeros_like(b), b.copy(), np.zeros_like(b), np.zeros_like(b)
     rho, alpha, omega = np.inf, 1.0, 1.0
-    for _ in range(steps):
+    while True:
         now = float(b @ r)
         p = r + _ratio(now, rho) * _ratio(alpha, omega) * (p - omega * v)
         ph = apply(p)
@@ -131,7 +174,7 @@ def _bicgstab(A: Any, apply: Callable[[Floats], Floats], b: Floats, steps: int) 
         t = A @ sh
         omega = _ratio(float(t @ s), float(t @ t))
         x, r, rho = x + alpha * ph + omega * sh, s - omega * t, now
-    return x
+        yield x, r
 
 
 # ---- preconditioners ------------------------------------------------------------------------
@@ -299,6 +342,70 @@ def saddle(side: int, seed: int = 1) -> Any:
     return _int32(sparse.csr_array(sparse.block_array([[K, B.T], [B, low]])))
 
 
+def rotated(side: int, angle: float = 45.0, ratio: float = 100.0, seed: int = 1) -> Any:
+    """Diffusion `ratio` times as fast along a direction, in degrees from the first axis, as across it: nine points."""
+    _check(side, 2)
+    turn, fast = np.deg2rad(angle), ratio
+    c, s = np.cos(turn), np.sin(turn)
+    xx, yy, xy = fast * c * c + s * s, fast * s * s + c * c, (fast - 1) * c * s
+    second = sparse.diags_array([-1.0, 2.0, -1.0], offsets=(-1, 0, 1), shape=(side, side))
+    first = sparse.diags_array([-0.5, 0.5], offsets=(-1, 1), shape=(side, side))
+    one = sparse.eye_array(side)
+    mixed = sparse.kron(first, first)
+    return _int32(sparse.csr_array(xx * sparse.kron(one, second) + yy * sparse.kron(second, one) - 2 * xy * mixed))
+
+
+def biharmonic(side: int, foundation: float = 0.0, seed: int = 1) -> Any:
+    """A plate: the square of Poisson's matrix, on a foundation. Thirteen points."""
+    K = poisson(side)
+    return _int32(sparse.csr_array(K @ K + foundation * sparse.eye_array(K.shape[0])))
+
+
+def mass(side: int, grading: float = 1.0, seed: int = 1) -> Any:
+    """Mass matrix of bilinear elements; the widths of the elements grow by the factor `grading` over each axis."""
+    _check(side, 2)
+    h = grading ** np.linspace(0, 1, side + 1)
+    line = sparse.diags_array([h[1:-1] / 6, (h[:-1] + h[1:]) / 3, h[1:-1] / 6], offsets=(-1, 0, 1))
+    return _int32(sparse.csr_array(sparse.kron(line, line)))
+
+
+def reaction(side: int, species: int = 4, coupling: float = 1.0, seed: int = 1) -> Any:
+    """Diffusion of several species on a grid, that react with one another in each cell: not symmetric."""
+    _check(side, 2)
+    if species < 1:
+        raise ValueError(f"species {species}: at least 1")
+    random = np.random.default_rng(seed)
+    cells = side * side
+    R = coupling * random.standard_normal((cells, species, species))
+    R[:, np.arange(species), np.arange(species)] = np.abs(R).sum(axis=2) + 0.01
+    rates = sparse.diags_array(10.0 ** -np.linspace(0, 1, species))
+    spread = sparse.kron(poisson(side), rates)
+    return _int32(sparse.csr_array(spread + sparse.block_diag(list(R), format="csr")))
+
+
+def surfer(n: int, degree: int = 8, damping: float = 0.85, seed: int = 1) -> Any:
+    """PageRank as a linear system, I - damping P^T, for a random graph with few vertices of many edges."""
+    if n < 2 or degree < 1:
+        raise ValueError(f"n {n}, degree {degree}: at least 2 and 1")
+    random = np.random.default_rng(seed)
+    first = np.repeat(np.arange(n), degree)
+    last = (n * random.random(first.size) ** 3).astype(np.int64)
+    P = sparse.csr_array((np.full(first.size, 1 / degree), (first, last)), shape=(n, n))
+    return _int32(sparse.csr_array(sparse.eye_array(n) - damping * P.T))
+
+
+def network(n: int, degree: int = 6, leak: float = 0.01, seed: int = 1) -> Any:
+    """Resistors between random vertices, conductances over two powers of ten, each vertex with a leak to earth."""
+    if n < 2 or degree < 1:
+        raise ValueError(f"n {n}, degree {degree}: at least 2 and 1")
+    random = np.random.default_rng(seed)
+    ends = random.integers(0, n, (2, n * degree // 2))
+    ends = ends[:, ends[0] != ends[1]]
+    W = sparse.csr_array((10 ** (2 * random.random(ends.shape[1])), tuple(ends)), shape=(n, n))
+    W = W + W.T
+    return _int32(sparse.csr_array(sparse.diags_array(np.asarray(W.sum(axis=1)).reshape(-1) + leak) - W))
+
+
 def from_file(path: str) -> Any:
     return _int32(_matrices().read(path, np.float64))
 
@@ -309,8 +416,12 @@ def file(path: str) -> Any:
 
 
 SYSTEMS: dict[str, Callable[..., Any]] = {
-    f.__name__: f for f in (poisson, diffusion, convection, dominant, blocks, saddle, file)
-}
+    f.__name__: f
+    for f in (
+        poisson, diffusion, convection, dominant, blocks, saddle, rotated, biharmonic, mass, reaction, surfer, network,
+        file,
+    )
+}  # fmt: skip
 
 
 def _check(side: int, dims: int) -> None:
