@@ -16,6 +16,7 @@ from dagc.recipes.options import TuneOptions
 from dagc.recipes.tune_prepare import resources_of
 from dagc.store.tuned import load_tuned
 from tests.tune.programs import write_fill
+from tests.tune.test_inputs import SETUP, TEXT
 
 pytestmark = pytest.mark.mpi
 H100 = GPU("NVIDIA H100 PCIe", "9.0", 1 << 30, "580")
@@ -83,7 +84,8 @@ def test_resources_are_of_the_kernel_and_of_no_other_whose_name_begins_alike(tmp
     assert only["fill"].instructions == taken["fill"].instructions
 
 
-LARGE = ("host", pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not gpus(), reason="needs a GPU")]))
+ON_A_GPU = [pytest.mark.gpu, pytest.mark.skipif(not gpus(), reason="needs a GPU")]
+LARGE = ("host", pytest.param("cuda", marks=ON_A_GPU))
 
 
 @pytest.mark.usefixtures("unoptimised")
@@ -97,3 +99,24 @@ def test_more_than_48_kib_of_shared_memory_are_launched(target: str, tmp_path: P
     done = tune_recipe.tune(program, tmp_path / "t.db", options)
     assert (done.cells, done.failures) == (2, ())
     assert {dict(cell.settings)["kib"] for cell in load_tuned(tmp_path / "t.db").cells} == {16, 64}
+
+
+@pytest.mark.parametrize("target", [pytest.param("cuda", marks=ON_A_GPU)])
+def test_a_variant_that_loses_the_context_of_the_gpu_is_recorded_and_training_goes_on(
+    target: str, tmp_path: Path
+) -> None:
+    """One setting writes far outside of its array at one input; the others are measured there, and at later inputs."""
+    (tmp_path / "modes.py").write_text(SETUP)
+    (tmp_path / "modes.dag").write_text(TEXT.replace("__builtin_trap();", "y[1ll << 40] = 1;"))
+    inputs = tuple(f"made(mode = {m}, n = {n})" for m in range(3) for n in (64, 78, 80))
+    options = TuneOptions(target=target, cell=0.01, inputs=inputs, check_at=inputs[0])
+    done = tune_recipe.tune(tmp_path / "modes.dag", tmp_path / "t.db", options)
+    assert [failure.partition(": ")[0] for failure in sorted(done.failures)] == [
+        f"fill mode=2 at made(mode = {m}, n = 78)" for m in range(3)
+    ]
+    tuned = load_tuned(tmp_path / "t.db")
+    timed = {(cell.point.text, dict(cell.settings)["mode"]) for cell in tuned.cells if cell.times}
+    assert timed == {(i, mode) for i in inputs for mode in range(3) if mode != 2 or "n = 78" not in i}
+    selector = tuned.choosers["fill"].selector
+    assert selector is not None
+    assert selector.ask([2.0, 78.0]).label != 2, "it counts as infinitely slow there"
