@@ -11,7 +11,7 @@ program that waits for several together takes less for all, and one that needs t
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import quantiles
 
@@ -70,7 +70,7 @@ def report(table: Table, known: Mapping[str, Feature]) -> list[str]:
 
     default = [row.times[0] for row in rows]
     anywhere = frozenset(named(selector.root))
-    sets = {
+    sets: dict[str, Callable[[Row], Collection[int]]] = {
         "named by the select": lambda row: range(len(needs)),
         "named by the tree": lambda row: anywhere,
         "on the path of the input": lambda row: frozenset(on_path(selector.root, row.vector)),
