@@ -38,8 +38,8 @@ YIELDING = {
         "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1",
         "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",
         "MPIR_CVAR_POLLS_BEFORE_YIELD": "1",
-        # In collectives over shared memory (release_gather) ranks poll, whatever is said above; in those by messages they
-        # wait as for any message.
+        # In collectives over shared memory (release_gather) ranks poll, whatever is said above; in those by messages
+        # they wait as for any message.
         **{f"MPIR_CVAR_{name}_POSIX_INTRA_ALGORITHM": "mpir" for name in ("ALLREDUCE", "BARRIER", "BCAST", "REDUCE")},
     },
 }
