@@ -1,10 +1,11 @@
-"""How well choices do on a full table of measurements: percent of exhaustive, accuracy, regret, beside other ways.
+"""Evaluation of choices on a full table of measurements: percent of exhaustive, accuracy, regret, compared with other
+ways to choose.
 
 A table has the value of the objective of every answer at every input, seconds unless energy or another metric was
-measured. An infinite value is an answer whose constraint fails there: a program that asks for it takes the next in the
-selector's order, or the default where no order is given. An answer without a value failed (a crash, a wrong result, no
-convergence): choosing it gains 0 % of exhaustive. Inputs at which no answer has a finite value are unsolved and judge
-nothing.
+measured. An infinite value marks an answer whose constraint fails at the input: a program that requests it takes the
+next answer in the selector's order, or the default if no order is given. An answer without a value failed (a crash, a
+wrong result, no convergence): choosing it gains 0 % of exhaustive. Inputs at which no answer has a finite value are
+unsolved and excluded.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from itertools import pairwise
 from dagc.base.errors import counted
 
 Times = Mapping[int, float]  # number of an answer -> value of the objective
-Asked = int | Sequence[int]  # an answer, or several, of which the first is taken whose constraint holds
+Asked = int | Sequence[int]  # an answer, or several in order: the first whose constraint holds is taken
 BANDS = (1e5, 1e6)  # sizes at which a new band begins
-POOR = 0.7  # of exhaustive: the goal has no input below
+POOR = 0.7  # of exhaustive: the goal is that no input is below this
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +52,17 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of some of the inputs. Shares are in [0, 1], NaN where there is nothing to take them of.
+    """Figures for some of the inputs. Fractions are in [0, 1], NaN for an empty set.
 
-    `percent`: mean of t_best / t_taken, as Nitro (Muralidharan et al. 2014, section V) has it. `balanced`: mean over
-    the best answers of the share of their inputs that were right. `regret`: mean of t_taken / t_best - 1; `geometric`:
-    geometric mean of t_taken / t_best; `lost`: the same over the wrong ones only, 1 without any. `poor`: inputs below
-    70 % of exhaustive. `singles`: always one answer, the best first (in hindsight); `random`: the expectation over
-    answers that are equally likely.
+    `percent`: mean of t_best / t_taken, as in Nitro (Muralidharan et al. 2014, section V). `balanced`: mean over the
+    best answers of the fraction of their inputs with a right choice. `regret`: mean of t_taken / t_best - 1;
+    `geometric`: geometric mean of t_taken / t_best; `lost`: the same over the wrong choices only, 1 without any.
+    `poor`: inputs below 70 % of exhaustive. `singles`: always one answer, the best first (in hindsight); `random`: the
+    expectation over uniformly random answers.
 
-    As MLCD has them (section IV-D): PPP, the percentage performance penalty, is `regret`; `ideal` is PoIS, the sum of
-    t_best over the sum of t_taken. `faster` and `faster_sum`: the speed-up over the single answer for which it is
-    least, as the mean of t_single / t_taken and as the ratio of the sums.
+    In the terms of MLCD (section IV-D), PPP, the percentage performance penalty, is `regret`, and PoIS is `ideal`, the
+    sum of t_best over the sum of t_taken. `faster` and `faster_sum`: the least speed-up over a single answer, as the
+    mean of t_single / t_taken and as the ratio of the sums.
     """
 
     inputs: int
@@ -81,7 +82,7 @@ class Figures:
 
     @property
     def single(self) -> tuple[int, float]:
-        """The best single answer, and its share of exhaustive."""
+        """The best single answer, and its fraction of exhaustive."""
         return self.singles[0]
 
 
@@ -89,8 +90,8 @@ class Figures:
 class Judged:
     """`decisive`: inputs whose best and second best differ by more than the noise. `bands`: by size, the label first.
 
-    `cases`: the costliest choice first. `reasons`: how often each was given. `refused`: inputs at which the constraint
-    of what was chosen failed.
+    `cases`: the costliest choice first. `reasons`: the number of inputs with each reason. `refused`: inputs at which
+    the constraint of the chosen answer failed.
     """
 
     cases: tuple[Case, ...]
@@ -107,11 +108,11 @@ class Judged:
         return tuple(case for case in self.cases if not case.right)
 
     def share(self, reason: str) -> float:
-        """Of the inputs, those with this reason: `unsure`."""
+        """The fraction of the inputs with this reason, such as `unsure`."""
         return self.reasons.get(reason, 0) / len(self.cases) if self.cases else math.nan
 
     def lines(self, text: Callable[[int], str] = str, worst: int = 5) -> tuple[str, ...]:
-        """A table as text, and so many of the costliest mistakes by name. `text`: of an answer."""
+        """A table as text, followed by the names of the costliest mistakes. `text`: the text of an answer."""
         parts = [("all", self.all), ("best beyond the noise", self.decisive), *self.bands]
         width = max(len(name) for name, _ in parts)
         head = ("inputs", "% of exhaustive", "accuracy", "balanced", "mean regret", "single", "default", "random")
@@ -153,12 +154,12 @@ def judge(
     bands: Sequence[float] = BANDS,
     reasons: Sequence[str] = (),
 ) -> Judged:
-    """Judge the answers `chosen` at the inputs `names`, whose full measurements are `times`. In place of an
-    answer stands the order of all, where constraints may fail.
+    """Evaluate the answers `chosen` at the inputs `names`, with full measurements `times`. Where constraints may fail,
+    an element of `chosen` is an order of all answers instead.
 
-    `tolerance`: the noise of a comparison, relative, of all inputs or of each. `sizes`: one number an input, by which
-    bands are formed (`bands`: the lower ends of all but the first). `reasons`: why each answer was given (`chosen`,
-    `unsure`). Raises ValueError where the lengths differ.
+    `tolerance`: the relative noise of a comparison, one number or one for each input. `sizes`: a number for each input,
+    by which bands are formed (`bands`: the lower bounds of all but the first). `reasons`: why each answer was given
+    (`chosen`, `unsure`). Raises ValueError if the lengths differ.
     """
     noise = list(tolerance) if isinstance(tolerance, Sequence) else [tolerance] * len(names)
     reason = list(reasons) or [""] * len(names)
@@ -189,8 +190,8 @@ def importance(
     seed: int = 0,
     rounds: int = 10,
 ) -> tuple[float, ...]:
-    """Of each feature: the share of exhaustive that is lost where its values are exchanged between the inputs, the mean
-    over so many exchanges (permutation importance, Breiman 2001). 0 for what the choices do not depend on."""
+    """For each feature: the fraction of exhaustive that is lost if its values are permuted among the inputs, averaged
+    over several permutations (permutation importance, Breiman 2001). 0 if the choices do not depend on it."""
     draw = random.Random(seed)
 
     def worth(rows: Sequence[Sequence[float]]) -> float:
@@ -208,7 +209,7 @@ def importance(
 
 
 def pays_after(feature_seconds: float, default_seconds: float, chosen_seconds: float) -> float:
-    """Calls after which what was spent on features (or a conversion) is won back; infinite where it never is."""
+    """The number of calls after which the cost of features (or a conversion) is recovered; infinite if it never is."""
     gain = default_seconds - chosen_seconds
     return max(1.0, math.ceil(feature_seconds / gain)) if gain > 0 else math.inf
 
@@ -217,8 +218,8 @@ def least_calls(inputs: Iterable[tuple[float, Iterable[tuple[float, float]]]], m
     """The least number of calls at which it pays to compute features and take the best answer, on average over
     `inputs`; infinite above `most`.
 
-    Of each input: what the features take, and of each answer what a call gains and what its conversion takes, all in
-    calls of the default.
+    For each input: the cost of the features, and for each answer the gain of a call and the cost of its conversion, all
+    in calls of the default.
     """
     rows = [(spent, list(answers)) for spent, answers in inputs]
 
@@ -228,7 +229,7 @@ def least_calls(inputs: Iterable[tuple[float, Iterable[tuple[float, float]]]], m
 
     if not won(most) > 0:
         return math.inf
-    low, high = 0, most  # it pays at `high`: what is won less the features grows with the calls
+    low, high = 0, most  # it pays at `high`: the gain minus the cost of the features grows with the calls
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if won(middle) > 0 else (middle, high)
@@ -252,13 +253,13 @@ def _case(row: tuple[str, Times, Asked, float, str], default: int) -> Case:
 
 
 def _taken(at: Times, asked: Asked, default: int) -> int:
-    """What runs: the first that is asked for whose constraint holds, else the default."""
+    """The answer that runs: the first requested one whose constraint holds, else the default."""
     order = (asked,) if isinstance(asked, int) else asked
     return next((answer for answer in order if at.get(answer) != math.inf), default)
 
 
 def _share(at: Times, answer: Asked, default: int) -> float:
-    """t_best / t: 0 where what runs failed."""
+    """t_best / t; 0 if the answer failed."""
     return min(at.values()) / at.get(_taken(at, answer, default), math.inf)
 
 
@@ -292,8 +293,8 @@ def _figures(part: Sequence[tuple[Case, Times]], answers: Sequence[int], default
 
 
 def _faster(part: Sequence[tuple[Case, Times]], answers: Sequence[int], default: int) -> tuple[float, float]:
-    """The least speed-up over a single answer: mean of ratios, ratio of sums. Infinite where every one fails somewhere,
-    NaN without an input, 0 where what was chosen failed."""
+    """The least speed-up over a single answer: mean of ratios, ratio of sums. Infinite if every single answer fails
+    somewhere, NaN without an input, 0 if the choice failed."""
     ratios, sums = [], []
     taken = sum(case.value for case, _ in part)
     for answer in answers if part else ():

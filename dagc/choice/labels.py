@@ -1,9 +1,9 @@
 """Labels of training sizes, corrected by rule.
 
 The paper on the tridiagonal partition method (table "corrected opt m") corrects its labels by hand, to follow the trend
-where the difference is small. Here that is a rule: among the choices within a tolerance of the best at each size, those
-labels are taken that change least often along the sizes, and of these the ones that lose least time. Sizes of several
-data that have no order of their own: the fewest different labels.
+where the difference is small. Here a rule does this: among the choices within a tolerance of the best at each size, it
+takes the labels that change least often along the sizes, and among these the ones that lose the least time. For sizes
+of several dimensions without an order, it takes the fewest different labels.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STEPS = 20_000  # of the search for the smallest set of labels
 
 
 def observed_labels(times: Sequence[Mapping[Label, float]]) -> tuple[Label, ...]:
-    """The fastest choice at each size; the first of equal ones."""
+    """The fastest choice at each size; the first if several are equal."""
     return tuple(min(at, key=lambda label: at[label]) for at in times)
 
 
@@ -28,7 +28,7 @@ def simplest_labels(times: Sequence[Mapping[Label, float]], tolerance: float) ->
     `times`: label -> seconds, per size, sizes ascending. `tolerance` is relative: 0.01 allows what is within 1 % of the
     best. Dynamic programming over sizes and allowed labels.
     """
-    # label -> (changes, loss, path) of the best labelling up to here that ends with it
+    # label -> (changes, loss, path) of the best labelling so far that ends with it
     paths: dict[Label, tuple[int, float, tuple[Label, ...]]] = {}
     for at in times:
         least = min(at.values())
@@ -46,17 +46,17 @@ def simplest_labels(times: Sequence[Mapping[Label, float]], tolerance: float) ->
 
 
 def ascends(sizes: Sequence[Sequence[float]]) -> bool:
-    """Do the sizes grow together, once sorted? Then they have one order, and labels a trend along it."""
+    """Whether all sizes grow together once sorted. They then have one order, and labels may have a trend along it."""
     ordered = sorted(tuple(row) for row in sizes)
     return all(a <= b for one, other in pairwise(ordered) for a, b in zip(one, other, strict=True))
 
 
 def covering_labels(times: Sequence[Mapping[Label, float]], tolerance: float) -> tuple[Label, ...]:
-    """One label per size, where sizes have no order: fewest different labels, then least relative loss.
+    """One label per size, for sizes without an order: fewest different labels, then least relative loss.
 
     `times`: label -> seconds, per size. Among the labels within the tolerance of the best at each size, the smallest
-    set that has one for every size; each size takes its fastest of the set. Branch and bound, which begins with the
-    greedy set; after STEPS steps the best set so far is taken.
+    set that has one for every size; each size takes the fastest of this set. Branch and bound, starting with the greedy
+    set; after STEPS steps the best set so far is taken.
     """
     losses = [_losses(at, tolerance) for at in times]
     order = list(dict.fromkeys(label for at in losses for label in at))
@@ -87,7 +87,7 @@ def covering_labels(times: Sequence[Mapping[Label, float]], tolerance: float) ->
 def corrected_labels(
     sizes: Sequence[Sequence[float]], times: Sequence[Mapping[Label, float]], tolerance: float
 ) -> tuple[Label, ...]:
-    """`simplest_labels` along the sizes where they grow together, else `covering_labels`; in the order given."""
+    """`simplest_labels` if the sizes grow together, else `covering_labels`; in the given order."""
     if not ascends(sizes):
         return covering_labels(times, tolerance)
     order = sorted(range(len(sizes)), key=lambda i: tuple(sizes[i]))
@@ -105,7 +105,8 @@ def _loss(losses: Sequence[Mapping[Label, float]], labels: Sequence[Label]) -> f
 
 
 def _greedy(losses: Sequence[Mapping[Label, float]], covers: Mapping[Label, frozenset[int]]) -> tuple[Label, ...]:
-    """Again and again the label that serves most of the sizes that are left; of equal ones the one that loses less."""
+    """Greedy cover: repeatedly the label that serves most of the remaining sizes; if several do, the one that loses
+    less."""
     left, chosen = frozenset(range(len(losses))), []
     while left:
         gains = {label: (-len(at & left), sum(losses[i][label] for i in at & left)) for label, at in covers.items()}

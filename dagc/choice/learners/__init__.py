@@ -1,1 +1,1 @@
-"""One file, one learner. `dagc.choice.methods` finds them here and says what a file must have."""
+"""One file per learner. `dagc.choice.methods` finds them here and defines what a file must contain."""

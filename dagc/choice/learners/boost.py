@@ -1,4 +1,4 @@
-"""Gradient-boosted trees: for each choice, regression trees of scikit-learn that add up to what it is worth."""
+"""Gradient-boosted trees: for each choice, scikit-learn's regression trees whose sum predicts its gain."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from dagc.choice.selector import Answer, Scale, Selector, ranked
 
 SUMMARY = "gradient-boosted trees"
 TREES, DEPTH, RATE, SAMPLE = 40, 4, 0.15, 0.7
-_UNIT = 1 << 24  # of a leaf: 2**-24, so that no sum of them is rounded
-_MOST = 1 << 40  # of a leaf's magnitude
+_UNIT = 1 << 24  # unit of a leaf: 2**-24, so that no sum is rounded
+_MOST = 1 << 40  # limit of a leaf's magnitude
 
 
 @dataclass(frozen=True, slots=True)
 class Boost(Selector):
-    """`trees`: of each of `labels`; their leaves are places in `values`, in units of 2**-24. A label is worth its
-    `starts` and a leaf of each of its trees."""
+    """`trees`: those of each of `labels`; their leaves are indices into `values`, in units of 2**-24. The predicted
+    gain of a label is its start in `starts` plus a leaf of each of its trees."""
 
     method: ClassVar[str] = "boost"
     data: tuple[str, ...]
@@ -46,13 +46,13 @@ class Boost(Selector):
         return frozenset(self.labels)
 
     def ask(self, x: Sequence[float]) -> Answer:
-        """The label that is worth most, the lowest of equal ones; as sure as it is worth."""
+        """The label with the largest predicted gain, the lowest if several are equal. The confidence is this gain."""
         worth = self._worth(x)
         best = worth.index(max(worth))
         return Answer(self.labels[best], min(max(worth[best], 1), _UNIT) / _UNIT)
 
     def votes(self, x: Sequence[float]) -> dict[int, float]:
-        """As `Selector.votes`: what each label is worth."""
+        """As `Selector.votes`: the predicted gain of each label."""
         worth = zip(self.labels, self._worth(x), strict=True)
         return {label: min(max(w, 1), _UNIT) / _UNIT for label, w in worth}
 
@@ -67,7 +67,7 @@ class Boost(Selector):
         ]
 
     def view(self) -> dict[str, Any]:
-        """As `Selector.view`. `begin`: where the trees of each label begin."""
+        """As `Selector.view`. `begin`: index of the first tree of each label."""
         begin = [0]
         for roots in self.trees:
             begin.append(begin[-1] + len(roots))
@@ -102,7 +102,7 @@ def fit(examples: Examples, seed: int = 0) -> Boost:
 
 
 def trained(seed: int, x: Any, column: Any) -> Any:
-    """scikit-learn's regressor of what one label is worth; it begins with the mean."""
+    """scikit-learn's regressor of the gain of one label; it starts with the mean."""
     from sklearn.ensemble import GradientBoostingRegressor
 
     return GradientBoostingRegressor(
@@ -114,7 +114,7 @@ Value = Annotated[int, msgspec.Meta(ge=-_MOST, le=_MOST)]
 
 
 class Row(nodes.SelectorRow, tag="boost", frozen=True, kw_only=True):
-    """As a tuned file keeps it."""
+    """The representation in a tuned file."""
 
     labels: Annotated[tuple[nodes.Label, ...], msgspec.Meta(min_length=1, max_length=1000)]
     starts: tuple[Value, ...]

@@ -1,10 +1,10 @@
-"""A regressor of the time of each choice: a trend, which is a line through the logarithms, or a sum of features and
-maybe their products, and a tree of what it leaves over.
+"""A regressor of the time of each choice: a trend (a line through the logarithms, or a sum of features and possibly
+their products) plus a tree for the residuals.
 
 The least expected time is chosen, as in portfolios of algorithms (SATzilla, Xu et al. 2008). A choice that failed at a
-training point counts as ten times the slowest there (PAR10). The tree stands for a forest: it is grown on what the
-forest says at many points between the training points, as one model is compressed into another (Bucila, Caruana and
-Niculescu-Mizil 2006).
+training point counts as ten times the slowest there (PAR10). The tree approximates a forest: it is trained on the
+forest's predictions at many points between the training points (model compression, Bucila, Caruana and Niculescu-Mizil
+2006).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from dagc.choice.selector import (
 )
 
 SUMMARY = "predicted times"
-TREES, LEAF = 31, 2  # of the forest; least points of a leaf
-DRAWN, MOST_DRAWN = 16, 20_000  # points for each training point, and in all, on which the tree is grown
+TREES, LEAF = 31, 2  # trees of the forest; least points of a leaf
+DRAWN, MOST_DRAWN = 16, 20_000  # points on which the tree is trained, per training point and in total
 MOST_LEAVES = 4000
-NEAR, MIXED, STRETCH = 10, 3, 1.5  # of how many neighbours so many are mixed; how far mixtures reach
-PENALTY = 10.0  # times the slowest: a choice that failed
+NEAR, MIXED, STRETCH = 10, 3, 1.5  # nearest neighbours, how many of them are mixed, how far mixtures reach
+PENALTY = 10.0  # penalty of a choice that failed, times the slowest
 _SHORTEST = 1e-30  # an energy may be 0
 ALL = 1 << EXP2_FRACTION
 _MOST_LEAF = 1 << 52  # so that the sum of a trend and 1000 leaves stays below 2**63
@@ -45,7 +45,7 @@ _MOST_LEAF = 1 << 52  # so that the sum of a trend and 1000 leaves stays below 2
 class Cost(Selector):
     """Logarithms to base 2 of seconds, in units of 2**-42.
 
-    Of each of `labels`: its trend, and the mean over the trees, whose leaves are rows of `leaves`.
+    Each of `labels` has its trend plus the mean over the trees, whose leaves are row indices of `leaves`.
     """
 
     method: ClassVar[str] = "cost"
@@ -78,8 +78,8 @@ class Cost(Selector):
         return {label: 2.0 ** min(max(log, -1000.0), 1000.0) for label, log in logs}
 
     def ask(self, x: Sequence[float]) -> Answer:
-        """The label whose expected time is least, the lowest of equal ones. How sure: the time of the second best over
-        that of both."""
+        """The label with the least expected time, the lowest if several are equal. The confidence is the time of the
+        second best over the sum of both."""
         logs = self._logs(x)
         least = min(logs)
         best = logs.index(least)
@@ -87,7 +87,7 @@ class Cost(Selector):
         return Answer(self.labels[best], ALL / (ALL + exp2_fixed((second - least) // trends.SLOPE)))
 
     def votes(self, x: Sequence[float]) -> dict[int, float]:
-        """As `Selector.votes`: shares that are to each other as the speeds."""
+        """As `Selector.votes`: fractions proportional to the speeds."""
         logs = self._logs(x)
         speeds = [exp2_fixed((t - min(logs)) // trends.SLOPE) for t in logs]
         return {label: speed / sum(speeds) for label, speed in zip(self.labels, speeds, strict=True)}
@@ -97,13 +97,14 @@ class Cost(Selector):
         return ranked(self.labels, [-t for t in self._logs(x)])
 
     def _logs(self, x: Sequence[float]) -> list[int]:
-        """Of each label. All in integers."""
+        """The logarithm for each label, all in integers."""
         line = self.trend.logs(self.scales, x)
         rows = [self.leaves[nodes.find_leaf(root, x).label] for root in self.roots]
         return [t + _mean(sum(column), len(rows)) for t, column in zip(line, zip(*rows, strict=True), strict=True)]
 
     def with_fixed(self, fixed: Mapping[int, float], data: Sequence[str]) -> Cost:
-        """For vectors without the features at `fixed`, which have these values; `data`: the names of the others."""
+        """The same selector for vectors without the features at `fixed`, which have these values; `data`: the names of
+        the others."""
         kept = [i for i in range(len(self.data)) if i not in fixed]
         places = {old: new for new, old in enumerate(kept)}
         return replace(
@@ -138,7 +139,7 @@ def _mean(total: int, count: int) -> int:
 
 
 def fit(examples: Examples, seed: int = 0) -> Cost:
-    """The trend of each choice (`dagc.choice.trends`), and the tree of what it leaves over of the logarithms of the
+    """The trend of each choice (`dagc.choice.trends`), and the tree for the residuals of the logarithms of the
     times."""
     import numpy as np
 
@@ -153,7 +154,7 @@ def fit(examples: Examples, seed: int = 0) -> Cost:
         row = tuple(trends.whole(float(v) * trends.ONE, _MOST_LEAF) for v in tree.value[number][:, 0])
         return Answer(rows.setdefault(row, len(rows)), 1.0)
 
-    # What a constraint excludes is never chosen there: there the trend holds.
+    # An answer that a constraint excludes is never chosen at the point, so its value there is the trend.
     left = np.where(np.isinf(seconds), 0, logs - trends.logs_of(trend, x, features))
     grown = distilled(x, trained(seed, x, left), seed).tree_
     root = nodes.from_scikit(grown, scales, partial(leaf, grown))
@@ -161,7 +162,7 @@ def fit(examples: Examples, seed: int = 0) -> Cost:
 
 
 def distilled(x: Any, forest: Any, seed: int) -> Any:
-    """scikit-learn's regression tree of what a forest says at the training points and between them."""
+    """scikit-learn's regression tree, trained on the predictions of a forest at and between the training points."""
     import numpy as np
     from sklearn.tree import DecisionTreeRegressor
 
@@ -171,10 +172,10 @@ def distilled(x: Any, forest: Any, seed: int) -> Any:
 
 
 def between(x: Any, number: int, seed: int) -> Any:
-    """Points near those of `x`, shape (number, features): mixtures of one and MIXED of its NEAR nearest.
+    """Points near those of `x`, shape (number, features): mixtures of a point and MIXED of its NEAR nearest neighbours.
 
-    In logarithms, a product of features stays their product. The weights are uniform, then STRETCH times as far from
-    equal ones: so mixtures reach a little beyond.
+    Mixing in logarithms keeps products of features consistent. The weights are uniform, then moved STRETCH times as far
+    from equal weights, so that mixtures extend slightly beyond the points.
     """
     import numpy as np
     from scipy.spatial import cKDTree
@@ -191,8 +192,8 @@ def between(x: Any, number: int, seed: int) -> Any:
 
 
 def logarithms(times: Sequence[Mapping[int, float]], labels: Sequence[int]) -> Any:
-    """Of base 2, a row for each point: PENALTY times the slowest where a label failed. Where a constraint excludes it:
-    what all take there, and what it takes more elsewhere on average."""
+    """Logarithms to base 2, a row for each point. A label that failed has PENALTY times the slowest. A label that a
+    constraint excludes has the mean of the others at the point, plus its mean excess elsewhere."""
     import numpy as np
 
     rows = []
@@ -207,7 +208,7 @@ def logarithms(times: Sequence[Mapping[int, float]], labels: Sequence[int]) -> A
 
 
 def trained(seed: int, x: Any, residuals: Any) -> Any:
-    """scikit-learn's forest of what the trends leave over: extremely randomised trees (Geurts et al. 2006)."""
+    """scikit-learn's forest for the residuals of the trends: extremely randomised trees (Geurts et al. 2006)."""
     from sklearn.ensemble import ExtraTreesRegressor
 
     return ExtraTreesRegressor(TREES, min_samples_leaf=LEAF, random_state=seed).fit(
@@ -227,7 +228,7 @@ _Terms = Annotated[tuple[tuple[_Positive, _Index, _Index], ...], msgspec.Meta(ma
 
 
 class Row(nodes.SelectorRow, tag="cost", frozen=True, kw_only=True):
-    """As a tuned file keeps it: with `slopes` and what belongs to them, or with `terms`."""
+    """The representation in a tuned file: with `slopes` and their ranges, or with `terms`."""
 
     labels: Annotated[tuple[nodes.Label, ...], msgspec.Meta(min_length=1, max_length=1000)]
     lows: tuple[_Place, ...] = ()

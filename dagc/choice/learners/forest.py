@@ -1,4 +1,4 @@
-"""A random forest: regression trees of scikit-learn with random thresholds, each of what every choice is worth."""
+"""A random forest: scikit-learn's regression trees with random thresholds, each predicting the gain of every choice."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from dagc.choice.gains import FULL, Examples
 from dagc.choice.selector import Answer, Scale, Selector, ranked
 
 SUMMARY = "a random forest"
-# Up to 127 trees, as many as have POINTS points together, at least 31: what few trees choose depends on the seed. With
-# families held out, 127 instead of 31 take the SpMV (161 inputs) from 93.0 to 93.7 % of the best, BFS and sort by 0.3
-# and 0.6 more, the solvers by 0.1 less, mean of three seeds.
+# Up to 127 trees and at least 31, limited so that all have POINTS points together. The choice of few trees depends on
+# the seed. With families held out, 127 instead of 31 take the SpMV (161 inputs) from 93.0 to 93.7 % of the best, BFS
+# and sort by 0.3 and 0.6 more, the solvers by 0.1 less, mean of three seeds.
 MOST_TREES, FEWEST_TREES, POINTS = 127, 31, 30_000
 
 
 @dataclass(frozen=True, slots=True)
 class Forest(Selector):
-    """Decision trees whose leaves are rows of `gains`: what each of `labels` is worth there, in units of 2**-16."""
+    """Decision trees whose leaves are row indices of `gains`: the gain of each of `labels`, in units of 2**-16."""
 
     method: ClassVar[str] = "forest"
     data: tuple[str, ...]
@@ -45,13 +45,14 @@ class Forest(Selector):
         return frozenset(self.labels)
 
     def ask(self, x: Sequence[float]) -> Answer:
-        """The label that is worth most on average over the trees, the lowest of equal ones; as sure as it is worth."""
+        """The label with the largest mean gain over the trees, the lowest if several are equal. The confidence is this
+        gain."""
         worth = self._worth(x)
         best = worth.index(max(worth))
         return Answer(self.labels[best], worth[best] / (len(self.roots) * FULL))
 
     def votes(self, x: Sequence[float]) -> dict[int, float]:
-        """As `Selector.votes`: the share of the trees for each label."""
+        """As `Selector.votes`: the fraction of the trees for each label."""
         best = Counter(self.labels[row.index(max(row))] for row in self._rows(x))
         return {label: n / len(self.roots) for label, n in best.items()}
 
@@ -94,7 +95,7 @@ def fit(examples: Examples, seed: int = 0) -> Forest:
 
 
 def number_of_trees(points: int) -> int:
-    """For so many training points."""
+    """The number of trees for this many training points."""
     return max(FEWEST_TREES, min(MOST_TREES, POINTS // points))
 
 
@@ -108,7 +109,7 @@ def trained(trees: int, seed: int, x: Any, matrix: Any) -> Any:
 
 
 class Row(nodes.SelectorRow, tag="forest", frozen=True, kw_only=True):
-    """As a tuned file keeps it. Without `gains`, the leaves are labels."""
+    """The representation in a tuned file. Without `gains`, the leaves are labels."""
 
     trees: Annotated[tuple[nodes.Row, ...], msgspec.Meta(min_length=1, max_length=1000)]
     labels: Annotated[tuple[nodes.Label, ...], msgspec.Meta(max_length=1000)] = ()

@@ -1,4 +1,4 @@
-"""k nearest neighbours: trained with scikit-learn, asked in Python or in C."""
+"""k nearest neighbours: trained with scikit-learn, evaluated in Python or in C."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from dagc.choice.nodes import Gain, Label, Real, SelectorRow
 from dagc.choice.selector import Answer, Scale, Selector, coordinates, number, ranked, scales_of
 
 SUMMARY = "nearest neighbours"
-_WEIGHT = 2.0**36  # by distance: this over the distance in units of 2**-22, rounded down
+_WEIGHT = 2.0**36  # weight by distance: this value over the distance in units of 2**-22, rounded down
 _MOST = 9  # neighbours
 
 
 @dataclass(frozen=True, slots=True)
 class Knn(Selector):
-    """`points` ascend, a value for each of `data`; `labels` are numbers of choices.
+    """`points` are in ascending order, with a value for each of `data`; `labels` are numbers of choices.
 
-    `weights`: `uniform` or `distance` (one over the Euclidean distance), as scikit-learn has them. `gains`: what each
-    of the `columns` is worth at each point, in units of 2**-16; none: its label is worth 1, any other 0.
+    `weights`: `uniform` or `distance` (one over the Euclidean distance), as in scikit-learn. `gains`: the gain of each
+    of the `columns` at each point, in units of 2**-16; without it, the gain of a point's label is 1 and any other 0.
     """
 
     method: ClassVar[str] = "knn"
@@ -46,7 +46,7 @@ class Knn(Selector):
 
     @property
     def choices(self) -> tuple[int, ...]:
-        """What may be chosen, ascending."""
+        """The choices that may be made, in ascending order."""
         return self.columns or tuple(sorted(set(self.labels)))
 
     @property
@@ -55,10 +55,10 @@ class Knn(Selector):
         return frozenset(self.choices)
 
     def ask(self, x: Sequence[float]) -> Answer:
-        """The label that is worth most at the k nearest points, by their weights, the lowest of equal ones; as sure as
-        it is worth there.
+        """The label with the largest weighted gain at the k nearest points, the lowest if several are equal. The
+        confidence is this gain.
 
-        Of points equally far, the one that stands first counts as nearer.
+        Of points at the same distance, the first in the list counts as nearer.
         """
         worth, total = self._worth(x)
         best = worth.index(max(worth))
@@ -74,7 +74,8 @@ class Knn(Selector):
         return ranked(self.choices, self._worth(x)[0])
 
     def _worth(self, x: Sequence[float]) -> tuple[list[int], int]:
-        """Of each column at the k nearest points, and the sum of their weights. All in integers, as in C."""
+        """The weighted gain of each column at the k nearest points, and the sum of the weights. All in integers, as in
+        C."""
         here = [scale.coordinate(v) for scale, v in zip(self.scales, x, strict=True)]
         rows = _coordinates(self.points, self.scales)
         gains = _gains(self)
@@ -123,7 +124,7 @@ def nearest(data: Sequence[str], rows: Sequence[Sequence[float]], labels: Sequen
 
 
 def fit(examples: Examples, seed: int = 0) -> Knn:
-    """k from 1 to the number of labels (as the paper on the tridiagonal method), or to 9 where the shares are known,
+    """Choose k from 1 to the number of labels (as in the paper on the tridiagonal method), or to 9 if gains are known,
     and the weights, by cross-validation."""
     rows, shared = examples.rows, examples.shared
     one = nearest(examples.data, rows, examples.labels)
@@ -139,7 +140,7 @@ def fit(examples: Examples, seed: int = 0) -> Knn:
 
 
 def _choose(candidates: Sequence[tuple[int, str]], x: Any, matrix: Any, asked: Any) -> Any:
-    """As `best_candidate` takes it, and as `Knn.ask` chooses."""
+    """The `choose` of `best_candidate`, with the rule of `Knn.ask`."""
     import numpy as np
 
     most = max(k for k, _ in candidates)
@@ -152,7 +153,7 @@ def _choose(candidates: Sequence[tuple[int, str]], x: Any, matrix: Any, asked: A
 
 
 class Row(SelectorRow, tag="knn", frozen=True, kw_only=True):
-    """As a tuned file keeps it."""
+    """The representation in a tuned file."""
 
     points: tuple[tuple[Real, ...], ...] = msgspec.field(name="sizes")
     labels: tuple[Label, ...]

@@ -1,8 +1,8 @@
 """Support vector machines with radial basis functions, one against one, trained with scikit-learn (libSVM).
 
 Features are scaled to [-1, 1] over their trained range and clamped outside, as in Nitro (Muralidharan et al. 2014,
-section III). What is asked at run time is all in integers, so that Python and C agree: scaled features in units of
-2**-20, the kernel in 2**-24, coefficients in 2**-20. Decisions differ from libSVM's by less than its own tolerance.
+section III). All run-time arithmetic is in integers, so that Python and C agree: scaled features in units of 2**-20,
+the kernel in 2**-24, coefficients in 2**-20. Decisions differ from those of libSVM by less than its tolerance.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dagc.choice.selector import (
 SUMMARY = "a support vector machine"
 _SHARE = 21  # binary digits of a scaled feature: 0 to 2**21 stand for -1 to 1
 _GAMMA = 16  # binary digits behind the point of gamma * log2(e)
-_COEFFICIENT = 20  # of a coefficient
+_COEFFICIENT = 20  # fractional bits of a coefficient
 _LARGEST = 1 << 38  # sum of the coefficients' magnitudes of a pair, so that a decision stays below 2**63
 ONE = 1 << (_COEFFICIENT + EXP2_FRACTION)  # a decision of 1, the edge of the margin
 COSTS, WIDTHS = (1.0, 8.0, 64.0, 512.0), (0.125, 0.5, 2.0)  # C and gamma of the grid
@@ -37,9 +37,9 @@ COSTS, WIDTHS = (1.0, 8.0, 64.0, 512.0), (0.125, 0.5, 2.0)  # C and gamma of the
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Decides between two labels (their places among the labels): `first` where the sum is positive.
+    """Decides between two labels (indices among the labels): `first` if the sum is positive.
 
-    The sum is `offset` and the coefficients times the kernels of the support vectors at `places`.
+    The sum is `offset` plus the coefficients times the kernels of the support vectors at `places`.
     """
 
     first: int
@@ -51,8 +51,8 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Svm(Selector):
-    """`points`: support vectors, scaled. `lows`, `widths`: the trained range of each coordinate. `gamma`: of the kernel
-    exp(-gamma d**2), times log2(e), in units of 2**-16."""
+    """`points`: support vectors, scaled. `lows`, `widths`: the trained range of each coordinate. `gamma`: that of the
+    kernel exp(-gamma d**2), times log2(e), in units of 2**-16."""
 
     method: ClassVar[str] = "svm"
     data: tuple[str, ...]
@@ -76,8 +76,8 @@ class Svm(Selector):
         return frozenset(self.labels)
 
     def ask(self, x: Sequence[float]) -> Answer:
-        """The label that wins against most others, the lowest of equal ones. As sure as its closest decision: 0.5 at
-        the border, 1 from the edge of the margin on."""
+        """The label that wins against most others, the lowest if several are equal. The confidence is that of its
+        closest decision: 0.5 at the boundary, 1 from the edge of the margin on."""
         decisions = self.decisions(x)
         least = [ONE] * len(self.labels)
         for pair, decision in zip(self.pairs, decisions, strict=True):
@@ -90,7 +90,7 @@ class Svm(Selector):
         return Answer(self.labels[best], 0.5 + 0.5 * (least[best] / ONE) if least[best] > 0 else 0.5)
 
     def order(self, x: Sequence[float]) -> tuple[int, ...]:
-        """As `Selector.order`: by the pairs that a label wins."""
+        """As `Selector.order`: by the number of pairs that a label wins."""
         return ranked(self.labels, self._won(self.decisions(x)))
 
     def _won(self, decisions: Sequence[int]) -> list[int]:
@@ -100,7 +100,7 @@ class Svm(Selector):
         return out
 
     def votes(self, x: Sequence[float]) -> dict[int, float]:
-        """As `Selector.votes`: of each label, its closest decision, 1 far on its own side and 0 far on another's."""
+        """As `Selector.votes`: the closest decision of each label, 1 far on its own side and 0 far on the other."""
         out = dict.fromkeys(self.labels, 1.0)
         for pair, decision in zip(self.pairs, self.decisions(x), strict=True):
             share = 0.5 + 0.5 * max(-1.0, min(1.0, decision / ONE))
@@ -109,7 +109,7 @@ class Svm(Selector):
         return out
 
     def decisions(self, x: Sequence[float]) -> list[int]:
-        """Of each pair, in units of 2**-44."""
+        """The decision of each pair, in units of 2**-44."""
         here = [
             scaled(scale.coordinate(v), low, width)
             for scale, v, low, width in zip(self.scales, x, self.lows, self.widths, strict=True)
@@ -152,7 +152,7 @@ class Svm(Selector):
 
 
 def scaled(coordinate: int, low: int, width: int) -> int:
-    """Where a coordinate lies in its trained range: 0 to 2**21, clamped."""
+    """The position of a coordinate in its trained range: 0 to 2**21, clamped."""
     return (min(max(coordinate - low, 0), width) << _SHARE) // width
 
 
@@ -160,8 +160,8 @@ def scaled(coordinate: int, low: int, width: int) -> int:
 
 
 def fit(examples: Examples, seed: int = 0) -> Svm:
-    """libSVM's classes are the best labels; C and gamma by cross-validation, by what the choices are worth. (To weigh
-    points by what a wrong label costs did worse at families of inputs that were not used for training.)"""
+    """libSVM's classes are the best labels; C and gamma are chosen by cross-validation of the gains. (Weighting points
+    by the cost of a wrong label was worse for families of inputs that were not used for training.)"""
     import numpy as np
 
     rows, scales, gains = examples.rows, examples.scales, examples.gains
@@ -181,7 +181,8 @@ def fit(examples: Examples, seed: int = 0) -> Svm:
 
 
 def trained(cost: float, width: float, x: Any, matrix: Any) -> Any:
-    """scikit-learn's SVC on scaled features, whose classes are columns; None where all points have one best column."""
+    """scikit-learn's SVC on scaled features, whose classes are columns; None if all points have the same best
+    column."""
     from sklearn.svm import SVC
 
     best = matrix.argmax(axis=1)
@@ -191,7 +192,7 @@ def trained(cost: float, width: float, x: Any, matrix: Any) -> Any:
 
 
 def _choose(candidates: Sequence[tuple[float, float]], x: Any, matrix: Any, asked: Any) -> Any:
-    """As `best_candidate` takes it."""
+    """The `choose` of `best_candidate`."""
     import numpy as np
 
     machines = [trained(*candidate, x, matrix) for candidate in candidates]
@@ -199,17 +200,17 @@ def _choose(candidates: Sequence[tuple[float, float]], x: Any, matrix: Any, aske
 
 
 def _fixed(width: float) -> int:
-    """gamma as the selector keeps it."""
+    """gamma in the selector's fixed-point format."""
     return round(width / math.log(2) * (1 << _GAMMA))
 
 
 def _pairs(machine: Any) -> Iterator[Pair]:
-    """libSVM's one-against-one decisions: the coefficients of a class against each other one stand in rows."""
+    """libSVM's one-against-one decisions: the coefficients of a class against each other class are in rows."""
     ends = [0]
     for count in machine.n_support_:
         ends.append(ends[-1] + int(count))
     rows, offsets = machine.dual_coef_, machine.intercept_
-    sign = -1 if len(machine.classes_) == 2 else 1  # scikit-learn turns the sign of two classes
+    sign = -1 if len(machine.classes_) == 2 else 1  # scikit-learn inverts the sign for two classes
     for offset, (one, other) in zip(offsets, combinations(range(len(machine.classes_)), 2), strict=True):
         places, coefficients = [], []
         for members, row in ((range(ends[one], ends[one + 1]), other - 1), (range(ends[other], ends[other + 1]), one)):
@@ -239,7 +240,7 @@ class PairRow(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Row(SelectorRow, tag="svm", frozen=True, kw_only=True):
-    """As a tuned file keeps it."""
+    """The representation in a tuned file."""
 
     lows: tuple[_Coordinate, ...]
     widths: tuple[Annotated[int, msgspec.Meta(ge=1, le=1 << 40)], ...]

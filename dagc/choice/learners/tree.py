@@ -19,7 +19,7 @@ Candidate = tuple[int | None, int]  # greatest depth, fewest points of a leaf
 
 @dataclass(frozen=True, slots=True)
 class TreeSelector(Selector):
-    """A decision tree; its leaves are numbers of choices, as sure as these are worth at their training points."""
+    """A decision tree; its leaves are numbers of choices, with the mean gain at their training points as confidence."""
 
     method: ClassVar[str] = "tree"
     data: tuple[str, ...]
@@ -43,7 +43,7 @@ class TreeSelector(Selector):
         return Answer(leaf.label, leaf.sure)
 
     def order(self, x: Sequence[float]) -> tuple[int, ...]:
-        """As `Selector.order`. A leaf that keeps no order (of an older file) has those of all leaves after its own."""
+        """As `Selector.order`. A leaf without an order (of an older file) is followed by the labels of all leaves."""
         return self._order(nodes.find_leaf(self.root, x))
 
     def _order(self, leaf: Answer | nodes.Leaf) -> tuple[int, ...]:
@@ -51,7 +51,8 @@ class TreeSelector(Selector):
         return (leaf.label, *others)
 
     def view(self) -> dict[str, Any]:
-        """As `Selector.view`. `orders`: of the leaves, each once; the leaves of `ordered` are their numbers."""
+        """As `Selector.view`. `orders`: the distinct orders of the leaves; the leaves of `ordered` are their
+        numbers."""
         of_leaves = [self._order(leaf) for leaf in nodes.leaves(self.root)]
         orders = tuple(dict.fromkeys(of_leaves))
         lines, left = [], iter(of_leaves)
@@ -66,8 +67,8 @@ class TreeSelector(Selector):
 
 
 def fit(examples: Examples, seed: int = 0) -> TreeSelector:
-    """A regression tree of what each label is worth; a leaf answers with the label that is worth most there. Depth (1
-    to 7, or any) and least size of a leaf by cross-validation; of equally good ones the shallowest."""
+    """A regression tree of the gains; a leaf answers with the label of the largest gain. Depth (1 to 7, or any) and
+    least size of a leaf are chosen by cross-validation; the shallowest if several are equally good."""
     scales, gains, x = examples.scales, examples.gains, examples.x
     grid = list(product(DEPTHS, (1, 2, 3, 5)))
     grown = trained(best_candidate(grid, _choose, x, gains.matrix, seed), x, gains.matrix)
@@ -85,8 +86,8 @@ def fit(examples: Examples, seed: int = 0) -> TreeSelector:
 
 
 def trained(candidate: Candidate, x: Any, matrix: Any) -> Any:
-    """scikit-learn's regression tree of the logarithms of gains, so that what is slow by a factor of ten weighs more
-    than two losses of half. For one-hot gains its criterion is the Gini impurity."""
+    """scikit-learn's regression tree of the logarithms of gains, so that a loss by a factor of ten weighs more than two
+    losses of half. For one-hot gains its criterion is the Gini impurity."""
     import numpy as np
     from sklearn import config_context
     from sklearn.tree import DecisionTreeRegressor
@@ -94,12 +95,12 @@ def trained(candidate: Candidate, x: Any, matrix: Any) -> Any:
     depth, least = candidate
     grown = DecisionTreeRegressor(max_depth=depth, min_samples_leaf=least, random_state=0)
     logs = np.log(np.maximum(matrix, LEAST))
-    with config_context(skip_parameter_validation=True):  # these and the inputs' take as long as a small tree
+    with config_context(skip_parameter_validation=True):  # checking parameters and inputs takes as long as a small tree
         return grown.fit(np.ascontiguousarray(x, np.float32), np.ascontiguousarray(logs), check_input=False)
 
 
 def _choose(candidates: Sequence[Candidate], x: Any, matrix: Any, asked: Any) -> Any:
-    """As `best_candidate` takes it. A tree of some depth is the upper part of the one that goes on below."""
+    """The `choose` of `best_candidate`. A tree of limited depth is the upper part of a deeper one."""
     import numpy as np
 
     asked = asked.astype(np.float32)
@@ -118,7 +119,7 @@ def _choose(candidates: Sequence[Candidate], x: Any, matrix: Any, asked: Any) ->
 
 
 class Row(nodes.SelectorRow, tag="tree", frozen=True, kw_only=True):
-    """As a tuned file keeps it."""
+    """The representation in a tuned file."""
 
     tree: nodes.Row
 
