@@ -1,4 +1,4 @@
-"""Which settings of a unit may be launched at all: the program's constraints, and the device's limits."""
+"""The settings of a unit that may be launched: the program's constraints and the device's limits."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from dagc.ir.sym import Const, Number, Sym, Var, free, specialised, substitute
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 BLOCK_LIMITS = (1024, 1024, 64)
-SHARED_LIMIT = 48 << 10  # bytes of a block that every GPU has
+SHARED_LIMIT = 48 << 10  # bytes of a block that every GPU supports
 
 
 def units(graph: Graph, wanted: Iterable[str] = (), variants: bool = False) -> tuple[Unit, ...]:
-    """All ops with open tunables; with `wanted` those whose op or kernel is named. `variants`: where a `select` names
-    the variant of an op, it is open with what the same `select` names besides, and nothing else of the op.
+    """All ops with open tunables; with `wanted`, those whose op or kernel is named. `variants`: if a `select` names the
+    variant of an op, the variant and what the same `select` names are open, and nothing else of the op.
 
-    Raises UsageError (no such one).
+    Raises UsageError if there is none.
     """
     names = dict.fromkeys(wanted)
     by_op: dict[str, Unit] = {}
@@ -64,12 +64,12 @@ def units(graph: Graph, wanted: Iterable[str] = (), variants: bool = False) -> t
 
 
 def unit_of(graph: Graph, op: str, variants: bool) -> Unit:
-    """What is open of the op of this base name. Raises UsageError where nothing is."""
+    """The unit of the op of this base name. Raises UsageError if nothing of it is open."""
     return units(graph, (op,), variants)[0]
 
 
 def _unit(graph: Graph, index: int, op: KernelOp, variants: bool) -> Unit | None:
-    """What is open of an op; None if nothing is."""
+    """The unit of an op; None if nothing of it is open."""
     choices = open_variants(graph.program, op) if variants else ()
     if not choices and graph.ops[index].gpu and is_open(graph.program, op):
         choices = open_tunables(graph.program, [op.site])
@@ -77,7 +77,7 @@ def _unit(graph: Graph, index: int, op: KernelOp, variants: bool) -> Unit | None
 
 
 def unit_in(graph: Graph, unit: Unit) -> Unit:
-    """The same unit in a graph of the same program at another size. Raises UsageError where there is no such op."""
+    """The same unit in a graph of the same program at another size. Raises UsageError if there is no such op."""
     for index, op in enumerate(graph.ops):
         if (
             isinstance(op.op, KernelOp)
@@ -95,14 +95,14 @@ def op_of(graph: Graph, unit: Unit) -> KernelOp:
 
 
 def op_under(program: Program, op: KernelOp, settings: Settings) -> KernelOp:
-    """The op with the variant of a setting, where it has one."""
+    """The op with the variant of a setting, if it has one."""
     variant = variant_of(settings)
     return next(one for one in variants_of(program, op) if one.answer == variant) if variant else op
 
 
 def bindings(program: Program, op: KernelOp, settings: Settings) -> dict[str, Sym]:
-    """What names in the kernel's expressions stand for under the settings: sizes stay per-rank scalars, and features in
-    code `feature.OP.NAME`. `op`: with the variant of the settings."""
+    """The values of names in the kernel's expressions under the settings: sizes remain per-rank scalars, and code
+    features `feature.OP.NAME`. `op`: with the variant of the settings."""
     kernel, impl = kernel_of(program, op)
     env: dict[str, Sym] = {d.name: Const(d.chosen) for d in program.decisions}
     env |= {n: Const(v) for n, v in op.tunables}
@@ -124,8 +124,8 @@ def legal_settings(graph: Graph, unit: Unit, hardware: Mapping[str, int]) -> tup
     """Settings that the program's `require`s and the device's block limits allow, the default first.
 
     `hardware`: values of `hw.*` by name without the prefix (`max_threads_per_block`, ...), and `most_shared_per_block`,
-    bytes of dynamic shared memory that a kernel can ask for. Sizes are not known here: a `require` on them is left to
-    `fits`.
+    bytes of dynamic shared memory that a kernel can ask for. Sizes are not known here; `fits` checks a `require` on
+    them.
     """
     program, op = graph.program, op_of(graph, unit)
     hw: dict[str, Sym] = {f"hw.{n}": Const(v) for n, v in hardware.items()}
@@ -145,7 +145,7 @@ def _may_hold(condition: Sym) -> bool:
 
 
 def block_of(program: Program, op: KernelOp, settings: Settings) -> tuple[int, int, int]:
-    """The block in threads. Raises sym.UnboundName where a dimension depends on a size."""
+    """The block in threads. Raises sym.UnboundName if a dimension depends on a size."""
     _, impl = kernel_of(program, op)
     assert impl.launch is not None
     env = bindings(program, op, settings)
@@ -165,7 +165,7 @@ def _block_fits(program: Program, impl: Impl, op: KernelOp, settings: Settings, 
 
 
 def _shared_fits(impl: Impl, env: Mapping[str, Sym], most: int) -> bool:
-    """Dynamic shared memory; one that depends on sizes is left to the launch."""
+    """Whether the dynamic shared memory fits; memory that depends on sizes is checked at the launch."""
     if impl.launch is None or impl.launch.shared is None:
         return True
     size = substitute(impl.launch.shared, env)
@@ -188,10 +188,10 @@ def grid_of(graph: Graph, unit: Unit, settings: Settings, scalars: Mapping[str, 
 
 
 def fits(graph: Graph, unit: Unit, settings: Settings, values: Mapping[str, Number], constraints: bool = True) -> bool:
-    """Can it be launched here, and is it allowed? An empty grid launches nothing and is none to time.
+    """Whether the setting can be launched and is allowed. An empty grid launches nothing, so it cannot be timed.
 
-    `values`: the rank's scalars, computed features (`feature.OP.NAME`) and `hw.memory`. A `require` of something that
-    is not among them is left to the program. Without `constraints`, only those on the memory of the device count.
+    `values`: the rank's scalars, computed features (`feature.OP.NAME`) and `hw.memory`. The program checks a `require`
+    of anything else. Without `constraints`, only those on the memory of the device count.
     """
     program, op = graph.program, op_under(graph.program, op_of(graph, unit), settings)
     kernel, impl = kernel_of(program, op)

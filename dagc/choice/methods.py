@@ -1,8 +1,9 @@
 """The learned methods by name. A learner is one file of `dagc/choice/learners`: `knn.py` holds the method `knn`.
 
-A file has `SUMMARY` (what answers where nothing was measured, in a few words), `fit` (a selector of `Examples`), `Row`
-(a `dagc.choice.nodes.SelectorRow` tagged with the method: what a tuned file keeps of it) and `read` (the selector of a
-row). Its C is the template `choice/METHOD.h.j2`; a learner whose selectors are those of another file needs none.
+A file has `SUMMARY` (a few words on what answers at unmeasured points), `fit` (which trains a selector on `Examples`),
+`Row` (a `dagc.choice.nodes.SelectorRow` tagged with the method: the representation in a tuned file) and `read` (which
+makes a selector from a row). Its C code is the template `choice/METHOD.h.j2`; a learner that uses the selectors of
+another file needs none.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ def fit(
     times: Shares | None = None,
 ) -> Selector:
     """A selector, trained; the same seed gives the same. `rows` hold a value for each feature of `data`; `labels` are
-    numbers of choices. `shares`: what each choice is worth at each row, in [0, 1]; without it only labels count.
-    `times`: seconds of each choice, for methods that predict them.
+    numbers of choices. `shares`: the gain of each choice at each row, in [0, 1]; without it only labels count. `times`:
+    seconds of each choice, for methods that predict them.
 
-    Raises UsageError for an unknown method, and as `dagc.choice.selector.check_training`.
+    Raises UsageError for an unknown method, and like `dagc.choice.selector.check_training`.
     """
     module = learner(method)
     selector: Selector = module.fit(examples_of(data, rows, labels, shares, times), seed)
@@ -50,7 +51,7 @@ def fit(
 
 
 def from_json(record: object) -> Selector:
-    """The selector that `Selector.to_json` gave. Raises ValueError, naming the place, for anything else."""
+    """The selector that `Selector.to_json` wrote. Raises ValueError, naming the location, for anything else."""
     method = record.get("method") if isinstance(record, dict) else None
     if method not in LEARNED:
         raise ValueError(f"a selector: no learned method {str(method)[:40]!r}")
@@ -66,5 +67,5 @@ def from_json(record: object) -> Selector:
 
 
 def unsure_below(selector: Selector, least_sure: float) -> Selector:
-    """The same selector, unsure below this confidence."""
+    """The same selector with this confidence threshold."""
     return replace(selector, least_sure=least_sure)  # type: ignore[type-var]

@@ -1,6 +1,6 @@
-"""Models that rank settings: which rational program a method has, and the values of everything but sizes and block.
+"""Models that rank settings: the rational program of each method, and the values of everything but sizes and block.
 
-volume     data volumes from address expressions (dagc.perf.volume), constants of the GPU at hand
+volume     data volumes from address expressions (dagc.perf.volume), constants of the target GPU
 rational   MWP-CWP (dagc.perf.mwp_cwp): counts from the kernel's text, or fitted to hardware counters
 """
 
@@ -39,7 +39,7 @@ class ModelInputs:
 def whole_model(graph: Graph, unit: Unit, inputs: ModelInputs) -> RationalProgram:
     """A launch's time in cycles, in sizes, block, registers (which stay open) and the GPU.
 
-    Raises NotUnderstood where counts are to be read from a kernel's text that cannot be read.
+    Raises NotUnderstood if counts are needed from a kernel's text that cannot be read.
     """
     op = op_of(graph, unit)
     if inputs.method == "volume":
@@ -52,7 +52,7 @@ def whole_model(graph: Graph, unit: Unit, inputs: ModelInputs) -> RationalProgra
 
 
 def _barriers(graph: Graph, unit: Unit) -> int:
-    """Of the kernel's text; 0 where it cannot be read."""
+    """The number of barriers in the kernel's text; 0 if it cannot be read."""
     try:
         return len(read_accesses(graph.program, op_of(graph, unit)).barriers)
     except NotUnderstood:
@@ -60,7 +60,7 @@ def _barriers(graph: Graph, unit: Unit) -> int:
 
 
 def doubts(graph: Graph, unit: Unit) -> tuple[str, ...]:
-    """What a model of the kernel's text takes for granted; without a model of it, nothing."""
+    """The assumptions of a model of the kernel's text; empty without such a model."""
     try:
         return read_accesses(graph.program, op_of(graph, unit)).notes
     except NotUnderstood:
@@ -68,7 +68,7 @@ def doubts(graph: Graph, unit: Unit) -> tuple[str, ...]:
 
 
 def ranking_model(graph: Graph, unit: Unit, inputs: ModelInputs, hardware: Hardware) -> RationalProgram:
-    """`whole_model` with the GPU put in: what is left is sizes and the block."""
+    """`whole_model` with the constants of the GPU; sizes and the block remain."""
     whole = whole_model(graph, unit, inputs)
     values: dict[str, int | float] = {"registers": inputs.resources.registers}
     rational = inputs.method == "rational"
@@ -78,5 +78,5 @@ def ranking_model(graph: Graph, unit: Unit, inputs: ModelInputs, hardware: Hardw
 
 
 def why(values: Mapping[str, float]) -> str:
-    """What limits a launch, from the values of a model's steps."""
+    """What limits a launch, by the values of a model's steps."""
     return mwp_cwp_why(values) if "mwp" in values else explain_terms(values)

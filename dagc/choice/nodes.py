@@ -14,7 +14,7 @@ from dagc.choice.selector import Answer, Scale, number
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """`low` where the feature at `index` is at most `most`, else `high`."""
+    """Go to `low` if the feature at `index` is at most `most`, else to `high`."""
 
     index: int
     most: float
@@ -41,8 +41,8 @@ def find_leaf(node: Node, x: Sequence[float]) -> Answer | Leaf:
 
 
 def with_fixed(node: Node, fixed: Mapping[int, float], places: Mapping[int, int]) -> Node:
-    """A tree for vectors without the features at `fixed`, which have these values. `places`: of the others, in these
-    vectors."""
+    """A tree for vectors without the features at `fixed`, which have these values. `places`: indices of the others in
+    these vectors."""
     if not isinstance(node, Split):
         return node
     if node.index in fixed:
@@ -52,13 +52,13 @@ def with_fixed(node: Node, fixed: Mapping[int, float], places: Mapping[int, int]
 
 
 def leaves(node: Node) -> tuple[Answer | Leaf, ...]:
-    """All of them, from low to high."""
+    """All leaves, from low to high."""
     return (*leaves(node.low), *leaves(node.high)) if isinstance(node, Split) else (node,)
 
 
 def node_to_json(node: Node) -> Any:
-    """A label; {label, sure, then} where the training points of a leaf differ, or other labels are in order; or [index,
-    most, low, high]."""
+    """A label; {label, sure, then} if the training points of a leaf differ, or if it has an order of other labels; or
+    [index, most, low, high]."""
     if isinstance(node, Split):
         return [node.index, number(node.most), node_to_json(node.low), node_to_json(node.high)]
     if isinstance(node, Leaf):
@@ -67,7 +67,7 @@ def node_to_json(node: Node) -> Any:
 
 
 class TreeLine(NamedTuple):
-    """A line of a tree's C: `if` where `at` is the index of a feature, `}` where `close`, else a leaf."""
+    """A line of a tree's C code: `if` when `at` is the index of a feature, `}` when `close`, else a leaf."""
 
     depth: int
     at: int = -1
@@ -78,7 +78,7 @@ class TreeLine(NamedTuple):
 
 
 def lines(node: Node, depth: int = 1) -> Iterator[TreeLine]:
-    """A tree as nested comparisons, flat: a template that called itself would meet Python's limit."""
+    """A tree as a flat list of nested comparisons, since a recursive template would reach Python's recursion limit."""
     while isinstance(node, Split):
         yield TreeLine(depth, node.index, node.most)
         yield from lines(node.low, depth + 1)
@@ -88,9 +88,9 @@ def lines(node: Node, depth: int = 1) -> Iterator[TreeLine]:
 
 
 def from_scikit(tree: Any, scales: Sequence[Scale], leaf: Callable[[int], Answer | Leaf]) -> Node:
-    """A fitted tree (`tree_` of an estimator) with thresholds of features. `leaf`: of the number of a leaf.
+    """A fitted tree (`tree_` of an estimator) with thresholds of features. `leaf`: makes a leaf from its number.
 
-    Splits whose sides say the same are dropped.
+    Splits with equal sides are removed.
     """
 
     def node(i: int) -> Node:
@@ -107,8 +107,8 @@ def from_scikit(tree: Any, scales: Sequence[Scale], leaf: Callable[[int], Answer
 
 @dataclass(frozen=True, slots=True)
 class TreeTable:
-    """Trees as columns of one table, for a loop. `roots`: where each tree begins; from 0 on a row, below the leaf with
-    label -1 - value. A row: the feature's index, the threshold, where it goes on."""
+    """Trees as columns of one table, for a loop. `roots`: the start of each tree, a row number if 0 or more, else a
+    leaf with label -1 - value. A row has the feature's index, the threshold, and the two successors."""
 
     roots: tuple[int, ...]
     index: tuple[int, ...]
@@ -138,13 +138,13 @@ def table(roots: Sequence[Node]) -> TreeTable:
 
 Label = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Gain = Annotated[int, msgspec.Meta(ge=0, le=FULL)]
-Name = Annotated[str, msgspec.Meta(pattern=r"\A[ -~]{1,1000}\Z")]  # looked up, never emitted
+Name = Annotated[str, msgspec.Meta(pattern=r"\A[ -~]{1,1000}\Z")]  # used for look-up, never emitted
 Real = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
-_DEEPEST = 200  # levels of a tree: compilers have a limit, too
+_DEEPEST = 200  # levels of a tree: compilers have a limit as well
 
 
 class LeafRow(TypedDict):
-    """A leaf whose training points differ, or with the order of the other labels."""
+    """A leaf whose training points differ, or that has an order of the other labels."""
 
     label: Label
     sure: Annotated[float, msgspec.Meta(gt=0, le=1)]
@@ -152,7 +152,7 @@ class LeafRow(TypedDict):
 
 
 class SplitRow(msgspec.Struct, array_like=True, frozen=True):
-    """A split and what is below it, as `node_to_json` gives them."""
+    """A split and its subtrees, as written by `node_to_json`."""
 
     index: Label
     most: Real
@@ -164,7 +164,7 @@ Row: TypeAlias = Label | LeafRow | SplitRow
 
 
 def node_of(row: int | LeafRow | SplitRow, data: int, depth: int = 0) -> Node:
-    """The node that a row holds, of a selector that asks for so many `data`. Raises ValueError."""
+    """The node of a row, for a selector with this number of `data`. Raises ValueError."""
     if isinstance(row, int):
         return Answer(row, 1.0)
     if not isinstance(row, SplitRow):
@@ -179,14 +179,14 @@ def node_of(row: int | LeafRow | SplitRow, data: int, depth: int = 0) -> Node:
 
 
 class SelectorRow(msgspec.Struct, tag_field="method", frozen=True):
-    """What every selector keeps. `scales`: none where all features are sizes."""
+    """The part of the representation that all selectors share. `scales`: empty if all features are sizes."""
 
     data: tuple[Name, ...]
     scales: tuple[tuple[Annotated[str, msgspec.Meta(pattern=r"\A(log|linear)\Z")], Real, Real], ...] = ()
     least_sure: Annotated[float, msgspec.Meta(ge=0, le=2)] = 0.0
 
     def read_scales(self) -> tuple[Scale, ...]:
-        """One for each of the data. Raises ValueError."""
+        """One scale for each of the data. Raises ValueError."""
         if not self.scales:
             return (Scale(),) * len(self.data)
         out = tuple(Scale(kind, low, high) for kind, low, high in self.scales)  # type: ignore[arg-type]

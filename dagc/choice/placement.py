@@ -1,10 +1,11 @@
-"""Placement: on which device each op of a program runs, so that the program takes the least time, transfers included.
+"""Placement: the device of each op of a program, chosen so that the program takes the least time, transfers included.
 
-A chain is placed by the two recurrences of MLCD (section III-B), for any number of devices. Its printed Algorithm 2
-differs from them: line 16 reads what line 15 has overwritten.
+A chain is placed by the two recurrences of MLCD (section III-B), for any number of devices. The published Algorithm 2
+differs from them: line 16 reads a value that line 15 has overwritten.
 
-A problem is separable: its cost is a sum over ops and over values. Two devices and separable costs are a minimum cut,
-which is exact for every graph. More devices, or an additional cost of the whole placement, are searched with a bound.
+A problem is separable: its cost is a sum over ops and over values. With two devices and separable costs it is a minimum
+cut, which is exact for every graph. More devices, or an additional cost of the whole placement, are searched with a
+bound.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from dagc.base.errors import UsageError
 
 HOST, DEVICE = 0, 1
-NODES = 20_000  # of a bounded search: about a second
+NODES = 20_000  # nodes of a bounded search: about a second
 Placement = tuple[int, ...]  # the device of each op
 Row = tuple[float, ...]
 
@@ -41,12 +42,12 @@ class Transfers:
     to_host: Transfer
 
     def moves(self, bytes: float) -> tuple[Row, Row]:
-        """The `moves` of a value of so many bytes."""
+        """The `moves` of a value of this many bytes."""
         return two_way(self.to_device.seconds(bytes), self.to_host.seconds(bytes))
 
 
 def fit_transfer(samples: Sequence[tuple[int, float]]) -> Transfer:
-    """The latency and the bandwidth with the least relative errors (squared) of (bytes, seconds).
+    """The latency and the bandwidth with the least squared relative errors over (bytes, seconds).
 
     Raises UsageError for fewer than two sizes, or times that do not grow with the size.
     """
@@ -70,11 +71,11 @@ def _dot(a: Sequence[float], b: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What one write of an array leaves, or what the set-up gives: it is moved at most once to each device.
+    """The result of one write of an array, or of the set-up. It is moved at most once to each device.
 
-    `producer`: the op that writes it; None: the set-up, which leaves it on the devices `begins`.
-    `readers`: the ops that read it. `ends`: the devices where it must be when the program ends.
-    `moves[a][b]`: seconds of a transfer from device a to device b.
+    `producer`: the op that writes it; None: the set-up, which places it on the devices `begins`. `readers`: the ops
+    that read it. `ends`: the devices where it must be when the program ends. `moves[a][b]`: seconds of a transfer from
+    device a to device b.
     """
 
     producer: int | None
@@ -84,7 +85,7 @@ class Value:
     ends: tuple[int, ...] = ()
 
     def seconds(self, holders: Iterable[int], wanted: Iterable[int]) -> float:
-        """Of the transfers to the devices where it is `wanted` and not yet."""
+        """Seconds of the transfers to the devices where it is `wanted` and not present."""
         there = set(holders)
         return sum(min(self.moves[a][b] for a in there) for b in set(wanted) - there)
 
@@ -96,7 +97,8 @@ def two_way(to_device: float, to_host: float) -> tuple[Row, Row]:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """`seconds[op][device]`: infinite where the op cannot run there. Raises UsageError for what cannot be placed."""
+    """`seconds[op][device]`: infinite if the op cannot run there. Raises UsageError for a problem without a
+    placement."""
 
     seconds: tuple[Row, ...]
     values: tuple[Value, ...] = ()
@@ -128,13 +130,13 @@ class Problem:
         return len(self.seconds[0]) if self.seconds else 2
 
     def cost(self, placement: Placement) -> float:
-        """Seconds: of the ops, and of each value one transfer to each device that needs it."""
+        """Seconds of the ops, plus one transfer of each value to each device that needs it."""
         total = math.fsum(row[d] for row, d in zip(self.seconds, placement, strict=True))
         return total + math.fsum(_moved(value, placement) for value in self.values)
 
 
 def _moved(value: Value, placement: Placement) -> float:
-    """Seconds of the transfers of a value as far as the ops are placed: the first `len(placement)` of them."""
+    """Seconds of the transfers of a value between the ops placed so far, the first `len(placement)`."""
     if value.producer is not None and value.producer >= len(placement):
         return 0.0
     holders = value.begins if value.producer is None else (placement[value.producer],)
@@ -152,7 +154,7 @@ class Solution:
 
     @property
     def gap(self) -> float:
-        """What may be lost, relative to the seconds: 0 for the best placement."""
+        """Upper bound of the loss, relative to the seconds: 0 for the best placement."""
         return (self.seconds - self.bound) / self.seconds if self.seconds > self.bound else 0.0
 
 
@@ -168,7 +170,7 @@ def place(problem: Problem) -> Solution:
 class Chain:
     """Op i+1 reads what op i writes. `links[i][a][b]`: seconds between op i on device a and op i+1 on device b.
 
-    Transfers of what only one op touches are in the seconds of that op.
+    Transfers of values that only one op uses are part of the seconds of that op.
     """
 
     seconds: tuple[Row, ...]
@@ -176,7 +178,7 @@ class Chain:
 
 
 def chain_of(problem: Problem) -> Chain | None:
-    """The chain that a problem is; None if a transfer depends on ops that do not follow each other."""
+    """The problem as a chain; None if a transfer depends on ops that are not consecutive."""
     n, devices = len(problem.seconds), range(problem.devices)
     if n == 0:
         return None
@@ -185,7 +187,7 @@ def chain_of(problem: Problem) -> Chain | None:
     for v in problem.values:
         readers = set(v.readers)
         if v.producer is None and (len(readers) <= 1 or len(set(v.begins)) == problem.devices):
-            for b in devices:  # what no op touches costs the same wherever the first op is
+            for b in devices:  # a value that no op uses costs the same wherever the first op is
                 seconds[next(iter(readers), 0)][b] += v.seconds(v.begins, (*v.ends, b) if readers else v.ends)
         elif v.producer is not None and not readers:
             for a in devices:
@@ -246,7 +248,7 @@ def place_cut(problem: Problem) -> Solution:
 
 
 def _preference(problem: Problem) -> Iterator[float]:
-    """What an op costs more on the device than on the host; 0 where it can run on one of them only."""
+    """The additional cost of an op on the device relative to the host; 0 if it can run on one of them only."""
     for host, device in problem.seconds:
         yield device - host if max(host, device) < math.inf else 0.0
 
@@ -269,8 +271,8 @@ class _Rows:
 
 
 def _moved_if(value: Value, to: int, moved: int) -> Iterator[tuple[dict[int, float], float]]:
-    """Conditions `coefficients * unknowns >= least`: the unknown `moved` is 1 if the value is not on `to`, and
-    wanted there. `sign` turns "on the device" into "on `to`"."""
+    """Conditions `coefficients * unknowns >= least`: the unknown `moved` is 1 if the value is not on `to` but wanted
+    there. `sign` turns "on the device" into "on `to`"."""
     if value.producer is None and to in value.begins:
         return
     sign = 1.0 if to == DEVICE else -1.0
@@ -286,10 +288,10 @@ def _moved_if(value: Value, to: int, moved: int) -> Iterator[tuple[dict[int, flo
 def place_search(
     problem: Problem, *, extra: Callable[[Placement], float] | None = None, nodes: int = NODES
 ) -> Solution:
-    """Depth-first branch and bound over the ops in order, from the best placement that single changes reach.
+    """Depth-first branch and bound over the ops in order, starting with the best placement reached by single changes.
 
-    `extra`: seconds, not negative, that a whole placement costs besides. After `nodes` placements of some of the
-    ops the search ends with what it has, and with the bound of what is left.
+    `extra`: additional seconds, not negative, of a whole placement. After `nodes` partial placements the search ends
+    with its best placement and the bound of the rest.
     """
     ops, devices = len(problem.seconds), range(problem.devices)
     least = [0.0, *itertools.accumulate(min(row) for row in reversed(problem.seconds))][::-1]
@@ -333,8 +335,8 @@ def _touched(problem: Problem) -> list[list[Value]]:
 
 
 def _improved(problem: Problem, total: Callable[[Placement], float]) -> Placement:
-    """From everything on one device, where that is possible, and from what is quickest for each op alone: changes of
-    one op at a time while they gain."""
+    """Local search, changing one op at a time: from all ops on one device, if that is possible, and from the fastest
+    device of each op alone."""
     devices = range(problem.devices)
     quickest = tuple(min(devices, key=row.__getitem__) for row in problem.seconds)
     pairs = list(zip(problem.seconds, quickest, strict=True))

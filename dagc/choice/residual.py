@@ -1,9 +1,9 @@
-"""The pre-trained learner: what the model of data volumes misses, from the terms that the model computes.
+"""The pre-trained learner: predicts the error of the model of data volumes from the terms that the model computes.
 
-Boosted regression trees on the residual log(measured) - log(model), within a kernel and size, since what matters is the
-order of its settings. They were trained on families of kernels (`benchmarks/corpus`, split `fit`) by
-`python -m benchmarks.tune.learn`, which writes `launch_learner.json` beside this file. The file is data: it is checked
-when it is read, and holds where it comes from.
+Boosted regression trees on the residual log(measured) - log(model), within a kernel and size, since only the order of
+its settings matters. They were trained on families of kernels (`benchmarks/corpus`, split `fit`) by `python -m
+benchmarks.tune.learn`, which writes `launch_learner.json` beside this file. The file is data: it is validated when it
+is read, and contains its provenance.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _PLACE = {name: i for i, name in enumerate(TERMS)}
 
 
 def features(terms: Array) -> Array:
-    """FEATURES of the settings of a kernel at a size, shape (settings, len(FEATURES)); `terms` as
-    `dagc.choice.terms.LaunchTerms.at` gives them. Not known: NaN."""
+    """FEATURES of the settings of a kernel at a size, shape (settings, len(FEATURES)); `terms` are those of
+    `dagc.choice.terms.LaunchTerms.at`. Unknown values are NaN."""
     n = len(terms)
     with np.errstate(all="ignore"):
         model = _finite(np.log(terms[:, 0]))
@@ -74,8 +74,8 @@ def _mean(values: Array) -> float:
 
 
 def modelled(terms: Array) -> Array:
-    """The model's log(seconds), shape (settings,): where it knows nothing of a setting, that of the slowest one; where
-    it knows nothing at all, 0."""
+    """The model's log(seconds), shape (settings,): a setting without a prediction has that of the slowest one; without
+    any prediction, 0."""
     with np.errstate(all="ignore"):
         logs = _finite(np.log(terms[:, 0]))
     known = logs[np.isfinite(logs)]
@@ -83,7 +83,7 @@ def modelled(terms: Array) -> Array:
 
 
 def coordinates(unit: Unit, settings: Sequence[Settings]) -> Array:
-    """Where the settings lie, in doublings, shape (settings, 3 + tunables that are no dimension of the block)."""
+    """Coordinates of the settings in doublings, shape (settings, 3 + tunables that are no dimension of the block)."""
     own = [t.name for t in unit.tunables if not t.axis]
     columns = {t.name: "xyz".index(t.axis) for t in unit.tunables if t.axis} | {n: 3 + i for i, n in enumerate(own)}
     out = np.zeros((len(settings), 3 + len(own)))
@@ -95,7 +95,7 @@ def coordinates(unit: Unit, settings: Sequence[Settings]) -> Array:
 
 
 def size_coordinates(points: Sequence[Point]) -> Array:
-    """Where sizes lie, in doublings, shape (sizes, parameters). Inputs with a name are 3 doublings apart."""
+    """Coordinates of the sizes in doublings, shape (sizes, parameters). Named inputs are 3 doublings apart."""
     names = list(dict.fromkeys(n for point in points for n, _ in point.params))
     texts = list(dict.fromkeys(v for point in points for _, v in point.params if isinstance(v, str)))
     out = np.zeros((len(points), max(1, len(names))))
@@ -109,8 +109,8 @@ def size_coordinates(points: Sequence[Point]) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Trees:
-    """Regression trees, added. Row t of each array is a tree; `left` and `right` are nodes of it, 0 in a leaf; a value
-    that is not known goes to the left where `unknown_left` says so."""
+    """A sum of regression trees. Row t of each array is a tree; `left` and `right` are nodes of it, 0 in a leaf; an
+    unknown value goes to the left if `unknown_left` is set."""
 
     feature: np.ndarray[Any, Any]
     threshold: np.ndarray[Any, Any]
@@ -135,9 +135,9 @@ class Trees:
 
 @dataclass(frozen=True, slots=True)
 class Learner:
-    """`trees`: the mean residual, None: none was learned. `kernel`: of what is still missed, `deviation` its standard
-    deviation where the model reads the kernel, `blind` where it does not. `archs`: of the GPUs of its measurements.
-    `source`: where it comes from, to be printed."""
+    """`trees`: the mean residual, None if none was learned. `kernel`: covariance of the remaining error; `deviation`:
+    its standard deviation if the model can read the kernel, `blind` if not. `archs`: architectures of the GPUs that
+    were measured. `source`: provenance, to be printed."""
 
     trees: Trees | None
     kernel: Covariance
@@ -147,7 +147,7 @@ class Learner:
     source: str
 
     def predict(self, terms: Array) -> tuple[Array, Array]:
-        """(mean, standard deviation) of log(seconds) of the settings at a size, but for a factor of the size."""
+        """(mean, standard deviation) of log(seconds) of the settings at a size, up to a factor of the size."""
         base = modelled(terms)
         if self.trees is not None and len(terms):
             missed = self.trees.predict(features(terms))
@@ -156,15 +156,14 @@ class Learner:
         return base, np.where(known, self.deviation, self.blind if not known.any() else self.deviation)
 
 
-# Without a file, or with one that cannot be used: the model alone, and that it misses what it misses on most kernels.
+# Without a usable file: the model alone, with the error that it has on most kernels.
 _USUAL = Covariance((2.6, 7.8, 6.2, 6.0, 2.3), 7.7, 0.16, 0.82, 0.02, 0.4, 0.5, 0.004)
 UNTRAINED = Learner(None, _USUAL, 0.2, 0.5, (), "untrained")
 
 
 @lru_cache(maxsize=4)
 def load_learner(path: Path) -> Learner:
-    """The learner of a file, such as FILE. Raises ValueError with what is wrong with it, OSError where it cannot be
-    read."""
+    """The learner of a file, such as FILE. Raises ValueError with the fault, OSError if it cannot be read."""
     if path.stat().st_size > MOST_BYTES:
         raise ValueError(f"{path.name} is larger than {MOST_BYTES >> 10} KiB")
     try:
@@ -195,7 +194,7 @@ def _positive(value: Any) -> float:
 
 
 def _trees(trees: Sequence[Mapping[str, Sequence[float]]]) -> Trees:
-    """Trees of a file: every child is a later node of its tree, so that a walk ends."""
+    """Trees of a file. Every child is a later node of its tree, so that a walk terminates."""
     most = max(len(tree["value"]) for tree in trees)
     if most * len(trees) > MOST_NODES:
         raise ValueError("too many nodes")

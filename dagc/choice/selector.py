@@ -18,18 +18,18 @@ from dagc.ir.plan import FAR
 from dagc.ir.program import Program
 
 FEWEST = 3  # training points
-FRACTION = 22  # binary digits of a coordinate behind the point: a squared distance in one dimension is below 2**58
+FRACTION = 22  # fractional bits of a coordinate: a squared distance in one dimension is below 2**58
 UNIT = 1 << FRACTION
 MOST_FEATURES = 16  # so that the sum of the squares stays below 2**63
-_LARGEST = 2.0**63  # features beyond count as this
-_SPREAD = 8  # of a linear feature over its trained range, as if its logarithm spanned a factor of 2**8
-_LOG_NEAR, _LINEAR_NEAR = 2.0**-28, 2.0**-45  # relative: how far the feature of a coordinate is from its formula
-_UNREAD = 21  # binary digits of a mantissa, its last, that `log2_fixed` does not read
-_BEYOND = 16  # widths of that range outside of which a value counts as if it lay there
+_LARGEST = 2.0**63  # larger features count as this
+_SPREAD = 8  # units of a linear feature over its trained range, as if its logarithm spanned a factor of 2**8
+_LOG_NEAR, _LINEAR_NEAR = 2.0**-28, 2.0**-45  # relative error bound of the formula for the feature of a coordinate
+_UNREAD = 21  # the last bits of a mantissa, which `log2_fixed` does not read
+_BEYOND = 16  # number of widths outside of that range at which values are clamped
 
 
 class Answer(NamedTuple):
-    """The number of a choice, and how sure the selector is of it: the share of its evidence, in (0, 1]."""
+    """The number of a choice and the confidence of the selector: the fraction of the evidence for it, in (0, 1]."""
 
     label: int
     sure: float
@@ -37,7 +37,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How a feature becomes a coordinate, a whole number in units of 2**-22.
+    """The conversion of a feature to a coordinate, an integer in units of 2**-22.
 
     `log`: the logarithm to base 2; values below `low` (> 0) count as `low`. `linear`: `low` to `high` is 8 units.
     """
@@ -48,25 +48,25 @@ class Scale:
 
     @property
     def factor(self) -> float:
-        """Units of a linear coordinate in one of the feature."""
+        """Units of a linear coordinate per unit of the feature."""
         return _SPREAD * UNIT / ((self.high - self.low) or 1.0)
 
     @property
     def limits(self) -> tuple[float, float]:
-        """Values outside count as the nearer limit."""
+        """Values outside are clamped to the nearer limit."""
         if self.kind == "log":
             return self.low, _LARGEST
         width = (self.high - self.low) or 1.0
         return self.low - _BEYOND * width, self.high + _BEYOND * width
 
     def coordinate(self, x: float) -> int:
-        """Ascends with the feature, which is finite."""
+        """The coordinate of a finite feature; monotonic in the feature."""
         low, high = self.limits
         x = min(max(x, low), high)
         return log2_fixed(x) if self.kind == "log" else math.floor((x - self.low) * self.factor)
 
     def near(self, x: float) -> int:
-        """The coordinate within two units; it need not ascend with the feature."""
+        """The coordinate within two units; not necessarily monotonic in the feature."""
         return log2_near(min(max(x, self.low), _LARGEST)) if self.kind == "log" else self.coordinate(x)
 
     def largest_below(self, threshold: float) -> float:
@@ -93,7 +93,7 @@ class Scale:
 
 
 def _bits(x: float) -> int:
-    """An integer that ascends with the number."""
+    """An integer that is monotonic in the number."""
     (bits,) = struct.unpack("<q", struct.pack("<d", x + 0.0))
     return int(bits if bits >= 0 else -(bits & (2**63 - 1)))
 
@@ -104,11 +104,11 @@ def _from_bits(bits: int) -> float:
 
 
 def log2_fixed(x: float) -> int:
-    """2**22 log2(x) rounded down, within one unit; x > 0. Ascends with x.
+    """2**22 log2(x) rounded down, within one unit; x > 0. Monotonic in x.
 
-    The whole part is the exponent; each square of the rest, which lies in [1, 2) and has 31 binary digits, gives one
-    digit more. What the squares lose adds up to less than 2**-7 units: a logarithm of the mathematical library gives
-    the same, but where the next unit is that near.
+    The integer part is the exponent. Each squaring of the mantissa, which lies in [1, 2) and has 31 bits, gives one
+    more bit. The rounding errors of the squares add up to less than 2**-7 units, so the logarithm of the math library
+    gives the same result unless the next unit is that close.
     """
     near = math.log2(x) * UNIT
     result = math.floor(near - 2.0**-7)
@@ -130,8 +130,8 @@ LOG2_FRACTION = 30  # 2**30 (1 - log2(2 - s)) on [0, 1] is s times this polynomi
 
 
 def log2_near(x: float) -> int:
-    """2**22 log2(x) within two units, exact at powers of 2; x > 0, not subnormal. A product for each coefficient, where
-    `log2_fixed` takes one for each digit."""
+    """2**22 log2(x) within two units, exact at powers of 2; x > 0, not subnormal. It needs one product per coefficient,
+    `log2_fixed` one per bit."""
     bits, one = _bits(x), 1 << LOG2_FRACTION
     rest, part = one - (bits >> 52 - LOG2_FRACTION & one - 1), 0
     for coefficient in reversed(LOG2):
@@ -140,11 +140,11 @@ def log2_near(x: float) -> int:
 
 
 EXP2 = (1073741827, 744260852, 257945486, 59571873, 10398316, 1330509, 234782)  # 2**30 2**x on [0, 1]: a polynomial
-EXP2_FRACTION = 24  # binary digits of what `exp2_fixed` gives
+EXP2_FRACTION = 24  # fractional bits of the result of `exp2_fixed`
 
 
 def exp2_fixed(t: int) -> int:
-    """2**24 * 2**(-t / 2**22) for t >= 0, within two units. Descends with t."""
+    """2**24 * 2**(-t / 2**22) for t >= 0, within two units. Decreasing in t."""
     whole, rest = t >> FRACTION, UNIT - (t & (UNIT - 1))
     result = 0
     for coefficient in reversed(EXP2):
@@ -153,8 +153,8 @@ def exp2_fixed(t: int) -> int:
 
 
 def scales_of(rows: Sequence[Sequence[float]]) -> tuple[Scale, ...]:
-    """A scale for each column of training points: logarithmic where all values are positive and span a factor of 4, or
-    are whole numbers from 1 on, as sizes are; else linear."""
+    """A scale for each column of training points: logarithmic if all values are positive and span a factor of 4, or are
+    positive integers such as sizes; else linear."""
     out = []
     for column in zip(*rows, strict=True):
         low, high = min(column), max(column)
@@ -167,11 +167,11 @@ def scales_of(rows: Sequence[Sequence[float]]) -> tuple[Scale, ...]:
 
 
 class Selector:
-    """A selector. Frozen; made by `dagc.choice.methods.fit`, or of the row that a tuned file keeps.
+    """A selector. Frozen; made by `dagc.choice.methods.fit`, or from the row of a tuned file.
 
-    A learner's class gives `ask`, `answers`, `text`, `view` and `to_json`, and the fields `data` (names of the features
-    of its vector, in order), `scales` (one for each) and `least_sure`, below which it is unsure: the default is better
-    on average there (`dagc.choice.train.least_sure`). `votes` may be better than that of this class.
+    The class of a learner defines `ask`, `answers`, `text`, `view` and `to_json`, and the fields `data` (names of the
+    features of its vector, in order), `scales` (one for each) and `least_sure`, the confidence below which the default
+    is better on average (`dagc.choice.train.least_sure`). It may override `votes`.
     """
 
     method: ClassVar[str]
@@ -181,12 +181,12 @@ class Selector:
 
     @property
     def text(self) -> str:
-        """What was learned, in a few words: `knn, k = 1`."""
+        """A short description: `knn, k = 1`."""
         raise NotImplementedError
 
     @property
     def answers(self) -> frozenset[int]:
-        """Every number that `choose` may give."""
+        """All numbers that `choose` may return."""
         raise NotImplementedError
 
     def ask(self, x: Sequence[float]) -> Answer:
@@ -194,30 +194,32 @@ class Selector:
         raise NotImplementedError
 
     def votes(self, x: Sequence[float]) -> Mapping[int, float]:
-        """The share of the evidence for each choice; at least that of `ask`."""
+        """The fraction of the evidence for each choice, at least for that of `ask`."""
         answer = self.ask(x)
         return {answer.label: answer.sure}
 
     def order(self, x: Sequence[float]) -> tuple[int, ...]:
-        """The choices that it may give, the best first: the first is that of `ask`. Of equal ones the lowest."""
+        """The choices that it may return, the best first; the first is that of `ask`. If several are equal, the lowest
+        comes first."""
         raise NotImplementedError
 
     @property
     def predicts(self) -> bool:
-        """Whether it knows the time of each choice: `seconds`, and in C `dagc.choice.choose.chooser_c`'s function."""
+        """Whether it predicts the time of each choice: `seconds`, and in C the function of
+        `dagc.choice.choose.chooser_c`."""
         return False
 
     def seconds(self, x: Sequence[float]) -> Mapping[int, float]:
-        """The expected time of each choice that was timed in training, in the unit of the training's times. Only of
-        selectors that predict."""
+        """The expected time of each choice that was timed in training, in the unit of the training's times. Only for
+        selectors that predict times."""
         raise NotImplementedError
 
     def view(self) -> dict[str, Any]:
-        """What the template `choice/METHOD.h.j2` takes."""
+        """The view for the template `choice/METHOD.h.j2`."""
         raise NotImplementedError
 
     def to_json(self) -> dict[str, Any]:
-        """What a tuned file keeps; `dagc.choice.methods.from_json` reads it."""
+        """The representation in a tuned file; `dagc.choice.methods.from_json` reads it."""
         raise NotImplementedError
 
     def choose(self, x: Sequence[float]) -> int:
@@ -225,15 +227,15 @@ class Selector:
         return self.ask(x).label
 
     def c_text(self, function: str, ranked: bool = False) -> str:
-        """C99 (and C++): `static inline int function(const double* x, double* sure)`, with what it needs. `ranked`: and
-        `int function_order(const double* x, int* order)`, which gives the number of choices, as `order` does."""
+        """C99 (and C++): `static inline int function(const double* x, double* sure)`, with its helpers. `ranked`: also
+        `int function_order(const double* x, int* order)`, which returns the number of choices and fills in `order`."""
         from dagc.emit.render import render  # loads jinja2
 
         view = {"function": function, "scales": self.scales, "ranked": ranked}
         return render(f"choice/{self.method}.h.j2", **view, **self.view())
 
     def common_json(self) -> dict[str, Any]:
-        """The part of `to_json` that all selectors have. Scales of sizes are left out, as in files without them."""
+        """The part of `to_json` that all selectors have. Scales of sizes are omitted, as in older files."""
         scales = [[s.kind, s.low, s.high] for s in self.scales]
         plain = all(s == Scale() for s in self.scales)
         common = {"method": self.method, "data": list(self.data)} | ({} if plain else {"scales": scales})
@@ -241,12 +243,12 @@ class Selector:
 
 
 def ranked(labels: Sequence[int], worth: Sequence[int]) -> tuple[int, ...]:
-    """The labels, what is worth most first; of equal ones the first."""
+    """The labels by decreasing gain; stable for equal ones."""
     return tuple(labels[i] for i in sorted(range(len(labels)), key=lambda i: -worth[i]))
 
 
 def coordinates(rows: Sequence[Sequence[float]], scales: Sequence[Scale]) -> Any:
-    """What is trained on: a matrix of coordinates in units, a row for each training point."""
+    """The training matrix: coordinates in units, a row for each training point."""
     import numpy as np
 
     return np.array([[s.coordinate(v) / UNIT for s, v in zip(scales, row, strict=True)] for row in rows], float)
@@ -271,11 +273,11 @@ def check_training(data: Sequence[str], rows: Sequence[Sequence[float]], labels:
 
 
 def number(value: float) -> int | float:
-    """As a tuned file keeps it: whole numbers as such."""
+    """The representation in a tuned file: integers without a fraction."""
     return int(value) if float(value).is_integer() and abs(value) < 2.0**53 else float(value)
 
 
-# ---- how far features lie outside of those that were measured; in C it is `choice/head.h.j2` ----
+# ---- how far features lie outside of the measured ranges; in C: `choice/head.h.j2` ----
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +288,7 @@ class Extent:
 
     @classmethod
     def of(cls, rows: Iterable[Mapping[str, float]]) -> Extent:
-        """Of measured features by name; not every row needs to have each name."""
+        """The extent of measured features by name; a row may lack some names."""
         ranges: dict[str, list[float]] = {}
         for row in rows:
             for name, value in row.items():
@@ -301,11 +303,12 @@ class Extent:
         )
 
     def beyond(self, values: Mapping[str, float]) -> dict[str, float]:
-        """How many times each feature lies outside of the measured ones, 1 inside. Names without a range: none."""
+        """The factor by which each feature lies outside of its measured range, 1 inside. Names without a range are
+        omitted."""
         return {name: beyond(values[name], low, high) for name, low, high in self.ranges if name in values}
 
     def warning(self, values: Mapping[str, float]) -> str:
-        """One line where a feature lies more than FAR times outside, else ""."""
+        """One line if a feature lies more than FAR times outside, else ""."""
         excess = self.beyond(values)
         worst = max(excess, key=lambda name: excess[name], default="")
         if not worst or excess[worst] <= FAR:
@@ -317,7 +320,7 @@ class Extent:
 
 
 def beyond(x: float, low: float, high: float) -> float:
-    """How many times a value lies outside of [low, high], 1 inside."""
+    """The factor by which a value lies outside of [low, high], 1 inside."""
     width = high - low if high > low else 1
     if x > high:
         return x / high if high > 0 else 1 + (x - high) / width
@@ -331,7 +334,7 @@ def _shown(value: float) -> str:
 
 
 def far_parameters(program: Program, cells: Iterable[Cell]) -> tuple[str, ...]:
-    """Warnings of the program's parameters that lie far outside of the sizes at which the cells were timed."""
+    """Warnings about parameters of the program that lie far outside of the sizes at which the cells were timed."""
     extent = Extent.of(cell.point.sizes for cell in cells if cell.times)
     sizes = {p.name: p.value for p in program.params if isinstance(p.value, int) and not isinstance(p.value, bool)}
     warning = extent.warning(sizes)

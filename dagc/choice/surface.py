@@ -1,10 +1,10 @@
 """Times of one op under all settings at all sizes: one Gaussian process in logarithms, conditioned on measurements.
 
-The prior mean is what a model and the pre-trained learner predict (`dagc.choice.residual`). What they miss has these
-parts. Each term of the model may be wrong by a factor that is the same for all settings and sizes of the op. Of what is
-left, an error of the setting is the same at all sizes, one is similar at similar sizes, and one is of the cell alone
-(shares of the variance of each cell). There is an unknown factor for all cells of a size, and the whole prediction may
-be too strong or too weak. So a measurement at one size informs the others.
+The prior mean is what a model and the pre-trained learner predict (`dagc.choice.residual`). Their error has these
+parts. Each term of the model may be wrong by a factor that is the same for all settings and sizes of the op. The rest
+consists of an error of the setting that is the same at all sizes, one that is similar at similar sizes, and one of the
+cell alone (fractions of the variance of each cell). All cells of a size share an unknown factor, and the predicted
+differences may be too large or too small as a whole. A measurement at one size therefore informs the others.
 
 The value of a measurement is the knowledge gradient (Frazier, Powell, Dayanik: The Knowledge-Gradient Policy for
 Correlated Normal Beliefs, 2009): the expected decrease of the least expected time, here summed over the sizes.
@@ -22,25 +22,24 @@ import numpy as np
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
-LEVEL = 300.0  # standard deviation of the logarithm of the factor of a size: nothing is known of it
+LEVEL = 300.0  # standard deviation of the logarithm of the factor of a size: practically unknown
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
-DRAWS = 500  # from the posterior, for probabilities
+DRAWS = 500  # draws from the posterior, for probabilities
 JITTER = 1e-9  # of the mean variance: far below the noise of a measurement
-AMPLITUDES = (0.25, 0.5, 1.0, 2.0, 4.0)  # of what a prediction misses, over what is usual
-NEGLIGIBLE = 0.02  # weight of a part of the mixture below which it is dropped
+AMPLITUDES = (0.25, 0.5, 1.0, 2.0, 4.0)  # error of a prediction, relative to the usual error
+NEGLIGIBLE = 0.02  # a component of the mixture with less weight is dropped
 WARP = 5.0  # a warp along x, in doublings
 
 
 @dataclass(frozen=True, slots=True)
 class Covariance:
-    """Hyperparameters, fitted to what the learner missed on families that it was not trained on.
+    """Hyperparameters, fitted to the errors of the learner on families that it was not trained on.
 
     `lengths`: correlation lengths along x up to a warp and beyond, along y and z of the block, and along any other
-    tunable, in doublings; `size_length`: of the distance of sizes, in doublings.
-    `shared`, `similar`, `alone`: shares of the variance. `strength`: standard deviation of the factor of the predicted
-    differences; `terms`: of the logarithm of the factor of each term. `noise`: least relative standard deviation of a
-    measurement.
+    tunable, in doublings; `size_length`: the correlation length of sizes, in doublings. `shared`, `similar`, `alone`:
+    fractions of the variance. `strength`: standard deviation of the factor of the predicted differences; `terms`: that
+    of the logarithm of the factor of each term. `noise`: least relative standard deviation of a measurement.
     """
 
     lengths: tuple[float, float, float, float, float]
@@ -55,12 +54,12 @@ class Covariance:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Settings at sizes, and what is known of their times before a measurement.
+    """Settings at sizes, with the prior of their times.
 
-    `mean`, `deviation`: of each row, of the prediction without the factor of the size, shape (rows,); `responses`: how
-    the logarithm of its time answers to that of each term, (rows, terms); `coordinates`: of the setting of each row,
-    (rows, 3 + other tunables), and `sizes`: of the sizes, (sizes, parameters), in doublings; `size_of`: the size of
-    each row, ascending.
+    `mean`, `deviation`: of the prediction for each row, without the factor of the size, shape (rows,); `responses`:
+    derivative of the logarithm of its time with respect to that of each term, (rows, terms); `coordinates`: those of
+    the setting of each row, (rows, 3 + other tunables), and `sizes`: those of the sizes, (sizes, parameters), in
+    doublings; `size_of`: the size of each row, in ascending order.
     """
 
     mean: Array
@@ -71,15 +70,15 @@ class Rows:
     size_of: Numbers
 
     def missed(self, amplitude: float) -> Rows:
-        """The same, where the prediction misses so many times as much."""
+        """The same rows with the error of the prediction multiplied by this factor."""
         return replace(self, deviation=amplitude * self.deviation, responses=amplitude * self.responses)
 
 
 class TimeSurface:
     """Rows are cells: a setting at a size. Logarithms of seconds.
 
-    How much the prediction misses differs from kernel to kernel, so the process is a mixture over AMPLITUDES, whose
-    weights follow from the measurements.
+    The size of the prediction's error differs between kernels, so the process is a mixture over AMPLITUDES, weighted by
+    the measurements.
     """
 
     def __init__(self, kernel: Covariance, rows: Rows) -> None:
@@ -89,7 +88,7 @@ class TimeSurface:
             _Part(rows.mean.astype(float), prior_covariance(kernel, rows.missed(a)), -math.log(len(AMPLITUDES)))
             for a in AMPLITUDES
         ]
-        self.measured: dict[int, int] = {}  # how often each row was measured
+        self.measured: dict[int, int] = {}  # number of measurements of each row
 
     @property
     def mean(self) -> Array:
@@ -101,8 +100,8 @@ class TimeSurface:
         return [(math.exp(part.log_weight - total), part) for part in self._parts]
 
     def observe(self, row: int, log_time: float, noise: float = math.nan) -> None:
-        """Condition on a measurement: the logarithm of its seconds, and its relative standard deviation. What is not
-        finite is ignored."""
+        """Condition on a measurement: the logarithm of its seconds, and its relative standard deviation. Values that
+        are not finite are ignored."""
         if not math.isfinite(log_time):
             return
         variance = self._variance(noise)
@@ -122,25 +121,25 @@ class TimeSurface:
         return np.asarray(sum(w * part.gains(rows, self.first, noise) for w, part in self._weighted()))
 
     def promising(self, rows: Numbers, number: int) -> Numbers:
-        """Those of the rows, `number` at most, that may be the fastest of their size: by their means less two standard
-        deviations, over the least mean there."""
+        """At most `number` of the rows: those that may be the fastest of their size, by the mean minus two standard
+        deviations, relative to the least mean there."""
         if len(rows) <= number:
             return rows
         mean = self.mean
         least = np.minimum.reduceat(mean, self.first)[self.size_of]
-        start = self.first[self.size_of]  # deviations over the first row of a size: the factor of the size is no doubt
+        start = self.first[self.size_of]  # deviations relative to it exclude the factor of the size
         spread = sum(w * part.deviations(rows, start[rows]) for w, part in self._weighted())
         score = mean[rows] - least[rows] - 2 * spread
         return np.sort(rows[np.argsort(score, kind="stable")[:number]])
 
     def against(self, row: int, other: int) -> tuple[float, float]:
-        """Mean and standard deviation of the logarithm of the time of a row over that of another one."""
+        """Mean and standard deviation of the logarithm of the ratio of two rows' times."""
         parts = [(w, *part.against(row, other)) for w, part in self._weighted()]
         mean = sum(w * m for w, m, _ in parts)
         return mean, math.sqrt(max(0.0, sum(w * (v + (m - mean) ** 2) for w, m, v in parts)))
 
     def doubt(self, chosen: int, rows: Numbers, share: float, seed: int = 0) -> float:
-        """Probability that one of these rows is faster than the row `chosen` by more than a share of it."""
+        """Probability that one of these rows is faster than the row `chosen` by more than this fraction of its time."""
         if not len(rows):
             return 0.0
         return float(sum(w * part.doubt(chosen, rows, share, seed) for w, part in self._weighted()))
@@ -176,7 +175,7 @@ class _Part:
         return float(self.mean[row] - self.mean[other]), float(c[row, row] + c[other, other] - 2 * c[row, other])
 
     def doubt(self, chosen: int, rows: Numbers, share: float, seed: int) -> float:
-        """Draws of the rows over the chosen one: the factor of the size, of which nothing is known, cancels."""
+        """Draws of the rows relative to the chosen one, so that the unknown factor of the size cancels."""
         c = self.covariance
         over = c[np.ix_(rows, rows)] - c[rows, chosen][:, None] - c[chosen, rows][None, :] + c[chosen, chosen]
         normal = np.random.default_rng(seed).standard_normal((len(rows), DRAWS))
@@ -185,8 +184,9 @@ class _Part:
 
 
 def _root(covariance: Array) -> Array:
-    """A matrix R with R R^T = covariance, but for rounding. A tenth of the time of an eigenvalue decomposition, which
-    serves where the rounding errors of a nearly singular covariance are larger than what is added to its diagonal."""
+    """A matrix R with R R^T = covariance, up to rounding. Takes a tenth of the time of an eigenvalue decomposition,
+    which is used if the rounding errors of a nearly singular covariance are larger than the term added to its
+    diagonal."""
     size = len(covariance)
     try:
         return np.linalg.cholesky(covariance + JITTER * np.trace(covariance) / size * np.eye(size))
@@ -196,7 +196,7 @@ def _root(covariance: Array) -> Array:
 
 
 def prior_covariance(kernel: Covariance, rows: Rows) -> Array:
-    """Of the logarithms of all rows' times, before a measurement, shape (rows, rows)."""
+    """Covariance of the logarithms of all rows' times before a measurement, shape (rows, rows)."""
     alike, _ = matern(np.sqrt(squares(rows.coordinates, kernel.lengths).sum(axis=2)))
     near = np.exp(-distance(rows.sizes) / kernel.size_length)[np.ix_(rows.size_of, rows.size_of)]
     total = kernel.shared + kernel.similar + kernel.alone
@@ -214,7 +214,7 @@ def prior_covariance(kernel: Covariance, rows: Rows) -> Array:
 
 def squares(coordinates: Array, lengths: Sequence[float]) -> Array:
     """Squared distances of settings over the correlation lengths, shape (rows, rows, 5): along x up to a warp and
-    beyond it, y, z, and all other tunables. Up to a warp, x decides which addresses a warp asks for; beyond, it does
+    beyond it, y, z, and all other tunables. Up to a warp, x determines which addresses a warp requests; beyond, it does
     not."""
     x, rest = coordinates[:, :1], coordinates[:, 1:]
     columns = np.hstack([np.minimum(x, WARP), np.maximum(x - WARP, 0.0), rest])
@@ -223,15 +223,15 @@ def squares(coordinates: Array, lengths: Sequence[float]) -> Array:
 
 
 def matern(distances: Array) -> tuple[Array, Array]:
-    """The covariance 3/2 of Matern, and minus its derivative over the distance, divided by the distance.
+    """The Matern 3/2 covariance, and minus its derivative with respect to the distance, divided by the distance.
 
-    On the corpus it is more likely than 1/2, and no less than 5/2."""
+    On the corpus its likelihood is higher than that of 1/2, and not lower than that of 5/2."""
     falling = np.exp(-math.sqrt(3) * distances)
     return (1 + math.sqrt(3) * distances) * falling, 3 * falling
 
 
 def within_sizes(columns: Array, same: Array) -> Array:
-    """Columns over rows, less their means within each size. `same`: 1 where two rows are of one size, else 0."""
+    """Columns over rows, minus their means within each size. `same`: 1 if two rows have the same size, else 0."""
     return np.asarray(columns - (same @ columns) / same.sum(axis=1)[:, None])
 
 

@@ -1,10 +1,11 @@
-"""Terms of the launch model, for learners: what the volume model computes of each setting, as columns of one table.
+"""Terms of the launch model, for learners: the quantities that the volume model computes for each setting, as columns
+of a table.
 
     terms = launch_terms(graph, unit, settings, hardware, resources=of_each_setting)
     terms.at({"ni": 1024, "nj": 768})          # float64, (settings, len(TERMS)), times in seconds
 
-The columns are the same for every unit, so that what is learned of one kernel serves another. NaN stands for what is
-not known: of a kernel whose text cannot be read, only the launch and the compiled code are.
+The columns are the same for every unit, so that a learner trained on one kernel applies to another. NaN marks unknown
+values: for a kernel whose text cannot be read, only the launch and the compiled code are known.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 MOST_TUNABLES = 4
-MOST_MODELS = 12  # of an op: with more combinations of its tunables, they stay parameters of one model
+MOST_MODELS = 12  # with more combinations of an op's tunables, they stay parameters of one model
 _OF_MODEL = {
     "waves": "waves", "tail": "f_tail", "occupancy": "f_occupancy", "warps_sm": "warps_sm",
     "active_lanes": "f_active_lanes", "load_sectors": "f_load_sectors", "store_sectors": "f_store_sectors",
@@ -56,15 +57,14 @@ TERMS: tuple[str, ...] = (
 )  # fmt: skip
 
 
-FACTOR = 1.5  # by which a term is wrong, where its effect on the time is asked for
+FACTOR = 1.5  # factor on a term to compute its effect on the time
 
 
 def responses(table: np.ndarray) -> np.ndarray:
-    """How the time of each setting answers to each term: the change of log(time) over that of log(term), where a term
-    takes FACTOR times as long. Shape (settings, number of terms), for a table as `LaunchTerms.at` gives it; 0 where the
-    model knows nothing.
+    """The response of each setting's time to each term: the change of log(time) over that of log(term) if a term takes
+    FACTOR times as long. Shape (settings, number of terms), for a table of `LaunchTerms.at`; 0 without a model.
 
-    The terms are put together as the model does it (`dagc.perf.volume`); what it adds for the launch stays."""
+    The terms are combined as in the model (`dagc.perf.volume`); the constant of the launch stays."""
     import numpy as np
 
     parts = table[:, [_PLACE[f"{n}_s"] for n in OF_TIME]].T
@@ -79,7 +79,7 @@ def responses(table: np.ndarray) -> np.ndarray:
 
 
 def _together(parts: np.ndarray) -> np.ndarray:
-    """The time of a launch from its terms, in their order, but for the constant of a launch."""
+    """The time of a launch from its terms, in their order, without the constant of a launch."""
     import numpy as np
 
     of = dict(zip(OF_TIME, parts, strict=True))
@@ -94,11 +94,11 @@ def _together(parts: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class LaunchTerms:
-    """The terms of some settings of a unit. `note`: what the model takes for granted, or why it knows nothing."""
+    """The terms of some settings of a unit. `note`: the assumptions of the model, or why there is none."""
 
     settings: tuple[Settings, ...]
     note: str
-    _fixed: np.ndarray  # what does not depend on sizes; NaN elsewhere
+    _fixed: np.ndarray  # columns that do not depend on sizes; NaN elsewhere
     _clock: float
     _graph: Graph
     _unit: Unit
@@ -132,7 +132,7 @@ class LaunchTerms:
                 table[places, _PLACE[column]] = computed[name] / scale
 
     def _blocks(self, settings: Settings, values: Mapping[str, Number]) -> float:
-        """Of the grid; NaN where it is not known before the dag runs."""
+        """Number of blocks of the grid; NaN if it is not known before the dag runs."""
         try:
             grid = grid_of(self._graph, self._unit, settings, values)
         except (sym.UnboundName, ArithmeticError):
@@ -153,7 +153,7 @@ def launch_terms(
     calibration: Mapping[str, float] | None = None,
 ) -> LaunchTerms:
     """The terms of `settings` on a GPU. `resources`: of the compiled kernel, one for all settings or one for each (a
-    tunable may be a constant of the code). `calibration` overrules constants of the model."""
+    tunable may be a constant of the code). `calibration` overrides constants of the model."""
     import numpy as np
 
     of_each = [resources] * len(settings) if isinstance(resources, Resources) else list(resources)
@@ -183,8 +183,8 @@ def _groups(
     graph: Graph, unit: Unit, resources: Sequence[Resources], codes: Sequence[Settings],
     columns: Mapping[str, Sequence[float]], hardware: Hardware, calibration: Mapping[str, float],
 ) -> tuple[tuple[tuple[tuple[int, ...], Any], ...], str]:  # fmt: skip
-    """The model over the settings that are compiled to code with equal counts, and its note. `codes`: of each setting
-    the tunables that are no dimension of the block, constants of its code."""
+    """The model over the settings that are compiled to code with equal counts, and its note. `codes`: for each setting,
+    the tunables that are not a dimension of the block, which are constants of its code."""
     alike: dict[Any, list[int]] = {}
     keys = [(taken.shared, taken.instructions, code) for taken, code in zip(resources, codes, strict=True)]
     apart = len(set(keys)) <= MOST_MODELS
@@ -206,7 +206,7 @@ def _groups(
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """A program over settings. `asked`: names of the sizes."""
+    """A rational program over settings. `asked`: names of the sizes."""
 
     asked: frozenset[str]
     at: Any
@@ -223,8 +223,8 @@ class _Steps:
 
 
 def _with_constants(graph: Graph, op: KernelOp, code: Settings) -> Accesses | None:
-    """The accesses with tunables as constants. None where loops depend on loaded values: what is assumed of these must
-    not differ from setting to setting."""
+    """The accesses with tunables as constants. None if loops depend on loaded values, since the assumptions about these
+    must be the same for all settings."""
     accesses = read_accesses(graph.program, op, {n: int(v) for n, v in code})
     return None if accesses.notes else accesses
 

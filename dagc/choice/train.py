@@ -1,5 +1,5 @@
-"""Training on measured times: the tolerance, the labels, the selector, and how well it does on sizes left out;
-and the features that it needs (`--select-features`)."""
+"""Training on measured times: the tolerance, the labels, the selector, its cross-validation, and the selection of
+features (`--select-features`)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from dagc.choice.selector import FEWEST, Answer, Selector
 
 Times = Mapping[int, float]  # number of a choice -> seconds
 Interval = tuple[float, float, float]  # low, median, high of one measurement
-ONE_BY_ONE = 24  # sizes: at most so many are left out one at a time
+ONE_BY_ONE = 24  # up to this many sizes are left out one at a time
 FOLDS = 10
-MOST_PREDICTED = 32  # choices whose times are predicted, besides those that may be chosen
+MOST_PREDICTED = 32  # choices whose times are predicted in addition to those that may be chosen
 JUDGES = 0.5  # tolerance up to which it says something that a choice is within it
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What was measured: a row for each different size. `intervals`: of all measurements at each. `barred`: the choices
-    that a constraint excludes at each, () for none; what else is missing has failed."""
+    """The measurements: a row for each different size. `intervals`: those of all measurements at each size. `barred`:
+    the choices that a constraint excludes at each, () for none; other missing choices have failed."""
 
     sizes: tuple[tuple[float, ...], ...]
     times: tuple[Times, ...]
@@ -35,22 +35,22 @@ class Training:
 
     @property
     def tolerance(self) -> float:
-        """`tolerance_of` its own intervals."""
+        """`tolerance_of` these intervals."""
         return tolerance_of(i for at in self.intervals for i in at)
 
     def only(self, kept: Sequence[int]) -> Training:
-        """Some of the sizes; nothing of the others is left."""
+        """The training data of some of the sizes."""
         columns = (self.sizes, self.times, self.intervals, self.barred)
         return Training(*(tuple(column[k] for k in kept) if column else () for column in columns))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
 class CrossValidation:
-    """Sizes left out, one at a time or in `folds`: t_chosen / t_best - 1 at each of `sizes`, chosen by what was trained
-    on the others.
+    """Cross-validation, leave-one-out or in `folds`: t_chosen / t_best - 1 at each of `sizes`, chosen by a selector
+    trained on the others.
 
-    `beside`: the same of other ways to choose, by name. `tolerance` is the noise of all sizes; it judges, and trains
-    nothing.
+    `beside`: the same for other ways to choose, by name. `tolerance` is the noise of all sizes; it is used for
+    evaluation, not for training.
     """
 
     sizes: tuple[tuple[float, ...], ...]
@@ -61,7 +61,7 @@ class CrossValidation:
 
     @property
     def right(self) -> int:
-        """At how many sizes the choice is within the tolerance of the best."""
+        """The number of sizes at which the choice is within the tolerance of the best."""
         return sum(regret <= self.tolerance for regret in self.regrets)
 
     @property
@@ -93,7 +93,7 @@ def tolerance_of(intervals: Iterable[Interval]) -> float:
 
 def noise_of_best(intervals: Iterable[Interval]) -> float:
     """The noise of comparing the two fastest choices at one size, relative: the sum of the half widths of their
-    intervals. Slower ones are measured less exactly. 0 where there are fewer than two."""
+    intervals. Slower choices are measured less exactly. 0 with fewer than two."""
     fastest = sorted((i for i in intervals if i[1] > 0), key=lambda interval: interval[1])[:2]
     return sum((high - low) / 2 / middle for low, middle, high in fastest) if len(fastest) == 2 else 0.0
 
@@ -101,12 +101,12 @@ def noise_of_best(intervals: Iterable[Interval]) -> float:
 def merged(
     sizes: Sequence[Sequence[float]], times: Sequence[Times], intervals: Sequence[Sequence[Interval]]
 ) -> Training:
-    """Points of equal sizes as one: the mean of each choice's time over the best, over the choices that all have, times
+    """Merge points of equal sizes: the mean of each choice's time over the best, over the choices that all have, times
     the geometric mean of the best.
 
-    Points differ in more than the sizes a selector is given where the program asks for fewer. A time that is infinite
-    (the constraint of a variant fails) bars the choice there; a point without times is dropped. The rows are in the
-    order of the sizes, so that what is learned does not depend on the order in which inputs were listed or measured.
+    Points may have equal sizes if the selector uses fewer features than distinguish them. An infinite time (the
+    constraint of a variant fails) bars the choice there; a point without times is dropped. The rows are in the order of
+    the sizes, so that training does not depend on the order in which inputs were listed or measured.
     """
     groups: dict[tuple[float, ...], list[Times]] = {}
     noise: dict[tuple[float, ...], list[Interval]] = {}
@@ -135,13 +135,13 @@ def _mean(group: Sequence[Times]) -> Times:
 
 
 def train(method: str, data: Sequence[str], known: Training, seed: int = 0, default: int | None = None) -> Selector:
-    """A selector trained on what each choice is worth: a wrong one weighs the share of the best performance that it
-    loses. Raises UsageError as `fit`.
+    """A selector trained on gains: a wrong choice is weighted by the fraction of the best performance that it loses.
+    Raises UsageError like `fit`.
 
-    It chooses among those that are best somewhere (along sizes that grow together: labels corrected by rule, within the
-    tolerance of `known`), the one that is best on average, and the default: what may be chosen has to be compiled. A
-    method that predicts times knows besides these the MOST_PREDICTED that are best on average. `default`: the
-    confidence below which it is better is learned, too.
+    It chooses among the choices that are best somewhere (for sizes that grow together: labels corrected by rule, within
+    the tolerance of `known`), the one that is best on average, and the default; the number is limited since every
+    possible choice has to be compiled. A method that predicts times also learns the MOST_PREDICTED choices that are
+    best on average. `default`: the confidence below which the default is better is learned, too.
     """
     labels = observed_labels(known.times)
     if ascends(known.sizes):
@@ -162,7 +162,7 @@ def train(method: str, data: Sequence[str], known: Training, seed: int = 0, defa
 
 
 def best_on_average(shares: Sequence[Mapping[int, float]]) -> list[int]:
-    """The choices, that which is worth most over all sizes first, the lowest of equal ones."""
+    """The choices by decreasing mean gain over all sizes; the lowest first if several are equal."""
     total: dict[int, float] = {}
     for at in shares:
         for label, share in at.items():
@@ -171,7 +171,7 @@ def best_on_average(shares: Sequence[Mapping[int, float]]) -> list[int]:
 
 
 def shares_of(times: Times) -> dict[int, float]:
-    """t_best / t of each choice."""
+    """t_best / t for each choice."""
     least = min(times.values())
     return {label: least / seconds for label, seconds in times.items()}
 
@@ -179,7 +179,8 @@ def shares_of(times: Times) -> dict[int, float]:
 def answers_left_out(
     method: str, data: Sequence[str], known: Training, seed: int = 0, folds: int = 5
 ) -> tuple[Answer, ...]:
-    """What selectors that were trained without a fold say at its sizes; nothing where too few would be left."""
+    """The answers of selectors trained without a fold at the sizes of this fold; empty if too few sizes would
+    remain."""
     order = random.Random(seed).sample(range(len(known.sizes)), len(known.sizes))
     answers: dict[int, Answer] = {}
     for fold in (order[k::folds] for k in range(folds)):
@@ -192,12 +193,12 @@ def answers_left_out(
 
 
 def least_sure(method: str, data: Sequence[str], known: Training, default: int, seed: int = 0, folds: int = 5) -> float:
-    """The confidence below which the default is better on average, by cross-validation; 0 where it never is.
+    """The confidence below which the default is better on average, by cross-validation; 0 if it never is.
 
-    Selectors trained without a fold are asked at its sizes. The threshold is the one that gains most performance, and
-    only taken where the gain is more than its standard error. `default` counts as lost where it was not measured.
+    Selectors trained without a fold are evaluated at its sizes. The threshold is the one with the largest gain, and is
+    used only if the gain exceeds its standard error. The gain of `default` is 0 where it was not measured.
     """
-    asked: list[tuple[float, float]] = []  # confidence, what the default is worth more than the answer
+    asked: list[tuple[float, float]] = []  # confidence, gain of the default minus that of the answer
     for answer, at in zip(answers_left_out(method, data, known, seed, folds), known.times, strict=False):
         share = shares_of(at)
         asked.append((answer.sure, share.get(default, 0.0) - share.get(answer.label, 0.0)))
@@ -220,12 +221,12 @@ def leave_one_out(
     seed: int = 0,
     untrained: Mapping[str, Sequence[int]] | None = None,
 ) -> CrossValidation | None:
-    """Trained as often as there are sizes, each time without one (of more than ONE_BY_ONE sizes: in FOLDS folds, each
-    time without a fold); None where too few would be left. Beside it: the choice that is the best constant of the
-    other sizes, and `untrained` (name -> its choice at each size).
+    """Cross-validation: leave-one-out, or in FOLDS folds with more than ONE_BY_ONE sizes; None if too few sizes would
+    remain. Compared with the best constant choice of the other sizes, and with `untrained` (name -> its choice at each
+    size).
 
-    Nothing of the sizes left out is seen, the noise of its measurements included. A choice that was not measured at the
-    size, since it cannot be launched there, counts as the first that was.
+    Nothing of the held-out sizes is used, including the noise of their measurements. A choice that was not measured at
+    a size, since it cannot be launched there, counts as the first that was.
     """
     if len(known.sizes) <= FEWEST:
         return None
@@ -265,12 +266,12 @@ def _regret(at: Times, choice: int) -> float:
 
 
 SUBSET_FOLDS = 4
-GAIN = 0.005  # of the mean time over the best: what a feature must save to be taken
+GAIN = 0.005  # the least saving of a feature, in mean time over the best
 
 
 @dataclass(frozen=True, slots=True)
 class Subset:
-    """`loss`: geometric mean of t_chosen / t_best at inputs left out, with these features; `all_loss`: with all."""
+    """`loss`: geometric mean of t_chosen / t_best at held-out inputs, with these features; `all_loss`: with all."""
 
     names: tuple[str, ...]
     loss: float
@@ -286,11 +287,11 @@ def select_features(
     seed: int = 0,
     tolerance: float = 0.0,
 ) -> Subset:
-    """Greedy forward selection by cross-validation: again and again the feature that saves most time, of equally good
-    ones the cheapest, while that is GAIN or more.
+    """Greedy forward selection by cross-validation: repeatedly adds the feature that saves the most time (the cheapest
+    if several are equal), as long as that is at least GAIN.
 
     `rows`: the features `names` of each input, all finite; `times`: seconds of each answer there; `costs`: seconds to
-    compute each feature (0 where missing). All names, where there are too few inputs to leave any out. `tolerance`:
+    compute each feature (0 where missing). Returns all names if there are too few inputs to hold any out. `tolerance`:
     the noise of a comparison, relative.
     """
     table = _Table(method, names, rows, times, tolerance, seed)
@@ -349,7 +350,7 @@ class _Table:
 
 
 def _ratio(at: Times, answer: int) -> float:
-    """t / t_best; the slowest one's where the answer has none."""
+    """t / t_best; that of the slowest answer if this one has none."""
     finite = [t for t in at.values() if math.isfinite(t)]
     seconds = at.get(answer, math.inf)
     return (seconds if math.isfinite(seconds) else max(finite)) / min(finite)

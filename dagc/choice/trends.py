@@ -1,8 +1,8 @@
-"""What regressors of times begin with: the trend of each choice, a function of the features; the same numbers in C.
+"""Trends: the first part of a regressor of times, a function of the features for each choice; the same numbers in C.
 
-Two kinds. `LineTrend`: a line through the logarithms of features and seconds. `SumTrend`: a start, features, and
-maybe products of two of them, with factors that are not negative; as a launch, operations over a rate and bytes over a
-bandwidth add up. Both give logarithms to base 2 of seconds, in units of ONE.
+Two kinds. `LineTrend`: a line through the logarithms of features and seconds. `SumTrend`: a start, features, and maybe
+products of two of them, with factors that are not negative, as operations over a rate and bytes over a bandwidth add up
+to the time of a launch. Both give logarithms to base 2 of seconds, in units of ONE.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ from dagc.choice.selector import UNIT, Scale, log2_near
 
 SLOPE = 1 << 20  # a slope of 1, so that a line is in units of ONE
 ONE = SLOPE * UNIT  # a factor of 2 in time
-BEYOND = 2.0  # of a coordinate: as far outside of the trained range the trend goes on
+BEYOND = 2.0  # of a coordinate: how far the trend extrapolates outside of the trained range
 SHORTEST, LARGEST = 2.0**-100, 2.0**63  # seconds that a sum may have
 # Magnitudes, so that the sum of a start and 16 products stays below 2**62.
 MOST_SLOPE, MOST_PLACE, MOST_START = 1 << 26, 1 << 31, 1 << 60
-# Of the ridge regressions of the mean over the choices, and of what each differs from it: chosen on six tables, where
-# lines that are free to differ ranked choices worse at families of inputs that were held out.
+# Of the ridge regressions of the mean over the choices, and of the difference of each choice from it. Chosen on six
+# tables: unconstrained lines ranked choices worse at held-out families of inputs.
 ALPHAS, OWN_ALPHAS = (0.01, 0.1, 1.0, 10.0, 100.0), (1e2, 1e3, 1e4)
 FOLDS = 5
-# Of sums: rounds of least squares with new weights; errors of logarithms count squared up to HUBER, by size above.
+# For sums: rounds of reweighted least squares; errors of logarithms count squared up to HUBER and linearly above.
 ROUNDS, HUBER, SMALL, WEIGHTS = 9, 0.3, 1e-9, (0.02, 20.0)
-_DROPPED = (1 << 36) - 1  # of the 52 binary digits behind the point: a product of three such numbers is exact
+_DROPPED = (1 << 36) - 1  # of the 52 fractional bits: a product of three such numbers is exact
 
-Term: TypeAlias = tuple[float, int, int]  # factor, and the features that it is multiplied by; one after the last is 1
+Term: TypeAlias = tuple[
+    float, int, int
+]  # a factor and the features that it is multiplied by; the index after the last feature stands for 1
 
 
 def shortened(x: float) -> float:
@@ -42,7 +44,7 @@ def shortened(x: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class LineTrend:
-    """Of each choice: `starts`, and `slopes` (a row for each) times the coordinates within `lows` and `highs`."""
+    """For each choice: `starts` plus `slopes` (a row for each) times the coordinates, clamped to `lows` and `highs`."""
 
     lows: tuple[int, ...]
     highs: tuple[int, ...]
@@ -50,7 +52,7 @@ class LineTrend:
     slopes: tuple[tuple[int, ...], ...]
 
     def logs(self, scales: Sequence[Scale], x: Sequence[float]) -> list[int]:
-        """Of each choice, at a vector of features."""
+        """The logarithm for each choice at a vector of features."""
         here = [
             min(max(scale.near(v), low), high)
             for scale, v, low, high in zip(scales, x, self.lows, self.highs, strict=True)
@@ -75,17 +77,17 @@ class LineTrend:
 
 @dataclass(frozen=True, slots=True)
 class SumTrend:
-    """Of each choice: `terms`, added in this order. A feature counts from 0 to its `most`.
+    """For each choice: the sum of `terms`, in this order. A feature is clamped to 0 and its `most`.
 
-    Factors and features have 17 binary digits, so that products are exact, and a compiler that contracts a product and
-    a sum changes nothing.
+    Factors and features have 17 bits, so that products are exact and contraction of a product and a sum changes
+    nothing.
     """
 
     most: tuple[float, ...]
     terms: tuple[tuple[Term, ...], ...]
 
     def logs(self, scales: Sequence[Scale], x: Sequence[float]) -> list[int]:
-        """Of each choice, at a vector of features."""
+        """The logarithm for each choice at a vector of features."""
         here = [shortened(min(max(v, 0.0), most)) for v, most in zip(x, self.most, strict=True)] + [1.0]
         seconds = []
         for terms in self.terms:
@@ -96,7 +98,7 @@ class SumTrend:
         return [log2_near(min(max(t, SHORTEST), LARGEST)) * SLOPE for t in seconds]
 
     def with_fixed(self, scales: Sequence[Scale], fixed: Mapping[int, float]) -> SumTrend:
-        """For vectors without the features at `fixed`, which have these values; right to 17 binary digits."""
+        """For vectors without the features at `fixed`, which have these values; exact to 17 bits."""
         kept = [i for i in range(len(self.most)) if i not in fixed]
         places = {old: new for new, old in enumerate([*kept, len(self.most)])}
         here = {i: shortened(min(max(v, 0.0), self.most[i])) for i, v in fixed.items()}
@@ -118,13 +120,13 @@ _Fit: TypeAlias = Callable[[Any, Any, Any, Any], Trend]
 
 
 def trend_of(x: Any, rows: Any, logs: Any, timed: Any, seed: int = 0) -> Trend:
-    """The kind whose squared errors at points left out (FOLDS folds) are least, of all points: a line, a sum of
-    features, or a sum of features and products of two. Of a sum that has more terms than half the points: none, since
-    it may be wrong by any factor where no point lies.
+    """The kind of trend with the least squared error in cross-validation (FOLDS folds), trained on all points: a line,
+    a sum of features, or a sum of features and products of two. A sum with more terms than half the points is not
+    considered, since it may be wrong by any factor between the points.
 
     `x`: coordinates, shape (points, features); `rows`: the features themselves; `logs`: logarithms to base 2 of the
-    seconds, shape (points, choices); `timed`, of that shape: whether that was measured. What a choice would have taken
-    where it failed has no part in a sum and in what is compared.
+    seconds, shape (points, choices); `timed`, of that shape: whether that was measured. Values substituted for failed
+    choices are used neither in a sum nor in the comparison.
     """
     import numpy as np
     from sklearn.model_selection import KFold
@@ -141,14 +143,14 @@ def trend_of(x: Any, rows: Any, logs: Any, timed: Any, seed: int = 0) -> Trend:
             wrong = logs_of(trend, x[left], rows[left]) - logs[left]
             errors[k] += float((np.where(timed[left], wrong, 0) ** 2).sum())
     best = 0
-    for k, error in enumerate(errors):  # what is chosen must not depend on the last digits of a mathematical library
+    for k, error in enumerate(errors):  # the choice must not depend on the last digits of a math library
         if error < 0.999 * errors[best]:
             best = k
     return fits[best](x, rows, logs, timed)
 
 
 def logs_of(trend: Trend, x: Any, rows: Any) -> Any:
-    """Logarithms to base 2 of seconds, shape (points, choices): `trend.logs` but for rounding. `x`, `rows` as of
+    """Logarithms to base 2 of seconds, shape (points, choices): `trend.logs` up to rounding. `x`, `rows` as of
     `trend_of`."""
     import numpy as np
 
@@ -171,14 +173,14 @@ def line_of(x: Any, rows: Any, logs: Any, timed: Any) -> LineTrend:
 
 
 def lines_of(x: Any, logs: Any) -> list[tuple[float, Any]]:
-    """Of each column, where its line begins and its slopes: those of the mean of the columns and those of the rest."""
+    """The intercept and slopes of each column: those of the mean of the columns plus those of the difference."""
     mean = logs.mean(axis=1)
     start, slopes = _line(x, mean, ALPHAS)
     return [(start + at, slopes + own) for at, own in (_line(x, column - mean, OWN_ALPHAS) for column in logs.T)]
 
 
 def _line(x: Any, column: Any, alphas: tuple[float, ...]) -> tuple[float, Any]:
-    """Of a ridge regression. Coordinates are scaled to unit variance before."""
+    """A line by ridge regression, on coordinates scaled to unit variance."""
     from sklearn.linear_model import RidgeCV
 
     middle, width = x.mean(axis=0), x.std(axis=0)
@@ -189,8 +191,8 @@ def _line(x: Any, column: Any, alphas: tuple[float, ...]) -> tuple[float, Any]:
 
 
 def sums_of(pairs: Sequence[tuple[int, int]], x: Any, rows: Any, logs: Any, timed: Any) -> SumTrend:
-    """Of these terms: factors that are not negative (Lawson and Hanson 1974), and errors of logarithms that weigh less
-    the larger they are (Huber 1964), since an estimated feature may be far off at some points."""
+    """A sum of these terms, with non-negative factors (Lawson and Hanson 1974) and reduced weights of large errors of
+    logarithms (Huber 1964), since an estimated feature may be far off at some points."""
     import numpy as np
 
     ones = np.minimum(np.column_stack([rows, np.ones(len(rows))]), LARGEST)
@@ -205,7 +207,7 @@ def sums_of(pairs: Sequence[tuple[int, int]], x: Any, rows: Any, logs: Any, time
 
 
 def _factors(shares: Any) -> Any:
-    """Of terms whose sum is to be 1 at each point. `shares`: each term there, shape (points, terms)."""
+    """The factors of terms whose sum should be 1 at each point. `shares`: the terms, shape (points, terms)."""
     import numpy as np
     from scipy.optimize import nnls
 
@@ -219,27 +221,27 @@ def _factors(shares: Any) -> Any:
             break
         sums = np.maximum(shares @ (found / size), SMALL)
         errors = np.abs(np.log(sums))
-        # The error of the logarithm for that of the sum, at most HUBER of it in full.
+        # Weights for the error of the logarithm instead of that of the sum, limited by HUBER.
         ratio = np.divide(errors, np.abs(sums - 1), out=np.ones_like(sums), where=np.abs(sums - 1) > SMALL)
         weights = np.clip(ratio * np.sqrt(np.minimum(1, HUBER / np.maximum(errors, SMALL))), *WEIGHTS)
     return found / size
 
 
 def _pairs(rows: Any) -> list[tuple[int, int]]:
-    """The features of each term that a sum may have; one after the last is 1."""
+    """The features of each term that a sum may have; the index after the last feature stands for 1."""
     usable = [i for i, _ in _alone(rows)]
     return [(i, j) for n, i in enumerate(usable) for j in usable[n:]]
 
 
 def _alone(rows: Any) -> list[tuple[int, int]]:
-    """The same without products: features that are never negative, and a start."""
+    """The same without products: features that are never negative, and a constant."""
     count = rows.shape[1]
     usable = [i for i in range(count) if rows[:, i].min() >= 0 and rows[:, i].max() > 0]
     return [(i, count) for i in (*usable, count)]
 
 
 def _inside(factor: float) -> float:
-    """A factor that a tuned file keeps."""
+    """Limit a factor to the range of a tuned file."""
     return shortened(min(factor, LARGEST)) if factor >= SHORTEST * SHORTEST else 0.0
 
 

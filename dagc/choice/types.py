@@ -1,5 +1,5 @@
-"""What tuning talks about: units (ops with open launch parameters), points (sizes), settings, cells, and sites
-(decisions that stay open until the program runs).
+"""Types of tuning: units (ops with open launch parameters), points (sizes), settings, cells, and sites (decisions that
+stay open until the program runs).
 
 Times are in seconds.
 """
@@ -18,7 +18,7 @@ from dagc.base.statistics import interval
 from dagc.ir.plan import VARIANT, OpenTunable
 from dagc.ir.program import Value
 
-PROGRAM = "program"  # in place of an op's name: a word of the language, so that no op is called like this
+PROGRAM = "program"  # stands for an op's name: a keyword, so no op can have this name
 
 # Values of a unit's tunables by name, in the order of the program. Where the variant is open, it is the first; the
 # others are then those of the variant.
@@ -40,11 +40,11 @@ class Unit:
 
     @property
     def variants(self) -> tuple[str, ...]:
-        """The implementations among which is chosen, in the order of the text; none where the variant is not open."""
+        """The implementations to choose among, in text order; empty if the variant is not open."""
         return next((tuple(map(str, t.values)) for t in self.tunables if t.name == VARIANT), ())
 
     def tunables_of(self, variant: str) -> tuple[OpenTunable, ...]:
-        """The tunables that are open under a variant; "": where the variant is not."""
+        """The tunables that are open under a variant; "" if the variant is not open."""
         return tuple(t for t in self.tunables if t.variant == variant and t.name != VARIANT)
 
     @property
@@ -65,7 +65,7 @@ class Unit:
         return (*head, *((t.name, int(value)) for t, value in named))
 
     def restricted(self, settings: Collection[Settings]) -> Unit:
-        """The unit with those values alone that occur in some settings."""
+        """The unit with only the values that occur in some settings."""
         kept: dict[tuple[str, str], set[int | str]] = {}
         for setting in settings:
             variant = variant_of(setting)
@@ -83,7 +83,7 @@ class Unit:
 
 
 def variant_of(settings: Settings) -> str:
-    """The variant of a setting, "" where it is not open."""
+    """The variant of a setting, "" if it is not open."""
     return next((str(value) for name, value in settings if name == VARIANT), "")
 
 
@@ -113,12 +113,12 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One unit under one setting at one size: what was measured, or why there is nothing.
+    """One unit under one setting at one size: the measurements, or the reason for having none.
 
-    `times` are seconds of single launches in order, or values of another objective where it was computed from the
+    `times` are seconds of single launches in order, or values of another objective if it was computed from the
     `metrics` (`dagc.recipes.tune_results.priced`); `failure` is "" or one line. `took`: seconds that measuring it kept
-    the machine busy, caches flushed and data restored; not kept in files. `metrics`: of a launch, besides the time, by
-    name (`dagc.measure.metrics`).
+    the machine busy, including cache flushes and data restoration; not stored in files. `metrics`: those of a launch
+    except the time, by name (`dagc.measure.metrics`).
     """
 
     op: str
@@ -131,7 +131,7 @@ class Cell:
 
     @property
     def value(self) -> float:
-        """The median of `times`; NaN where nothing was measured."""
+        """The median of `times`; NaN without a measurement."""
         return median(self.times) if self.times else math.nan
 
     @property
@@ -141,7 +141,7 @@ class Cell:
 
 
 def settings_text(settings: Settings) -> str:
-    """`32 x 8` for a block, `bx=32 by=8 tile=16` with more than a block; after the variant where that is open: `ell`,
+    """`32 x 8` for a block, `bx=32 by=8 tile=16` with further tunables; preceded by the variant if that is open: `ell`,
     `csr lanes=8`."""
     variant = variant_of(settings)
     if variant:
@@ -156,7 +156,7 @@ def settings_text(settings: Settings) -> str:
 
 
 class SiteKind(Enum):
-    """What is chosen: the variant and launch parameters of an op, or one of several compiled programs (plans)."""
+    """The kind of choice: the variant and launch parameters of an op, or one of several compiled programs (plans)."""
 
     LAUNCH = "launch"
     PLAN = "plan"
@@ -166,8 +166,8 @@ class SiteKind(Enum):
 class Site:
     """`answers` are the choices by number: values of the open decisions by name. answers[0] is the default.
 
-    `name`: the op's; PROGRAM for plans. `variants`: all implementations of the op by number, where that is open.
-    `defaults`: the values of open decisions that some variants lack.
+    `name`: the op's; PROGRAM for plans. `variants`: all implementations of the op by number, if the variant is open.
+    `defaults`: values of open decisions that some variants lack.
     """
 
     kind: SiteKind
@@ -178,11 +178,11 @@ class Site:
 
     @property
     def decisions(self) -> tuple[str, ...]:
-        """Names of what is open: `bx`, `by`."""
+        """Names of the open decisions: `bx`, `by`."""
         return tuple(dict.fromkeys(name for answer in self.answers for name, _ in answer))
 
     def row(self, answer: int) -> tuple[Any, ...]:
-        """What an answer sets: a value for each of `decisions`, the variant as its number."""
+        """The row of an answer: a value for each of `decisions`, the variant as its number."""
         values = dict(self.defaults) | dict(self.answers[answer])
         if self.variants:
             values[VARIANT] = self.variants.index(values[VARIANT])
@@ -190,7 +190,7 @@ class Site:
 
     @property
     def identifier(self) -> str:
-        """In names of C."""
+        """The identifier in C names."""
         return "plan" if self.name == PROGRAM else "".join(c if c.isalnum() else "_" for c in self.name)
 
     @property
@@ -215,7 +215,7 @@ class Site:
 
     @property
     def table(self) -> str:
-        """The C function of what an answer stands for: `dagc_answer_gemm(answer)[decision]`."""
+        """The C function of the values of an answer: `dagc_answer_gemm(answer)[decision]`."""
         return f"dagc_answer_{self.identifier}"
 
     def text(self, answer: int) -> str:
