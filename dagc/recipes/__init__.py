@@ -1,1 +1,1 @@
-"""The commands, each read top to bottom."""
+"""The commands, each a recipe that reads from top to bottom."""

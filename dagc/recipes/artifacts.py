@@ -1,4 +1,4 @@
-"""From a traversal to what is compiled of it: the proved plan, its sources, the binary, and how it is run."""
+"""From a traversal to its artifacts: the proved plan, its sources, the binary, and how to run it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """That a plan becomes a library of this name, for applications; with `wheel`, as a Python package, too."""
+    """Compile a plan as a library of this name, for applications; with `wheel`, also as a Python package."""
 
     name: str
     wheel: bool = False
@@ -39,7 +39,8 @@ class Library:
 
 @dataclass(frozen=True, slots=True)
 class OpenChoices:
-    """What stays open in a program until it runs: `tunables`, which `chooser` sets by `features`, computed then.
+    """Choices that stay open until the program runs: `tunables`, which `chooser` sets by `features` that are computed
+    then.
 
     Without a chooser the caller of the program sets them.
     """
@@ -57,7 +58,7 @@ NOTHING_OPEN = OpenChoices()
 
 
 def library_of(form: str, program: str, name: str | None, build: bool) -> Library | None:
-    """What `--as FORM --name NAME` asks for; None: a program of its own, in C++ or Python.
+    """The library of `--as FORM --name NAME`; None for a standalone program, in C++ or Python.
 
     Raises UsageError, MissingTool."""
     if form in ("program", "driver"):
@@ -126,7 +127,7 @@ def proved_plan(graph: Graph, traversal: Traversal, chosen: TargetChoice, prune_
 
 
 def left_out(plan: Plan) -> tuple[str, ...]:
-    """What could not be written for a target, and why."""
+    """Files that could not be written for a target, and why."""
     from dagc.emit import why_no_driver  # loads jinja2
 
     reason = why_no_driver(plan) if plan.target is Target.CUDA else ""
@@ -156,7 +157,7 @@ def write_sources(plan: Plan, directory: Path, force: bool, library: Library | N
             (scratch / name).write_bytes(content)
         if library is not None:
             for folder in ("lib", "dist") if library.wheel else ("lib",):
-                (scratch / folder).mkdir()  # what is built later; an old one never stays beside new sources
+                (scratch / folder).mkdir()  # built later; an old binary never remains with new sources
     return tuple(sorted(name for name in contents if not name.startswith(HEADERS)))
 
 
@@ -177,7 +178,7 @@ def _library_files(plan: Plan, name: str) -> dict[str, bytes]:
 
 
 def enqueued_of(plan: Plan) -> Enqueued | str:
-    """A plan's GPU work without waits of the host, one iteration and several; or why it needs the host. Proved."""
+    """A plan's GPU work without host waits, for one iteration and several; or why it needs the host. Proved."""
     from dagc.emit.library import Enqueued  # loads jinja2
 
     iteration = without_host(plan.graph, plan.traversal)
@@ -196,7 +197,7 @@ def build_library(directory: Path, plan: Plan, library: Library) -> Path:
 
 def build_chooser(directory: Path, plan: Plan, name: str, plans: Mapping[str, str]) -> Path:
     """`lib/libNAME.so` of a library that chooses among plans, from the target of one of them. `plans`: the library of
-    each folder below `plans`; they are in the same folder, `lib`."""
+    each folder below `plans`; all are in the folder `lib`."""
     cuda = plan.target is Target.CUDA
     hidden = "-Xcompiler=-fvisibility=hidden" if cuda else "-fvisibility=hidden"
     return build(
@@ -213,7 +214,7 @@ def build_shared(directory: Path, plan: Plan, name: str, out: Path) -> Path:
 
     cuda, others = plan.target is Target.CUDA, linked(plan)
     hidden = ("-Xcompiler=-fvisibility=hidden",) if cuda else ("-fvisibility=hidden",)
-    # A function that is missing is an error here, not when it is loaded.
+    # A missing function is an error at link time, not when the library is loaded.
     complete = ("-Xlinker", "-z", "-Xlinker", "defs")
     nccl = require_nccl().flags() if cuda and uses_nccl(plan) else ()
     names = (f"{name}.{'cu' if cuda else 'cpp'}", *others.sources)
@@ -272,16 +273,16 @@ class Compiled:
     files: tuple[str, ...]
     binary: Path | None
     result: BenchResult | None
-    left_out: tuple[str, ...] = ()  # implementations and files that are not there, and why: "driver.py: ..."
+    left_out: tuple[str, ...] = ()  # implementations and files that are missing, and why: "driver.py: ..."
     launcher: Launcher | None = None
     far: tuple[str, ...] = ()  # warnings about sizes known when compiling
     library: str = ""  # the name of the library that `binary` is, "" for a program
-    driver: Path | None = None  # what driver.py calls, where that was built
+    driver: Path | None = None  # the library that driver.py calls, if it was built
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings about sizes far from the measured ones: those of the run, which reads the data, else of
-        compiling."""
+        """Warnings about sizes far from the measured ones: those of the run, which reads the data, else those of the
+        compilation."""
         if self.result is not None and self.result.warnings:
             return self.result.warnings
         return self.far or (self.plan.chooser.warnings if self.plan.chooser is not None else ())
@@ -323,7 +324,7 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """How a compiled program is run, on how many ranks."""
+    """How to run a compiled program, and on how many ranks."""
 
     ranks: int
     options: CompileOptions
@@ -339,7 +340,7 @@ class Running:
         write_arrays(program, folder, directory / f"data-{self.ranks}", self.ranks, self.options.seed, self.display)
 
     def time(self, compiled: Compiled) -> BenchResult:
-        """Check the results and time them. Raises as `dagc.measure.bench.run_bench`."""
+        """Check the results and time them. Raises like `dagc.measure.bench.run_bench`."""
         from dagc.measure.bench import run_bench  # loads numpy
 
         assert compiled.binary is not None

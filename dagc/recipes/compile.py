@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from dagc.store.tuned import Tuned
 
 
-# The ID of a traversal that was given whole is worth so many states, a few seconds, and no more.
+# Limit of states, a few seconds, to find the ID of a traversal that was given as text.
 _ID_STATES = 20_000
-_ID_DIGITS = 4300  # that Python reads as one number
+_ID_DIGITS = 4300  # limit for Python's conversion to one number
 
 
 def compile(
     path: str | Path, out: str | Path | None = None, options: CompileOptions | None = None, *,
     display: Display = SILENT, **fields: Any,
 ) -> Compiled:  # fmt: skip
-    """Compile a `.dag` into `out` (default: `dagc-out/PROGRAM`), and with `run` set it up, check it and time it.
+    """Compile a `.dag` file into `out` (default: `dagc-out/PROGRAM`); with `run`, also set it up, check it and time it.
 
     `fields` of the options may be given by name: `compile("spmv.dag", target="host", run=True)`.
     """
@@ -75,14 +75,14 @@ def compile(
 
 
 def _rank(how: Running, form: str) -> int | None:
-    """The rank that this process is, None if it starts them all. Raises UsageError for what cannot run."""
+    """The rank of this process, None if it starts all ranks. Raises UsageError for options that cannot run."""
     if form not in ("program", "driver"):
         raise UsageError(f"--run needs a standalone program, not a {form}", "drop --run, or drop --as")
     return rank_among(how.ranks)
 
 
 def _checked(done: Compiled, how: Running) -> Compiled:
-    """Check and time it. Where its results are wrong, or a GPU refused what a kernel did, the op is looked for."""
+    """Check and time it. If its results are wrong, or a kernel failed on the GPU, search for the op."""
     from dagc.measure.bench import fails_in_a_kernel  # loads numpy
 
     if promises(done.plan.graph):
@@ -126,7 +126,7 @@ def _chooses_plans(tuned: Tuned, form: str) -> bool:
 
 
 def _mode(options: CompileOptions, tuned: Tuned | None) -> Features:
-    """What `--features` names. Raises UsageError where it, or `--no-constraints`, has nothing to act on."""
+    """The mode of `--features`. Raises UsageError if it, or `--no-constraints`, has no effect."""
     features, form = options.features, options.form
     if features not in (names := [mode.value for mode in Features]):
         raise UsageError(f"--features {features}: not one of the choices", f"choose from {', '.join(names)}")
@@ -145,8 +145,8 @@ def _mode(options: CompileOptions, tuned: Tuned | None) -> Features:
 def _open(
     graph: Graph, tuned: Tuned | None, chosen: TargetChoice, mode: Features, options: CompileOptions
 ) -> OpenChoices:
-    """The launch parameters that stay open until the program runs, and what chooses them. Raises UsageError where
-    features are computed beside the first runs of a program that runs once."""
+    """The launch parameters that stay open until the program runs, and their choosers. Raises UsageError if features
+    are to be computed during the first runs of a program that runs once."""
     if mode is Features.BESIDE and options.form in ("program", "driver") and graph.program.repeat is None:
         raise UsageError("--features beside: the dag runs once, so no later run gains", "write `dag repeat N {...}`")
     if tuned is None:
@@ -157,8 +157,8 @@ def _open(
 
 
 def _defaults_of_open_devices(graph: Graph) -> OpenChoices:
-    """Of each op whose device is open although nothing has learned to choose it (`-D OP.device=any`): its default, and
-    its first implementation on the CPU, for where the default cannot run."""
+    """For each op whose device is open without a learned choice (`-D OP.device=any`): its default, and its first
+    implementation on the CPU, which runs if the default cannot."""
     ops = {op.op.site: op.op for op in graph.ops if isinstance(op.op, KernelOp) and op.op.placed}
     sites = [s for s, op in ops.items() if op.device is Device.GPU and open_variants(graph.program, op)]
     if not sites:
@@ -171,9 +171,10 @@ def _defaults_of_open_devices(graph: Graph) -> OpenChoices:
 
 
 def _audit(done: Compiled, how: Running) -> None:
-    """Raises WrongResult that names the op, where an op changes what its header does not declare as written.
+    """Raises WrongResult with the name of the op if an op changes an array that its header does not declare as written.
 
-    In the order of the plan and in the one furthest from the text, so that parts that overlap show in either.
+    Runs the order of the plan and the one most different from the text, so that overlapping parts are detected in one
+    of them.
     """
     from dagc.emit import table_line  # loads jinja2
     from dagc.measure.bench import run_audit  # loads numpy
@@ -189,7 +190,7 @@ def _audit(done: Compiled, how: Running) -> None:
 
 
 def _run_as_rank(compile_here: Callable[[], Compiled], how: Running) -> Compiled:
-    """This command was started as one rank of many: rank 0 compiles, all run."""
+    """Run as one of several ranks: rank 0 compiles, all run."""
     from dagc.emit import rows  # loads jinja2
     from dagc.measure.bench import Team  # loads numpy
 
@@ -208,10 +209,11 @@ def _run_as_rank(compile_here: Callable[[], Compiled], how: Running) -> Compiled
 
 
 def wanted_traversal(graph: Graph, wanted: str) -> tuple[Graph, Traversal, int | None]:
-    """The traversal that `first`, an ID or a file names, and its ID (None: of no space, or of one too large).
+    """The traversal named by `first`, an ID or a file, and its ID (None: not in the space, or in one too large to
+    count).
 
-    Where `graph` is folded, so is a traversal by ID; a file may give every round of a loop instead, and the graph that
-    comes with it is the unrolled one then.
+    If `graph` is folded, so is a traversal by ID. A file may give every round of a loop instead; the graph returned
+    with it is then the unrolled one.
     """
     space = Space(graph)
     if wanted == "first":
@@ -234,7 +236,7 @@ def wanted_traversal(graph: Graph, wanted: str) -> tuple[Graph, Traversal, int |
     try:
         return read_for, traversal, Space(read_for, limit=_ID_STATES).id_of(traversal)
     except (UsageError, TooManyStates):
-        return read_for, traversal, None  # proved or refused by the caller; a pruned traversal is not in the space
+        return read_for, traversal, None  # the caller proves or refuses it; a pruned traversal is not in the space
 
 
 # ---- libraries in Python ---------------------------------------------------------------------------
@@ -243,8 +245,8 @@ def wanted_traversal(graph: Graph, wanted: str) -> tuple[Graph, Traversal, int |
 def load_library(directory: str | Path) -> ModuleType:
     """The Python module of a library in the output folder of `dagc compile --as library`, or of `dagc best`.
 
-    It needs no dagc: an application can import `python/NAME` itself. Its class `Instance` is the program on the
-    caller's arrays. Raises UsageError where the folder has no such module, or the library is not built.
+    The module does not need dagc: an application can import `python/NAME` itself. Its class `Instance` is the program
+    on the caller's arrays. Raises UsageError if the folder has no such module, or if the library is not built.
     """
     folder = Path(directory)
     packages = sorted(folder.glob("python/*/__init__.py"))

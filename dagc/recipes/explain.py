@@ -39,7 +39,7 @@ from dagc.report.display import Display
 from dagc.setup import check_arrays, run_setup
 from dagc.store.results import Implementation, Results, Run, ranking
 
-MOST_PAIRS = 1000  # of an edit: the interval takes time with the square of their number
+MOST_PAIRS = 1000  # pairs of an edit: computing the interval takes time quadratic in their number
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +60,11 @@ class ExplainOptions:
 
 
 def explain(path: str | Path, options: ExplainOptions, form: str = "text") -> tuple[str, int]:
-    """For each rule of the fastest implementation: what breaking it alone costs, measured in interleaved pairs.
+    """For each rule of the fastest implementation: the cost of breaking it alone, measured in interleaved pairs.
 
-    Measures on this machine and keeps it in the file, or with `replay` takes times from a results file. Returns what to
-    print and the exit code: 130 where the user interrupted. "" on ranks but the first, where the user started several.
-    Raises DagcErrors.
+    Measures on this machine and stores the measurements in the file, or with `replay` takes times from a results file.
+    Returns the text to print and the exit code, 130 if the user interrupted. The text is "" on all ranks but the first
+    if the user started several. Raises DagcErrors.
     """
     if form not in FORMATS:
         raise UsageError(f"unknown format `{form}`", f"one of: {', '.join(FORMATS)}")
@@ -85,14 +85,14 @@ def explain(path: str | Path, options: ExplainOptions, form: str = "text") -> tu
     return render(explanation, form), 130 if interrupted else 0
 
 
-MOST_CHANGED = 24  # configurations that were not measured, as edits of launch settings
+MOST_CHANGED = 24  # unmeasured configurations, as edits of launch settings
 
 
 def one_change(best: Configuration, measured: Collection[Configuration], program: Program) -> tuple[Configuration, ...]:
-    """The configurations with the best's choices but for the launch settings of one op, which others had; those that
-    were measured are not among them.
+    """Unmeasured configurations that equal the best's except for the launch settings of one op, which were measured
+    elsewhere.
 
-    With settings searched beside orders, hardly any two implementations differ in one op only.
+    If settings are searched together with orders, hardly any two implementations differ in one op only.
     """
     out: dict[Configuration, None] = {}
     for op in program.ops:
@@ -108,7 +108,7 @@ class _Subject:
     """The fastest implementation of a results file, as a candidate among the configurations of the file."""
 
     def __init__(self, loaded: Loaded) -> None:
-        """Raises UsageError where nothing was measured, or the fastest is not in the space of the program."""
+        """Raises UsageError if nothing was measured, or if the fastest is not in the space of the program."""
         self.loaded = loaded
         self.ranked = ranking(loaded.results)
         if not self.ranked:
@@ -129,10 +129,11 @@ class _Subject:
         return judged(self.ranked, 0, self.loaded.results).value
 
     def selection_bias(self, recorded: Results) -> float:
-        """By how much the best may seem faster than it is, because it was chosen by the times of `recorded`.
+        """The selection bias: how much faster than it is the best may appear, because it was chosen by the times of
+        `recorded`.
 
-        The largest of n normal errors is about sqrt(2 ln n) standard deviations; n are those that are no different from
-        the best. 0 where the times are others, or the noise is not known.
+        The largest of n normal errors is about sqrt(2 ln n) standard deviations; n is the number of implementations
+        equal to the best within the noise. 0 if the times are others, or if the noise is unknown.
         """
         results, best = self.loaded.results, self.ranked[0]
         if math.isnan(recorded.noise) or not _overlap(results, recorded):
@@ -148,7 +149,7 @@ class _Subject:
         traversal = parse_traversal(implementation.traversal, space.graph, self.loaded.path)
         try:
             collections.deque(space.replay(traversal), maxlen=0)
-        except UsageError as error:  # an earlier dagc has found other edges between the ops
+        except UsageError as error:  # an earlier dagc inferred other edges between the ops
             raise UsageError(
                 f"{self.loaded.path}: a measured implementation is not in the space of the program as this dagc reads"
                 f" it: {error.message}",
@@ -181,7 +182,7 @@ def _replayed(loaded: Loaded, options: ExplainOptions, replay: str) -> tuple[Exp
     asked = subject.ask(options, machine)
 
     def passes(edit: Candidate) -> int:
-        """More pairs than recorded passes would only look like more knowledge."""
+        """More pairs than recorded passes would only appear to be more data."""
         return min(machine.passes(subject.best), machine.passes(edit))
 
     selection_bias = subject.selection_bias(recorded)
@@ -202,7 +203,7 @@ def _replayed(loaded: Loaded, options: ExplainOptions, replay: str) -> tuple[Exp
 
 
 def _overlap(one: Results, other: Results) -> bool:
-    """Have they a run in common?"""
+    """Whether they have a run in common."""
     return any(a.started == b.started and a.machine.key == b.machine.key for a in one.runs for b in other.runs)
 
 
@@ -224,7 +225,7 @@ def _measured(loaded: Loaded, options: ExplainOptions, link: RankLink) -> tuple[
     chosen = choose_target(earlier.machine.target, earlier.machine.arch or None)
     objective_for(objective.text, chosen.target.value, subject.domain.spaces[0].graph.program)
     edits = len(set(asked.candidates)) - 1
-    # Only what is timed is compiled.
+    # Only timed configurations are compiled.
     spaces = sorted({candidate.space for candidate in asked.candidates})
     domain = Orders([subject.domain.spaces[index] for index in spaces])
     asked = asked.moved(subject.domain, domain)
@@ -279,11 +280,11 @@ def _machine(
     )  # fmt: skip
 
 
-RANKS_PER_CORE = 16  # that are started because a file says so
+RANKS_PER_CORE = 16  # most ranks that are started because of a file's content
 
 
 def _ranks(loaded: Loaded) -> int:
-    """On how many ranks it was measured. Raises UsageError where those are not for this machine to start."""
+    """The number of ranks of the measurement. Raises UsageError if this machine should not start as many."""
     ranks, cores = _exploration(loaded).ranks, os.cpu_count() or 1
     if joined() is None and ranks > RANKS_PER_CORE * cores:
         raise UsageError(
@@ -294,16 +295,16 @@ def _ranks(loaded: Loaded) -> int:
 
 
 def _exploration(loaded: Loaded) -> Run:
-    """The run whose machine, ranks and arrays are used again."""
+    """The run whose machine, ranks and arrays are reused."""
     runs = loaded.results.runs
     return next((run for run in reversed(runs) if run.strategy != "explain"), runs[-1])
 
 
 def _data(loaded: Loaded, options: ExplainOptions, domain: Orders, folder: Path) -> Path:
-    """The arrays: those given, else those of the exploration beside the results file, which are made again where they
-    are gone. A folder that only the file names is not read: the user has to name it.
+    """The arrays: those given, else those of the exploration next to the results file, which are made again if they are
+    missing. A folder that only the file names is not read: the user has to name it.
 
-    Raises UsageError where that cannot be.
+    Raises UsageError if that is impossible.
     """
     earlier = _exploration(loaded)
     program = domain.spaces[0].graph.program

@@ -69,14 +69,14 @@ if TYPE_CHECKING:
 # ---- how an exploration ended ----
 
 
-REASONS = 3  # of failures, shown
-UNTIL = 0.01  # a search ends by itself where nothing faster by more than this share is expected
-DISTINCT = 0.005  # a lowest time so little below the median is not worth a line
+REASONS = 3  # number of failure reasons shown
+UNTIL = 0.01  # a search ends by itself if nothing faster by more than this fraction is expected
+DISTINCT = 0.005  # a lowest time this close to the median is not reported
 
 
 @dataclass(frozen=True, slots=True)
 class Explored:
-    """How an exploration ended, and where its results are. `fixed`: choices that it left alone, of the best."""
+    """How an exploration ended, and where its results are. `fixed`: choices of the best that were not searched."""
 
     summary: Summary[Candidate]
     configuration: Configuration | None
@@ -84,20 +84,20 @@ class Explored:
     output: Path | None
     notes: tuple[str, ...]
     noise: float
-    more_than: int = 0  # implementations, where the space is too large to be counted
+    more_than: int = 0  # lower bound of implementations if the space is too large to be counted
     fixed: tuple[Fixed, ...] = ()
     objective: Objective = TIME
     until: float = UNTIL
 
     @property
     def exit_code(self) -> int:
-        """0; 130 where the user interrupted, 5 where nothing could be measured."""
+        """0; 130 if the user interrupted, 5 if nothing could be measured."""
         if self.summary.interrupted:
             return 130
         return 0 if self.summary.best is not None else 5
 
     def render(self) -> str:
-        """A few lines: what was searched, the best with its interval, what failed, and how to get its code."""
+        """A few lines: the search, the best with its interval, the failures, and how to get its code."""
         s = self.summary
         more = f"more than {si.about(self.more_than)}"
         space = f"a space of {si.exact(s.space) if s.space is not None else more}"
@@ -141,7 +141,7 @@ class Explored:
         return "\n".join(out) + "\n"
 
     def _how_sure(self) -> list[str]:
-        """That the best is not confirmed, or what became of the lowest time that the progress display showed."""
+        """Notes if the best is not confirmed, or if the result differs from the lowest time of the progress display."""
         s = self.summary
         out = [] if s.confirmed else unconfirmed(s.measurements_of_best, s.repeats)
         if s.confirmed and s.lowest < s.value * (1 - DISTINCT):
@@ -180,8 +180,8 @@ def fixed_lines(fixed: Sequence[Fixed]) -> list[str]:
 def spread(low: float, high: float, measurements: int, objective: Objective = TIME, *, shrunk: bool = False) -> str:
     """`95%: 20.76 us to 21.20 us, 10 measurements`; `low` and `high` are values of the objective.
 
-    Of fewer than six measurements even their whole range has less confidence than 95%, unless the estimate is `shrunk`;
-    one has no range.
+    With fewer than six measurements even their whole range has less than 95% confidence, unless the estimate is
+    `shrunk`; a single one has no range.
     """
     number = counted(measurements, "measurement")
     if measurements == 1:
@@ -193,9 +193,9 @@ def spread(low: float, high: float, measurements: int, objective: Objective = TI
 # ---- the recipe: configurations -> domain -> strategy and machine -> records ----
 
 
-DEFAULT_BUDGET = 200  # of strategies that cannot tell when to end
-MOST = 2000  # measurements at which a search without a budget ends at the latest
-NOISE_SHARE = 0.1  # of the time that is given, for measuring the noise floor before the search
+DEFAULT_BUDGET = 200  # budget of strategies that cannot estimate when to end
+MOST = 2000  # most measurements of a search without a budget
+NOISE_SHARE = 0.1  # fraction of the time limit for measuring the noise floor before the search
 
 
 def strategies() -> tuple[tuple[str, str], ...]:
@@ -212,8 +212,8 @@ def explore(
     """Search the implementations of a `.dag` text for the fastest, and keep every measurement in `out`.
 
     `out` is a results file (default: `dagc-out/PROGRAM.db`; with `replay`: none). Runs the set-up's Python code, unless
-    `data` has its arrays already or times are replayed. None on ranks but the first, where the user started several.
-    Raises DagcErrors; a measurement that fails is recorded and the search goes on.
+    `data` already contains its arrays or times are replayed. None on all ranks but the first if the user started
+    several. Raises DagcErrors; a measurement that fails is recorded, and the search continues.
     """
     _check_strategy(options)
     if options.replay is not None:
@@ -228,7 +228,8 @@ def explore(
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What is searched, with all that must be known before the ranks are started. `excluded`: does not build."""
+    """The search, with everything that must be known before the ranks are started. `excluded`: configurations that do
+    not build."""
 
     options: ExploreOptions
     objective: Objective
@@ -263,7 +264,7 @@ def ready(
         require_machine(chosen)
         return arrays_of(program, folder, options, display)
 
-    taken, remarks = variants_by_file(text, source, arrays, options, display)  # which are not searched then
+    taken, remarks = variants_by_file(text, source, arrays, options, display)  # which are then not searched
     text = text.with_defines({**text.defines, **{f.name: f.value for f in taken}})
     program, configurations, notes = configured(text, options, chosen.target is Target.CUDA)
     notes += remarks
@@ -344,14 +345,14 @@ def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOpt
 
 
 def _keep_excluded(records: Records, excluded: Sequence[Excluded]) -> list[str]:
-    """Keep them in the file as failures; the notes on them."""
+    """Store them in the file as failures; returns the notes on them."""
     for left in excluded:
         records.fail(records.begin(left.configured.configuration, left.traversal), left.failure)
     return excluded_notes((dict(e.configured.configuration.decisions), e.failure, e.failure) for e in excluded)
 
 
 def _searched_for(earlier: Results | None) -> str:
-    """The objective of a file that is gone on with."""
+    """The objective of a resumed file."""
     return TIME.text if earlier is None else earlier.objective.text
 
 
@@ -367,14 +368,14 @@ def _fixed(
     defines: Mapping[str, Any],
     sites: Sites,
 ) -> tuple[Fixed, ...]:
-    """The choices that the search leaves alone, of all its configurations. `settings`: those that tuning has set."""
+    """The choices that are not searched, of all configurations. `settings`: those set by tuning."""
     searched = {name for configured in configurations for name in configured.defines}
     searched |= {name for sites_of in sites.of.values() for site in sites_of for name in site.names}
     return tuple(dict.fromkeys((*not_searched(program, defines, searched, settings), *settings)))
 
 
 def _with_strategy(options: ExploreOptions, domain: Orders) -> ExploreOptions:
-    """With the default strategy where the user has named none. Raises UsageError."""
+    """The options with the default strategy if the user named none. Raises UsageError."""
     if options.strategy is None:
         options = replace(options, strategy=default(domain))
         _check_strategy(options)
@@ -382,8 +383,8 @@ def _with_strategy(options: ExploreOptions, domain: Orders) -> ExploreOptions:
 
 
 def _check_strategy(options: ExploreOptions) -> None:
-    """Raises UsageError for a strategy that does not exist or cannot do what the options ask for; before anything is
-    compiled or measured."""
+    """Raises UsageError for a strategy that does not exist or does not support the options, before anything is compiled
+    or measured."""
     if options.strategy is None:
         return
     strategy = find(options.strategy)
@@ -399,7 +400,7 @@ def _check_strategy(options: ExploreOptions) -> None:
 
 
 def _other_arrays(output: Path, runs: Sequence[Run], now: Run) -> list[str]:
-    """In what the arrays of earlier runs of a file differ from those of this one."""
+    """How the arrays of earlier runs of a file differ from those of this one."""
     out = []
     seeds = {earlier.seed for earlier in runs} - {now.seed}
     if seeds:
@@ -410,7 +411,7 @@ def _other_arrays(output: Path, runs: Sequence[Run], now: Run) -> list[str]:
 
 
 def _explore_replayed(text: ProgramText, out: str | Path | None, options: ExploreOptions) -> Explored:
-    """A recorded results file in place of the machine."""
+    """Explore with a recorded results file instead of a machine."""
     from dagc.store.records import Records, load  # loads msgspec, sqlite3
 
     display = Display(quiet=options.quiet)
@@ -498,7 +499,7 @@ def _search(
 
 
 def _settled(done: Summary[Candidate], domain: Orders, results: Results) -> Summary[Candidate]:
-    """The best by the whole file, with drift divided out as everybody who reads the file does."""
+    """The best of the whole file, with drift divided out as by all readers of the file."""
     ranked = [i for i in ranking(results) if domain.find(i.configuration) is not None]
     if not ranked:
         return done
@@ -514,7 +515,7 @@ def _settled(done: Summary[Candidate], domain: Orders, results: Results) -> Summ
 
 
 def _prior_results(earlier: Results, domain: Orders) -> list[PriorResult[Candidate]]:
-    """What a results file knows of the candidates of a domain."""
+    """The results of a file for the candidates of a domain."""
     out = []
     for implementation in earlier.implementations:
         candidate = _candidate(domain, implementation)
@@ -525,7 +526,7 @@ def _prior_results(earlier: Results, domain: Orders) -> list[PriorResult[Candida
 
 
 def _candidate(domain: Orders, implementation: Implementation) -> Candidate | None:
-    """An implementation of a results file, None where its configuration is not searched."""
+    """An implementation of a results file, None if its configuration is not searched."""
     entry = domain.find(implementation.configuration)
     if entry is None:
         return None
@@ -535,7 +536,7 @@ def _candidate(domain: Orders, implementation: Implementation) -> Candidate | No
 
 
 def warm(domain: Orders, program: Program, options: ExploreOptions, notes: list[str]) -> Orders:
-    """The domain with what another results file knows of its candidates (`--warm-start`).
+    """The domain with another results file's data on its candidates (`--warm-start`).
 
     Raises UsageError for a file of another program: another name, or no implementation in common.
     """
@@ -574,12 +575,12 @@ def warm(domain: Orders, program: Program, options: ExploreOptions, notes: list[
 
 
 def _structure(configuration: Configuration) -> tuple[object, ...]:
-    """What decides the ops of a configuration, whatever its variants and launch settings."""
+    """The choices that determine the ops of a configuration, without variants and launch settings."""
     return tuple(configuration.get(name) for name in ("transport", "staging", "capture", "streams"))
 
 
 def _same_work(domain: Orders) -> Callable[[Candidate], str]:
-    """Equal for candidates that are equal once sync ops that prove nothing are removed."""
+    """A key that is equal for candidates that become equal once redundant sync ops are removed."""
     provers = [Prover(configured.graph) for configured in domain.spaces]
 
     def key(candidate: Candidate) -> str:

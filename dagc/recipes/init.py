@@ -13,14 +13,14 @@ from dagc.cuda.lexer import KEYWORDS, is_reserved
 from dagc.lang.syntax import RESERVED
 
 _LONGEST = 64
-_PLACEHOLDER = "PROGRAM"  # in the names and the texts of templates/init
+_PLACEHOLDER = "PROGRAM"  # placeholder in the names and texts of templates/init
 
 
 def init(path: str | Path, sample: str | None = None) -> tuple[Path, ...]:
     """Write the folder `path`, whose last part is the name of the program. Returns its files.
 
-    With `sample`, a copy of one of `samples()`, whose files keep their names. Raises UsageError for a name that cannot
-    be used, and for a folder that exists or cannot be made; nothing is changed then.
+    With `sample`, a copy of one of `samples()`, whose files keep their names. Raises UsageError, without any change,
+    for a name that cannot be used and for a folder that exists or cannot be created.
     """
     folder = Path(path)
     if sample is None:

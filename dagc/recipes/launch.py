@@ -52,11 +52,11 @@ from dagc.store.settings import Fixed, Kernels, Origin, kernels_of, open_setting
 # ---- settings for a search ------------------------------------------------------------------
 
 SEARCH = "search"  # the value of --launch, and in the options of a run
-TOP = 3  # of the model's ranking, measured beside the default before a search
+TOP = 3  # settings of the model's ranking that are measured in addition to the default before a search
 CELL_SECONDS = 0.1
 MEASURING_SECONDS = 20.0
-TIMING_SHARE = 0.1  # of the time given for a search, for timing single launches before it
-MOST_TUNED = 8  # choices of kernels (variants): each is compiled for tuning
+TIMING_SHARE = 0.1  # fraction of a search's time for timing single launches before it
+MOST_TUNED = 8  # most choices of kernels (variants); each is compiled for tuning
 NOT_TUNED = "times of the host target do not apply to a GPU (--launch auto tunes them here anyway)"
 
 
@@ -83,12 +83,12 @@ class LaunchSource:
 
     @property
     def tunes(self) -> bool:
-        """On the host target only if the user asks for it: its times say nothing about a GPU."""
+        """On the host target only on request: its times do not apply to a GPU."""
         return self.launch == "auto" or (self.launch is None and self.chosen.target.value == "cuda")
 
     @property
     def anew(self) -> bool:
-        """Whether everything is tuned, without earlier results."""
+        """Whether everything is tuned anew, without earlier results."""
         return self.tunes and self.earlier is None
 
 
@@ -137,11 +137,11 @@ def choosers_for(
 def variants_by_file(
     text: ProgramText, source: LaunchSource, arrays: Callable[[], Path], options: ExploreOptions, display: Display
 ) -> tuple[tuple[Fixed, ...], list[str]]:
-    """The variants that the tuned file chooses for the arrays, with the tunables that it chooses beside them, and
-    notes. None of an op whose variant -D fixes, or where the source is not a file. `arrays` makes their folder.
+    """The variants that the tuned file chooses for the arrays, with the tunables chosen together with them, and notes.
+    Empty for an op whose variant -D fixes, and if the source is not a file. `arrays` creates their folder.
 
-    As in the emitted program: by the features of rank 0, which the compiled program computes where they are code, and
-    the next best where a `require` does not hold.
+    Like the emitted program, it chooses by the features of rank 0 (the compiled program computes code features), and
+    takes the next best if a `require` does not hold.
     """
     if source.file is None:
         return (), []
@@ -174,7 +174,7 @@ def variants_by_file(
 
 
 def compute_here(ready: Prepared) -> None:
-    """The features of the one size of a task, which stay unknown, with a note, where ranks cannot be started."""
+    """The features of the one size of a task; unknown, with a note, if ranks cannot be started."""
     if joined() is not None:
         ready.notes.append("variants stay at the default: features are computed by ranks that dagc starts itself")
         return
@@ -249,8 +249,8 @@ def _chosen(
 
 
 def _with(configured: Configured, chosen: Sequence[Fixed], text: ProgramText, notes: list[str]) -> Configured:
-    """A configuration under settings; with its own, and a note, if the program forbids them together with the given
-    ones."""
+    """A configuration with these settings; with its own, and a note, if the program forbids them in combination with
+    the given ones."""
     settings = {f.name: f.value for f in chosen if f.name not in configured.defines}
     if not settings:
         return configured
@@ -280,8 +280,8 @@ def settings_by_file(choosers: Sequence[Any], graph: Graph, values: Mapping[str,
 def chosen_here(
     task: TuningTask, progress: Callable[[int, int, str], None] | None = None
 ) -> tuple[tuple[Fixed, ...], list[str]]:
-    """Settings for everything open in a plan, and notes: ranked by the model, its best few measured if possible.
-    Failures are notes: then the model alone decides, and if that fails too, nothing is set."""
+    """Settings for everything open in a plan, and notes: ranked by the model, the best few measured if possible. A
+    failure is a note: the model alone then decides, and if that fails as well, nothing is set."""
     notes: list[str] = []
     for top in (TOP, 0):
         options = TuneOptions(
@@ -306,13 +306,13 @@ def chosen_here(
 
 # ---- settings that are searched -------------------------------------------------------------
 
-CLOCK = 1500.0  # cycles of a GPU in a microsecond, about: a model's unit
+CLOCK = 1500.0  # approximate GPU cycles in a microsecond: the unit of a model
 
 
 def with_defaults(options: ExploreOptions, earlier: Results | None) -> ExploreOptions:
-    """With --launch and --only where the user gives none: launch settings are searched, with `--only orders` fixed.
+    """The options with defaults for --launch and --only: launch settings are searched, with `--only orders` fixed.
 
-    With the results of an earlier run that did not search them, they stay, and nothing is opened beside the orders.
+    If an earlier run did not search them, they stay fixed, and nothing but the orders is opened.
     """
     if options.launch is not None:
         return options
@@ -323,7 +323,7 @@ def with_defaults(options: ExploreOptions, earlier: Results | None) -> ExploreOp
 
 @dataclass(frozen=True, slots=True)
 class Sites:
-    """The launch settings that are searched, of each configuration that has any, and notes."""
+    """The searched launch settings of each configuration that has any, and notes."""
 
     of: Mapping[Configuration, tuple[LaunchSite, ...]]
     notes: tuple[str, ...] = ()
@@ -340,9 +340,9 @@ def launch_sites(
     options: ExploreOptions,
     display: Display,
 ) -> Sites:
-    """The legal settings of everything open, with what the volume model says of them where the target is a GPU.
+    """The legal settings of everything open, with the volume model's predictions if the target is a GPU.
 
-    `data`: the arrays of the ranks, which say what can be launched; None: not looked at, and no model either.
+    `data`: the arrays of the ranks, which determine what can be launched; None: not checked, and no model.
     """
     out: dict[Configuration, tuple[LaunchSite, ...]] = {}
     known: dict[tuple[str, str, str, tuple[Settings, ...]], tuple[float, ...]] = {}
@@ -371,12 +371,12 @@ def launch_sites(
     return Sites({c: sites for c, sites in out.items() if sites}, tuple(dict.fromkeys(notes)))
 
 
-ALONE = 6  # settings of each op that are timed alone before the search, at most
+ALONE = 6  # most settings of each op that are timed alone before the search
 
 
 def timed_sites(machine: LiveMachine, data: Path, options: ExploreOptions, target: Target, display: Display) -> Orders:
-    """The domain of a machine with what timing single launches says of the settings of each op; the machine's from now
-    on. For at most MEASURING_SECONDS, or a share of the time given."""
+    """The domain of a machine with the times of single launches for the settings of each op; it becomes the machine's
+    domain. Takes at most MEASURING_SECONDS, or a fraction of the time limit."""
     spaces = machine.domain.spaces
     limit = MEASURING_SECONDS if options.time is None else min(MEASURING_SECONDS, TIMING_SHARE * options.time)
     end = time.monotonic() + limit
@@ -404,7 +404,7 @@ def timed_sites(machine: LiveMachine, data: Path, options: ExploreOptions, targe
 
 
 def _that_fit(task: TuningTask, data: Path | None) -> dict[str, tuple[Settings, ...]]:
-    """The legal settings of each op that can be launched at its sizes; all where that is none."""
+    """The legal settings of each op that can be launched at its sizes; all if none can."""
     if data is None:
         return dict(task.settings)
     at = at_point(task, Point(()), data)
@@ -412,8 +412,8 @@ def _that_fit(task: TuningTask, data: Path | None) -> dict[str, tuple[Settings, 
 
 
 def _modelled(task: TuningTask) -> tuple[dict[str, tuple[float, ...]], list[str]]:
-    """What the volume model says of each setting, in microseconds of a GPU with CLOCK, by op; and notes. Ops of whose
-    kernel it understands nothing are missing."""
+    """The volume model's time of each setting, in microseconds of a GPU with CLOCK, by op; and notes. Ops whose kernel
+    it cannot analyse are missing."""
     hardware, notes = hardware_at_hand(task, None)
     with scratch_directory("dagc-model-") as temporary:
         ready = unbuilt(task, temporary)

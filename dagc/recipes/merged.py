@@ -1,7 +1,7 @@
-"""`dagc merge` of tuned files: choosers from the inputs of all of them, learned anew; runs nothing.
+"""`dagc merge` of tuned files: choosers trained again on the inputs of all files; runs nothing.
 
-The program is the text that the files keep. A device's memory is not known here: a variant whose `require` is on the
-memory, and that was not tried at an input, counts as not allowed there.
+The program is the text in the files. The device's memory is unknown here: a variant with a `require` on the memory that
+was not tried at an input counts as not allowed there.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from dagc.store.tuned import Tuned
 
 Cells = Mapping[tuple[str, "Point", "Settings"], "Cell"]
-NO_MEMORY = 0  # bytes: what a `require` on the memory of an unknown device is judged by
+NO_MEMORY = 0  # bytes, for a `require` on the memory of an unknown device
 
 
 def learned_again(files: Sequence[Tuned], merged: Tuned) -> dict[str, Any]:
-    """The records of the choosers of all ops, from what the files hold together. Raises UsageError."""
+    """The records of the choosers of all ops, trained on the files together. Raises UsageError."""
     text = _text_of(merged)
     kinds = files[0].choosers
     out = {PROGRAM: learned_from(merged, files[0], text)} if PROGRAM in kinds else {}
@@ -44,7 +44,7 @@ def learned_again(files: Sequence[Tuned], merged: Tuned) -> dict[str, Any]:
 
 
 def _text_of(tuned: Tuned) -> ProgramText:
-    """The program as the file keeps it, for its target, with the values that were fixed."""
+    """The program of the file, for its target, with the values that were fixed."""
     texts = dict(tuned.program.sources)
     parsed = parse_with_includes(Source(tuned.program.path, texts[tuned.program.path]), texts)
     text, _ = ProgramText(Path(tuned.program.path), parsed, {}).on(_target(tuned), here=False)
@@ -60,7 +60,7 @@ def _target(tuned: Tuned) -> Target:
 
 
 def _given(tuned: Tuned, decisions: Mapping[str, Any], text: ProgramText) -> dict[str, Any]:
-    """The decisions that were given by -D: no setting of the file assigns them, and they are not as in the text."""
+    """The decisions given by -D: no setting of the file assigns them, and they differ from the text."""
     opened = {f"{c.op}.{name}" if c.op != PROGRAM else name for c in tuned.cells for name, _ in c.settings}
     opened |= {f"{c.op}.{DEVICE}" for c in tuned.cells if "." in variant_of(c.settings)}
     as_written = values_fixed(text.program())["decisions"]
@@ -85,7 +85,7 @@ def _of_kernels(files: Sequence[Tuned], merged: Tuned, text: ProgramText) -> dic
         if c.op != PROGRAM
     }
     _check_variants(files, ready)
-    for point, at in ready.at.items():  # what was tried was allowed
+    for point, at in ready.at.items():  # settings that were tried were allowed
         fits = {
             op: tuple(s for s in legal if s in at.fits[op] or (op, point, s) in tried)
             for op, legal in task.settings.items()
@@ -101,7 +101,7 @@ def _of_kernels(files: Sequence[Tuned], merged: Tuned, text: ProgramText) -> dic
 
 
 def _task(merged: Tuned, first: Tuned, text: ProgramText) -> TuningTask:
-    """What was tuned, at the inputs that are learned from; of the settings those that were tried at all."""
+    """The tuning task at the training inputs, with the settings that were tried."""
     text = text.with_open_devices()
     graph = text.graph()
     ops = first.kernel_choosers.keys()
@@ -125,8 +125,8 @@ def _task(merged: Tuned, first: Tuned, text: ProgramText) -> TuningTask:
 
 
 def _asked(files: Sequence[Tuned], task: TuningTask) -> dict[str, Asked]:
-    """The method and the features of each op; where `--select-features` left others in each file, all that its `select`
-    names."""
+    """The method and the features of each op; if `--select-features` kept different ones in the files, all that its
+    `select` names."""
     out = {}
     for op, stored in files[0].kernel_choosers.items():
         chosen = {c.selector.data if c.selector is not None else () for c in (f.kernel_choosers[op] for f in files)}
@@ -135,8 +135,8 @@ def _asked(files: Sequence[Tuned], task: TuningTask) -> dict[str, Asked]:
 
 
 def _check_variants(files: Sequence[Tuned], ready: Prepared) -> None:
-    """Raises UsageError where a file lacks a setting that others have, although its inputs allow it: another library,
-    or another `-D`, when it was tuned."""
+    """Raises UsageError if a file lacks a setting that others have although its inputs allow it (another library, or
+    another `-D`, when it was tuned)."""
     for op, settings in ready.task.settings.items():
         for one in files:
             tried = {cell.settings for cell in one.cells if cell.op == op}
@@ -151,6 +151,6 @@ def _check_variants(files: Sequence[Tuned], ready: Prepared) -> None:
 
 
 def _where(one: Tuned, op: str, setting: Settings, ready: Prepared) -> list[Point]:
-    """The inputs of a file at which the op was measured, and the setting is allowed."""
+    """The inputs of a file at which the op was measured and the setting is allowed."""
     measured: Collection[Point] = {cell.point for cell in one.cells if cell.op == op and cell.times}
     return sorted(p for p in measured if p in ready.at and setting in ready.at[p].fits[op])

@@ -14,18 +14,17 @@ from dagc.measure.watchdog import LIMIT
 class CompileOptions:
     """Options of `dagc compile`.
 
-    `target` is "cuda", "host" or None (what is there), `arch` nvcc's name (default: the GPU's, else sm_90).
-    `traversal` is "first", an ID (with `unroll`: of those with an order for every round of a loop), or a file (a
-    traversal's text, or a `plan.json`); `prune_syncs` removes those of its sync ops that prove nothing. `launch` is
-    "fixed" (the values of the program) or a tuned file: its choosers are compiled in, or choose among plans
-    (docs/how-to/plans.md). The program then computes its `features` "now" (before all else), "parallel" (each on a
-    thread), "async" (beside its first ops), or "beside" (its first runs, which have the defaults), and without
-    `constraints` tests no `require` of a variant but those on the memory. `form` is "program", "driver" (one whose
-    driver.py is ready to run), "library" (for applications, called `name`) or "wheel" (a Python package with it).
-    `build`: whether the compiler runs; `run`: whether the program does, too, on the arrays of `ranks` ranks (default:
-    4, or those of mpiexec or srun) that the user's Python code makes from `seed`. It is timed `repeats` times for
-    `seconds`; an iteration longer than `watchdog` seconds is a hang. `force`: write into a directory that dagc
-    did not create.
+    `target` is "cuda", "host" or None (chosen by what is installed), `arch` nvcc's name (default: the GPU's, else
+    sm_90). `traversal` is "first", an ID (with `unroll`: of those with an order for every round of a loop), or a file
+    (a traversal's text, or a `plan.json`); `prune_syncs` removes redundant sync ops. `launch` is "fixed" (the values of
+    the program) or a tuned file: its choosers are compiled in, or choose among plans (docs/how-to/plans.md). The
+    program then computes its `features` "now" (at the start), "parallel" (at the start, each on a thread), "async"
+    (during its first ops), or "beside" (during its first runs, which use the defaults), and without `constraints`
+    ignores the `require`s of variants except those on the memory. `form` is "program", "driver" (one whose driver.py is
+    ready to run), "library" (for applications, called `name`) or "wheel" (a Python package with it). `build`: whether
+    the compiler runs; `run`: whether the program also runs, on the arrays that the user's Python code makes from `seed`
+    for `ranks` ranks (default: 4, or those of mpiexec or srun). It is timed `repeats` times for `seconds`; an iteration
+    longer than `watchdog` seconds counts as a hang. `force`: write into a directory that dagc did not create.
     """
 
     target: str | None = None
@@ -58,9 +57,8 @@ class ExploreOptions:
     "on", "both" or None (both with GPUs, off without); `launch` is "search", "auto", "fixed", the path of a tuned file,
     or None (search); `only` is None or "orders" (variants, staging and launch settings are not searched); `objective`
     is an expression of metrics (`dagc.base.objective`), None: that of the results file that is resumed or replayed,
-    else the time;
-    `time`, `seconds` and `watchdog` are in seconds; `until` is a share (0.01: one percent), None: UNTIL where neither
-    budget nor time is given. `unroll`: every round of a loop has an order of its own.
+    else the time; `time`, `seconds` and `watchdog` are in seconds; `until` is a fraction (0.01: one percent), None:
+    UNTIL if neither budget nor time is given. `unroll`: every round of a loop has an order of its own.
     """
 
     ranks: int = 4
@@ -96,28 +94,27 @@ class ExploreOptions:
     warm_start: str | None = None
 
 
-MARGIN = 0.5  # of probability, below which a guide of active learning is unsure (MLCD, section IV-C)
+MARGIN = 0.5  # margin of probability below which the guide of active learning is unsure (MLCD, section IV-C)
 
 
 @dataclass(frozen=True, slots=True)
 class TuneOptions:
     """Options of `dagc tune`.
 
-    `method`: one of METHODS; "": that of the program's own `select`, else `volume`. `inputs`: lists of inputs
-    (`dagc.choice.inputs`). `top`: settings that are measured at each size besides the default, on average (0: none;
-    None: TOP where neither `budget` nor `seconds` nor `until` is given). `gpu`: a descriptor's name or file (None: by
-    the architecture). `budget`: cells at most; `seconds`: time for measuring; `until`: a share (0.01: one percent), it
-    ends where no setting is expected to be faster by more.
+    `method`: one of METHODS; "": that of the program's `select`, else `volume`. `inputs`: lists of inputs
+    (`dagc.choice.inputs`). `top`: settings that are measured at each size in addition to the default, on average (0:
+    none; None: TOP if neither `budget` nor `seconds` nor `until` is given). `gpu`: a descriptor's name or file (None:
+    by the architecture). `budget`: most cells; `seconds`: time for measuring; `until`: a fraction (0.01: one percent);
+    stops when no setting is expected to be faster by more.
 
     `samples`: inputs to draw from the values after `over` (None: all of these). `active`: by Algorithm 1
-    (`dagc.choice.active`): `initial` at random, then batches of `batch` below `margin`.
-    `folds`, `hold_out`: evaluate by what is left out of the training inputs. `warm_start`: a tuned file of another
-    machine, of which some inputs are measured here.
+    (`dagc.choice.active`): `initial` at random, then batches of `batch` below `margin`. `folds`, `hold_out`: evaluate
+    on held-out training inputs. `warm_start`: a tuned file of another machine, some of whose inputs are measured here.
 
-    Of inputs: `variants`: tune sites whose `select` names the variant, and nothing else. `incremental`: label those
-    inputs that teach most (by `next`), until `iterations` are labelled or `accuracy` is reached. `calls`: over
-    how many calls of an op a conversion is paid (0: not counted). `constraints`: whether `require`s of run-time values
-    count. `objective`: what is minimised (None: that of a resumed file, else the time).
+    Of inputs: `variants`: tune sites whose `select` names the variant, and nothing else. `incremental`: label the most
+    informative inputs (by `next`), until `iterations` are labelled or `accuracy` is reached. `calls`: number of calls
+    of an op over which the cost of a conversion is spread (0: not counted). `constraints`: whether `require`s of
+    run-time values count. `objective`: the quantity to minimise (None: that of a resumed file, else the time).
     """
 
     kernels: tuple[str, ...] = ()
@@ -159,11 +156,11 @@ class TuneOptions:
 
     @property
     def each(self) -> int:
-        """Settings that are measured at each size besides the default."""
+        """Settings that are measured at each size in addition to the default."""
         return TOP if self.top is None else self.top
 
 
-TOP = 5  # settings that are measured at each size besides the default
+TOP = 5  # settings that are measured at each size in addition to the default
 
 
 Progress: TypeAlias = Callable[[int, int, str], None]
@@ -176,11 +173,11 @@ _SUMMARIES = {
 
 
 def searching() -> tuple[str, ...]:
-    """The strategies of the laboratory, which tune too: each proposes what is measured next at each size."""
+    """The search strategies, which also tune: each proposes the next measurement at each size."""
     return tuple(name for name in names_in("lab/strategies") if name not in _SUMMARIES)
 
 
-COSTS = "cost"  # that which expects a time of each answer
+COSTS = "cost"  # the method that predicts a time for each answer
 METHODS = (*_SUMMARIES, *searching(), *names_in("choice/learners"))
 
 
