@@ -1,4 +1,5 @@
-"""`dagc compile --launch` with a tuned program: its plans, side by side, and the program that chooses among them."""
+"""`dagc compile --launch` with a tuned program: its plans, compiled in parallel, and the program that chooses among
+them."""
 
 from __future__ import annotations
 
@@ -49,14 +50,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PlanSelection:
-    """What chooses among plans, and their names, by its answers."""
+    """The chooser among plans, and the names of the plans in the order of its answers."""
 
     compiled: Compiled
     chooser: Chooser
     labels: tuple[str, ...]
 
     def run(self, how: Running) -> Compiled:
-        """Check and time it, with the arrays that were written before it was compiled."""
+        """Check and time the program, with the arrays that were written before it was compiled."""
         done = self.compiled
         assert done.launcher is not None
         scalars = read_scalars(done.plan.program, how.data(done))
@@ -67,20 +68,19 @@ class PlanSelection:
 
 
 def has_plans(tuned: Tuned) -> bool:
-    """Does a tuned file choose among programs?"""
+    """Whether a tuned file chooses among programs."""
     return tuned.program_chooser is not None or (not tuned.choosers and tuned.facts.program is not None)
 
 
 def compile_plans(
     path: str | Path, out: str | Path | None, tuned: Tuned, chosen: TargetChoice, mode: Features, how: Running
 ) -> PlanSelection:
-    """Write (and build) a plan for each answer of the selector of `tuned`, and the program, or the library, that
-    chooses.
+    """Write (and build) a plan for each answer of the selector of `tuned`, and the program or library that chooses
+    among them.
 
     If the options of `how` run it, the data of the first plan's program are written into the directory before the
-    compiler runs. `mode`: of the choosers of kernels that were tuned into the same file.
-    Raises UsageError where the file was tuned for another text, GPU, or other parameters, where a decision that is
-    selected is fixed, and under mpiexec.
+    compiler runs. `mode`: that of the choosers of kernels tuned into the same file. Raises UsageError if the file was
+    tuned for another text, GPU, or other parameters, if a selected decision is fixed, and under mpiexec.
     """
     _alone()
     options = how.options
@@ -117,14 +117,14 @@ def compile_plans(
 
 
 def _alone() -> None:
-    """Ends the command where it was started as one of several ranks."""
+    """Raises UsageError if the command was started as one of several ranks."""
     if joined() is not None:
         help = "start dagc alone: -n RANKS starts the ranks"
         refuse(UsageError("plans cannot be compiled by a rank of a running program", help))
 
 
 def _program_chooser(tuned: Tuned) -> ProgramChooser:
-    """Raises UsageError where the file has none, or two of its settings are the same."""
+    """Raises UsageError if the file has none, or if two of its settings are equal."""
     stored = tuned.program_chooser
     if stored is None:
         raise UsageError(f"{tuned.path}: no chooser in it: tuning did not end", "tune again with --resume")
@@ -134,8 +134,8 @@ def _program_chooser(tuned: Tuned) -> ProgramChooser:
 
 
 def plan_chooser(program: Program, tuned: Tuned) -> Chooser:
-    """What chooses among the plans of a tuned file. Raises UsageError where it has none, or asks for what the launcher
-    cannot read."""
+    """The chooser among the plans of a tuned file. Raises UsageError if there is none, or if it uses values that the
+    launcher cannot read."""
     from dagc.choice.choose import Chooser  # loads numpy, sympy
 
     stored = _program_chooser(tuned)
@@ -170,7 +170,7 @@ def _check_fixed(tuned: Tuned, program: Any, stored: ProgramChooser) -> None:
 
 
 def _plan(graph: Graph, tuned: Tuned, chosen: TargetChoice, options: CompileOptions, mode: Features) -> Plan:
-    """One setting's plan, proved; with the choosers of kernels that were tuned into the same file."""
+    """The proved plan of a setting, with the choosers of kernels tuned into the same file."""
     plan = proved_plan(graph, Space(graph).first(), chosen, options.prune_syncs)
     if set(tuned.choosers) == {PROGRAM}:
         return plan
@@ -178,7 +178,7 @@ def _plan(graph: Graph, tuned: Tuned, chosen: TargetChoice, options: CompileOpti
 
 
 def _write(plans: Mapping[str, Plan], chooser: Chooser, why: str, directory: Path, force: bool) -> tuple[str, ...]:
-    """All sources, whole or not at all; the names of those at the top."""
+    """Write all sources, completely or not at all; returns the names of those at the top."""
     from dagc.choice.choose import emitted  # loads numpy, sympy
     from dagc.emit import emit, runtime_headers  # loads jinja2
     from dagc.emit.program import emit_launcher  # loads jinja2
@@ -196,7 +196,7 @@ def _write(plans: Mapping[str, Plan], chooser: Chooser, why: str, directory: Pat
 def _write_library(
     plans: Mapping[str, Plan], chooser: Chooser, library: Library, directory: Path, force: bool
 ) -> tuple[str, ...]:
-    """As `_write`, of a library of each plan, and the one that chooses among them."""
+    """As `_write`, for a library of each plan and the one that chooses among them."""
     from dagc.choice.choose import emitted  # loads numpy, sympy
     from dagc.emit.library import emit_plans  # loads jinja2
 
@@ -216,7 +216,7 @@ def _write_all(files: Mapping[str, str], directory: Path, force: bool, folders: 
 
 
 def _build_library(plans: Mapping[str, Plan], library: Library, directory: Path, display: Display) -> Path:
-    """All plans side by side, and then what chooses among them, in one folder: `lib`."""
+    """Build all plans in parallel, then the library that chooses among them, in one folder: `lib`."""
     from dagc.emit.library import plan_name  # loads jinja2
 
     names = [plan_name(library.name, k) for k in range(len(plans))]
@@ -237,7 +237,7 @@ def _build_library(plans: Mapping[str, Plan], library: Library, directory: Path,
 
 
 def _build(plans: Mapping[str, Plan], library: Library | None, directory: Path, display: Display) -> Path:
-    """All plans side by side, and what chooses among them."""
+    """Build all plans in parallel, and the program that chooses among them."""
     if library is not None:
         return _build_library(plans, library, directory, display)
     with (

@@ -46,8 +46,8 @@ class ProgramText:
         return replace(self, defines=dict(defines))
 
     def on(self, target: Target, *, here: bool = True) -> tuple[ProgramText, tuple[str, ...]]:
-        """The text as the target has it, and a note for each implementation that it leaves out. `here`: it is compiled
-        on this machine, with the libraries that are installed."""
+        """The text for a target, and a note for each implementation that the target excludes. `here`: the text is
+        compiled on this machine, with the installed libraries."""
         from dagc.build.toolchain import has_library  # only for a program that is compiled
         from dagc.ir.plan import Target  # only for a program that is compiled
         from dagc.lang.lower import without_missing  # only for a program that is compiled
@@ -57,7 +57,7 @@ class ProgramText:
         return replace(self, parsed=parsed), notes
 
     def program(self, choices: Mapping[str, Any] | None = None) -> Program:
-        """With `choices` in addition to -D. Raises ProgramError with all findings."""
+        """The program, with `choices` in addition to -D. Raises ProgramError with all findings."""
         return lower(self.parsed, {**self.defines, **(choices or {})})
 
     def graph(self, choices: Mapping[str, Any] | None = None) -> Graph:
@@ -70,8 +70,8 @@ class ProgramText:
         return fold(graph)
 
     def with_open_devices(self, ops: Collection[str] | None = None) -> ProgramText:
-        """The text with the devices of ops open until the program runs, where a `select` names them and -D does not;
-        `ops`: of these alone."""
+        """The text with the devices of ops left open until the program runs, if a `select` names them and -D does not;
+        `ops`: only of these."""
         if ops is not None and not ops:
             return self
         names = (op for op in _open_devices(self.program(), self.defines) if ops is None or op in ops)
@@ -195,8 +195,8 @@ def traversals(
 ) -> Iterator[tuple[int, str]]:
     """(ID, text) of the traversals, in the order of their IDs, from 0.
 
-    With `prune_syncs`, redundant sync ops are removed, and of traversals that become equal the first is given. A loop
-    is one of its rounds (`[t]`), unless `unroll` is set.
+    With `prune_syncs`, redundant sync ops are removed, and only the first of several traversals that become equal is
+    listed. A loop is represented by one round (`[t]`), unless `unroll` is set.
     """
     from dagc.ir.traversal import traversal_text  # only for list
 

@@ -57,8 +57,8 @@ if TYPE_CHECKING:
 
 # ---- estimates for `dagc rules --estimate` ----
 
-WHOLE = 2500  # a space up to this size is estimated as a whole, of a larger one
-SAMPLE = 1000  # so many implementations, drawn uniformly (by random walks where they cannot be counted)
+WHOLE = 2500  # a space up to this size is estimated as a whole; of a larger one,
+SAMPLE = 1000  # this many implementations, drawn uniformly (by random walks if they cannot be counted)
 
 
 def estimated(samples: Sequence[Sample], noise: float = math.nan) -> Estimates:
@@ -88,7 +88,7 @@ def estimated(samples: Sequence[Sample], noise: float = math.nan) -> Estimates:
 
 
 def _others(domain: Orders, known: Sequence[Candidate]) -> list[Candidate]:
-    """Those that were not measured, or a sample of them."""
+    """The unmeasured implementations, or a sample of them."""
     size, random = domain.size(), Random(0)
     if size is not None and size <= WHOLE:
         candidates = list(domain)
@@ -102,10 +102,10 @@ def _others(domain: Orders, known: Sequence[Candidate]) -> list[Candidate]:
 
 
 class Loaded:
-    """A results file with the graphs of its configurations, built again from the texts that it keeps."""
+    """A results file with the graphs of its configurations, rebuilt from the texts in the file."""
 
     def __init__(self, path: str | Path, objective: str | None = None) -> None:
-        """`objective`: what measurements are compared by (None: what the file was searched for).
+        """`objective`: the objective to compare by (None: that of the search).
 
         Raises UsageError for a file that cannot be read, or does not have the metrics of the objective.
         """
@@ -118,7 +118,7 @@ class Loaded:
 
     @cached_property
     def _text(self) -> ProgramText:
-        """As the file keeps it, whatever has become of the `.dag` file since."""
+        """The text in the file, regardless of later changes to the `.dag` file."""
         program = self.results.program
         texts = dict(program.sources)
         source = Source(program.path, texts[program.path])
@@ -140,7 +140,7 @@ class Loaded:
     def structure(self, configuration: Configuration) -> Graph:
         """A graph with the ops and edges of a configuration; its launch settings may be those of another one.
 
-        Of a search over launch settings nearly every implementation has a configuration of its own.
+        In a search over launch settings nearly every implementation has its own configuration.
         """
         structural = self._structural
         key = tuple((n, v) for n, v in configuration.decisions if n in structural or n.endswith(".variant"))
@@ -150,15 +150,15 @@ class Loaded:
 
     @property
     def graphs(self) -> Mapping[Configuration, Graph]:
-        """Of every configuration that has implementations."""
+        """The graphs of all configurations that have implementations."""
         return {c: self.graph(c) for c in sorted({i.configuration for i in self.results.implementations})}
 
     def samples(self) -> tuple[Sample, ...]:
-        """What was measured, for rules: fastest first."""
+        """The measured implementations for rules, fastest first."""
         return tuple(self.sample(implementation) for implementation in self.results.measured())
 
     def sample(self, implementation: Implementation) -> Sample:
-        """An implementation of the file, which must have been measured."""
+        """A measured implementation of the file."""
         graph = self.structure(implementation.configuration)
         traversal = parse_traversal(implementation.traversal, graph, self.path)
         seconds = implementation.value(self.results.reference)
@@ -179,10 +179,10 @@ def learn(
     only: Collection[Configuration] | None = None,
     samples: Sequence[Sample] | None = None,
 ) -> LearnedRules:
-    """Rules from everything that a results file has measured (of the configurations in `only`).
+    """Learn rules from all measurements of a results file (of the configurations in `only`).
 
-    `full_tree`: not pruned by cross-validation. `samples`: from these instead, estimates for instance. Raises
-    UsageError where that is nothing.
+    `full_tree`: not pruned by cross-validation. `samples`: learn from these instead, for instance estimates. Raises
+    UsageError if there are none.
     """
     if samples is None:
         samples = [s for s in loaded.samples() if only is None or s.configuration in only]
@@ -209,9 +209,8 @@ def rules(
     """Design rules of a results file as `text`, `md` or `json`.
 
     `against`: a full exploration of the same program; each rule set is then marked consistent with it or not, and the
-    class accuracy is given. `sets`: rule sets shown of each class. `full_tree`: as the paper grows it. `estimate`:
-    learn from estimated times of the whole space (`dagc.recipes.results`), not from what was measured alone. Raises
-    UsageError.
+    class accuracy is given. `sets`: rule sets shown of each class. `full_tree`: as grown in the paper. `estimate`: also
+    learn from estimated times of the whole space (`dagc.recipes.results`). Raises UsageError.
     """
     loaded = Loaded(path, objective)
     shown = loaded.results.objective
@@ -227,7 +226,7 @@ def rules(
         return render(alone, form)
     full = Loaded(against, shown.text)
     known = _shared_configurations(path, loaded, against, full)
-    # Rules say nothing about configurations that they were not learned from.
+    # Rules do not apply to configurations that they were not learned from.
     canonical = learn(full, all_classes=all_classes, full_tree=full_tree, only=known)
     whole = Samples.of(canonical.samples)
     share = accuracy(learned, whole, [s.value for s in canonical.samples])
@@ -258,14 +257,14 @@ def _shared_configurations(path: str | Path, loaded: Loaded, against: str | Path
 # ---- rules across inputs --------------------------------------------------------------------
 
 
-FEWEST_SAMPLES = 20  # implementations of an input
+FEWEST_SAMPLES = 20  # least implementations of an input
 
 
 def rules_across(paths: Sequence[str], form: str = "text", *, objective: str | None = None) -> str:
     """Rules that hold on several inputs of one program, as `text`, `md` or `json`.
 
     `paths`: results files, each as FILE or NAME=FILE. Files of the same input (parameters, arrays, machine, ranks) are
-    joined. Raises UsageError where the programs or the objectives differ, or the inputs cannot be told apart.
+    joined. Raises UsageError if the programs or the objectives differ, or if the inputs cannot be distinguished.
     """
     if form not in FORMATS:
         raise UsageError(f"unknown format `{form}`", f"one of: {', '.join(FORMATS)}")
@@ -282,7 +281,7 @@ def _classes(one: Input) -> Classes:
 
 
 def _named(path: str) -> tuple[str, str]:
-    """(name, "" where none is given; path) of `NAME=FILE` or `FILE`."""
+    """(name, "" if none is given; path) of `NAME=FILE` or `FILE`."""
     name, sign, file = path.partition("=")
     if not sign or Path(path).exists():
         return "", path
@@ -312,7 +311,7 @@ def _check_joinable(files: Sequence[Loaded]) -> None:
         for mine in {
             (r.started, r.strategy, r.seed, loaded.path if math.isnan(r.noise) else r.noise)
             for r in loaded.results.runs
-        }:  # a noise floor that was measured is as good as a serial number
+        }:  # a measured noise floor identifies a run as well as a serial number
             if mine in where:
                 raise UsageError(
                     f"{loaded.path} and {where[mine]} hold the same run, begun {mine[0]}",
@@ -359,7 +358,7 @@ def _inputs(names: Sequence[str], files: Sequence[Loaded]) -> tuple[Input, ...]:
 
 
 def _facts(loaded: Loaded) -> tuple[tuple[str, Value], ...]:
-    """The parameters, the size of the largest message where the program fixes it, the machine."""
+    """The parameters, the size of the largest message if the program fixes it, and the machine."""
     run = loaded.results.runs[0]
     machine, bytes_ = run.machine, max(map(message_bytes, loaded.graphs.values()), default=0)
     return (
@@ -369,7 +368,7 @@ def _facts(loaded: Loaded) -> tuple[tuple[str, Value], ...]:
 
 
 def message_bytes(graph: Graph) -> int:
-    """Of the largest message between two ranks, 0 where that is not known before the set-up has run."""
+    """Size of the largest message between two ranks, 0 if it is not known before the set-up has run."""
     program, largest = graph.program, 0
     arrays = {array.name: array for array in program.arrays}
     for message in (m for op in program.ops if isinstance(op, ExchangeOp) for m in op.messages):
@@ -387,7 +386,7 @@ def message_bytes(graph: Graph) -> int:
 
 
 def _name(facts: tuple[tuple[str, Value], ...], all_facts: Sequence[tuple[tuple[str, Value], ...]]) -> str:
-    """What tells it from the others: as many of the facts that differ as that takes."""
+    """A name that distinguishes it from the others: as many of the differing facts as necessary."""
     differ = [(n, v) for n, v in facts if any(dict(other).get(n) != v for other in all_facts)]
     count = next((k for k in range(1, len(differ) + 1) if _bearers(differ[:k], all_facts) == 1), len(differ))
     return " ".join(f"{n}={shown(v)}" for n, v in differ[:count])
@@ -481,8 +480,8 @@ def report(path: str | Path, out: str | Path, objective: str | None = None) -> N
 def export(path: str | Path, form: str, out: str | Path | None = None, objective: str | None = None) -> None:
     """Write the measurements as `csv` (without `out` to standard output) or `parquet`.
 
-    Raises UsageError; MissingTool where Parquet is asked for and pyarrow is not there; DagcError where `out` cannot be
-    written: it then has its old content.
+    Raises UsageError; MissingTool if Parquet is requested and pyarrow is missing; DagcError if `out` cannot be written
+    (it then keeps its old content).
     """
     from dagc.store.records import load  # loads msgspec, sqlite3
 
@@ -500,19 +499,19 @@ def export(path: str | Path, form: str, out: str | Path | None = None, objective
 
 
 def _exported(path: str | Path) -> Results | Tuned:
-    """What a file holds: implementations, or tuned settings."""
+    """The rows of a file: implementations, or tuned settings."""
     from dagc.store.records import load  # loads msgspec, sqlite3
     from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
 
     results = load(path, "time")
     if not results.implementations:
-        with suppress(UsageError):  # it has none of both
+        with suppress(UsageError):  # it contains neither
             return load_tuned(path)
     return results
 
 
 def merge(paths: Sequence[str | Path], out: str | Path, other_machine: bool = False) -> str:
-    """Put results files together. Returns what to print. Raises UsageError."""
+    """Merge results files. Returns the text to print. Raises UsageError."""
     from dagc.store.merge import merge as merge_files  # loads msgspec, sqlite3
 
     merge_files(paths, out, other_machine=other_machine, learn=_learned_again)

@@ -90,8 +90,8 @@ def configured(text: ProgramText, options: ExploreOptions, gpus: bool) -> tuple[
     return program, list(kept), notes
 
 
-# Programs that decisions which nobody named may lead to: each is compiled before the search, which must not take longer
-# than the search itself.
+# Limits of the programs that automatically opened decisions may lead to: all are compiled before the search, which
+# should not take longer than the search itself.
 MOST_PROGRAMS = 32
 PROGRAMS_A_CORE = 4
 
@@ -99,11 +99,11 @@ PROGRAMS_A_CORE = 4
 def with_automatic(
     program: Program, values: Mapping[str, tuple[Value, ...]], closed: Collection[str]
 ) -> tuple[dict[str, tuple[Value, ...]], list[str]]:
-    """The decisions to search, with those that a search opens by itself, and a note on the others.
+    """The decisions to search, including those that a search opens automatically, and a note on the others.
 
     These are devices, the variants of kernels, staging, and choices that change no edge and cannot be made at run time,
-    in this order, as long as no more programs are to be compiled than MOST_PROGRAMS, and PROGRAMS_A_CORE on each core.
-    `closed`: names that the user has fixed or opened.
+    in this order, up to MOST_PROGRAMS programs to compile, and PROGRAMS_A_CORE per core. `closed`: names that the user
+    has fixed or opened.
     """
     out = dict(values)
     left: list[str] = []
@@ -122,7 +122,7 @@ def with_automatic(
 
 
 def _automatic(program: Program, closed: Collection[str]) -> list[list[str]]:
-    """Names of decisions that a search opens by itself; those that go together (`threads[x]`, `threads[y]`) in one."""
+    """Names of decisions that a search opens automatically; related ones (`threads[x]`, `threads[y]`) as one."""
     several = [d for d in program.decisions if len(d.values) > 1 and d.name not in closed]
     ops = [op for op in program.ops if isinstance(op, KernelOp)]
     at_compile_time = {f"{op.base}.{name}" for op in ops for name in stays_fixed(program, op)}
@@ -142,13 +142,13 @@ def program_has_messages(program: Program) -> bool:
 
 
 def is_folded(configurations: Iterable[Configured]) -> bool:
-    """Whether traversals of these are those of one round of each loop."""
+    """Whether traversals of these cover one round of each loop."""
     return any(c.graph.folding is not None for c in configurations)
 
 
 def excluded_notes(excluded: Iterable[tuple[Mapping[str, Value], str, Hashable]]) -> list[str]:
     """Notes on combinations of choices that are excluded, each with its reason and the cause. One note for each cause:
-    the combination, or their number with the choices that all of them share, and the first reason."""
+    the combination, or the number of combinations with their common choices, and the first reason."""
     by_cause: dict[Hashable, list[tuple[tuple[str, ...], str]]] = {}
     for choices, reason, cause in excluded:
         words = tuple(f"{name}={shown(value)}" for name, value in choices.items())
@@ -170,8 +170,8 @@ def domain_of(
     options: ExploreOptions,
     sites: Mapping[Configuration, tuple[LaunchSite, ...]] | None = None,
 ) -> Orders:
-    """`sites`: the launch settings that are searched. Raises UsageError if the strategy needs the whole space and it is
-    larger than allowed."""
+    """`sites`: the searched launch settings. Raises UsageError if the strategy needs the whole space and it is larger
+    than allowed."""
     whole = options.strategy == "exhaustive"
     graphs = ((c.configuration, c.graph) for c in configurations)
     searched = domain(graphs, (10 if whole else 1) * COUNTING_WORK, sites)
@@ -215,7 +215,7 @@ def build_runners(
     first: Callable[[Path], None] | None = None,
     sites: Mapping[Configuration, Sequence[LaunchSite]] | None = None,
 ) -> tuple[dict[Configuration, Path], dict[Configuration, BuildFailed]]:
-    """One runner library per configuration, as many compiled in parallel as there are cores; and why some have none.
+    """Build one runner library per configuration, in parallel on all cores; returns also why some have none.
 
     `sites`: launch settings that stay open until they are set at run time.
 
@@ -237,7 +237,7 @@ def build_runners(
         names = [site.op for site in (sites or {}).get(configured.configuration, ())]
         plan = Plan(*run, chosen.target, chosen.arch, open_tunables(configured.graph.program, names))
         directory = folder / f"{number:03d}"
-        write_sources(plan, directory, force=True)  # replaces what a killed run left
+        write_sources(plan, directory, force=True)  # replaces the remains of a killed run
         try:
             return build_artifact(directory, plan, "runner")
         except BuildFailed as error:
@@ -314,8 +314,8 @@ def run_record(
     folded: bool = False,
     space: int | None = None,
 ) -> Run:
-    """`setup`: digest of the set-up file; `fixed`: the choices that are not searched; `folded`: whether traversals are
-    those of one round of each loop; `space`: how many implementations are searched. `options.strategy` must be set."""
+    """`setup`: digest of the set-up file; `fixed`: the choices that are not searched; `folded`: whether traversals
+    cover one round of each loop; `space`: the number of implementations searched. `options.strategy` must be set."""
     assert options.strategy is not None
     more = {OPTION: fixed_to_json(fixed), **({"setup": setup} if setup else {}), **({FOLDED: True} if folded else {})}
     more |= {SPACE: str(space)} if space is not None else {}
@@ -329,7 +329,7 @@ def run_record(
 def that_can_run(
     configurations: Sequence[Configured], chosen: TargetChoice, options: ExploreOptions, notes: list[str]
 ) -> list[Configured]:
-    """Without the transports that this machine lacks. Raises MissingTool if none is left."""
+    """The configurations without those of transports that this machine lacks. Raises MissingTool if none remains."""
     out = [c for c in configurations if not _lacks_device_pointers(c, chosen, options.mpi_takes_device_pointers)]
     if not out:
         require_device_pointers(configurations, chosen, options.mpi_takes_device_pointers)
@@ -357,7 +357,7 @@ def _lacks_device_pointers(configured: Configured, chosen: TargetChoice, vouched
 
 @dataclass(frozen=True, slots=True)
 class Excluded:
-    """A configuration that is not searched, with the reason: it does not build, or its first traversal does not run."""
+    """A configuration that is excluded, with the reason: it does not build, or its first traversal does not run."""
 
     configured: ConfiguredSpace
     failure: str
@@ -371,7 +371,7 @@ class Excluded:
 def arrays_of(program: Program, folder: Path, options: ExploreOptions, display: Display) -> Path:
     """The folder with the arrays and the references' results: checked if it was given, else generated.
 
-    Called before anything slow: most mistakes in a new program are here. Raises UsageError and ProgramError.
+    Called before anything slow, since most mistakes in a new program show here. Raises UsageError and ProgramError.
     """
     if options.data is not None:
         data = Path(options.data)
@@ -398,7 +398,7 @@ def loadables_of(
     """The configurations that build, with the runner library and the arrays of each; and those that do not.
 
     The first is run once while the others are compiled, and wrong results are reported at once. Raises BuildFailed if
-    none is left.
+    none remains.
     """
 
     def loadable(configured: ConfiguredSpace, library: Path) -> Loadable:
@@ -437,7 +437,7 @@ def _loadable(configured: ConfiguredSpace, library: RunnerLibrary) -> Loadable:
     @lru_cache(maxsize=16)  # a candidate is measured several times in a row
     def unrolled(traversal: Traversal, capture: bool) -> list[tuple[int, int, int]]:
         if prover is not None:
-            prover.prove(traversal)  # what orders rounds is not of the space
+            prover.prove(traversal)  # orders of rounds are not part of the space
         graph, flat = unroll(configured.graph, traversal)
         return rows(flat, capture, never_captured(graph) if capture else ())
 
@@ -463,7 +463,7 @@ def _first_error(failure: BuildFailed) -> str:
 def working(machine: LiveMachine, domain: Orders, display: Display = SILENT) -> tuple[Orders, list[Excluded]]:
     """The configurations that run once with correct results, and the others.
 
-    If none is left, raises WrongResult if all results were wrong, else RunFailed.
+    If none remains, raises WrongResult if all results were wrong, else RunFailed.
     """
     wrong = []
     with display.phase("checking results against the reference", len(domain.spaces), "configuration") as phase:

@@ -35,7 +35,7 @@ def show(
 
 
 def page(graph: Graph, folded: bool = False) -> str:
-    """One page that loads nothing: pictures of all rounds and of one of each loop, tables, the text."""
+    """One self-contained page: pictures of all rounds and of one of each loop, tables, the text."""
     code = {file.path for file in graph.program.files}
     texts = {path: source for path, source in graph.program.sources.items() if path not in code}
     anchors = Anchors(texts)
@@ -67,7 +67,7 @@ def _look(token: Token) -> str:
 
 
 def _source(source: Source, anchors: Anchors, begun: Set[str]) -> SourceView:
-    """Its lines, each as parts of one look. `begun`: the lines in which an op begins."""
+    """Its lines, each split into parts of one style. `begun`: the lines in which an op begins."""
     text = source.text
     lines: list[list[tuple[str, str]]] = [[]]
     at = 0

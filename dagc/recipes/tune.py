@@ -1,4 +1,4 @@
-"""`dagc tune`, wired: rank by the model, measure the best, make the choosers, keep all of it."""
+"""The recipe of `dagc tune`: rank by the model, measure the best, make the choosers, store everything."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def tune(
     """Tune a program's launch configurations and write choosers (and cells) to `output`.
 
     Runs the program's Python code (set-up), and its kernels if something is measured. `progress` is called with the
-    number of cells done, the number of all (0: not known yet), and what was done last. Raises UsageError for an unknown
-    method, and as `tuning_task`.
+    number of cells done, their total (0: not known yet), and a description of the last one. Raises UsageError for an
+    unknown method, and like `tuning_task`.
     """
     from dagc.store.records import is_fresh  # loads msgspec, sqlite3
 
@@ -87,7 +87,7 @@ def tune(
         return tune_program(text, output, options, progress)
     if options.method and options.method not in METHODS:
         raise UsageError(f"unknown method {options.method}", f"one of: {', '.join(METHODS)}")
-    # Before anything is compiled or measured for it.
+    # Checked before anything is compiled or measured.
     fresh = output is None or is_fresh(Path(output), options.resume)
     task = tuning_task(
         text, options, earlier=() if fresh or output is None else _sizes_in(output),
@@ -105,9 +105,9 @@ def tune(
 
 
 def evaluate(path: str | Path, tuned: str | Path, options: TuneOptions, progress: Progress | None = None) -> Evaluation:
-    """Judge a tuned file at inputs that it was not trained on. Runs the program's Python code, and its kernels.
+    """Evaluate a tuned file at inputs that it was not trained on. Runs the program's Python code, and its kernels.
 
-    Raises UsageError where the file has no chooser of this program.
+    Raises UsageError if the file has no chooser of this program.
     """
     from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
 
@@ -126,14 +126,14 @@ def evaluate(path: str | Path, tuned: str | Path, options: TuneOptions, progress
 
 
 def _wants_programs(text: ProgramText, options: TuneOptions) -> bool:
-    """Is the program itself what `dagc tune` tunes? It has a `select` at its top, and no kernel is named."""
+    """Whether `dagc tune` tunes the program itself: it has a `select` at program level, and no kernel is named."""
     if options.kernels:
         return False
     return program_select(text.with_defines(single_values(text.defines)).program()) is not None
 
 
 def _with_variants(task: TuningTask) -> TuningTask:
-    """Only the ops whose variant is open. Raises UsageError where there is none."""
+    """The task with only the ops whose variant is open. Raises UsageError if there is none."""
     kept = tuple(u for u in task.units if u.variants)
     if not kept:
         raise UsageError(
@@ -144,7 +144,7 @@ def _with_variants(task: TuningTask) -> TuningTask:
 
 
 def _wants_inputs(task: TuningTask, options: TuneOptions) -> bool:
-    """Whether a task is tuned input by input: learned selectors over inputs, or what only that offers."""
+    """Whether a task is tuned input by input: for learned selectors over inputs, or for options that need it."""
     from dagc.choice.methods import LEARNED  # loads msgspec
 
     if options.variants or options.incremental or options.select_features:
@@ -169,7 +169,7 @@ def _sizes_in(path: str | Path) -> list[Point]:
 
 
 def _objective_in(path: str | Path) -> str:
-    """What was minimised in a tuned file."""
+    """The objective of a tuned file."""
     from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
 
     return load_tuned(path).facts.objective
@@ -178,9 +178,9 @@ def _objective_in(path: str | Path) -> str:
 def tune_task(
     task: TuningTask, output: str | Path | None, options: TuneOptions, progress: Progress | None = None
 ) -> Tuning:
-    """`tune` of a task. Without `output` nothing is chosen for other sizes, so only what is timed is checked.
+    """`tune` of a task. Without `output` nothing is chosen for other sizes, so only timed settings are checked.
 
-    Raises DagcErrors of the set-up, the compiler and the ranks; a setting that fails is none.
+    Raises DagcErrors of the set-up, the compiler and the ranks, but not for a setting that fails.
     """
     from dagc.choice.methods import LEARNED  # loads msgspec
     from dagc.choice.models import MODELS  # loads numpy, sympy
@@ -196,7 +196,7 @@ def tune_task(
     task = replace(task, features={op: asked[op].data for op in asked if op in by_features})
     cuda = task.chosen.target.value == "cuda"
     with scratch_directory("dagc-tune-") as temporary, ThreadPoolExecutor(1) as pool:
-        compiling = pool.submit(compiled_resources, task, temporary) if cuda else None  # beside the program itself
+        compiling = pool.submit(compiled_resources, task, temporary) if cuda else None  # in addition to the program
         builds = top or any(a.method not in MODELS for a in asked.values())
         say(0, 0, f"setting up the arrays of all sizes{', compiling' if builds else ''}")
         ready = prepare(task, temporary) if builds else unbuilt(task, temporary)
@@ -208,7 +208,7 @@ def tune_task(
         say(0, 0, "reading the resource use of the kernels")
         compiled = compiling.result() if compiling is not None else {}
         if cuda and ready.failures:
-            compiled = compiled_resources(task, temporary)  # of what does compile
+            compiled = compiled_resources(task, temporary)  # of settings that compile
         resources = most_of(task, compiled)
         notes += assumed(task, resources)
         counting = tuple(op for op, a in asked.items() if a.method == "rational")
@@ -227,14 +227,14 @@ def tune_task(
 
 
 def _left(options: TuneOptions, wanted: Sequence[Wanted]) -> TuneOptions:
-    """With what the cells of other methods leave of the budget."""
+    """The search with the budget that the cells of other methods leave."""
     if options.budget is None:
         return options
     return replace(options, budget=max(0, options.budget - sum(w.number for w in wanted)))
 
 
 def _fixed(task: TuningTask) -> list[str]:
-    ops = {u.op: op_of(task.graph, u) for u in task.units if not u.variants}  # whose `select` says what is open
+    ops = {u.op: op_of(task.graph, u) for u in task.units if not u.variants}  # whose `select` determines what is open
     return [
         f"{name}: {tunable} = {dict(op.tunables)[tunable]} is fixed: it cannot be chosen when the program runs"
         for name, op in ops.items()
@@ -245,7 +245,7 @@ def _fixed(task: TuningTask) -> list[str]:
 def _wanted(
     ready: Prepared, choosers: Mapping[str, AtSizes], asked: Mapping[str, Asked], options: TuneOptions
 ) -> list[Wanted]:
-    """The cells to measure of ops that no model ranks: what a strategy proposes, or all."""
+    """The cells to measure of ops that no model ranks: the proposals of a strategy, or all."""
     from dagc.choice.models import MODELS  # loads numpy, sympy
 
     out = []
@@ -260,7 +260,7 @@ def _wanted(
             if asked[unit.op].method in MODELS:
                 continue
             if asked[unit.op].method in strategies and not unit.variants:
-                budget = min(len(fits), options.each + 1, max(0, left))  # the default, and what it proposes
+                budget = min(len(fits), options.each + 1, max(0, left))  # the default, and its proposals
                 left -= budget
                 if budget:
                     prior = _prior(choosers, unit, point, at.values, fits) if choosers else ()
@@ -278,7 +278,7 @@ def _wanted(
 def _prior(
     choosers: Mapping[str, AtSizes], unit: Unit, point: Point, sizes: Mapping[str, Any], fits: Sequence[Settings]
 ) -> tuple[float, ...]:
-    """What the model says that each setting takes; nothing where there is no model."""
+    """The model's time of each setting; empty without a model."""
     chooser = choosers[unit.op].at(point)
     if chooser.model is None:
         return ()
@@ -295,7 +295,8 @@ def _measured(
     progress: Progress | None,
     searches: bool,
 ) -> Tuning:
-    """Measure what is wanted, and with `searches` what the search proposes; make the choosers, keep all of it."""
+    """Measure the requested cells, and with `searches` the proposals of the search; make the choosers, and store
+    everything."""
     from contextlib import nullcontext
 
     ready, task = known.ready, known.ready.task
@@ -315,7 +316,7 @@ def _measured(
         _run(ready, wanted, todo, recording, timing, options.seconds)
         measurements.cells = {key: priced(cell, known.objective) for key, cell in measurements.cells.items()}
         fit, notes = choosable(task, measurements.checks, measurements.cells)
-        # What is learned of GPUs says nothing about the CPU, where nothing was measured.
+        # A learner trained on GPUs does not apply to the CPU, so nothing is chosen there without measurements.
         known_there = measurements.cells or task.chosen.target is Target.CUDA
         guessed = guesses(search, measurements.cells) if known_there else {}
         final, learned = final_choosers(known, fit, measurements, options.seed, guessed)
@@ -341,7 +342,7 @@ def _measured(
 
 
 def _number(search: AcrossSizes | None, wanted: Sequence[Wanted], before: Sequence[Cell]) -> int:
-    """How many cells are measured at most, besides those before."""
+    """The most cells to measure, in addition to earlier ones."""
     known = {(c.op, c.point, c.settings) for c in before}
     number = sum(w.number - sum((w.op, w.point, s) in known for s in w.settings) for w in wanted)
     if search is None:
@@ -352,7 +353,8 @@ def _number(search: AcrossSizes | None, wanted: Sequence[Wanted], before: Sequen
 
 
 def _failures_before(measured: Measurements, task: TuningTask) -> list[str]:
-    """What failed at one size in an earlier run and is not measured again. (What failed the check is checked again.)"""
+    """Cells that failed in an earlier run and are not measured again. (Settings that failed the check are checked
+    again.)"""
     ops = {u.op for u in task.units}
     return [
         f"{op} {settings_text(settings)} at {point.text or 'as given'}: {cell.failure} (in an earlier run)"
@@ -362,7 +364,7 @@ def _failures_before(measured: Measurements, task: TuningTask) -> list[str]:
 
 
 def _to_check(wanted: Sequence[Wanted], measured: Measurements) -> dict[str, list[Settings]]:
-    """The settings of each op that are wanted and not measured yet."""
+    """The settings of each op that are requested and not measured yet."""
     check: dict[str, list[Settings]] = {}
     for w in wanted:
         new = [s for s in w.settings if (w.op, w.point, s) not in measured.cells]

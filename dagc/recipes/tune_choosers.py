@@ -1,4 +1,4 @@
-"""Choosers of kernels: the method of each, what it has learned, and its answers at each size."""
+"""Choosers of kernels: the method of each, the trained selector, and its answers at each size."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`data`: features that the kernel's own `select` names, none where it names none. `note`: "" or a line."""
+    """`data`: features named by the kernel's `select`, empty if it names none. `note`: "" or a line."""
 
     method: str
     data: tuple[str, ...] = ()
@@ -46,8 +46,8 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class LearnedSelector:
-    """`selector` answers with indices of the unit's settings; None where nothing could be learned. `left_out`: the
-    regret at each training size of what was learned without it."""
+    """`selector` answers with indices of the unit's settings; None if nothing could be learned. `left_out`: the regret
+    at each training size of a selector trained without it."""
 
     selector: Selector | None
     notes: tuple[str, ...]
@@ -63,12 +63,12 @@ _OTHER_OBJECTIVE = f"use --method exhaustive, {SEARCH}, or another that measures
 
 
 def asked_of(task: TuningTask, method: str, runs: bool, objective: Objective = TIME) -> dict[str, Asked]:
-    """The method of each unit: `method`, or where it is "" that of the kernel's `select`, else `volume`. Models predict
-    the time: for another `objective` a strategy that learns from the measurements takes the place of `volume`.
+    """The method of each unit: `method`, or if it is "" that of the kernel's `select`, else `volume`. Models predict
+    the time; for another `objective`, a strategy that learns from measurements replaces `volume`.
 
-    `rational` in a program is answered by the model of data volumes. A model ranks settings of one kernel, so where the
-    variant is open all are measured instead. Raises UsageError where a method was given that measures and nothing can
-    run; one that only the program asks for is replaced by the model, without which the default stays.
+    For `rational` in a program, the model of data volumes is used. A model ranks settings of one kernel, so if the
+    variant is open all settings are measured instead. Raises UsageError if the given method measures and nothing can
+    run; a method that only the program requests is replaced by the model, without which the default stays.
     """
     from dagc.choice.models import MODELS  # loads numpy, sympy
 
@@ -126,8 +126,8 @@ def learn(
 ) -> LearnedSelector:
     """Labels by rule, within the noise of the best at each size, and the selector trained on them.
 
-    Only sizes count where every setting was measured that can be launched there. `cells`: by (op, point, settings).
-    `model`: what it would choose with nothing measured, to be printed beside.
+    Only sizes count at which every setting that can be launched was measured. `cells`: by (op, point, settings).
+    `model`: its choices without measurements, for comparison.
     """
     from dagc.choice.methods import LEARNED  # loads msgspec
     from dagc.choice.train import merged, train  # loads msgspec
@@ -167,8 +167,8 @@ def left_out(
     untrained: Mapping[str, Sequence[int]],
     who: str = "",
 ) -> tuple[str, dict[tuple[float, ...], float]]:
-    """What is learned loses where it was not trained: a note, and the regret at each size that was left out.
-    `untrained`: answers to compare with, by name; `who`: of which ops the samples are."""
+    """The loss at held-out sizes: a note, and the regret at each size. `untrained`: answers to compare with, by name;
+    `who`: the ops of the samples."""
     from dagc.choice.train import leave_one_out  # loads msgspec
 
     out = leave_one_out(selector.method, names, training, seed, untrained)
@@ -181,8 +181,8 @@ def left_out(
 
 
 def alike(ready: Prepared, unit: Unit, asked: Mapping[str, Asked]) -> tuple[Unit, ...]:
-    """The ops whose times are those of one kernel: the unit, and those that differ from it only in arrays and in what
-    the kernel's `select` asks for. The unit alone where the method predicts no times."""
+    """The ops that can share samples: the unit, and those that differ from it only in arrays and in the arguments of
+    the kernel's `select`. Only the unit if the method predicts no times."""
     task = ready.task
     one = FeatureContext(task.program, op_of(task.graph, unit))
     if not _by_arguments(one, asked[unit.op]):
@@ -206,7 +206,7 @@ def _by_arguments(context: FeatureContext, asked: Asked) -> bool:
 
 
 def _names(context: FeatureContext) -> list[str]:
-    """The feature that each argument of the `select` is, but of constants."""
+    """The feature of each argument of the `select`, except constants."""
     features = offered(context.program, context.op)
     values = (v for v in context.asked_values or () if not isinstance(v, sym.Const))
     return [next(f.name for f in features.values() if f.expression == value) for value in values]
@@ -221,7 +221,7 @@ def _same_but_asked(one: FeatureContext, two: FeatureContext) -> bool:
 
 
 def _rows_of(ready: Prepared, unit: Unit, points: Iterable[Point]) -> dict[Point, tuple[float, ...]]:
-    """Every argument of the kernel's `select` for an op, constants too, at each size at which all have a value."""
+    """All arguments of the kernel's `select` for an op, including constants, at each size at which all have a value."""
     values = FeatureContext(ready.task.program, op_of(ready.task.graph, unit)).asked_values or ()
     asked = [SelectorFeature("", value) for value in values]
     rows = {p: tuple(f.value(ready.at[p].values) for f in asked) for p in points}
@@ -231,9 +231,9 @@ def _rows_of(ready: Prepared, unit: Unit, points: Iterable[Point]) -> dict[Point
 def learn_together(
     ready: Prepared, units: Sequence[Unit], cells: Mapping[Any, Cell], seed: int, asked: Mapping[str, Asked]
 ) -> dict[str, LearnedSelector]:
-    """One regressor from the samples of several ops of a kernel, and for each op what it is with the op's constants.
+    """One regressor trained on the samples of several ops of a kernel, specialised to the constants of each op.
 
-    The regret left out: without the samples of the same features alone, so that other ops at this size are seen.
+    The held-out regret omits only the samples with the same features, so other ops at this size are used.
     """
     from dagc.choice.learners.cost import Cost  # loads msgspec
     from dagc.choice.train import merged, train  # loads msgspec
@@ -273,7 +273,7 @@ def _of_op(selector: Cost, ready: Prepared, unit: Unit) -> Selector:
 
 
 def _features_at(ready: Prepared, unit: Unit, point: Point) -> dict[str, float]:
-    """Every feature of the unit's op that is known at a size, by name."""
+    """All features of the unit's op that are known at a size, by name."""
     at = ready.at[point]
     return values_of(offered(ready.task.program, op_of(ready.task.graph, unit)), at.values, at.constants)
 
@@ -297,7 +297,7 @@ def _fallback(asked: Asked, why: str) -> LearnedSelector:
 
 
 def _measured(ready: Prepared, unit: Unit, cells: Mapping[Any, Cell]) -> dict[Point, list[Cell]]:
-    """The timed cells of each size at which all were tried; a setting that was timed nowhere is one that is wrong."""
+    """The timed cells of each size at which all were tried; a setting that was timed nowhere gives wrong results."""
     timed: dict[Point, dict[Settings, Cell]] = {}
     tried: set[tuple[Point, Settings]] = set()
     for (op, point, settings), cell in cells.items():
@@ -338,8 +338,8 @@ def features_of(ready: Prepared, unit: Unit, points: Sequence[Point]) -> tuple[s
 
 @dataclass(frozen=True, slots=True)
 class ChooserInputs:
-    """What choosers are made from, but for measurements. `resources`: of the kernels that nvcc has compiled; `each`: of
-    each setting."""
+    """The inputs of choosers other than measurements. `resources`: those of the kernels compiled by nvcc; `each`: those
+    of each setting."""
 
     ready: Prepared
     asked: Mapping[str, Asked]
@@ -368,7 +368,7 @@ def chooser_with(
     selector: Selector | None = None,
     point: Point | None = None,
 ) -> Any:
-    """`ready`: with the settings that may be chosen. `point`: of the program at this size."""
+    """`ready`: with the settings that may be chosen. `point`: for the program at this size."""
     from dagc.choice.choose import unit_chooser  # loads numpy, sympy
 
     graph = ready.task.graph if point is None else ready.task.graph_at(point)
@@ -380,14 +380,14 @@ def chooser_with(
 
 @dataclass(frozen=True, slots=True)
 class AtSizes:
-    """A unit's chooser; at sizes at which the program is another one, that program's."""
+    """A unit's chooser; where a size changes the program, that of the program at this size."""
 
     chooser: Any
     others: Mapping[Point, Any]
 
     @classmethod
     def of(cls, task: TuningTask, make: Callable[[Point | None], Any]) -> AtSizes:
-        """`make` gives the chooser of the program at a size, None: of the program as it stands."""
+        """`make` returns the chooser of the program at a size, None: of the program as given."""
         graphs: dict[int, Any] = {}
         for point, graph in task.graphs.items():
             if point in task.points and id(graph) not in graphs:
@@ -399,7 +399,7 @@ class AtSizes:
 
 
 def first_choosers(inputs: ChooserInputs) -> dict[str, AtSizes]:
-    """Each unit's chooser while nothing is measured."""
+    """Each unit's chooser before any measurement."""
     ready = inputs.ready
     return {u.op: AtSizes.of(ready.task, partial(chooser_with, inputs, ready, u, (), None)) for u in ready.task.units}
 
@@ -411,8 +411,8 @@ def final_choosers(
     seed: int,
     guessed: Mapping[tuple[str, Point], Settings] = MappingProxyType({}),
 ) -> tuple[dict[str, AtSizes], dict[str, LearnedSelector]]:
-    """Each unit's chooser, with what was measured and learned, and what that was, by op. `fit`: the settings that may
-    be chosen; `guessed`: what a search chooses at sizes of which nothing was timed."""
+    """Each unit's chooser, with the measurements and the trained selector, and that selector, by op. `fit`: the
+    settings that may be chosen; `guessed`: the choice of a search at sizes without measurements."""
     from dagc.choice.methods import LEARNED  # loads msgspec
 
     ready = inputs.ready
@@ -443,7 +443,7 @@ def final_choosers(
 
 
 def _model(inputs: ChooserInputs, ready: Prepared, unit: Unit) -> Callable[[Point], int] | None:
-    """What the volume model chooses at each point, with nothing measured; None where it cannot."""
+    """The choice of the volume model at each point without measurements; None if it has none."""
     from dagc.choice.choose import unit_chooser  # loads numpy, sympy
     from dagc.choice.models import ModelInputs  # loads numpy, sympy
 
@@ -477,7 +477,7 @@ def grade(task: TuningTask, cells: int, counted: Counted, asked: Mapping[str, As
 
 
 def methods(asked: Mapping[str, Asked]) -> str:
-    """`volume`, or `knn (fill), volume (gemm)` where kernels differ."""
+    """`volume`, or `knn (fill), volume (gemm)` if kernels differ."""
     ops: dict[str, list[str]] = {}
     for op, a in asked.items():
         ops.setdefault(a.method, []).append(op)
@@ -488,7 +488,7 @@ def line_of(
     ready: Prepared, unit: Unit, point: Point, chooser: Any, cells: Mapping[Any, Cell], learned: LearnedSelector,
     sure: float = math.nan,
 ) -> KernelResult:  # fmt: skip
-    """`chooser`: of the program at this size. `sure`: how certain a search is that nothing is faster."""
+    """`chooser`: that of the program at this size. `sure`: a search's probability that nothing is faster."""
     sizes = ready.at[point].values
     index = chooser.choose(sizes)
     chosen, best = chooser.settings[index], best_cell(cells, unit.op, point)

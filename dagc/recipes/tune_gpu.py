@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from dagc.perf.counted import Fitted
     from dagc.recipes.tune_prepare import Prepared, TuningTask
 
-SIZES, SETTINGS = 9, 8  # counted for each program, and of each kernel at each of its sizes
+SIZES, SETTINGS = 9, 8  # counted for each program, and for each kernel at each of its sizes
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """`fits`: op -> count -> function; `samples`: op -> counts, as stored in the tuned file; `text`: a summary,
-    "" where nothing was counted."""
+    """`fits`: op -> count -> function; `samples`: op -> counts, as stored in the tuned file; `text`: a summary, "" if
+    nothing was counted."""
 
     fits: Mapping[str, Mapping[str, Fitted]] = field(default_factory=dict)
     samples: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -40,13 +40,13 @@ NOTHING_RAN = Counted(notes=("no hardware counters where nothing is launched: co
 
 
 def is_here(task: TuningTask) -> bool:
-    """Whether this machine has a GPU of the architecture compiled for. Times of another would be meaningless."""
+    """Whether this machine has a GPU of the target architecture; times of another would be meaningless."""
     here = target.gpus()
     return bool(here) and here[0].arch.rstrip("af") == task.chosen.arch.rstrip("af")
 
 
 def gpu_name(task: TuningTask, hardware: Hardware, measured: bool) -> str:
-    """The GPU of the times, or else of the model: the named descriptor may be that of a similar one."""
+    """The GPU of the times, or else of the model; a named descriptor may be that of a similar GPU."""
     return target.gpus()[0].name if measured and task.chosen.target is Target.CUDA and is_here(task) else hardware.name
 
 
@@ -101,7 +101,7 @@ def fitted_counts(ready: Prepared, ops: Sequence[str], folder: Path, seed: int) 
 
 
 def launch_of(ready: Prepared, sample: CounterSample) -> Any:
-    """A counted launch as input of `dagc.perf.counted`."""
+    """A counted launch as an input of `dagc.perf.counted`."""
     from dagc.perf.counted import CountedLaunch  # loads numpy, sympy
 
     unit = next(u for u in ready.task.units if u.op == sample.op)
