@@ -1,8 +1,8 @@
-"""Tuning over inputs: which are labelled by measurement (all, those of a list that teach most, or what Algorithm 1 of
-MLCD draws), and how. The data of a few lie on disk at a time, one compiled program serves all.
+"""Tuning over inputs: which inputs are labelled by measurement (all, the most informative of a list, or those drawn by
+Algorithm 1 of MLCD), and how. The data of only a few are on disk at a time, and one compiled program serves all.
 
-For each input: its set-up runs beside the measurement of another one, its features are computed, every answer that is
-allowed there is compared with the default and timed. What fails at an input is recorded there, and the rest goes on.
+For each input, its set-up runs during the measurement of another one, its features are computed, and every allowed
+answer is compared with the default and timed. A failure at an input is recorded there, and the other inputs continue.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ if TYPE_CHECKING:
     from dagc.store.tuned import InputFacts
 
 
-ROUNDS = 3  # series of launches of an answer, at most, where the cores are used
-CLEAR = 1.25  # times the best so far at an input: what is slower is timed a few times only
-PROCESSES = max(1, min(3, cores() - 1))  # that run set-ups beside measurements on a GPU
-BETWEEN = min(16, cores())  # that run set-ups between measurements which use the cores
-FAILED_CHECKS = 3  # inputs at which the program does not run: then it runs nowhere
-MANY = 10_000  # inputs on disk in incremental tuning, where bytes bound them
+ROUNDS = 3  # most series of launches of an answer that uses the cores
+CLEAR = 1.25  # times the best so far at an input: slower answers are timed only a few times
+PROCESSES = max(1, min(3, cores() - 1))  # processes that run set-ups during measurements on a GPU
+BETWEEN = min(16, cores())  # processes that run set-ups between measurements that use the cores
+FAILED_CHECKS = 3  # failing inputs after which the program counts as failing at all
+MANY = 10_000  # most inputs on disk in incremental tuning; their bytes are limited as well
 
 
 # ---- what is known of inputs ----------------------------------------------------------------
@@ -81,14 +81,14 @@ MANY = 10_000  # inputs on disk in incremental tuning, where bytes bound them
 
 @dataclass(slots=True)
 class Known:
-    """What was measured of inputs so far, and what is known of each besides its times."""
+    """The measurements of inputs so far, and other facts about each input."""
 
     measured: Measurements
     inputs: dict[Point, InputFacts] = field(default_factory=dict)
 
 
 def known_before(records: Records | None, task: TuningTask, flush: int, resume: bool) -> Known:
-    """Of a file that is continued; nothing of a new one."""
+    """The measurements of a resumed file; empty for a new one."""
     if records is None or not resume:
         return Known(Measurements({}, {}, []))
     cells, checks = resumed(records, task, flush)
@@ -101,8 +101,8 @@ def elements_of(data: Path) -> int:
 
 
 def candidates(points: Iterable[Point], check_at: Point, program: Program, given: bool) -> tuple[Point, ...]:
-    """The points where results may be compared with the reference, in turn: the smaller ones first, after `check_at`,
-    which alone is taken if the user has given it."""
+    """The points at which results may be compared with the reference, in this order: `check_at`, then the smaller ones
+    first. Only `check_at` if the user has given it."""
     others = () if given else sorted((p for p in points if p != check_at), key=lambda p: bytes_of(p, program))
     return (check_at, *others)
 
@@ -110,8 +110,8 @@ def candidates(points: Iterable[Point], check_at: Point, program: Program, given
 def check_at_first(
     points: Iterable[Point], check: Callable[[Point], None], refuse: Callable[[Point, DagcError], None]
 ) -> None:
-    """Check at the first of the points that serves for it; those before are refused. A program that does not run at
-    FAILED_CHECKS of them runs at none. Raises UsageError where none serves."""
+    """Check at the first suitable point; those before it are refused. A program that does not run at FAILED_CHECKS of
+    them counts as failing at all. Raises UsageError if none is suitable."""
     errors: list[DagcError] = []
     for point in points:
         try:
@@ -132,11 +132,11 @@ def check_at_first(
 
 
 class Visits(Recording):
-    """A task whose inputs (or sizes) are visited one after the other. What fails at one is recorded there, and the rest
-    goes on.
+    """A task whose inputs (or sizes) are visited one after the other. A failure at one is recorded there, and the
+    others continue.
 
-    The task is of kernels (`Inputs`) or of whole programs (`PlanPoints`). These define what is chosen (`answers`,
-    `fits`), and what a visit does (`_read`, `_label`, `_leave`, `_drop`).
+    The task tunes kernels (`Inputs`) or whole programs (`PlanPoints`). These classes define the choices (`answers`,
+    `fits`) and the actions of a visit (`_read`, `_label`, `_leave`, `_drop`).
     """
 
     task: Any  # TuningTask or ProgramTask: both have text, program, points, check_at and seed
@@ -157,10 +157,10 @@ class Visits(Recording):
         self.refused: set[Point] = set()
         self.wrong = {key for key, failure in known.measured.checks.items() if failure}
         self.end: float | None = None
-        service.on_death = self.say  # what hangs is tried again: not all of that in silence
+        service.on_death = self.say  # hanging answers are tried again, so report progress
 
     def limit_time(self) -> None:
-        """Begin to count the seconds of the options."""
+        """Start the time limit of the options."""
         self.end = None if self.options.seconds is None else time.monotonic() + self.options.seconds
 
     # ---- what is chosen ------------------------------------------------------------------------
@@ -171,35 +171,35 @@ class Visits(Recording):
         raise NotImplementedError
 
     def fits(self, point: Point) -> Mapping[str, Sequence[Settings]]:
-        """Those that are allowed at a point that was visited."""
+        """The answers that are allowed at a visited point."""
         raise NotImplementedError
 
     def choosable(self) -> Mapping[str, Sequence[Settings]]:
-        """Those that a chooser may return, as far as is known."""
+        """The answers that a chooser may return, as far as is known."""
         raise NotImplementedError
 
     def names(self, asked: Mapping[str, Asked], op: str, points: Collection[Point]) -> tuple[str, ...]:
-        """The features by which an op is chosen, if these are the inputs."""
+        """The features by which an op is chosen, if choices depend on the inputs."""
         return asked[op].data
 
     # ---- what is known -------------------------------------------------------------------------
 
     @property
     def over(self) -> bool:
-        """Whether the time or the budget is spent."""
+        """Whether the time limit or the budget is reached."""
         return self.left <= 0 or (self.end is not None and time.monotonic() > self.end)
 
     def priced(self, cell: Cell) -> Cell:
-        """A cell whose times are values of the objective, the share of its conversion included in a time."""
+        """A cell whose times are values of the objective, including the share of its conversion."""
         return paid(cell, self.known.inputs.get(cell.point), self.options.calls, self.objective)
 
     def complete(self, point: Point) -> bool:
-        """Whether every answer that is allowed at a point was tried, but those with wrong results."""
+        """Whether every allowed answer at a point was tried, except those with wrong results."""
         cells, fits = self.known.measured.cells, self.fits(point)
         return all((op, point, s) in cells for op, of in fits.items() for s in of if (op, s) not in self.wrong)
 
     def note_input(self, facts: InputFacts) -> None:
-        """Keep what is known of an input."""
+        """Store the facts about an input."""
         from dagc.store.tuned import input_key, input_to_json  # loads msgspec, numpy, sqlite3, sympy
 
         self.known.inputs[facts.point] = facts
@@ -209,18 +209,18 @@ class Visits(Recording):
     # ---- visits -------------------------------------------------------------------------------
 
     def take(self, task: Any) -> None:
-        """Go on with another task of the same program, which differs in its points."""
+        """Continue with another task of the same program, which differs in its points."""
         self.task = task
 
     def expect(self, points: Sequence[Point]) -> None:
-        """These are visited next, in this order."""
+        """Announce the points to visit next, in this order."""
         self.prefetch.expect(points)
 
     def check(self) -> None:
-        """Compare with the reference, at the input of the checks, every answer that was not compared yet. An input that
-        does not serve for it is reported, and the next one is taken, unless the user has named it.
+        """At the input of the checks, compare every answer that was not compared yet with the reference. An unsuitable
+        input is reported, and the next one is taken, unless the user has named it.
 
-        Raises UsageError where none serves.
+        Raises UsageError if none is suitable.
         """
         todo = {op: settings for op, settings in self._unchecked().items() if settings}
         if todo:
@@ -233,7 +233,7 @@ class Visits(Recording):
         return {op: [s for s in legal if (op, s) not in checks] for op, legal in self.answers.items()}
 
     def _check_at(self, point: Point, todo: Mapping[str, Sequence[Settings]]) -> None:
-        """Raises DagcError where that cannot be done at this input."""
+        """Raises DagcError if that is impossible at this input."""
         raise NotImplementedError
 
     def _refuse(self, point: Point, error: DagcError) -> None:
@@ -244,10 +244,10 @@ class Visits(Recording):
     def visit(
         self, point: Point, label: bool = True, test: bool = False, then: Callable[[AtPoint], str] | None = None
     ) -> bool:
-        """Compute the features of an input and, with `label`, time every answer that is allowed there. Whether that is
-        known now: the set-up may refuse the input, and the program may fail on it.
+        """Compute the features of an input and, with `label`, time every allowed answer. Returns whether that
+        succeeded: the set-up may refuse the input, and the program may fail on it.
 
-        `then`: what else is done while its arrays are loaded; "" or why that failed.
+        `then`: called while its arrays are loaded; returns "" or why it failed.
         """
         if point in self.refused:
             return False
@@ -272,7 +272,7 @@ class Visits(Recording):
         raise NotImplementedError
 
     def _label(self, point: Point, then: Callable[[AtPoint], str] | None) -> str:
-        """Time what is not known yet; "" or why the program does not run there."""
+        """Time the answers that are missing; returns "" or why the program does not run there."""
         raise NotImplementedError
 
     def _leave(self, point: Point) -> None:
@@ -287,7 +287,7 @@ class Inputs(Visits):
     """The inputs of a task of kernels.
 
     `ready` has the points that were visited or are known from an earlier run, and their features; the arrays of a point
-    are there only while it is visited.
+    exist only while it is visited.
     """
 
     def __init__(
@@ -303,7 +303,7 @@ class Inputs(Visits):
         objective: Objective = TIME,
         references: list[Point] | None = None,
     ) -> None:
-        """`references`: the point whose data get them, which changes with the input of the checks."""
+        """`references`: the point whose data include references, which changes with the input of the checks."""
         self.ready, self.task, self.prefetch = ready, ready.task, prefetch
         super().__init__(known, service, options, flush, records, progress, objective)
         self.limit_time()
@@ -335,7 +335,7 @@ class Inputs(Visits):
         self.task = self.ready.task = self.run.task = task
 
     def _check_at(self, point: Point, todo: Mapping[str, Sequence[Settings]]) -> None:
-        """Check at this input from now on: its data get references."""
+        """Check at this input from now on: its data include references."""
         self.say(f"checking at {point.text or 'as given'}")
         if point != self.task.check_at:
             self._drop(point)  # it was set up without references
@@ -363,7 +363,7 @@ class Inputs(Visits):
         self.run.close(point)
 
     def _note_conversions(self, point: Point) -> None:
-        """What `prepare` took; that of an earlier start of the ranks counts too."""
+        """Record the time of `prepare`, including that of an earlier start of the ranks."""
         facts = self.known.inputs[point]
         conversions = {op: dict(of) for op, of in facts.conversions.items()}
         for op, of in self.run.conversions(point).items():
@@ -386,7 +386,7 @@ class Inputs(Visits):
         if self.options.samples is not None and not same_at(self.task.text, self.task.graph, point):
             raise another_program(point)
         place = self.prefetch.get(point)
-        self.run.programs.pop(point, None)  # its arrays were elsewhere
+        self.run.programs.pop(point, None)  # its arrays were at another address
         at = read_point(self.task, point, place)
         before = self.known.inputs.get(point)
         self.ready.at[point] = at
@@ -405,7 +405,7 @@ class Inputs(Visits):
         self.note_input(replace(facts, conversions=before.conversions) if before is not None else facts)
 
     def _note_undefined(self, facts: InputFacts) -> None:
-        """A note of the features that are not finite at an input: nothing is learned from it."""
+        """Note the features that are not finite at an input, which is then not used for training."""
         for op, names in self.task.features.items():
             undefined = [n for n in names if n not in facts.features.get(op, {})]
             if undefined and not facts.test:
@@ -426,13 +426,13 @@ class Inputs(Visits):
 
 
 def computed_before(facts: InputFacts, codes: Collection[str]) -> dict[str, float]:
-    """What was computed of an input in an earlier run; NaN where it was not."""
+    """The features computed for an input in an earlier run; NaN if missing."""
     return {name: float(facts.values.get(name, math.nan)) for name in codes}
 
 
 def with_allowed(task: TuningTask, at: AtPoint, memory: int | None = None) -> AtPoint:
-    """With the answers that are allowed there; none of an op whose default has nothing to launch. `memory`: of the
-    device, None: of this machine."""
+    """The point with its allowed answers; none for an op whose default has nothing to launch. `memory`: that of the
+    device, None: that of this machine."""
     fits = fitting(task, at, memory)
     default = {u.op: u.default for u in task.units if u.default in task.settings[u.op]}
     empty = {op for op, setting in default.items() if setting not in fits[op]}
@@ -440,7 +440,7 @@ def with_allowed(task: TuningTask, at: AtPoint, memory: int | None = None) -> At
 
 
 def at_before(task: TuningTask, facts: InputFacts, codes: Collection[str], memory: int | None = None) -> AtPoint:
-    """An input of an earlier run: all but its arrays."""
+    """An input of an earlier run, without its arrays."""
     scalars: dict[str, Number] = {n: v for n, v in facts.values.items() if n not in codes}
     return with_allowed(task, AtPoint(facts.point, Path(), scalars, 1, {}, {}, computed_before(facts, codes)), memory)
 
@@ -462,9 +462,10 @@ def opened(
     ahead: int = AHEAD,
     references: bool = True,
 ) -> Iterator[Inputs]:
-    """The inputs of a task, ready to be visited in this order. The set-ups of the first run while it is compiled.
+    """The inputs of a task, ready to be visited in this order. The set-ups of the first inputs run during the
+    compilation.
 
-    `ahead`: inputs whose data may lie on disk; `references`: whether results are compared with the reference.
+    `ahead`: number of inputs whose data may be on disk; `references`: whether results are compared with the reference.
     """
     flush = DEFAULT_FLUSH if options.flush and task.chosen.target is Target.CUDA else 0
     at_check = [task.check_at] if references else []
@@ -494,15 +495,16 @@ def opened(
 
 
 def _processes(task: TuningTask, ahead: int) -> dict[str, Any]:
-    """How set-ups run: beside the measurement, or between measurements."""
+    """How set-ups run: during measurements, or between them."""
     if not uses_cores(task):
         return {"processes": PROCESSES, "ahead": ahead}
     return {"processes": BETWEEN, "ahead": max(ahead, 4 * BETWEEN), "between": True}
 
 
 def uses_cores(task: TuningTask) -> bool:
-    """Whether answers of an op run on all cores. A thread of OpenMP that loses its core to something else keeps all
-    others waiting, for milliseconds: nothing may run beside the measurement then, and what does is to be noticed."""
+    """Whether answers of an op run on all cores. An OpenMP thread that loses its core to another process makes all
+    other threads wait for milliseconds, so nothing may run during such a measurement, and disturbances have to be
+    detected."""
     return any(selects_device(task.graph.program, op_of(task.graph, unit)) for unit in task.units)
 
 
@@ -512,7 +514,7 @@ def _job(task: TuningTask, references: Collection[Point], point: Point) -> Job:
 
 
 def order_of(task: TuningTask | ProgramTask) -> list[Point]:
-    """The input of the checks first, the others in random order, so that a time limit leaves a random part of them."""
+    """The input of the checks first, the others in random order, so that a time limit omits a random part of them."""
     others = [p for p in task.points if p != task.check_at]
     random.Random(f"{task.seed} order").shuffle(others)
     return [task.check_at, *others]
@@ -525,7 +527,7 @@ ITERATIONS = 25  # labelled inputs of incremental tuning: Nitro (Muralidharan et
 
 
 def drawn_less(task: TuningTask | ProgramTask, options: TuneOptions) -> list[str]:
-    """Where fewer inputs were drawn than asked for, or none of those that could be."""
+    """A note if fewer inputs were drawn than requested."""
     count = len(task.points)
     if options.samples is not None and count < options.samples:
         return [f"--samples {options.samples}: there are only {counted(count, 'different input')} to draw"]
@@ -550,7 +552,7 @@ def label_all(inputs: Visits) -> list[str]:
 
 
 def label(inputs: Visits, asked: Mapping[str, Asked], options: TuneOptions) -> list[str]:
-    """Measure what is to be learned from; notes."""
+    """Measure the training inputs; returns notes."""
     if options.incremental:
         return label_incrementally(inputs, asked, options)
     if options.active:
@@ -559,11 +561,11 @@ def label(inputs: Visits, asked: Mapping[str, Asked], options: TuneOptions) -> l
 
 
 def label_actively(inputs: Visits, options: TuneOptions) -> list[str]:
-    """Label inputs by Algorithm 1 of MLCD: the task's, which were drawn at random, then batches of what is drawn where
-    the guide is unsure, until there are `options.samples` or no candidate is left where it is.
+    """Label inputs by Algorithm 1 of MLCD: those of the task, which were drawn at random, then batches of candidates
+    for which the guide is unsure, until there are `options.samples` or no such candidate is found.
 
-    The guide sees the values that were drawn, so that a candidate costs no set-up. What is labelled in the file already
-    counts. An input that the set-up refuses is not a sample.
+    The guide uses the drawn values, so a candidate needs no set-up. Inputs that are already labelled in the file count.
+    An input that the set-up refuses is not a sample.
     """
     from dagc.choice.active import Sampling, guide, uncertain  # loads msgspec
 
@@ -601,7 +603,7 @@ def label_actively(inputs: Visits, options: TuneOptions) -> list[str]:
 
 
 def _choosable_times(inputs: Visits, points: Sequence[Point]) -> list[list[dict[int, float]]]:
-    """For each op: the times of its answers at some inputs, but for those that are never chosen."""
+    """For each op: the times of its answers at some inputs, except answers that are never chosen."""
     out = []
     for op, fit in inputs.choosable().items():
         kept = {n for n, s in enumerate(inputs.answers[op]) if s in fit}
@@ -611,7 +613,7 @@ def _choosable_times(inputs: Visits, points: Sequence[Point]) -> list[list[dict[
 
 
 def _labelled(inputs: Visits) -> list[Point]:
-    """Inputs to learn from at which every answer was tried, in the order in which they were measured."""
+    """Training inputs at which every answer was tried, in the order in which they were measured."""
     known = [p for p, facts in inputs.known.inputs.items() if not facts.test and p not in inputs.refused]
     return [p for p in known if inputs.complete(p)]
 
@@ -623,7 +625,8 @@ def _exhausted(draws: Draws, looked: int, margin: float) -> str:
 
 
 def label_incrementally(inputs: Visits, asked: Mapping[str, Asked], options: TuneOptions) -> list[str]:
-    """Features of all inputs first; then label one after the other, that which teaches most, until enough."""
+    """Compute the features of all inputs first; then label one after the other, always the most informative, until
+    there are enough."""
     from dagc.choice.active import next_input  # loads msgspec
 
     points = [p for p in order_of(inputs.task) if p in inputs.task.points and inputs.visit(p, label=False)]
@@ -654,7 +657,7 @@ def label_incrementally(inputs: Visits, asked: Mapping[str, Asked], options: Tun
 
 
 def _accuracy(inputs: Visits, asked: Mapping[str, Asked], options: TuneOptions, labelled: set[Point]) -> float:
-    """The least accuracy of all ops: at the file's test inputs where there are any, else by leaving one input out."""
+    """The least accuracy of all ops: at the test inputs of the file if it has any, else by leave-one-out."""
     from dagc.choice.active import trained  # loads msgspec
     from dagc.choice.judge import judge  # only with --accuracy
 
@@ -677,14 +680,14 @@ def _accuracy(inputs: Visits, asked: Mapping[str, Asked], options: TuneOptions, 
 
 
 def vector(inputs: Visits, op: str, names: Sequence[str], point: Point) -> tuple[float, ...]:
-    """The features of an op at an input; NaN where one is not known."""
+    """The features of an op at an input; NaN if unknown."""
     known = inputs.known.inputs[point].features.get(op, {})
     return tuple(known.get(name, math.nan) for name in names)
 
 
 def times_at(inputs: Visits, op: str, point: Point, priced: bool = True) -> dict[int, float]:
-    """The objective of each answer of an op at an input, by number: infinite where it is not allowed there, missing
-    where it failed or was not measured. Seconds, if not `priced`."""
+    """The objective of each answer of an op at an input, by number: infinite if it is not allowed there, missing if it
+    failed or was not measured. Seconds, unless `priced`."""
     fits, out = set(inputs.fits(point)[op]), {}
     for number, settings in enumerate(inputs.answers[op]):
         cell = inputs.known.measured.cells.get((op, point, settings))
@@ -734,8 +737,8 @@ def open_records(task: TuningTask, output: str | Path, options: TuneOptions, flu
 def resumed(
     records: Records, task: TuningTask, flush: int
 ) -> tuple[dict[tuple[str, Point, Settings], Cell], dict[tuple[str, Settings], str]]:
-    """Cells of earlier runs that were timed as these will be, and what was checked. Raises UsageError where the file is
-    of other parameters."""
+    """Cells of earlier runs that were timed in the same way, and the checked settings. Raises UsageError if the file
+    was made with other parameters."""
     before = records.tuned()
     check_resumed(records.path, before, task.program, task.points)
     timed = zip(before.cells, before.flushes, strict=True)
@@ -754,7 +757,8 @@ def minimise(records: Records | None, measured: Measurements, objective: Objecti
 
 
 def keep(records: Records, inputs: ChooserInputs, choosers: Mapping[str, Any], measured: bool, calls: int = 0) -> None:
-    """The choosers, and what they hold for. `calls`: over how many a conversion is paid."""
+    """Store the choosers and the conditions under which they are valid. `calls`: number of calls over which a
+    conversion is spread."""
     task = inputs.ready.task
     records.set_fact("arch", task.chosen.arch)
     records.set_fact("calls", calls)
@@ -768,7 +772,7 @@ def keep(records: Records, inputs: ChooserInputs, choosers: Mapping[str, Any], m
 
 
 def kernel_chooser_record(chooser: Any, inputs: ChooserInputs) -> dict[str, Any]:
-    """A chooser as the file keeps it: what it takes to make it again from the program's text."""
+    """The record of a chooser: everything needed to rebuild it from the program's text."""
     uses, fits = inputs.resources_of(chooser.op), inputs.counted.fits.get(chooser.op, {})
     return {
         "method": inputs.asked[chooser.op].method, "hardware": inputs.hardware.table(), "registers": uses.registers,

@@ -1,4 +1,4 @@
-"""What tuning measures: checks and timings of settings, and hardware counters."""
+"""Measurements of tuning: checks and timings of settings, and hardware counters."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from dagc.store.results import Outcome
 # ---- checks and timings ----
 
 
-FEATURE_LIMIT = 30.0  # seconds that the code of all features may take at one size: more hangs
-RESULTS_AGREE = 1e-3  # of results that no `verify` compares
+FEATURE_LIMIT = 30.0  # seconds that the code of all features may take at one size before it counts as hanging
+RESULTS_AGREE = 1e-3  # tolerance of results without a `verify`
 
 
 def results_agree(program: Program, op: KernelOp) -> float:
-    """The largest difference between two settings of an op, over the largest value. Where every array that the op
-    writes has a `verify`, of all or of a part: twice the most that these allow, since both may differ from the
-    reference. Else RESULTS_AGREE, or more if a `verify` allows more, since settings may approximate."""
+    """The largest difference between two settings of an op, over the largest value. If every array that the op writes
+    has a `verify`, of all or of a part: twice the largest tolerance, since both may differ from the reference. Else
+    RESULTS_AGREE, or more if a `verify` allows more, since settings may approximate."""
     allowed: dict[str, float] = {}
     for v in program.verifies:
         allowed[v.region.array] = max(v.rtol, allowed.get(v.region.array, 0.0))
@@ -58,8 +58,8 @@ def results_agree(program: Program, op: KernelOp) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to measure of a unit at a point: `budget` of these settings, the `first` ones and those that the strategy
-    proposes; all of them without. `prior`: what a model says each takes, in any unit."""
+    """The settings of a unit to measure at a point: `budget` of these settings, first those in `first`, then the
+    proposals of the strategy; all of them without a budget. `prior`: a model's time of each, in any unit."""
 
     op: str
     point: Point
@@ -71,14 +71,14 @@ class Wanted:
 
     @property
     def number(self) -> int:
-        """How many are measured at most."""
+        """The most settings that are measured."""
         return len(self.settings) if self.budget is None else min(self.budget, len(self.settings))
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedSettings:
-    """Whether the whole program is right under settings of one unit; `failure` is "" or what is wrong. `took`: as of
-    cells."""
+    """Whether the whole program gives correct results under settings of one unit; `failure` is "" or the fault. `took`:
+    as for cells."""
 
     op: str
     settings: Settings
@@ -98,9 +98,9 @@ Keep: TypeAlias = "Callable[[Cell | CheckedSettings | Lost], None]"
 
 
 class Recording:
-    """Results as they come: kept in memory and in the tuned file, and reported as progress.
+    """Receives results: stores them in memory and in the tuned file, and reports progress.
 
-    `done`: cells that were kept, of `total`; `left`: cells that the budget permits. Settings are checked at `check_at`.
+    `done`: stored cells, of `total`; `left`: cells that the budget permits. Settings are checked at `check_at`.
     """
 
     def __init__(
@@ -142,8 +142,8 @@ class Recording:
 
 
 def computed_features(ready: Prepared, names: Sequence[str]) -> None:
-    """Have the program compute its code features at each size; a note says how long each takes at most. A size at which
-    they cannot be computed is not learned from: its features are missing."""
+    """Have the program compute its code features at each size; a note gives the largest time of each. A size at which
+    they cannot be computed is not used for training: its features are missing."""
     slowest = dict.fromkeys(names, 0.0)
     with Service(WorkerLink(ready.task.ranks)) as service:
         for point, at in ready.at.items():
@@ -160,8 +160,8 @@ def computed_features(ready: Prepared, names: Sequence[str]) -> None:
 def features_at(
     service: Service, ready: Prepared, point: Point, names: Sequence[str]
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """(values, seconds) of the code features of the program at a point, by name. Nothing where they cannot be computed,
-    which is a note."""
+    """(values, seconds) of the code features of the program at a point, by name. Empty, with a note, if they cannot be
+    computed."""
     if not names:
         return {}, {}
     library = sized_program(ready, point).library
@@ -170,13 +170,13 @@ def features_at(
     if "error" in answer:
         ready.notes.append(f"{point.text or 'as given'}: no features: {answer['error']}")
         return {}, {}
-    # Those asked for come first, then those that the program itself needs.
+    # The requested ones come first, then those that the program itself needs.
     values, seconds = (dict(zip(names, map(float, answer[what]), strict=False)) for what in ("values", "seconds"))
     return values, seconds
 
 
 class Measuring:
-    """Checks and timings of a task at the points that are ready, in the order in which they are asked for."""
+    """Checks and timings of a task at the points that are ready, in the order of the requests."""
 
     def __init__(
         self, ready: Prepared, service: Service, timing: Timing, keep: Keep, known: Iterable[Cell] = (),
@@ -213,9 +213,9 @@ class Measuring:
     # ---- whole programs, against the references -------------------------------------------
 
     def check(self, check: Mapping[str, Sequence[Settings]]) -> set[tuple[str, Settings]]:
-        """Compare the settings of one op at a time, with the others at `base`; those that are wrong.
+        """Compare the settings of one op at a time, with the others at `base`; returns the wrong ones.
 
-        Where `base` itself is wrong, a setting that is right replaces it, and ops of which no setting was right beside
+        If `base` itself is wrong, a correct setting replaces it, and ops without a correct setting in combination with
         it are checked again.
         """
         right: dict[str, Settings] = {}
@@ -280,9 +280,9 @@ class Measuring:
                 return
 
     def time_at(self, point: Point, wanted: Sequence[Wanted], wrong: set[tuple[str, Settings]]) -> str:
-        """Time what is wanted at one point. "" or why the program does not run there."""
+        """Time the requested settings at one point. Returns "" or why the program does not run there."""
         graph = self.task.graph_at(point)
-        # In the order of the program, which goes on from op to op.
+        # In program order, since the program advances from op to op.
         items = sorted(wanted, key=lambda item: unit_in(graph, self.units[item.op]).index)
         failure = next(filter(None, (self._time_unit(item, wrong) for item in items)), "")
         return f"the program does not run: {failure}" if failure else ""
@@ -310,7 +310,7 @@ class Measuring:
         return self.programs[point]
 
     def machine(self, op: str, point: Point) -> Launches:
-        """Times single launches of an op at a point."""
+        """The machine that times single launches of an op at a point."""
         unit, graph = self.units[op], self.task.graph_at(point)
         op_at = op_of(graph, unit)
         transfers = selects_device(graph.program, op_at)
@@ -321,7 +321,7 @@ class Measuring:
         )  # fmt: skip
 
     def _time_unit(self, item: Wanted, wrong: set[tuple[str, Settings]]) -> str:
-        """Time settings of one unit at one size. "" or why the program does not run at this size."""
+        """Time settings of one unit at one size. Returns "" or why the program does not run at this size."""
         at = self.ready.at[item.point]
         right = [i for i, s in enumerate(item.settings) if s in at.fits[item.op] and (item.op, s) not in wrong]
         if not right or self.over():
@@ -352,7 +352,7 @@ class Measuring:
         return ""
 
     def _repeated(self, cells: Sequence[Cell], machine: Launches) -> list[Cell]:
-        """Cells whose candidates were timed again, at other times."""
+        """Cells whose candidates were timed again later."""
         took = {c.settings: c.took for c in cells}
 
         def measure(settings: Settings) -> tuple[float, ...]:
@@ -366,7 +366,7 @@ class Measuring:
         return [replace(c, times=times.get(c.settings, ()), took=took[c.settings]) for c in cells]
 
 
-CHECKED_TOGETHER = 8  # settings of an op whose results are compared at a time, since that takes other arrays
+CHECKED_TOGETHER = 8  # settings of an op compared in one pass, since a comparison needs other arrays
 
 
 class Searching:
@@ -382,7 +382,7 @@ class Searching:
         for cell in run.known:
             if search.has(cell.op, cell.point, cell.settings):
                 search.observe(cell.op, cell.point, cell.settings, cell.times)
-        self.at: tuple[str, Point | None] = "", None  # whose arrays are at hand
+        self.at: tuple[str, Point | None] = "", None  # whose arrays are loaded
         self.machine: Launches | None = None
         self.lost: list[Lost] = []  # sizes at which the program does not run
 
@@ -403,7 +403,7 @@ class Searching:
             self.measuring.keep(lost)
 
     def _late(self, began: float) -> bool:
-        """Whether there is time for no more than what would be chosen."""
+        """Whether the remaining time suffices only for the settings that would be chosen."""
         run = self.measuring
         if run.end is None or not run.timed:
             return False
@@ -413,7 +413,7 @@ class Searching:
     # ---- checks -------------------------------------------------------------------------
 
     def _is_right(self, cell: Proposal) -> bool:
-        """Whether it agrees with the reference, as far as it can be launched at the size of the checks."""
+        """Whether a setting agrees with the reference, if it can be launched at the size of the checks."""
         key = cell.op, cell.settings
         if (
             key in self.right
@@ -450,7 +450,7 @@ class Searching:
         self.at, self.machine = ("", None), None
 
     def _placed(self, cell: Proposal) -> bool:
-        """Stop the program before the op at the size. A size at which it does not run is given up."""
+        """Stop the program before the op at the size. A size at which it does not run is abandoned."""
         if self.machine is not None and self.at == (cell.op, cell.point):
             return True
         if self.at[1] != cell.point:
@@ -500,7 +500,7 @@ class _Starting:
 
 
 class CellStore:
-    """A store of the laboratory that hands on what is measured of an op at a point as cells."""
+    """A store that forwards the measurements of an op at a point as cells."""
 
     def __init__(self, op: str, point: Point, keep: Callable[[Cell], None]) -> None:
         self._op, self._point, self._keep, self._began = op, point, keep, 0.0
@@ -523,7 +523,7 @@ class CellStore:
 
 
 def decisions(graph: Graph, unit: Unit, settings: Settings) -> Values:
-    """Settings of a unit as the program's runner takes them: named as there, the variant by its number."""
+    """Settings of a unit in the form of the program's runner: with its names, the variant as a number."""
     program, op = graph.program, op_of(graph, unit_in(graph, unit))
     number = variant_number(program, op_under(program, op, settings))
     return tuple((f"{unit.op}.{name}", number if name == VARIANT else int(value)) for name, value in settings)
@@ -545,7 +545,7 @@ def sized_program(ready: Prepared, point: Point) -> SizedProgram:
 
 @dataclass(frozen=True, slots=True)
 class CounterSample:
-    """What ncu counted in one launch; `scalars` are the per-rank values that the kernel's sizes are made of."""
+    """The counts of ncu for one launch; `scalars` are the per-rank values that determine the kernel's sizes."""
 
     op: str
     point: Point
@@ -558,7 +558,7 @@ class CounterSample:
 def sample_plan(
     task: TuningTask, ops: Sequence[str], sizes: int, per_size: int
 ) -> tuple[tuple[Point, ...], list[Wanted]]:
-    """The sizes at which counters are read, and the settings at each (of those that are legal at all)."""
+    """The sizes at which counters are read, and the legal settings at each."""
     from dagc.choice.collect import settings_to_count, sizes_to_count  # loads numpy, sympy
 
     points = sizes_to_count(task.points, task.seed, sizes)
@@ -575,7 +575,7 @@ def sample_plan(
 def collect(ready: Prepared, folder: Path, ops: Sequence[str], sizes: int, per_size: int) -> Iterator[CounterSample]:
     """Count launches of the ops at sample points. A size that the program refuses is skipped, with a note.
 
-    Raises MissingTool where counters cannot be read.
+    Raises MissingTool if counters cannot be read.
     """
     from concurrent.futures import ThreadPoolExecutor
 
@@ -600,7 +600,7 @@ def collect(ready: Prepared, folder: Path, ops: Sequence[str], sizes: int, per_s
 
 
 def _counted(ready: Prepared, wanted: Sequence[Wanted]) -> Iterator[CounterSample]:
-    """All at the end: the profiler writes when what it watches has ended."""
+    """All counts, available only at the end: the profiler writes when the profiled process has ended."""
     task = ready.task
     units = {u.op: u for u in task.units}
     base = [pair for u in task.units for pair in decisions(task.graph, u, u.default)]

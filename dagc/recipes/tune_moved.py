@@ -1,8 +1,8 @@
-"""A tuned file on another machine: what its choices lose there, and a few samples there that correct it.
+"""A tuned file on another machine: the loss of its choices there, and its correction by a few samples.
 
-`--evaluate --other-machine` judges a file here, beside what it is worth at home. `--warm-start FILE` measures some of
-its inputs here, and learns from the others too: from their times as they are, or those of each answer multiplied by the
-median of what it takes here over there, whichever is better by cross-validation at the inputs that were measured here.
+`--evaluate --other-machine` evaluates a file here and compares with its own machine. `--warm-start FILE` measures some
+of its inputs here, and also learns from the others: with their times unchanged, or with those of each answer scaled by
+the median ratio of its times here to those there, whichever is better by cross-validation at the inputs measured here.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ WAYS = ("the samples here alone", "the file's times, unscaled", "the file's time
 
 
 def home_of(task: TuningTask, tuned: Tuned, options: TuneOptions) -> str:
-    """The machine that a file was tuned on, "" if it is this one. Raises UsageError for another one, unless the user
-    allows that, and for one that says nothing about this target."""
+    """The machine that a file was tuned on, "" if it is this one. Raises UsageError for another machine, unless the
+    user allows it, and for a file of another target."""
     target = task.chosen.target.value
     here = machine_facts(target, task.chosen.arch).key
     homes = [run.machine.key for run in tuned.runs]
@@ -58,7 +58,7 @@ def home_of(task: TuningTask, tuned: Tuned, options: TuneOptions) -> str:
 
 
 def lost_by_move(tuned: Tuned, op: str, chooser: KernelChooser, here: Judged, seed: int) -> str:
-    """What a file's choices lose away from home, in a line."""
+    """One line on the loss of a file's choices on another machine."""
     try:
         home = cross_validated(tuned, op, chooser, FOLDS, seed).judged.all
     except UsageError as error:
@@ -94,7 +94,7 @@ def points_of_file(tuned: Tuned, program: Program, options: TuneOptions) -> tupl
 
 @dataclass(frozen=True, slots=True)
 class Borrowed:
-    """Cells of another machine, as learned from here (in values of the objective), with what is known of their
+    """Cells of another machine as used for training here (values of the objective), with the facts about their
     inputs."""
 
     cells: Mapping[tuple[str, Point, Settings], Cell]
@@ -110,8 +110,8 @@ def borrowed(
     tuned: Tuned,
     seed: int,
 ) -> Borrowed:
-    """What is learned from a file of another machine besides the inputs of `task`, which were measured here. `fit`:
-    the answers that may be chosen."""
+    """Training data from a file of another machine, in addition to the inputs of `task`, which were measured here.
+    `fit`: the answers that may be chosen."""
     facts = {one.point: one for one in tuned.facts.inputs if not one.test}
     cells: dict[tuple[str, Point, Settings], Cell] = {}
     notes = []
@@ -139,7 +139,7 @@ def borrowed(
 
 @dataclass(frozen=True, slots=True)
 class _Theirs:
-    """An op in the file: its cells, the numbers of the answers here, and rows of all inputs with a time."""
+    """An op of the file: its cells, the numbers of the answers here, and the rows of all inputs with a time."""
 
     cells: Mapping[tuple[str, Point, Settings], Cell]
     number: Mapping[Settings, int]
@@ -147,7 +147,7 @@ class _Theirs:
 
 
 def _theirs(inputs: Inputs, tuned: Tuned, op: str, names: Sequence[str], fit: Sequence[Settings]) -> _Theirs:
-    """In values of the objective, as the samples here are."""
+    """The op in values of the objective, like the samples here."""
     number = {s: n for n, s in enumerate(inputs.task.settings[op]) if s in fit}
     tests, facts, wanted = tuned.facts.tests, {one.point: one for one in tuned.facts.inputs}, observed(inputs.objective)
     cells = {
@@ -169,7 +169,7 @@ def _usable(row: tuple[Sequence[float], Mapping[int, float]]) -> bool:
 
 
 def ratios_of(ours: Rows, theirs: Rows) -> dict[int, float]:
-    """Of each answer: the median of its time here over there; -1: that of all."""
+    """For each answer: the median ratio of its time here to that there; -1: that of all answers."""
     of_answer: dict[int, list[float]] = {}
     for point, (_, at) in ours.items():
         for answer, seconds in at.items():
@@ -184,8 +184,8 @@ def ratios_of(ours: Rows, theirs: Rows) -> dict[int, float]:
 def losses_of(
     method: str, names: Sequence[str], ours: Rows, theirs: Rows, tolerance: float, seed: int, folds: int = 5
 ) -> list[float]:
-    """Mean PPP of each of WAYS at the samples here, each left out in turn with a fold of the others; infinite where
-    too few are left to train on."""
+    """Mean PPP of each of WAYS at the samples here, each left out in turn with a fold of the others; infinite if too
+    few remain for training."""
     order = random.Random(f"{seed} moved").sample(sorted(ours), len(ours))
     lost: list[list[float]] = [[] for _ in WAYS]
     for fold in (order[k::folds] for k in range(folds)):
