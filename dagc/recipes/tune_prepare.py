@@ -1,4 +1,4 @@
-"""What is tuned: the task, the library with its launch parameters open, the data of each size."""
+"""Preparation of tuning: the task, the library with its launch parameters open, the data of each size."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def _open(task: TuningTask) -> tuple[OpenTunable, ...]:
 
 
 def computed_of(task: TuningTask) -> tuple[CodeFeature, ...]:
-    """What the program computes from arrays: what its selectors ask for, and what `require`s and sizes of scratch of
-    its variants depend on."""
+    """The code features that the program computes: those of its selectors, and those in `require`s and sizes of scratch
+    of its variants."""
     out: dict[str, CodeFeature] = {}
     program = task.program
     for op, names in task.features.items():
@@ -74,20 +74,20 @@ def computed_of(task: TuningTask) -> tuple[CodeFeature, ...]:
 
 
 def resources_of(task: TuningTask, folder: Path) -> dict[str, Resources]:
-    """`most_of` what nvcc says of a task's kernels."""
+    """`most_of` for nvcc's report on a task's kernels."""
     return most_of(task, compiled_resources(task, folder))
 
 
 def compiled_resources(task: TuningTask, folder: Path) -> dict[str, Resources]:
-    """What each kernel function takes of a multiprocessor, by its name; empty if there is no nvcc."""
+    """Resources of each kernel function, by its name; empty without nvcc."""
     directory = folder / "resources"
     _written(task, directory)
     return kernel_resources(directory / "kernels.cu", task.chosen.arch)
 
 
 def most_of(task: TuningTask, compiled: Mapping[str, Resources]) -> dict[str, Resources]:
-    """What the kernel of each unit takes of a multiprocessor, by op; of several compiled for their tunables the most,
-    and the instructions of that with the defaults, or of the first. An op that nvcc does not report is missing."""
+    """Resources of the kernel of each unit, by op; if several are compiled for their tunables, the maxima, and the
+    instructions of the one with the defaults, or of the first. An op that nvcc does not report is missing."""
     out = {}
     for unit in task.units:
         own = [compiled[name] for _, name in _functions_of(task, unit) if name in compiled]
@@ -98,8 +98,8 @@ def most_of(task: TuningTask, compiled: Mapping[str, Resources]) -> dict[str, Re
 
 
 def of_settings(task: TuningTask, compiled: Mapping[str, Resources]) -> dict[str, tuple[Resources, ...]]:
-    """The same of each setting of a unit, by op, in the order of `task.settings`; of one that nvcc does not report,
-    that of the unit."""
+    """The same for each setting of a unit, by op, in the order of `task.settings`; for one that nvcc does not report,
+    those of the unit."""
     most, out = most_of(task, compiled), {}
     for unit in task.units:
         constants = [t.name for t in unit.tunables if not t.axis]
@@ -115,7 +115,7 @@ def of_settings(task: TuningTask, compiled: Mapping[str, Resources]) -> dict[str
 
 
 def _functions_of(task: TuningTask, unit: Unit) -> list[tuple[tuple[tuple[str, Value], ...], str]]:
-    """(tunables, name) of the functions that the unit's kernel is compiled to, that with the defaults first."""
+    """(tunables, name) of the functions that the unit's kernel is compiled to, the one with the defaults first."""
     functions = Functions(task.graph, task.chosen.target, _open(task))
     op = op_of(task.graph, unit)
     settled = sorted(functions.settled(op), key=lambda one: one.tunables != op.tunables)
@@ -123,7 +123,7 @@ def _functions_of(task: TuningTask, unit: Unit) -> list[tuple[tuple[tuple[str, V
 
 
 def assumed(task: TuningTask, resources: Mapping[str, Resources]) -> list[str]:
-    """A note about the units of which nvcc says nothing, on the CUDA target."""
+    """A note about the units that nvcc does not report, on the CUDA target."""
     unknown = [u.op for u in task.units if u.op not in resources]
     if not unknown or task.chosen.target.value != "cuda":
         return []
@@ -135,9 +135,10 @@ def assumed(task: TuningTask, resources: Mapping[str, Resources]) -> list[str]:
 def build_programs(
     task: TuningTask, folder: Path, side_by_side: Callable[..., Iterable[Any]]
 ) -> tuple[dict[Point, Path], TuningTask, list[str]]:
-    """The library of each size, the task without values that do not compile, and these as failures.
+    """Build the library of each size; returns also the task without values that do not compile, and these as failures.
 
-    What does not compile is found with the program of the size at which results are checked. `side_by_side`: as `map`.
+    Values that do not compile are found with the program of the size at which results are checked. `side_by_side`: as
+    `map`.
     """
     first = task.graph_at(task.check_at)
     library, left, failures = build_what_compiles(_of(task, first), folder)
@@ -155,10 +156,9 @@ def _of(task: TuningTask, graph: Graph) -> TuningTask:
 
 
 def build_what_compiles(task: TuningTask, folder: Path) -> tuple[Path, TuningTask, list[str]]:
-    """(library, task, failures): where a value of a tunable that is a constant of its kernel does not compile, the task
-    without it.
+    """(library, task, failures): if a value of a constant tunable does not compile, the task excludes it.
 
-    Raises BuildFailed where the program does not compile with its defaults either, or for another reason.
+    Raises BuildFailed if the program does not compile with its defaults either, or for another reason.
     """
     try:
         return build(task, folder), task, []
@@ -168,8 +168,8 @@ def build_what_compiles(task: TuningTask, folder: Path) -> tuple[Path, TuningTas
 
 
 def _without_what_fails(task: TuningTask, folder: Path, error: BuildFailed) -> tuple[TuningTask, list[str]]:
-    """Each value beside the default, the other constants at theirs; of a variant's tunables those of the variants that
-    compile. Raises `error` where that finds no culprit."""
+    """Compile each value other than the default, with the other constants at their defaults; tunables of variants only
+    for variants that compile. Raises `error` if no value is the cause."""
     failures: list[str] = []
     units = task.units
     for u, unit in enumerate(task.units):
@@ -197,7 +197,7 @@ def _without_what_fails(task: TuningTask, folder: Path, error: BuildFailed) -> t
 
 
 def _at_default(unit: Unit, open_tunable: OpenTunable) -> Unit:
-    """The unit with the defaults of what is a constant of its kernel; of the variants the one that `beside` is of."""
+    """The unit with the defaults of its constant tunables, and with the variant of `beside`."""
 
     def values(t: OpenTunable) -> tuple[Value, ...]:
         if t.axis:
@@ -217,28 +217,28 @@ def _with_values(
 
 
 def _reason(error: BuildFailed) -> str:
-    """The compiler's own line about it."""
+    """The line of the compiler's error."""
     lines = [line.strip() for line in error.message.splitlines()]
     return next((line for line in lines[1:] if "error" in line), lines[0])
 
 
 # ---- what is tuned, and its data ----
 
-DEFAULT_FLUSH = 128 << 20  # bytes: more than twice the L2 cache of any GPU so far
+DEFAULT_FLUSH = 128 << 20  # bytes: more than twice the L2 cache of any current GPU
 
 
 @dataclass(frozen=True, slots=True)
 class TuningTask:
-    """What is to be tuned of one program.
+    """The tuning task of one program.
 
     `settings` holds the legal ones of each unit, the default first; `check_at` is where results are compared with the
-    reference. `ranks` run the program together. `data`: arrays of its one size that are there already, with references.
-    `device_pointers`: the user vouches that this MPI takes them. `graphs` are those of sizes at which the program is
-    another one than at its defaults, since parameters in it are constants: `constants` names these. `features`:
-    what the `select` of each op asks for. `earlier`: those of the points at which nothing more is measured. `without`:
-    what the target leaves out, and why. `constraints`: whether `require`s of run-time values count, besides those of
-    the memory. `compared`: whether results are compared with the reference at every point, since the objective has a
-    metric of the results.
+    reference. `ranks` run the program together. `data`: existing arrays of its one size, with references.
+    `device_pointers`: the user asserts that this MPI accepts them. `graphs` are those of sizes at which the program
+    differs from that of its defaults, since parameters in it are constants: `constants` names these. `features`: the
+    arguments of the `select` of each op. `earlier`: points at which nothing more is measured. `without`: what the
+    target excludes, and why. `constraints`: whether `require`s of run-time values count, other than those on the
+    memory. `compared`: whether results are compared with the reference at every point, since the objective has a metric
+    of the results.
     """
 
     text: ProgramText
@@ -270,7 +270,8 @@ class TuningTask:
 
 @dataclass(frozen=True, slots=True)
 class ProgramTask:
-    """What is to be tuned: `settings` are the legal ones, the program's own first. `defines` fix the rest.
+    """The tuning task of whole programs: `settings` are the legal ones, the program's own first. `defines` fix the
+    rest.
 
     `check_at`: where results are compared with the reference if that differs between settings; else they are at every
     point.
@@ -306,7 +307,7 @@ class ProgramTask:
 @dataclass(frozen=True, slots=True)
 class AtPoint:
     """The program at one size: its data, the values of its scalars, how often it repeats. `constants`: values of the
-    parameters that make it another program than at other sizes. `computed`: code features of rank 0, by name."""
+    parameters that make the program differ from that of other sizes. `computed`: code features of rank 0, by name."""
 
     point: Point
     data: Path
@@ -318,14 +319,14 @@ class AtPoint:
 
     @property
     def values(self) -> dict[str, Number]:
-        """What a chooser chooses by: numbers of rank 0, and parameters that are constants of the program there."""
+        """The values that a chooser uses: numbers of rank 0, and parameters that are constants of the program."""
         return {**self.scalars, **self.constants, **self.computed}
 
 
 @dataclass(slots=True)
 class Prepared:
-    """Ready to be measured: the runner library and the data of every size. `libraries`: of sizes at which the program
-    is another one. `failures`: settings that do not compile."""
+    """Ready to be measured: the runner library and the data of every size. `libraries`: those of sizes at which the
+    program differs. `failures`: settings that do not compile."""
 
     task: TuningTask
     library: Path
@@ -365,7 +366,7 @@ def tuning_task(
     if points is None:
         points = points_asked(text, graph.program, options, test)
     check = check_point(graph.program, points, options.check_at)
-    # Of many that are drawn, most may never be measured: each is compared when it is.
+    # Most of many drawn points may never be measured, so each is compared when it is.
     compared = points if options.samples is None else points[:COMPARED]
     graphs = _graphs(text, graph, tuple(dict.fromkeys((check, *compared))))
     before = tuple(p for p in dict.fromkeys(earlier) if p not in points and same_at(text, graph, p))
@@ -383,7 +384,7 @@ def tuning_task(
 
 
 def same_at(text: ProgramText, graph: Graph, point: Point) -> bool:
-    """Is the program that of `graph` at a size, too?"""
+    """Whether the program at a size is that of `graph`."""
     try:
         return compiled_part(text.program(dict(point.params))) == compiled_part(graph.program)
     except DagcError:
@@ -391,7 +392,8 @@ def same_at(text: ProgramText, graph: Graph, point: Point) -> bool:
 
 
 def another_program(point: Point) -> UsageError:
-    """For an input at which the program is compiled differently, where one compiled program has to serve all."""
+    """The error for an input at which the program is compiled differently although one compiled program has to serve
+    all."""
     return UsageError(
         f"at {point.text} the program compiles to different code, so one program cannot serve all inputs",
         "make sizes per-rank scalars (`scalar n : i64`) that the set-up sets from the parameter",
@@ -403,10 +405,10 @@ COMPARED = 8  # drawn inputs whose programs are compared before anything is meas
 
 
 def _graphs(text: ProgramText, graph: Graph, points: Sequence[Point]) -> dict[Point, Graph]:
-    """The graphs of sizes at which the program is another one than `graph`'s, one graph for all sizes that agree.
+    """The graphs of sizes at which the program differs from that of `graph`, one graph for all sizes that agree.
 
-    What does not lower at one size is left to `at_point`, which says so. Raises UsageError for more programs than are
-    compiled, ProgramError where no size lowers.
+    A size that cannot be lowered is reported by `at_point`. Raises UsageError for too many programs, ProgramError if no
+    size can be lowered.
     """
     known: list[tuple[Program, Graph]] = [(compiled_part(graph.program), graph)]
     out: dict[Point, Graph] = {}
@@ -437,8 +439,8 @@ def _graphs(text: ProgramText, graph: Graph, points: Sequence[Point]) -> dict[Po
 
 
 def compiled_part(program: Program) -> Program:
-    """What a program is compiled from: two that agree in it can share a library. Of params and `let`s those that code
-    uses, which are constants in it."""
+    """The parts of a program that determine its compilation: programs that agree in them can share a library. Includes
+    only the params and `let`s that code uses, which are constants in it."""
     used = frozenset[str]().union(*(names_used(code.text) for code in _codes(program) if code.text is not None))
     params = tuple(replace(p, over=(), files="", spread=None) for p in program.params if p.name in used)
     lets = tuple(let for let in program.lets if let[0] in used)
@@ -461,9 +463,9 @@ def _distinct(graphs: Iterable[Graph]) -> list[Graph]:
 def task_as_given(
     text: ProgramText, graph: Graph, chosen: TargetChoice, ranks: int, data: Path, device_pointers: bool = False
 ) -> TuningTask:
-    """All that is open in a graph, to be tuned at the one size of its program, with arrays that are there already.
+    """A task of everything open in a graph, to be tuned at the one size of its program, with existing arrays.
 
-    Raises UsageError where nothing is open.
+    Raises UsageError if nothing is open.
     """
     settings, here = _legal(graph, units(graph), chosen), Point(())
     tuned_units = tuple(u for u in units(graph) if u.op in settings)
@@ -480,7 +482,7 @@ NOT_LEGAL = "no value of its tunables is legal"
 
 
 def limits_of(chosen: TargetChoice) -> dict[str, int]:
-    """What a block may have, for `legal_settings`; of a GPU without a descriptor, what every GPU has."""
+    """The limits of a block, for `legal_settings`; for a GPU without a descriptor, those of every GPU."""
     shared = _HOST_SHARED
     if chosen.gpu_arch is not None:
         try:
@@ -495,7 +497,7 @@ def limits_of(chosen: TargetChoice) -> dict[str, int]:
 
 
 def _legal(graph: Graph, units: Iterable[Unit], chosen: TargetChoice) -> dict[str, tuple[Settings, ...]]:
-    """The legal settings by op, without ops that have none. Raises UsageError where no op has one."""
+    """The legal settings by op, without ops that have none. Raises UsageError if no op has one."""
     limits = limits_of(chosen)
     settings = {u.op: legal_settings(graph, u, limits) for u in units}
     nonempty = {op: legal for op, legal in settings.items() if legal}
@@ -548,14 +550,14 @@ def points_asked(text: ProgramText, program: Program, options: TuneOptions, test
 
 
 def single_values(defines: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the choices among several values (`-D m=4,8`)."""
+    """The values of -D without choices among several values (`-D m=4,8`)."""
     return {n: v for n, v in defines.items() if "," not in str(v)}
 
 
 def points_of(
     program: Program, sizes: str, inputs: Sequence[str] = (), fixed: Collection[str] = ()
 ) -> tuple[Point, ...]:
-    """Those of the texts; without one, the values after `over`, first with first and so on, and the files of `over
+    """The points of the texts; without a text, the values after `over`, combined in order, and the files of `over
     files`; else the defaults. Inputs are combined with all sizes. `fixed`: params with one value, given by -D."""
     of_sizes = parse_sizes(sizes, program) if sizes else _sizes_over(program, fixed)
     if not inputs and not has_inputs(program, fixed):
@@ -575,8 +577,8 @@ def _sizes_over(program: Program, fixed: Collection[str]) -> tuple[Point, ...]:
 
 
 def check_point(program: Program, points: Sequence[Point], text: str) -> Point:
-    """Where results are compared with the reference: the named point, else the smallest size, or the smallest file
-    among the inputs (the first of them where all are calls)."""
+    """The point at which results are compared with the reference: the named one, else the smallest size, or the
+    smallest file among the inputs (the first input if all are calls)."""
     if text and any(map(is_input, points)):
         return parse_input(text, program, "--check-at")
     if text:
@@ -590,7 +592,7 @@ def check_point(program: Program, points: Sequence[Point], text: str) -> Point:
 
 
 def prepare(task: TuningTask, folder: Path, jobs: int | None = None) -> Prepared:
-    """Build the library and write the data of each size, side by side. Runs the program's Python code."""
+    """Build the library and write the data of each size, in parallel. Runs the program's Python code."""
     every = list(dict.fromkeys((task.check_at, *task.points)))
     with ThreadPoolExecutor(max_workers=jobs or cores()) as pool:
         written = [pool.submit(_tried, task, p, folder) for p in every]
@@ -619,7 +621,7 @@ def _compiled_apart(task: TuningTask) -> list[str]:
 
 
 def unbuilt(task: TuningTask, folder: Path) -> Prepared:
-    """The data of each size alone, where nothing is measured. Runs the program's Python code."""
+    """Only the data of each size, if nothing is measured. Runs the program's Python code."""
     at, notes = _usable_points(task, [_tried(task, p, folder) for p in task.points], ())
     points = tuple(p for p in task.points if any(p == a.point for a in at))
     notes = [*(f"without {what}" for what in task.without), *notes]
@@ -636,8 +638,8 @@ def _tried(task: TuningTask, point: Point, folder: Path) -> AtPoint | tuple[Poin
 def _usable_points(
     task: TuningTask, tried: Sequence[AtPoint | tuple[Point, DagcError]], needed: Sequence[Point]
 ) -> tuple[list[AtPoint], list[str]]:
-    """Sizes that the set-up takes, and notes of the others. Raises its error for one that is `needed`, and where none
-    is left to tune."""
+    """Sizes that the set-up accepts, and notes on the others. Raises its error for a size that is `needed`, and if no
+    size remains."""
     at = [a for a in tried if isinstance(a, AtPoint)]
     failed = [f for f in tried if not isinstance(f, AtPoint)]
     for point, error in failed:
@@ -647,12 +649,12 @@ def _usable_points(
 
 
 def only(at: AtPoint, settings: Mapping[str, tuple[Settings, ...]]) -> AtPoint:
-    """The same with some of the settings."""
+    """The same task with some of the settings."""
     return replace(at, fits={op: tuple(s for s in fits if s in settings[op]) for op, fits in at.fits.items()})
 
 
 def at_point(task: TuningTask, point: Point, folder: Path) -> AtPoint:
-    """Write the data of one size (the references only where results are checked), and read its scalars."""
+    """Write the data of one size (references only if results are checked), and read its scalars."""
     data = task.data
     if data is None:
         program = task.text.program(dict(point.params))
@@ -675,7 +677,7 @@ def read_point(task: TuningTask, point: Point, data: Path) -> AtPoint:
 
 def fitting(task: TuningTask, at: AtPoint, memory: int | None = None) -> dict[str, tuple[Settings, ...]]:
     """The settings of each unit that may be launched at a point: by its scalars, computed features, and the memory of
-    the device (None: of this machine)."""
+    the device (None: that of this machine)."""
     graph = task.graph_at(at.point)
     values = {**at.scalars, **at.computed, "hw.memory": _memory(task) if memory is None else memory}
     units = [unit_in(graph, u) for u in task.units]
@@ -683,7 +685,7 @@ def fitting(task: TuningTask, at: AtPoint, memory: int | None = None) -> dict[st
 
 
 def _memory(task: TuningTask) -> int:
-    """Bytes of the device, or on the host target of the machine, as the running program has it."""
+    """Bytes of memory of the device, or of the machine on the host target, as in the running program."""
     here = target.gpus() if task.chosen.target is Target.CUDA else ()
     return here[0].memory if here else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE")
 
@@ -694,5 +696,5 @@ def _digest(point: Point) -> str:
 
 
 def repeats_of(program: Program, scalars: Mapping[str, Number]) -> int:
-    """How often the dag runs: 1 where it has no `repeat`."""
+    """The number of runs of the dag: 1 without `repeat`."""
     return max(1, int(evaluate(program.repeat, scalars))) if program.repeat is not None else 1

@@ -75,10 +75,10 @@ if TYPE_CHECKING:
     from dagc.store.tuned import Tuned
 
 
-# ---- what is measured: each plan, compiled once, at one input (or size) after the other ------------
+# ---- measuring: each plan, compiled once, at one input (or size) after the other ------------
 
 
-Arrays: TypeAlias = "tuple[Point, Settings | None]"  # of a point; with the references of a setting
+Arrays: TypeAlias = "tuple[Point, Settings | None]"  # the data of a point; with the references of a setting
 
 
 class PlanPoints(Visits):
@@ -97,7 +97,7 @@ class PlanPoints(Visits):
         progress: Progress | None,
         objective: Objective,
     ) -> None:
-        """Raises UsageError for an objective that takes a reference for all settings, where they differ."""
+        """Raises UsageError for an objective that needs one reference for all settings, if their references differ."""
         self.task, self.folder = task, folder
         super().__init__(known, service, options, 0, records, progress, objective)
         self.groups = task.references()
@@ -121,7 +121,7 @@ class PlanPoints(Visits):
 
     @property
     def right(self) -> ProgramTask:
-        """The task without the settings whose results are wrong; as it is, if that is all of them."""
+        """The task without the settings whose results are wrong; unchanged if all are wrong."""
         kept = tuple(s for s in self.task.settings if (PROGRAM, s) not in self.wrong)
         return replace(self.task, settings=kept) if kept else self.task
 
@@ -132,13 +132,13 @@ class PlanPoints(Visits):
 
     @property
     def cells(self) -> Cells:
-        """What is learned from, in values of the objective: all but test inputs and settings with wrong results."""
+        """The training cells, in values of the objective: all except test inputs and settings with wrong results."""
         cells, inputs = self.known.measured.cells, self.known.inputs
         right = {(p, s): c for (op, p, s), c in cells.items() if (op, s) not in self.wrong}
         return {key: self.priced(c) for key, c in right.items() if not inputs[key[0]].test}
 
     def begin(self) -> None:
-        """Compile the plans, while the set-ups of the first points run."""
+        """Compile the plans while the set-ups of the first points run."""
         todo = [p for p in order_of(self.task) if p in self.task.points and not self.complete(p)]
         self.expect(todo)
         cells = self.known.measured.cells
@@ -150,7 +150,7 @@ class PlanPoints(Visits):
         self.prefetch.expect([(p, None) for p in points])
 
     def _unchecked(self) -> dict[str, list[Settings]]:
-        """Where references differ each setting is compared with its own; else it is at every point."""
+        """If references differ, each setting is compared with its own; else it is compared at every point."""
         unchecked = super()._unchecked()
         return {} if self.together else {op: [s for s in of if s in self.built] for op, of in unchecked.items()}
 
@@ -169,7 +169,7 @@ class PlanPoints(Visits):
             self.prefetch.drop(arrays)
 
     def _read(self, point: Point, test: bool) -> None:
-        """Raises DagcError where a feature is not finite, or the program is another one there."""
+        """Raises DagcError if a feature is not finite, or if the program differs at the point."""
         from dagc.store.tuned import InputFacts  # loads msgspec, numpy, sqlite3, sympy
 
         if self.options.samples is not None:
@@ -186,7 +186,7 @@ class PlanPoints(Visits):
         self.note_input(InputFacts(dict(point.params), test, values, {PROGRAM: features}, {}, elements_of(place)))
 
     def _label(self, point: Point, then: Any) -> str:
-        """Measure every plan. What fails is a result of the plan."""
+        """Measure every plan. A failure is a result of the plan."""
         known, wrong = self.known.measured.cells, self.wrong
         wanted = [s for s in self.task.settings if (PROGRAM, point, s) not in known and (PROGRAM, s) not in wrong]
         random.Random(f"{self.task.seed} {point.text}").shuffle(wanted)
@@ -218,7 +218,7 @@ def _job(task: ProgramTask, together: bool, arrays: Arrays) -> Job:
 
 @dataclass(frozen=True, slots=True)
 class BuiltProgram:
-    """A runner library, and the traversal that it is to run."""
+    """A runner library, and the traversal to run with it."""
 
     library: Path
     rows: tuple[Row, ...]
@@ -227,7 +227,7 @@ class BuiltProgram:
 def build_programs(
     task: ProgramTask, settings: Sequence[Settings], folder: Path, progress: Progress | None = None
 ) -> tuple[dict[Settings, BuiltProgram], dict[Settings, str]]:
-    """The runner library of each setting, compiled side by side; and in one line why some have none."""
+    """The runner library of each setting, compiled in parallel; and one line on why some have none."""
     from dagc.emit import rows  # loads jinja2
 
     def make(setting: Settings) -> BuiltProgram:
@@ -324,8 +324,8 @@ Data = Mapping["Point", tuple[float, ...]]
 
 @dataclass(frozen=True, slots=True)
 class LearnedPlans:
-    """`selector` answers with indices of `settings`, all of which it may answer; None: too little was measured.
-    `left_out`: the regret at each training size of what was learned without it, NaN where that is not known."""
+    """`selector` answers with indices of `settings`, all of which it may answer; None if too little was measured.
+    `left_out`: the regret at each training size of a selector trained without it, NaN if unknown."""
 
     method: str
     selector: Selector | None
@@ -336,8 +336,8 @@ class LearnedPlans:
 
 
 def learn(task: ProgramTask, method: str, cells: Cells, data: Data) -> LearnedPlans:
-    """Few plans, by rule, that are within the noise of the best at each size, the one that is best on average, and the
-    selector trained on what these are worth."""
+    """Select few plans, by rule, that are within the noise of the best at each size, and the one that is best on
+    average; train the selector on their gains."""
     from dagc.choice.learners.knn import nearest  # loads msgspec
     from dagc.choice.methods import fit  # loads msgspec
     from dagc.choice.train import best_on_average, merged, shares_of  # loads msgspec
@@ -370,13 +370,13 @@ def learn(task: ProgramTask, method: str, cells: Cells, data: Data) -> LearnedPl
 
 
 def _of(answers: Sequence[int], at: Mapping[int, float]) -> dict[int, float]:
-    """What is known of some answers, by their place."""
+    """The measurements of some answers, by their index."""
     return {place: at[answer] for place, answer in enumerate(answers) if answer in at}
 
 
 def learned_from(merged: Tuned, first: Tuned, text: ProgramText) -> dict[str, Any]:
-    """The chooser's record from what merged files hold, by the method of the `first`; runs nothing. Raises UsageError
-    where too little was measured."""
+    """The chooser's record from merged files, by the method of the `first`; runs nothing. Raises UsageError if too
+    little was measured."""
     stored = first.program_chooser
     assert stored is not None
     program = text.program()
@@ -408,7 +408,7 @@ def learned_from(merged: Tuned, first: Tuned, text: ProgramText) -> dict[str, An
 
 
 def chooser_record(task: ProgramTask, learned: LearnedPlans) -> dict[str, Any]:
-    """A selector as the tuned file keeps it."""
+    """The record of a selector in a tuned file."""
     assert learned.selector is not None
     return {
         "method": learned.method, "why": learned.why, "names": list(task.select.names), "data": list(task.select.data),
@@ -467,7 +467,7 @@ def tune_program(
 ) -> Tuning:
     """Tune a program with a `select` at its top. Runs its set-up and references, and each setting at each point.
 
-    The method is that of the options, else the program's own. Raises UsageError, as `program_task`.
+    The method is that of the options, else the program's own. Raises UsageError, like `program_task`.
     """
     if options.ranks > 1:
         raise UsageError(
@@ -503,7 +503,7 @@ def tune_program(
 def _opened(
     task: ProgramTask, output: str | Path | None, options: TuneOptions, progress: Progress | None
 ) -> Iterator[PlanPoints]:
-    """The points of a task, with what a resumed file has of them and what it has checked."""
+    """The points of a task, with the measurements and checks of a resumed file."""
     with ExitStack() as stack:
         folder = stack.enter_context(scratch_directory("dagc-tune-"))
         records = None
@@ -535,13 +535,13 @@ def _method(task: ProgramTask, options: TuneOptions) -> str:
 
 
 def _as_unit_plan(task: ProgramTask) -> Any:
-    """As the tuning of kernels has it: what the record of a run is made from."""
+    """The plan in the form of kernel tuning, from which the record of a run is made."""
     graph = build_graph(task.program)
     return TuningTask(task.text, task.chosen, graph, (), task.points, {}, task.points[0], task.seed)
 
 
 def _before(task: ProgramTask, records: Records | None, options: TuneOptions) -> tuple[Known, str]:
-    """What a resumed file has, and its objective. Notes in the file what must not differ."""
+    """The measurements of a resumed file, and its objective. Stores the conditions that must not differ."""
     known, objective = Known(Measurements({}, {}, [])), "time"
     if records is None:
         return known, objective
@@ -576,8 +576,8 @@ def _enough(method: str, task: ProgramTask, known: Iterable[Point], options: Tun
 def evaluate_program(
     text: ProgramText, tuned: Tuned, options: TuneOptions, progress: Progress | None = None
 ) -> Evaluation:
-    """Measure every plan at test inputs, and judge what the chooser of a tuned file answers there. The measurements are
-    kept in the file, and nothing is learned from them. Raises UsageError as `tune_program`."""
+    """Measure every plan at test inputs, and evaluate the answers of the chooser of a tuned file there. The
+    measurements are stored in the file and not used for training. Raises UsageError like `tune_program`."""
     from dagc.choice.judge import judge  # only to evaluate
 
     task = program_task(text, options, test=True)

@@ -29,7 +29,7 @@ OTHER = "largest difference "  # in messages about results that differ (template
 def unchecked(
     task: TuningTask, check: Mapping[str, Sequence[Settings]], checks: Mapping[tuple[str, Settings], str]
 ) -> dict[str, list[Settings]]:
-    """The other legal settings of each unit: choosers may use them at other sizes, so they are checked too."""
+    """The other legal settings of each unit; they are checked as well, since choosers may use them at other sizes."""
     settings_of = {
         op: [s for s in settings if s not in check.get(op, ()) and (op, s) not in checks]
         for op, settings in task.settings.items()
@@ -42,9 +42,9 @@ def choosable(
 ) -> tuple[dict[str, tuple[Settings, ...]], list[str]]:
     """The settings of each unit that a chooser may return, and notes. These agree with the reference (or, if they
     cannot be launched at the size of the checks, with another setting at the sizes where they were timed), and failed
-    at no size. All, if nothing was run; only the default, if none is right. A size at which each of several settings
-    failed says nothing about them. What fails at an input counts as infinitely slow there and is learned from; at one
-    that was drawn, other results than the default's exclude it."""
+    at no size. All, if nothing was run; only the default, if none is correct. A size at which each of several settings
+    failed does not count against them. A setting that fails at an input counts as infinitely slow there and is used for
+    training; at a drawn input, results that differ from the default's exclude it."""
     good = {key for key, failure in checks.items() if not failure} | {
         (o, s) for (o, _, s), c in cells.items() if c.times
     }
@@ -90,8 +90,8 @@ def _lost(cells: Mapping[tuple[str, Point, Settings], Cell]) -> list[tuple[str, 
 
 
 def doubtful(task: TuningTask, cells: Mapping[tuple[str, Point, Settings], Cell]) -> list[str]:
-    """Notes on sizes at which all others (two or more) gave other results than the default: at sizes other than that of
-    the checks, results are compared with the default, which may itself be wrong."""
+    """Notes on sizes at which all other settings (two or more) differ from the default: at sizes other than that of the
+    checks, results are compared with the default, which may itself be wrong."""
     notes = []
     for unit in task.units:
         for point in task.points:
@@ -114,9 +114,9 @@ GUESS = "the default"  # limit of a launch without a model or a measurement
 
 @dataclass(frozen=True, slots=True)
 class KernelResult:
-    """One kernel at one size. Values of the objective, NaN where not measured; `best` is the best measured setting.
+    """One kernel at one size. Values of the objective, NaN if not measured; `best` is the best measured setting.
 
-    `trained`: the chooser was trained on this size, so the regret here says nothing about other sizes; `left_out`: the
+    `trained`: the chooser was trained on this size, so the regret here does not apply to other sizes; `left_out`: the
     regret here after training without this size, NaN if unknown.
     """
 
@@ -136,9 +136,9 @@ class KernelResult:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """The result of `dagc tune`. `seconds`: of checking and timing all `cells`; `busy`: the part of these that checks
-    and timings took, without starting processes and loading data. `objective`: of the values in
-    `lines`, which are in seconds if that is the time."""
+    """The result of `dagc tune`. `seconds`: time to check and time all `cells`; `busy`: the part spent in checks and
+    timings, without starting processes and loading data. `objective`: that of the values in `lines`, which are in
+    seconds if it is the time."""
 
     lines: tuple[KernelResult, ...]
     grade: str
@@ -154,7 +154,7 @@ class Tuning:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """One op at the test inputs. `text`: of an answer by number; `costs`: of features, a line each."""
+    """One op at the test inputs. `text`: the text of an answer by number; `costs`: a line for each feature."""
 
     op: str
     judged: Judged
@@ -169,7 +169,7 @@ class Evaluated:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The result of `dagc tune --evaluate`. `inputs` judge; `trained`: so many others were learned from."""
+    """The result of `dagc tune --evaluate`. `inputs`: number of test inputs; `trained`: number of training inputs."""
 
     ops: tuple[Evaluated, ...]
     grade: str
@@ -192,7 +192,7 @@ class Measurements:
 
 
 def priced(cell: Cell, objective: Objective, more: float = 0.0) -> Cell:
-    """A cell whose times are values of the objective. `more`: seconds that every call takes besides."""
+    """A cell whose times are values of the objective. `more`: additional seconds of every call."""
     if not more and objective.is_time:
         return cell
     values = (objective.value({**dict(cell.metrics), "time": t + more}) for t in cell.times)
@@ -200,7 +200,7 @@ def priced(cell: Cell, objective: Objective, more: float = 0.0) -> Cell:
 
 
 def paid(cell: Cell, facts: InputFacts | None, calls: int, objective: Objective) -> Cell:
-    """A cell whose times are values of the objective, the share of its conversion over so many calls included."""
+    """A cell whose times are values of the objective, including the share of its conversion over this many calls."""
     more = 0.0
     if facts is not None and calls:
         more = facts.conversions.get(cell.op, {}).get(variant_of(cell.settings), 0.0) / calls

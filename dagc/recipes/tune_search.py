@@ -1,4 +1,4 @@
-"""The search for launch settings, wired: what is expected of each op at each size before anything is measured."""
+"""Set-up of the search for launch settings: the expected times of each op at each size before any measurement."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from dagc.choice.types import Cell, Point, Settings, Unit
     from dagc.cuda.ptx import Resources
 
-MOST_CODES = 6  # compiled versions of a kernel whose instructions are told apart
-MOST_ROWS = 800  # cells of an op that the search looks at: its covariances take the square of it
+MOST_CODES = 6  # most compiled versions of a kernel whose instructions are distinguished
+MOST_ROWS = 800  # most cells of an op in the search: its covariances grow with the square
 
 
 def search_of(inputs: ChooserInputs, options: TuneOptions, top: int) -> tuple[AcrossSizes, list[str]]:
-    """The search over all ops that a model ranks, nothing observed yet, and notes. `top`: settings measured at each
-    size besides the default, where neither budget nor time nor accuracy is given."""
+    """The search over all ops that a model ranks, without observations, and notes. `top`: settings measured at each
+    size in addition to the default, if neither budget nor time nor accuracy is given."""
     from dagc.choice.models import MODELS  # loads numpy, sympy
 
     units = [u for u in inputs.ready.task.units if inputs.asked[u.op].method in MODELS and not u.variants]
@@ -42,20 +42,19 @@ def search_of(inputs: ChooserInputs, options: TuneOptions, top: int) -> tuple[Ac
 
 
 def _plain(learner: Learner) -> Learner:
-    """Without trees, which know what the volume model misses and no other one."""
+    """The learner without trees, which predict the error of the volume model only."""
     return replace(learner, trees=None)
 
 
 def _budget(searches: list[OpTimes], top: int) -> int:
-    """`top` for each op and size, at most half of the legal ones, so that it always costs less than measuring all; and
-    the default."""
+    """`top` for each op and size, at most half of the legal settings, and the default."""
     from dagc.choice.choose import worth_measuring  # loads numpy, sympy
 
     return sum(worth_measuring(top, len(o.of[p])) + 1 for o in searches for p in o.points if o.of[p])
 
 
 def learner_for(inputs: ChooserInputs) -> tuple[Learner, list[str]]:
-    """The pre-trained learner, and a note where it cannot be used, or was trained on GPUs of other architectures."""
+    """The pre-trained learner, and a note if it cannot be used, or if it was trained on GPUs of other architectures."""
     from dagc.choice import residual  # loads numpy
 
     try:
@@ -73,7 +72,7 @@ def learner_for(inputs: ChooserInputs) -> tuple[Learner, list[str]]:
 
 @dataclass(slots=True)
 class _Rows:
-    """Cells of an op, as the arrays of a surface."""
+    """The cells of an op as arrays of a surface."""
 
     cells: list[tuple[Point, Settings]]
     means: list[Any]
@@ -84,7 +83,7 @@ class _Rows:
 
 
 def expected_times(inputs: ChooserInputs, unit: Unit, learner: Learner) -> tuple[OpTimes | None, list[str]]:
-    """What the model and the learner expect of an op at each size where it is measured; None where nothing fits."""
+    """The prior of the model and the learner for an op at each measured size; None if nothing fits."""
     import numpy as np
 
     from dagc.choice.residual import coordinates, size_coordinates  # loads numpy
@@ -125,7 +124,7 @@ def expected_times(inputs: ChooserInputs, unit: Unit, learner: Learner) -> tuple
 
 
 class _Tables:
-    """The terms of an op's settings at each size. `note`: where they are not known."""
+    """The terms of an op's settings at each size. `note`: where they are unknown."""
 
     def __init__(self, inputs: ChooserInputs, unit: Unit) -> None:
         self.inputs, self.unit, self.note = inputs, unit, ""
@@ -133,8 +132,8 @@ class _Tables:
         self._terms: dict[int, Any] = {}
 
     def at(self, point: Point) -> Any:
-        """(settings, TERMS), all NaN where the model cannot be evaluated: then settings are known by their place among
-        each other alone."""
+        """(settings, TERMS), all NaN if the model cannot be evaluated; settings are then known only by their
+        coordinates."""
         import numpy as np
 
         from dagc.choice.terms import TERMS, launch_terms  # loads numpy, sympy
@@ -177,24 +176,24 @@ class _Tables:
 
 
 def alike(each: Sequence[Resources]) -> list[Resources]:
-    """With the instructions of the first, where more than MOST_CODES differ: a model is made for each."""
+    """With the instructions of the first if more than MOST_CODES differ, since a model is made for each."""
     if len({(r.shared, r.instructions) for r in each}) <= MOST_CODES:
         return list(each)
     return [replace(r, instructions=each[0].instructions) for r in each]
 
 
-SHARE = 0.02  # what another setting must gain, for the column of the table
+SHARE = 0.02  # gain of another setting that the column `sure` of the table refers to
 
 
 def guesses(
     search: AcrossSizes, cells: Mapping[tuple[str, Point, Settings], Cell]
 ) -> dict[tuple[str, Point], Settings]:
-    """What the search chooses at sizes of which nothing was timed."""
+    """The search's choices at sizes without timings."""
     timed = {(op, point) for (op, point, _), cell in cells.items() if cell.times and not cell.failure}
     ops = [o for o in search.ops.values() if o.modelled or any(op == o.op for op, _ in timed)]
     return {(o.op, p): search.choice(o.op, p) for o in ops for p in o.points if (o.op, p) not in timed}
 
 
 def sureness(search: AcrossSizes) -> dict[tuple[str, Point], float]:
-    """The probability that no other setting is faster than what is chosen by more than SHARE, by op and size."""
+    """The probability that no other setting is faster than the chosen one by more than SHARE, by op and size."""
     return {(o.op, p): 1 - search.doubt(o.op, p, SHARE) for o in search.ops.values() for p in o.points}

@@ -1,5 +1,5 @@
-"""`dagc tune --inputs`, wired: label inputs by measurement, all or as few as needed; learn; evaluate at others, also
-whole programs whose ops are placed together."""
+"""The recipe of `dagc tune --inputs`: label inputs by measurement, all or as few as needed; train; evaluate at others,
+also for whole programs whose ops are placed together."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ if TYPE_CHECKING:
 
 
 TOGETHER = "placed together"
-MOST = 10  # ops of which every placement is timed; of more, those near the chosen one
-ROUNDS = 3  # times of each placement, in random order
+MOST = 10  # with up to this many ops every placement is timed, with more only those near the chosen one
+ROUNDS = 3  # timings of each placement, in random order
 SIDES = {Device.CPU: HOST, Device.GPU: DEVICE}
 WORDS = {HOST: "cpu", DEVICE: "gpu"}
 
@@ -77,8 +77,8 @@ Answers = Mapping[str, tuple[Settings | None, Settings | None]]  # by op: on the
 
 @dataclass(frozen=True, slots=True)
 class PlacedAt:
-    """The problem at one input, as the emitted program has it (`dagc::Placing`), and what each placed op does on each
-    side. `ops`: the users of two-sided arrays, in the order of the problem."""
+    """The placement problem at one input, as in the emitted program (`dagc::Placing`), and the answer of each placed op
+    on each side. `ops`: the users of two-sided arrays, in the order of the problem."""
 
     problem: Problem
     ops: tuple[str, ...]
@@ -90,18 +90,18 @@ class PlacedAt:
         return tuple(i for i, row in enumerate(self.problem.seconds) if max(row) < math.inf)
 
     def only(self, side: int) -> Placement:
-        """All ops on one side that can be there."""
+        """All ops that can be on one side, placed there."""
         return tuple(side if row[side] < math.inf else 1 - side for row in self.problem.seconds)
 
     def settings(self, placement: Placement) -> dict[str, Settings]:
-        """What each placed op does."""
+        """The setting of each placed op."""
         sides = dict(zip(self.ops, placement, strict=True))
         placed = {op: both[sides[op]] for op, both in self.answers.items()}
         return {op: settings for op, settings in placed.items() if settings is not None}
 
 
 def placed_at(program: Program, at: AtPoint, choosers: Mapping[str, Chooser], transfers: Transfers) -> PlacedAt:
-    """An op whose chooser takes the default has the first that is allowed as its only answer."""
+    """An op whose chooser takes the default has the first allowed answer as its only one."""
     rows: list[tuple[float, float]] = []
     answers: dict[str, tuple[Settings | None, Settings | None]] = {}
     users = users_of(program)
@@ -126,7 +126,7 @@ def placed_at(program: Program, at: AtPoint, choosers: Mapping[str, Chooser], tr
 
 
 def _answers(chooser: Chooser, at: AtPoint) -> dict[int, tuple[float, Settings]]:
-    """The best answer on each side where there is one, with its expected seconds."""
+    """The best answer on each side, if there is one, with its expected seconds."""
     predicted, (_, reason) = chooser.predict(at.values), chooser.decide(at.values)
     legal = set(at.fits[chooser.op])
     out: dict[int, tuple[float, Settings]] = {}
@@ -152,14 +152,14 @@ def _row(seconds: Mapping[int, float]) -> tuple[float, float]:
 
 
 def _bytes_of(program: Program, at: AtPoint, name: str) -> float:
-    """Of an array whose size comes with its data."""
+    """Bytes of an array whose size comes with its data."""
     array = next(a for a in program.arrays if a.name == name)
     return float(elements(at.data / "rank-0000" / f"{mangle(name)}.npy") * array.type.size)
 
 
 @dataclass(slots=True)
 class PlacedPrograms:
-    """Times whole programs at the test inputs, each under the placements that are to be compared."""
+    """Times whole programs at the test inputs, under each of the compared placements."""
 
     inputs: Inputs
     choosers: Mapping[str, Chooser]
@@ -168,14 +168,14 @@ class PlacedPrograms:
     times: dict[str, dict[int, float]]  # by input
     chosen: dict[str, int]
     fixed: dict[str, dict[int, int]]  # the numbers of GPU only and CPU only, by input and side
-    noise: dict[str, float]  # of comparing the two fastest, relative, by input
+    noise: dict[str, float]  # relative noise of comparing the two fastest, by input
 
     @classmethod
     def of(cls, inputs: Inputs, choosers: Mapping[str, Chooser], transfers: Transfers) -> PlacedPrograms:
         return cls(inputs, choosers, transfers, [], {}, {}, {}, {})
 
     def time(self, at: AtPoint) -> str:
-        """At one input, whose arrays are loaded. "" or why the program does not run there."""
+        """Time at one input, whose arrays are loaded. Returns "" or why the program does not run there."""
         from dagc.choice.train import noise_of_best  # loads msgspec
 
         program = self.inputs.task.graph_at(at.point).program
@@ -211,7 +211,7 @@ class PlacedPrograms:
             return {"error": str(death)}
 
     def _number(self, placed: PlacedAt, placement: Placement) -> int:
-        """Of a placement, by its text: which side each placed op is on."""
+        """The number of a placement, by its text: the side of each placed op."""
         sides = dict(zip(placed.ops, placement, strict=True))
         text = ", ".join(f"{op} {WORDS[sides[op]]}" for op in placed.answers)
         if text not in self.names:
@@ -219,7 +219,7 @@ class PlacedPrograms:
         return self.names.index(text)
 
     def judged(self) -> tuple[Judged, tuple[Settings, ...], tuple[str, ...]]:
-        """The figures of the placements, what each number stands for, and how fast one device alone is."""
+        """The figures of the placements, the meaning of each number, and the speed of one device alone."""
         from dagc.choice.judge import judge  # only to evaluate
 
         inputs = list(self.times)
@@ -237,7 +237,7 @@ class PlacedPrograms:
 
 
 def _others(placed: PlacedAt, best: Placement) -> Iterator[Placement]:
-    """All placements; of many ops, those that differ from the chosen one in one op."""
+    """All placements; with many ops, those that differ from the chosen one in one op."""
     free = placed.free
     if len(free) > MOST:
         yield from ((*best[:i], 1 - best[i], *best[i + 1 :]) for i in free)
@@ -258,8 +258,8 @@ def tune_inputs(
 ) -> Tuning:
     """Label the inputs by measurement, and learn a chooser for each op.
 
-    An input that its set-up refuses is reported and skipped; what fails at an input is recorded, and counts as
-    infinitely slow there. Raises UsageError where nothing can run, or the input of the checks is refused.
+    An input that its set-up refuses is reported and skipped; a setting that fails at an input is recorded, and counts
+    as infinitely slow there. Raises UsageError if nothing can run, or if the input of the checks is refused.
     """
     from dagc.choice.methods import LEARNED  # loads msgspec
 
@@ -276,7 +276,7 @@ def tune_inputs(
         raise UsageError(f"method {wrong[0]} does not learn from inputs", f"use --method {', '.join(LEARNED)}")
     task = replace(
         task, features={op: a.data for op, a in asked.items() if a.method in LEARNED}, earlier=(),
-        points=tuple(p for p in task.points if p not in task.earlier),  # the file has what is known of these
+        points=tuple(p for p in task.points if p not in task.earlier),  # the file contains their measurements
     )  # fmt: skip
     began = time.monotonic()
     with opened(task, output, options, order_of(task), progress, MANY if options.incremental else AHEAD) as inputs:
@@ -292,7 +292,7 @@ def tune_inputs(
 def _learned(
     inputs: Inputs, asked: Mapping[str, Asked], options: TuneOptions, output: str | Path | None, notes: list[str]
 ) -> Tuning:
-    """The choosers of all ops from what is labelled, kept in the file; and the table."""
+    """The choosers of all ops, trained on the labelled inputs and stored in the file; and the table."""
     measured, tests = inputs.known.measured, {p for p, facts in inputs.known.inputs.items() if facts.test}
     cells = {key: cell for key, cell in measured.cells.items() if key[1] not in tests}
     points = tuple(p for p in (*inputs.task.points, *inputs.known.inputs) if p in inputs.ready.at and p not in tests)
@@ -337,7 +337,7 @@ def _other(options: TuneOptions) -> Tuned:
 
 
 def _keep_transfers(records: Records, task: TuningTask) -> list[str]:
-    """Measure the transfers between host and device, where ops are placed together by their times; and a note."""
+    """Measure the transfers between host and device if ops are placed together by their times; returns a note."""
     if not places_together(task.program):
         return []
     pageable = task.program.chose(HostMemory.PAGEABLE)
@@ -356,7 +356,7 @@ def transfers_here(target: str, arch: str, pageable: bool = False) -> Transfers:
 def _subsets(
     inputs: Inputs, task: TuningTask, asked: Mapping[str, Asked], options: TuneOptions
 ) -> tuple[dict[str, Asked], list[str]]:
-    """The features of each op that its selector needs, and what was dropped."""
+    """The features of each op that its selector needs, and a note on dropped ones."""
     from dagc.choice.train import select_features  # loads msgspec
 
     out, notes = dict(asked), []
@@ -390,10 +390,9 @@ def feature_costs(inputs: Inputs, task: TuningTask, unit: Unit) -> dict[str, flo
 
 
 def costs(inputs: Inputs, task: TuningTask, choosers: Mapping[str, Any]) -> list[str]:
-    """What features and conversions cost, as shares of one call of the default, and how many calls pay for them where
-    the fastest answer (or the converted variant) is taken instead of the default; medians over the inputs. Of the
-    features those that a program computes at an input: what its chooser asks for, and what the variants need whose
-    constraints it tests."""
+    """The costs of features and conversions, in calls of the default, and the number of calls after which they pay if
+    the fastest answer (or the converted variant) replaces the default; medians over the inputs. Only features count
+    that a program computes at an input: those of its chooser, and those of the variants whose constraints it tests."""
     out = []
     for unit in task.units:
         shares, calls = [], []
@@ -431,8 +430,8 @@ def costs(inputs: Inputs, task: TuningTask, choosers: Mapping[str, Any]) -> list
 def computed_at(
     chooser: Any, unit: Unit, task: TuningTask, values: Mapping[str, Any], times: Mapping[int, float]
 ) -> frozenset[str]:
-    """The code features that a program computes at an input with these values, where its chooser is asked. `times`: by
-    number of the task's settings, infinite where a constraint does not hold."""
+    """The code features that a program computes at an input with these values to evaluate its chooser. `times`: by
+    number of the task's settings, infinite if a constraint does not hold."""
     op, settings = op_of(task.graph, unit), task.settings[unit.op]
     needed = {one.answer: {f.name for f in needed_features(task.program, one)} for one in variants_of(task.program, op)}
     out = {code.name for feature in chooser.features for code in feature.code}
@@ -450,7 +449,7 @@ def _pays(seconds: float, default: float, other: float) -> float:
 
 
 def _worth(calls: Sequence[float]) -> str:
-    """`pays after 14 calls at 31 of 54 inputs, at the others never` (the median of those where it does)."""
+    """`pays after 14 calls at 31 of 54 inputs, at the others never` (the median over the inputs where it pays)."""
     paid = [c for c in calls if c < math.inf]
     if not paid:
         return "never pays"
@@ -464,10 +463,11 @@ def _worth(calls: Sequence[float]) -> str:
 def evaluate_inputs(
     text: ProgramText, tuned: Tuned, options: TuneOptions, progress: Progress | None = None
 ) -> Evaluation:
-    """Measure every answer of a tuned file at test inputs, and judge what its choosers answer there.
+    """Measure every answer of a tuned file at test inputs, and evaluate the answers of its choosers there.
 
-    The measurements are kept in the file, marked: nothing is learned from them. Inputs that the file was trained on are
-    reported and skipped. Raises UsageError where the file has no chooser of an op, or is of another program.
+    The measurements are stored in the file, marked as test data, and not used for training. Inputs that the file was
+    trained on are reported and skipped. Raises UsageError if the file has no chooser of an op, or belongs to another
+    program.
     """
     from dagc.recipes.tuned import choosers_of  # only to evaluate
 
@@ -505,7 +505,7 @@ def evaluate_inputs(
 
 
 def _programs(inputs: Inputs, choosers: Mapping[str, Any], tuned: Tuned) -> PlacedPrograms:
-    """Raises UsageError for a file without what placing takes."""
+    """Raises UsageError for a file without the data needed for placement."""
     if tuned.facts.transfers is None or not all(c.predicts for c in choosers.values() if c.site.variants):
         what = "no times of transfers, or no predicted times, by which the ops are placed together"
         raise UsageError(f"{tuned.path}: {what}", f"tune with --method {COSTS}")
@@ -513,8 +513,8 @@ def _programs(inputs: Inputs, choosers: Mapping[str, Any], tuned: Tuned) -> Plac
 
 
 def untrained(asked: Sequence[Point], tuned: Tuned, programs: bool = False) -> tuple[tuple[Point, ...], int, list[str]]:
-    """The inputs that the ops of a file, or its whole `programs`, were not trained on, at how many they were, and notes
-    of those that are skipped. Raises UsageError where none is left."""
+    """The inputs that the ops of a file, or its whole `programs`, were not trained on; the number of training inputs;
+    and notes on skipped inputs. Raises UsageError if none remains."""
     trained = {c.point for c in tuned.cells if (c.op == PROGRAM) is programs and c.times} - tuned.facts.tests
     points = tuple(p for p in asked if p not in trained)
     if not points:
@@ -525,13 +525,13 @@ def untrained(asked: Sequence[Point], tuned: Tuned, programs: bool = False) -> t
 
 
 def _moved(one: Evaluated, tuned: Tuned, seed: int) -> Evaluated:
-    """With what the move to another machine loses."""
+    """The evaluation, with the loss by the move to another machine."""
     line = lost_by_move(tuned, one.op, tuned.kernel_choosers[one.op], one.judged, seed)
     return replace(one, costs=(line, *one.costs))
 
 
 def nothing_evaluated(failures: Sequence[str]) -> UsageError:
-    """For test inputs none of which could be measured."""
+    """The error if no test input could be measured."""
     why = f": {failures[0]}" if failures else ""
     return UsageError(f"no input could be evaluated{why}", "name others with --inputs, or give more --time")
 

@@ -1,4 +1,4 @@
-"""A tuned file in use: choosers for `dagc compile --launch`, and the programs of `dagc tune --show`."""
+"""Use of a tuned file: choosers for `dagc compile --launch`, and the programs of `dagc tune --show`."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def choosers_of(
     ops: Collection[str] | None = None,
     other_machine: bool = False,
 ) -> tuple[Any, ...]:
-    """The choosers of a tuned file, for a program's graph. `arch`: what is compiled for (None: do not compare).
-    `ops`: only those of these. `other_machine`: accept another GPU of the architecture.
+    """The choosers of a tuned file, for a program's graph. `arch`: the target architecture (None: do not compare).
+    `ops`: only the choosers of these. `other_machine`: accept another GPU of the architecture.
 
-    Raises UsageError where the file was tuned for another text of the program or another GPU.
+    Raises UsageError if the file was tuned for another text of the program or another GPU.
     """
     check_tuned(tuned, graph.program, arch, other_machine)
     check_compiled(tuned.path, tuned, graph.program)
@@ -70,7 +70,7 @@ def choosers_of(
 
 
 def _check_open(graph: Graph, stored: Mapping[str, KernelChooser], path: str | Path) -> None:
-    """Raises UsageError for an op of which nothing is open, or not its variant, which the file chooses."""
+    """Raises UsageError for an op with nothing open, or with a fixed variant that the file chooses."""
     ops = [o.op for o in graph.ops if isinstance(o.op, KernelOp)]
     open_sites = {op.site for op in ops if is_open(graph.program, op)}
     variants = {op.site for op in ops if open_variants(graph.program, op)}
@@ -93,8 +93,8 @@ def _check_open(graph: Graph, stored: Mapping[str, KernelChooser], path: str | P
 
 
 def _chooser_of(graph: Graph, unit: Unit, stored: KernelChooser, path: str | Path, timed: bool) -> Any:
-    """`timed`: the time was minimised, which the models predict. Raises UsageError where what was kept is of a newer
-    dagc, or no longer of the program's choices and sizes."""
+    """`timed`: the time was minimised, which the models predict. Raises UsageError if the record is from a newer dagc,
+    or no longer matches the program's choices and sizes."""
     from dagc.choice.choose import unit_chooser  # loads numpy, sympy
     from dagc.choice.models import ModelInputs  # loads numpy, sympy
 
@@ -117,7 +117,7 @@ def _chooser_of(graph: Graph, unit: Unit, stored: KernelChooser, path: str | Pat
 
 
 def _check_names(graph: Graph, unit: Unit, stored: KernelChooser, path: str | Path) -> None:
-    """Names of the file are those of the program's features."""
+    """Raises UsageError unless the names in the file are features of the program."""
     from dagc.perf.counted import BLOCK, COUNTS  # loads numpy, sympy
 
     features = set(offered(graph.program, op_of(graph, unit)))
@@ -134,8 +134,8 @@ def _check_names(graph: Graph, unit: Unit, stored: KernelChooser, path: str | Pa
 
 
 def check_tuned(tuned: Tuned, program: Program, arch: str | None, other_machine: bool = False) -> None:
-    """Raises UsageError where a tuned file is of another text or GPU, or has no chooser. `arch`: of the GPU that is
-    compiled for; None: for none, or do not compare."""
+    """Raises UsageError if a tuned file belongs to another text or GPU, or has no chooser. `arch`: that of the target
+    GPU; None: no GPU, or do not compare."""
     path = tuned.path
     now = program_record(program)
     if tuned.program.name != now.name:
@@ -159,7 +159,7 @@ def check_tuned(tuned: Tuned, program: Program, arch: str | None, other_machine:
 
 
 def _check_gpu(tuned: Tuned, path: str | Path, arch: str | None) -> None:
-    """Another GPU of the same architecture has other limits and another speed. Where no GPU is, nothing is said."""
+    """Another GPU of the same architecture has other limits and another speed. Without a GPU, there is no check."""
     wanted = tuned.facts.gpu
     here = (
         [g.name for g in target.gpus() if g.arch == arch] if arch is not None and tuned.facts.target == "cuda" else []
@@ -174,12 +174,12 @@ def _check_gpu(tuned: Tuned, path: str | Path, arch: str | None) -> None:
 def open_choices(
     graph: Graph, tuned: Tuned, arch: str | None, mode: Features = Features.NOW, constraints: bool = True
 ) -> OpenChoices:
-    """What a tuned file leaves open in the kernels of a graph, and how the program chooses it: as `Chooser` of
-    `dagc.ir.plan`."""
+    """The choices that a tuned file leaves open in the kernels of a graph, and how the program makes them: as `Chooser`
+    of `dagc.ir.plan`."""
     from dagc.choice.choose import emitted  # loads numpy, sympy
 
     choosers = choosers_of(graph, tuned, arch)
-    # Only what a chooser may answer is compiled: a value that did not compile when it was tuned is none of it.
+    # Only the possible answers of a chooser are compiled; values that did not compile during tuning are not among them.
     opened = tuple(
         t for c in choosers for t in unit_of(graph, c.op, bool(c.site.variants)).restricted(c.settings).tunables
     )
@@ -198,7 +198,7 @@ def open_choices(
 
 
 def _placement(tuned: Tuned, choosers: Sequence[Chooser], mode: Features) -> Placement:
-    """How the program places its ops together. Raises UsageError for a file without what that takes."""
+    """How the program places its ops together. Raises UsageError for a file without the necessary data."""
     transfers = tuned.facts.transfers
     lacking = [c.op for c in choosers if c.site.variants and not c.predicts]
     if transfers is None or lacking:
@@ -212,8 +212,9 @@ def _placement(tuned: Tuned, choosers: Sequence[Chooser], mode: Features) -> Pla
 
 
 def _worth(tuned: Tuned, chooser: Chooser) -> tuple[tuple[float, float], ...]:
-    """Of each answer the share of the default's time that a call gains, and calls of the default that its conversion
-    takes: medians over the inputs at which it is the fastest, else over those at which it is faster than the default.
+    """For each answer: the gain of a call as a fraction of the default's time, and the cost of its conversion in calls
+    of the default; medians over the inputs at which it is the fastest, else over those at which it is faster than the
+    default.
     """
     times = _times(tuned, chooser)
     conversions = {one.point: one.conversions.get(chooser.op, {}) for one in tuned.facts.inputs}
@@ -228,11 +229,11 @@ def _worth(tuned: Tuned, chooser: Chooser) -> tuple[tuple[float, float], ...]:
 
 
 def _least(graph: Graph, tuned: Tuned, chooser: Chooser) -> float:
-    """How many calls must be left for the features and the choice to pay, as if each training input were as likely;
-    infinite where they never do.
+    """The number of remaining calls from which the features and the choice pay, with all training inputs equally
+    likely; infinite if they never pay.
 
-    Features take time from the calls that are left, and count as time of the program, as conversions do. Those of a
-    variant alone count as part of its conversion.
+    Features take time from the remaining calls and count as time of the program, as do conversions. Features of a
+    single variant count as part of its conversion.
     """
     from dagc.choice.judge import least_calls  # only beside the runs
 
@@ -255,8 +256,9 @@ def _priced(
     default: float,
     names: tuple[set[str], Mapping[str, set[str]]],
 ) -> tuple[float, list[tuple[float, float]]]:
-    """In calls of the default: what the features take that are asked for, and of each answer what a call gains and what
-    its conversion and further features take. `names`: of the features that are asked for, and that a variant needs."""
+    """In calls of the default: the cost of the selector's features, and for each answer the gain of a call and the cost
+    of its conversion and further features. `names`: those of the selector's features, and of the features that a
+    variant needs."""
     asked, needed = names
     took, answers = one.conversions.get(op, {}), []
     for setting, seconds in times.items():
@@ -267,7 +269,7 @@ def _priced(
 
 
 def _times(tuned: Tuned, chooser: Chooser) -> dict[Point, dict[Settings, float]]:
-    """Seconds of what did not fail."""
+    """Seconds of the cells that did not fail."""
     times: dict[Point, dict[Settings, float]] = {}
     for cell in tuned.cells:
         if cell.op == chooser.op and cell.times and not cell.failure:
@@ -286,9 +288,9 @@ def show(
 ) -> str:
     """The rational program of a kernel's launch time, or of the occupancy (`kernel` is "occupancy").
 
-    As `text`, `latex` or `c`; as a flow chart in `dot` or `svg`. `c` is the chooser: that of the `tuned` file where one
-    is given, with what was measured and learned. `method`: `volume` or `rational` (MWP-CWP).
-    Raises UsageError, NotUnderstood.
+    As `text`, `latex` or `c`; as a flow chart in `dot` or `svg`. `c` is the chooser: that of the `tuned` file if one is
+    given, with measurements and the trained selector. `method`: `volume` or `rational` (MWP-CWP). Raises UsageError,
+    NotUnderstood.
     """
     from dagc.choice.models import MODELS, ModelInputs, whole_model  # loads numpy, sympy
     from dagc.perf.cprint import HELPERS, to_c  # loads sympy
@@ -320,7 +322,7 @@ def show(
 
 
 def _chooser_source(graph: Graph, unit: Unit, gpu: str, method: str) -> str:
-    """The C of a kernel's chooser by the model alone."""
+    """The C code of a kernel's chooser by the model alone."""
     from dagc.choice.choose import emitted, unit_chooser  # loads numpy, sympy
     from dagc.choice.models import ModelInputs  # loads numpy, sympy
 
@@ -329,7 +331,7 @@ def _chooser_source(graph: Graph, unit: Unit, gpu: str, method: str) -> str:
 
 
 def _tuned_source(graph: Graph, name: str, tuned: str | Path) -> str:
-    """The C of the choosers that a tuned file has for an op, or for the ops of a kernel."""
+    """The C code of a tuned file's choosers for an op, or for the ops of a kernel."""
     from dagc.choice.choose import emitted  # loads numpy, sympy
     from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
 

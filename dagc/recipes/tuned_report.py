@@ -1,5 +1,5 @@
-"""`dagc report` of a tuned file with variants: what its choosers are worth, from what the file holds alone;
-also on inputs left out in training (`dagc tune --evaluate --folds`, `--hold-out`)."""
+"""`dagc report` of a tuned file with variants: the quality of its choosers, computed from the file alone; also on
+held-out training inputs (`dagc tune --evaluate --folds`, `--hold-out`)."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from dagc.store.tuned import KernelChooser, Tuned
 
 
-MOST_STEPS = 12  # of a learning curve
+MOST_STEPS = 12  # points of a learning curve
 MOST_MISTAKES = 10
-LEFT_AFTER = 5  # inputs that a learning curve is judged by, at least
+LEFT_AFTER = 5  # least test inputs of a learning curve
 
 
 def variants_in(path: str | Path) -> Tuned | None:
@@ -53,7 +53,7 @@ def _ops(tuned: Tuned) -> list[tuple[str, KernelChooser]]:
 def variants_page(tuned: Tuned, version: str) -> str:
     """The page, a section for each op whose variant is chosen."""
     views = [op_view(tuned, op, chooser) for op, chooser in _ops(tuned)]
-    on_host = tuned.facts.target == "host"  # then the GPU is the one whose model ranks settings
+    on_host = tuned.facts.target == "host"  # then the GPU is that of the model which ranks settings
     where = "target host: times do not apply to a GPU" if on_host else tuned.facts.gpu or "GPU unknown"
     subtitle = f"{where}; {counted(len({c.point for c in tuned.cells}), 'input')} measured"
     return as_page(views, title=tuned.program.name, subtitle=subtitle, file=tuned.path.name, version=version)
@@ -65,8 +65,8 @@ def variants_page(tuned: Tuned, version: str) -> str:
 @dataclass(frozen=True, slots=True)
 class MeasuredInputs:
     """Inputs of an op that have finite features and a time, in the order in which they were measured: names, features,
-    values of the objective of each answer, and whether nothing was learned from them. `noise`: of a comparison,
-    relative."""
+    values of the objective of each answer, and whether they are test inputs. `noise`: relative noise of a
+    comparison."""
 
     points: tuple[Point, ...]
     vectors: tuple[tuple[float, ...], ...]
@@ -86,7 +86,7 @@ class MeasuredInputs:
 
 
 def measured(tuned: Tuned, op: str, chooser: KernelChooser, names: Sequence[str]) -> MeasuredInputs:
-    """The inputs of an op. An answer without a cell is one whose constraint fails there: its time is infinite."""
+    """The inputs of an op. The constraint of an answer without a cell fails at the input: its time is infinite."""
     from dagc.choice.train import tolerance_of  # loads msgspec
 
     number = {settings: i for i, settings in enumerate(chooser.settings)}
@@ -123,7 +123,7 @@ def measured(tuned: Tuned, op: str, chooser: KernelChooser, names: Sequence[str]
 
 @dataclass(frozen=True, slots=True)
 class AnswersAtInputs:
-    """Answers at some inputs, why each was given, and how it is known, in a sentence."""
+    """Answers at some inputs, the reason of each, and a sentence on how they were obtained."""
 
     inputs: MeasuredInputs
     answers: tuple[int, ...]
@@ -138,7 +138,7 @@ def taken(answer: Answer, selector: Selector, beyond: float) -> tuple[int, str]:
 
 
 def chosen_at(method: str, selector: Selector, inputs: MeasuredInputs) -> AnswersAtInputs:
-    """At the test inputs where there are any, else by cross-validation at those that were trained on."""
+    """The answers at the test inputs if there are any, else at the training inputs by cross-validation."""
     from dagc.choice.train import answers_left_out, merged  # loads msgspec
 
     tests, kept = inputs.part(True), inputs.part(False)
@@ -163,8 +163,8 @@ def chosen_at(method: str, selector: Selector, inputs: MeasuredInputs) -> Answer
 
 
 def learning_curve(method: str, names: Sequence[str], inputs: MeasuredInputs) -> tuple[tuple[int, float], ...]:
-    """Share of exhaustive by the number of labelled inputs, in their order: at the test inputs, or without any at the
-    inputs that came later."""
+    """Fraction of exhaustive by the number of labelled inputs, in their order: at the test inputs, or without any at
+    the inputs labelled later."""
     from dagc.choice.active import trained  # loads msgspec
 
     tests, kept = inputs.part(True), inputs.part(False)
@@ -188,7 +188,7 @@ def learning_curve(method: str, names: Sequence[str], inputs: MeasuredInputs) ->
 
 
 def op_view(tuned: Tuned, op: str, chooser: KernelChooser) -> VariantView:
-    """Everything that the page shows of an op."""
+    """The view of an op on the page."""
     selector = chooser.selector
     names = selector.data if selector is not None else chooser.data
     inputs = measured(tuned, op, chooser, names)
@@ -234,7 +234,7 @@ def _view(
 
 
 def _looks(best: Sequence[int]) -> dict[int, int]:
-    """The look of each answer that wins somewhere, the most frequent first; the last look is shared."""
+    """The style of each answer that is best somewhere, the most frequent first; the last style is shared."""
     wins = {a: best.count(a) for a in best}
     return {a: min(k, LOOKS - 1) for k, a in enumerate(sorted(wins, key=lambda a: (-wins[a], a)))}
 
@@ -250,7 +250,7 @@ def _legend(looks: Mapping[int, int], best: Sequence[int], texts: Sequence[str])
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """What marks are made from. `best`: the fastest answer of each input."""
+    """The data of marks. `best`: the fastest answer of each input."""
 
     inputs: MeasuredInputs
     names: Sequence[str]
@@ -260,7 +260,7 @@ class _Drawn:
 
 
 def _marks(drawn: _Drawn, judged: Judged | None, two: Sequence[str]) -> tuple[tuple[Axis, Axis], tuple[Mark, ...]]:
-    """Axes are the two features; with one feature alone, the second axis is what the best gains over the default."""
+    """The axes are two features; with a single feature, the second axis is the gain of the best over the default."""
     wrong = {case.name: case for case in judged.wrong} if judged is not None else {}
     titles = [*two, *["t_default / t_best"] * (2 - len(two))]
     places, marks, inputs = [], [], drawn.inputs
@@ -360,7 +360,7 @@ FOLDS = 10
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """One op. `judged`: all inputs that were left out, once each; `parts`: those of each fold."""
+    """One op. `judged`: all held-out inputs, once each; `parts`: those of each fold."""
 
     judged: Judged
     parts: tuple[Figures, ...]
@@ -384,8 +384,8 @@ def _deviation(values: Sequence[float]) -> float:
 def left_out(
     method: str, names: Sequence[str], inputs: MeasuredInputs, parts: Sequence[Sequence[int]], seed: int
 ) -> LeftOut:
-    """Judge each of `parts`, numbers of inputs, by what is trained on all others. Raises UsageError where these are too
-    few."""
+    """Evaluate on each of `parts`, numbers of inputs, a selector trained on all others. Raises UsageError if these are
+    too few."""
     from dagc.choice.train import merged, train  # loads msgspec
 
     noise = (1 - inputs.noise / 2, 1.0, 1 + inputs.noise / 2)
@@ -417,7 +417,7 @@ def _judged(inputs: MeasuredInputs, answers: Sequence[tuple[int, int, str]]) -> 
 
 
 def cross_validated(tuned: Tuned, op: str, chooser: KernelChooser, folds: int, seed: int) -> LeftOut:
-    """Raises UsageError where nothing was learned, or from fewer inputs than folds."""
+    """Cross-validation in folds. Raises UsageError if nothing was learned, or from fewer inputs than folds."""
     names, inputs = _learned_from(tuned, op, chooser)
     if len(inputs.points) < max(2, folds):
         raise UsageError(f"{op}: {folds} folds of {counted(len(inputs.points), 'input')}", "give fewer --folds")
@@ -443,8 +443,8 @@ def _learned_from(tuned: Tuned, op: str, chooser: KernelChooser) -> tuple[tuple[
 
 
 def evaluate_left_out(text: ProgramText, tuned: Tuned, options: TuneOptions) -> Evaluation:
-    """Judge the choosers of a tuned file by cross-validation (`options.folds`), or at a share of its inputs
-    (`options.hold_out`). Raises UsageError, also where the file is of another program."""
+    """Evaluate the choosers of a tuned file by cross-validation (`options.folds`), or on a fraction of its inputs
+    (`options.hold_out`). Raises UsageError, also if the file belongs to another program."""
     check_tuned(tuned, text.program(), None)
     began, ops, trained = time.monotonic(), [], 0
     for op, chooser in tuned.kernel_choosers.items():
