@@ -11,10 +11,10 @@
 //   free     `delete`
 //   whole    from before the threads start until all have ended
 //
-// Ways: main (no thread), one (a thread), two (two threads at the same time, the slower), touched (a thread; memory written
-// before the copy), staged (a thread; through page-locked memory of 1 MiB on a stream of its own, whose creation is in
-// `first`), staged-two (two of them). In reused-main and reused-one, the program has used as much memory before and freed
-// it, as one that has read its arrays from files; reused-arena is reused-one with one arena of malloc for all threads.
+// Ways: main (no thread), one (a thread), two (two threads at the same time, the slower), touched and touched-two (memory is
+// written before the copy), staged and staged-two (through page-locked memory of 1 MiB on a stream of each thread's own,
+// whose creation is in `first`). In reused-main and reused-one, the program has used as much memory before and freed it, as
+// one that has read its arrays from files; reused-arena is reused-one with one arena of malloc for all threads.
 #include <cuda_runtime.h>
 #include <malloc.h>
 
@@ -40,7 +40,8 @@ namespace {
 
 constexpr int kSteps = 7;
 const char* const kNames[kSteps] = {"thread", "first", "alloc", "copy", "read", "free", "whole"};
-const char* const kWays[] = {"main", "one", "two", "touched", "staged", "staged-two", "reused-main", "reused-one", "reused-arena"};
+const char* const kWays[] = {"main",   "one",        "two",         "touched",    "touched-two",
+                             "staged", "staged-two", "reused-main", "reused-one", "reused-arena"};
 constexpr std::size_t kStaging = 1 << 20;
 
 double now() {
@@ -116,8 +117,9 @@ int one_way(const std::string& way, std::size_t count) {
   CHECK(cudaDeviceSynchronize());
   double steps[2][kSteps] = {};
   long long sums[2] = {};
-  const bool touched = way == "touched", staged = way.rfind("staged", 0) == 0;
-  const int threads = way == "two" || way == "staged-two" ? 2 : 1;
+  const bool touched = way.rfind("touched", 0) == 0, staged = way.rfind("staged", 0) == 0;
+  const bool two = way == "two" || way == "touched-two" || way == "staged-two";
+  const int threads = two ? 2 : 1;
   const double begin = now();
   if (way == "main" || way == "reused-main") {
     work(from, count, touched, staged, begin, steps[0], sums);

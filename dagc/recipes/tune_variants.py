@@ -17,7 +17,7 @@ from dagc.base.errors import UsageError, counted
 from dagc.choice.feature import offered
 from dagc.choice.legal import op_of
 from dagc.choice.placement import DEVICE, HOST, Placement, Problem, Transfers, Value, fit_transfer, place
-from dagc.choice.types import PROGRAM, Point, Settings, Unit, variant_of
+from dagc.choice.types import PROGRAM, Point, Settings, Unit, settings_text, variant_of
 from dagc.ir.plan import VARIANT, needed_features, places_together, users_of, values_of, variants_of
 from dagc.ir.program import Device, HostMemory, Program, mangle
 from dagc.ir.sym import evaluate
@@ -322,7 +322,8 @@ def _learned(
     notes += [f"{op}: {c.chooser.note}" for op, c in final.items() if c.chooser.note]
     notes += [f"{p.text}: a test input of the file: not trained on" for p in inputs.task.points if p in tests]
     choosers = {op: sized.chooser for op, sized in final.items()}
-    notes += [*costs(inputs, task, choosers), *doubtful(task, cells), *task.text.changed()]
+    notes += [*costs(inputs, task, choosers), *worst_cases(inputs, task)]
+    notes += [*doubtful(task, cells), *task.text.changed()]
     return Tuning(
         lines, grade(task, len(cells), NOT_COUNTED, asked), methods(asked), len(cells), tuple(measured.failures),
         tuple(notes), Path(output) if output is not None else None, measured.seconds, measured.busy, inputs.objective,
@@ -424,6 +425,27 @@ def costs(inputs: Inputs, task: TuningTask, choosers: Mapping[str, Any]) -> list
         for variant, of in converted.items():
             took = si.seconds(median(s for s, _ in of))
             out.append(f"{unit.op} {variant}: conversion {took}; {_worth([pays for _, pays in of])}")
+    return out
+
+
+def worst_cases(inputs: Inputs, task: TuningTask) -> list[str]:
+    """Of each op whose default is at some input more than twice as many times slower than the best as the answer with
+    the least worst case: both. The default is taken where a selector is unsure and outside of the trained range."""
+    out = []
+    for unit in task.units:
+        rows = [times_at(inputs, unit.op, point, priced=False) for point in task.points]
+        rows = [times for times in rows if math.isfinite(times.get(0, math.inf))]
+        worst = {
+            i: max((times.get(i, math.inf) / min(times.values()) for times in rows), default=1.0)
+            for i in range(len(task.settings[unit.op]))
+        }
+        least = min(worst, key=lambda i: worst[i])
+        if worst[0] > 2 * worst[least]:
+            default, other = (settings_text(task.settings[unit.op][i]) for i in (0, least))
+            out.append(
+                f"{unit.op}: the default, {default}, is up to {worst[0]:.3g} times the best answer, {other} at most"
+                f" {worst[least]:.2f} times; the default is taken for inputs unlike these: make it {other}"
+            )
     return out
 
 

@@ -67,6 +67,14 @@ inline std::int64_t elements_of(const std::vector<std::int64_t>& shape, std::siz
   return size;
 }
 
+// Writes to each page of memory that is going to be written. What the driver's copies touch first, it touches under a lock: two
+// threads would copy one after the other, and slower than this.
+inline void touch(void* memory, std::size_t bytes) {
+  constexpr std::size_t page = 4096;
+  volatile char* const to = static_cast<char*>(memory);
+  for (std::size_t at = 0; at < bytes; at += page) to[at] = 0;
+}
+
 // Copies elements to the host. Of `any` arrays, those of the host's side.
 template <class T>
 void fetch(const Array<T>& a, std::int64_t start, std::int64_t count, void* to) {
@@ -75,6 +83,7 @@ void fetch(const Array<T>& a, std::int64_t start, std::int64_t count, void* to) 
   const Staging* const through = staging();
   if (bytes == 0) return;
   if (through == nullptr) {
+    touch(to, bytes);
     DAGC_CUDA(cudaMemcpy(to, from + start, bytes, cudaMemcpyDefault));
     return;
   }
@@ -85,6 +94,11 @@ void fetch(const Array<T>& a, std::int64_t start, std::int64_t count, void* to) 
     std::memcpy(static_cast<char*>(to) + done, through->buffer, part);
   }
 }
+
+// Elements [start, start + count) of what an op has of an array.
+struct Part {
+  std::int64_t start, count;
+};
 
 // Elements of an array as the host may read them, for code that may need few of them: they are copied when they are
 // first read, in pieces, larger ones where it reads on; and all the rest once the pieces have cost as much as that.
@@ -127,6 +141,28 @@ class Elements {
     return out;
   }
 
+  // The elements of some parts, one after another. One copy to the host.
+  std::vector<T> parts(const std::vector<Part>& wanted) const {
+    std::int64_t all = 0;
+    for (const Part& part : wanted) all += part.count;
+    std::vector<T> out(static_cast<std::size_t>(all));
+    if (all == 0) return out;
+    const std::size_t bytes = out.size() * sizeof(T);
+    const Staging* const through = staging();
+    if (through != nullptr && bytes <= through->bytes) {
+      gather(wanted, reinterpret_cast<T*>(through->buffer), through->stream);
+      DAGC_CUDA(cudaStreamSynchronize(through->stream));
+      std::memcpy(out.data(), through->buffer, bytes);
+    } else {
+      T* together = nullptr;
+      DAGC_CUDA(cudaMalloc(&together, bytes));
+      gather(wanted, together, nullptr);
+      DAGC_CUDA(cudaMemcpy(out.data(), together, bytes, cudaMemcpyDefault));
+      DAGC_CUDA(cudaFree(together));
+    }
+    return out;
+  }
+
   // The sum, the largest, of f(elements, i) for i = 0 .. count - 1, in double precision; 0 for none. Computed where the array
   // is, and waited for where the number is used: f is for both sides, `[=] __host__ __device__ (const int* elements, std::int64_t i) { return ...; }`.
   template <class F>
@@ -146,6 +182,14 @@ class Elements {
 
  private:
   const T* there() const { return (array_.mirror != nullptr ? array_.mirror : array_.data) + start_; }
+
+  void gather(const std::vector<Part>& wanted, T* to, cudaStream_t stream) const {
+    for (const Part& part : wanted) {
+      const std::size_t bytes = static_cast<std::size_t>(part.count) * sizeof(T);
+      if (bytes > 0) DAGC_CUDA(cudaMemcpyAsync(to, there() + part.start, bytes, cudaMemcpyDefault, stream));
+      to += part.count;
+    }
+  }
 
   static constexpr std::int64_t kPiece = 4096;           // elements
   static constexpr std::int64_t kCopy = 128 * 1024;      // bytes that take about as long as starting a copy
