@@ -195,7 +195,7 @@ def test_variants_keep_features_and_selectors() -> None:
     kernel = p.kernels[0]
     assert [f.name for f in kernel.features][:4] == ["slots_1", "slots_4", "slots_16", "slots_32"]
     assert (kernel.selects[0].method, kernel.selects[0].names) == ("cost", ("variant", "lanes"))
-    assert decision(p, "y.variant").values[:3] == ("thread_per_row", "lanes_per_row", "warp_per_row")
+    assert decision(p, "y.variant").values[:3] == ("merge", "thread_per_row", "lanes_per_row")
 
 
 # ---- defines ----------------------------------------------------------------------------------
