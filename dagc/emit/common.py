@@ -1,4 +1,4 @@
-"""What all emitted programs have in common: variables of the templates, and the runtime headers."""
+"""Parts common to all emitted programs: variables of the templates, and the runtime headers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from dagc.ir.traversal import traversal_text
 
 @dataclass(frozen=True, slots=True)
 class Linked:
-    """What a program is built from besides its main source: further sources, folders of headers, libraries; whether for
-    OpenMP; and the folders of files that its sources include by their places."""
+    """The inputs of a build in addition to the main source: further sources, header folders, libraries, whether OpenMP
+    is used, and the folders of files that the sources include by relative path."""
 
     sources: tuple[str, ...]
     include: tuple[str, ...]
@@ -60,7 +60,8 @@ _CUDA_HEADERS = {
 
 
 def code_files(plan: Plan) -> dict[str, str]:
-    """The files of code, as they are; on the host target, what g++ cannot parse is rewritten, line by line."""
+    """The files of code, unchanged; on the host target, constructs that g++ cannot parse are rewritten, line by
+    line."""
     program, host = plan.program, plan.target is Target.HOST
     out = {}
     for file in program.files:
@@ -108,7 +109,7 @@ def common_view(
 
 
 def _period(plan: Plan) -> str:
-    """The traversal, of loops one period."""
+    """The traversal, with one period of each loop."""
     graph, traversal = plan.period if plan.period is not None else (plan.graph, plan.traversal)
     return traversal_text(traversal, graph)
 
@@ -126,7 +127,7 @@ def runtime_headers() -> dict[str, Path]:
 
 
 def _device_messages(plan: Plan) -> bool:
-    """Whether MPI gets device pointers."""
+    """Whether device pointers are passed to MPI."""
     if plan.graph.transport is not Transport.MPI_CUDA:
         return False
     places = {a.name: a.place for a in plan.program.arrays}
@@ -140,8 +141,8 @@ def _device_messages(plan: Plan) -> bool:
 
 
 def headers_for(texts: Iterable[str], target: Target) -> dict[str, Path]:
-    """Of `runtime_headers`, those that these texts include, and those that they include in turn. CUDA needs none of the
-    host's."""
+    """Those of `runtime_headers` that these texts include, directly or indirectly. The CUDA target needs none of the
+    host target's."""
     all_ = {Path(name).name: (name, path) for name, path in runtime_headers().items()}
     out: dict[str, Path] = {}
     left = [name for text in texts for name, _ in includes(text)]

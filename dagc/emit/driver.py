@@ -1,21 +1,21 @@
 """Views of `driver.py` (a traversal with PyCUDA and mpi4py), and symbolic expressions in Python.
 
-Python text is made here, since an op is a line or two of it; the template has the frame.
+Python text is made here, since an op takes only a line or two; the template has the frame.
 
-PyCUDA and mpi4py do what they have functions for: memory, streams, events, waits, kernels of `kernels.cu`, contiguous
-copies, messages of MPI. The rest is in `libdriver.so`, compiled from `driver.cu`, which includes the `program.hpp` and
-`iteration.hpp` of the C++ program. It has a C function for each op that Python cannot issue (messages by NCCL or in the
-memory of other GPUs, code for the CPU, C++ code that issues its own work, functions of files, ops whose launch or
-variant is chosen when the program runs, ops on arrays `on any`, copies of columns, alltoallv), and functions that
-capture and launch CUDA graphs. It is written only where something needs it.
+PyCUDA and mpi4py handle memory, streams, events, waits, kernels of `kernels.cu`, contiguous copies, and MPI messages.
+The rest is in `libdriver.so`, compiled from `driver.cu`, which includes the `program.hpp` and `iteration.hpp` of the
+C++ program. It has a C function for each op that Python cannot issue (messages by NCCL or in the memory of other GPUs,
+code for the CPU, C++ code that issues its own work, functions of files, ops whose launch or variant is chosen when the
+program runs, ops on arrays `on any`, copies of columns, alltoallv), and functions that capture and launch CUDA graphs.
+It is written only if needed.
 
     context   Python retains and pushes the primary context of its GPU, which is that of the CUDA runtime in the library
-    memory    Python allocates it, and gives the library the addresses by name; what is left, the library allocates
-    streams   Python creates them; the library gets the one of an op by its integer, and has no events
+    memory    Python allocates it and passes the addresses to the library by name; the library allocates the rest
+    streams   Python creates them; the library gets an op's stream as an integer, and has no events
     failures  the library prints them and ends all ranks, as the C++ program does
 
-`__device__` variables of the program would exist twice, once in the module of PyCUDA. So all kernels of a program that
-has some are issued by the library where any op is.
+`__device__` variables of the program would exist twice, once in the module of PyCUDA. If a program has such variables
+and any op is issued by the library, the library issues all kernels.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class PyEntry:
 
 @dataclass(frozen=True, slots=True)
 class PyRegion:
-    """A capture region: its number, the stream that it is launched on, and what is captured."""
+    """A capture region: its number, its launch stream, and the captured entries."""
 
     number: int
     origin: str
@@ -183,16 +183,16 @@ def driver_view(plan: Plan, layout: Layout, functions: Functions, steps: StepBui
 
 
 class _Theirs:
-    """Which ops of a plan are those of libdriver.so."""
+    """The ops of a plan that libdriver.so issues."""
 
     def __init__(self, plan: Plan, layout: Layout, functions: Functions) -> None:
         self.plan, self.layout, self.functions = plan, layout, functions
         ops, arrays = plan.graph.ops, layout.arrays
         on_any = [ops[t.begin].op for t in plan.graph.touches if arrays[t.region.array].place is Place.ANY]
-        # All ops of an exchange or none: the requests are there where it is posted.
+        # All ops of an exchange or none, since the requests belong to the side that posts it.
         numbers = {op.id for op in ops if self._needs(op) or any(op.op is one for one in on_any)}
         code = (c.text for c in plan.program.code if c.text is not None)
-        if numbers and any(map(has_gpu_variable, code)):  # there would be one of each module
+        if numbers and any(map(has_gpu_variable, code)):  # each module would have its own
             numbers |= {op.id for op in ops if op.action is Action.KERNEL}
         self.numbers = frozenset(numbers)
 
@@ -212,7 +212,7 @@ class _Theirs:
                 return False
 
     def _kernel(self, op: KernelOp) -> bool:
-        """Whether a kernel, or what calls it, is more than a launch of a function of kernels.cu."""
+        """Whether a kernel or its call is more than a launch of a function in kernels.cu."""
         if op.placed or len(self.functions.settled(op)) > 1 or self.layout.opened.has(op):
             return True
         kernel, impl = kernel_of(self.plan.program, op)
@@ -233,7 +233,7 @@ class _Theirs:
 
 
 def _computed(layout: Layout, expr: Sym) -> bool:
-    """Whether only the C++ program knows its value: it names a feature, or what is chosen when the program runs."""
+    """Whether only the C++ program knows its value: it names a feature, or a choice made when the program runs."""
     return any(n in layout.features or n in layout.tunable_member or n.startswith(MEASURED) for n in free(expr))
 
 
@@ -278,7 +278,7 @@ class _Driver:
         )
 
     def _entries(self, shape: IterationView) -> tuple[tuple[PyEntry, ...], tuple[PyRegion, ...]]:
-        """What an iteration issues, and what is captured. There are no loops: nothing is folded."""
+        """The entries of an iteration, and the captured ones. There are no loops, since nothing is folded."""
         views = iter(shape.entries)
         entries: list[PyEntry] = []
         regions: list[PyRegion] = []
@@ -304,7 +304,7 @@ class _Driver:
         return tuple(entries), tuple(regions)
 
     def _checks(self) -> Iterator[str]:
-        """`require`s and slices, which the order of the ops relies on."""
+        """`require`s and slices on which the order of the ops depends."""
         for condition in self.plan.program.requires:
             if not _computed(self.layout, condition):
                 yield f"dagc.check_require({self._text(condition)}, {'require ' + show(condition)!r})"
@@ -341,7 +341,7 @@ class _Driver:
         return PyArray(member, "load" if loaded else "make", ", ".join(args))
 
     def _scratch(self) -> list[PyArray]:
-        """That whose size Python knows; the rest is of libdriver.so."""
+        """The scratch whose size Python knows; libdriver.so allocates the rest."""
         out = []
         program, layout = self.plan.program, self.layout
         ops = (one for op in program.ops if isinstance(op, KernelOp) for one in layout.opened.ops(program, op))

@@ -65,7 +65,7 @@ class KernelLaunch:
 
 @dataclass(frozen=True, slots=True)
 class CallStep:
-    """A call that needs no check of its own. `when`: C++ text of a condition for checks, "" for none."""
+    """A call without a status check. `when`: C++ text of a condition for checks, "" for none."""
 
     function: str
     args: str
@@ -151,7 +151,7 @@ class StepBuilder:
     """Builds the steps of each op of a graph."""
 
     def __init__(self, layout: Layout, functions: Functions, chooser: EmittedChoosers | None = None) -> None:
-        """`chooser`: chooses when the program runs, maybe while its first ops run already."""
+        """`chooser`: makes choices when the program runs, possibly during its first ops."""
         self.layout, self.functions = layout, functions
         first = first_features(layout.program, layout.opened, chooser)
         self.mode = chooser.mode if chooser is not None else Features.NOW
@@ -189,7 +189,7 @@ class StepBuilder:
         return (*before, *work, *after)
 
     def _is_chosen(self, op: KernelOp) -> bool:
-        """Whether what the op does depends on features."""
+        """Whether the action of the op depends on features."""
         return self.layout.opened.has(op) or bool(needed_features(self.layout.program, op))
 
     # ---- work -----------------------------------------------------------------------------
@@ -209,9 +209,9 @@ class StepBuilder:
         return (ConditionalLaunch(tuple(cases)),)
 
     def _on_its_side(self, op: KernelOp, stream: str) -> tuple[Work, ...]:
-        """What one implementation does, between the copies of what it needs on its device, and the note of what is
-        valid there alone then. On the CPU, a placed op also waits for all before it on its stream, unless a worker
-        thread runs it."""
+        """The steps of one implementation, preceded by copies of the data that it needs on its device, and followed by
+        a record of the data that is then valid only there. On the CPU, a placed op also waits for all earlier work on
+        its stream, unless a worker thread runs it."""
         gpu, on_stream = op.device is Device.GPU, op.on_stream
         needed, written = self.layout.sides_of(op.accesses)
         fresh = [side for side in written if side not in needed]
@@ -228,8 +228,8 @@ class StepBuilder:
         return (*before, self._work(op, stream), *after, *self._early(op, stream))
 
     def _early(self, op: KernelOp, stream: str) -> Iterator[CallStep]:
-        """Copies of what the op has written to the other side, as far as ops read it there, where these are made as
-        soon as they can be. An op that is in no stream's order leaves them to its readers."""
+        """Early copies of the op's results to the other side, if ops read them there. For an op that is not ordered in
+        a stream, its readers make the copies."""
         program = self.layout.program
         if not op.on_stream or not program.chose(TransferTiming.EARLY):
             return
@@ -262,7 +262,7 @@ class StepBuilder:
         return " || ".join(self.layout.variant_is(one) for one in here)
 
     def _work(self, op: KernelOp, stream: str) -> Work:
-        """What one implementation does, under one choice of the tunables that are constants of it."""
+        """The steps of one implementation, for one choice of its constant tunables."""
         _, impl = kernel_of(self.layout.program, op)
         args = [self._arg(a, op.device) for a in op.args]
         args += [f"p.{s.member}.data" for s in self.layout.scratch(op)]
@@ -293,8 +293,8 @@ class StepBuilder:
         return [f"static_cast<double>({self.layout.text(env[f.name])})" for f in named]
 
     def preparation(self, op: KernelOp, stream: str) -> tuple[Step, ...]:
-        """What fills the scratch of the op's implementation, from arrays that nothing changes; it gets null pointers
-        for all others, also for the scratch that is not `const` where some is."""
+        """The call that fills the scratch of the op's implementation from arrays that are never changed. It gets null
+        pointers for all other arrays, including scratch that is not `const` if some scratch is."""
         constant = {a.name for a in self.layout.program.arrays if a.role is Role.CONST}
         kept = (not isinstance(a, Region) or a.array in constant for a in op.args)
         args = [self._arg(a, op.device) if keep else "nullptr" for a, keep in zip(op.args, kept, strict=True)]
@@ -370,7 +370,7 @@ class StepBuilder:
         )  # fmt: skip
 
     def _stage(self, staged: Staged, outwards: bool, stream: str) -> Copy:
-        """A slice is of the first dimension, so it is contiguous."""
+        """A slice along the first dimension is contiguous."""
         region = staged.region
         device, buffer = self.layout.pointer(region), self.layout.message_pointer(region)
         dst, src = (buffer, device) if outwards else (device, buffer)
@@ -459,7 +459,7 @@ class StepBuilder:
         return CallStep(f"{group}.allreduce", f"{buffers[1]}, {buffers[0]}, {count}, {operator}, {stream}")
 
     def group_ends(self, op: GraphOp) -> tuple[CallStep, ...]:
-        """The ends of the messages of a group, which numbers its own."""
+        """The ends of the messages of a group, which has its own numbering."""
         if isinstance(op.op, ExchangeOp):
             return self.ends(op.op, range(len(op.op.messages)))
         return self.everyones_ends(op.op, 0) if is_alltoallv(op.op) else ()
@@ -531,7 +531,7 @@ class EntryView:
 
 @dataclass(frozen=True, slots=True)
 class LoopView:
-    """Entries that are issued again and again: for `turn` from `first` below `stop` by `step`."""
+    """Entries that are repeated: for `turn` from `first` below `stop` by `step`."""
 
     comment: str
     first: int
@@ -563,7 +563,7 @@ class IterationView:
 @dataclass(frozen=True, slots=True)
 class RoundView:
     """One of several iterations: the streams and events of its lane, which are numbered from `s` and `e` on. `before`
-    is where those of the iteration before begin, and `turn` its own number (C++ names)."""
+    is the start of those of the previous iteration, and `turn` its own number (C++ names)."""
 
     streams: int
     events: int
@@ -583,13 +583,13 @@ class TableOpView:
     writes: tuple[WriteView, ...]
     sides_used: tuple[str, ...]  # C++ texts, of arrays that are not constants
     sides_written: tuple[str, ...]
-    on_host: str  # C++ text of whether it runs there as it is chosen; "" where nothing is
+    on_host: str  # C++ text: whether the chosen variant runs there; "" without a choice
 
 
 def iteration_view(
     graph: Graph, traversal: Traversal, steps: StepBuilder, capture: bool = False, folded: Graph | None = None
 ) -> IterationView:
-    """With `folded`, rounds of its loops that are alike are a loop, unless they are captured in CUDA graphs.
+    """With `folded`, equal rounds of its loops become a loop, unless they are captured in CUDA graphs.
 
     Raises DagcError for ops that cannot be emitted yet.
     """
@@ -614,7 +614,7 @@ def iteration_view(
             launch = CallStep(f"p.graph[{step.region}].launch", f"p.stream[{step.origin}]")
             entries.append(EntryView(f"capture region {step.region} on stream {step.origin}: {names}", (launch,)))
             at, number = at + step.length + 2, number + len(inside)
-        elif number in blocks:  # where nothing is captured, so that steps are entries
+        elif number in blocks:  # without capture, so that steps are entries
             entries.append(written.block(blocks[number]))
             at = number = number + blocks[number].length * blocks[number].times
         else:
@@ -631,7 +631,7 @@ def iteration_view(
 
 
 def round_view(graph: Graph, traversal: Traversal, back: frozenset[int], steps: StepBuilder) -> RoundView:
-    """`back`: the places of waits for what the iteration before has recorded. Raises as `iteration_view`."""
+    """`back`: the positions of waits for events of the previous iteration. Raises like `iteration_view`."""
     entries = traversal.entries
     written = _Written(graph, steps, entries, Rolled(traversal), lane=True)
     views = tuple(written.of_earlier(at) if at in back else written.entry(at) for at in range(len(entries)))
@@ -680,7 +680,7 @@ def _on_host(steps: StepBuilder, op: GraphOp) -> str:
 
 
 class _Written:
-    """Views of entries. `names`: what ops in loops are called. `lane`: streams and events begin at `s` and `e`."""
+    """Views of entries. `names`: the names of ops in loops. `lane`: streams and events start at `s` and `e`."""
 
     def __init__(
         self, graph: Graph, steps: StepBuilder, entries: Sequence[Entry], short: Rolled, lane: bool = False
@@ -711,14 +711,14 @@ class _Written:
         return out
 
     def block(self, block: Block) -> LoopView:
-        """What is said of its events is true from the second time on."""
+        """The comments on its events apply from the second repetition on."""
         second = block.start + block.length
         views = tuple(self.entry(at, second) for at in range(second, second + block.length))
         again = f"{block.variable} = turn, {counted(block.times, 'time')}"
         return LoopView(again, block.first, block.first + block.times * block.step, block.step, views)
 
     def of_earlier(self, at: int) -> EntryView:
-        """A wait for what the iteration before has recorded."""
+        """A wait for an event that the previous iteration has recorded."""
         wait, last = self.entries[at], {e.event: k for k, e in enumerate(self.entries) if isinstance(e, Record)}
         assert isinstance(wait, Wait)
         of = self._recorded[last[wait.event]][1]
@@ -727,7 +727,7 @@ class _Written:
         return EntryView(about, (Guarded("turn > 0", (call,)),))
 
     def entry(self, at: int, block: int = 0) -> EntryView:
-        """`block`: where the block of the entry begins."""
+        """`block`: the start of the block of the entry."""
         entry, (place, recorded) = self.entries[at], self._recorded[at]
         of = f"{recorded} of the time before" if place < block else recorded
         match entry:

@@ -95,7 +95,7 @@ class UnitView:
 
     source: str
     file: str
-    main: str  # what its `main` is called, where it has one ("" elsewhere): that of the program is another
+    main: str  # new name of its `main` ("" if it has none), since the program has its own
     entries: tuple[CodeFunctionView, ...]
 
 
@@ -143,8 +143,8 @@ class Functions:
         return self._names[self._key(op)]
 
     def settled(self, op: KernelOp) -> tuple[KernelOp, ...]:
-        """The op with each variant that is open, and with each combination of the open tunables that are constants of
-        its kernel, as far as its `require`s allow; the op alone if there are none."""
+        """The op with each open variant, and with each combination of the open tunables that are constants of its
+        kernel, as far as its `require`s allow; only the op itself if there are none."""
         return tuple(one for variant in self.opened.ops(self.program, op) for one in self._settled(variant))
 
     def _settled(self, op: KernelOp) -> Iterator[KernelOp]:
@@ -193,7 +193,7 @@ class Functions:
 
     @cached_property
     def units(self) -> tuple[UnitView, ...]:
-        """The files of code that the graph uses, and those that the program names whole."""
+        """The files of code that the graph uses, and those that the program includes as a whole."""
         entries: dict[str, list[CodeFunctionView]] = {c.file: [] for c in self.program.code if c.file is not None}
         for op in self._ops.values():
             _, impl = kernel_of(self.program, op)
@@ -231,8 +231,8 @@ class Functions:
 
     @property
     def openmp(self) -> bool:
-        """Whether an implementation on the CPU that the graph uses, or code outside of kernels, is for OpenMP: its
-        text, the file that has its function, or a header."""
+        """Whether a CPU implementation that the graph uses, or code outside of kernels, uses OpenMP: in its text, in
+        the file of its function, or in a header."""
         program = self.program
         named = {
             i.code.file for k in program.kernels for i in k.impls if i.code is not None and i.code.file is not None
@@ -266,8 +266,8 @@ class Functions:
 
     @cached_property
     def _constants(self) -> tuple[tuple[ConstantView, ...], tuple[ConstantView, ...]]:
-        """Those of the whole file; and those in each function that uses them, because C++ or CUDA already has their
-        name (`y1`, `norm`)."""
+        """The constants of the whole file, and those defined in each function that uses them, because C++ or CUDA
+        already has their name (`y1`, `norm`)."""
         of_all = frozenset[str]().union(*(names_used(c.text) for c in self.program.code if c.text is not None))
         used = of_all
         for op in self._ops.values():
@@ -313,7 +313,8 @@ class Functions:
         return out
 
     def _code(self, code: CodeText) -> CodeView:
-        """On the host target, what g++ cannot parse (launches, dynamic shared memory) is rewritten as C++."""
+        """On the host target, constructs that g++ cannot parse (launches, dynamic shared memory) are rewritten as
+        C++."""
         view = code_view(code, self.program)
         if self.target is Target.CUDA:
             return view
@@ -361,7 +362,7 @@ class Functions:
 
     def _formals(self, op: KernelOp, code: CodeText, unused: Callable[[str], str]) -> list[tuple[str, str]]:
         """Type and name of each parameter: the kernel's formals, scratch, features that the text names, and the stream
-        of host code on the GPU. What is `const` may be written by `prepare` alone."""
+        of host code on the GPU. Only `prepare` may write `const` scratch."""
         kernel, impl = kernel_of(self.program, op)
         kept = {s.name for s in impl.scratch if s.const and code is not impl.prepare}
         out = [(unused(f.name) + formal_type(f), f.name) for f in kernel.formals]
@@ -400,8 +401,9 @@ class Functions:
         )
 
     def _argument(self, op: KernelOp, code: CodeText, number: int, type_: str) -> str:
-        """The argument of a number. Functions of files may want the rows of an array as structs; of kernels, also the
-        names of the types may differ. (Of host functions, the plain pointer may decide which overload is called.)"""
+        """The argument with this number. Functions of files may take the rows of an array as structs; for kernels, the
+        names of the types may differ as well. (Of host functions, the plain pointer may decide which overload is
+        called.)"""
         kernel, impl = kernel_of(self.program, op)
         dims = [*((f.dims or ()) for f in kernel.formals), *(s.dims for s in impl.scratch)]
         sizes = row_sizes(dims[number]) if number < len(dims) else ()
@@ -412,7 +414,7 @@ class Functions:
     # ---- features ----
 
     def feature_arguments(self, feature: CodeFeature) -> tuple[tuple[Formal, Region | Sym], ...]:
-        """The formals that its code names, and what the op gives for them."""
+        """The formals that its code names, with the op's arguments."""
         used = names_used(feature.code.text or "")
         pairs = zip(self.program.kernel(feature.op.kernel).formals, feature.op.args, strict=True)
         arguments = tuple((formal, argument) for formal, argument in pairs if formal.name in used)
@@ -427,7 +429,7 @@ class Functions:
         return arguments
 
     def _feature(self, feature: CodeFeature) -> FunctionView:
-        """A function of the arguments that it names, in order; of arrays it gets what it reads, on the host."""
+        """A function of the arguments that it names, in order; it gets the arrays that it reads on the host."""
         view = self._code(feature.code)
         used = names_used(view.text)
         formals = [
@@ -465,7 +467,7 @@ def formal_type(formal: Formal) -> str:
 
 
 def row_sizes(dims: Sequence[Sym | None]) -> tuple[int, ...]:
-    """The elements of a row by each number of last dimensions that are constants: 3, 6 for `[n, 2, 3]`."""
+    """The number of elements of a row, for each number of constant last dimensions: 3, 6 for `[n, 2, 3]`."""
     sizes: list[int] = []
     for dim in reversed(dims[1:]):
         if not isinstance(dim, Const) or not isinstance(dim.value, int):

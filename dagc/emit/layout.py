@@ -70,7 +70,7 @@ class ElementRange:
 
 @dataclass(frozen=True, slots=True)
 class OpScratch:
-    """A scratch array of an implementation, for one op, or for those that share its conversion."""
+    """A scratch array of an implementation, for one op or for the ops that share its conversion."""
 
     member: str
     type: ElementType
@@ -79,11 +79,11 @@ class OpScratch:
     label: str
     prepared: bool  # filled once, and kept between runs
     late: bool  # allocated after the features are known and the variant is chosen
-    shared: bool  # by all ops with the same conversion; only that writes it
+    shared: bool  # shared by all ops with the same conversion, which alone writes it
 
 
 def ops_in_words(ops: Sequence[KernelOp]) -> str:
-    """`first, again`; of more than three, the first and how many others."""
+    """`first, again`; for more than three, the first and the number of others."""
     if len(ops) > 3:
         return f"{ops[0].name} and {len(ops) - 1} other ops"
     return ", ".join(op.name for op in ops)
@@ -103,7 +103,7 @@ class Layout:
     """Names are those of members of `Program`; expressions reach them through `p.`."""
 
     def __init__(self, graph: Graph, open: Iterable[OpenTunable] = (), features: Iterable[CodeFeature] = ()) -> None:
-        """`open` tunables are members too, since the program sets them when it runs, and computes `features` then."""
+        """`open` tunables are members as well, since the program sets them, and computes `features`, when it runs."""
         self.graph, self.program = graph, graph.program
         self.opened = Opened(open)
         names = Names(_MEMBERS)
@@ -117,7 +117,7 @@ class Layout:
             for variable, what in ((c.rank, "rank"), (c.ranks, "ranks"))
         }
         features = tuple(features)
-        self.feature_numbers = first_equal(self.program, features)  # the first of equal ones is computed for all
+        self.feature_numbers = first_equal(self.program, features)  # of equal features only the first is computed
         members = [names.new(f"feature_{i}") for i, _ in enumerate(features)]
         self.features = {name: members[number] for name, number in self.feature_numbers.items()}
         self.reals = frozenset((*self.features, *(s.name for s in self.program.scalars if is_float(s.type))))
@@ -133,7 +133,7 @@ class Layout:
         grouped = {
             op.op.comm for op in graph.ops if op.action is Action.GROUP and isinstance(op.op, ExchangeOp | CollectiveOp)
         }
-        # What connects the ranks of groups, of the communicators that have some.
+        # Connections of the ranks of groups, for communicators that have groups.
         self.group_comms = {
             name: names.new(f"{member}_group_comm") for name, member in self.comms.items() if name in grouped
         }
@@ -168,7 +168,8 @@ class Layout:
         raise DagcError(f"`{name}` is not known when the program starts, so no code can be emitted for it")
 
     def on(self, comm: str) -> str:
-        """C++ text of what has the members `comm`, `rank` and `ranks` of a communicator; "": that of the program."""
+        """C++ text of the object with the members `comm`, `rank` and `ranks` of a communicator; "": that of the
+        program."""
         return f"p.{self.comms[comm]}" if comm else "p"
 
     def variant_is(self, op: KernelOp) -> str:
@@ -179,7 +180,7 @@ class Layout:
         return expression(expr, self.variable, self.reals)
 
     def size(self, dim: Sym, what: str) -> str:
-        """C++ text of a dimension; one that is computed from real numbers must be whole. `what`: a C++ string."""
+        """C++ text of a dimension; one computed from real numbers must be an integer. `what`: a C++ string."""
         text = self.text(dim)
         return text if free(dim).isdisjoint(self.reals) else f"dagc::whole({text}, {what})"
 
@@ -191,8 +192,8 @@ class Layout:
         yield from (a.name for a in self.program.arrays if a.name in at_run_time)
 
     def sides_of(self, accesses: Iterable[Access]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Of the two-sided arrays of an op: the C++ texts of those whose contents it needs, and of those that it
-        writes. What is written in part keeps the rest."""
+        """For the two-sided arrays of an op: the C++ texts of those whose contents it needs, and of those that it
+        writes. An array that is written in part is also needed."""
         needed: dict[str, None] = {}
         written: dict[str, None] = {}
         for access in accesses:
@@ -208,7 +209,7 @@ class Layout:
         return f"p.{self.member[name]}"
 
     def extent(self, region: Region) -> ElementRange:
-        """Raises DagcError for a part without bounds: its place is not known."""
+        """Raises DagcError for a part without bounds, whose position is unknown."""
         extent = self.extent_sym(region)
         if extent is None:
             return ElementRange("0", f"{self.array(region.array)}.size")
@@ -252,7 +253,7 @@ class Layout:
         return _times(start, self._product(array.dims[dimension + 1 :], array))
 
     def strides(self, region: Region) -> tuple[str, str, str]:
-        """Of a region with columns, in elements: between two rows, in a row; and the number of rows."""
+        """For a region with columns, in elements: distance of two rows, elements in a row; and the number of rows."""
         assert region.columns is not None
         assert region.start is not None
         assert region.stop is not None
@@ -265,7 +266,7 @@ class Layout:
         return self.text(_fold(pitch)), self.text(_fold(width)), self.text(_fold(rows))
 
     def until(self) -> tuple[str, str]:
-        """What ends the repetition, as it is written in the text and in C++; empty if nothing does."""
+        """The condition that ends the repetition, as text of the program and as C++; empty without one."""
         end = self.program.until
         if end is None:
             return "", ""
@@ -452,8 +453,8 @@ class PromiseView:
 
 
 def writes(layout: Layout, op: GraphOp) -> tuple[WriteView, ...]:
-    """What a kernel may change: what its header says, its scratch, and what is copied for it or for messages. Empty for
-    other ops."""
+    """The data that a kernel may change: its declared outputs, its scratch, and copies for it or for messages. Empty
+    for other ops."""
     if not isinstance(op.op, KernelOp) or op.action is not Action.KERNEL:
         return ()
     views = [_write(layout, a.region) for a in op.op.accesses if a.mode is not Mode.IN]
@@ -470,7 +471,7 @@ def writes(layout: Layout, op: GraphOp) -> tuple[WriteView, ...]:
 
 
 def received(layout: Layout) -> tuple[WriteView, ...]:
-    """What messages may change while other ops run."""
+    """The data that messages may change while other ops run."""
     regions = tuple(_received(layout.graph))
     buffers = (_whole(f"p.{layout.staging[r].member}") for r in regions if r in layout.staging)
     return tuple(dict.fromkeys((*(_write(layout, region) for region in regions), *buffers)))
@@ -524,7 +525,7 @@ def _below(graph: Graph) -> list[int]:
 
 
 def _write(layout: Layout, region: Region) -> WriteView:
-    if region.start is None or region.stop is None:  # also a part without bounds: its place is not known
+    if region.start is None or region.stop is None:  # also a part without bounds, whose position is unknown
         return _whole(layout.array(region.array))
     extent = layout.extent(region)
     return WriteView(layout.array(region.array), extent.start, extent.count)

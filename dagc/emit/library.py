@@ -33,7 +33,7 @@ from dagc.ir.traversal import Traversal, traversal_text
 
 # ---- names ----
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,30}")  # with what is added, a name of Fortran: at most 63 characters
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,30}")  # with suffixes, a Fortran name: at most 63 characters
 
 
 def library_name(program: str, name: str | None) -> str:
@@ -47,7 +47,7 @@ def library_name(program: str, name: str | None) -> str:
     return wanted
 
 
-# Of C and Python, beside those of C++.
+# Keywords of C and Python, in addition to those of C++.
 _KEYWORDS = frozenset(("restrict", *keyword.kwlist))
 # Types of the C interface, which a member would redeclare, and the parameters of Python's `Instance`.
 _INTERFACE_NAMES = frozenset(
@@ -64,7 +64,7 @@ def _interface_names(layout: Layout) -> dict[str, str]:
     return {name: names.new(name) for group in given for name in group}
 
 
-# ---- what the application gives ----
+# ---- data from the application ----
 
 _C_TYPES = {
     ElementType.I8: "int8_t", ElementType.I16: "int16_t", ElementType.I32: "int32_t", ElementType.I64: "int64_t",
@@ -120,7 +120,7 @@ class ArgumentView:
 
 @dataclass(frozen=True, slots=True)
 class CommunicatorView:
-    """A communicator that the application may give: its member in Program, its names in the interfaces, and its label
+    """A communicator that the application may pass: its member in Program, its names in the interfaces, and its label
     as a C++ string. `colour` and `key` are C++ texts, in Program and, from `sizes`, in the example."""
 
     member: str
@@ -135,7 +135,7 @@ class CommunicatorView:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedView:
-    """What the example compares with the reference."""
+    """An array that the example compares with the reference."""
 
     name: str
     label: str
@@ -164,8 +164,8 @@ class MessageView:
 
 @dataclass(frozen=True, slots=True)
 class EnqueueView:
-    """The GPU ops of an iteration without the host's waits; None where it needs the host, for `reason`. `rounds`: of
-    several iterations, where they may overlap."""
+    """The GPU ops of an iteration without host waits; None if it needs the host, for `reason`. `rounds`: those of
+    several iterations, if they may overlap."""
 
     iteration: IterationView | None
     reason: str
@@ -187,14 +187,15 @@ class LibraryView:
     enqueue: EnqueueView
     host_ops: bool
     takes_nccl: bool  # a communicator of the application, on every target
-    most: str  # of the iterations of a repetition that ends by itself
+    most: str  # number of iterations of a repetition that ends by its condition
     verified: tuple[VerifiedView, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """A traversal without host waits (`dagc.space.enqueue`). `rounds`: one of several iterations that overlap, and the
-    places in it of the waits for the iteration before; None: one begins when the one before has ended."""
+    """A traversal without host waits (`dagc.space.enqueue`). `rounds`: one of several overlapping iterations, and the
+    positions in it of the waits for the previous iteration; None: an iteration starts when the previous one has
+    ended."""
 
     iteration: Traversal
     rounds: tuple[Traversal, frozenset[int]] | None = None
@@ -237,7 +238,7 @@ def _prepared(
 
 
 def _files(plan: Plan, view: LibraryView, sources: dict[str, str], common: dict[str, object]) -> dict[str, str]:
-    """The interfaces beside the sources, and the headers that all of them include."""
+    """The interfaces in addition to the sources, and the headers that all of them include."""
     name = view.name
     example = tidy(render("library/example.cpp.j2", **common))
     headers = {
@@ -281,8 +282,9 @@ def _sources(
 
 @dataclass(frozen=True, slots=True)
 class PlanView:
-    """A plan in a library of several. `label`: its folder below `plans`, and its name for users; `name`: of its own
-    library. `requires`: what must hold on every rank, as C++ texts: what it says, and the condition."""
+    """A plan in a library of several. `label`: its folder below `plans`, and its name for users; `name`: that of its
+    own library. `requires`: conditions that must hold on every rank, as C++ texts: the text of the program, and the
+    condition."""
 
     number: int
     label: str
@@ -293,8 +295,8 @@ class PlanView:
 
 @dataclass(frozen=True, slots=True)
 class ScalarView:
-    """A value of the rank that a choice depends on: its name in the interface, its variable, and what it is computed
-    with."""
+    """A value of the rank that a choice depends on: its name in the interface, its variable, and the type of the
+    computation."""
 
     name: str
     variable: str
@@ -311,8 +313,8 @@ def emit_plans(
 ) -> dict[str, str]:
     """File name -> text of a library that chooses among plans: `plans/LABEL/` is a library of each.
 
-    `plans`: label, plan, and what `emit_library` takes, by the answer of `chooser`, which has one choice over scalars;
-    `names`: of its features. Raises UsageError where the plans take different arrays.
+    `plans`: label, plan, and the arguments of `emit_library`, by the answer of `chooser`, which has one choice over
+    scalars; `names`: those of its features. Raises UsageError if the plans take different arrays.
     """
     prepared = [_prepared(plan, plan_name(name, k), enqueued)[0] for k, (_, plan, enqueued) in enumerate(plans)]
     _, first, enqueued = plans[0]
@@ -449,7 +451,7 @@ def _communicators(layout: Layout, names: dict[str, str]) -> Iterator[Communicat
 
 
 def _fortran(names: Names, member: str) -> str:
-    """A component's name: Fortran knows no upper case, and no underscore at the start."""
+    """A component's name: Fortran ignores case and allows no leading underscore."""
     name = member.lower()
     return names.new((name if name[0].isalpha() else f"v{name}")[:60])
 
@@ -487,7 +489,7 @@ def _interface(
     arguments: tuple[ArgumentView, ...],
     nccl: bool,
 ) -> str:
-    """A number of the interface: programs compiled with another header are refused."""
+    """A hash of the interface, by which programs compiled with another header are refused."""
     given = [(s.name, s.c_type) for s in sizes], [(a.name, a.element, a.place) for a in arguments]
     text = repr((3, nccl, name, *given, *(c.name for c in comms)))
     return f"0x{sha256(text.encode()).hexdigest()[:15]}"

@@ -98,7 +98,7 @@ class GroupView:
 @dataclass(frozen=True, slots=True)
 class CommView:
     """A communicator: its member, its name as a C++ string, and the C++ texts of colour and key. `group`: the member
-    that connects the ranks of its groups, "" where it has none."""
+    that connects the ranks of its groups, "" if it has none."""
 
     member: str
     name: str
@@ -120,8 +120,8 @@ class VerifyView:
 
 @dataclass(frozen=True, slots=True)
 class TunableView:
-    """A launch parameter, or a variant, set when the program runs; `name` is a C++ string. `below`: what its value is
-    less than, 0 where that is not limited."""
+    """A launch parameter, or a variant, set when the program runs; `name` is a C++ string. `below`: exclusive upper
+    bound of its value, 0 without one."""
 
     member: str
     name: str
@@ -133,23 +133,23 @@ class TunableView:
 @dataclass(frozen=True, slots=True)
 class FeatureView:
     """A number that is computed from the arrays: its member, the arrays that are copied for it, and the call. `name`: a
-    C++ string. The program computes it when it is first needed, the first of equal ones for all; `asked` are what it
-    chooses by, and `early` what it needs before its first run in any case."""
+    C++ string. The program computes it when it is first needed, and only the first of equal features; `asked`: used for
+    a choice; `early`: needed before the first run in any case."""
 
     number: int
     variable: str
     name: str
     copies: tuple[tuple[str, str], ...]  # variable, arguments of dagc::Elements
     call: CallStep
-    wanted: bool  # by the program itself: for a choice, a size or a `require`
+    wanted: bool  # used by the program itself: for a choice, a size or a `require`
     asked: bool
     early: bool
 
 
 @dataclass(frozen=True, slots=True)
 class PreparationView:
-    """What the implementation of an op needs before the first run, once the features are known: scratch, and the steps
-    that fill it. Or what those of several ops share.
+    """The preparation of an op's implementation before the first run, once the features are known: scratch, and the
+    steps that fill it. It may be shared by several ops.
 
     `names`: C++ strings, of each op and its variant. `when`: C++ text of the condition under which a rank runs it, ""
     for always. `features`: those that it needs, by number.
@@ -162,7 +162,7 @@ class PreparationView:
     arrays: tuple[ArrayView, ...]
     steps: tuple[Step, ...]
     streamed: bool
-    waits: bool  # until the scratch is there: what follows is on another stream
+    waits: bool  # until the scratch is allocated, since later work is on another stream
     features: tuple[int, ...]
 
     @property
@@ -176,11 +176,11 @@ _NEVER = 1e300  # runs
 
 @dataclass(frozen=True, slots=True)
 class ChoiceView:
-    """`features` are texts of doubles; `members` take what `table` gives for the answer, of `answers`; `text` has its
-    words. `warning`: the arguments of `far_sizes` before and after how far, none where nothing was measured. `voted`:
-    all ranks take one answer. `requires`: conditions of which, while the first holds, the second must, and the text of
-    that. `needs`: the features, by number, that a variant needs besides, by its number; `variant`: the place of the
-    variant in an answer."""
+    """`features` are texts of doubles; `members` receive the values of `table` for the answer, one of `answers`; `text`
+    describes it. `warning`: the arguments of `far_sizes` before and after the factor, empty without measurements.
+    `voted`: all ranks take one answer. `requires`: pairs of conditions, of which the second must hold if the first
+    does, with the text of the second. `needs`: the further features, by number, that a variant needs, by its number;
+    `variant`: the index of the variant in an answer."""
 
     op: str
     function: str
@@ -202,9 +202,9 @@ class ChoiceView:
 
 @dataclass(frozen=True, slots=True)
 class PlacedView:
-    """An op that is placed with the others. `name`: a C++ string. `side`: the only one where it can run, "" where that
-    is chosen: then `choice` is the number of the choice, `predict` its C function, `variant` the place of the variant
-    in an answer, and `sides` those of the variants by number."""
+    """An op that is placed with the others. `name`: a C++ string. `side`: the only one where it can run, "" if it is
+    chosen: then `choice` is the number of the choice, `predict` its C function, `variant` the index of the variant in
+    an answer, and `sides` those of the variants by number."""
 
     number: int
     name: str
@@ -217,7 +217,7 @@ class PlacedView:
 
 @dataclass(frozen=True, slots=True)
 class PlacedValueView:
-    """What one write of an array leaves: the ops by number; `producer` is -1 for the set-up."""
+    """The result of one write of an array: the ops by number; `producer` is -1 for the set-up."""
 
     array: str
     producer: int
@@ -253,7 +253,7 @@ class ProgramView:
     arrays: tuple[ArrayView, ...]
     sides: tuple[SidesView, ...]
     pageable: bool  # whether the host sides of `any` arrays are not page-locked
-    early: bool  # whether what ops write is copied to its other side at once
+    early: bool  # whether results of ops are copied to the other side immediately
     scratch: tuple[ArrayView, ...]
     staging: tuple[ArrayView, ...]
     requests: tuple[RequestView, ...]
@@ -269,16 +269,16 @@ class ProgramView:
     placement: PlacementView | None
     mode: Features
     worker_calls: bool  # whether worker threads run ops on the CPU
-    may_lack_gpu: bool  # every op may run on the CPU, and what runs is chosen before the first run
+    may_lack_gpu: bool  # every op may run on the CPU, and the variants are chosen before the first run
 
     @property
     def switches(self) -> bool:
-        """Whether the choices are made beside the first runs, which have the defaults."""
+        """Whether the choices are made during the first runs, which use the defaults."""
         return self.mode is Features.BESIDE
 
     @property
     def least_runs(self) -> float:
-        """How many runs must be left for a choice to pay; more than a program counts where none ever does."""
+        """The number of remaining runs from which a choice pays; larger than any count if it never pays."""
         return min(_NEVER, *(choice.least for choice in self.choices))
 
     @property
@@ -293,7 +293,7 @@ class ProgramView:
 
     @property
     def beside(self) -> bool:
-        """Whether they are computed beside the first ops."""
+        """Whether they are computed during the first ops."""
         return self.computes and self.mode is Features.ASYNC
 
     @property
@@ -308,7 +308,7 @@ class ProgramView:
 
     @property
     def starts(self) -> bool:
-        """Whether anything is left to do once the arrays are there."""
+        """Whether further work follows once the arrays are loaded."""
         return bool(self.computes or self.measured_checks or self.choices or self.preparations)
 
     @property
@@ -322,12 +322,12 @@ class ProgramView:
 
     @property
     def first_streams(self) -> str:
-        """How many streams there are when the arrays are: those of the iteration, and one to prepare on."""
+        """The number of streams when the arrays are loaded: those of the iteration, and one for preparations."""
         return "std::max<std::size_t>(streams, 1)" if self.prepares_on_stream else "streams"
 
 
 def program_view(layout: Layout, steps: StepBuilder, chooser: EmittedChoosers | None = None) -> ProgramView:
-    """Raises DagcError if an array's size cannot be known."""
+    """Raises DagcError if an array's size cannot be determined."""
     program = layout.program
     checks = tuple(dict.fromkeys(_checks(layout, steps)))
     arrays, scratch = tuple(_array(layout, a) for a in program.arrays), tuple(_scratch(layout))
@@ -375,8 +375,7 @@ def program_view(layout: Layout, steps: StepBuilder, chooser: EmittedChoosers | 
 
 
 def _may_lack_gpu(layout: Layout) -> bool:
-    """Whether each op on a stream is one of the CPU, or a placed one with an implementation for the CPU that may be
-    chosen."""
+    """Whether each op on a stream runs on the CPU, or is a placed op with a CPU implementation that may be chosen."""
     ops = [op.op for op in layout.graph.ops if op.gpu]
     if not all(isinstance(op, KernelOp) and (op.placed or op.device is Device.CPU) for op in ops):
         return False
@@ -440,7 +439,7 @@ def _numbers(layout: Layout, ops: Iterable[KernelOp]) -> tuple[int, ...]:
 def _features(
     layout: Layout, functions: Functions, names: Sequence[Collection[str]], beside: bool
 ) -> Iterator[FeatureView]:
-    """`names`: those that are wanted, asked, early. Of equal features the first stands for all."""
+    """`names`: those that are wanted, asked, early. The first of equal features represents all."""
     sets = [{layout.feature_numbers[name] for name in some if name in layout.feature_numbers} for some in names]
     for number in range(len(functions.features)):
         wanted, asked, early = (number in some for some in sets)
@@ -472,7 +471,7 @@ def _feature(
 
 
 def _choice(layout: Layout, choice: ChoiceCall, constraints: bool) -> ChoiceView:
-    """A place where the chooser is asked: the features, what the answer sets, and a warning of sizes far away."""
+    """A call of the chooser: the features, the values that the answer sets, and a warning about sizes far outside."""
     voted = VARIANT in choice.decisions
     warning = f"{FAR}, {cxx_string(choice.measured)}" + (', "the default is taken"' if voted else "")
     return ChoiceView(
@@ -498,7 +497,7 @@ _SIDE = {Device.CPU: "on_host", Device.GPU: "on_device"}
 
 
 def _placement(layout: Layout, chooser: EmittedChoosers) -> PlacementView:
-    """The ops that use two-sided arrays, and what they hand on to each other."""
+    """The ops that use two-sided arrays, and the values that they pass to one another."""
     assert chooser.placement is not None
     program = layout.program
     users = users_of(program)
@@ -539,7 +538,7 @@ def _needs(layout: Layout, site: str) -> Iterator[tuple[int, tuple[int, ...]]]:
 
 
 def _of_variants(layout: Layout, site: str, constraints: bool) -> Iterator[tuple[str, str, str]]:
-    """The `require`s of the variants of an op that are open; without `constraints` those on the memory alone."""
+    """The `require`s of an op's open variants; without `constraints` only those on the memory."""
     for op in (op for op in _kernels(layout) if op.site == site and layout.opened.variants(op)):
         env = layout.formals(op)
         for condition in kernel_of(layout.program, op)[1].requires:
@@ -624,7 +623,7 @@ def _scratch_array(layout: Layout, s: OpScratch) -> ArrayView:
 
 
 def _preparations(layout: Layout, steps: StepBuilder) -> Iterator[PreparationView]:
-    """First what an op has to itself, then what it shares, at the first op that does."""
+    """First the preparations of single ops, then shared ones, at the first op that uses them."""
     number = 0
     for op in _kernels(layout):
         own = [s for s in layout.scratch(op) if s.late and not s.shared]
@@ -639,7 +638,7 @@ def _preparations(layout: Layout, steps: StepBuilder) -> Iterator[PreparationVie
 def _preparation(
     layout: Layout, steps: StepBuilder, number: int, arrays: Sequence[OpScratch], ops: Sequence[KernelOp]
 ) -> PreparationView:
-    """Of arrays that these ops need."""
+    """The preparation of arrays that these ops need."""
     op, prepared = ops[0], any(s.prepared for s in arrays)
     beside = steps.mode is Features.BESIDE
     work = steps.preparation(op, "on") if prepared else ()
@@ -726,8 +725,8 @@ def _require(layout: Layout, condition: Sym, what: str) -> Iterator[CallStep]:
 
 
 def _tested(layout: Layout, condition: Sym, what: str, hidden: str = "") -> Iterator[tuple[str, str]]:
-    """A condition and its text, both in C++, unless it always holds. `hidden`: the head of names of features, which the
-    text of the program does not have."""
+    """A condition and its text, both in C++, unless it always holds. `hidden`: the prefix of names of features, which
+    the text of the program does not have."""
     if condition == Const(True):
         return
     text = f"{what} {show(condition)}"
@@ -778,7 +777,7 @@ def _arguments(layout: Layout, op: KernelOp) -> Iterator[CallStep]:
     """Array arguments against the sizes in the kernel's header, and the implementation's `require`s."""
     kernel, impl = kernel_of(layout.program, op)
     env = layout.formals(op)
-    of_variant = () if layout.opened.variants(op) else impl.requires  # tested when it is chosen
+    of_variant = () if layout.opened.variants(op) else impl.requires  # tested when the variant is chosen
     for condition in (*kernel.requires, *of_variant):
         what, hidden = f"op {op.name}: require", feature_variable(op, "")
         for test, text in _tested(layout, substitute(condition, env), what, hidden):
@@ -852,8 +851,8 @@ _OURS = """argc argv check_only choice chosen dagc data device_pointers here jso
 
 @dataclass(frozen=True, slots=True)
 class SizeView:
-    """A scalar of rank 0: its variable, C++ and NumPy type, and its file in the data folder. `wide`: the type that it
-    is computed with."""
+    """A scalar of rank 0: its variable, C++ and NumPy type, and its file in the data folder. `wide`: the type of the
+    computation."""
 
     variable: str
     type: str
@@ -868,8 +867,8 @@ def emit_launcher(
 ) -> dict[str, str]:
     """File name -> text: `bench.cpp`, `chooser.h`, `CMakeLists.txt`.
 
-    `chooser` has one choice, whose features are expressions over scalars. `names`: of its features.
-    `labels`: the plans' directories below `plans`, by the answer; `why`: how it chooses, in a few words.
+    `chooser` has one choice, whose features are expressions over scalars. `names`: those of its features. `labels`: the
+    plans' directories below `plans`, by the answer; `why`: a few words on how it chooses.
     """
     (choice,) = chooser.choices
     scalars = {s.name: s for s in program.scalars}

@@ -1,4 +1,4 @@
-"""A traversal as the table that runners execute, with capture regions where asked for."""
+"""A traversal as the table that runners execute, optionally with capture regions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def with_capture_regions(traversal: Traversal, outside: Collection[int] = ()) ->
 
 
 def plain(traversal: Traversal) -> tuple[PositionedStep, ...]:
-    """The entries alone."""
+    """Only the entries."""
     return tuple(PositionedStep(entry, i) for i, entry in enumerate(traversal.entries))
 
 
@@ -170,7 +170,7 @@ def _steps(traversal: Traversal, capture: bool, outside: Collection[int]) -> tup
 
 
 def rows(traversal: Traversal, capture: bool = False, outside: Collection[int] = ()) -> list[tuple[int, int, int]]:
-    """One row per entry, in order. With `capture`, regions of GPU ops are marked for capture in CUDA graphs, but for
+    """One row per entry, in order. With `capture`, regions of GPU ops are marked for capture in CUDA graphs, except
     those `outside`."""
     return [row(placed.step) for placed in _steps(traversal, capture, outside)]
 

@@ -36,11 +36,10 @@ from dagc.ir.program import (
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, free, substitute
 from dagc.ir.traversal import Traversal, parse_traversal, traversal_text
 
-# ---- open launch configurations ----
-# Launch configurations that stay open until the program runs: which tunables, where their values are used, who chooses.
-#
-# A tunable that is exactly a dimension of the block is read from `blockDim`, so one compiled kernel serves all its
-# values. Any other is a compile-time constant, and the kernel is compiled once for each value.
+# ---- open launch configurations ---- Launch configurations that stay open until the program runs: their tunables, the
+# use of their values, and their choosers.  A tunable that is exactly a dimension of the block is read from `blockDim`,
+# so one compiled kernel serves all its values. Any other is a compile-time constant, and the kernel is compiled once
+# for each value.
 
 AXES = ("x", "y", "z")
 # Choices were compared with the best up to 4 times outside of the sizes they were made from. Their quality beyond
@@ -48,7 +47,7 @@ AXES = ("x", "y", "z")
 FAR = 4
 
 
-VARIANT = "variant"  # the name of the choice among implementations; no tunable is called like this
+VARIANT = "variant"  # the name of the choice among implementations; no tunable can have it
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ class OpenTunable:
     """`op` is the base name of the ops that share it (`KernelOp.site`); `axis` the dimension of the block that it sets,
     "" if none.
 
-    The variant of an op is one too, with the names of implementations as values (`KernelOp.answer`). Where it is open,
+    The variant of an op is also one, with the names of implementations as values (`KernelOp.answer`). If it is open,
     `variant` is the implementation that a tunable belongs to; else "".
     """
 
@@ -74,7 +73,7 @@ class OpenTunable:
 
 
 class Opened:
-    """What is open in a program, by op."""
+    """The open choices of a program, by op."""
 
     def __init__(self, open: Iterable[OpenTunable] = ()) -> None:
         self.every = tuple(open)
@@ -85,26 +84,26 @@ class Opened:
         return any(t.op == op.site for t in self.every)
 
     def variants(self, op: KernelOp) -> tuple[str, ...]:
-        """The implementations among which is chosen, none where the variant is not open."""
+        """The implementations to choose among, empty if the variant is not open."""
         choice = self._of.get((op.site, "", VARIANT))
         return tuple(map(str, choice.values)) if choice is not None else ()
 
     def get(self, op: KernelOp, name: str) -> OpenTunable | None:
-        """A tunable of the op under its variant, None where it is not open."""
+        """A tunable of the op under its variant, None if it is not open."""
         return self._of.get((op.site, op.answer if self.variants(op) else "", name))
 
     def ops(self, program: Program, op: KernelOp) -> tuple[KernelOp, ...]:
-        """The op with each variant that is open; the op alone where none is."""
+        """The op with each open variant; only the op itself if none is open."""
         variants = self.variants(op)
         return tuple(one for one in variants_of(program, op) if one.answer in variants) if variants else (op,)
 
 
-MEASURED = "feature."  # what the program computes in C++ has this before its name, in expressions and in values
+MEASURED = "feature."  # prefix of the names of values that the program computes in C++, in expressions and in values
 
 
 @dataclass(frozen=True, slots=True)
 class CodeFeature:
-    """A number that a function in C++ computes from arguments of an op, when the arrays have been read. `name`: of its
+    """A number that a C++ function computes from arguments of an op once the arrays have been read. `name`: that of its
     value in expressions."""
 
     name: str
@@ -114,18 +113,18 @@ class CodeFeature:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceCall:
-    """A place where something is open, and the function of the chooser's C code that is asked there.
+    """A call that decides an open choice, and the function of the chooser's C code that it calls.
 
-    `function` takes the features, a double each, and gives the number of an answer; `features` are expressions in
-    per-rank scalars and code features. The C function `table` gives what the answer stands for: a value for each of
-    `decisions`, which are tunables of `op`, or its variant; `text` gives that in words, of each of `answers`.
-    `measured` says in words between which features was measured, "" where nothing was. `worth`: of each answer, in
-    calls of the default where it is the best one: what a call gains, and what its conversion takes; () where that is
-    not known. `least`: how many calls must be left for the features and the choice to pay on average.
+    `function` takes the features, a double each, and returns the number of an answer; `features` are expressions in
+    per-rank scalars and code features. The C function `table` returns the values of the answer: one for each of
+    `decisions`, which are tunables of `op`, or its variant; `text` describes each of `answers`. `measured` describes
+    the measured range of the features, "" without one. `worth`: for each answer, in calls of the default where the
+    answer is the best one: the gain of a call, and the cost of its conversion; () if unknown. `least`: the number of
+    remaining calls from which the features and the choice pay on average.
 
-    `predict`: the C function `void predict(features, double* seconds)` of the expected time of each answer, "" where
-    the selector does not predict. `order`: the C function `void order(features, int* answers)` of all answers, the best
-    first, "" where there is none.
+    `predict`: the C function `void predict(features, double* seconds)` of the expected time of each answer, "" if the
+    selector does not predict times. `order`: the C function `void order(features, int* answers)` of all answers, the
+    best first, "" if there is none.
     """
 
     function: str
@@ -144,7 +143,7 @@ class ChoiceCall:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """That all placed ops are placed together, by the expected seconds of their answers and of transfers: latency in
+    """All placed ops are placed together, by the expected seconds of their answers and of transfers: latency in
     seconds, bandwidth in bytes per second."""
 
     to_device: tuple[float, float]
@@ -152,9 +151,9 @@ class Placement:
 
 
 class Features(Enum):
-    """When the program computes the features that it chooses by: before all else, one after the other, or at the same
-    time; beside the program, which waits for them where the choice is first needed; or beside its runs, which have the
-    defaults until what is chosen is ready."""
+    """When the program computes the features for its choices: at the start, one after the other or in parallel;
+    concurrently with the program, which waits for them when the choice is first needed; or during its runs, which use
+    the defaults until the chosen variants are ready."""
 
     NOW = "now"
     PARALLEL = "parallel"
@@ -164,9 +163,9 @@ class Features(Enum):
 
 @dataclass(frozen=True, slots=True)
 class EmittedChoosers:
-    """C99 text, and what the program asks once its sizes are known. `warnings`: of the sizes known when compiling.
-    `constraints`: whether the `require`s of variants are tested; those on the memory always are. `placement`: how the
-    ops whose device is open are placed together, None where each is chosen by itself."""
+    """C99 text, and the calls of the program once its sizes are known. `warnings`: about the sizes known when
+    compiling. `constraints`: whether the `require`s of variants are tested; those on the memory always are.
+    `placement`: how the ops whose device is open are placed together, None if each is chosen separately."""
 
     source: str
     choices: tuple[ChoiceCall, ...]
@@ -216,9 +215,9 @@ def only_explored(program: Program, ops: Iterable[KernelOp]) -> str:
 
 
 def open_variants(program: Program, op: KernelOp) -> tuple[OpenTunable, ...]:
-    """The variant of an op where a `select` of its kernel leaves it or the device open, and for each implementation
-    those of its tunables that the same `select` names; none where it leaves no variant open. That of a placed op is
-    open in any case: all of the dag may be placed together."""
+    """The variant of an op if a `select` of its kernel leaves it or the device open, and for each implementation those
+    of its tunables that the same `select` names; empty if no variant is open. The variant of a placed op is always
+    open, since the whole dag may be placed together."""
     kernel = program.kernel(op.kernel)
     wanted = {VARIANT, DEVICE} if op.placed else {VARIANT}
     names = next((s.names for s in kernel.selects if not wanted.isdisjoint(s.names)), ())
@@ -238,8 +237,8 @@ def places_together(program: Program) -> bool:
 
 
 def selects_device(program: Program, op: KernelOp) -> bool:
-    """Whether the op's own kernel chooses its device when the program runs, for each call: then its data come from
-    the host, and its results go there."""
+    """Whether the op's own kernel chooses its device when the program runs, for each call; its data then come from the
+    host, and its results go there."""
     if places_together(program):
         return False
     kernel = program.kernel(op.kernel)
@@ -256,7 +255,7 @@ def variants_of(program: Program, op: KernelOp) -> tuple[KernelOp, ...]:
 
 
 def variant_number(program: Program, op: KernelOp) -> int:
-    """The place of the op's implementation among `answers_of`: its number in the emitted program."""
+    """The index of the op's implementation in `answers_of`: its number in the emitted program."""
     return answers_of(program, op).index(op.answer)
 
 
@@ -282,8 +281,8 @@ def is_open(program: Program, op: KernelOp) -> bool:
 
 def stays_fixed(program: Program, op: KernelOp) -> tuple[str, ...]:
     """Tunables of an op that have several values and cannot stay open: values that are not whole numbers (choosers
-    return integers), those of host code that starts its own kernels, sizes of scratch arrays, and what `prepare`
-    reads."""
+    return integers), those of host code that launches its own kernels, sizes of scratch arrays, and tunables that
+    `prepare` reads."""
     _, impl = kernel_of(program, op)
     return tuple(n for n, d in _choices(program, op) if len(d.values) > 1 and not _opens(impl, n, d))
 
@@ -316,8 +315,8 @@ def named_features(kernel: Kernel, impl: Impl, code: CodeText) -> tuple[Feature,
 
 
 def conversion_of(program: Program, op: KernelOp) -> Hashable | None:
-    """Equal for ops that have one conversion: the same `prepare` of the same arguments, tunables and features. None
-    without `const` scratch: then what `prepare` fills is the op's own."""
+    """A key that is equal for ops that share a conversion: the same `prepare` with the same arguments, tunables and
+    features. None without `const` scratch: each op then has its own scratch."""
     kernel, impl = kernel_of(program, op)
     if not impl.shares or impl.prepare is None:
         return None
@@ -371,12 +370,12 @@ def needed_features(program: Program, op: KernelOp) -> tuple[CodeFeature, ...]:
 
 
 def first_features(program: Program, opened: Opened, chooser: EmittedChoosers | None) -> frozenset[str]:
-    """The code features that a program computes before its first run: those that it chooses by, and those that an op
-    needs whose variant is not open; beside its runs, those of the defaults. Others are computed when they are needed:
-    those of the `require`s, sizes and code of a variant, once that is considered."""
+    """The code features that a program computes before its first run: those of its choices, and those of ops whose
+    variant is not open; if it chooses during its runs, those of the defaults. Others (for the `require`s, sizes and
+    code of a variant) are computed when that variant is considered."""
     ops = [op for op in program.ops if isinstance(op, KernelOp)]
     asked: set[str] = set()
-    if chooser is None:  # variants are set by who times them
+    if chooser is None:  # variants are set by the code that times them
         ops = [one for op in ops for one in opened.ops(program, op)]
     elif chooser.mode is not Features.BESIDE:
         ops = [op for op in ops if not opened.variants(op)]
@@ -390,7 +389,7 @@ def feature_variable(op: KernelOp, feature: str) -> str:
 
 
 def first_equal(program: Program, features: Iterable[CodeFeature]) -> dict[str, int]:
-    """Of each feature, by name, the number of the first that has the same code of the same arguments."""
+    """For each feature, by name, the number of the first one with the same code and arguments."""
     first: dict[Hashable, int] = {}
     out: dict[str, int] = {}
     for number, one in enumerate(features):
@@ -448,9 +447,9 @@ class Target(Enum):
 class Plan:
     """`arch` is nvcc's name of the GPU architecture (`sm_90`); it means nothing on the host target.
 
-    The program sets the values of `open` tunables when it runs: by `chooser`, if there is one. `features` are those
-    that are computed in C++. `period`: the folded graph and its traversal, which `traversal` unrolls; None where it
-    was not made from one.
+    The program sets the values of `open` tunables when it runs, by `chooser` if there is one. `features` are those that
+    are computed in C++. `period`: the folded graph and its traversal, which `traversal` unrolls; None if it was not
+    made from one.
     """
 
     graph: Graph
@@ -634,10 +633,9 @@ def plan_from_json(text: str, graph: Graph, name: str = "plan.json") -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class ArrayValue:
-    """What one write of an array leaves, or what the set-up gives. It is copied to the other side at most once, as a
-    whole.
+    """The result of one write of an array, or of the set-up. It is copied to the other side at most once, as a whole.
 
-    producer  the name of the op that writes it; None: the set-up, which leaves it on the host
+    producer  the name of the op that writes it; None: the set-up, which places it on the host
     readers   the names of the ops that need it, in text order: they read it, or write a part of the array
     bytes     of the array, in per-rank scalars; None where its size comes with its data (`*`)
     ends_on_host  whether it must be on the host after the run
