@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from dagc.store.records import load
 from tests.measure.conftest import SAMPLES, can_run
 
 JACOBI = str(SAMPLES / "jacobi/jacobi.dag")
+OPS = ("first", "last", "halo", "inner")
 SMALL = ["-D", "nx=40", "-D", "rows=5", "-D", "steps=4"]
 pytestmark = pytest.mark.usefixtures("unoptimised")
 
@@ -97,3 +100,20 @@ def test_a_search_keeps_the_period(capsys: pytest.CaptureFixture[str], tmp_path:
     assert "drop --unroll, or choose another file with -o" in capsys.readouterr().err
     assert main([*search, "--replay", str(file), "--unroll", "-o", str(tmp_path / "s.db")]) == 2
     assert main(["explore", JACOBI, *SMALL, "--transport", "peer", "--replay", str(file), "--budget", "8"]) == 0
+    assert main([*search, "--resume", "--strategy", "random", "--budget", "24", "--confirm", "0", "--no-trace"]) == 0
+    with sqlite3.connect(file) as connection:  # times that a rule explains
+        found = connection.execute("SELECT id, traversal FROM candidate").fetchall()
+        orders = [{text: text.index(a) < text.index(b) for _, text in found} for a, b in permutations(OPS, 2)]
+        slow = min(orders, key=lambda order: abs(sum(order.values()) - len(found) / 2))
+        for number, text in found:
+            seconds = 1e-4 * (1 + slow[text]) + 1e-8 * number
+            connection.execute(
+                "UPDATE value SET value = ? WHERE sample IN (SELECT id FROM sample WHERE candidate = ?)",
+                (seconds, number),
+            )
+        connection.execute("DELETE FROM drift")
+        connection.execute("UPDATE run SET noise = 0.01")
+    connection.close()
+    capsys.readouterr()
+    assert main(["explain", str(file), "--pairs", "1"]) == 0, "explain runs all rounds, as explore does"
+    assert "timed in 1 interleaved pair" in capsys.readouterr().out

@@ -22,7 +22,7 @@ from dagc.ir.program import Configuration, KernelOp, Program
 from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate
 from dagc.lab.configurations import Configured
-from dagc.lab.live import LiveMachine, Loadable
+from dagc.lab.live import LiveMachine
 from dagc.lab.orders import Orders, OrderStore, domain_of
 from dagc.lab.replay import UNKEPT, ReplayMachine
 from dagc.learn.explain.explain import Answers, Inquiry, answer, ask, explanation, render
@@ -34,7 +34,7 @@ from dagc.measure.link import RankLink, link_ranks
 from dagc.measure.metrics import objective_for
 from dagc.measure.service import RunnerLibrary
 from dagc.recipes.results import Loaded, judged, learn
-from dagc.recipes.runs import build_runners, clear_incomplete, require_device_pointers, revision
+from dagc.recipes.runs import build_runners, clear_incomplete, loadable_of, require_device_pointers, revision
 from dagc.report.display import Display
 from dagc.setup import check_arrays, run_setup
 from dagc.store.results import Implementation, Results, Run, ranking
@@ -258,8 +258,6 @@ def _machine(
     display: Display,
 ) -> LiveMachine:
     """The runner libraries and the arrays of the domain, on real ranks. The arrays are those of the exploration."""
-    from dagc.emit import rows  # loads jinja2
-
     configurations = [Configured(a.configuration, dict(a.configuration.decisions), a.graph) for a in domain.spaces]
     require_device_pointers(configurations, chosen, options.mpi_takes_device_pointers)
     folder = Path(loaded.path).parent / f"{Path(loaded.path).stem}-build"
@@ -267,13 +265,8 @@ def _machine(
     libraries, failed = build_runners(configurations, chosen, folder / "explain", display=display)
     if failed:
         raise next(iter(failed.values()))
-    loadables = [
-        Loadable(
-            RunnerLibrary(libraries[c.configuration], data, options.mpi_takes_device_pointers), rows,
-            capture=c.configuration.get("capture") is True,
-        )
-        for c in configurations
-    ]  # fmt: skip
+    runners = {c: RunnerLibrary(libraries[c], data, options.mpi_takes_device_pointers) for c in libraries}
+    loadables = [loadable_of(space, runners[space.configuration]) for space in domain.spaces]
     return LiveMachine(
         domain, loadables, link, seconds=options.seconds, watchdog=options.watchdog,
         objective=loaded.results.objective,

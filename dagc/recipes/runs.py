@@ -402,7 +402,7 @@ def loadables_of(
     """
 
     def loadable(configured: ConfiguredSpace, library: Path) -> Loadable:
-        return _loadable(configured, RunnerLibrary(library, data, options.mpi_takes_device_pointers))
+        return loadable_of(configured, RunnerLibrary(library, data, options.mpi_takes_device_pointers))
 
     def check_first(library: Path) -> None:
         alone = Orders(domain.spaces[:1])
@@ -429,7 +429,8 @@ def loadables_of(
     return (Orders(usable) if excluded else domain), loadables, excluded
 
 
-def _loadable(configured: ConfiguredSpace, library: RunnerLibrary) -> Loadable:
+def loadable_of(configured: ConfiguredSpace, library: RunnerLibrary) -> Loadable:
+    """The runner library of a space, which executes all rounds of its loops."""
     from dagc.emit import never_captured, rows  # loads jinja2
 
     prover = Prover(configured.graph) if configured.graph.folding is not None else None
