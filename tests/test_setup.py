@@ -16,6 +16,7 @@ import pytest
 from dagc import api
 from dagc.base.errors import DagcError, ProgramError, UsageError
 from dagc.base.source import Source, Span
+from dagc.cli.main import main
 from dagc.ir.enums import ElementType, Place, Role
 from dagc.ir.program import Array, CopyOp, ExchangeOp, Message, Op, Param, Program, Region, Scalar, Setup, Verify
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, apply
@@ -418,3 +419,42 @@ def test_the_opposite_neighbour_is_suggested(tmp_path: Path, old: str, new: str)
     assert found.message.endswith(" instances)")
     assert re.match(r"rank \d sends 40 elements to rank \d in halo\[0\]\.\w+, which expects no message", found.message)
     assert found.help == "a message `to up` arrives `from down`: write `from down` or `to down`"
+
+
+def test_sizes_peers_and_ranks_are_found_at_their_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An argument of another size, once for all instances; peers that no set-up gives; and how to change the ranks."""
+    text = """
+        program grid
+        setup "grid.py" data()
+        comm row = split(floor(rank / 2))
+        scalar m, n : i32
+        array a : f64[m, n] in
+        array b, c : f64[m, n] out
+        kernel add(y: out f64[k, w], x: in f64[k, w], k: i32, w: i32) {
+          gpu { launch grid(1) block(1) cuda "for (int i = 0; i < k * w; ++i) y[i] = x[i];" }
+        }
+        dag {
+          for i in 0..2 { add[i] : gpu add(b, a[0 .. n - 2], m, n) }
+          shift : mpi exchange on row { send a to 1 - row.rank recv c from 1 - row.rank }
+        }
+    """.replace('cuda "', 'cuda """ ').replace('" }', ' """ }')
+    (tmp_path / "grid.py").write_text(
+        "import numpy as np\ndef data(rank, size, seed): return {'m': 3, 'n': 4, 'a': np.zeros((3, 4))}\n"
+    )
+
+    def wrong(text: str, ranks: int) -> str:
+        file = tmp_path / "grid.dag"
+        file.write_text(dedent(text).lstrip())
+        assert main(["setup", str(file), "-n", str(ranks), "-o", str(tmp_path / "out"), "--quiet"]) == 2
+        return capsys.readouterr().err
+
+    said = wrong(text, 2)
+    assert (
+        "grid.dag:11:19: error: op add[0] passes 2 x 4 elements of `a` as `x` of add, which has 3 x 4 (rank 0)" in said
+    )
+    assert "add[1]" not in said
+    said = wrong(text.replace("a[0 .. n - 2]", "a"), 3)
+    assert "grid.dag:12:33: error: rank 2 sends in shift with rank 1, but there is 1 rank in its communicator" in said
+    assert "are set here" not in said, "no scalar gives them"
+    said = wrong(text.replace("scalar", "require ranks == 4\nscalar"), 3)
+    assert "help: change these values; -n sets the number of ranks" in said

@@ -104,6 +104,8 @@ def _sliced(ev: Evaluator, base: Storage, trailer: ast.Member | ast.Index, what:
         if what is What.ARRAY:
             message = f"`{base.label}` is an array; an element of it is not a value"
         help = "write a slice `a .. b`, or declare indexed arrays `array name[i] : ...`"
+        if base.dims == (Const(1),):  # as of an array of one element that `until` names
+            help = f"write `{base.label}` without an index: it has one element"
         report.fail("bad-index", message, first.span, help)
     start, stop = (ev.settled(e, (ScalarKind.INT,)) for e in (first.start, first.stop))
     _check_bounds(ev, base, start, stop, first.span)

@@ -204,7 +204,8 @@ def until(ev: Evaluator, out: GraphOut, item: ast.Until) -> ir.Until:
     related = ((counter.array.span, "declared here"),)
     real = counter.array.type in (ElementType.F32, ElementType.F64)
     wrong, type_ = "", "f64" if item.bound is not None else "i32"
-    if counter.dims != (Const(1),) or counter.region.start is not None:
+    one = counter.dims == (Const(1),) and counter.region.start is None
+    if not one:
         wrong = "is not an array of one element"
     elif real and item.bound is None:
         wrong = f"holds {counter.array.type.value}, and is compared with nothing"
@@ -214,8 +215,13 @@ def until(ev: Evaluator, out: GraphOut, item: ast.Until) -> ir.Until:
         wrong = "is written by no op"
     if wrong:
         help = f"declare `array {item.array.name} : {type_}[1] on host`, and write it in a cpu op"
-        if real and item.bound is None:
+        if not one:
+            help = "name an array of one element, into which an op writes the sum or the largest"
+        elif real and item.bound is None:
             help = f"write `until {item.array.name} < TOLERANCE`"
+        elif counter.array.place is Place.DEVICE:
+            held = f"array {item.array.name}_h : {counter.array.type.value}[1] on pinned"
+            help = f"copy it to the host: `{held}`, `gpu copy({item.array.name}_h, {item.array.name})`"
         report.fail("bad-until", f"`{counter.label}` {wrong}", item.array.span, help, related)
     if item.op is None or item.bound is None:
         return ir.Until(counter.array.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -16,6 +17,7 @@ from dagc.ir.program import (
     CollectiveKind,
     CollectiveOp,
     ExchangeOp,
+    KernelOp,
     Message,
     Program,
     Region,
@@ -180,8 +182,10 @@ class Checker:
         """Check the `require`s left for run time, and the slices of ops. Those on the hardware wait for the run."""
         for condition in self._program.requires:
             if self._evaluated(condition) is False:
-                values = ", ".join(f"{name} = {self.env[name]}" for name in sorted(free(condition)))
-                self._add("setup-require", f"violates `require {show(condition)}`: {values}", "change these values")
+                names = sorted(free(condition))
+                values = ", ".join(f"{name} = {self.env[name]}" for name in names)
+                help = "change these values" + ("; -n sets the number of ranks" if "ranks" in names else "")
+                self._add("setup-require", f"violates `require {show(condition)}`: {values}", help)
         for region, when in dict.fromkeys(pair for op in self._program.ops for pair in conditional_regions(op)):
             if when is not None and self._evaluated(when) is False:
                 continue
@@ -190,6 +194,46 @@ class Checker:
             if region.columns is not None:
                 dimension, first, last = region.columns
                 self._slice(f"{region.array}[" + "*, " * dimension, first, last, array.dims[dimension])
+
+        for op in self._program.ops:
+            if isinstance(op, KernelOp) and (op.when is None or self._evaluated(op.when) is not False):
+                self._arguments(op)
+
+    def _arguments(self, op: KernelOp) -> None:
+        """The sizes of its array arguments against those in the kernel's header. The program compares them when it
+        starts, also those that are not known here."""
+        kernel = self._program.kernel(op.kernel)
+        env: dict[str, Number] = {d.name: d.chosen for d in self._program.decisions}
+        env.update(op.tunables)
+        for formal, arg in zip(kernel.formals, op.args, strict=True):
+            value = None if isinstance(arg, Region) else self._evaluated(arg)
+            if value is not None:
+                env[formal.name] = value
+        for name, expr in kernel.lets:
+            value = self._evaluated(expr, env)
+            if value is not None:
+                env[name] = value
+        for formal, arg in zip(kernel.formals, op.args, strict=True):
+            if not isinstance(arg, Region) or formal.dims is None or (arg.part is not None and arg.start is None):
+                continue
+            has, needs = self._lengths(arg), [self._evaluated(d, env) for d in formal.dims if d is not None]
+            if None in has or None in needs or len(needs) < len(formal.dims) or _product(has) == _product(needs):
+                continue
+            passed = f"op {op.name} passes {_times(has)} elements of `{arg.array}` as `{formal.name}` of {op.kernel}"
+            message = f"{passed}, which has {_times(needs)} (rank {self._rank})"
+            help = f"pass as many, or correct the sizes in the header of {op.kernel}"
+            if not any(d.span == op.span for d in self.diagnostics):  # not each instance of a loop
+                self.diagnostics.append(Diagnostic("setup-size", message, op.span, help))
+
+    def _lengths(self, region: Region) -> list[Number | None]:
+        """The lengths of the dimensions of an argument; None where that is not known here."""
+        array = next(a for a in self._program.arrays if a.name == region.array)
+        out = [None if d is None else self._evaluated(d) for d in array.dims]
+        bounds = [(0, region.start, region.stop)] if region.start is not None or region.stop is not None else []
+        for dimension, start, stop in (*bounds, *([region.columns] if region.columns is not None else [])):
+            first, last = (None if b is None else self._evaluated(b) for b in (start, stop))
+            out[dimension] = None if first is None or last is None else last - first  # type: ignore[operator]
+        return out
 
     def _slice(self, name: str, *bounds: Sym | None) -> None:
         """`bounds`: start, stop and size of a dimension; `name`: the text before them."""
@@ -201,9 +245,9 @@ class Checker:
             message = f"makes a slice `{name}{start} .. {stop}]`, which is not valid{within}"
             self._add("setup-require", message, "change the scalars that it depends on")
 
-    def _evaluated(self, expr: Sym) -> Number | None:
+    def _evaluated(self, expr: Sym, names: Mapping[str, Number] | None = None) -> Number | None:
         try:
-            return evaluate(expr, self.env)
+            return evaluate(expr, self.env if names is None else names)
         except (UnboundName, ZeroDivisionError, ValueError, TypeError):
             return None
 
@@ -232,6 +276,14 @@ class Checker:
 def environment(program: Program, data: Mapping[str, Any], rank: int, team: RankMembers) -> dict[str, Number]:
     """Per-rank values for `evaluate`, from checked data."""
     return team.of(rank) | {s.name: data[s.name].item() for s in program.scalars}
+
+
+def _product(lengths: Iterable[Number | None]) -> int:
+    return math.prod(int(length) for length in lengths if length is not None)
+
+
+def _times(lengths: Iterable[Number | None]) -> str:
+    return " x ".join(str(length) for length in lengths)
 
 
 def _describe(value: Any) -> str:
@@ -315,7 +367,8 @@ class Matching:
                 return  # written by the program: not known here
             if not peers and len(data[counts]) != ranks:
                 have = counted(len(data[counts]), "count")
-                self._add(f"rank {env['rank']} has {have} in `{counts}` for {name}, not one for each of {ranks} ranks")
+                text = f"rank {env['rank']} has {have} in `{counts}` for {name}, not one for each of {ranks} ranks"
+                self._add(text, message)
                 return
             named = data[peers] if peers else range(ranks)
             pairs = [(int(p), int(c)) for p, c in zip(named, data[counts], strict=False)]
@@ -327,14 +380,14 @@ class Matching:
         verb = "sends" if send else "receives"
         if whole is not None and total > max(whole, 0):
             many = counted(total, "element")
-            self._add(f"rank {env['rank']} {verb} {many} of `{region.array}` in {name}, which has {whole}")
+            self._add(f"rank {env['rank']} {verb} {many} of `{region.array}` in {name}, which has {whole}", message)
         for peer, count in pairs:
             if peer >= ranks:
                 there = f"there {'is' if ranks == 1 else 'are'} {counted(ranks, 'rank')}"
                 there += " in its communicator" if ranks < self.team.ranks else ""
-                self._add(f"rank {env['rank']} {verb} in {name} with rank {peer}, but {there}")
+                self._add(f"rank {env['rank']} {verb} in {name} with rank {peer}, but {there}", message)
             elif count < 0:
-                self._add(f"rank {env['rank']} {verb} {counted(count, 'element')} in {name} with rank {peer}")
+                self._add(f"rank {env['rank']} {verb} {counted(count, 'element')} in {name} with rank {peer}", message)
             elif peer >= 0:
                 yield members[peer], count
 
@@ -371,16 +424,20 @@ class Matching:
                 f"peers are ranks of `{comm}`, where this rank is `{comm}.rank`; a negative one means no message"
             )
         help = suggestion or "make the ranks' peers and counts agree; a negative rank means no message"
+        self._report(text + (f" ({', '.join(more)})" if more else ""), message, help)
+
+    def _report(self, text: str, message: Message, help: str) -> None:
+        """At the line of the message, with the set-up where that gives the peers; else at the set-up."""
         known = self._has_position(message)
-        self.diagnostics.append(
-            Diagnostic(
-                "setup-messages",
-                text + (f" ({', '.join(more)})" if more else ""),
-                message.span if known else self.span,
-                help,
-                related=((self.span, "the ranks are set here"),) if known else (),
-            )
-        )
+        given = known and self._given(message)
+        related = ((self.span, "the ranks are set here"),) if given else ()
+        place = message.span if known else self.span
+        self.diagnostics.append(Diagnostic("setup-messages", text, place, help, related=related))
+
+    def _given(self, message: Message) -> bool:
+        """Whether peers or counts are the set-up's: arrays, or expressions with scalars."""
+        scalars = {s.name for s in self.program.scalars}
+        return any(isinstance(peer, str) or free(peer) & scalars for peer in (message.to, message.source))
 
     def _has_position(self, message: Message) -> bool:
         """Whether its place in the text is known."""
@@ -407,9 +464,8 @@ class Matching:
         sends = {(rank, peer) for rank, peer in sends if peer >= 0}
         return bool(sends) and sends == {(peer, rank) for peer, rank in receives if peer >= 0}
 
-    def _add(self, message: str) -> None:
-        help = "make the ranks' peers and counts agree; a negative rank means no message"
-        self.diagnostics.append(Diagnostic("setup-messages", message, self.span, help))
+    def _add(self, text: str, message: Message) -> None:
+        self._report(text, message, "make the ranks' peers and counts agree; a negative rank means no message")
 
 
 def _number(expr: Sym, env: Mapping[str, Number]) -> Any:
