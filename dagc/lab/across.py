@@ -1,9 +1,10 @@
-"""The search for launch settings of several ops at several sizes together: what is measured next, and when it ends.
+"""The search for launch settings of several ops at several sizes together: the next measurement, and the end of the
+search.
 
 Each op has a surface of expected times over its settings and sizes (`dagc.choice.surface`), which every measurement
-updates at all sizes. The default is measured first at each size. Then the cell with the largest knowledge gradient
-follows: the expected gain over all sizes, not at its own alone. The last measurements are kept for the settings that
-would be chosen and were not measured, so that nothing is chosen at a measured size that was not compared with the
+updates at all sizes. The default is measured first at each size. Then follows the cell with the largest knowledge
+gradient: the expected gain over all sizes, not only at its own. The last measurements are reserved for settings that
+would be chosen and were not measured, so that every setting chosen at a measured size has been compared with the
 default there.
 """
 
@@ -21,9 +22,9 @@ from dagc.choice.types import Point, Settings
 if TYPE_CHECKING:
     from dagc.choice.surface import TimeSurface
 
-RISK = 0.3  # largest probability to be slower than the default of a setting that is chosen where nothing was measured
-MOST_COMPARED = 150  # cells of an op whose gain is computed before a measurement
-DOUBT = 0.05  # of a faster setting: with `until`, the search ends where it is no larger
+RISK = 0.3  # largest probability of being slower than the default for a setting chosen without measurements
+MOST_COMPARED = 150  # most cells of an op whose gain is computed before a measurement
+DOUBT = 0.05  # probability of a faster setting: with `until`, the search ends when it is at most this
 FLOOR = 0.001  # least expected gain that is worth a measurement, if the noise is less than that
 SPEND = 0.0001  # the same, while a budget that was requested is not spent
 HALF = 1.96  # half of a 95 % interval, in standard deviations
@@ -40,8 +41,8 @@ class Proposal:
 
 @dataclass(slots=True)
 class OpTimes:
-    """What is expected of an op: `rows` are its cells, ordered by the place of their points in `points`, as in the
-    surface. `modelled`: whether more is known than which settings there are."""
+    """The expected times of an op: `rows` are its cells, ordered by the index of their points in `points`, as in the
+    surface. `modelled`: whether a model or a learner gives a prior."""
 
     op: str
     default: Settings
@@ -51,7 +52,7 @@ class OpTimes:
     modelled: bool = True
     number: dict[tuple[Point, Settings], int] = field(init=False)
     of: dict[Point, list[int]] = field(init=False)
-    closed: set[int] = field(default_factory=set)  # failed, wrong, or at a size that is given up
+    closed: set[int] = field(default_factory=set)  # failed, wrong, or at an abandoned size
     seconds: dict[int, float] = field(default_factory=dict)  # medians of the measured rows
 
     def __post_init__(self) -> None:
@@ -67,7 +68,7 @@ class OpTimes:
         return [i for i in self.usable(point) if i in self.seconds]
 
     def start(self, point: Point) -> int | None:
-        """The default at a size, or the best guess where it cannot be used; None where nothing can."""
+        """The default at a size, or the best guess if it cannot be used; None if no setting can."""
         default = self.number.get((point, self.default))
         if default is not None and default not in self.closed:
             return default
@@ -80,25 +81,25 @@ class OpTimes:
 
 
 class AcrossSizes:
-    """Proposes cells until the budget is spent, or nothing more is to be gained; then it chooses."""
+    """Proposes cells until the budget is spent or no further gain is expected; then chooses."""
 
     def __init__(self, ops: Sequence[OpTimes], budget: int | None = None, until: float | None = None) -> None:
-        """`budget`: measurements in all; `until`: it ends where no unmeasured setting is faster by more than this share
-        with a probability of more than 5 %."""
+        """`budget`: total number of measurements; `until`: the search ends when the probability that an unmeasured
+        setting is faster by more than this fraction is at most 5 %."""
         self.ops = {o.op: o for o in ops}
         self.budget, self.until = budget, until
         self.spent = 0
-        self.ended = ""  # why, once it has
-        self.out_of_time = False  # only what would be chosen is measured from now on
+        self.ended = ""  # why it has ended
+        self.out_of_time = False  # only settings that would be chosen are measured from now on
         self._noises: list[float] = []
         self._started: set[tuple[str, Point]] = set()
-        self._sated = False  # whether nothing more is expected
+        self._sated = False  # whether no further gain is expected
 
     def has(self, op: str, point: Point, settings: Settings) -> bool:
         """Whether it is a cell of the search."""
         return op in self.ops and (point, settings) in self.ops[op].number
 
-    # ---- what was measured ----------------------------------------------------------------
+    # ---- results ----------------------------------------------------------------
 
     def observe(self, op: str, point: Point, settings: Settings, times: Sequence[float]) -> None:
         """Times in seconds. A cell of which none is finite and positive counts as failed."""
@@ -122,7 +123,8 @@ class AcrossSizes:
         self.ops[op].surface.observe(row, math.log(seconds), noise)
 
     def fail(self, op: str, point: Point, settings: Settings) -> None:
-        """It failed at one size. It is not proposed at another one either, unless all do fail at that size."""
+        """Record a failure at one size. The setting is not proposed at other sizes, unless all settings fail at that
+        size."""
         self.spent += 1
         self._started.add((op, point))
         times = self.ops[op]
@@ -131,19 +133,19 @@ class AcrossSizes:
             self.exclude(op, settings)
 
     def exclude(self, op: str, settings: Settings) -> None:
-        """Wrong under the check: at no size."""
+        """Exclude a setting that failed the check, at all sizes."""
         times = self.ops[op]
         times.closed |= {i for i, (_, s) in enumerate(times.rows) if s == settings}
 
     def skip(self, point: Point) -> None:
-        """The program does not run at a size."""
+        """Exclude a size at which the program does not run."""
         for times in self.ops.values():
             times.closed |= set(times.of.get(point, ()))
 
-    # ---- what is measured next ------------------------------------------------------------
+    # ---- proposals ------------------------------------------------------------
 
     def propose(self, op: str = "", point: Point | None = None) -> Proposal | None:
-        """The next cell; None at the end, and `ended` says why. `op`, `point`: whose data are at hand."""
+        """The next cell; None at the end, with the reason in `ended`. `op`, `point`: those whose data are loaded."""
         left = None if self.budget is None else self.budget - self.spent
         if left is not None and left <= 0:
             return self._end(f"{self.budget} settings were measured")
@@ -158,7 +160,7 @@ class AcrossSizes:
 
     @property
     def to_confirm(self) -> int:
-        """How many settings would be chosen at measured sizes, and are not measured."""
+        """The number of settings that would be chosen at measured sizes and are not measured."""
         return len(self._unsure([(o, p) for o in self.ops.values() for p in o.points if o.usable(p)]))
 
     def _unsure(self, pairs: Sequence[tuple[OpTimes, Point]]) -> list[tuple[OpTimes, Point]]:
@@ -169,7 +171,7 @@ class AcrossSizes:
         return None
 
     def _loss(self, times: OpTimes, point: Point) -> float:
-        """What is lost if the best of the measured ones is taken instead of the best that is expected (logarithm)."""
+        """The expected loss if the best measured setting is taken instead of the best expected one (logarithm)."""
         mean, known, best = times.surface.mean, times.measured(point), times.expected(point)
         return float(min(mean[i] for i in known) - mean[best]) if known and best is not None else 0.0
 
@@ -222,11 +224,11 @@ class AcrossSizes:
             return most < SPEND
         return most < max(FLOOR, median(self._noises) if self._noises else FLOOR)
 
-    # ---- what is chosen -------------------------------------------------------------------
+    # ---- choices -------------------------------------------------------------------
 
     def choice(self, op: str, point: Point) -> Settings:
-        """The fastest of the measured settings, where there are any at the size. Elsewhere the one with the least
-        expected time of those that are slower than the default with a probability of at most RISK."""
+        """The fastest measured setting, if any was measured at the size. Otherwise the setting with the least expected
+        time among those that are slower than the default with a probability of at most RISK."""
         times = self.ops[op]
         known = times.measured(point)
         if known:
@@ -251,7 +253,7 @@ class AcrossSizes:
         return sorted(least, key=lambda s: least[s])[:number]
 
     def doubt(self, op: str, point: Point, share: float) -> float:
-        """Probability that an unmeasured setting is faster than the choice by more than this share."""
+        """Probability that an unmeasured setting is faster than the choice by more than this fraction."""
         import numpy as np
 
         times = self.ops[op]
@@ -261,7 +263,7 @@ class AcrossSizes:
 
 
 def _nearest(pairs: Sequence[tuple[OpTimes, Point]], op: str, point: Point | None) -> tuple[OpTimes, Point]:
-    """The pair whose data are at hand, else one of the same size, else the first."""
+    """The pair whose data are loaded, else one of the same size, else the first."""
     return min(pairs, key=lambda pair: ((pair[0].op, pair[1]) != (op, point), pair[1] != point))
 
 

@@ -138,7 +138,7 @@ def combinations(opened: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]
 
 
 def _key(choices: Mapping[str, Value]) -> frozenset[tuple[str, Value]]:
-    """Ignores staging if the transport does not stage, and what is chosen for a device that is not."""
+    """A key that ignores staging if the transport does not stage, and the choices of devices that are not chosen."""
     choices = in_use(choices)
     if choices.get("transport", "mpi_host") != "mpi_host":
         return frozenset((n, v) for n, v in choices.items() if n != "staging")

@@ -58,7 +58,7 @@ class Surrogate(Protocol[C]):
 
     @property
     def noise(self) -> float:
-        """Standard deviation of one measurement; 0 if a second one of a candidate says nothing new."""
+        """Standard deviation of one measurement; 0 if measuring a candidate again gives no new information."""
 
     def incumbent(self) -> float:
         """The smallest expected time of the measured candidates; infinite without measurements."""

@@ -16,10 +16,10 @@ from dagc.lab.domain import C, Domain
 from dagc.lab.strategy import Judge, RankingStrategy, Strategy
 from dagc.store.results import CONFIRMED, Outcome, best_estimate, drift_factor, rank
 
-# A search ends if the probability of a better candidate is at most DOUBT in so many checks in a row. The model is
-# optimistic: on synthetic machines 5 %, twice in a row, left a better candidate in 11 % of the searches and more.
+# A search ends if the probability of a better candidate is at most DOUBT in this many consecutive checks. The model is
+# optimistic: on synthetic machines, 5 % in two checks missed a better candidate in 11 % of the searches or more.
 DOUBT, IN_A_ROW = 0.01, 3
-LEFT = 0.05  # share of the searches that ended so and left something faster: 1 of 20 on synthetic machines
+LEFT = 0.05  # fraction of these searches that missed a faster candidate: 1 of 20 on synthetic machines
 FEWEST, CHECKED_EVERY = 20, 5  # candidates before the first such check; measurements between two checks
 
 M_contra = TypeVar("M_contra", bound=Hashable, contravariant=True)  # a candidate
@@ -111,7 +111,7 @@ class Progress(Generic[C]):
 class Tally(Generic[C]):
     """The measurements of one candidate.
 
-    `values` have drift divided out; `confirming` are those of them taken after the choice of what is confirmed.
+    `values` have drift divided out; `confirming` are those taken after the candidates to confirm were chosen.
     """
 
     candidate: C
@@ -266,7 +266,7 @@ class _Loop(Generic[C]):
         self.assured = self.assured + 1 if doubt <= DOUBT else 0
         if self.assured < IN_A_ROW:
             return False
-        self.doubt = max(doubt, LEFT)  # the model alone would claim more than holds
+        self.doubt = max(doubt, LEFT)  # the model alone would be too optimistic
         return True
 
     def passes(self) -> None:
@@ -440,5 +440,5 @@ class _Loop(Generic[C]):
 
 
 def _judged(tally: Tally[Any]) -> list[float]:
-    """The measurements that judge a candidate: those that did not choose it, or all if there are none."""
+    """The measurements that evaluate a candidate: those that did not choose it, or all if there are none."""
     return tally.confirming or tally.values

@@ -1,4 +1,4 @@
-"""Machines that time settings: of single launches, and of whole programs."""
+"""Machines that time the settings of single launches and of whole programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dagc.measure.service import RunnerLibrary, Service, one_line
 from dagc.store.results import Outcome
 
 LIMIT = 120.0  # seconds for a command: a launch that takes longer counts as hung
-AGREE = 1.1  # times the median of a series of launches: another one that is slower was disturbed
+AGREE = 1.1  # times the median of a series of launches: a slower series was disturbed
 NEAR, LONG = 2.0, 4.0  # times the best candidate; times the seconds for a candidate: a launch takes long
 BATCH = 0.002  # seconds of one measurement of a program: long compared with the cost of the call
 
@@ -30,12 +30,12 @@ Values: TypeAlias = Sequence[tuple[str, int]]  # open launch parameters as the p
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long a candidate is timed: see `Runner.time`. Seconds and bytes.
+    """Limits for the timing of a candidate, see `Runner.time`. Seconds and bytes.
 
-    `clear`: how many times the best so far a candidate must take to be timed `fewest` times only (0: never).
-    `objective`: what is minimised; its metrics are observed of a launch besides the time. `transfers`: of a call from
-    data on the host to results on the host, where an op may run on either side; else its data are where it runs.
-    `rounds`: how often all candidates are timed one after the other at most, see `middle`.
+    `clear`: a candidate that takes this many times the best so far is timed only `fewest` times (0: never).
+    `objective`: its metrics are measured for a launch in addition to the time. `transfers`: time a call from data on
+    the host to results on the host, for an op that may run on either side; else its data are where it runs. `rounds`:
+    most rounds over all candidates, see `middle`.
     """
 
     relative: float = 0.01
@@ -55,11 +55,11 @@ class Timing:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What is observed besides the time."""
+        """The metrics measured in addition to the time."""
         return observed(self.objective)
 
     def valued(self, timed: Outcome, observed: Outcome) -> Outcome:
-        """The times of a candidate with its other metrics, and the value of the objective; else why there is none."""
+        """The times of a candidate with its other metrics, and the value of the objective; or why there is none."""
         if observed.failure:
             return observed
         value = self.objective.value({**observed.metrics, "time": timed.value})
@@ -149,7 +149,7 @@ class Launches:
         return self._observed(candidate, outcome)
 
     def _observed(self, candidate: Settings, outcome: Outcome) -> Outcome:
-        """With the other metrics of a launch, and the value of the objective, where that is not the time."""
+        """The outcome with the other metrics of a launch, and the value of the objective if that is not the time."""
         if self._timing.objective.is_time or outcome.failure:
             return outcome
         observed = self._ask(
@@ -204,9 +204,9 @@ def _outcome(answer: Mapping[str, Any]) -> Outcome:
 
 
 def middle(series: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """The times of a candidate, from series of launches at different times: all of them where the medians agree within
-    AGREE, else those of the series whose median is in the middle (the faster one of two). What disturbs a series
-    makes it slower, and lasts for a while."""
+    """The times of a candidate, from series of launches at different times: all of them if the medians agree within
+    AGREE, else those of the series with the middle median (the faster one of two). Disturbances make a series slower
+    and last for a while."""
     ordered = sorted((s for s in series if s), key=median)
     if agree(ordered):
         return tuple(t for s in series for t in s)
@@ -222,8 +222,8 @@ def repeated(
 ) -> dict[Settings, tuple[float, ...]]:
     """The `middle` of `timing.rounds` series of each candidate at most, of which `first` has one.
 
-    In the second round all are timed again, in random order, but those that take long and are not near the best; in the
-    next ones those whose series do not agree. `measure`: a series, () for a failure; `over`: whether to stop.
+    In the second round all are timed again, in random order, except those that take long and are not near the best; in
+    later rounds those whose series do not agree. `measure`: a series, () for a failure; `over`: whether to stop.
     """
     series = {candidate: [times] for candidate, times in first.items()}
     best = min(map(median, first.values()), default=0.0)
@@ -249,8 +249,8 @@ def agree(series: Sequence[Sequence[float]]) -> bool:
 class Programs:
     """Checks and times whole compiled programs. A candidate is a setting of the decisions of the program.
 
-    Of a program that ends by a condition (`until`) the value is the time of the whole repetition from the start; not to
-    reach the end is a failure.
+    For a program that ends by a condition (`until`), the value is the time of the whole repetition from the start; not
+    reaching the end is a failure.
     """
 
     def __init__(
@@ -279,7 +279,7 @@ class Programs:
         return outcome
 
     def verify(self, candidate: Settings) -> str:
-        """One run, compared with the reference: "" or what is wrong."""
+        """Compare one run with the reference. Returns "" or the mismatch."""
         library, rows = self._programs[candidate]
         try:
             answer = self._service.ask(library, do="audit", tables=[rows], limit=LIMIT)

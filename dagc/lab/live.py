@@ -75,7 +75,9 @@ class LiveMachine:
         self._service = Service(link, watchdog=watchdog)
         self._objective, self._observed = objective, observed(objective)
         self._seconds, self._watchdog = max(seconds, least_seconds(self._observed)), watchdog
-        self._audited: dict[RunnerLibrary, str] = {}  # what the audit of a library's ops found, "" if nothing
+        self._audited: dict[
+            RunnerLibrary, str
+        ] = {}  # the result of the audit of a library's ops, "" if it found nothing
         self._op_failed: dict[RunnerLibrary, str] = {}  # how the ranks ended when the ops of a library ran one by one
         self._measured: Counter[Candidate] = Counter()
         self._last: dict[int, float] = {}  # seconds of an iteration, by index of the space

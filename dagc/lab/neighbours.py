@@ -306,8 +306,8 @@ def neighbour(moves: Moves, traversal: Traversal, random: Random) -> Traversal:
 
 
 def deviations(moves: Moves, traversal: Traversal) -> Iterator[Traversal]:
-    """For each place of a traversal and each other entry that could stand there: that entry, then the rest as it was,
-    as far as it may be. Some may be equal, none is the traversal."""
+    """For each position of a traversal and each other entry that is possible there: that entry, followed by the rest in
+    its order as far as possible. Some results may be equal; none is the traversal itself."""
     items, state = outline(traversal), moves.start()
     for at, chosen in enumerate(traversal.entries):
         offers = moves.offers(state)
@@ -321,7 +321,8 @@ def deviations(moves: Moves, traversal: Traversal) -> Iterator[Traversal]:
 
 
 def _asking(items: Sequence[Item], askers: Sequence[Asker]) -> list[Item]:
-    """With at least one op on a stream on which it asks for the entry before: a sync op that no op needs is dropped."""
+    """Restricted to outlines with at least one op on a stream that needs the preceding entry; a sync op that no op
+    needs is dropped."""
     bound = {op: stream for kind, op, stream in items if kind == ISSUE}
     if any(op < 0 or (op in bound and mask >> bound[op] & 1) for op, mask in askers):
         return list(items)

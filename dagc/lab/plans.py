@@ -135,7 +135,7 @@ def measured_data(tuned: Tuned, names: Sequence[str]) -> Extent:
 
 
 def inputs_of(tuned: Tuned, names: Sequence[str]) -> dict[Point, InputFacts]:
-    """What a file has of the points of whole programs: of some versions, the features `names` alone.
+    """The points of whole programs in a file: for some versions, only the features `names`.
 
     Raises ValueError if the file has other features for them.
     """

@@ -15,7 +15,7 @@ from dagc.store.results import Implementation, Outcome, Results
 class ReplayMachine:
     """Returns recorded times, with drift divided out.
 
-    The passes of each implementation are returned in an order drawn by `seed`, each once, then again all but the first.
+    The passes of each implementation are returned in an order drawn by `seed`, each once, then again except the first.
     An implementation that was not recorded is a failure.
     """
 
@@ -39,7 +39,8 @@ class ReplayMachine:
             self._random.shuffle(order)
         turn = self._next.get(implementation.id, 0)
         self._next[implementation.id] = turn + 1
-        # All dealt: again, but for the first, which may have chosen the implementation and must not confirm it.
+        # After the last pass, start again without the first, which may have chosen the implementation and must not
+        # confirm it.
         again = order[1:] or order
         dealt = order[turn] if turn < len(order) else again[(turn - len(order)) % len(again)]
         metrics = {} if self.results.objective.is_time else implementation.measurements[dealt].metrics

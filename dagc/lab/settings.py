@@ -25,8 +25,8 @@ MISSED = 0.25  # standard deviation of the error of a performance model, in natu
 UNKNOWN = 0.8  # the same without a model
 SCALE = 5.0  # standard deviation of the common scale of all times, which no model predicts
 NOISE = 0.02  # relative standard deviation of a measured time
-WORTH = 0.0003  # expected improvement, of what all ops take, for which one more launch is timed
-IN_PLACE = 0.03  # the same, of what an op takes in its program beside what it takes alone
+WORTH = 0.0003  # expected improvement, relative to the time of all ops, for which one more launch is timed
+IN_PLACE = 0.03  # the same, for the difference between an op's time in its program and alone
 LENGTH = 0.3  # correlation length of the error, as a share of the steps of the tunables
 
 
@@ -140,7 +140,7 @@ class SettingsModel:
         self._process.observe([row])
 
     def fail(self, candidate: Settings) -> None:
-        """Nothing: it is one setting, and is not proposed again."""
+        """Nothing: the setting is not proposed again."""
 
     def estimate(self) -> tuple[Array, Array]:
         import numpy as np
@@ -154,7 +154,7 @@ class SettingsModel:
         return mean, mean * deviation
 
     def improved(self, candidates: Sequence[Settings], random: Random) -> list[Settings]:
-        """None: a candidate is a setting, and the model expects something of each."""
+        """None: a candidate is a setting, and the model predicts each."""
         return []
 
     def doubt(self, unmeasured: Numbers, measured: Numbers, share: float) -> float:
@@ -163,7 +163,7 @@ class SettingsModel:
 
     @property
     def noise(self) -> float:
-        """0: a launch is timed until its median is known, so that measuring it again says nothing new."""
+        """0: a launch is timed until its median is known, so measuring it again gives no new information."""
         return 0.0
 
     def incumbent(self) -> float:
@@ -172,7 +172,7 @@ class SettingsModel:
 
 
 class _Alone:
-    """What single launches say of the settings of one op."""
+    """The model of one op's settings from timings of single launches."""
 
     def __init__(self, site: LaunchSite, measure: Callable[[int], Outcome], seed: int) -> None:
         domain = LaunchSettings(site.settings, site.prior)
@@ -208,7 +208,7 @@ class _Alone:
         return least * float(share[rows].max()) if rows else 0.0
 
     def known(self) -> LaunchSite:
-        """The site with the expected time of each setting and its deviation; as it is if none was timed."""
+        """The site with the expected time of each setting and its deviation; unchanged if none was timed."""
         import numpy as np
 
         if not self._model.times:
@@ -227,11 +227,12 @@ def timed_alone(
     seed: int,
     late: Callable[[], bool] = lambda: False,
 ) -> list[LaunchSite]:
-    """The sites with what timings of single launches say of all of their settings; as they are where all fail.
+    """The sites with the expected times of their settings from timings of single launches; unchanged if all fail.
 
-    Each comes with what times one of its settings, by number; those of one op with the same name are its variants. One
-    setting of each is timed first. Then, up to `number` of each, those are timed that may gain more than WORTH of what
-    the ops take together. Which is timed is chosen as `dagc tune --method model` does. Ends when it is `late`.
+    Each site comes with a function that times one of its settings, by number; sites of one op with the same name are
+    its variants. One setting of each is timed first. Then, up to `number` of each, those are timed that may gain more
+    than WORTH of the total time of the ops. The next one is chosen as in `dagc tune --method model`. Ends when it is
+    `late`.
     """
     alone = [_Alone(site, measure, seed) for site, measure in ops]
     for one in alone:

@@ -25,14 +25,14 @@ DEVIATION = 0.04  # relative standard deviation of a measurement and of the simu
 SPEEDS = (1.0, 2.0, 4.0)  # of the CPU: factors of the prior costs of a call
 SCALES, STEPS, SCALED_BY = (0.05, 1000.0), 3, 8  # of the work: range of factors, Newton steps, measurements used
 JUDGED_BY = 48  # measurements that choose the assumptions
-CLEARLY = 2.0  # by so much less must the misfit be under other assumptions, or with costs that were fitted elsewhere
-EXPLAINED = 2.0  # the largest misfit under them, for each measurement: costs that explain nothing choose nothing
+CLEARLY = 2.0  # least decrease of the misfit required to adopt other assumptions, or costs fitted elsewhere
+EXPLAINED = 2.0  # the largest misfit per measurement under them; costs with a larger misfit do not decide
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRows:
-    """Times in microseconds of rows of a pool, their median, and costs that were fitted elsewhere. `weights`: of each
-    squared residual, less than 1 for what may be an outlier (default: 1)."""
+    """Times in microseconds of rows of a pool, their median, and costs that were fitted elsewhere. `weights`: those of
+    the squared residuals, less than 1 for a possible outlier (default: 1)."""
 
     rows: Numbers
     times: Array
@@ -55,7 +55,7 @@ class MeasuredRows:
         return float((each * np.minimum(off**2, 9.0)).sum() + (far**2).sum())
 
     def some(self, most: int) -> MeasuredRows:
-        """At most so many of them, evenly drawn."""
+        """At most this many of them, evenly drawn."""
         chosen = np.unique(np.linspace(0, len(self.rows) - 1, most).astype(np.int64))
         weights = None if self.weights is None else self.weights[chosen]
         return replace(self, rows=self.rows[chosen], times=self.times[chosen], weights=weights)
@@ -76,7 +76,7 @@ def scaled(pool: Pool, measured: MeasuredRows) -> Calibration:
 
     For each of a few speeds of the CPU, one factor of all work is chosen so that the times agree. The speed is the one
     whose fitted costs explain the measurements best while staying close to their prior. Costs that were fitted
-    elsewhere are scaled, too, and taken where they explain the measurements clearly better than these.
+    elsewhere are also scaled, and are used if they explain the measurements clearly better than these.
     """
     work, usual, some = np.array(pool.work()), pool.prior, measured.rows[:SCALED_BY]
     values, tried = measured.times[:SCALED_BY], []
@@ -97,8 +97,8 @@ def scaled(pool: Pool, measured: MeasuredRows) -> Calibration:
 
 
 def assumed(pool: Pool, measured: MeasuredRows) -> Calibration:
-    """The calibration under the assumptions of the pool, or under others, with a pool of their own, where these explain
-    the measurements clearly better. One assumption is changed after the other."""
+    """The calibration under the assumptions of the pool, or under others (with their own pool) if these explain the
+    measurements clearly better. One assumption is changed after the other."""
     some = measured.some(JUDGED_BY)
     candidates = [pool.candidates[int(row)] for row in some.rows]
 
@@ -127,7 +127,7 @@ def fitted_simulation(
 ) -> Callable[[Array, Array], Array]:
     """A function `(seconds, weights)` that simulates all `candidates`, in seconds. They are distinct.
 
-    `seconds`: times of the first `measured` of them, to which costs and assumptions are adapted; `weights`: of each in
+    `seconds`: times of the first `measured` of them, to which costs and assumptions are adapted; `weights`: those in
     the fit.
     """
     usual = Pool(spaces)

@@ -55,7 +55,7 @@ class Costs:
     streams        labels of all configurations
     messages       the largest number of messages of a configuration
     timed          costs whose prior was measured
-    apart          what one of several alike ops takes more than the cost that they share: cost -> shared cost
+    apart          additional cost of one of several alike ops relative to their shared cost: cost -> shared cost
     scale          real ops per simulated op: rounds of loops beyond the first ones are not simulated
     """
 
@@ -103,8 +103,9 @@ class Transmission(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:
-    """What no cost expresses. `exclusive`: the GPU executes one op at a time; otherwise streams do not slow each other
-    down. `parallel`: messages move at the same time, each at full speed; otherwise one after the other."""
+    """Properties that costs do not express. `exclusive`: the GPU executes one op at a time; otherwise streams do not
+    slow each other down. `parallel`: messages move at the same time, each at full speed; otherwise one after the
+    other."""
 
     messages: Transmission = Transmission.POSTED
     exclusive: bool = False
@@ -112,7 +113,7 @@ class Assumptions:
 
     @property
     def on_the_gpu(self) -> tuple[Assumptions, ...]:
-        """The other assumption about the GPU, and the same about messages."""
+        """The other assumption about the GPU, with the same one about messages."""
         return (replace(self, exclusive=not self.exclusive),)
 
     @property
@@ -210,8 +211,8 @@ class Simulator:
         return out
 
     def _moving(self, op: int, posts: dict[int, int]) -> list[int]:
-        """What moves at a post or during a wait, but not from the post of its send on: messages whose sides are both
-        posted, in the order in which they were.
+        """The messages that move at a post or during a wait (rendezvous): those whose sides are both posted, in the
+        order of the posts.
 
         Ranks are assumed equal: the other side of a message is posted when this rank posts its own.
         """
@@ -228,7 +229,7 @@ class Simulator:
         return out
 
     def _on_the_wire(self, came: int, wire: int, message: int) -> tuple[int, ...]:
-        """A message that moves now; moment `_WIRE` is when all have left."""
+        """A message that moves now; at moment `_WIRE` all have left."""
         make = self.costs.instruction
         if self.assumptions.parallel:
             left = make(_PASSING, _NOW, _NOW, wire)
@@ -294,7 +295,7 @@ def messages_of(graph: Graph) -> tuple[tuple[str, int], ...]:
 
 
 def _base(op: GraphOp) -> str:
-    """What alike ops have in common in their names: `pack` of `pack[2]`."""
+    """The common part of the names of alike ops: `pack` of `pack[2]`."""
     return op.name.split("[")[0]
 
 
@@ -314,7 +315,7 @@ NO_OWN: Own = MappingProxyType({})
 
 
 class Batch:
-    """Programs (`Simulator.program`) side by side, padded with no-ops to equal length."""
+    """Programs (`Simulator.program`) in columns, padded with no-ops to equal length."""
 
     def __init__(self, costs: Costs) -> None:
         import numpy as np

@@ -1,1 +1,1 @@
-"""One file, one strategy. `dagc.lab.strategy` finds them here."""
+"""One file per strategy. `dagc.lab.strategy` finds them here."""

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[np.float64]]
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
-WHOLE = 2500  # a space up to this size is simulated as a whole, of a larger one a sample
+WHOLE = 2500  # a space up to this size is simulated as a whole; of a larger one, a sample is
 RENEW = 6  # measurements between two local searches on the model
 ROUNDS, GROWTH = 2, 40  # rounds of a local search, and neighbours added in each
 DRAWN = 5  # neighbours whose launch settings are chosen by one draw from the model
 FASTEST = 8  # candidates whose neighbours are added
 MOST, LEFT = 1500, 800  # maximal rows of the pool, and how many stay when there are more
-FIRST = 12  # of so many measurements at the start every second is drawn uniformly
-HINTED_FROM, HINTED_EVERY = 4, 8  # measured before the first candidate that was fastest elsewhere, and for each next
-FAIR_EVERY = ((32, 4), (64, 8), (math.inf, 16))  # of those below the first number, every so many
-MOST_TIMES = 4  # measurements of one candidate by the search; what is chosen in the end is confirmed by more
+FIRST = 12  # of this many measurements at the start, every second is drawn uniformly
+HINTED_FROM, HINTED_EVERY = 4, 8  # measurements before the first candidate that was fastest elsewhere, and per further one
+FAIR_EVERY = ((32, 4), (64, 8), (math.inf, 16))  # up to the first number of measurements, one in this many is uniform
+MOST_TIMES = 4  # most measurements of one candidate by the search; the final choice is confirmed by more
 UNIFORM_EVERY = 4  # every fourth of these in all choices; the others have launch settings that the model chose
 UNLIKELY_EVERY = 4  # every fourth draw of the first pool is uniform in all choices
 WALKED = 3  # candidates of the first pool for each draw
@@ -88,8 +88,8 @@ class Strategy(Generic[C]):
         return self.observed % next(every for most, every in FAIR_EVERY if self.observed < most) == 0
 
     def _hint(self) -> C | None:
-        """What was the fastest elsewhere, in place of a uniform draw: the fifth measurement, and a later one if that
-        is the fastest of eight. All others are those of a search that knows nothing from elsewhere."""
+        """A candidate that was the fastest elsewhere, in place of a uniform draw: the fifth measurement, and a later
+        one if that is the fastest of eight. All others are those of a search without prior results."""
         times, hints = self._model().times, self.domain.hints
         known = [hint for hint in hints if hint in times]
         fastest = min(times, key=lambda c: median(times[c]), default=None)
@@ -99,11 +99,11 @@ class Strategy(Generic[C]):
         return next((hint for hint in hints if hint not in self.closed), None)
 
     def _gain(self, model: Surrogate[C], rows: Numbers, timed: Numbers) -> Array:
-        """By how much one measurement of each of these rows is expected to improve the choice.
+        """The expected improvement of the choice by one measurement of each of these rows.
 
-        The knowledge gradient for noisy measurements, restricted to a choice among what is measured then (Picheny et
-        al., Quantile-based optimization of noisy computer experiments, Technometrics 2013). A candidate that was
-        measured before is measured again where it may be better than the choice, or the choice worse than it.
+        The knowledge gradient for noisy measurements, restricted to a choice among the measured candidates (Picheny et
+        al., Quantile-based optimization of noisy computer experiments, Technometrics 2013). A measured candidate is
+        measured again if it may be better than the choice, or if the choice may be worse than it.
         """
         import numpy as np
 
