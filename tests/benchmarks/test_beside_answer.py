@@ -53,11 +53,9 @@ def test_it_lists_where_the_choice_is_slower(printed: str) -> None:
         (float(a), float(b)) for a, b in re.findall(r"^  chosen (\S+) .*best other (\S+) ", printed, re.MULTILINE)
     ]
     faster = sorted(best for _, best in speeds if best >= 1)
-    assert f"At {len(speeds)} of the 64 the choice is slower" in figures()
-    assert (
-        f"At {len(faster)} of these a kernel of dagc's is faster than cuSPARSE ({faster[0]}\nto {faster[-1]} times)"
-        in figures()
-    )
+    page = " ".join(figures().split())
+    assert f"At {len(speeds)} of the 64 matrices the choice is slower" in page
+    assert f"At {len(faster)} of these a kernel of dagc is faster than cuSPARSE ({faster[0]} to {faster[-1]} times)" in page
     assert all(best >= 1 for chosen, best in speeds if chosen < 0.9)
 
 
