@@ -1,4 +1,4 @@
-// Numbers that are computed from the arrays of a program, at the same time: each on a thread of its own.
+// Numbers that are computed from the arrays of a program on threads: each on one of its own, or all on one beside the program.
 #pragma once
 
 #include <functional>
