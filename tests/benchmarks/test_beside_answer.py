@@ -72,7 +72,7 @@ def test_what_repeats() -> None:
     program = ROOT / "samples/spmv/variants.dag"
     first, second = RECORDS / "first-spmv.db.xz", RECORDS / "unseen-spmv.db.xz"
     _, _, every, *_ = repeated.report(first, second, program)
-    said = re.search(r"on the (\d+) training matrices.*?has ([\d.]+) %", figures(), re.DOTALL)
+    said = re.search(r"[Oo]n the (\d+) training matrices.*?has ([\d.]+) %", figures(), re.DOTALL)
     assert said is not None
     assert every.split()[1] == said[1]
     assert float(every.split()[2]) == pytest.approx(float(said[2]), abs=0.051)
