@@ -1,4 +1,4 @@
-"""For set-ups: what an input of `dagc tune --inputs` stands for.
+"""For set-ups: interprets an input of `dagc tune --inputs`.
 
 from dagc.inputs import call
 

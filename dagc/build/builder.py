@@ -89,7 +89,7 @@ CUDA_FLAGS = (
 HEADER_SUFFIXES = frozenset({".h", ".hpp", ".hh", ".cuh", ".inc", ".inl", ".cu"})  # programs include their kernels.cu
 CACHE_LIMIT_BYTES = 2 << 30
 _ERROR_LINES = 30
-# What g++, clang++ and nvcc say of a `double*` given for a `double4*`.
+# Messages of g++, clang++ and nvcc for a `double*` passed as a `double4*`.
 _POINTERS = re.compile(
     r"(?:cannot convert|invalid conversion from) .[\w ]+\*. .*to .*\*.|no known conversion from .[\w ]+\*. to .*\*.|"
     r'argument of type "[\w ]+\*" is incompatible with parameter of type ".*\*"|another size than the rows of the array'
@@ -256,7 +256,7 @@ def key(order: Build, compiler: Compiler, command: Iterable[str]) -> str:
 
 
 def inputs(order: Build) -> list[Path]:
-    """The sources, every header beside a source, and every file under the folders that are read.
+    """The sources, every header next to a source, and every file under the folders that are read.
 
     More than are included in the end, but found without running the preprocessor.
     """
@@ -286,7 +286,7 @@ def _relative(path: Path, directory: Path) -> str:
 
 
 def _compile_to(order: Build, command: tuple[str, ...], out: Path, wanted: Path) -> None:
-    """Run the compiler; `out` is replaced only by a complete file. `wanted` is what the user asked for."""
+    """Run the compiler; `out` is replaced only by a complete file. `wanted` is the file that the user requested."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".dagc-build-", dir=out.parent) as scratch:

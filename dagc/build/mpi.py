@@ -45,9 +45,9 @@ YIELDING = {
 }
 
 
-# libgomp's threads wait for each other by spinning, 300 000 times. Where anything else needs one of their cores, a loop
-# of all threads then lasts until the scheduler takes that core from a spinning thread: ticks of 4 ms, not microseconds.
-# So they wait as libgomp has it where there are more threads than cores: they spin 1000 times and then sleep
+# libgomp's threads wait for one another by spinning, 300 000 times. Where anything else needs one of their cores, a
+# loop of all threads then lasts until the scheduler takes that core from a spinning thread: ticks of 4 ms, not
+# microseconds. They therefore use libgomp's policy for more threads than cores: they spin 1000 times and then sleep
 # (docs/figures.md, "Versions on two devices").
 WAITING = {"GOMP_SPINCOUNT": "1000"}
 
@@ -55,7 +55,7 @@ WAITING = {"GOMP_SPINCOUNT": "1000"}
 def rank_environment(mpi: MPI | None, ranks: int) -> dict[str, str]:
     """Variables for a run of `ranks` on one machine, except those already set. `mpi` None: one rank without MPI.
 
-    A policy of the user's for threads that wait (OMP_WAIT_POLICY) stays as it is.
+    The user's policy for waiting threads (OMP_WAIT_POLICY) is not changed.
     """
     wanted = {} if "OMP_WAIT_POLICY" in os.environ else dict(WAITING)
     if mpi is not None and ranks > cores():

@@ -241,7 +241,7 @@ def mpi_of_wrapper(wrapper: Path, origin: str) -> MPI | None:
         kind, version = _read_version(include)
         names = tuple(name for name in libraries if _has_library(library_dir, name))
         return MPI(kind, version, tuple(include), library_dir, names, mpiexec, origin)
-    # The wrapper of a wheel may show the prefix that it was built for; its files are beside it all the same.
+    # The wrapper of a wheel may show the prefix that it was built for; its files are next to it anyway.
     return _from_prefix(wrapper.absolute().parent.parent, origin)
 
 
@@ -353,7 +353,7 @@ def mpi4py_library() -> tuple[MPIKind, Path] | None:
 
 def has_library(name: str, cuda: bool = False) -> bool:
     """Whether the linker finds the library, with the folders that DAGC_CXXFLAGS, or for `cuda` DAGC_NVCCFLAGS, gives.
-    True without a C++ compiler: then that is what is missing."""
+    True without a C++ compiler, which is then reported as missing."""
     words = shlex.split(os.environ.get("DAGC_NVCCFLAGS" if cuda else "DAGC_CXXFLAGS", ""))
     compiler = find_cxx()
     return compiler is None or _links(compiler.path, name, tuple(word for word in words if word.startswith("-L")))
@@ -433,8 +433,9 @@ def require_nccl() -> Nccl:
 
 @dataclass(frozen=True, slots=True)
 class OpenBlas:
-    """OpenBLAS of the wheel `scipy-openblas32`. Its functions have a prefix, so that it may stand beside another BLAS:
-    `cblas.h` declares `scipy_cblas_sgemm`, and as its pkg-config file says, BLAS_SYMBOL_PREFIX is defined as `scipy_`.
+    """OpenBLAS of the wheel `scipy-openblas32`. Its functions have a prefix, so that it can be linked together with
+    another BLAS: `cblas.h` declares `scipy_cblas_sgemm`, and as its pkg-config file says, BLAS_SYMBOL_PREFIX is defined
+    as `scipy_`.
     """
 
     include: Path

@@ -276,7 +276,7 @@ def table(done: Tuning) -> str:
 
 
 def evaluation_text(done: Evaluation) -> str:
-    """A table for each op: percent of exhaustive and what stands beside it."""
+    """A table for each op: percent of exhaustive and the figures to compare with."""
     from dagc.base.errors import counted
 
     learned = f", trained on {counted(done.trained, 'other')}" if done.trained else ""

@@ -390,7 +390,12 @@ def _zeros(value: sp.Expr) -> list[sp.Expr]:
     return [i for i in axes if factors[i] != 0] if rest == 0 and positive and len(terms) > 1 else [value]
 
 
-_ABOVE = {">=": (1, 0), ">": (1, 1), "<=": (-1, 0), "<": (-1, 1)}  # sign of left - right, and what is taken off
+_ABOVE = {
+    ">=": (1, 0),
+    ">": (1, 1),
+    "<=": (-1, 0),
+    "<": (-1, 1),
+}  # sign of left - right, and the offset that is subtracted
 
 
 def _within_block(guards: frozenset[Guard]) -> bool:
@@ -672,7 +677,7 @@ def _updates(node: Node | None, condition: Node | None, name: str) -> tuple[Node
 
 
 def _moved(state: State, node: Node, name: str, iterations: sp.Expr) -> Any:
-    """The value of a variable that each iteration moves by one amount, after so many of them."""
+    """The value of a variable after a number of iterations, each of which changes it by the same amount."""
     if not _plain(node):
         raise NotUnderstood(f"the step of a loop, `{shown_text(node)}`, is not understood")
     moved, value = _step(state, node, name) * iterations, state.env.get(name)

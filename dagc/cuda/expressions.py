@@ -289,7 +289,7 @@ def _is_linear(address: sp.Expr) -> bool:
 
 
 def guards_of(value: sp.Expr) -> frozenset[Guard]:
-    """The condition `value >= 0`; empty where it is none on a thread's place that is linear."""
+    """The condition `value >= 0`; empty unless it is linear in the thread's index."""
     value = sp.expand(value)
     for least in value.atoms(sp.Min, sp.Max):  # `i < min(n, m)`: both hold
         factor = value.coeff(least, 1)
@@ -305,7 +305,7 @@ def guards_of(value: sp.Expr) -> frozenset[Guard]:
 
 
 def _periodic(value: sp.Expr) -> frozenset[Guard]:
-    """A condition on the place of a thread within so many, `i % 32`."""
+    """A condition on the index of a thread modulo a number, `i % 32`."""
     quotients = [q for q in value.atoms(sp.floor) if varies(q)]
     if len(quotients) != 1:
         return frozenset()

@@ -372,7 +372,7 @@ def _shared(node: Node, source: bytes) -> bytes | None:
 
 
 def _static_shared(node: Node, source: bytes) -> bytes | None:
-    """`__shared__ T a[n], b;` with `a` and `b` as references to what is declared."""
+    """`__shared__ T a[n], b;` with `a` and `b` as references to the declared arrays."""
     names = []
     for declarator in node.children_by_field_name("declarator"):
         inner: Node | None = declarator

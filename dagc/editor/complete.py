@@ -157,7 +157,7 @@ def _ops(place: _Place) -> Iterator[Completion]:
 
 
 def _expression(place: _Place) -> Iterator[Completion]:
-    """Values, functions, what the hardware gives, and the tunables of a kernel that is called."""
+    """Values, functions, hardware properties, and the tunables of a called kernel."""
     yield from _tunables(place)
     yield from _names(place.scope, frozenset(Kind))
     yield from (Completion(name, None, "function") for name in (*FUNCTIONS, "sizeof"))
@@ -205,7 +205,7 @@ def _distinct(proposals: Iterable[Completion]) -> list[Completion]:
     return list(out.values())
 
 
-# ---- the header of what is called -----------------------------------------------------------
+# ---- the header of the called kernel or function -----------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ _LONGEST = 400  # characters of a declaration
 
 
 def keyword(word: str) -> str:
-    """The form of the item that a keyword begins, or what a word means that no text declares; "" for other words."""
+    """The form of the item that a keyword begins, or the meaning of a predefined word; "" for other words."""
     if word in RANKS:
         return f"`{word}` : {RANKS[word]}, in all of them or, as `NAME.{word}`, in a communicator"
     form = FORMS.get("comm" if word == "split" else word)

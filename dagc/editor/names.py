@@ -102,7 +102,7 @@ class FileUse:
 
 @dataclass(slots=True)
 class NameIndex:
-    """Names of a program and of what it includes. `uses` are sorted by their place, for each file."""
+    """Names of a program and of its included files. `uses` are sorted by their place, for each file."""
 
     root: NameScope
     declarations: list[Declaration]
@@ -233,7 +233,7 @@ class _Indexer:
         self.use(span, [declaration])
 
     def declare(self, items: Iterable[Any], scope: NameScope) -> None:
-        """Enter what the items declare. Loops and branches add to the scope around them."""
+        """Enter the declarations of the items. Loops and branches add to the scope around them."""
         for item in items:
             match item:
                 case ast.For():

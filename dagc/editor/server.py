@@ -195,7 +195,7 @@ class Server(LanguageServer):
         document.ready.set()
         for to in {uri, *document.findings}:
             self._send(to)
-        self.again(uri)  # those that include it read what is saved
+        self.again(uri)  # files that include it read the saved text
 
     # ---- places -----------------------------------------------------------------------------------
 

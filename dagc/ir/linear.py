@@ -289,7 +289,7 @@ def _infeasible(rows: list[_Row], work: _Work) -> bool:
 
 
 def _without(rows: list[_Row], monomial: int, work: _Work) -> list[_Row]:
-    """Eliminate a variable: what the rows imply for all others."""
+    """Eliminate a variable: the rows implied for all others."""
     out: dict[_Terms, int] = {}
     lower: list[tuple[int, dict[int, int], int]] = []
     upper: list[tuple[int, dict[int, int], int]] = []

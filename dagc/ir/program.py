@@ -236,7 +236,7 @@ class CodeFile:
     """A file in C++ or CUDA that code names, or that such a file includes.
 
     `path` is its key in `Program.sources`. `name` is relative to the folder of the emitted program's code: files keep
-    their places relative to each other, so that they include each other as they are.
+    their relative places, so that they can include one another unchanged.
     """
 
     name: str
@@ -359,7 +359,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class OtherVariant:
-    """An implementation that an op may have instead of its own: its device, the values of its tunables, and the
+    """An implementation that an op may use instead of its own: its device, the values of its tunables, and the
     decisions on them (none on a tunable that the call pins)."""
 
     device: Device
@@ -795,7 +795,7 @@ class Graph:
     touches    every access of every op, for hazards
     hazards    pairs of indices into `touches` that conflict, first before second
     matches    (wait, post) pairs: the wait may only be issued after the post (every rank issues the same traversal)
-    folding    what it stands for, where it has one period of each loop in place of all; `touches` and `hazards`, which
+    folding    its meaning, if it has one period of each loop in place of all; `touches` and `hazards`, which
                only proofs need, are empty then
     """
 
@@ -835,7 +835,7 @@ class Segment:
     ops      ascending; all of a loop's period, or those between two loops
     rounds   per round of the loop the op of the unrolled graph that each of `ops` stands for; one round where `loop` is
              false
-    carried  (u, v, distance): v starts after u of so many rounds earlier has completed
+    carried  (u, v, distance): v starts after u of this many rounds earlier has completed
     values   of the loop's `variable`, per round that of its first turn
     """
 

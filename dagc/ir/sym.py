@@ -149,7 +149,7 @@ def substitute(expr: Sym, env: Mapping[str, Sym]) -> Sym:
 
 
 def specialised(expr: Sym, env: Mapping[str, Sym]) -> Sym:
-    """As `substitute`, but what has no value, as a division by zero, stays an expression."""
+    """As `substitute`, but a part without a value, such as a division by zero, remains an expression."""
     if not isinstance(expr, Apply):
         return substitute(expr, env)
     args = tuple(specialised(a, env) for a in expr.args)

@@ -354,7 +354,7 @@ def _no_legal(
 
 
 def _refuse_excluded(ctx: Context, item: ast.Op, owners: Sequence[ir.Kernel | ir.Impl]) -> None:
-    """Report what the program's decisions exclude: a kernel, or an implementation of it."""
+    """Report a kernel, or an implementation of it, that the program's decisions exclude."""
     for one in owners:
         if _is_excluded(one):
             given = ", ".join(f"{n} = {spelled(c.chosen)}" for n, c in ctx.choices.items() if c.restricts)

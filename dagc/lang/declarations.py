@@ -271,7 +271,7 @@ class Drawn:
         return scalar is not None and not sym.free(scalar).isdisjoint(self._scope.families)
 
     def _evaluator(self, ev: Evaluator) -> Evaluator:
-        """Of this scope, with a report of its own: what is wrong was reported already."""
+        """An evaluator of this scope with a separate report, since its errors were reported already."""
         self._scope.parent = ev.scope
         return Evaluator(replace(ev.ctx, report=Report()), self._scope, ev.loops)
 

@@ -73,7 +73,7 @@ class Frame:
 
     @property
     def condition(self) -> Sym | None:
-        """Under which a rank runs what is declared here; None: always."""
+        """The condition under which a rank runs the items of this frame; None: always."""
         return reduce(lambda a, b: apply(Fn.AND, a, b), self.when) if self.when else None
 
     def enter_op(self, ref: ast.Ref) -> tuple[OpEntry, str]:

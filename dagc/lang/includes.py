@@ -223,7 +223,7 @@ class _Reader:
         return posixpath.normpath(posixpath.join(folder if in_folder else _SEARCHED, written))
 
     def _add(self, name: str, path: Path, written: str, source: Source, span: Span) -> None:
-        """A file of code, and what it includes."""
+        """Add a file of code and its included files."""
         if name in self.files:
             return
         if posixpath.isabs(name):
@@ -273,7 +273,7 @@ class _Reader:
         yield from ((path, _SEARCHED) for path in include_folders())
 
     def _exists(self, path: Path, span: Span) -> bool:
-        """Whether a header is there, and may be read."""
+        """Whether a header exists and may be read."""
         if self.texts is not None:
             return str(path) in self.texts
         if not os.path.lexists(path) or path.is_dir():

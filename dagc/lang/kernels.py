@@ -365,7 +365,7 @@ def code_text(ev: Evaluator, code: ast.Code) -> ir.CodeText:
 
 
 def _check_function(ctx: Context, function: str, name: str, code: ast.Code) -> None:
-    """Reports unknown-name if the file and what it includes do not even have the word."""
+    """Reports unknown-name if neither the file nor its included files contain the word."""
     plain = function.rpartition("::")[2]
     texts = {f.name: ctx.sources[f.path].text for f in ctx.named.files}
     if any(plain in text and plain in {name.text for name in names_in(text)} for text in texts.values()):

@@ -640,7 +640,7 @@ class Lowering:
         check_reads(self.ctx, out, edges)
         check_verified(self.ctx, verifies, out.uses)
         if report.failed:
-            return  # what an op in error would have used is unknown
+            return  # the arrays that an op in error would have used are unknown
         check_unused(self.ctx, self.collected.kernels, self.declared, out)
         impls = [i for k in out.kernels.values() for i in k.impls]
         codes = [*self.collected.codes, *(c for i in impls for c in (i.code, i.prepare) if c)]
@@ -773,7 +773,7 @@ def analyse(parsed: Parsed, defines: Defines | None = None) -> Lowered:
     return Lowered(None if report.failed else program, report.sorted(sources), sources)
 
 
-# ---- what a program has not on a target ------------------------------------------------------------
+# ---- parts of a program that a target lacks ------------------------------------------------------------
 
 
 # Of the CUDA toolkit, and those that need it. All CUDA programs are linked with `cudart`: naming it says that an

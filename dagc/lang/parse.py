@@ -267,7 +267,7 @@ def parse(source: Source) -> ast.Module:
     tokens: tuple[Token, ...] = ()
 
     def reported(error: UnexpectedInput) -> bool:
-        """Add the diagnostic of an error; whether parsing goes on behind it."""
+        """Add the diagnostic of an error; returns whether parsing continues after it."""
         nonlocal tokens
         tokens = tokens or tuple(scan(text))  # once: a second for a large text
         position = _position(error, text)

@@ -645,7 +645,7 @@ class Context:
     def choose(
         self, name: str, values: tuple[ir.Value, ...], span: Span, fixed: bool = False, default: ir.Value | None = None
     ) -> LoweringChoice:
-        """Enter a decision: from -D, else what was picked to satisfy requires, else `default` (or the first value)."""
+        """Enter a decision: from -D, else the value picked to satisfy requires, else `default` (or the first value)."""
         chosen = self.picked.get(name, values[0] if default is None else default)
         if chosen not in values:
             chosen = values[0]
@@ -748,7 +748,7 @@ _HALVES = {"f16", "bf16", "half", "float16", "bfloat16", "__half"}
 
 
 def type_help(name: str, more: str) -> str:
-    """A help for what is not a type: the type of that name in C, or the nearest."""
+    """A help for a name that is not a type: the type of that name in C, or the nearest name."""
     if name in _C_TYPES:
         return f"did you mean `{_C_TYPES[name]}`?"
     if name in _HALVES:

@@ -140,7 +140,7 @@ PLACES = {
 }
 
 
-# ---- what the parser accepts ----
+# ---- tokens that the parser accepts ----
 
 _EXPRESSION = frozenset(("NAME", "INT", "STRING", "true", "(", "!"))
 _EXPRESSION_ALL = frozenset(("NAME", "INT", "FLOAT", "STRING", "true", "false", "(", "{", "-", "!"))
@@ -326,7 +326,7 @@ def _bad_number(stop: Stop) -> Diagnostic | None:
 
 
 def _wrong_closer(stop: Stop) -> Diagnostic | None:
-    """A `)`, `]` or `}` that does not fit what is open."""
+    """A `)`, `]` or `}` that does not match the open bracket."""
     token = stop.token
     if token.text not in _CLOSERS.values() or token.kind is not TokenKind.PUNCT:
         return None
@@ -488,7 +488,7 @@ def _missing_colon(stop: Stop) -> Diagnostic | None:
 
 
 def _unexpected(stop: Stop) -> Diagnostic:
-    """No special case: what was expected, what was found, and the form of the item."""
+    """The general case: the expected tokens, the found one, and the form of the item."""
     token = stop.token
     if token.kind is TokenKind.END:
         shown = "the end of the file"

@@ -65,7 +65,7 @@ class BenchResult:
         return ["results agree with the reference; time per iteration, maximum over ranks:", *rows, *self._solve()]
 
     def _solve(self) -> list[str]:
-        """Of a program that chose beside its runs: how long all of them took, and when it switched."""
+        """For a program that chose during its runs: the time of all runs, and when it switched."""
         if "beside" not in self.record:
             return []
         return [f"all runs in {self.record['solve_seconds']:.4g} s; beside the first: {self.record['beside']}"]

@@ -200,7 +200,7 @@ class Executor:
         """Metrics of the results of one run, by name. Raises RunFailed where these are wrong."""
         if not names:
             return {}
-        runner.error()  # of what was compared before
+        runner.error()  # those of the arrays compared before
         self._agree(runner.check(table))
         return {name: self._combined(name, metric(name).of_results(runner)) for name in names}
 

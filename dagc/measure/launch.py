@@ -133,7 +133,7 @@ def start(
     env: Mapping[str, str] | None = None,
     mpi: MPI | None = None,
 ) -> Started:
-    """Run `argv` on `ranks` ranks beside this process, with output to files. One rank needs no starter.
+    """Run `argv` on `ranks` ranks in parallel to this process, with output to files. One rank needs no starter.
 
     Raises MissingTool (no MPI), RunFailed (the program cannot be started).
     """

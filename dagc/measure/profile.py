@@ -30,7 +30,7 @@ NO_NCU_HELP = "install Nsight Compute (it comes with the CUDA toolkit), or name 
 
 
 def find_ncu() -> Path | None:
-    """DAGC_NCU, else ncu on the PATH, beside nvcc, or in the folder of its own installer."""
+    """DAGC_NCU, else ncu on the PATH, next to nvcc, or in the folder of its installer."""
     chosen = os.environ.get("DAGC_NCU", "")
     if chosen:
         path = shutil.which(chosen)

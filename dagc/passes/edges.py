@@ -461,7 +461,7 @@ def _cycle(program: Program, lowered: LoweredMessages, cycle: list[OpId]) -> Dia
     return Diagnostic("cycle", message, span, "remove or reverse one of the edges")
 
 
-# ---- why each edge is there ------------------------------------------------------------------------
+# ---- the reason of each edge ------------------------------------------------------------------------
 
 
 Pair: TypeAlias = tuple[OpId, OpId]

@@ -131,7 +131,7 @@ MEANINGS = {
 
 
 def parameter_of(name: str) -> Parameter:
-    """What a symbol of the models stands for: a limit of the GPU, something of the setting, or a size."""
+    """The meaning of a symbol of the models: a limit of the GPU, a part of the setting, or a size."""
     if name in HARDWARE:
         return Parameter(name, ParameterKind.HARDWARE, Number.INTEGER, *HARDWARE[name])
     if name in MEANINGS:

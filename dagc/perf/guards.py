@@ -205,7 +205,7 @@ def _range(conditions: Iterable[_Linear], size: sp.Expr) -> tuple[sp.Expr, sp.Ex
 
 
 def _share(condition: _Linear, launch: LaunchShape, sizes: Triple) -> sp.Expr:
-    """Of pieces of so many threads, the share of which some pass: the area on one side of a line."""
+    """The fraction of pieces of this many threads in which some threads pass: the area on one side of a line."""
     rest, sides = sp.Float(1) * (condition.rest + HALF), []
     for index in condition.indices:
         factor, axis = index.factor, index.axis

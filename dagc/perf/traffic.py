@@ -37,7 +37,7 @@ from dagc.perf.rounding import ceil_div, int_div, maximum, minimum
 SECTOR, LINE, BANKS = 32, 128, 32  # bytes, bytes, banks of 4 bytes
 TAG_CYCLES = sp.Rational(44, 100)  # of the L1 cache, for each line that a load touches
 MOST_UNROLLED = 64  # iterations of a loop that nvcc unrolls completely
-UNROLLED = 4  # iterations whose loads nvcc puts side by side where they do not depend on each other
+UNROLLED = 4  # iterations whose loads nvcc interleaves if they are independent
 # Of atomic operations, as benchmarks/gpu/contention.cu measures them on an H100: in passes through the banks of shared
 # memory, a request that adds integers, one that adds floating-point numbers, and each lane of it at one address; beside
 # an addition of a floating-point number at one address of global memory, one of an integer, and a sector of a request.
@@ -397,7 +397,7 @@ class Traffic:
 
     @staticmethod
     def visits(members: Sequence[StridedAccess]) -> int:
-        """How many consecutive loops load what a cluster touches."""
+        """The number of consecutive loops that load the data of a cluster."""
         return len({tuple(loop.place for loop in p.access.loops) for p in members if not p.access.store})
 
     def unique(self, members: list[StridedAccess], threads: Sequence[sp.Expr] | None, *, size: int = SECTOR) -> sp.Expr:
@@ -506,7 +506,7 @@ class Traffic:
             return [*threads, ONE], [*apart, (p.z, extent[2])]
         return [*threads, extent[2] if p.threads[2] else ONE], apart
 
-    # ---- what a warp waits for, and issues ----------------------------------------------------
+    # ---- latency and instructions of a warp ----------------------------------------------------
 
     def stages(self) -> sp.Expr:
         """Loads that follow each other in a thread, since each needs the one before: those outside of loops, and of

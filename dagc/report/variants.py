@@ -1,4 +1,5 @@
-"""The page of a tuned file with variants: which wins where, what the selector is worth, its costliest mistakes.
+"""The page of a tuned file with variants: which variant wins where, the quality of the selector, its costliest
+mistakes.
 
 What is drawn comes as finished views (`VariantView`); nothing is computed here but coordinates.
 """

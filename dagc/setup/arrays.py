@@ -131,7 +131,7 @@ class SetupCode:
                 yield
         except (Exception, SystemExit) as error:
             help = f"correct {self._path.name}: it failed {what}"
-            if isinstance(error, ValueError):  # what a set-up raises for an input that it refuses
+            if isinstance(error, ValueError):  # exceptions by which a set-up refuses an input
                 help = f"give another input or parameter, or {help}"
             raise UsageError(f"{self._place(error)}: {_reason(error)}", help) from None
         finally:

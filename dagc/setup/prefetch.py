@@ -1,4 +1,5 @@
-"""Set-ups of several inputs, run by processes of their own: beside the measurement of others, or between measurements.
+"""Set-ups of several inputs, run by separate processes: during the measurement of other inputs, or between
+measurements.
 
 The data of a few inputs lie on disk at a time: those that were asked for and not dropped, and the next ones.
 """
@@ -29,7 +30,7 @@ MOST_BYTES = 32 << 30
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A set-up to be run: the arguments of `run_setup` but for the folder."""
+    """A set-up to run: the arguments of `run_setup` except the folder."""
 
     program: Program
     base_dir: Path
@@ -90,7 +91,7 @@ class Prefetch(Generic[K]):
         self._start()
 
     def get(self, one: K) -> Path:
-        """The folder of an input's data; waits for it. Raises DagcError with what the set-up says."""
+        """The folder of an input's data; waits for it. Raises DagcError with the message of the set-up."""
         missing = one not in self._running
         if missing:
             with suppress(ValueError):
@@ -198,6 +199,6 @@ class _Process:
         self._process.kill()
 
     def close(self) -> None:
-        """Free what is left of it."""
+        """Free its remaining resources."""
         self._process.wait()
         self._connection.close()

@@ -1,4 +1,4 @@
-"""A traversal without host waits: GPU work that an application enqueues on a stream of its own.
+"""A traversal without host waits: GPU work that an application enqueues on its own stream.
 
 Several iterations of it may overlap. Two in a row use streams and events of their own, their *lane*; an iteration waits
 for those ops of the one before that it needs, and for nothing else. What it needs of earlier ones follows, as every op

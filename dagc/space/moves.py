@@ -98,7 +98,7 @@ class Moves:
     def finished(self, state: State) -> bool:
         return state[0] == (1 << self.size) - 1
 
-    # ---- what a state offers ------------------------------------------------------------
+    # ---- possible entries of a state ------------------------------------------------------------
 
     def offers(self, state: State) -> dict[Entry, list[Asker]]:
         """Entries that may come next, each with all that may have requested it.
@@ -168,7 +168,7 @@ class Moves:
         if not missing:
             out[Issue(OpId(v), Stream(t))] = [(v, 1 << t)]
 
-    # ---- what an entry leads to ---------------------------------------------------------
+    # ---- successors ---------------------------------------------------------
 
     def step(self, state: State, entry: Entry, askers: list[Asker]) -> State:
         """The state after an entry that `offers` returned."""

@@ -259,7 +259,7 @@ class Counter:
     def _renamings(self, state: State, labels: tuple[int, ...]) -> Sequence[tuple[int, ...] | None]:
         """Renamings that sort the streams by content, in all orders of streams with equal content.
 
-        None stands for the identity.
+        None represents the identity.
         """
         streams = state[1]
         held = [

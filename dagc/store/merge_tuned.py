@@ -22,14 +22,14 @@ from dagc.store.tuned import InputFacts, Tuned, input_key, input_to_json, load_t
 if TYPE_CHECKING:
     from dagc.choice.types import Point
 
-# From the files and what is merged of them: the record of a chooser, by op.
+# From the files and their merged content: the record of a chooser, by op.
 Learn = Callable[[Sequence[Tuned], Tuned], Mapping[str, Any]]
 SAME = 1e-6  # relative: a feature of two files at one input
 
 
 def write_tuned(scratch: Path, tuned: Sequence[Tuned], learn: Learn) -> None:
-    """Facts of all inputs, and what is learned from them, into a file that has all cells, checks and runs. Raises
-    UsageError where the files do not go together."""
+    """Write the facts of all inputs, and the choosers trained on them, into a file that has all cells, checks and runs.
+    Raises UsageError where the files do not go together."""
     _check_facts(tuned)
     _check_cells(tuned)
     inputs = _inputs(tuned)

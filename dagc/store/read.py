@@ -183,7 +183,7 @@ def _measurements(
 
 
 def _noise(runs: Iterable[Run], implementations: Iterable[Implementation], reference: float) -> float:
-    """From repeated measurements if there are enough, else what the runs measured first."""
+    """The noise from repeated measurements if there are enough, else from those at the start of the runs."""
     repeated = noise_floor(i.times(reference) for i in implementations)
     if not math.isnan(repeated):
         return repeated

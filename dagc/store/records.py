@@ -371,7 +371,7 @@ class Records:
                 with suppress(sqlite3.OperationalError):
                     kept = ("candidate", "checked", "chooser")
                     begun = any(self._connection.execute(f"SELECT 1 FROM {t} LIMIT 1").fetchone() for t in kept)
-                    # A run that was asked to end did not die of what it was measuring.
+                    # A run that was terminated on request did not die from its measurement.
                     self._connection.execute("DELETE FROM under_way")
                     self._connection.execute("PRAGMA journal_mode = DELETE")
                 self._connection.close()
@@ -524,7 +524,7 @@ def _check_machine(
 
 
 def _compiled_for(machine: MachineRecord) -> str:
-    """Times for one say nothing about another, on any machine."""
+    """The target: times for one do not apply to another, on any machine."""
     return "the host target" if machine.target == "host" else machine.arch
 
 

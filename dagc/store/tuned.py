@@ -344,12 +344,12 @@ def _facts(rows: dict[str, str]) -> TunedFacts:
 
 
 def input_key(number: int) -> str:
-    """The key of what is known of an input, by its number in the order in which they were first looked at."""
+    """The key of the facts of an input, by its number in the order of first use."""
     return f"input {number:07}"
 
 
 def _inputs(rows: dict[str, str]) -> tuple[InputFacts, ...]:
-    """Each by a key of its own; `inputs`, all at once, is of earlier versions and of plans."""
+    """Each input has its own key; `inputs`, with all at once, is used by earlier versions and for plans."""
     facts = {one.point: one for one in decoded(rows.get("inputs", "[]"), tuple[InputFacts, ...])}
     for key in sorted(key for key in rows if key.startswith("input ")):
         one = decoded(rows[key], InputFacts)
@@ -358,7 +358,7 @@ def _inputs(rows: dict[str, str]) -> tuple[InputFacts, ...]:
 
 
 def input_to_json(facts: InputFacts) -> dict[str, Any]:
-    """As the tuned file keeps it; what is empty is left out."""
+    """The representation in a tuned file, without empty fields."""
     return {name: value for name, value in asdict(facts).items() if value or name == "params"}
 
 

@@ -1,4 +1,5 @@
-"""Rules across inputs: rules of what is fast on several inputs, sizes, transports or machines, with cross-validation.
+"""Rules across inputs: rules of the implementations that are fast on several inputs, sizes, transports or machines,
+with cross-validation.
 
 The samples of every input are compared with the best of that input: the *loss* of a sample is its time divided by that
 of the best, minus 1. The rules are one conjunction whose followers have a small loss on all inputs. A beam search adds

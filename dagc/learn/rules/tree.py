@@ -1,10 +1,10 @@
 """The decision tree (Tenzing, section IV-C): CART, its size by Algorithm 1, pruning by cross-validation; and its rules.
 
-The tree of Algorithm 1 is grown until it fits its training samples, which says nothing about other samples. The samples
-are therefore divided into ten stratified folds; a tree is grown from nine folds and tested on the tenth. A tree pruned
-at a cost of c per leaf is the subtree with the smallest error + c * leaves (Breiman, Friedman, Olshen, Stone:
-Classification and Regression Trees, 1984). Of the costs tried, the largest is used whose held-out error is within one
-standard error of the smallest: their one-standard-error rule.
+The tree of Algorithm 1 is grown until it fits its training samples, so its training error does not apply to other
+samples. The samples are therefore divided into ten stratified folds; a tree is grown from nine folds and tested on the
+tenth. A tree pruned at a cost of c per leaf is the subtree with the smallest error + c * leaves (Breiman, Friedman,
+Olshen, Stone: Classification and Regression Trees, 1984). Of the costs tried, the largest is used whose held-out error
+is within one standard error of the smallest: their one-standard-error rule.
 
 The reported error is not the one by which the cost was chosen: the samples of each fold are tested with the cost chosen
 by the other nine folds (nested cross-validation).

@@ -104,7 +104,7 @@ class Classes:
     convolution   its value after times[radius - 1], times[radius], ...: len(times) - 2 * radius + 1 values, in seconds
     threshold     prominence that a peak must exceed (98th percentile)
     boundaries    drawn, ascending; one fewer than the classes
-    dropped       above the threshold too, but below the noise floor, or beside a class that may be chance
+    dropped       above the threshold, but below the noise floor, or beside a class that may be chance
     noise         the floor: relative standard deviation of the times used (NaN: unknown, nothing was dropped for it)
     p             probability of so many classes by chance (dagc.learn.rules.labels); NaN: not tested
     """
@@ -233,7 +233,7 @@ class Node:
 class Tree:
     """`nodes[0]` is the root; children come after their parents, `yes` first.
 
-    error   training error with all classes weighted equally: what is wrong by more than the noise, where that is known
+    error   training error with all classes weighted equally: samples wrong by more than the noise, if known
     search  (leaf nodes allowed, training error, depth) of each tree that Algorithm 1 tried, in order (Fig. 5)
     """
 

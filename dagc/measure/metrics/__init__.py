@@ -45,7 +45,7 @@ def units() -> dict[str, str]:
 
 
 def summaries() -> tuple[tuple[str, str, str], ...]:
-    """(name, unit, what it is) of every metric."""
+    """(name, unit, description) of every metric."""
     observers = tuple((name, unit, metric(name).SUMMARY) for name, unit in units().items() if name != "time")
     return (("time", "s", "seconds of an iteration, the maximum over the ranks"), *observers)
 

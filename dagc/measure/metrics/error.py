@@ -1,6 +1,6 @@
 """The error of the results: max|result - reference| / max|reference| of a verified array, the largest of all arrays and
 ranks, after one run from the data of the set-up. It is at least the precision of the array's elements (1.2e-7 for f32):
-results that differ by rounding alone are equal, and ratios of errors say something.
+results that differ only by rounding are equal, and ratios of errors are meaningful.
 
 `verify` says how large it may be at most; what differs by more is wrong, whatever the objective.
 """
