@@ -214,6 +214,14 @@ def pays_after(feature_seconds: float, default_seconds: float, chosen_seconds: f
     return max(1.0, math.ceil(feature_seconds / gain)) if gain > 0 else math.inf
 
 
+def worst_cases(rows: Sequence[Times]) -> dict[int, float]:
+    """Of each answer that `rows` of times by answer name: how many times the best of an input it takes at its worst;
+    infinite where it fails at one, or is missing. Rows without a finite time do not count."""
+    timed = [(times, min(times.values())) for times in rows if min(times.values(), default=math.inf) < math.inf]
+    answers = sorted({answer for times, _ in timed for answer in times})
+    return {answer: max(times.get(answer, math.inf) / best for times, best in timed) for answer in answers}
+
+
 def least_calls(inputs: Iterable[tuple[float, Iterable[tuple[float, float]]]], most: int = 1 << 40) -> float:
     """The least number of calls at which it pays to compute features and take the best answer, on average over
     `inputs`; infinite above `most`.

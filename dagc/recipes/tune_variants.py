@@ -322,7 +322,7 @@ def _learned(
     notes += [f"{op}: {c.chooser.note}" for op, c in final.items() if c.chooser.note]
     notes += [f"{p.text}: a test input of the file: not trained on" for p in inputs.task.points if p in tests]
     choosers = {op: sized.chooser for op, sized in final.items()}
-    notes += [*costs(inputs, task, choosers), *worst_cases(inputs, task)]
+    notes += [*costs(inputs, task, choosers), *risky_defaults(inputs, task)]
     notes += [*doubtful(task, cells), *task.text.changed()]
     return Tuning(
         lines, grade(task, len(cells), NOT_COUNTED, asked), methods(asked), len(cells), tuple(measured.failures),
@@ -428,19 +428,16 @@ def costs(inputs: Inputs, task: TuningTask, choosers: Mapping[str, Any]) -> list
     return out
 
 
-def worst_cases(inputs: Inputs, task: TuningTask) -> list[str]:
-    """Of each op whose default is at some input more than twice as many times slower than the best as the answer with
-    the least worst case: both. The default is taken where a selector is unsure and outside of the trained range."""
+def risky_defaults(inputs: Inputs, task: TuningTask) -> list[str]:
+    """Of each op whose default is more than twice as bad at its worst as the answer with the least worst case: both.
+    The default is taken where a selector is unsure, and outside of the trained range."""
+    from dagc.choice import judge  # only over inputs
+
     out = []
     for unit in task.units:
-        rows = [times_at(inputs, unit.op, point, priced=False) for point in task.points]
-        rows = [times for times in rows if math.isfinite(times.get(0, math.inf))]
-        worst = {
-            i: max((times.get(i, math.inf) / min(times.values()) for times in rows), default=1.0)
-            for i in range(len(task.settings[unit.op]))
-        }
-        least = min(worst, key=lambda i: worst[i])
-        if worst[0] > 2 * worst[least]:
+        worst = judge.worst_cases([times_at(inputs, unit.op, point) for point in task.points])
+        least = min(worst, key=lambda i: worst[i], default=0)
+        if worst.get(0, 1.0) > 2 * worst.get(least, 1.0):
             default, other = (settings_text(task.settings[unit.op][i]) for i in (0, least))
             out.append(
                 f"{unit.op}: the default, {default}, is up to {worst[0]:.3g} times the best answer, {other} at most"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagc.choice.judge import importance, judge, least_calls, pays_after
+from dagc.choice.judge import importance, judge, least_calls, pays_after, worst_cases
 from tests.tiers import examples
 
 INF = math.inf
@@ -28,6 +28,15 @@ def test_figures_by_hand() -> None:
     assert found.all.poor == 1
     assert [case.name for case in found.cases] == ["c", "b", "d", "a"]
     assert [case.name for case in found.wrong] == ["c"]
+
+
+def test_worst_cases() -> None:
+    assert worst_cases(TIMES) == {0: 4.0, 1: INF, 2: INF}
+    assert worst_cases([{0: 3.0, 1: 1.5}, {0: 2.0, 1: 2.5}, {0: INF}, {}]) == {0: 2.0, 1: 1.25}, (
+        "nothing is known of two"
+    )
+    assert worst_cases([{0: 1.0, 1: 2.0}, {0: 1.0}]) == {0: 1.0, 1: INF}, "1 failed at the second"
+    assert worst_cases([]) == {}
 
 
 def test_where_a_constraint_fails_the_default_runs() -> None:

@@ -24,6 +24,8 @@ struct Program {
     const int* const copy = all;
     for (std::int64_t i = 0; i < n; ++i) same = same && copy[i] == values[static_cast<std::size_t>(i)];
     const std::vector<int> part = all.sample(4, 8);
+    const std::vector<int> two = all.parts({{n - 3, 3}, {1, 1}});
+    for (int i = 0; i < 4; ++i) same = same && two[static_cast<std::size_t>(i)] == (i < 3 ? copy[n - 3 + i] : copy[1]);
     for (int i = 0; i < 32; ++i) same = same && part[static_cast<std::size_t>(i)] == copy[i / 8 * (n / 4) + i % 8];
   }
   void choose() {}

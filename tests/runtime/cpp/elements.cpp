@@ -52,10 +52,14 @@ int main() {
   dagc::Elements short_one(a, kStart + 2, 19);
   const std::vector<int> pairs = short_one.sample(8, 1250);
   expect(pairs.size() == 16 && pairs[0] == 14 && pairs[15] == 7 * (2 + 15), "sample of all but the rest");
+  const std::vector<int> parts = whole.parts({{5, 2}, {900'000, 0}, {kSize - 1, 1}, {0, 1}});
+  expect(parts == std::vector<int>{35, 42, 7 * (kSize - 1), 0} && whole.parts({}).empty(), "parts");
   const auto value = [=](const int* elements, std::int64_t i) { return elements[i]; };
   expect(whole.sum(1000, value) == 7 * 999 * 500, "sum");
   expect(whole.most(1000, value) == 7 * 999 && whole.most(3, [=](const int*, std::int64_t i) { return -5 - i; }) == -5, "most");
   expect(whole.sum(0, value) == 0 && whole.most(0, value) == 0, "of none");
+  const dagc::Feature features[] = {whole.sum(3, value), 2, whole.most(3, value) / 4};
+  expect(features[0].value() == 21 && features[1].value() == 2 && features[2].value() == 3.5, "what features return");
   const auto unknown = [=](const int*, std::int64_t i) { return i == 1 ? 0 / (i - 1.0) : i; };
   expect(std::isnan(whole.most(3, unknown)) && std::isnan(whole.sum(3, unknown)), "NaN if any is");
   dagc::Elements none(a, kStart, 0);
