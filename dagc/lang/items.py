@@ -266,12 +266,14 @@ def _index_array(out: GraphOut, frame: Frame, op: str, ref: ast.Ref) -> Storage:
     elif array.place not in (Place.HOST, Place.PINNED):
         wrong = f"is on the {array.place.value}, not on the host"
     elif array.role not in (Role.CONST, Role.IN):
-        wrong = "is not given by the set-up"
+        wrong = "is not given by the set-up, which fixes ranks and counts before the dag runs"
     elif buffer.dims is None or len(buffer.dims) != 1 or buffer.region.start is not None:
         wrong = "is not a whole array of one dimension"
     if wrong:
         message = f"`{buffer.label}` {wrong}"
         help = f"declare `array {array.name} : i32[...] on host const`"
+        if array.role not in (Role.CONST, Role.IN):
+            help += "; where ops compute counts, send as many elements as there may be, with the count among them"
         frame.ctx.report.fail("bad-peers", message, ref.span, help, ((array.span, "declared here"),))
     out.use(frame, op, buffer, Mode.IN, ref.span)
     return buffer
