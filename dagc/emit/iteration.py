@@ -729,7 +729,7 @@ class _Written:
     def entry(self, at: int, block: int = 0) -> EntryView:
         """`block`: the start of the block of the entry."""
         entry, (place, recorded) = self.entries[at], self._recorded[at]
-        of = f"{recorded} of the time before" if place < block else recorded
+        of = f"{recorded} of the previous round" if place < block else recorded
         match entry:
             case Issue(number, stream):
                 op, where = self._op(number), "" if stream is None else f" on stream {stream}"

@@ -68,7 +68,7 @@ def test_rounds_that_use_the_same_buffers_are_one_by_one() -> None:
     two = iteration(planned(folded, "x[t]@s0 record(e0)@s0 wait(e0)@s1 y[t]@s1 end"))
     assert "for (std::int64_t turn = 4; turn < 10; turn += 1) {" in two
     assert two.count("dagc::launch(") == 4
-    assert "stream 0 waits for event 1: y[t] of the time before" in two
+    assert "stream 0 waits for event 1: y[t] of the previous round" in two
 
 
 def test_buffers_that_alternate_are_two_rounds_at_a_time() -> None:
