@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from dagc.base.errors import counted
 from dagc.base.objective import TIME, Objective, parse_objective
 from dagc.choice.inputs import is_input
+from dagc.choice.legal import op_of
 from dagc.choice.types import Cell, Point, Settings, settings_text, variant_of
+from dagc.ir.enums import Mode
 from dagc.measure.metrics import units
 from dagc.recipes.tune_prepare import TuningTask
 
@@ -61,6 +63,7 @@ def choosable(
     out: dict[str, tuple[Settings, ...]] = {}
     notes = [f"{op} at {point.text}: all settings failed, so no single setting is the cause" for op, point in lost]
     notes += [_excluded(op, settings, points) for (op, settings), points in failed.items()]
+    notes += _timed_alone(task, dict.fromkeys(op for op, settings in failed if checks.get((op, settings)) == ""))
     for unit in task.units:
         legal = task.settings[unit.op]
         left = sum((unit.op, s) not in good | bad for s in legal)
@@ -74,6 +77,17 @@ def choosable(
             out[unit.op] = (unit.default,)
             notes.append(f"{unit.op}: no setting gives correct results; the default stays")
     return out, notes
+
+
+def _timed_alone(task: TuningTask, ops: Iterable[str]) -> Iterator[str]:
+    """Notes on ops that failed only when they were timed, if their kernel changes what it reads."""
+    for unit in task.units:
+        formals = task.program.kernel(op_of(task.graph, unit).kernel).formals
+        if unit.op in ops and any(formal.mode is Mode.INOUT for formal in formals):
+            yield (
+                f"{unit.op} failed only when it was timed: its launches follow each other, each on what the last one"
+                " wrote into its `inout` arrays; if that is not valid, use `dagc explore`, which times whole programs"
+            )
 
 
 def _excluded(op: str, settings: Settings, points: Sequence[Point]) -> str:

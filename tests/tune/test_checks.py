@@ -31,6 +31,7 @@ FAULTS = {
     "default of large sizes": "bx == 32 && n > 200",
     "all": "true",
 }
+NONE_RIGHT = "fill: no setting gives correct results; the default stays"
 ABORTS = {"block aborts": "bx == 64", "large sizes abort": "n >= 300"}
 ABORT = 'std::FILE* f = std::fopen(std::getenv("LOG"), "a"); std::fputs("x", f); std::fclose(f); std::abort();'
 
@@ -151,6 +152,12 @@ def test_a_size_at_which_every_setting_fails_is_no_setting_s_failure(tmp_path: P
     fit, notes = choosable(made, checks, cells)
     assert fit == {"fill": settings[2:]}
     assert [note.split(", ")[0] for note in notes] == ["fill 32: never chosen", "fill 64: never chosen"]
+    path = write_fill(tmp_path, BLOCKS, "y[i] += i;")  # launched again, it reads what it wrote
+    path.write_text(path.read_text().replace("y: out", "y: inout").replace("f32[n] out", "f32[n] inout"))
+    again = tune_prepare.tuning_task(api.read(path), target="host")
+    *_, note = choosable(again, checks, cells)[1]
+    assert note.startswith("fill failed only when it was timed: its launches follow each other, each on what the last")
+    assert choosable(again, {("fill", s): "wrong" for s in settings}, cells)[1] == [*notes, NONE_RIGHT]
 
 
 def test_a_wrong_default_of_one_kernel_does_not_make_the_other_wrong(tmp_path: Path) -> None:
