@@ -529,8 +529,8 @@ def _errors(learned: LearnedRules) -> str:
         return ""
     before = f" (of {learned.full_leaves} leaves before pruning)" if learned.full_leaves > learned.tree.leaves else ""
     return (
-        f"{before}; error {si.percent(held.error)} on samples held out (standard error {si.percent(held.deviation)}, "
-        f"one answer for all {si.percent(held.one_answer)}), {si.percent(learned.tree.error)} in training"
+        f"{before}; error {si.percent(held.error)} on held-out samples (standard error {si.percent(held.deviation)}, "
+        f"one class for all {si.percent(held.one_answer)}), {si.percent(learned.tree.error)} in training"
     )
 
 

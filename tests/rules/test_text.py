@@ -39,7 +39,7 @@ def test_text_of_the_h200_data() -> None:
     )
     assert "Probability of 3 classes by chance alone: 0.0025 or less." in text
     assert "Cross-validated accuracy: 97.4 % of the samples (10 folds); one class for all: 62.7 %, trees from" in text
-    assert "Tree: 22 leaves (of 70 before pruning), depth 8. Error 2.3 % on samples held out" in text
+    assert "Tree: 22 leaves (of 70 before pruning), depth 8. Error 2.3 % on held-out samples" in text
     assert "\n  1. 432 implementations\n       yr, y in different streams\n" in text
     assert "consistent" not in text
 
@@ -50,7 +50,7 @@ def test_the_training_error_never_stands_alone(form: str, all_classes: bool) -> 
     for count in (1, 5, 40):
         found = learn(h200_samples()[:: 2036 // count], 0.027, all_classes=all_classes)
         text = render(Findings(found), form)
-        assert ("in training" in text) == ("on samples held out" in text) == (found.held_out is not None)
+        assert ("in training" in text) == ("on held-out samples" in text) == (found.held_out is not None)
 
 
 def _of(times: list[float], noise: float = 0.01, level: float = 0.05) -> LearnedRules:

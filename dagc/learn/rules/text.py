@@ -147,8 +147,8 @@ def _tree_line(learned: LearnedRules) -> str:
         return f"{shape}."
     tolerant = "" if math.isnan(learned.classes.noise) else ", where the noise does not account for it"
     return (
-        f"{shape}. Error {percent(held.error)} on samples held out (standard error {percent(held.deviation)}; one "
-        f"answer for all: {percent(held.one_answer)}), {percent(tree.error)} in training{tolerant}; all classes have"
+        f"{shape}. Error {percent(held.error)} on held-out samples (standard error {percent(held.deviation)}; one "
+        f"class for all: {percent(held.one_answer)}), {percent(tree.error)} in training{tolerant}; all classes have"
         " equal weight."
     )
 
