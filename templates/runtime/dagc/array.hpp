@@ -4,11 +4,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <new>
 #include <string>
 #include <vector>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 #include "dagc/check.hpp"
 #include "dagc/reduce.hpp"
@@ -100,13 +106,57 @@ struct Part {
   std::int64_t start, count;
 };
 
+namespace detail {
+
+struct Free {
+  void operator()(void* memory) const { std::free(memory); }
+};
+
+template <class T>
+using Memory = std::unique_ptr<T[], Free>;
+
+// Memory for a copy, uninitialised. From some MB on, of huge pages where the system has them: to take pages of 4 KiB from it
+// costs several times what the copy does, in each thread that has not used as much memory before.
+template <class T>
+Memory<T> memory_of(std::int64_t count) {
+  constexpr std::size_t huge = 2 << 20;
+  const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T), rounded = (bytes + huge - 1) / huge * huge;
+  void* const memory = bytes < 2 * huge ? std::malloc(bytes + 1) : std::aligned_alloc(huge, rounded);
+  if (memory == nullptr) throw std::bad_alloc();
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+  if (bytes >= 2 * huge) madvise(memory, rounded, MADV_HUGEPAGE);  // a hint
+#endif
+  return Memory<T>(static_cast<T*>(memory));
+}
+
+#if DAGC_TARGET_CUDA
+
+// Some parts of an array, and where each begins in what is gathered.
+struct PartTable {
+  static constexpr int kMost = 32;
+  Part parts[kMost];
+  std::int64_t to[kMost];
+};
+
+// A row of blocks a part.
+template <class T>
+__global__ void gather_parts(const T* from, PartTable table, T* to) {
+  const Part part = table.parts[blockIdx.y];
+  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < part.count; i += std::int64_t{gridDim.x} * blockDim.x)
+    to[table.to[blockIdx.y] + i] = from[part.start + i];
+}
+
+#endif
+
+}  // namespace detail
+
 // Elements of an array as the host may read them, for code that may need few of them: they are copied when they are
 // first read, in pieces, larger ones where it reads on; and all the rest once the pieces have cost as much as that.
 template <class T>
 class Elements {
  public:
   Elements(const Array<T>& a, std::int64_t start, std::int64_t count)
-      : array_(a), start_(start), count_(count), copy_(new T[static_cast<std::size_t>(count)]),
+      : array_(a), start_(start), count_(count), copy_(detail::memory_of<T>(count)),
         present_(static_cast<std::size_t>((count + kPiece - 1) / kPiece)) {}
 
   template <class Index>  // of any type, so that the call is no worse a match than that of a pointer
@@ -184,6 +234,23 @@ class Elements {
   const T* there() const { return (array_.mirror != nullptr ? array_.mirror : array_.data) + start_; }
 
   void gather(const std::vector<Part>& wanted, T* to, cudaStream_t stream) const {
+#if DAGC_TARGET_CUDA
+    if (wanted.size() <= detail::PartTable::kMost && detail::on_device(there())) {
+      detail::PartTable table{};
+      std::int64_t at = 0, most = 0;
+      for (std::size_t p = 0; p < wanted.size(); ++p) {
+        table.parts[p] = wanted[p];
+        table.to[p] = at;
+        at += wanted[p].count;
+        most = wanted[p].count > most ? wanted[p].count : most;
+      }
+      const std::int64_t blocks = (most + 255) / 256;
+      const dim3 grid(static_cast<unsigned>(blocks < 64 ? blocks : 64), static_cast<unsigned>(wanted.size()));
+      detail::gather_parts<<<grid, 256, 0, stream>>>(there(), table, to);
+      DAGC_CUDA(cudaGetLastError());
+      return;
+    }
+#endif
     for (const Part& part : wanted) {
       const std::size_t bytes = static_cast<std::size_t>(part.count) * sizeof(T);
       if (bytes > 0) DAGC_CUDA(cudaMemcpyAsync(to, there() + part.start, bytes, cudaMemcpyDefault, stream));
@@ -214,7 +281,7 @@ class Elements {
 
   Array<T> array_;
   std::int64_t start_, count_, next_ = -1, ahead_ = 1, copies_ = 0;
-  std::unique_ptr<T[]> copy_;
+  detail::Memory<T> copy_;
   std::vector<bool> present_;
 };
 
