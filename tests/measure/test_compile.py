@@ -331,7 +331,7 @@ def test_under_mpiexec_the_command_joins(scaled: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     representatives(
-        [("-Drows=many", "rows"), ("-Dno_such=1", "no_such"), ("-n3", "3 ranks are needed, but this command was")],
+        [("-Drows=many", "rows"), ("-Dno_such=1", "no_such"), ("-n3", "3 ranks are needed, but this command runs as")],
         ("-Drows=many", "rows"),
     ),
 )

@@ -267,8 +267,8 @@ def test_a_library_that_does_not_load_is_a_failure(library: Subject, link: RankL
     machine = LiveMachine(
         library.domain, [Loadable(replace(library.loadable.library, path=tmp_path / "lib.so"), rows)], link
     )
-    assert "does not load" in machine.measure(library.first).failure
-    assert "does not load" in machine.probe(0)
+    assert "cannot be loaded" in machine.measure(library.first).failure
+    assert "cannot be loaded" in machine.probe(0)
     assert library.machine(link).probe(0) == ""
 
 

@@ -147,7 +147,7 @@ def test_results_that_go_wrong_while_they_are_timed_are_seen(
     monkeypatch.setenv("WHICH", "4")
     with pytest.raises(WrongResult, match=r"y is wrong: element \[1, 1\] is 9, expected 8") as error:
         run(faulty, ranks=1)
-    assert "all ops change only what their headers declare; look for a mistake in a kernel" in error.value.help
+    assert "all ops change only what their headers declare; check the kernels and the reference" in error.value.help
     with pytest.raises(WrongResult, match=r"y is wrong: element \[1, 1\] is 9, expected 8"):
         explore(faulty, tmp_path / "r.db", QUICK)
 

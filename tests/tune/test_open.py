@@ -40,7 +40,7 @@ def test_a_value_that_cannot_stay_open_is_told(tmp_path: Path) -> None:
     program = write_fill(tmp_path, tune, "if (i < n) y[i] = factor * i;")
     done = tune_recipe.tune(program, tmp_path / "t.db", TuneOptions(sizes="N=100", target="host", cell=0.01))
     assert not done.failures
-    assert any("fill: factor = 1.0 stays" in note for note in done.notes)
+    assert any("fill: factor = 1.0 is fixed" in note for note in done.notes)
 
 
 GRID = "tune bx in {32} tune rows in {1, 2, 4}"

@@ -138,7 +138,7 @@ def test_where_nothing_can_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     asked = written(tmp_path, "select bx with knn(size)")
     done = tune_recipe.tune(asked, tmp_path / "t.db", TuneOptions(target="cuda", sizes="N=1000"))
     assert done.method == "volume"
-    assert any("the program asks for knn, which measures" in note for note in done.notes)
+    assert any("the program requests knn, which needs measurements" in note for note in done.notes)
     with pytest.raises(UsageError, match="method forest measures"):
         tune_recipe.tune(asked, tmp_path / "u.db", TuneOptions(target="cuda", method="forest"))
 
