@@ -87,7 +87,7 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
     add("--initial", type=positive, metavar="N", help=help)
     help = "with --active: inputs per batch (default: a twentieth of the samples)"
     add("--batch", type=positive, metavar="N", help=help)
-    help = "with --active: unsure is where the two most probable variants differ by less probability (default: 0.5)"
+    help = "with --active: difference of the two largest probabilities below which the forest is unsure (default: 0.5)"
     add("--margin", type=share, metavar="U", help=help)
     add("--incremental", action="store_true", help="measure only the most informative inputs")
     add("--iterations", type=positive, metavar="N", help="with --incremental: inputs to measure (default: 25)")
