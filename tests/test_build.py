@@ -13,7 +13,7 @@ import pytest
 from dagc.base.errors import BuildFailed, DagcError, MissingTool, UsageError
 from dagc.build import builder as build_module
 from dagc.build import toolchain
-from dagc.build.builder import KEPT, build, cache_directory
+from dagc.build.builder import KEPT, Build, build, cache_directory
 from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc, find_openblas, mpi_of_wrapper
 
 pytestmark = pytest.mark.skipif(find_cxx() is None, reason="needs a C++ compiler")
@@ -47,11 +47,11 @@ def _entries(cache: Path) -> list[Path]:
 
 def test_a_program_is_built_once_for_equal_content(tmp_path: Path, cache: Path) -> None:
     one, two = _project(tmp_path / "one"), _project(tmp_path / "two")
-    assert _said(build(["main.cpp"], tmp_path / "out" / "a", directory=one)) == "42\n"
+    assert _said(build(Build(["main.cpp"], directory=one), tmp_path / "out" / "a")) == "42\n"
     entry = _entries(cache)
     assert len(entry) == 1
     made = entry[0].stat().st_ino
-    assert _said(build([two / "main.cpp"], tmp_path / "b")) == "42\n"
+    assert _said(build(Build([two / "main.cpp"]), tmp_path / "b")) == "42\n"
     assert [path.stat().st_ino for path in _entries(cache)] == [made]
     assert not list(tmp_path.rglob(".dagc-build-*"))
 
@@ -65,15 +65,15 @@ def test_an_included_kernels_file_is_content(tmp_path: Path) -> None:
     )
     for k in (4, 8):
         (folder / "kernels.cu").write_text(f"constexpr int k = {k};\n")
-        assert _said(build(["main.cpp"], tmp_path / "a", directory=folder)) == f"{k}\n"
+        assert _said(build(Build(["main.cpp"], directory=folder), tmp_path / "a")) == f"{k}\n"
 
 
 def test_a_header_and_a_flag_are_content(tmp_path: Path, cache: Path) -> None:
     folder = _project(tmp_path / "p")
-    build(["main.cpp"], tmp_path / "a", directory=folder)
+    build(Build(["main.cpp"], directory=folder), tmp_path / "a")
     (folder / "include" / "answer.hpp").write_text("inline int answer() { return 43; }\n")
-    assert _said(build(["main.cpp"], tmp_path / "a", directory=folder)) == "43\n"
-    build(["main.cpp"], tmp_path / "a", directory=folder, defines=["X=1"])
+    assert _said(build(Build(["main.cpp"], directory=folder), tmp_path / "a")) == "43\n"
+    build(Build(["main.cpp"], directory=folder, defines=["X=1"]), tmp_path / "a")
     assert len(_entries(cache)) == 3
 
 
@@ -82,7 +82,7 @@ def test_errors_are_shown_with_the_place_and_the_command(tmp_path: Path) -> None
     text = '#line 7 "spmv.dag"\nint f() { return undeclared_name; }\n' + MAIN
     (folder / "main.cpp").write_text(text)
     with pytest.raises(BuildFailed) as caught:
-        build(["main.cpp"], tmp_path / "a", directory=folder)
+        build(Build(["main.cpp"], directory=folder), tmp_path / "a")
     message = caught.value.message
     assert "spmv.dag:7:18: error: " in message
     assert message.splitlines()[-1].startswith(f"  cd {folder} && ")
@@ -98,21 +98,21 @@ def test_warnings_are_errors(tmp_path: Path) -> None:
     folder = _project(tmp_path / "p")
     (folder / "main.cpp").write_text("int main() { int unused; }\n")
     with pytest.raises(BuildFailed, match="unused"):
-        build(["main.cpp"], tmp_path / "a", directory=folder)
+        build(Build(["main.cpp"], directory=folder), tmp_path / "a")
 
 
 def test_a_long_failure_is_cut(tmp_path: Path) -> None:
     folder = _project(tmp_path / "p")
     (folder / "main.cpp").write_text("".join(f"int f{i}() {{ return missing_{i}; }}\n" for i in range(60)))
     with pytest.raises(BuildFailed, match=r"\.\.\. and \d+ more lines") as caught:
-        build(["main.cpp"], tmp_path / "a", directory=folder)
+        build(Build(["main.cpp"], directory=folder), tmp_path / "a")
     assert len(caught.value.message.splitlines()) < 40
 
 
 def test_a_cu_source_on_the_host_target_and_a_shared_library(tmp_path: Path) -> None:
     folder = _project(tmp_path / "p")
     (folder / "lib.cu").write_text('extern "C" int add(int a, int b) { return a + b; }\n')
-    library = ctypes.CDLL(str(build(["lib.cu"], tmp_path / "lib.so", directory=folder, shared=True)))
+    library = ctypes.CDLL(str(build(Build(["lib.cu"], directory=folder, shared=True), tmp_path / "lib.so")))
     assert library.add(2, 3) == 5
 
 
@@ -121,7 +121,7 @@ def test_thread_sanitizer_speaks(tmp_path: Path) -> None:
     (folder / "race.cpp").write_text(
         "#include <thread>\nint x;\nint main() { std::thread t([] { x = 1; }); x = 2; t.join(); return x < 0; }\n"
     )
-    program = build(["race.cpp"], tmp_path / "race", directory=folder, sanitize="thread")
+    program = build(Build(["race.cpp"], directory=folder, sanitize="thread"), tmp_path / "race")
     done = subprocess.run([program], capture_output=True, text=True, timeout=300)
     assert "ThreadSanitizer: data race" in done.stderr
     assert "race.cpp:3" in done.stderr
@@ -129,18 +129,18 @@ def test_thread_sanitizer_speaks(tmp_path: Path) -> None:
 
 def test_a_source_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(DagcError, match=r"the source .*none\.cpp does not exist"):
-        build(["none.cpp"], tmp_path / "a", directory=tmp_path)
+        build(Build(["none.cpp"], directory=tmp_path), tmp_path / "a")
 
 
 def test_missing_compilers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = _project(tmp_path / "p")
     monkeypatch.setenv("DAGC_CXX", "/nowhere/g++")
     with pytest.raises(UsageError, match="DAGC_CXX=/nowhere/g"):
-        build(["main.cpp"], tmp_path / "a", directory=folder)
+        build(Build(["main.cpp"], directory=folder), tmp_path / "a")
     monkeypatch.delenv("DAGC_CXX")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MissingTool, match=r"no C\+\+ compiler") as caught:
-        build(["main.cpp"], tmp_path / "a", directory=folder)
+        build(Build(["main.cpp"], directory=folder), tmp_path / "a")
     assert caught.value.exit_code == 3
     assert "DAGC_CXX" in caught.value.help
 
@@ -150,14 +150,14 @@ def test_without_a_cache_everything_is_built(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("DAGC_CACHE", str(tmp_path / "file"))
     assert cache_directory() is None
     folder = _project(tmp_path / "p")
-    assert _said(build(["main.cpp"], tmp_path / "a", directory=folder)) == "42\n"
+    assert _said(build(Build(["main.cpp"], directory=folder), tmp_path / "a")) == "42\n"
 
 
 def test_an_output_that_cannot_be_written(tmp_path: Path) -> None:
     folder = _project(tmp_path / "p")
     (tmp_path / "file").write_text("")
     with pytest.raises(DagcError, match=r"file/a could not be built"):
-        build(["main.cpp"], tmp_path / "file" / "a", directory=folder)
+        build(Build(["main.cpp"], directory=folder), tmp_path / "file" / "a")
 
 
 def test_several_processes_build_the_same_once(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,8 +169,8 @@ def test_several_processes_build_the_same_once(tmp_path: Path, cache: Path, monk
     counting.chmod(0o755)
     monkeypatch.setenv("DAGC_CXX", str(counting))
     code = (
-        "import sys; from pathlib import Path; from dagc.build.builder import build\n"
-        f"build(['main.cpp'], Path(sys.argv[1]), directory=Path({str(folder)!r}))\n"
+        "import sys; from pathlib import Path; from dagc.build.builder import Build, build\n"
+        f"build(Build(['main.cpp'], Path({str(folder)!r})), Path(sys.argv[1]))\n"
     )
     children = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path / f"a{i}")]) for i in range(4)]
     assert [child.wait(timeout=300) for child in children] == [0] * 4
@@ -183,14 +183,14 @@ def test_the_cache_is_bounded(tmp_path: Path, cache: Path, monkeypatch: pytest.M
     folder = _project(tmp_path / "p")
     monkeypatch.setattr(build_module, "CACHE_LIMIT_BYTES", 0)
     for value in range(3):
-        build(["main.cpp"], tmp_path / "a", directory=folder, defines=[f"X={value}"])
+        build(Build(["main.cpp"], directory=folder, defines=[f"X={value}"]), tmp_path / "a")
     assert len(_entries(cache)) == 1
 
 
 def test_flags_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = _project(tmp_path / "p", answer="ANSWER")
     monkeypatch.setenv("DAGC_CXXFLAGS", "-DANSWER=7")
-    assert _said(build(["main.cpp"], tmp_path / "a", directory=folder)) == "7\n"
+    assert _said(build(Build(["main.cpp"], directory=folder), tmp_path / "a")) == "7\n"
 
 
 @pytest.mark.nvcc
@@ -204,7 +204,7 @@ def test_cuda_with_mpi(tmp_path: Path) -> None:
     mpi = find_mpi()
     if mpi is None:
         pytest.skip("needs an MPI")
-    program = build(["main.cu"], tmp_path / "a", directory=folder, target="cuda", mpi=mpi)
+    program = build(Build(["main.cu"], directory=folder, target="cuda", mpi=mpi), tmp_path / "a")
     needed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
     assert "libmpi" in needed
     assert "not found" not in needed
@@ -212,7 +212,7 @@ def test_cuda_with_mpi(tmp_path: Path) -> None:
         '#line 3 "x.dag"\n__global__ void k(int* x) { int unused; *x = 1; }\nint main() {}\n'
     )
     with pytest.raises(BuildFailed, match=r"x\.dag"):
-        build(["main.cu"], tmp_path / "b", directory=folder, target="cuda")
+        build(Build(["main.cu"], directory=folder, target="cuda"), tmp_path / "b")
 
 
 def test_a_wrapper_that_shows_a_prefix_it_was_built_for(tmp_path: Path) -> None:
@@ -236,8 +236,8 @@ def test_warnings_of_a_users_text_do_not_refuse_it(tmp_path: Path) -> None:
     source = tmp_path / "unused.cpp"
     source.write_text("int main() { int unused; return 0; }\n")
     with pytest.raises(BuildFailed, match="unused"):
-        build([source], tmp_path / "strict")
-    assert build([source], tmp_path / "lenient", warnings_as_errors=False).exists()
+        build(Build([source]), tmp_path / "strict")
+    assert build(Build([source], warnings_as_errors=False), tmp_path / "lenient").exists()
 
 
 def test_a_failed_build_in_a_temporary_folder_can_be_repeated(tmp_path: Path, cache: Path) -> None:
@@ -248,7 +248,7 @@ def test_a_failed_build_in_a_temporary_folder_can_be_repeated(tmp_path: Path, ca
             folder = _project(Path(temporary) / "program")
             (folder / "main.cpp").write_text(f'#include "answer.hpp"\nint f() {{ return missing_{number}; }}\n')
             with pytest.raises(BuildFailed) as caught:
-                build(["main.cpp"], folder / "a", directory=folder)
+                build(Build(["main.cpp"], directory=folder), folder / "a")
         *_, remark, command = caught.value.message.splitlines()
         assert "kept" in remark
         commands.append(command)
@@ -265,7 +265,7 @@ def test_a_compiler_that_is_killed_is_told(tmp_path: Path, monkeypatch: pytest.M
     script.chmod(0o755)
     monkeypatch.setenv("DAGC_CXX", str(script))
     with pytest.raises(BuildFailed, match=r"^cxx was terminated by SIGKILL \(.*memory runs out\) at main.cpp:"):
-        build(["main.cpp"], tmp_path / "a", directory=_project(tmp_path / "p"))
+        build(Build(["main.cpp"], directory=_project(tmp_path / "p")), tmp_path / "a")
 
 
 @pytest.mark.skipif(find_openblas() is None, reason="needs the wheel scipy-openblas32")
@@ -277,11 +277,11 @@ def test_openblas_of_the_wheel_is_linked(tmp_path: Path, monkeypatch: pytest.Mon
         "#ifdef BLAS_SYMBOL_PREFIX\n#define cblas_sdot scipy_cblas_sdot\n#endif\n"
         'int main() { const float a[] = {1, 2, 3}; std::printf("%g", cblas_sdot(3, a, 1, a, 1)); }\n'
     )
-    program = build(["main.cpp"], tmp_path / "a", directory=folder, libraries=["openblas"])
+    program = build(Build(["main.cpp"], directory=folder, libraries=["openblas"]), tmp_path / "a")
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     assert _said(program) == "14"
     if find_nvcc() is not None:
-        by_nvcc = build(["main.cpp"], tmp_path / "b", directory=folder, libraries=["openblas"], target="cuda")
+        by_nvcc = build(Build(["main.cpp"], directory=folder, libraries=["openblas"], target="cuda"), tmp_path / "b")
         assert _said(by_nvcc) == "14"
 
 
@@ -292,7 +292,7 @@ def test_a_library_given_by_its_path_is_linked(tmp_path: Path, monkeypatch: pyte
     library = tmp_path / "libsome.so"
     command = [str(compiler.path), "-x", "c++", "-shared", "-fPIC", "-o", str(library), "-"]
     subprocess.run(command, input=b"int some() { return 1; }", check=True)
-    monkeypatch.setattr(toolchain, "find_openblas", lambda: toolchain.OpenBlas(tmp_path, library))
+    monkeypatch.setattr(toolchain, "find_openblas", lambda: toolchain.LibraryFiles(tmp_path, library))
     toolchain._links.cache_clear()
     try:
         assert toolchain.has_library("openblas")

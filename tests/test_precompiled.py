@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dagc.base.errors import BuildFailed
-from dagc.build.builder import build
+from dagc.build.builder import Build, build
 from dagc.build.toolchain import require_mpi
 from tests.emit.build import write_headers
 from tests.measure.conftest import can_run
@@ -29,7 +29,9 @@ int main() { return dagc::load_npy("none").as<int>() == nullptr OTHER; }
 def compiled(folder: Path, other: str, *flags: str) -> Path:
     (folder / "a.cpp").write_text(TEXT.replace("OTHER", other))
     write_headers(folder / "include")
-    return build([folder / "a.cpp"], folder / "a", mpi=require_mpi(), flags=("-O0", *flags, *precompiled_flags()))
+    return build(
+        Build([folder / "a.cpp"], mpi=require_mpi(), flags=("-O0", *flags, *precompiled_flags())), folder / "a"
+    )
 
 
 @pytest.mark.parametrize(("flag", "clang"), [("-g0", True), ("-fopenmp", True), ("-fsanitize=undefined", False)])

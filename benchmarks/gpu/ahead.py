@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 
 from dagc import api
-from dagc.build.builder import build
+from dagc.build.builder import Build, build
 from dagc.build.toolchain import require_mpi
 from dagc.recipes import tune as recipes
 from dagc.recipes.options import TuneOptions
@@ -35,7 +35,9 @@ def built(out: Path, tuned: Path, target: str | None) -> dict[str, Path]:
         folder = api.compile(PROGRAM, out / mode, target=target, launch=str(tuned), features=mode, force=True).directory
         source = "ahead.cpp" if target == "host" else "ahead.cu"  # with launches
         shutil.copyfile(HERE / "ahead.cpp", folder / source)
-        programs[mode] = build([source], folder / "ahead", target=target or "cuda", directory=folder, mpi=require_mpi())
+        programs[mode] = build(
+            Build([source], target=target or "cuda", directory=folder, mpi=require_mpi()), folder / "ahead"
+        )
     return programs
 
 

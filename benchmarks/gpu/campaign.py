@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
 import dagc
-from dagc.build.builder import build
+from dagc.build.builder import Build, build
 from dagc.build.toolchain import (
     require_mpi,
     require_nccl,
@@ -90,10 +90,11 @@ def prepare(sample: str, lowering: str, args: argparse.Namespace) -> Case:
         done = dagc.compile(path, directory / f"t{i}", target=args.target, defines=defines, traversal=str(text))
     end = "cu" if args.target == "cuda" else "cpp"
     first = directory / "t0"
-    build(
-        [first / f"runner.{end}"], first / "runner", target=args.target, arch=args.arch, mpi=require_mpi(),
-        defines=("DAGC_RUNNER_MAIN",), flags=require_nccl().flags() if uses_nccl(done.plan) else (),
+    order = Build(
+        [first / f"runner.{end}"], target=args.target, arch=args.arch, mpi=require_mpi(), defines=("DAGC_RUNNER_MAIN",),
+        flags=require_nccl().flags() if uses_nccl(done.plan) else (),
     )  # fmt: skip
+    build(order, first / "runner")
     lines = [table_line(draw(random), args.capture) for _ in range(args.tables)]
     (first / "tables.txt").write_text("\n".join(lines) + "\n")
     return Case(sample, transport, staging or "fused", args.capture, directory, defines, len(picked))

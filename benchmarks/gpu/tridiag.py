@@ -38,7 +38,7 @@ sys.path.insert(0, str(ROOT))
 
 from dagc import api
 from dagc.base.statistics import interval
-from dagc.build.builder import build
+from dagc.build.builder import Build, build
 from dagc.build.target import TargetChoice, choose_target
 from dagc.build.toolchain import require_mpi
 from dagc.emit import rows
@@ -96,10 +96,11 @@ def make(real: str, m: int, chunks: int, chosen: TargetChoice, work: Path) -> Bu
     folder = work / "programs" / f"{real}-{m}-{chunks}"
     compile_traversal(graph, first, chosen, folder, CompileOptions(build=False, force=True))
     source = folder / f"runner.{'cu' if chosen.target.value == 'cuda' else 'cpp'}"
-    library = build(
-        [source], folder / "librunner.so", target=chosen.target.value, arch=chosen.arch, mpi=require_mpi(), shared=True,
+    order = Build(
+        [source], target=chosen.target.value, arch=chosen.arch, mpi=require_mpi(), shared=True,
         warnings_as_errors=False,
     )  # fmt: skip
+    library = build(order, folder / "librunner.so")
     return Built(library, tuple(rows(first)))
 
 

@@ -125,9 +125,9 @@ def report_notes(diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source
         listener((d for d in diagnostics if d.severity is Severity.NOTE), sources)
 
 
-def counted(number: int | str, thing: str, things: str = "") -> str:
-    """`1 rank`, `2 ranks`. `things`: a plural that is not `thing` + s. A `number` given as text may be symbolic."""
-    return f"{number} {thing if str(number) == '1' else things or thing + 's'}"
+def counted(number: int | str, singular: str, plural: str = "") -> str:
+    """`1 rank`, `2 ranks`. `plural`: one that is not `singular` + s. A `number` given as text may be symbolic."""
+    return f"{number} {singular if str(number) == '1' else plural or singular + 's'}"
 
 
 _MARGIN = 100

@@ -101,98 +101,78 @@ _ERROR = re.compile(r"error|undefined reference|cannot find -l|multiple definiti
 class Build:
     """What to compile, and how.
 
-    `directory`  the compiler runs here; `sources` and `include` are relative to it (or absolute)
+    `directory`  the compiler runs here (default: in the folder of the first source); equal files in two directories
+                 share one entry of the cache, since their names are relative to it where they are below
     `target`     "host" (g++) or "cuda" (nvcc, for `arch`); a `.cu` source is compiled as C++ on `host`
+    `include`    folders of headers; those that do not exist are left out
+    `shared`     a shared library, not a program
     `sanitize`   "" or "thread" (host only): ThreadSanitizer, -O1 -g1
     `flags`      further compiler flags, before the libraries
+    `warnings_as_errors`  is for dagc's own texts: kernels of a user are not refused for a warning
     `openmp`     compile and link for OpenMP
     `reads`      folders of files that the sources include by their places
     """
 
-    directory: Path
-    sources: tuple[str, ...]
+    sources: Sequence[str | Path]
+    directory: Path | None = None
     target: str = "host"
     arch: str = "sm_90"
-    include: tuple[str, ...] = ("include",)
+    include: Sequence[str | Path] = ("include",)
     mpi: MPI | None = None
     shared: bool = False
     sanitize: str = ""
-    defines: tuple[str, ...] = ()
-    libraries: tuple[str, ...] = ()
-    flags: tuple[str, ...] = ()
+    defines: Sequence[str] = ()
+    libraries: Sequence[str] = ()
+    flags: Sequence[str] = ()
     warnings_as_errors: bool = True
     openmp: bool = False
-    reads: tuple[str, ...] = ()
+    reads: Sequence[str] = ()
+
+    @property
+    def where(self) -> Path:
+        """The absolute path of the directory."""
+        return (Path(self.sources[0]).parent if self.directory is None else self.directory).absolute()
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The sources, as the compiler is told."""
+        return tuple(_relative(Path(source), self.where) for source in self.sources)
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folders of headers, as the compiler is told."""
+        return tuple(_relative(Path(path), self.where) for path in self.include if (self.where / path).is_dir())
 
 
-def build(
-    sources: Sequence[str | Path],
-    out: Path,
-    *,
-    target: str = "host",
-    directory: Path | None = None,
-    arch: str = "sm_90",
-    include: Sequence[str | Path] = ("include",),
-    mpi: MPI | None = None,
-    shared: bool = False,
-    sanitize: str = "",
-    defines: Sequence[str] = (),
-    libraries: Sequence[str] = (),
-    flags: Sequence[str] = (),
-    warnings_as_errors: bool = True,
-    openmp: bool = False,
-    reads: Sequence[str] = (),
-) -> Path:
-    """Compile and link `sources` into `out` (a program, or with `shared` a library) and return its absolute path.
+def build(order: Build, out: Path) -> Path:
+    """Compile and link into `out`, and return its absolute path. `out` is written atomically.
 
-    `directory` (default: that of the first source) is where the compiler runs. Names are relative to it, so that equal
-    files in two directories share one entry of the cache. `warnings_as_errors` is for dagc's own texts: kernels of a
-    user are not refused for a warning. Raises MissingTool, and BuildFailed with the compiler's first errors and the
-    command to repeat. `out` is written atomically.
+    Raises MissingTool, and BuildFailed with the compiler's first errors and the command to repeat.
     """
-    where = Path(directory if directory is not None else Path(sources[0]).parent).absolute()
-    order = Build(
-        where,
-        tuple(_relative(Path(s), where) for s in sources),
-        target,
-        arch,
-        tuple(_relative(Path(i), where) for i in include if (where / i).is_dir()),
-        mpi,
-        shared,
-        sanitize,
-        tuple(defines),
-        tuple(libraries),
-        tuple(flags),
-        warnings_as_errors,
-        openmp,
-        tuple(reads),
-    )
-    built = run(order, out.absolute())
-    # In a directory that dagc wrote, the program is replaced with its sources: an old one never stays beside new ones.
-    claim(built)
-    return built
-
-
-def run(order: Build, out: Path) -> Path:
-    """`build` for a complete order."""
+    out = out.absolute()
     compiler = compiler_of(order)
     command = command_line(order, compiler)
     cache = cache_directory()
     if cache is None:
         _compile_to(order, command, out, wanted=out)
-        return out
-    name = key(order, compiler, command)
-    entry = cache / name[:2] / name
+    else:
+        name = key(order, compiler, command)
+        _from_cache(order, command, out, cache / name[:2] / name)
+    # In a directory that dagc wrote, the program is replaced with its sources: an old one never stays beside new ones.
+    claim(out)
+    return out
+
+
+def _from_cache(order: Build, command: tuple[str, ...], out: Path, entry: Path) -> None:
     with _locked(entry.parent / "lock"):
         content = load_entry(entry, CACHE_LIMIT_BYTES)
         if content is None:
             _compile_to(order, command, out, wanted=out)
             store_entry(entry, out.read_bytes())
-            _prune(cache, keep=entry)
+            _prune(entry.parent.parent, keep=entry)
         else:
             os.utime(entry)
             _write(out, content)
-    return out
 
 
 def compiler_of(order: Build) -> Compiler:
@@ -204,7 +184,7 @@ def compiler_of(order: Build) -> Compiler:
 
 
 def command_line(order: Build, compiler: Compiler) -> tuple[str, ...]:
-    """The compiler's command without `-o FILE`, to be run in `order.directory`."""
+    """The compiler's command without `-o FILE`, to be run in `order.where`."""
     cuda = order.target == "cuda"
     words = [str(compiler.path)]
     if cuda:
@@ -222,11 +202,11 @@ def command_line(order: Build, compiler: Compiler) -> tuple[str, ...]:
     if order.openmp:
         words.append("-Xcompiler=-fopenmp" if cuda else "-fopenmp")
     words += [f"-D{define}" for define in order.defines]
-    words += [f"-I{path}" for path in order.include]
+    words += [f"-I{path}" for path in order.folders]
     if order.mpi is not None:
         words += order.mpi.compile_flags()
     words += order.flags
-    for source in order.sources:
+    for source in order.files:
         # Emitted CUDA text is valid C++ for the host target; g++ does not know `.cu`.
         words += [source] if cuda or not source.endswith(".cu") else ["-x", "c++", source, "-x", "none"]
     words += [word for library in order.libraries for word in library_flags(library, nvcc=cuda)]
@@ -250,7 +230,7 @@ def key(order: Build, compiler: Compiler, command: Iterable[str]) -> str:
     for word in command:
         add(os.fsencode(word))
     for path in inputs(order):
-        add(os.fsencode(_relative(path, order.directory)))
+        add(os.fsencode(_relative(path, order.where)))
         add(path.read_bytes())
     return digest.hexdigest()
 
@@ -260,12 +240,12 @@ def inputs(order: Build) -> list[Path]:
 
     More than are included in the end, but found without running the preprocessor.
     """
-    sources = [order.directory / source for source in order.sources]
+    sources = [order.where / source for source in order.files]
     for source in sources:
         if not source.is_file():
             raise DagcError(f"the source {source} does not exist")
     siblings = {header for source in sources for header in source.parent.iterdir()}
-    below = {header for path in (*order.include, *order.reads) for header in (order.directory / path).rglob("*")}
+    below = {header for path in (*order.folders, *order.reads) for header in (order.where / path).rglob("*")}
     headers = {h for h in siblings if h.suffix in HEADER_SUFFIXES} | below
     return [*sources, *sorted(h for h in headers if h.is_file())]
 
@@ -292,9 +272,7 @@ def _compile_to(order: Build, command: tuple[str, ...], out: Path, wanted: Path)
         with TemporaryDirectory(prefix=".dagc-build-", dir=out.parent) as scratch:
             output = Path(scratch, "out")
             words = [*command, "-o", str(output)]
-            done = subprocess.run(
-                words, cwd=order.directory, capture_output=True, text=True, errors="replace", check=False
-            )
+            done = subprocess.run(words, cwd=order.where, capture_output=True, text=True, errors="replace", check=False)
             if done.returncode != 0 or not output.is_file():
                 number = signals.of_code(done.returncode)
                 did = f"was terminated by {signals.named(number)} at" if number else "refused"
@@ -315,9 +293,9 @@ def _failure(order: Build, words: list[str], wanted: Path, did: str, output: str
     left = len(lines) - start - len(shown)
     more = [f"... and {counted(left, 'more line')}"] if left > 0 else []
     name = key(order, compiler_of(order), words[:-1])[:16]
-    place, remark = place_of_failure(order.directory, inputs(order), name, cache_directory())
+    place, remark = place_of_failure(order.where, inputs(order), name, cache_directory())
     repeat = shlex.join([*words[:-1], wanted.name if remark else str(wanted)])
-    head = f"{Path(words[0]).name} {did} {', '.join(order.sources)}:"
+    head = f"{Path(words[0]).name} {did} {', '.join(order.files)}:"
     cd = f"  cd {shlex.quote(str(place))} && {repeat}"
     return "\n".join([head, *shown, *more, f"to repeat ({remark}):" if remark else "to repeat:", cd])
 

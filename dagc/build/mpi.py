@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from functools import lru_cache
 from pathlib import Path
 
 from dagc.build.ranks import joined
-from dagc.build.toolchain import MPI, MPIKind
+from dagc.build.toolchain import MPI, MPIKind, answer_of
 
 # ---- environment variables that each kind of MPI needs ----
 
@@ -105,12 +104,8 @@ def takes_device_pointers(mpi: MPI) -> bool | None:
     library = _library(mpi)
     if library is None or joined() is not None:
         return None
-    command = [sys.executable, "-c", _ASK, str(library)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    answers = [line for line in done.stdout.splitlines() if line.startswith("cuda support:")]
+    text = answer_of([sys.executable, "-c", _ASK, str(library)]) or ""
+    answers = [line for line in text.splitlines() if line.startswith("cuda support:")]
     return answers[0].split()[-1] != "0" if answers else None
 
 

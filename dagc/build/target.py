@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from functools import lru_cache
 
 from dagc.base.errors import UsageError
-from dagc.build.toolchain import find_nvcc
+from dagc.build.toolchain import answer_of, find_nvcc
 from dagc.ir.plan import Target
 
 # ---- GPUs ----
@@ -64,11 +63,7 @@ def gpus() -> tuple[GPU, ...]:
 
 
 def _ask(command: list[str]) -> tuple[GPU, ...]:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ()
-    return parse_gpus(done.stdout) if done.returncode == 0 else ()
+    return parse_gpus(answer_of(command) or "")
 
 
 def parse_gpus(text: str) -> tuple[GPU, ...]:

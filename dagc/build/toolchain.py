@@ -11,11 +11,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 from dagc.base.errors import MissingTool, UsageError
 from dagc.cuda.ptx import Resources, read_instructions
@@ -27,6 +28,9 @@ NO_NVCC_HELP = "install the CUDA toolkit, or name its nvcc in DAGC_NVCC; `--targ
 NO_MPI_HELP = (
     "pip install mpich mpi4py, or apt-get install libopenmpi-dev openmpi-bin, or name its mpicxx in DAGC_MPICXX"
 )
+
+
+Tool = TypeVar("Tool")
 
 
 class MPIKind(Enum):
@@ -90,14 +94,19 @@ def _override(variable: str) -> Path | None:
     return Path(path)
 
 
+def answer_of(command: Sequence[str | Path], seconds: float = 60) -> str | None:
+    """What a command prints. None where it cannot be started, fails, or takes longer than so many seconds."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
 @lru_cache(maxsize=32)
 def _version_line(path: Path) -> str:
     """From `path --version`: nvcc's release line, else the first line."""
-    try:
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return "unknown version"
-    lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    lines = [line.strip() for line in (answer_of([path, "--version"]) or "").splitlines() if line.strip()]
     release = [line for line in lines if line.startswith("Cuda compilation tools")]
     return (release or lines or ["unknown version"])[0]
 
@@ -136,18 +145,21 @@ def find_cmake() -> Compiler | None:
     return None if path is None else _compiler(Path(path))
 
 
+def _required(tool: Tool | None, missing: str, help: str) -> Tool:
+    if tool is None:
+        raise MissingTool(missing, help)
+    return tool
+
+
 def require_cxx() -> Compiler:
-    compiler = find_cxx()
-    if compiler is None:
-        raise MissingTool("no C++ compiler was found (looked for g++, clang++, c++)", NO_CXX_HELP)
-    return compiler
+    """Raises MissingTool."""
+    return _required(find_cxx(), "no C++ compiler was found (looked for g++, clang++, c++)", NO_CXX_HELP)
 
 
 def require_nvcc() -> Compiler:
-    compiler = find_nvcc()
-    if compiler is None:
-        raise MissingTool("no nvcc was found (on the PATH, under CUDA_HOME, in /usr/local/cuda)", NO_NVCC_HELP)
-    return compiler
+    """Raises MissingTool."""
+    message = "no nvcc was found (on the PATH, under CUDA_HOME, in /usr/local/cuda)"
+    return _required(find_nvcc(), message, NO_NVCC_HELP)
 
 
 # --- MPI ------------------------------------------------------------------------------------------------------------
@@ -189,10 +201,7 @@ def _find_mpi(wrapper: str, mpiexec: str, path: str) -> MPI | None:
 
 def require_mpi() -> MPI:
     """`find_mpi`, with a way to start programs. Raises MissingTool."""
-    mpi = find_mpi()
-    if mpi is None:
-        raise MissingTool("no MPI was found (its mpi.h and its library are both needed)", NO_MPI_HELP)
-    return mpi
+    return _required(find_mpi(), "no MPI was found (its mpi.h and its library are both needed)", NO_MPI_HELP)
 
 
 def _is_library_of(mpi: MPI, library: Path) -> bool:
@@ -247,14 +256,8 @@ def mpi_of_wrapper(wrapper: Path, origin: str) -> MPI | None:
 
 def _shown_flags(wrapper: Path) -> list[str]:
     """The command line that a wrapper would run: `-show` (MPICH and its kin), `--showme` (Open MPI)."""
-    for option in ("-show", "--showme"):
-        try:
-            done = subprocess.run([wrapper, option], capture_output=True, text=True, timeout=20, check=False)
-        except (OSError, subprocess.TimeoutExpired):
-            return []
-        if done.returncode == 0 and "-l" in done.stdout:
-            return shlex.split(done.stdout)
-    return []
+    shown = (answer_of([wrapper, option]) or "" for option in ("-show", "--showme"))
+    return next((shlex.split(text) for text in shown if "-l" in text), [])
 
 
 def _has_library(directory: Path, name: str) -> bool:
@@ -333,17 +336,9 @@ def mpi4py_library() -> tuple[MPIKind, Path] | None:
 
     Queried in another process, since loading an MPI has side effects.
     """
-    from importlib.util import find_spec
-
-    if find_spec("mpi4py") is None:
-        return None
-    try:
-        command = [sys.executable, "-c", _ASK_MPI4PY]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    lines = done.stdout.splitlines()
-    if done.returncode != 0 or len(lines) != 2 or not lines[1]:
+    asked = importlib.util.find_spec("mpi4py") is not None
+    lines = (answer_of([sys.executable, "-c", _ASK_MPI4PY]) or "").splitlines() if asked else []
+    if len(lines) != 2 or not lines[1]:
         return None
     return _VENDORS.get(lines[0], MPIKind.OTHER), Path(lines[1])
 
@@ -372,91 +367,78 @@ def _links(compiler: Path, name: str, folders: tuple[str, ...]) -> bool:
     return done.returncode == 0
 
 
-# ---- NCCL ----
+# ---- NCCL and OpenBLAS ----
 
 NO_NCCL_HELP = "install libnccl-dev, or `pip install nvidia-nccl-cu13`, or name its folder in NCCL_HOME"
 
 
 @dataclass(frozen=True, slots=True)
-class Nccl:
-    """NCCL's header and library: of the system, of NCCL_HOME, or of the wheel `nvidia-nccl-cu13`."""
+class LibraryFiles:
+    """The folder of a library's headers, its file, and a macro to define (NAME=VALUE)."""
 
     include: Path
     library: Path
+    define: str = ""
 
-    def flags(self) -> tuple[str, ...]:
-        """For nvcc: compile and link."""
+    def flags(self, *, nvcc: bool = True) -> tuple[str, ...]:
+        """Compile and link."""
         # An explicit -I/usr/include would come too early: the C++ library includes the C headers after its own.
         folder = () if self.include == Path("/usr/include") else ("-isystem", str(self.include))
-        return (*folder, "-Xlinker", str(self.library), "-Xlinker", f"-rpath={self.library.parent}")
+        defines = (f"-D{self.define}",) if self.define else ()
+        if nvcc:
+            return (*folder, *defines, "-Xlinker", str(self.library), "-Xlinker", f"-rpath={self.library.parent}")
+        return (*folder, *defines, str(self.library), f"-Wl,-rpath,{self.library.parent}")
+
+
+def _package_folders(name: str) -> list[Path]:
+    """The folders of an installed package, which is not imported; none without it."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except ModuleNotFoundError:  # the package that it is in
+        spec = None
+    return [Path(p) for p in (spec.submodule_search_locations or [])] if spec else []
+
+
+def _library_in(home: Path, header: str, pattern: str, define: str = "") -> LibraryFiles | None:
+    folders = ("lib", "lib64", f"lib/{platform.machine()}-linux-gnu")
+    libraries = [path for sub in folders for path in sorted((home / sub).glob(pattern))]
+    there = (home / "include" / header).is_file() and libraries
+    return LibraryFiles(home / "include", libraries[0], define) if there else None
 
 
 @lru_cache(maxsize=1)
-def find_nccl() -> Nccl | None:
-    """The first with header and library: what NCCL_HOME names, else the wheel, else the usual folders.
+def find_nccl() -> LibraryFiles | None:
+    """The first with header and library: what NCCL_HOME names, else the wheel `nvidia-nccl-cu13`, else the usual
+    folders.
 
     Raises UsageError if NCCL_HOME is set and has no NCCL.
     """
-    if home := os.environ.get("NCCL_HOME"):
-        library = _nccl_in(Path(home))
-        if library is None:
-            help = "name another folder, or unset it"
-            raise UsageError(f"NCCL_HOME={home} has no include/nccl.h with a libnccl.so", help)
-        return library
-    try:
-        spec = importlib.util.find_spec("nvidia.nccl")
-    except ModuleNotFoundError:
-        spec = None
-    wheel = [Path(p) for p in (spec.submodule_search_locations or [])] if spec else []
-    homes = (*wheel, Path("/usr"), Path("/usr/local"), Path("/usr/local/cuda"))
-    return next((nccl for nccl in map(_nccl_in, homes) if nccl is not None), None)
+    given = os.environ.get("NCCL_HOME")
+    homes = (*_package_folders("nvidia.nccl"), Path("/usr"), Path("/usr/local"), Path("/usr/local/cuda"))
+    known = (_library_in(home, "nccl.h", "libnccl.so*") for home in ([Path(given)] if given else homes))
+    library = next((one for one in known if one is not None), None)
+    if given and library is None:
+        help = "name another folder, or unset it"
+        raise UsageError(f"NCCL_HOME={given} has no include/nccl.h with a libnccl.so", help)
+    return library
 
 
-def _nccl_in(home: Path) -> Nccl | None:
-    folders = ("lib", "lib64", f"lib/{platform.machine()}-linux-gnu")
-    libraries = [path for sub in folders for path in sorted((home / sub).glob("libnccl.so*"))]
-    if (home / "include/nccl.h").is_file() and libraries:
-        return Nccl(home / "include", libraries[0])
-    return None
-
-
-def require_nccl() -> Nccl:
+def require_nccl() -> LibraryFiles:
     """Raises MissingTool."""
-    nccl = find_nccl()
-    if nccl is None:
-        raise MissingTool("no NCCL found (nccl.h and libnccl.so), which transport nccl needs", NO_NCCL_HELP)
-    return nccl
-
-
-# ---- OpenBLAS ----
-
-
-@dataclass(frozen=True, slots=True)
-class OpenBlas:
-    """OpenBLAS of the wheel `scipy-openblas32`. Its functions have a prefix, so that it can be linked together with
-    another BLAS: `cblas.h` declares `scipy_cblas_sgemm`, and as its pkg-config file says, BLAS_SYMBOL_PREFIX is defined
-    as `scipy_`.
-    """
-
-    include: Path
-    library: Path
-
-    def flags(self, *, nvcc: bool = False) -> tuple[str, ...]:
-        """Compile and link."""
-        rpath = ("-Xlinker", f"-rpath={self.library.parent}") if nvcc else (f"-Wl,-rpath,{self.library.parent}",)
-        library = ("-Xlinker", str(self.library)) if nvcc else (str(self.library),)
-        return ("-isystem", str(self.include), "-DBLAS_SYMBOL_PREFIX=scipy_", *library, *rpath)
+    message = "no NCCL found (nccl.h and libnccl.so), which transport nccl needs"
+    return _required(find_nccl(), message, NO_NCCL_HELP)
 
 
 @lru_cache(maxsize=1)
-def find_openblas() -> OpenBlas | None:
-    """That of the wheel. None without it: `-lopenblas` then means the system's, if it has one."""
-    spec = importlib.util.find_spec("scipy_openblas32")  # importing it would load the library
-    for folder in map(Path, (spec.submodule_search_locations or []) if spec else []):
-        libraries = sorted((folder / "lib").glob("libscipy_openblas*.so"))
-        if (folder / "include/cblas.h").is_file() and libraries:
-            return OpenBlas(folder / "include", libraries[0])
-    return None
+def find_openblas() -> LibraryFiles | None:
+    """OpenBLAS of the wheel `scipy-openblas32`. None without it: `-lopenblas` then means the system's, if it has one.
+
+    Its functions have a prefix, so that it may stand beside another BLAS: `cblas.h` declares `scipy_cblas_sgemm`, and
+    as its pkg-config file says, BLAS_SYMBOL_PREFIX is defined as `scipy_`.
+    """
+    pattern, define = "libscipy_openblas*.so", "BLAS_SYMBOL_PREFIX=scipy_"
+    known = (_library_in(home, "cblas.h", pattern, define) for home in _package_folders("scipy_openblas32"))
+    return next((one for one in known if one is not None), None)
 
 
 def library_flags(name: str, *, nvcc: bool = False) -> tuple[str, ...]:

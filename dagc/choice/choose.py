@@ -370,7 +370,7 @@ def whole_parameters(program: Program, names: Iterable[str]) -> frozenset[str]:
 
 def _sizes_among(program: Program, names: set[str]) -> set[str]:
     """Integer scalars: the features of a chooser with measured bests only."""
-    return {s.name for s in program.scalars if s.type.value[0] in "iu"} & names
+    return {s.name for s in program.scalars if s.type.is_integer} & names
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,6 @@ class Work:
 
     loops: tuple[CountedLoop, ...]
     operations: float
-    slow: float  # divisions and square roots, included in the others
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +108,7 @@ def accesses_of(
     for statement in body_of(text).named_children:
         if not _statement(state, statement):
             break
-    work = tuple(Work(loops, n[0], n[1]) for loops, n in state.work.items())
+    work = tuple(Work(loops, count) for loops, count in state.work.items())
     notes = tuple(dict.fromkeys(state.notes))
     return Accesses(
         tuple(state.accesses), work, state.one_thread, state.barriers, notes, state.shared_bytes,
@@ -160,12 +159,17 @@ def _block(state: State, node: Node) -> bool:
         falls = _statement(state, child)
         if not falls:
             break
-    for name in set(_declared_names(node)):
+    _leave(state, _declared_names(node), outer)
+    return falls
+
+
+def _leave(state: State, names: Iterable[str], outer: Mapping[str, Any]) -> None:
+    """Names of a scope that ends have the values from before it again, or none."""
+    for name in set(names):
         if name in outer:
             state.env[name] = outer[name]
         else:
             state.env.pop(name, None)
-    return falls
 
 
 def _declared_names(block: Node) -> Iterator[str]:
@@ -350,8 +354,8 @@ def _condition(state: State, node: Node) -> _Condition:
     value = value_of(state, node)
     if isinstance(value, sp.Integer):
         return _Condition.of(float(value != 0))
-    found = _compared("!=", value, sp.Integer(0))
-    return found if found.elsewhere else _Condition.of(EVEN_CHANCE)
+    nonzero = _compared("!=", value, sp.Integer(0))
+    return nonzero if nonzero.elsewhere else _Condition.of(EVEN_CHANCE)
 
 
 def _compared(operator: str, left: Any, right: Any) -> _Condition:
@@ -449,12 +453,7 @@ def _for(state: State, node: Node) -> None:
         state.notes.append(f"{error.message}: the number of iterations is not known")
         _unknown_loop(state, node, [n for n in (condition, body, update) if n is not None])
     if first is not None and first.type == "declaration":
-        for child in first.children_by_field_name("declarator"):
-            declared = _Declarator.of(child).name
-            if declared in outer:
-                state.env[declared] = outer[declared]
-            else:
-                state.env.pop(declared, None)
+        _leave(state, (_Declarator.of(child).name for child in first.children_by_field_name("declarator")), outer)
 
 
 def _while(state: State, node: Node) -> None:

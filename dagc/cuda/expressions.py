@@ -120,7 +120,7 @@ class State:
     weight: float = 1.0
     guards: frozenset[Guard] = frozenset()  # what holds here
     accesses: list[MemoryAccess] = field(default_factory=list)
-    work: dict[tuple[CountedLoop, ...], list[float]] = field(default_factory=dict)
+    work: dict[tuple[CountedLoop, ...], float] = field(default_factory=dict)
     one_thread: bool = False
     barriers: tuple[tuple[CountedLoop, ...], ...] = ()
     notes: list[str] = field(default_factory=list)
@@ -132,10 +132,10 @@ class State:
 
 
 BUILT_IN = {f"{v}.{a}" for v in ("threadIdx", "blockIdx", "blockDim", "gridDim") for a in "xyz"}
-_SLOW = {"sqrt", "sqrtf", "rsqrt", "exp", "expf", "log", "logf", "pow", "powf", "sin", "cos", "tanh", "tanhf"}
-_PURE = _SLOW | {
-    "min", "max", "abs", "fminf", "fmaxf", "fabsf", "fmaf", "floor", "floorf", "ceil", "ceilf", "rintf", "roundf",
-    "truncf", "lrintf", "__float2int_rd", "__float2int_rn", "__float2int_rz", "__mul24", "__umulhi", "__sinf", "__cosf",
+_PURE = {
+    "sqrt", "sqrtf", "rsqrt", "exp", "expf", "log", "logf", "pow", "powf", "sin", "cos", "tanh", "tanhf", "min",
+    "max", "abs", "fminf", "fmaxf", "fabsf", "fmaf", "floor", "floorf", "ceil", "ceilf", "rintf", "roundf", "truncf",
+    "lrintf", "__float2int_rd", "__float2int_rn", "__float2int_rz", "__mul24", "__umulhi", "__sinf", "__cosf",
 }  # fmt: skip
 _NARROW = {"char", "int8_t", "uint8_t", "uchar", "short", "int16_t", "uint16_t", "bool"}
 _LOADS = {"__ldg", "__ldca", "__ldcg", "__ldcs", "__ldlu", "__ldcv"}
@@ -337,10 +337,8 @@ def as_number(value: Any) -> sp.Expr:
     raise NotUnderstood("a number was expected")
 
 
-def _count(state: State, slow: bool = False) -> None:
-    entry = state.work.setdefault(state.loops, [0.0, 0.0])
-    entry[0] += state.weight
-    entry[1] += state.weight * slow
+def _count(state: State) -> None:
+    state.work[state.loops] = state.work.get(state.loops, 0.0) + state.weight
 
 
 def value_of(state: State, node: Node) -> Any:
@@ -476,7 +474,7 @@ def _moved(pointer: Pointer | UnknownArray, by: sp.Expr) -> Pointer | UnknownArr
 def _arithmetic(state: State, operator: str, left: sp.Expr, right: sp.Expr) -> sp.Expr:
     if not (is_known(left) and is_known(right)) or left.has(sp.Float) or right.has(sp.Float):
         if operator in "+-*/":
-            _count(state, operator == "/")
+            _count(state)
         result = _of_loaded(operator, left, right)
         return new_unknown(state, left, right) if result is None else result
     match operator:
@@ -645,7 +643,7 @@ def _assignment(state: State, node: Node) -> Any:
         elif all(isinstance(v, sp.Expr) and is_known(v) and not v.has(sp.Float) for v in (old, value)):
             value = _arithmetic(state, operator[:-1], old, value)
         else:
-            _count(state, operator == "/=")
+            _count(state)
             value = new_unknown(state)
     _set(state, left, value)
     return value
@@ -701,7 +699,7 @@ def _call(state: State, node: Node) -> Any:
         for changed, _ in assigned_names(child) if child.type == "pointer_expression" else ():
             if isinstance(state.env.get(changed), sp.Expr):
                 state.env[changed] = new_unknown(state)
-    _count(state, name in _SLOW)
+    _count(state)
     if name in _PURE and all(isinstance(v, sp.Expr) for v in values):
         return new_unknown(state, *values)
     return new_unknown(state)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dagc.base.source import Source, Span
-from dagc.editor.names import Declaration, Kind, NameIndex, NameScope
+from dagc.editor.names import IN_CODE, Declaration, Kind, NameIndex, NameScope
 from dagc.ir.program import CollectiveKind
 from dagc.lang.evaluate import FUNCTIONS
 from dagc.lang.parse import TOP_ITEMS, accepted_after
@@ -25,7 +25,6 @@ _KINDS_OF_OP = frozenset(("gpu", "cpu", "any", "dag", "mpi"))
 _MODES = frozenset(("in", "out", "inout"))
 _STORAGE = frozenset((Kind.ARRAY, Kind.PART, Kind.FORMAL))
 _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
-_IN_CODE = frozenset((Kind.FORMAL, Kind.TUNE, Kind.PARAM, Kind.LET, Kind.LABEL, Kind.ARRAY))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ def complete(text: str, offset: int, index: NameIndex, scope: NameScope) -> list
     if tokens and _inside(text, tokens[-1], start, _CLOSED):
         return []
     if tokens and _inside(text, tokens[-1], start, _CODE):
-        return _distinct(_names(scope, _IN_CODE))
+        return _distinct(_names(scope, IN_CODE))
     begin = _item_start(text, tokens)
     accepts = accepted_after(" " * begin + text[begin:start])
     words = tuple(t for t in tokens if t.kind is not TokenKind.COMMENT and t.start >= begin)

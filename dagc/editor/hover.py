@@ -216,7 +216,7 @@ def _tunes(decision: ir.Decision, meant: Declaration, program: ir.Program) -> bo
     """Whether it is the decision of a `tune` of the program, or of one of a kernel (its `owner`) for some op."""
     if not meant.owner:
         return _is(decision.name, meant.name)
-    bases = {op.base for op in program.ops if isinstance(op, ir.KernelOp) and op.kernel == meant.owner}
+    bases = {op.base for op in program.kernel_ops if op.kernel == meant.owner}
     return decision.name.rpartition(".")[2] == meant.name and decision.name.rpartition(".")[0] in bases
 
 
@@ -232,7 +232,7 @@ def _kernel(kernel: ir.Kernel, program: ir.Program) -> str:
     for tunable, impl_name in tunables:
         values = ", ".join(str(v) for v in tunable.values[:_MOST]) + (", ..." if len(tunable.values) > _MOST else "")
         rows.append(f"tune `{tunable.name}` in {{{values}}}" + (f" of `{impl_name}`" if impl_name else ""))
-    callers = [op.name for op in program.ops if isinstance(op, ir.KernelOp) and op.kernel == kernel.name]
+    callers = [op.name for op in program.kernel_ops if op.kernel == kernel.name]
     rows.append(f"called by {_some(f'`{n}`' for n in callers)}" if callers else "never called")
     return _lines(rows)
 

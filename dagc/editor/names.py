@@ -173,7 +173,7 @@ _BY_NODE = {
     ast.Let: Kind.LET, ast.Scalar: Kind.SCALAR, ast.Array: Kind.ARRAY, ast.Part: Kind.PART, ast.Tune: Kind.TUNE,
     ast.Param: Kind.PARAM, ast.Feature: Kind.FEATURE, ast.Communicator: Kind.COMM,
 }  # fmt: skip
-_IN_CODE = frozenset((Kind.FORMAL, Kind.TUNE, Kind.PARAM, Kind.LET, Kind.LABEL, Kind.ARRAY))
+IN_CODE = frozenset((Kind.FORMAL, Kind.TUNE, Kind.PARAM, Kind.LET, Kind.LABEL, Kind.ARRAY))
 
 
 class _Indexer:
@@ -415,7 +415,7 @@ class _Indexer:
             if token.kind is TokenKind.TEXT:
                 for name in names_in(token.text[3:-3]):
                     if not name.member:
-                        meant = [d for d in scope.find("values", name.text) if d.kind in _IN_CODE]
+                        meant = [d for d in scope.find("values", name.text) if d.kind in IN_CODE]
                         at = token.start + 3 + name.start
                         self.use(Span(at, at + len(name.text), node.span.file), meant)
 

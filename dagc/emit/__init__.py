@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dagc.base.resources import resource
-from dagc.emit.common import Linked, code_files, common_view, linked, runtime_headers, uses_nccl
+from dagc.emit.common import Linked, emission, linked, records_of, runtime_headers, sources_of_ops, uses_nccl
 from dagc.emit.driver import DriverView, driver_view, why_no_driver
-from dagc.emit.iteration import StepBuilder, iteration_view, table_ops
-from dagc.emit.kernels import Functions
+from dagc.emit.iteration import table_ops
 from dagc.emit.layout import Layout, promises, received
-from dagc.emit.program import program_view
-from dagc.emit.render import number_lines, render, tidy
-from dagc.emit.table import never_captured, row_views, rows, table_line
+from dagc.emit.render import render, tidy
+from dagc.emit.table import never_captured, rows, table_line
 from dagc.ir.enums import Mode
-from dagc.ir.plan import Plan, Target, plan_to_json
+from dagc.ir.plan import Plan, Target
 from dagc.ir.program import Action, KernelOp
-from dagc.ir.traversal import traversal_text
 
 __all__ = [
     "Linked",
@@ -40,38 +37,27 @@ def sources(target: Target) -> tuple[str, str]:
 
 def emit(plan: Plan) -> dict[str, str]:
     """File name -> text of everything except the runtime headers. Raises DagcError for what cannot be emitted yet."""
-    functions = Functions(plan.graph, plan.target, plan.open, plan.computed)  # kernel functions and their names
-    layout = Layout(plan.graph, plan.open, plan.computed)  # C++ names of all data
-    steps = StepBuilder(layout, functions, plan.chooser)  # the steps of each op
-    program = program_view(layout, steps, plan.chooser)
-    folded = plan.period[0] if plan.period is not None else None
-    iteration = iteration_view(plan.graph, plan.traversal, steps, plan.capture, folded)
-    common = common_view(plan, layout, functions, program, bool(iteration.regions))
+    views = emission(plan)
+    layout, steps, program, common = views.layout, views.steps, views.program, views.common
     flags = {k: "true" if common[k] else "false" for k in ("carried", "device_messages")}
     table = {
         "ops": table_ops(plan.graph, steps),
-        "rows": row_views(plan.traversal, plan.capture, never_captured(plan.graph)),
+        "rows": rows(plan.traversal, plan.capture, never_captured(plan.graph)),
         "arrays": program.arrays,
         "tunables": program.tunables, "written": _written(plan, layout), "received": received(layout),
         "promises": promises(plan.graph),
     }  # fmt: skip
     bench, runner = sources(plan.target)
     out = {
-        "kernels.cu": number_lines(render("bench/kernels.cu.j2", kernels=functions.view(), **common).rstrip() + "\n"),
+        **sources_of_ops(plan, views, common),
         "program.hpp": tidy(render("bench/program.hpp.j2", **common)),
-        "iteration.hpp": tidy(render("bench/iteration.hpp.j2", iteration=iteration, **common)),
         bench: tidy(render("bench/bench.cpp.j2", verified=_verified(plan), **common)),
         runner: tidy(render("bench/runner.cpp.j2", **table, **{**common, **flags})),
-        "plan.json": plan_to_json(plan),
-        "traversal.txt": traversal_text(plan.traversal, plan.graph) + "\n",
+        **records_of(plan),
     }
-    out |= {u.source: number_lines(tidy(render("bench/unit.cpp.j2", unit=u, **common))) for u in functions.units}
-    out |= code_files(plan)
-    if plan.chooser is not None:
-        out["chooser.h"] = plan.chooser.source
     driver = None
     if plan.target is Target.CUDA and not why_no_driver(plan):
-        driver = driver_view(plan, layout, functions, steps)
+        driver = driver_view(plan, views)
         out |= driver_files(driver, plan.target, common)
     out["CMakeLists.txt"] = tidy(render(f"{plan.target.value}/CMakeLists.txt.j2", driver=driver, **common))
     return out

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from dagc.base.resources import resource
 from dagc.cuda.lexer import includes
 from dagc.cuda.text import rewrite_for_host
+from dagc.emit.iteration import IterationView, StepBuilder, iteration_view
 from dagc.emit.kernels import CODE, Functions
 from dagc.emit.layout import Layout
-from dagc.emit.program import ProgramView
-from dagc.emit.render import cxx_string, macro
+from dagc.emit.program import ProgramView, program_view
+from dagc.emit.render import cxx_string, macro, number_lines, render, tidy
 from dagc.ir.enums import Place, Role
-from dagc.ir.plan import Plan, Target, program_hash
-from dagc.ir.program import Action, CollectiveOp, ExchangeOp, Region, Transport
+from dagc.ir.plan import Plan, Target, plan_to_json, program_hash
+from dagc.ir.program import Action, CollectiveOp, ExchangeOp, Graph, Transport, regions
 from dagc.ir.traversal import traversal_text
 
 
@@ -74,10 +75,55 @@ def code_files(plan: Plan) -> dict[str, str]:
     return out
 
 
-def common_view(
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """The views of a plan, which all forms of its program are written from. `folded`: the graph of its period;
+    `common`: the variables of all templates."""
+
+    functions: Functions  # kernel functions and their names
+    layout: Layout  # C++ names of all data
+    steps: StepBuilder  # the steps of each op
+    program: ProgramView
+    iteration: IterationView
+    folded: Graph | None
+    common: dict[str, object]
+
+
+def emission(plan: Plan) -> Emission:
+    """Raises DagcError for what cannot be emitted yet."""
+    functions = Functions(plan.graph, plan.target, plan.open, plan.computed)
+    layout = Layout(plan.graph, plan.open, plan.computed)
+    steps = StepBuilder(layout, functions, plan.chooser)
+    program = program_view(layout, steps, plan.chooser)
+    folded = plan.period[0] if plan.period is not None else None
+    iteration = iteration_view(plan.graph, plan.traversal, steps, plan.capture, folded)
+    common = _common(plan, layout, functions, program, bool(iteration.regions))
+    return Emission(functions, layout, steps, program, iteration, folded, common)
+
+
+def sources_of_ops(plan: Plan, views: Emission, common: Mapping[str, object]) -> dict[str, str]:
+    """File name -> text of kernels, the code of the user, choosers and the iteration."""
+    out = {
+        "kernels.cu": number_lines(
+            render("bench/kernels.cu.j2", kernels=views.functions.view(), **common).rstrip() + "\n"
+        ),
+        "iteration.hpp": tidy(render("bench/iteration.hpp.j2", iteration=views.iteration, **common)),
+    }
+    units = views.functions.units
+    out |= {u.source: number_lines(tidy(render("bench/unit.cpp.j2", unit=u, **common))) for u in units}
+    out |= code_files(plan)
+    return out if plan.chooser is None else {**out, "chooser.h": plan.chooser.source}
+
+
+def records_of(plan: Plan) -> dict[str, str]:
+    """File name -> text of the files that say what a program was made from."""
+    traversal = traversal_text(plan.traversal, plan.graph) + "\n"
+    return {"plan.json": plan_to_json(plan), "traversal.txt": traversal}
+
+
+def _common(
     plan: Plan, layout: Layout, functions: Functions, program: ProgramView, captured: bool
 ) -> dict[str, object]:
-    """The variables common to several templates."""
     host, transport, repeat = plan.target is Target.HOST, plan.graph.transport.value, plan.program.repeat
     others = _linked(plan, functions)
     return {
@@ -130,14 +176,9 @@ def _device_messages(plan: Plan) -> bool:
     """Whether device pointers are passed to MPI."""
     if plan.graph.transport is not Transport.MPI_CUDA:
         return False
-    places = {a.name: a.place for a in plan.program.arrays}
-    regions: list[Region] = []
-    for op in plan.program.ops:
-        if isinstance(op, ExchangeOp):
-            regions += [r for m in op.messages for r in (m.send, m.recv)]
-        elif isinstance(op, CollectiveOp):
-            regions += [a for a in op.args if isinstance(a, Region)]
-    return any(places[r.array] in (Place.DEVICE, Place.ANY) for r in regions)
+    ops = (op for op in plan.program.ops if isinstance(op, ExchangeOp | CollectiveOp))
+    places = (plan.program.array(region.array).place for op in ops for region in regions(op))
+    return any(place in (Place.DEVICE, Place.ANY) for place in places)
 
 
 def headers_for(texts: Iterable[str], target: Target) -> dict[str, Path]:

@@ -26,16 +26,15 @@ from fractions import Fraction
 
 from dagc.base.errors import DagcError
 from dagc.cuda.text import has_gpu_variable
+from dagc.emit.common import Emission
 from dagc.emit.iteration import (
     EntryView,
     IterationView,
-    StepBuilder,
     TableOpView,
     is_alltoallv,
     iteration_view,
     table_ops,
 )
-from dagc.emit.kernels import Functions
 from dagc.emit.layout import Layout
 from dagc.emit.program import ROLES
 from dagc.emit.table import BeginCapture, EndCapture, Step, never_captured, plain, with_capture_regions
@@ -55,50 +54,43 @@ from dagc.ir.program import (
     certain_regions,
     mangle,
 )
-from dagc.ir.sym import Apply, Const, Fn, Sym, Var, fraction, free, show, substitute
+from dagc.ir.sym import TIGHTEST, Apply, Const, Fn, Sym, Var, fraction, free, infix, show, substitute
 from dagc.ir.traversal import Entry, Issue, Record, Sync, Wait
 
 # ---- symbolic expressions in Python ----
 
-_INFIX = {
-    Fn.ADD: "+", Fn.SUB: "-", Fn.MUL: "*", Fn.MOD: "%", Fn.EQ: "==", Fn.NE: "!=", Fn.LT: "<", Fn.LE: "<=",
-    Fn.GT: ">", Fn.GE: ">=", Fn.AND: "and", Fn.OR: "or",
-}  # fmt: skip
-_LEVEL = {"or": 1, "and": 2, "==": 3, "!=": 3, "<": 3, "<=": 3, ">": 3, ">=": 3, "+": 4, "-": 4, "*": 5, "%": 5}
+_WORDS = {Fn.AND: "and", Fn.OR: "or"}
 _CALLS = {Fn.MIN: "min", Fn.MAX: "max", Fn.ABS: "abs", Fn.LOG2: "dagc.math.log2", Fn.SQRT: "dagc.math.sqrt"}
 
 
 def python(expr: Sym, name: Callable[[str], str], outer: int = 0) -> str:
     """Python text that computes the same integers as the C++ text."""
+
+    def py(e: Sym, outer: int = 0) -> str:
+        return python(e, name, outer)
+
     if isinstance(expr, Const):
         return repr(float(expr.value) if isinstance(expr.value, Fraction) else expr.value)
     if isinstance(expr, Var):
         return name(expr.name)
-    if expr.fn in (Fn.FLOOR, Fn.CEIL):
-        top, bottom = (python(e, name) for e in fraction(expr.args[0]))
-        if bottom == "1":
-            return python(fraction(expr.args[0])[0], name, outer)
-        return f"dagc.ceil_div({top}, {bottom})" if expr.fn is Fn.CEIL else f"(({top}) // ({bottom}))"
-    return _apply(expr, name, outer)
-
-
-def _apply(expr: Apply, name: Callable[[str], str], outer: int) -> str:
-    args = expr.args
-    if expr.fn in _CALLS:
-        return f"{_CALLS[expr.fn]}({', '.join(python(a, name) for a in args)})"
-    if expr.fn is Fn.NEG:
-        return f"-{python(args[0], name, 9)}"
-    if expr.fn is Fn.NOT:
-        return f"(not {python(args[0], name, 9)})"
-    if expr.fn is Fn.COND:
-        test, then, otherwise = (python(a, name, 1) for a in args)
+    fn, args = expr.fn, expr.args
+    if fn in (Fn.FLOOR, Fn.CEIL):
+        top, bottom = fraction(args[0])
+        if bottom == Const(1):
+            return py(top, outer)
+        return f"dagc.ceil_div({py(top)}, {py(bottom)})" if fn is Fn.CEIL else f"(({py(top)}) // ({py(bottom)}))"
+    if fn in _CALLS:
+        return f"{_CALLS[fn]}({', '.join(map(py, args))})"
+    if fn is Fn.NEG:
+        return f"-{py(args[0], TIGHTEST)}"
+    if fn is Fn.NOT:
+        return f"(not {py(args[0], TIGHTEST)})"
+    if fn is Fn.COND:
+        test, then, otherwise = (py(a, 1) for a in args)
         return f"({then} if {test} else {otherwise})"
-    if expr.fn is Fn.DIV:
-        return f"(({python(args[0], name)}) / ({python(args[1], name)}))"
-    infix = _INFIX[expr.fn]
-    level = _LEVEL[infix]
-    text = f"{python(args[0], name, level)} {infix} {python(args[1], name, level + 1)}"
-    return f"({text})" if level < outer else text
+    if fn is Fn.DIV:
+        return f"(({py(args[0])}) / ({py(args[1])}))"
+    return infix(expr, _WORDS.get(fn, fn.value), py, outer)
 
 
 # ---- views ----
@@ -110,28 +102,6 @@ _LETTERS = {
     ElementType.U32: "I", ElementType.I64: "q", ElementType.U64: "Q", ElementType.F32: "f", ElementType.F64: "d",
     ElementType.BOOL: "B",
 }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class PyValue:
-    member: str
-    file: str
-
-
-@dataclass(frozen=True, slots=True)
-class PyComm:
-    """A communicator: its member, and Python texts of colour and key."""
-
-    member: str
-    colour: str
-    key: str
-
-
-@dataclass(frozen=True, slots=True)
-class PyArray:
-    member: str
-    how: str  # load or make
-    args: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +122,9 @@ class PyRegion:
 
 @dataclass(frozen=True, slots=True)
 class DriverView:
-    values: tuple[PyValue, ...]
-    comms: tuple[PyComm, ...]
-    arrays: tuple[PyArray, ...]
+    """Texts are Python."""
+
+    members: tuple[tuple[str, str], ...]  # of the program, with what makes them: values, communicators, arrays
     verifies: tuple[str, ...]
     streams: str  # names of the streams, "" for none
     stream_count: int
@@ -175,19 +145,19 @@ def why_no_driver(plan: Plan) -> str:
     return ""
 
 
-def driver_view(plan: Plan, layout: Layout, functions: Functions, steps: StepBuilder) -> DriverView:
+def driver_view(plan: Plan, views: Emission) -> DriverView:
     """Raises DagcError if `why_no_driver` gives a reason."""
     if reason := why_no_driver(plan):
         raise DagcError(f"there is no Python driver for this program: {reason}")
-    return _Driver(plan, layout, functions, steps).view()
+    return _Driver(plan, views).view()
 
 
 class _Theirs:
     """The ops of a plan that libdriver.so issues."""
 
-    def __init__(self, plan: Plan, layout: Layout, functions: Functions) -> None:
-        self.plan, self.layout, self.functions = plan, layout, functions
-        ops, arrays = plan.graph.ops, layout.arrays
+    def __init__(self, plan: Plan, views: Emission) -> None:
+        self.plan, self.layout, self.functions = plan, views.layout, views.functions
+        ops, arrays = plan.graph.ops, self.layout.arrays
         on_any = [ops[t.begin].op for t in plan.graph.touches if arrays[t.region.array].place is Place.ANY]
         # All ops of an exchange or none, since the requests belong to the side that posts it.
         numbers = {op.id for op in ops if self._needs(op) or any(op.op is one for one in on_any)}
@@ -244,26 +214,21 @@ def _steps(plan: Plan) -> list[Step]:
 
 
 class _Driver:
-    def __init__(self, plan: Plan, layout: Layout, functions: Functions, steps: StepBuilder) -> None:
-        self.plan, self.layout, self.functions, self.steps = plan, layout, functions, steps
-        theirs = _Theirs(plan, layout, functions).numbers
-        every = enumerate(table_ops(plan.graph, steps))
+    def __init__(self, plan: Plan, views: Emission) -> None:
+        self.plan, self.layout, self.functions, self.steps = plan, views.layout, views.functions, views.steps
+        theirs = _Theirs(plan, views).numbers
+        every = enumerate(table_ops(plan.graph, self.steps))
         self.theirs = {i: op for i, op in every if i in theirs}  # those of libdriver.so
         self.setup: dict[str, None] = {}
         self.kernels: dict[str, str] = {}
 
     def view(self) -> DriverView:
-        program, layout = self.plan.program, self.layout
+        program = self.plan.program
         self.setup.update(dict.fromkeys(self._checks()))
         shape = iteration_view(self.plan.graph, self.plan.traversal, self.steps, self.plan.capture)
         entries, regions = self._entries(shape)
         return DriverView(
-            values=tuple(PyValue(layout.member[s.name], repr(f"{mangle(s.name)}.npy")) for s in program.scalars),
-            comms=tuple(
-                PyComm(layout.comms[c.name], self._text(c.colour, "self"), self._text(c.key, "self"))
-                for c in program.comms
-            ),
-            arrays=(*(self._array(a) for a in program.arrays), *self._scratch(), *self._staging()),
+            members=tuple(self._members()),
             verifies=tuple(self._verify()),
             streams=_names("s", shape.streams),
             stream_count=shape.streams,
@@ -331,39 +296,35 @@ class _Driver:
             return "0", f"{self._name(region.array)}.size"
         return self._text(extent[0]), self._text(extent[1])
 
-    def _array(self, a: Array) -> PyArray:
-        member = self.layout.member[a.name]
+    def _members(self) -> Iterator[tuple[str, str]]:
+        program, layout = self.plan.program, self.layout
+        for value in program.scalars:
+            yield layout.member[value.name], f"self.scalar({f'{mangle(value.name)}.npy'!r})"
+        for c in program.comms:
+            colour, key = self._text(c.colour, "self"), self._text(c.key, "self")
+            yield layout.comms[c.name], f"dagc.Communicator(comm, {colour}, {key})"
+        for a in program.arrays:
+            yield layout.member[a.name], self._array(a)
+        for op in layout.kernel_ops:
+            for s in layout.scratch(op):  # that whose size Python knows; the rest is of libdriver.so
+                if not s.late and not any(_computed(layout, d) for d in s.dims):
+                    dims = "".join(f"{self._text(d, 'self')}, " for d in s.dims).rstrip()
+                    yield (
+                        s.member,
+                        f"self.make({s.label!r}, {s.type.numpy!r}, ({dims}), {s.place.value!r}, 'scratch')",
+                    )
+        for b in layout.staging.values():
+            extent, whole = layout.extent_sym(b.region), f"self.{layout.member[b.region.array]}.size"
+            count = whole if extent is None else self._text(extent[1], "self")
+            yield b.member, f"self.make({b.label!r}, {b.type.numpy!r}, ({count},), 'pinned', 'scratch')"
+
+    def _array(self, a: Array) -> str:
         loaded = a.role in (Role.CONST, Role.IN, Role.INOUT)
         dims = "".join("-1, " if d is None else f"{self._text(d, 'self')}, " for d in a.dims)
         shape = f"({dims.removesuffix(' ')})" if len(a.dims) == 1 else f"({dims.removesuffix(', ')})"
-        args = [repr(a.name), *([repr(f"{mangle(a.name)}.npy")] if loaded else []), repr(_numpy(a.type)), shape]
+        args = [repr(a.name), *([repr(f"{mangle(a.name)}.npy")] if loaded else []), repr(a.type.numpy), shape]
         args += [repr(a.place.value), repr(ROLES[a.role])]
-        return PyArray(member, "load" if loaded else "make", ", ".join(args))
-
-    def _scratch(self) -> list[PyArray]:
-        """The scratch whose size Python knows; libdriver.so allocates the rest."""
-        out = []
-        program, layout = self.plan.program, self.layout
-        ops = (one for op in program.ops if isinstance(op, KernelOp) for one in layout.opened.ops(program, op))
-        for op in ops:
-            for s in layout.scratch(op):
-                if s.late or any(_computed(layout, d) for d in s.dims):
-                    continue
-                dims = "".join(f"{self._text(d, 'self')}, " for d in s.dims).rstrip()
-                out.append(
-                    PyArray(
-                        s.member, "make", f"{s.label!r}, {_numpy(s.type)!r}, ({dims}), {s.place.value!r}, 'scratch'"
-                    )
-                )
-        return out
-
-    def _staging(self) -> Iterator[PyArray]:
-        for s in self.layout.staging.values():
-            extent = self.layout.extent_sym(s.region)
-            count = (
-                f"self.{self.layout.member[s.region.array]}.size" if extent is None else self._text(extent[1], "self")
-            )
-            yield PyArray(s.member, "make", f"{s.label!r}, {_numpy(s.type)!r}, ({count},), 'pinned', 'scratch'")
+        return f"self.{'load' if loaded else 'make'}({', '.join(args)})"
 
     def _verify(self) -> list[str]:
         out = []
@@ -506,7 +467,7 @@ class _Driver:
         return [f"p.{'send' if send else 'receive'}({self._requests(op)}, {ends}, tag={tag}{on})"]
 
     def _collective(self, op: GraphOp, collective: CollectiveOp) -> list[str]:
-        regions = [a for a in collective.args if isinstance(a, Region)]
+        regions = collective.regions
         buffers = [f"{mangle(op.name)}_{k}" for k in range(len(regions))]
         for name, region in zip(buffers, regions, strict=True):
             self.setup[f"{name} = {self._part(region, self._span(region)[1])}"] = None
@@ -515,8 +476,7 @@ class _Driver:
             case CollectiveKind.BARRIER:
                 call = f"{comm}.Ibarrier()"
             case CollectiveKind.BCAST:
-                root = next((self._text(a) for a in collective.args if not isinstance(a, Region)), "0")
-                call = f"{comm}.Ibcast({buffers[0]}, root={root})"
+                call = f"{comm}.Ibcast({buffers[0]}, root={self._text(collective.root)})"
             case _:
                 src = "MPI.IN_PLACE" if regions[0] == regions[1] else buffers[1]
                 call = f"{comm}.Iallreduce({src}, {buffers[0]}, op=MPI.{(collective.reduce or 'sum').upper()})"
@@ -526,9 +486,3 @@ class _Driver:
 def _names(letter: str, count: int) -> str:
     """`s0, s1`, as targets of unpacking."""
     return ", ".join(f"{letter}{k}" for k in range(count)) + ("," if count == 1 else "")
-
-
-def _numpy(type_: ElementType) -> str:
-    if type_ is ElementType.BOOL:
-        return "?"
-    return f"{type_.value[0]}{type_.size}"

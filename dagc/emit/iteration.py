@@ -126,11 +126,6 @@ class Guarded:
 Unguarded: TypeAlias = KernelLaunch | ConditionalLaunch | Copy | CallStep | CudaCall
 Step: TypeAlias = Unguarded | Guarded
 
-_REDUCE = {
-    "sum": "MPI_SUM", "prod": "MPI_PROD", "min": "MPI_MIN", "max": "MPI_MAX",
-    "land": "MPI_LAND", "lor": "MPI_LOR", "band": "MPI_BAND", "bor": "MPI_BOR",
-}  # fmt: skip
-
 
 def is_alltoallv(op: object) -> TypeGuard[CollectiveOp]:
     return isinstance(op, CollectiveOp) and op.collective is CollectiveKind.ALLTOALLV
@@ -138,7 +133,7 @@ def is_alltoallv(op: object) -> TypeGuard[CollectiveOp]:
 
 def alltoallv_ends(op: CollectiveOp) -> tuple[tuple[str, Region, str], tuple[str, Region, str]]:
     """(send or recv, buffer, array of counts) of both ends."""
-    dst, src, send_counts, recv_counts = (a for a in op.args if isinstance(a, Region))
+    dst, src, send_counts, recv_counts = op.regions
     return ("send", src, send_counts.array), ("recv", dst, recv_counts.array)
 
 
@@ -246,7 +241,7 @@ class StepBuilder:
         """C++ text: whether the value of an array must be on this device; "" if it never must."""
         if value.ends_on_host and device is Device.CPU:
             return "p.early"
-        ops = {op.name: op for op in self.layout.program.ops if isinstance(op, KernelOp)}
+        ops = {op.name: op for op in self.layout.program.kernel_ops}
         there = dict.fromkeys(self.is_on(device, ops[reader]) for reader in value.readers)
         if "true" in there:
             return "p.early"
@@ -443,20 +438,16 @@ class StepBuilder:
 
     def _group(self, op: GraphOp, stream: str) -> CallStep:
         group, layout = self.layout.group(op), self.layout
-        if isinstance(op.op, ExchangeOp):
+        if isinstance(op.op, ExchangeOp) or is_alltoallv(op.op):
             return CallStep(f"{group}.run", stream)
         assert isinstance(op.op, CollectiveOp)
-        if is_alltoallv(op.op):
-            return CallStep(f"{group}.run", stream)
-        regions = [a for a in op.op.args if isinstance(a, Region)]
-        buffers = [layout.pointer(r) for r in regions]
-        count = layout.extent(regions[0]).count
+        buffers = [layout.pointer(r) for r in op.op.regions]
+        count = layout.extent(op.op.regions[0]).count
         if op.op.collective is CollectiveKind.BCAST:
-            root = next((a for a in op.op.args if not isinstance(a, Region)), Const(0))
-            return CallStep(f"{group}.bcast", f"{buffers[0]}, {count}, static_cast<int>({layout.text(root)}), {stream}")
-        operator = _REDUCE[op.op.reduce or "sum"]
+            root = f"static_cast<int>({layout.text(op.op.root)})"
+            return CallStep(f"{group}.bcast", f"{buffers[0]}, {count}, {root}, {stream}")
         # Arguments in MPI's order: from, to. The .dag has the result first.
-        return CallStep(f"{group}.allreduce", f"{buffers[1]}, {buffers[0]}, {count}, {operator}, {stream}")
+        return CallStep(f"{group}.allreduce", f"{buffers[1]}, {buffers[0]}, {count}, {_operator(op.op)}, {stream}")
 
     def group_ends(self, op: GraphOp) -> tuple[CallStep, ...]:
         """The ends of the messages of a group, which has its own numbering."""
@@ -481,42 +472,37 @@ class StepBuilder:
                 region, peer, counts = message.end(send)
                 what = "send" if send else "recv"
                 extent, base = self.layout.extent(region), f"{self.layout.array(region.array)}.data"
+                where = f"{k}, {base}, {extent.start}"
                 if isinstance(peer, str):
                     assert counts is not None
-                    out.append(
-                        CallStep(f"{what}s", f"{k}, {base}, {extent.start}, {self.peers(peer, counts, message.when)}")
-                    )
+                    out.append(CallStep(f"{what}s", f"{where}, {self.peers(peer, counts, message.when)}"))
                 else:
                     rank = f"static_cast<int>({self.layout.text(peer)})"
-                    out.append(CallStep(what, f"{k}, {base}, {extent.start}, {extent.count}, {rank}"))
+                    out.append(CallStep(what, f"{where}, {extent.count}, {rank}"))
         return tuple(out)
 
     def _collective(self, op: GraphOp, collective: CollectiveOp) -> CallStep:
         layout, requests = self.layout, self.layout.requests(op)
-        regions = [a for a in collective.args if isinstance(a, Region)]
-        buffers = [layout.message_pointer(r) for r in regions]
-        on = layout.on(collective.comm)
-        match collective.collective:
-            case CollectiveKind.BARRIER:
-                return CallStep("dagc::post_barrier", f"{requests}, {on}.comm")
-            case CollectiveKind.ALLREDUCE:
-                count = layout.extent(regions[0]).count
-                operator = _REDUCE.get(collective.reduce or "sum")
-                if operator is None:
-                    help = f"use one of {', '.join(_REDUCE)}"
-                    raise DagcError(f"op `{collective.name}`: reduction `{collective.reduce}` is not known", help)
-                args = f"{requests}, {buffers[0]}, {buffers[1]}, {count}, {operator}, {on}.comm"
-                return CallStep("dagc::post_allreduce", args)
-            case CollectiveKind.BCAST:
-                root = next((a for a in collective.args if not isinstance(a, Region)), Const(0))
-                count = layout.extent(regions[0]).count
-                args = f"{requests}, {buffers[0]}, {count}, static_cast<int>({layout.text(root)}), {on}.rank, {on}.comm"
-                return CallStep("dagc::post_bcast", args)
-            case CollectiveKind.ALLTOALLV:
-                to, source = (self.everyone(counts) for _, _, counts in alltoallv_ends(collective))
-                tag = self.tag(collective.name, 0)
-                args = f"{requests}, {buffers[0]}, {source}, {buffers[1]}, {to}, {on}.rank, {tag}, {on}.comm"
-                return CallStep("dagc::post_alltoallv", args)
+        buffers, on = [layout.message_pointer(r) for r in collective.regions], layout.on(collective.comm)
+        kind = collective.collective
+        if kind is CollectiveKind.BARRIER:
+            args = f"{requests}, {on}.comm"
+        elif kind is CollectiveKind.ALLTOALLV:
+            to, source = (self.everyone(counts) for _, _, counts in alltoallv_ends(collective))
+            tag = self.tag(collective.name, 0)
+            args = f"{requests}, {buffers[0]}, {source}, {buffers[1]}, {to}, {on}.rank, {tag}, {on}.comm"
+        else:
+            count = layout.extent(collective.regions[0]).count
+            if kind is CollectiveKind.ALLREDUCE:
+                args = f"{requests}, {buffers[0]}, {buffers[1]}, {count}, {_operator(collective)}, {on}.comm"
+            else:
+                root = f"static_cast<int>({layout.text(collective.root)})"
+                args = f"{requests}, {buffers[0]}, {count}, {root}, {on}.rank, {on}.comm"
+        return CallStep(f"dagc::post_{kind.value}", args)
+
+
+def _operator(op: CollectiveOp) -> str:
+    return f"MPI_{(op.reduce or 'sum').upper()}"
 
 
 # ---- entries of a traversal ----

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dagc.base.errors import DagcError
-from dagc.emit.render import Names, cxx_type, expression, is_float
+from dagc.emit.render import Names, cxx_type, expression
 from dagc.ir.enums import ElementType, Mode, Place
 from dagc.ir.plan import (
     MEASURED,
@@ -120,7 +120,7 @@ class Layout:
         self.feature_numbers = first_equal(self.program, features)  # of equal features only the first is computed
         members = [names.new(f"feature_{i}") for i, _ in enumerate(features)]
         self.features = {name: members[number] for name, number in self.feature_numbers.items()}
-        self.reals = frozenset((*self.features, *(s.name for s in self.program.scalars if is_float(s.type))))
+        self.reals = frozenset((*self.features, *(s.name for s in self.program.scalars if s.type.is_float)))
         self._value_names = {s.name for s in self.program.scalars}
         self.tunable_member = {name: names.new(name) for name in dict.fromkeys(t.decision for t in self.opened.every)}
         self.sides = {name: names.new(f"{self.member[name]}_sides") for name in self._two_sided()}
@@ -137,15 +137,13 @@ class Layout:
         self.group_comms = {
             name: names.new(f"{member}_group_comm") for name, member in self.comms.items() if name in grouped
         }
-        every = [
-            one for op in self.program.ops if isinstance(op, KernelOp) for one in self.opened.ops(self.program, op)
-        ]
+        self.kernel_ops = self.opened.every_op(self.program)
         self._converting: dict[Hashable, list[KernelOp]] = {}
-        for one in every:
+        for one in self.kernel_ops:
             if (conversion := conversion_of(self.program, one)) is not None:
                 self._converting.setdefault(conversion, []).append(one)
         self._scratch: dict[tuple[str, str], tuple[OpScratch, ...]] = {}
-        for one in every:
+        for one in self.kernel_ops:
             self._scratch[one.name, one.answer] = tuple(self._scratch_of(one, names))
         self.staging = {buffer.region: buffer for buffer in self._staging(names)}
 
@@ -270,7 +268,7 @@ class Layout:
         end = self.program.until
         if end is None:
             return "", ""
-        type_ = "double" if is_float(self.arrays[end.array].type) else "std::int64_t"
+        type_ = "double" if self.arrays[end.array].type.is_float else "std::int64_t"
         left = f"static_cast<{type_}>({self.array(end.array)}.data[0])"
         text = f"{left} {end.fn.value} static_cast<{type_}>({self.text(end.bound)})"
         return f"{end.array} {end.fn.value} {show(end.bound, 5)}", text
@@ -394,7 +392,7 @@ _WAITS = {
 
 def value_type(scalar: Scalar) -> str:
     """Type of the member that holds a value of the rank."""
-    if scalar.type is ElementType.BOOL or is_float(scalar.type):
+    if scalar.type is ElementType.BOOL or scalar.type.is_float:
         return cxx_type(scalar.type)
     return "std::int64_t"
 

@@ -11,7 +11,7 @@ from hashlib import sha256
 from dagc.base.errors import UsageError
 from dagc.base.resources import __version__, resource
 from dagc.cuda.lexer import KEYWORDS, is_global
-from dagc.emit.common import code_files, common_view, headers_for
+from dagc.emit.common import Emission, emission, headers_for, records_of, sources_of_ops
 from dagc.emit.iteration import (
     CallStep,
     IterationView,
@@ -21,15 +21,14 @@ from dagc.emit.iteration import (
     iteration_view,
     round_view,
 )
-from dagc.emit.kernels import Functions
 from dagc.emit.layout import Layout
-from dagc.emit.program import ArrayView, ProgramView, ValueView, program_view
-from dagc.emit.render import Names, cxx_string, expression, number_lines, render, tidy
+from dagc.emit.program import ArrayView, ProgramView, ValueView
+from dagc.emit.render import Names, cxx_string, expression, render, tidy
 from dagc.ir.enums import ElementType, Place, Role
-from dagc.ir.plan import FAR, EmittedChoosers, Plan, Target, plan_to_json
+from dagc.ir.plan import FAR, EmittedChoosers, Plan, Target
 from dagc.ir.program import Action, Array, ExchangeOp, Graph, Scalar, Transport, mangle
 from dagc.ir.sym import Sym, free, show
-from dagc.ir.traversal import Traversal, traversal_text
+from dagc.ir.traversal import Traversal
 
 # ---- names ----
 
@@ -146,15 +145,6 @@ class VerifiedView:
 
 
 @dataclass(frozen=True, slots=True)
-class ElementView:
-    """A type of elements of the application's arrays."""
-
-    name: str
-    c_type: str
-    fortran_type: str
-
-
-@dataclass(frozen=True, slots=True)
 class MessageView:
     """The calls that name the ends of the messages of an exchange, numbered over the whole program."""
 
@@ -180,7 +170,7 @@ class LibraryView:
     sizes: tuple[InterfaceSizeView, ...]
     comms: tuple[CommunicatorView, ...]
     arguments: tuple[ArgumentView, ...]
-    elements: tuple[ElementView, ...]
+    elements: tuple[tuple[str, str], ...]  # types of elements of its arrays: the language's names, and those of C
     own: tuple[ArrayView, ...]  # memory of the library
     sides: tuple[ArrayView, ...]  # arrays of the application on the host that have a side on the device
     messages: MessageView
@@ -207,34 +197,16 @@ def emit_library(plan: Plan, name: str, enqueued: Enqueued | str) -> dict[str, s
     `enqueued`: the plan's traversal without host waits, or why there is none.
     Raises DagcError for what cannot be emitted yet.
     """
-    view, iteration, functions, common = _prepared(plan, name, enqueued)
-    common = {**common, "namespace": view.space}
-    return {
-        **_files(plan, view, _sources(plan, name, functions, iteration, common), common),
-        "plan.json": plan_to_json(plan),
-        "traversal.txt": traversal_text(plan.traversal, plan.graph) + "\n",
-    }
+    views = emission(plan)
+    view = _library_view(plan, name, views, enqueued)
+    common = _common(plan, view, views)
+    return {**_files(plan, view, _sources(plan, name, views, common), common), **records_of(plan)}
 
 
-def _prepared(
-    plan: Plan, name: str, enqueued: Enqueued | str
-) -> tuple[LibraryView, IterationView, Functions, dict[str, object]]:
-    """The views of a library, and the variables of its templates."""
-    functions = Functions(plan.graph, plan.target, plan.open, plan.computed)
-    layout = Layout(plan.graph, plan.open, plan.computed)
-    steps = StepBuilder(layout, functions, plan.chooser)
-    program = program_view(layout, steps, plan.chooser)
-    folded = plan.period[0] if plan.period is not None else None
-    iteration = iteration_view(plan.graph, plan.traversal, steps, plan.capture, folded)
-    view = _library_view(plan, name, layout, steps, program, _enqueue(plan.graph, enqueued, steps, folded))
-    common = {
-        **common_view(plan, layout, functions, program, bool(iteration.regions)),
-        "library": view,
-        "plans": (),
-        "cuda": plan.target is Target.CUDA,
-        "version": __version__,
-    }
-    return view, iteration, functions, common
+def _common(plan: Plan, view: LibraryView, views: Emission) -> dict[str, object]:
+    """The variables of the templates of a library."""
+    own = {"library": view, "plans": (), "cuda": plan.target is Target.CUDA, "version": __version__}
+    return {**views.common, **own, "namespace": view.space}
 
 
 def _files(plan: Plan, view: LibraryView, sources: dict[str, str], common: dict[str, object]) -> dict[str, str]:
@@ -260,20 +232,13 @@ def _files(plan: Plan, view: LibraryView, sources: dict[str, str], common: dict[
     }
 
 
-def _sources(
-    plan: Plan, name: str, functions: Functions, iteration: IterationView, common: dict[str, object]
-) -> dict[str, str]:
+def _sources(plan: Plan, name: str, views: Emission, common: dict[str, object]) -> dict[str, str]:
     end = "cu" if plan.target is Target.CUDA else "cpp"
     out = {
-        f"{name}.{end}": tidy(render("library/library.cpp.j2", iteration=iteration, **common)),
-        "kernels.cu": number_lines(render("bench/kernels.cu.j2", kernels=functions.view(), **common).rstrip() + "\n"),
+        f"{name}.{end}": tidy(render("library/library.cpp.j2", iteration=views.iteration, **common)),
         "program.hpp": tidy(render("library/program.hpp.j2", **common)),
-        "iteration.hpp": tidy(render("bench/iteration.hpp.j2", iteration=iteration, **common)),
+        **sources_of_ops(plan, views, common),
     }
-    out |= {u.source: number_lines(tidy(render("bench/unit.cpp.j2", unit=u, **common))) for u in functions.units}
-    out |= code_files(plan)
-    if plan.chooser is not None:
-        out["chooser.h"] = plan.chooser.source
     return {f"src/{file}": text for file, text in out.items()}
 
 
@@ -293,16 +258,6 @@ class PlanView:
     requires: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ScalarView:
-    """A value of the rank that a choice depends on: its name in the interface, its variable, and the type of the
-    computation."""
-
-    name: str
-    variable: str
-    wide: str
-
-
 def plan_name(name: str, number: int) -> str:
     """The name of the library of one of several plans."""
     return f"{name}_plan{number}"
@@ -316,21 +271,25 @@ def emit_plans(
     `plans`: label, plan, and the arguments of `emit_library`, by the answer of `chooser`, which has one choice over
     scalars; `names`: those of its features. Raises UsageError if the plans take different arrays.
     """
-    prepared = [_prepared(plan, plan_name(name, k), enqueued)[0] for k, (_, plan, enqueued) in enumerate(plans)]
+    every = [emission(plan) for _, plan, _ in plans]
+    libraries = [
+        _library_view(plan, plan_name(name, k), views, enqueued)
+        for k, ((_, plan, enqueued), views) in enumerate(zip(plans, every, strict=True))
+    ]
     _, first, enqueued = plans[0]
     host = next((e for _, _, e in plans if isinstance(e, str)), None)
-    view, _, _, common = _prepared(first, name, enqueued if host is None else host)
-    view = replace(view, takes_nccl=any(one.takes_nccl for one in prepared))
+    view = _library_view(first, name, every[0], enqueued if host is None else host)
+    view = replace(view, takes_nccl=any(one.takes_nccl for one in libraries))
     view = replace(view, interface=_interface(name, view.sizes, view.comms, view.arguments, view.takes_nccl))
-    for (label, _, _), one in zip(plans, prepared, strict=True):
+    for (label, _, _), one in zip(plans, libraries, strict=True):
         if (one.sizes, one.arguments, one.comms) != (view.sizes, view.arguments, view.comms):
             raise UsageError(
                 f"plans {plans[0][0]} and {label} have different arrays, values or communicators, which one library"
                 " cannot have",
                 "give every plan the same arrays with a role, or compile one plan: -D fixes decisions",
             )
-    scalars, choice = _plan_choice(plans, prepared, view, chooser, names)
-    common = {**common, **choice, "library": view, "scalars": scalars, "units": (), "folders": (), "links": ()}
+    choice = _plan_choice(plans, libraries, view, chooser, names)
+    common = {**_common(first, view, every[0]), **choice, "units": (), "folders": (), "links": ()}
     common |= {"openmp": False, "nccl": False, "namespace": ""}
     end = "cu" if first.target is Target.CUDA else "cpp"
     sources = {f"src/{name}.{end}": tidy(render("library/plans.cpp.j2", **common)), "src/chooser.h": chooser.source}
@@ -341,10 +300,10 @@ def emit_plans(
 
 
 def _plan_choice(
-    plans: Sequence[tuple[str, Plan, Enqueued | str]], prepared: Sequence[LibraryView], view: LibraryView,
+    plans: Sequence[tuple[str, Plan, Enqueued | str]], libraries: Sequence[LibraryView], view: LibraryView,
     chooser: EmittedChoosers, names: Sequence[str],
-) -> tuple[tuple[ScalarView, ...], dict[str, object]]:  # fmt: skip
-    """The values that the choice depends on, and the variables of the template."""
+) -> dict[str, object]:  # fmt: skip
+    """The variables of the template."""
     program, (choice,) = plans[0][1].program, chooser.choices
     known, given = {s.name: s for s in program.scalars}, dict(zip(program.scalars, view.sizes, strict=True))
     ours = Names("sizes site rank ranks features choice answer chosen options sites far plans plan dagc comm".split())
@@ -355,38 +314,37 @@ def _plan_choice(
 
     asked: set[str] = set().union(*(free(f) for f in choice.features))
     views = []
-    for k, ((label, plan, _), one) in enumerate(zip(plans, prepared, strict=True)):
+    for k, ((label, plan, _), one) in enumerate(zip(plans, libraries, strict=True)):
         tested = [r for r in plan.program.requires if free(r) <= variable.keys()]
         asked = asked.union(*(free(r) for r in tested))
         requires = tuple((cxx_string(f"require {show(r)}"), text(r)) for r in tested)
         views.append(PlanView(k, label, one.name, one.takes_nccl, requires))
-    scalars = tuple(
-        ScalarView(given[s].name, variable[n], "double" if s.type.value[0] == "f" else "std::int64_t")
+    scalars = (  # that the choice depends on: name in the interface, variable, and what it is computed with
+        (given[s].name, variable[n], "double" if s.type.is_float else "std::int64_t")
         for n, s in known.items()
         if n in asked
     )
     features = [(n, text(f)) for n, f in zip(names, choice.features, strict=True)]
     out = {"plans": tuple(views), "function": choice.function, "features": features, "measured": choice.measured}
-    return scalars, {**out, "far": FAR}
+    return {**out, "far": FAR, "scalars": tuple(scalars)}
 
 
 # ---- views ----
 
 
-def _library_view(
-    plan: Plan, name: str, layout: Layout, steps: StepBuilder, program: ProgramView, enqueue: EnqueueView
-) -> LibraryView:
+def _library_view(plan: Plan, name: str, views: Emission, enqueued: Enqueued | str) -> LibraryView:
+    layout, steps, program = views.layout, views.steps, views.program
     arrays = {a.name: a for a in plan.program.arrays}
-    views = dict(zip(arrays, program.arrays, strict=True))
+    declared = dict(zip(arrays, program.arrays, strict=True))
     given = [n for n, a in arrays.items() if a.role is not None]
     names = _interface_names(layout)
     fortran = Names(())
     values = zip(plan.program.scalars, program.values, strict=True)
     sizes = tuple(_size(layout, scalar, view, names, fortran) for scalar, view in values)
     fortran = Names(())
-    arguments = tuple(_argument(layout, arrays[n], views[n], names, fortran) for n in given)
+    arguments = tuple(_argument(layout, arrays[n], declared[n], names, fortran) for n in given)
     comms = tuple(_communicators(layout, names))
-    own = tuple(views[n] for n, a in arrays.items() if a.role is None)
+    own = tuple(declared[n] for n, a in arrays.items() if a.role is None)
     elements = dict.fromkeys(arrays[n].type for n in given)
     takes_nccl = plan.graph.transport is Transport.NCCL and bool(program.groups)
     return LibraryView(
@@ -396,11 +354,11 @@ def _library_view(
         sizes=sizes,
         comms=comms,
         arguments=arguments,
-        elements=tuple(ElementView(t.value, _C_TYPES[t], _FORTRAN_TYPES[t]) for t in elements),
+        elements=tuple((t.value, _C_TYPES[t]) for t in elements),
         own=(*own, *program.scratch, *program.staging),
-        sides=tuple(views[n] for n in given if arrays[n].place is Place.ANY),
+        sides=tuple(declared[n] for n in given if arrays[n].place is Place.ANY),
         messages=_messages(layout, steps),
-        enqueue=enqueue,
+        enqueue=_enqueue(plan.graph, enqueued, steps, views.folded),
         most=show(plan.program.repeat) if plan.program.repeat is not None else "",
         verified=_verified(layout, program, names),
         takes_nccl=takes_nccl,
@@ -410,8 +368,7 @@ def _library_view(
 
 def _size(layout: Layout, scalar: Scalar, view: ValueView, names: dict[str, str], fortran: Names) -> InterfaceSizeView:
     name = names[scalar.name]
-    kind, bits = scalar.type.value[0], scalar.type.value[1:]
-    ctypes_type = _CTYPES.get(scalar.type, f"c_{'int' if kind == 'i' else 'uint'}{bits}")
+    ctypes_type = _CTYPES.get(scalar.type, f"c_{_C_TYPES[scalar.type].removesuffix('_t')}")
     return InterfaceSizeView(
         layout.member[scalar.name], name, _fortran(fortran, name), _C_TYPES[scalar.type], view.file_type, view.file,
         _FORTRAN_TYPES[scalar.type], ctypes_type, f"{scalar.name} : {scalar.type.value}",

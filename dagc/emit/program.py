@@ -334,7 +334,7 @@ def program_view(layout: Layout, steps: StepBuilder, chooser: EmittedChoosers | 
     preparations = tuple(_preparations(layout, steps))
     shapes = (a.shape for a in (*arrays, *scratch, *(a for p in preparations for a in p.arrays)))
     asked = {name for c in (chooser.choices if chooser else ()) for f in c.features for name in sym.free(f)}
-    wanted = asked | {f.name for op in _kernels(layout) for f in needed_features(program, op)}
+    wanted = asked | {f.name for op in layout.kernel_ops for f in needed_features(program, op)}
     placement = _placement(layout, chooser) if chooser is not None and chooser.placement is not None else None
     together = {op.choice for op in placement.ops} if placement is not None else set()
     choices = tuple(_choice(layout, c, chooser.constraints) for c in chooser.choices) if chooser else ()
@@ -344,7 +344,7 @@ def program_view(layout: Layout, steps: StepBuilder, chooser: EmittedChoosers | 
     early = first_features(program, layout.opened, chooser)
     return ProgramView(
         hardware=any("p.hardware." in text for text in (*(c.args for c in checks), *shapes, *tests))
-        or any(asks_hardware(program, op) for op in _kernels(layout)),
+        or any(asks_hardware(program, op) for op in layout.kernel_ops),
         values=tuple(
             ValueView(
                 layout.member[s.name], value_type(s), cxx_type(s.type), _file(s.name), f"{s.name} : {s.type.value}"
@@ -369,7 +369,7 @@ def program_view(layout: Layout, steps: StepBuilder, chooser: EmittedChoosers | 
         choices=choices,
         placement=placement,
         mode=chooser.mode if chooser is not None else Features.NOW,
-        worker_calls=any(op.worker for op in _kernels(layout)),
+        worker_calls=any(op.worker for op in layout.kernel_ops),
         may_lack_gpu=(chooser is not None or not layout.opened.every) and not beside and _may_lack_gpu(layout),
     )
 
@@ -408,7 +408,7 @@ def _comms(layout: Layout) -> Iterator[CommView]:
 
 def _tunables(layout: Layout) -> Iterator[TunableView]:
     """Each decision once, also where several variants have a tunable of its name."""
-    ops = {op.site: op for op in layout.program.ops if isinstance(op, KernelOp)}
+    ops = {op.site: op for op in layout.program.kernel_ops}
     seen = {}
     for t in layout.opened.every:
         own = ops[t.op].answer == t.variant  # its default is the program's
@@ -529,7 +529,7 @@ def _placed(layout: Layout, chooser: EmittedChoosers, number: int, op: KernelOp)
 def _needs(layout: Layout, site: str) -> Iterator[tuple[int, tuple[int, ...]]]:
     """The variants of a site that need features, by number, and these."""
     of: dict[int, list[KernelOp]] = {}
-    for op in _kernels(layout):
+    for op in layout.kernel_ops:
         if op.site == site and layout.opened.variants(op):
             of.setdefault(variant_number(layout.program, op), []).append(op)
     for number, ops in of.items():
@@ -539,7 +539,7 @@ def _needs(layout: Layout, site: str) -> Iterator[tuple[int, tuple[int, ...]]]:
 
 def _of_variants(layout: Layout, site: str, constraints: bool) -> Iterator[tuple[str, str, str]]:
     """The `require`s of an op's open variants; without `constraints` only those on the memory."""
-    for op in (op for op in _kernels(layout) if op.site == site and layout.opened.variants(op)):
+    for op in (op for op in layout.kernel_ops if op.site == site and layout.opened.variants(op)):
         env = layout.formals(op)
         for condition in kernel_of(layout.program, op)[1].requires:
             for part in (condition,) if constraints else memory_parts(condition):
@@ -597,15 +597,7 @@ def _sides(layout: Layout) -> Iterator[SidesView]:
 
 
 def _scratch(layout: Layout) -> Iterator[ArrayView]:
-    for op in _kernels(layout):
-        yield from (_scratch_array(layout, s) for s in layout.scratch(op) if not s.late)
-
-
-def _kernels(layout: Layout) -> Iterator[KernelOp]:
-    """Every kernel op with each of its variants that are open."""
-    for op in layout.program.ops:
-        if isinstance(op, KernelOp):
-            yield from layout.opened.ops(layout.program, op)
+    return (_scratch_array(layout, s) for op in layout.kernel_ops for s in layout.scratch(op) if not s.late)
 
 
 def _scratch_array(layout: Layout, s: OpScratch) -> ArrayView:
@@ -625,7 +617,7 @@ def _scratch_array(layout: Layout, s: OpScratch) -> ArrayView:
 def _preparations(layout: Layout, steps: StepBuilder) -> Iterator[PreparationView]:
     """First the preparations of single ops, then shared ones, at the first op that uses them."""
     number = 0
-    for op in _kernels(layout):
+    for op in layout.kernel_ops:
         own = [s for s in layout.scratch(op) if s.late and not s.shared]
         shared = [s for s in layout.scratch(op) if s.shared]
         sharing = layout.converting(op)
@@ -826,10 +818,9 @@ def _messages(layout: Layout, steps: StepBuilder, op: ExchangeOp) -> Iterator[Ca
 
 
 def _root(layout: Layout, op: CollectiveOp) -> Iterator[CallStep]:
-    for root in op.args:
-        if not isinstance(root, Region) and root != Const(0):
-            ranks = f"{layout.on(op.comm)}.ranks"
-            yield CallStep("dagc::check_root", f"{layout.text(root)}, {ranks}, {cxx_string(op.name)}")
+    if op.root != Const(0):
+        ranks = f"{layout.on(op.comm)}.ranks"
+        yield CallStep("dagc::check_root", f"{layout.text(op.root)}, {ranks}, {cxx_string(op.name)}")
 
 
 def _alltoallv(layout: Layout, steps: StepBuilder, op: CollectiveOp) -> Iterator[CallStep]:
@@ -890,12 +881,11 @@ def emit_launcher(
 
 
 def _size_of(scalar: Scalar, cxx_names: Names) -> SizeView:
-    kind, bits = scalar.type.value[0], int(scalar.type.value[1:])
-    npy = f"{'|' if bits == 8 else '<'}{kind}{bits // 8}"
+    npy = f"{'|' if scalar.type.size == 1 else '<'}{scalar.type.numpy}"
     return SizeView(
         cxx_names.new(scalar.name),
         cxx_type(scalar.type),
-        "double" if kind == "f" else "std::int64_t",
+        "double" if scalar.type.is_float else "std::int64_t",
         npy,
         f"/rank-0000/{mangle(scalar.name)}.npy",
         scalar.name,

@@ -35,10 +35,6 @@ def cxx_type(type_: ElementType) -> str:
     return _TYPES[type_]
 
 
-def is_float(type_: ElementType) -> bool:
-    return type_ in (ElementType.F32, ElementType.F64)
-
-
 def cxx_string(text: str) -> str:
     """A string literal. Control characters are octal escapes, which end after three digits."""
     escaped = "".join(_ESCAPES.get(c, c) if c.isprintable() or c in _ESCAPES else _octal(c) for c in text)

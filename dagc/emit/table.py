@@ -141,13 +141,6 @@ class _CaptureRegions:
 # ---- rows (kind, a, b), see templates/runtime/dagc/runner.hpp ----
 
 
-@dataclass(frozen=True, slots=True)
-class RowView:
-    kind: int
-    a: int
-    b: int
-
-
 def row(step: Step) -> tuple[int, int, int]:
     """The row of one step."""
     match step:
@@ -183,7 +176,3 @@ def positions(traversal: Traversal, capture: bool = False) -> list[int | None]:
 def table_line(traversal: Traversal, capture: bool = False, outside: Collection[int] = ()) -> str:
     """A line of the file that `runner --tables` reads."""
     return ";".join(f"{int(kind)},{a},{b}" for kind, a, b in rows(traversal, capture, outside))
-
-
-def row_views(traversal: Traversal, capture: bool, outside: Collection[int]) -> tuple[RowView, ...]:
-    return tuple(RowView(*r) for r in rows(traversal, capture, outside))

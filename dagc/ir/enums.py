@@ -25,6 +25,23 @@ class ElementType(Enum):
         """Size in bytes."""
         return 1 if self is ElementType.BOOL else int(self.value[1:]) // 8
 
+    @property
+    def is_float(self) -> bool:
+        return self in (ElementType.F32, ElementType.F64)
+
+    @property
+    def is_unsigned(self) -> bool:
+        return self in (ElementType.U8, ElementType.U16, ElementType.U32, ElementType.U64)
+
+    @property
+    def is_integer(self) -> bool:
+        return not self.is_float and self is not ElementType.BOOL
+
+    @property
+    def numpy(self) -> str:
+        """Its name in NumPy: `f4`, `b1`."""
+        return f"{self.value[0]}{self.size}"
+
 
 class Place(Enum):
     DEVICE = "device"

@@ -97,6 +97,10 @@ class Opened:
         variants = self.variants(op)
         return tuple(one for one in variants_of(program, op) if one.answer in variants) if variants else (op,)
 
+    def every_op(self, program: Program) -> tuple[KernelOp, ...]:
+        """All ops that call kernels, each with every variant that is open."""
+        return tuple(one for op in program.kernel_ops for one in self.ops(program, op))
+
 
 MEASURED = "feature."  # prefix of the names of values that the program computes in C++, in expressions and in values
 
@@ -192,16 +196,15 @@ def open_tunables(program: Program, ops: Iterable[str]) -> tuple[OpenTunable, ..
     """
     wanted = dict.fromkeys(ops)
     out: dict[str, OpenTunable] = {}
-    for op in program.ops:
-        if isinstance(op, KernelOp) and op.site in wanted:
-            for tunable in _open_of(program, op):
-                out.setdefault(tunable.decision, tunable)
+    for op in program.kernel_ops:
+        for tunable in _open_of(program, op) if op.site in wanted else ():
+            out.setdefault(tunable.decision, tunable)
     for base in wanted:
         if not any(t.op == base for t in out.values()):
             message = (
                 f"op `{base}` has nothing to tune: its CUDA kernel has no `tune` with two or more whole numbers left"
             )
-            ops_of = (op for op in program.ops if isinstance(op, KernelOp) and op.site == base)
+            ops_of = (op for op in program.kernel_ops if op.site == base)
             otherwise = f"drop -D {base}.NAME=..., or name an op whose kernel declares `tune`"
             raise UsageError(message, only_explored(program, ops_of) or otherwise)
     return tuple(out.values())
@@ -373,10 +376,10 @@ def first_features(program: Program, opened: Opened, chooser: EmittedChoosers | 
     """The code features that a program computes before its first run: those of its choices, and those of ops whose
     variant is not open; if it chooses during its runs, those of the defaults. Others (for the `require`s, sizes and
     code of a variant) are computed when that variant is considered."""
-    ops = [op for op in program.ops if isinstance(op, KernelOp)]
+    ops = list(program.kernel_ops)
     asked: set[str] = set()
     if chooser is None:  # variants are set by the code that times them
-        ops = [one for op in ops for one in opened.ops(program, op)]
+        ops = list(opened.every_op(program))
     elif chooser.mode is not Features.BESIDE:
         ops = [op for op in ops if not opened.variants(op)]
         asked = {name for c in chooser.choices for f in c.features for name in free(f)}
@@ -468,9 +471,8 @@ class Plan:
     @property
     def computed(self) -> tuple[CodeFeature, ...]:
         """`features`, and then those that the sizes of scratch and `require`s depend on."""
-        program, opened = self.program, Opened(self.open)
-        ops = (one for op in program.ops if isinstance(op, KernelOp) for one in opened.ops(program, op))
-        needed = (one for op in ops for one in needed_features(program, op))
+        ops = Opened(self.open).every_op(self.program)
+        needed = (one for op in ops for one in needed_features(self.program, op))
         return tuple({one.name: one for one in (*self.features, *needed)}.values())
 
     @property
@@ -686,5 +688,5 @@ def _bytes(array: Array) -> Sym | None:
 def users_of(program: Program) -> tuple[KernelOp, ...]:
     """The ops that use two-sided arrays, and all placed ones, in text order."""
     at_run_time = two_sided(program.ops, program.arrays)
-    ops = (op for op in program.ops if isinstance(op, KernelOp))
-    return tuple(op for op in ops if op.placed or any(a.region.array in at_run_time for a in op.accesses))
+    used = (op for op in program.kernel_ops if op.placed or any(a.region.array in at_run_time for a in op.accesses))
+    return tuple(used)

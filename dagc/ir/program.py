@@ -484,6 +484,15 @@ class CollectiveOp(Spanned):
     when: Sym | None = None
     comm: str = ""
 
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        return tuple(a for a in self.args if isinstance(a, Region))
+
+    @property
+    def root(self) -> Sym:
+        """Of a broadcast."""
+        return next((a for a in self.args if not isinstance(a, Region)), Const(0))
+
 
 Op: TypeAlias = KernelOp | CopyOp | ExchangeOp | CollectiveOp
 
@@ -603,6 +612,15 @@ class Program:
         """Whether a decision on transfers, which only programs with `any` arrays have, has this value."""
         return any(d.name == value.decision and d.chosen == value.value for d in self.decisions)
 
+    @property
+    def kernel_ops(self) -> tuple[KernelOp, ...]:
+        """The ops that call kernels, in text order."""
+        return tuple(op for op in self.ops if isinstance(op, KernelOp))
+
+    def array(self, name: str) -> Array:
+        """The array of that name."""
+        return next(a for a in self.arrays if a.name == name)
+
     def kernel(self, name: str) -> Kernel:
         """The kernel of that name, which an op calls."""
         return next(k for k in self.kernels if k.name == name)
@@ -631,7 +649,7 @@ def facts(
     rank, ranks, zero = Var("rank"), Var("ranks"), Const(0)
     known: list[Sym] = [Apply(Fn.GE, (rank, zero)), Apply(Fn.LT, (rank, ranks))]
     known += [c for c in conditions if not any(name.startswith("hw.") for name in free(c))]
-    known += [Apply(Fn.GE, (Var(s.name), zero)) for s in scalars if s.type.value[0] == "u"]
+    known += [Apply(Fn.GE, (Var(s.name), zero)) for s in scalars if s.type.is_unsigned]
     known += [fact for comm in comms for fact in comm.facts]
     for region in dict.fromkeys(regions):
         if region.start is not None and region.stop is not None:
@@ -639,7 +657,7 @@ def facts(
         if region.columns is not None:
             _, start, stop = region.columns
             known += [Apply(Fn.GE, (start, zero)), Apply(Fn.LE, (start, stop))]
-    no_integers = [s.name for s in scalars if s.type is ElementType.BOOL or s.type.value[0] == "f"]
+    no_integers = [s.name for s in scalars if not s.type.is_integer]
     return Facts(known, no_integers)
 
 

@@ -227,12 +227,30 @@ def difference(a: Sym, b: Sym) -> Sym:
     return Const(_exact(left.get((), Fraction(0)))) if set(left) <= {()} else apply(Fn.SUB, a, b)
 
 
+# ---- infix operators in a text --------------------------------------------------------------
+
+TIGHTEST = 9  # for an operand of `-` and `!`
+_LEVELS = {
+    Fn.OR: 1, Fn.AND: 2, Fn.EQ: 3, Fn.NE: 3, Fn.LT: 3, Fn.LE: 3, Fn.GT: 3, Fn.GE: 3,
+    Fn.ADD: 4, Fn.SUB: 4, Fn.MUL: 5, Fn.DIV: 5, Fn.MOD: 5,
+}  # fmt: skip
+
+
+def infix(expr: Apply, operator: str, operand: Callable[[Sym, int], str], outer: int) -> str:
+    """`a + b`, in parentheses where the text around it binds closer: at the level `outer`. `operand`: the text of an
+    operand at a level.
+
+    Comparisons in a comparison have parentheses in every language: of C++ compilers warn, Python reads `a < b == c` as
+    a chain, and the language has none.
+    """
+    level = _LEVELS[expr.fn]
+    left, right = expr.args
+    text = f"{operand(left, level + (level == 3))} {operator} {operand(right, level + 1)}"
+    return f"({text})" if level < outer else text
+
+
 # ---- C++ ------------------------------------------------------------------------------------
 
-_PRECEDENCE = {
-    Fn.OR: 1, Fn.AND: 2, Fn.EQ: 3, Fn.NE: 3, Fn.LT: 4, Fn.LE: 4, Fn.GT: 4, Fn.GE: 4,
-    Fn.ADD: 5, Fn.SUB: 5, Fn.MUL: 6, Fn.DIV: 6, Fn.MOD: 6,
-}  # fmt: skip
 _CALLS = {Fn.MIN: "std::min", Fn.MAX: "std::max", Fn.ABS: "std::abs", Fn.LOG2: "std::log2", Fn.SQRT: "std::sqrt"}
 
 
@@ -292,7 +310,7 @@ def to_c(expr: Sym, name: Callable[[str], str] = str, reals: Collection[str] = (
         inner = ", ".join(f"{cast}({c(a)})" if cast else c(a) for a in args)
         return f"{_CALLS[fn]}({inner})"
     if fn is Fn.NEG:
-        inner = c(args[0], 9)
+        inner = c(args[0], TIGHTEST)
         return f"-({inner})" if inner.startswith("-") else f"-{inner}"
     if fn is Fn.MOD:  # C's % rounds to zero
         left, right = c(args[0]), c(args[1])
@@ -300,14 +318,12 @@ def to_c(expr: Sym, name: Callable[[str], str] = str, reals: Collection[str] = (
             return f"({left} - {c(args[1], 9)} * std::floor(double({left}) / double({right})))"
         return f"dagc::floor_mod({left}, {right})"
     if fn is Fn.NOT:
-        return f"!{c(args[0], 9)}"
+        return f"!{c(args[0], TIGHTEST)}"
     if fn is Fn.COND:
         return "(" + f"{c(args[0], 1)} ? {c(args[1], 1)} : {c(args[2], 1)}" + ")"
     if fn is Fn.DIV:
         return f"(double({c(args[0])}) / double({c(args[1])}))"
-    level = _PRECEDENCE[fn]
-    text = f"{c(args[0], level)} {fn.value} {c(args[1], level + 1)}"
-    return f"({text})" if level < _outer else text
+    return infix(expr, fn.value, c, _outer)
 
 
 def _is_double(expr: Sym) -> bool:
@@ -335,12 +351,6 @@ def _constant_to_c(expr: Const) -> str:
 # ---- text in the language ----
 
 
-_PREC = {
-    Fn.OR: 1, Fn.AND: 2, Fn.EQ: 3, Fn.NE: 3, Fn.LT: 3, Fn.LE: 3, Fn.GT: 3, Fn.GE: 3,
-    Fn.ADD: 4, Fn.SUB: 4, Fn.MUL: 5, Fn.DIV: 5, Fn.MOD: 5,
-}  # fmt: skip
-
-
 def show(value: Sym, outer: int = 0) -> str:
     """A symbolic value in the syntax of the language."""
     if isinstance(value, Const):
@@ -351,9 +361,7 @@ def show(value: Sym, outer: int = 0) -> str:
     if value.fn is Fn.COND:
         return "(" + f"{show(value.args[0], 1)} ? {show(value.args[1])} : {show(value.args[2])}" + ")"
     if value.fn in (Fn.NEG, Fn.NOT):
-        return ("-" if value.fn is Fn.NEG else "!") + show(value.args[0], 9)
-    if value.fn not in _PREC:
+        return ("-" if value.fn is Fn.NEG else "!") + show(value.args[0], TIGHTEST)
+    if value.fn not in _LEVELS:
         return f"{value.fn.value}({', '.join(show(a) for a in value.args)})"
-    level = _PREC[value.fn]
-    text = f"{show(value.args[0], level)} {value.fn.value} {show(value.args[1], level + 1)}"
-    return f"({text})" if level < outer else text
+    return infix(value, value.fn.value, show, outer)

@@ -21,7 +21,6 @@ from dagc.lang.declarations import check_sizes, overlap, storage
 from dagc.lang.frames import Frame, GraphOut
 from dagc.lang.scope import (
     FIX_SOME,
-    INTEGERS,
     TOO_MANY_TRIALS,
     Assignment,
     Constraint,
@@ -56,25 +55,25 @@ def kernel_op(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -
     """A kernel op with checked arguments and its decisions. May raise Skip."""
     kernel = _kernel(out, frame, item)
     positional = [a for a in item.call.args if not isinstance(a, ast.Named)]
-    pins = {a.name: a for a in item.call.args if isinstance(a, ast.Named)}
     if len(positional) != len(kernel.formals):
         message = f"kernel `{kernel.name}` takes {counted(len(kernel.formals), 'argument')}, not {len(positional)}"
         help = f"pass {listing([f.name for f in kernel.formals], 12)}"
         frame.ctx.report.fail("wrong-arity", message, item.call.span, help, ((kernel.span, "declared here"),))
-    device = _device(frame, item, kernel, name)
+    call = _Call(frame, item, kernel, {a.name: a for a in item.call.args if isinstance(a, ast.Named)})
+    device = call.device(name)
     placed = device is None
     every = _implementations(kernel, device)
     qualified = base if item.kind is not OpKind.ANY else name if device is None else f"{base}.{device.value}"
-    impl = _variant(frame, item, kernel, every, qualified)
-    chosen = _tunables(frame, item, kernel, impl, pins, qualified)
-    others = tuple(_others(frame, kernel, every, impl, pins, qualified))
+    impl = call.variant(every, qualified)
+    chosen = call.tunables(impl, qualified)
+    others = tuple(call.others(every, impl, qualified))
     if item.kind is OpKind.ANY and device is not None:
-        _choose_elsewhere(frame, item, kernel, device, base)
+        call.choose_elsewhere(device, base)
     args = _arguments(frame, kernel, positional, {i.device for i in every.values()}, chosen)
     accesses = _accesses(out, frame, name, args)
     fixed = item.call.callee.trailers
     _check_prepared(frame, args, [i for i in every.values() if i is impl or not fixed])
-    worker = _in_worker(frame, item, kernel, every.values(), base)
+    worker = call.in_worker(every.values(), base)
     stream = pinned_stream(frame, item) if device is not Device.CPU or worker else None
     return ir.KernelOp(
         name,
@@ -111,27 +110,8 @@ def _kernel(out: GraphOut, frame: Frame, item: ast.Op) -> ir.Kernel:
 
 # ---- decisions --------------------------------------------------------------------------------------
 
-
-def _device(frame: Frame, item: ast.Op, kernel: ir.Kernel, name: str) -> Device | None:
-    """The device of the op, None where it is chosen when the program runs."""
-    have = [d for d in (Device.GPU, Device.CPU) if any(i.device is d for i in kernel.impls)]
-    if item.kind is not OpKind.ANY:
-        device = Device(item.kind.value)
-        if device not in have:
-            message = f"kernel `{kernel.name}` has no {device.value} implementation"
-            help = "add an implementation"
-            if have:
-                help = f"add `{device.value} {{...}}` to the kernel, or make the op `{have[0].value}`"
-            declared = ((kernel.span, "declared here"),)
-            frame.ctx.report.fail("missing-implementation", message, item.call.span, help, declared)
-        return device
-    if not have:
-        raise Skip  # missing-implementation was reported for the kernel
-    at_run_time = frame.ctx.defines.get(f"{name}.device") == AT_RUN_TIME
-    values = (AT_RUN_TIME,) if at_run_time else tuple(d.value for d in have)
-    choice = frame.ctx.choose(f"{name}.device", values, item.span)
-    choice.structural = True
-    return None if at_run_time else Device(str(choice.chosen))
+THREADS = ("caller", "worker")  # which thread runs an op on the CPU
+_NOT_IN_WORKER = re.compile(r"\b(?:MPI_\w+|cuda[A-Z]\w*)")
 
 
 def _implementations(kernel: ir.Kernel, device: Device | None) -> dict[str, ir.Impl]:
@@ -145,37 +125,160 @@ def _implementations(kernel: ir.Kernel, device: Device | None) -> dict[str, ir.I
     return {f"{i.device.value}.{i.name}": i for i in every}
 
 
-def _choose_elsewhere(frame: Frame, item: ast.Op, kernel: ir.Kernel, device: Device, base: str) -> None:
-    """Enter the variant that an `any` op would have on its other device: a decision of the program, whichever device
-    is chosen."""
-    other = Device.CPU if device is Device.GPU else Device.GPU
-    name, impls = f"{base}.{other.value}.variant", _implementations(kernel, other)
-    if len(impls) > 1 and not item.call.callee.trailers and name not in frame.ctx.choices:
-        frame.ctx.choose(name, tuple(impls), item.span, default=_first_allowed(impls))
-    _in_worker(frame, item, kernel, impls.values(), base)
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """The decisions of one op. `pins`: the tunables that the call gives; `base`, below: what stands before the names of
+    its decisions. All may raise Skip."""
 
+    frame: Frame
+    item: ast.Op
+    kernel: ir.Kernel
+    pins: Mapping[str, ast.Named]
 
-THREADS = ("caller", "worker")  # which thread runs an op on the CPU
-_NOT_IN_WORKER = re.compile(r"\b(?:MPI_\w+|cuda[A-Z]\w*)")
+    def _fail(self, code: str, message: str, span: Span, help: str, *related: tuple[Span, str]) -> NoReturn:
+        self.frame.ctx.report.fail(code, message, span, help, related)
 
+    def device(self, name: str) -> Device | None:
+        """The device of the op, None where it is chosen when the program runs."""
+        have = [d for d in (Device.GPU, Device.CPU) if any(i.device is d for i in self.kernel.impls)]
+        if self.item.kind is not OpKind.ANY:
+            device = Device(self.item.kind.value)
+            if device not in have:
+                message = f"kernel `{self.kernel.name}` has no {device.value} implementation"
+                help = "add an implementation"
+                if have:
+                    help = f"add `{device.value} {{...}}` to the kernel, or make the op `{have[0].value}`"
+                declared = (self.kernel.span, "declared here")
+                self._fail("missing-implementation", message, self.item.call.span, help, declared)
+            return device
+        if not have:
+            raise Skip  # missing-implementation was reported for the kernel
+        ctx = self.frame.ctx
+        at_run_time = ctx.defines.get(f"{name}.device") == AT_RUN_TIME
+        values = (AT_RUN_TIME,) if at_run_time else tuple(d.value for d in have)
+        choice = ctx.choose(f"{name}.device", values, self.item.span)
+        choice.structural = True
+        return None if at_run_time else Device(str(choice.chosen))
 
-def _in_worker(frame: Frame, item: ast.Op, kernel: ir.Kernel, impls: Iterable[ir.Impl], base: str) -> bool:
-    """Whether a worker thread runs the op on the CPU: a `cpu` op with a stream, or as `OP.thread` is decided (of an
-    `any` op `OP.cpu.thread`)."""
-    on_cpu = [i for i in impls if i.device is Device.CPU]
-    call = next((c for i in on_cpu for c in _calls_outside(frame.ctx, i)), "")
-    pinned = item.kind is OpKind.CPU and item.stream is not None
-    name = f"{base}.thread" if item.kind is OpKind.CPU else f"{base}.cpu.thread"
-    if call and (pinned or frame.ctx.defines.get(name) == "worker"):
-        span = item.stream.span if pinned and item.stream is not None else item.span
-        message = f"kernel `{kernel.name}` uses `{call}`, and a worker thread may call neither MPI nor CUDA"
-        help = "drop `stream ...`" if pinned else f"drop -D {name}=worker"
-        frame.ctx.report.fail("bad-worker", message, span, help, ((kernel.span, "declared here"),))
-    if pinned or call or not on_cpu:
-        return pinned
-    choice = frame.ctx.choices.get(name) or frame.ctx.choose(name, THREADS, item.span)
-    choice.structural = True
-    return choice.chosen == "worker"
+    def choose_elsewhere(self, device: Device, base: str) -> None:
+        """Enter the variant that an `any` op would have on its other device: a decision of the program, whichever
+        device is chosen."""
+        other = Device.CPU if device is Device.GPU else Device.GPU
+        impls = _implementations(self.kernel, other)
+        if len(impls) > 1 and not self.item.call.callee.trailers:
+            self._choose_variant(impls, f"{base}.{other.value}")
+        self.in_worker(impls.values(), base)
+
+    def in_worker(self, impls: Iterable[ir.Impl], base: str) -> bool:
+        """Whether a worker thread runs the op on the CPU: a `cpu` op with a stream, or as `OP.thread` is decided (of an
+        `any` op `OP.cpu.thread`)."""
+        item, ctx = self.item, self.frame.ctx
+        on_cpu = [i for i in impls if i.device is Device.CPU]
+        call = next((c for i in on_cpu for c in _calls_outside(ctx, i)), "")
+        pinned = item.kind is OpKind.CPU and item.stream is not None
+        name = f"{base}.thread" if item.kind is OpKind.CPU else f"{base}.cpu.thread"
+        if call and (pinned or ctx.defines.get(name) == "worker"):
+            span = item.stream.span if pinned and item.stream is not None else item.span
+            message = f"kernel `{self.kernel.name}` uses `{call}`, and a worker thread may call neither MPI nor CUDA"
+            help = "drop `stream ...`" if pinned else f"drop -D {name}=worker"
+            self._fail("bad-worker", message, span, help, (self.kernel.span, "declared here"))
+        if pinned or call or not on_cpu:
+            return pinned
+        choice = ctx.choices.get(name) or ctx.choose(name, THREADS, item.span)
+        choice.structural = True
+        return choice.chosen == "worker"
+
+    def variant(self, impls: Mapping[str, ir.Impl], base: str) -> ir.Impl:
+        """That which the call names, or which is decided."""
+        trailers = self.item.call.callee.trailers
+        if trailers:
+            member = trailers[0]
+            if len(trailers) > 1 or not isinstance(member, ast.Member):
+                help = "write `kernel(...)` or `kernel.variant(...)`"
+                self._fail("bad-index", "a kernel takes no index", self.item.call.callee.span, help)
+            named = [i for i in impls.values() if i.name == member.name]
+            if not named:
+                devices = {i.device.value for i in impls.values()}
+                device = f"{devices.pop()} " if len(devices) == 1 else ""
+                message = f"kernel `{self.kernel.name}` has no {device}variant `{member.name}`"
+                help = did_you_mean(member.name, impls, f"choose from {listing(impls)}")
+                self._fail("unknown-name", message, member.span, help, (self.kernel.span, "declared here"))
+            return named[0]
+        if len(impls) == 1:
+            return next(iter(impls.values()))
+        return impls[self._choose_variant(impls, base)]
+
+    def _choose_variant(self, impls: Mapping[str, ir.Impl], base: str) -> str:
+        """The default: the first that no `require` excludes under the chosen values of the program's decisions; else
+        the first."""
+        ctx, name = self.frame.ctx, f"{base}.variant"
+        if name not in ctx.choices:
+            allowed = (name for name, impl in impls.items() if not _is_excluded(impl))
+            ctx.choose(name, tuple(impls), self.item.span, default=next(allowed, next(iter(impls))))
+        return str(ctx.choices[name].chosen)
+
+    def tunables(self, impl: ir.Impl, base: str) -> dict[str, ir.Value]:
+        """Values of all tunables: pinned in the call, or chosen once per base name."""
+        ctx, tunables = self.frame.ctx, (*self.kernel.tunables, *impl.tunables)
+        everywhere = {t.name for i in self.kernel.impls for t in i.tunables} | {t.name for t in tunables}
+        for pin in self.pins.values():
+            if pin.name not in everywhere:
+                help = did_you_mean(pin.name, everywhere, there_are(sorted(everywhere)) if everywhere else "drop it")
+                self._fail("unknown-name", f"kernel `{self.kernel.name}` has no tunable `{pin.name}`", pin.span, help)
+        decided = {t.name: ctx.choices[n].chosen for t in tunables if (n := f"{base}.{t.name}") in ctx.choices}
+        candidates = self._candidates(impl, base, decided)
+        values = _first_legal(ctx, self.kernel, impl, candidates)
+        if values is None:
+            _no_legal(ctx, self.item, self.kernel, impl, candidates)
+        for tunable in tunables:
+            if tunable.name not in self.pins and tunable.name not in decided:
+                ctx.choose(f"{base}.{tunable.name}", tunable.values, tunable.span, default=values[tunable.name])
+        return values
+
+    def others(self, every: Mapping[str, ir.Impl], own: ir.Impl, base: str) -> Iterator[ir.OtherVariant]:
+        """The other implementations that may be chosen, with the first legal values of their tunables. One for which
+        -D, pins and `require`s leave no value is not among them."""
+        choice = self.frame.ctx.choices.get(f"{base}.variant")
+        for impl in every.values() if choice is not None and not choice.fixed else ():
+            if impl is not own:
+                with suppress(UsageError):  # -D of a value that only others have
+                    yield from self._other(impl, base)
+
+    def _other(self, impl: ir.Impl, base: str) -> Iterator[ir.OtherVariant]:
+        ctx, candidates = self.frame.ctx, self._candidates(impl, base, {})
+        values = _first_legal(ctx, self.kernel, impl, candidates)
+        if values is not None:
+            ctx.defined |= {f"{base}.{name}" for name in values} & set(ctx.defines)
+            choices = (
+                ir.Decision(f"{base}.{t.name}", candidates[t.name], values[t.name], False, span=t.span)
+                for t in (*self.kernel.tunables, *impl.tunables)
+                if t.name not in self.pins
+            )
+            yield ir.OtherVariant(impl.device, impl.name, tuple(values.items()), tuple(choices))
+
+    def _candidates(self, impl: ir.Impl, base: str, decided: Mapping[str, ir.Value]) -> dict[str, tuple[ir.Value, ...]]:
+        """The values that each tunable may take: only one if the call or -D gives it, or if it is decided already."""
+        defines = self.frame.ctx.defines
+        out = {}
+        for tunable in (*self.kernel.tunables, *impl.tunables):
+            name, values = f"{base}.{tunable.name}", tunable.values
+            if tunable.name in self.pins:
+                values = (self._pinned(tunable, self.pins[tunable.name]),)
+            elif tunable.name in decided:
+                values = (decided[tunable.name],)
+            elif name in defines:
+                values = (parse_choice(name, defines[name], values),)
+            out[tunable.name] = values
+        return out
+
+    def _pinned(self, tunable: ir.Tunable, pin: ast.Named) -> ir.Value:
+        value = self.frame.ev.constant(pin.value, f"the value pinned for `{tunable.name}`")
+        same = [v for v in tunable.values if v == value and isinstance(v, bool) is isinstance(value, bool)]
+        if not same:
+            help = f"choose from {listing([spelled(v) for v in tunable.values], 12)}"
+            message, related = f"`{tunable.name}` cannot be {spelled(value)}", (tunable.span, "declared here")
+            self._fail("bad-choice", message, pin.span, help, related)
+        return same[0]
 
 
 def _calls_outside(ctx: Context, impl: ir.Impl) -> Iterator[str]:
@@ -190,136 +293,14 @@ def _calls_outside(ctx: Context, impl: ir.Impl) -> Iterator[str]:
         yield from sorted(n for n in names_read(text) if _NOT_IN_WORKER.fullmatch(n))
 
 
-def _variant(frame: Frame, item: ast.Op, kernel: ir.Kernel, impls: Mapping[str, ir.Impl], base: str) -> ir.Impl:
-    trailers = item.call.callee.trailers
-    if trailers:
-        member = trailers[0]
-        if len(trailers) > 1 or not isinstance(member, ast.Member):
-            help = "write `kernel(...)` or `kernel.variant(...)`"
-            frame.ctx.report.fail("bad-index", "a kernel takes no index", item.call.callee.span, help)
-        named = [i for i in impls.values() if i.name == member.name]
-        if not named:
-            devices = {i.device.value for i in impls.values()}
-            device = f"{devices.pop()} " if len(devices) == 1 else ""
-            message = f"kernel `{kernel.name}` has no {device}variant `{member.name}`"
-            help = did_you_mean(member.name, impls, f"choose from {listing(impls)}")
-            frame.ctx.report.fail("unknown-name", message, member.span, help, ((kernel.span, "declared here"),))
-        return named[0]
-    if len(impls) == 1:
-        return next(iter(impls.values()))
-    name = f"{base}.variant"
-    if name not in frame.ctx.choices:
-        frame.ctx.choose(name, tuple(impls), item.span, default=_first_allowed(impls))
-    return impls[str(frame.ctx.choices[name].chosen)]
-
-
-def _first_allowed(impls: Mapping[str, ir.Impl]) -> str:
-    """The first that no `require` excludes under the chosen values of the program's decisions; else the first."""
-    allowed = (name for name, impl in impls.items() if not _is_excluded(impl))
-    return next(allowed, next(iter(impls)))
-
-
-def _tunables(
-    frame: Frame, item: ast.Op, kernel: ir.Kernel, impl: ir.Impl, pins: Mapping[str, ast.Named], base: str
-) -> dict[str, ir.Value]:
-    """Values of all tunables: pinned in the call, or chosen once per base name."""
-    ctx = frame.ctx
-    tunables = (*kernel.tunables, *impl.tunables)
-    everywhere = {t.name for i in kernel.impls for t in i.tunables} | {t.name for t in tunables}
-    for pin in pins.values():
-        if pin.name not in everywhere:
-            help = did_you_mean(pin.name, everywhere, there_are(sorted(everywhere)) if everywhere else "drop it")
-            ctx.report.fail("unknown-name", f"kernel `{kernel.name}` has no tunable `{pin.name}`", pin.span, help)
-    candidates: list[tuple[ir.Value, ...]] = []
-    for tunable in tunables:
-        if tunable.name in pins:
-            candidates.append((_pinned(frame, tunable, pins[tunable.name]),))
-        elif f"{base}.{tunable.name}" in ctx.choices:
-            candidates.append((ctx.choices[f"{base}.{tunable.name}"].chosen,))
-        else:
-            candidates.append(_open(ctx, f"{base}.{tunable.name}", tunable))
-    names = tuple(t.name for t in tunables)
-    values = _first_legal(ctx, kernel, impl, names, candidates)
-    if values is None:
-        _no_legal(ctx, item, kernel, impl, names, candidates)
-    for tunable in tunables:
-        name = f"{base}.{tunable.name}"
-        if tunable.name not in pins and name not in ctx.choices:
-            ctx.choose(name, tunable.values, tunable.span, default=values[tunable.name])
-    return values
-
-
-def _others(
-    frame: Frame,
-    kernel: ir.Kernel,
-    every: Mapping[str, ir.Impl],
-    own: ir.Impl,
-    pins: Mapping[str, ast.Named],
-    base: str,
-) -> Iterator[ir.OtherVariant]:
-    """The other implementations that may be chosen, with the first legal values of their tunables. One for which -D,
-    pins and `require`s leave no value is not among them."""
-    choice = frame.ctx.choices.get(f"{base}.variant")
-    if choice is None or choice.fixed:
-        return
-    for impl in every.values():
-        if impl is not own:
-            with suppress(UsageError):  # -D of a value that only others have
-                other = _other(frame, kernel, impl, pins, base)
-                if other is not None:
-                    yield other
-
-
-def _other(
-    frame: Frame, kernel: ir.Kernel, impl: ir.Impl, pins: Mapping[str, ast.Named], base: str
-) -> ir.OtherVariant | None:
-    ctx, tunables = frame.ctx, (*kernel.tunables, *impl.tunables)
-    names = {t.name: f"{base}.{t.name}" for t in tunables}
-    candidates = [
-        (_pinned(frame, t, pins[t.name]),) if t.name in pins else _open(ctx, names[t.name], t) for t in tunables
-    ]
-    values = _first_legal(ctx, kernel, impl, tuple(names), candidates)
-    if values is None:
-        return None
-    ctx.defined |= set(names.values()) & set(ctx.defines)
-    choices = (
-        ir.Decision(names[t.name], of, values[t.name], False, span=t.span)
-        for t, of in zip(tunables, candidates, strict=True)
-        if t.name not in pins
-    )
-    return ir.OtherVariant(impl.device, impl.name, tuple(values.items()), tuple(choices))
-
-
-def _open(ctx: Context, name: str, tunable: ir.Tunable) -> tuple[ir.Value, ...]:
-    """The values that a decision not yet made may take: only one if -D gives it."""
-    if name in ctx.defines:
-        return (parse_choice(name, ctx.defines[name], tunable.values),)
-    return tunable.values
-
-
-def _pinned(frame: Frame, tunable: ir.Tunable, pin: ast.Named) -> ir.Value:
-    value = frame.ev.constant(pin.value, f"the value pinned for `{tunable.name}`")
-    same = [v for v in tunable.values if v == value and isinstance(v, bool) is isinstance(value, bool)]
-    if not same:
-        help = f"choose from {listing([spelled(v) for v in tunable.values], 12)}"
-        related = ((tunable.span, "declared here"),)
-        frame.ctx.report.fail("bad-choice", f"`{tunable.name}` cannot be {spelled(value)}", pin.span, help, related)
-    return same[0]
-
-
 def _first_legal(
-    ctx: Context,
-    kernel: ir.Kernel,
-    impl: ir.Impl,
-    names: tuple[str, ...],
-    candidates: list[tuple[ir.Value, ...]],
+    ctx: Context, kernel: ir.Kernel, impl: ir.Impl, candidates: Mapping[str, tuple[ir.Value, ...]]
 ) -> dict[str, ir.Value] | None:
     """The first combination that violates no `require` and gives blocks that a GPU accepts, None if there is none."""
-    key = (kernel.name, impl.device, impl.name, tuple(candidates))
+    key = (kernel.name, impl.device, impl.name, tuple(candidates.values()))
     if key not in ctx.legal:
-        requires = [condition(c, _holds) for c in (*kernel.requires, *impl.requires) if _decidable(c, names)]
-        of = dict(zip(names, candidates, strict=True))
-        legal = ctx.trials.first(of, [*requires, *_block_fits(impl)])
+        requires = [condition(c, _holds) for c in _decidable(kernel, impl, candidates)]
+        legal = ctx.trials.first(candidates, [*requires, *_block_fits(impl)])
         if legal is None:
             return None
         ctx.legal[key] = legal
@@ -327,23 +308,16 @@ def _first_legal(
 
 
 def _no_legal(
-    ctx: Context,
-    item: ast.Op,
-    kernel: ir.Kernel,
-    impl: ir.Impl,
-    names: tuple[str, ...],
-    candidates: list[tuple[ir.Value, ...]],
+    ctx: Context, item: ast.Op, kernel: ir.Kernel, impl: ir.Impl, candidates: Mapping[str, tuple[ir.Value, ...]]
 ) -> NoReturn:
     """Report which choices have no legal combination, and the reason."""
     _refuse_excluded(ctx, item, (kernel, impl))
-    of = dict(zip(names, candidates, strict=True))
-    requires = [condition(c, _holds) for c in (*kernel.requires, *impl.requires) if _decidable(c, names)]
+    requires = _decidable(kernel, impl, candidates)
     cut = ctx.trials.cut
-    blocks = not cut and ctx.trials.first(of, requires) is not None
-    every = [f"`{show(c)}`" for c in (*kernel.requires, *impl.requires) if _decidable(c, tuple(of))]
-    texts = BLOCK_LIMIT if blocks else listing(every or [BLOCK_LIMIT])
-    open_names = [n for n, c in of.items() if len(c) > 1]
-    fixed = ", ".join(f"{n} = {spelled(c[0])}" for n, c in of.items() if len(c) == 1)
+    blocks = not cut and ctx.trials.first(candidates, [condition(c, _holds) for c in requires]) is not None
+    texts = BLOCK_LIMIT if blocks else listing([f"`{show(c)}`" for c in requires] or [BLOCK_LIMIT])
+    open_names = [n for n, c in candidates.items() if len(c) > 1]
+    fixed = ", ".join(f"{n} = {spelled(c[0])}" for n, c in candidates.items() if len(c) == 1)
     what = f"no choice of {listing(open_names)} satisfies {texts}" if open_names else f"{fixed} violates {texts}"
     where = (impl.launch.span, "the block is set here") if blocks and impl.launch else None
     related = (where or (kernel.span, f"of kernel `{kernel.name}`"),)
@@ -367,8 +341,9 @@ def _is_excluded(one: ir.Kernel | ir.Impl) -> bool:
     return any(isinstance(c, Const) and not c.value for c in one.requires)
 
 
-def _decidable(condition: Sym, names: tuple[str, ...]) -> bool:
-    return all(n in names or n.startswith("hw.") for n in sym.free(condition))
+def _decidable(kernel: ir.Kernel, impl: ir.Impl, names: Collection[str]) -> list[Sym]:
+    """The `require`s on nothing but these tunables and the machine."""
+    return [c for c in (*kernel.requires, *impl.requires) if all(n in names or n[:3] == "hw." for n in sym.free(c))]
 
 
 def _holds(condition: Sym, env: Assignment) -> bool:
@@ -461,7 +436,7 @@ def by_value(frame: Frame, formal: ir.Formal, arg: ast.Expr) -> Sym:
         rounded = (kind, wanted) == (ScalarKind.REAL, ScalarKind.INT)
         help = "write `floor(...)` or `ceil(...)`" if rounded else "pass a value of that type"
         report.fail("type-mismatch", f"this is {kind.value}; {formal.type.value} is expected", arg.span, help, related)
-    if formal.type in INTEGERS and isinstance(value, Const) and isinstance(value.value, int):
+    if formal.type.is_integer and isinstance(value, Const) and isinstance(value.value, int):
         low, high = integer_range(formal.type)
         if not low <= value.value <= high:
             help = "declare the formal with a wider type"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -19,7 +19,6 @@ from dagc.ir.sym import Const, Fn, Sym, Var, show
 from dagc.lang import ast
 from dagc.lang.evaluate import Evaluator
 from dagc.lang.scope import (
-    INTEGERS,
     MAX_STREAMS,
     PREDEFINED,
     TYPES,
@@ -301,35 +300,33 @@ class Declarer:
 
     def declare(self, item: ast.Item) -> bool:
         """Declare a name with a value; False if the item is not such a declaration. Continues after errors."""
-        if isinstance(item, ast.Param):
-            with self.breaking(ast.DeclName(item.name, span=item.span), What.PARAM):
-                self._param(item)
-        elif isinstance(item, ast.Let):
-            with self.breaking(item.name, What.LET):
-                self._let(item)
-        elif isinstance(item, ast.EnumDecl):
-            with self.ev.ctx.report.guard():
-                self._enum(item)
-        elif isinstance(item, ast.Scalar):
-            for name in item.names:
-                with self.breaking(name, What.SCALAR):
-                    self._scalar(name, item)
-        elif isinstance(item, ast.Array):
-            for name in item.names:
-                with self.breaking(name, What.ARRAY):
-                    self._array(name, item)
-        elif isinstance(item, ast.Part):
-            with self.breaking(item.name, What.PART):
-                self._part(item)
-        elif isinstance(item, ast.Tune):
-            with self.breaking(item.name, What.TUNE):
-                self._tune(item)
-        elif isinstance(item, ast.Require):
-            with self.ev.ctx.report.guard():
-                self._require(item)
-        else:
-            return False
+        match item:
+            case ast.Param():
+                self._each(What.PARAM, (ast.DeclName(item.name, span=item.span),), lambda _: self._param(item))
+            case ast.Let():
+                self._each(What.LET, (item.name,), lambda _: self._let(item))
+            case ast.Scalar():
+                self._each(What.SCALAR, item.names, lambda name: self._scalar(name, item))
+            case ast.Array():
+                self._each(What.ARRAY, item.names, lambda name: self._array(name, item))
+            case ast.Part():
+                self._each(What.PART, (item.name,), lambda _: self._part(item))
+            case ast.Tune():
+                self._each(What.TUNE, (item.name,), lambda _: self._tune(item))
+            case ast.EnumDecl():
+                with self.ev.ctx.report.guard():
+                    self._enum(item)
+            case ast.Require():
+                with self.ev.ctx.report.guard():
+                    self._require(item)
+            case _:
+                return False
         return True
+
+    def _each(self, what: What, names: Iterable[ast.DeclName], declare: Callable[[ast.DeclName], None]) -> None:
+        for name in names:
+            with self.breaking(name, what):
+                declare(name)
 
     @contextmanager
     def breaking(self, name: ast.DeclName, what: What) -> Iterator[None]:
@@ -377,10 +374,11 @@ class Declarer:
             parsed = self._param_value(item)
         value: Value = TypeValue(parsed) if isinstance(parsed, ElementType) else Const(parsed)
         self.enter(What.PARAM, name, value)
-        files = self._files(item, item.over) if item.over is not None else ""
-        spread = self._spread(item, item.over) if item.over is not None else None
-        over = self._over(item, item.over) if item.over is not None and not files and spread is None else ()
-        param = ir.Param(item.name, parsed, item.type, over, files, spread, span=item.span)
+        param = ir.Param(item.name, parsed, item.type, span=item.span)
+        if item.over is not None:
+            files, spread = self._files(item, item.over), self._spread(item, item.over)
+            over = () if files or spread is not None else self._over(item, item.over)
+            param = replace(param, over=over, files=files, spread=spread)
         self.out.params.append(param)
         if item.name in ctx.defines:
             return
@@ -397,17 +395,14 @@ class Declarer:
                     "type-mismatch", "a type is expected", item.value.span, f"choose from {', '.join(TYPES)}"
                 )
             return value.type
-        wanted = {"str": (ScalarKind.STR,), "bool": (ScalarKind.BOOL,), "f32": _NUMBERS, "f64": _NUMBERS}.get(
-            item.type, (ScalarKind.INT,)
-        )
-        number = self.ev.constant(item.value, "the value of a param", wanted)
+        number = self.ev.constant(item.value, "the value of a param", _KINDS.get(item.type, (ScalarKind.INT,)))
         return self._fitting(number, item.type, item.value.span)
 
     def _fitting(self, number: sym.Number, type_: str, span: Span) -> ir.Value:
         """The number as a value of the type. Reports `overflow`."""
         if type_ in ("f32", "f64"):
             return float(number)
-        if isinstance(number, int) and type_ in TYPES and TYPES[type_] in INTEGERS:
+        if isinstance(number, int) and type_ in TYPES and TYPES[type_].is_integer:
             low, high = integer_range(TYPES[type_])
             if not low <= number <= high:
                 help = f"choose from {low} to {high}, or another type"
@@ -439,7 +434,10 @@ class Declarer:
                 "wrong-arity", f"`{name}` takes a lower and an upper bound", over.span, f"write `over {name}(2, 1024)`"
             )
         kinds = _NUMBERS if item.type in ("f32", "f64") else (ScalarKind.INT,)
-        low, high = (self._end(item, end, f"a bound of `{name}`", kinds) for end in ends)
+        numbers = (self.ev.constant(end, f"a bound of `{name}`", kinds) for end in ends)
+        low, high = (self._fitting(n, item.type, e.span) for n, e in zip(numbers, ends, strict=True))
+        assert isinstance(low, int | float)
+        assert isinstance(high, int | float)
         if name == "log" and low <= 0:
             help = "use a lower bound above 0, or write `uniform`"
             fail("bad-range", f"`log` needs a lower bound above 0, not {low}", over.span, help)
@@ -448,18 +446,12 @@ class Declarer:
             fail("bad-range", f"the range from {low} to {high} is empty", over.span, help)
         return ir.Spread(name == "log", low, high)
 
-    def _end(self, item: ast.Param, end: ast.Expr, what: str, kinds: tuple[ScalarKind, ...]) -> int | float:
-        value = self._fitting(self.ev.constant(end, what, kinds), item.type, end.span)
-        assert isinstance(value, int | float)
-        return value
-
     def _over(self, item: ast.Param, over: ast.Expr | ast.Range) -> tuple[ir.Value, ...]:
         """The values to tune for."""
         values: list[ir.Value] = []
         if item.type != "type":
-            wanted = {"str": (ScalarKind.STR,), "bool": (ScalarKind.BOOL,), "f32": _NUMBERS, "f64": _NUMBERS}
             for value in self.ev.items(over, "the values after `over`", structural=False):
-                scalar = self.ev.scalar(value, over.span, wanted.get(item.type, (ScalarKind.INT,)))
+                scalar = self.ev.scalar(value, over.span, _KINDS.get(item.type, (ScalarKind.INT,)))
                 if isinstance(scalar, Const) and not isinstance(scalar.value, Fraction):
                     values.append(scalar.value)
         return tuple(values)
@@ -584,6 +576,7 @@ class Declarer:
 
 
 _NUMBERS = (ScalarKind.INT, ScalarKind.REAL)
+_KINDS = {"str": (ScalarKind.STR,), "bool": (ScalarKind.BOOL,), "f32": _NUMBERS, "f64": _NUMBERS}  # of others integers
 MAX_CHOICES = 1000
 
 
@@ -624,7 +617,6 @@ def tunable_values(ev: Evaluator, item: ast.Tune) -> tuple[ir.Value, ...]:
 
 # ---- features and selectors ----
 
-_FEATURE_NUMBERS = (ScalarKind.INT, ScalarKind.REAL)
 # Methods that `dagc tune` implements: those for the tunables of a kernel, and those at program level.
 _LEARNED = names_in("choice/learners")
 _IN_KERNEL = ("rational", *_LEARNED)
@@ -657,8 +649,8 @@ def _feature(ev: Evaluator, item: ast.Feature) -> ir.Feature:
             report.fail("wrong-place-of-item", "a feature is written in the program", code.span, help)
         value = ir.CodeText(code.lang, code.text, span=code.span)
     else:
-        value = ev.settled(item.value, _FEATURE_NUMBERS)
-    cost = ev.settled(item.cost, _FEATURE_NUMBERS) if item.cost is not None else None
+        value = ev.settled(item.value, _NUMBERS)
+    cost = ev.settled(item.cost, _NUMBERS) if item.cost is not None else None
     if item.cost is not None and isinstance(cost, Const) and not isinstance(cost.value, str) and cost.value < 0:
         help = "state how many elements its code reads"
         report.error("bad-size", f"the cost of a feature is negative: {cost.value}", item.cost.span, help)

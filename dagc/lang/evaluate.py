@@ -36,8 +36,7 @@ from dagc.lang.scope import (
     What,
     as_sym,
     did_you_mean,
-    find_family,
-    find_instance,
+    indices_text,
     kind_of,
     listing,
     out_of_range,
@@ -53,6 +52,7 @@ FUNCTIONS = {
     "abs": (Fn.ABS, 1), "log2": (Fn.LOG2, 1), "sqrt": (Fn.SQRT, 1),
 }  # fmt: skip
 _NUMBERS = (ScalarKind.INT, ScalarKind.REAL)
+_HIDDEN = (What.SCALAR, What.COMM, What.ARRAY, What.PART, What.FEATURE)  # of the program, in a kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,19 +171,44 @@ class Evaluator:
 
     def find(self, name: str, span: Span) -> Family:
         """The family of a name. Reports unknown-name and not-visible; broken names raise Skip without a report."""
-        return find_family(self.ctx.report, self.scope, {*self.loops, "rank", "ranks", "hw"}, name, span)
+        entry = self.scope.find(name)
+        if entry is None:
+            known = self.scope.names() | {*self.loops, "rank", "ranks", "hw"}
+            help = did_you_mean(name, known, "declare it before its use")
+            self._fail("unknown-name", f"unknown name `{name}`", span, help)
+        family, outside = entry
+        if family.broken:
+            raise Skip
+        if outside and family.what in _HIDDEN:
+            message = f"{family.what.value} of the program is not visible in a kernel: `{name}`"
+            help = "make it a formal and pass it in the call"
+            self._fail("not-visible", message, span, help, ((family.span, "declared here"),))
+        return family
 
     def instance(self, family: Family, key: tuple[int, ...], text: str, span: Span) -> Bound:
         """One instance of a family. Reports bad-index."""
-        return find_instance(self.ctx.report, family, key, text, span)
+        if key not in family.instances:
+            self._no_instance(family, key, text, span)
+        return family.instances[key]
+
+    def _no_instance(self, family: Family, key: tuple[int, ...], text: str, span: Span) -> NoReturn:
+        related = ((family.span, "declared here"),)
+        names = [b.display for b in family.instances.values()]
+        if len(key) != family.arity:
+            message = f"`{family.name}` takes {indices_text(family.arity)}, not {indices_text(len(key))}"
+            self._fail("bad-index", message, span, f"write {listing(names, 4)}", related)
+        help = there_are(names, 6)
+        only = next(iter(family.instances))
+        if len(names) == 1 and len(key) == 1 and 0 <= key[0] < only[0]:  # declared as an array of C
+            many = f"for i in 0..{only[0]} {{... {family.name}[i] ...}}"
+            help = f"{help}: a declaration with an index declares one instance; `{many}` declares {only[0]}"
+        self._fail("bad-index", f"there is no `{family.name}[{text}]`", span, help, related)
 
     def select(self, ref: ast.Ref) -> tuple[Family, Bound, tuple[ast.Member | ast.Index, ...]]:
         """The instance that a reference names, and the remaining trailers."""
         family = self.find(ref.name, ref.span)
         trailers = ref.trailers
-        if not family.arity:
-            return family, self.instance(family, (), "", ref.span), trailers
-        if not trailers or not isinstance(trailers[0], ast.Index):
+        if not family.arity or not trailers or not isinstance(trailers[0], ast.Index):
             return family, self.instance(family, (), "", ref.span), trailers
         key, text = self.key(trailers[0].items, trailers[0].span)
         return family, self.instance(family, key, text, ref.span), trailers[1:]
@@ -260,12 +285,9 @@ class Evaluator:
         return TypeValue(TYPES[name]) if name in TYPES else None
 
     def _rank(self, ref: ast.Ref) -> Sym:
-        scope: Scope | None = self.scope
-        while scope is not None:
-            if scope.kernel:
-                help = "make it a formal and pass it in the call"
-                self._fail("not-visible", f"`{ref.name}` is not visible in a kernel", ref.span, help)
-            scope = scope.parent
+        if any(scope.kernel for scope in self.scope.chain()):
+            help = "make it a formal and pass it in the call"
+            self._fail("not-visible", f"`{ref.name}` is not visible in a kernel", ref.span, help)
         return Var(ref.name)
 
     def _trailing(self, value: Value, trailers: tuple[ast.Member | ast.Index, ...], ref: ast.Ref) -> Value:

@@ -10,7 +10,7 @@ from functools import reduce
 from dagc.base.errors import counted
 from dagc.base.source import Span
 from dagc.ir import program as ir
-from dagc.ir.enums import ElementType, Mode, Place, Role
+from dagc.ir.enums import Mode, Place, Role
 from dagc.ir.linear import Facts
 from dagc.ir.sym import Const, Fn, Sym, Var, apply, free
 from dagc.lang import ast
@@ -33,6 +33,9 @@ class OpEntry:
     after: list[ir.CopyOp] = field(default_factory=list)
     inner: OpScope | None = None
     names: list[str] = field(default_factory=list)  # its primitive ops
+
+    def __str__(self) -> str:
+        return self.display
 
 
 @dataclass(slots=True)
@@ -76,20 +79,25 @@ class Frame:
         """The condition under which a rank runs the items of this frame; None: always."""
         return reduce(lambda a, b: apply(Fn.AND, a, b), self.when) if self.when else None
 
+    def indexed(self, ref: ast.Ref, what: str) -> tuple[Key, str]:
+        """The indices of a name before a colon, and its text: `face[x,lo]`. May raise Skip."""
+        index = ref.trailers[0] if len(ref.trailers) == 1 and isinstance(ref.trailers[0], ast.Index) else None
+        if ref.trailers and index is None:
+            message = f"the name of {what} is a word, or a word with indices"
+            self.ctx.report.fail("bad-op-name", message, ref.span, "write `name` or `name[i]`")
+        key, text = self.ev.key(index.items, index.span) if index else ((), "")
+        return key, f"{ref.name}[{text}]" if index else ref.name
+
     def enter_op(self, ref: ast.Ref) -> tuple[OpEntry, str]:
         """Declare an op by the reference before its colon. Returns its entry and base name. May raise Skip."""
         report = self.ctx.report
-        index = ref.trailers[0] if len(ref.trailers) == 1 and isinstance(ref.trailers[0], ast.Index) else None
-        if ref.trailers and index is None:
-            help = "write `name` or `name[i]`"
-            report.fail("bad-op-name", "the name of an op is a word, or a word with indices", ref.span, help)
+        key, text = self.indexed(ref, "an op")
         if ref.name == "end":
             report.fail(
                 "reserved-name", "`end` is reserved for the op after all others", ref.span, "choose another name"
             )
         refuse_reserved(report, ref.name, ref.span)
-        key, text = self.ev.key(index.items, index.span) if index else ((), "")
-        display = f"{self.prefix}{ref.name}[{text}]" if index else self.prefix + ref.name
+        display = self.prefix + text
         family = self.ops.families.setdefault(ref.name, {})
         if family and (key in family or not key or () in family):
             other = family.get(key) or next(iter(family.values()))
@@ -202,7 +210,7 @@ def until(ev: Evaluator, out: GraphOut, item: ast.Until) -> ir.Until:
     report = ev.ctx.report
     counter: Storage = storage(ev, item.array)
     related = ((counter.array.span, "declared here"),)
-    real = counter.array.type in (ElementType.F32, ElementType.F64)
+    real = counter.array.type.is_float
     wrong, type_ = "", "f64" if item.bound is not None else "i32"
     one = counter.dims == (Const(1),) and counter.region.start is None
     if not one:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from typing import TypeAlias
+from collections.abc import Mapping
+from typing import TypeAlias, TypeVar
 
 from dagc.base.errors import counted
 from dagc.base.source import Span
@@ -19,7 +20,10 @@ from dagc.lang.declarations import check_sizes, dimension, overlap, same, select
 from dagc.lang.evaluate import Evaluator, branches, turns
 from dagc.lang.frames import Frame, GraphOut, OpEntry, OpScope, on, words
 from dagc.lang.kernels import declare_formal, lower_formals, wrong_place
-from dagc.lang.scope import ScalarKind, Scope, Skip, Storage, did_you_mean, kind_of_type, listing, there_are
+from dagc.lang.scope import Key, ScalarKind, Scope, Skip, Storage, did_you_mean, kind_of_type, listing, there_are
+
+T = TypeVar("T")
+Trailers: TypeAlias = tuple[ast.Member | ast.Index, ...]
 
 # ---- exchanges and collectives ----
 
@@ -173,17 +177,12 @@ def _unpack(
 
 def _label(frame: Frame, item: ast.Message, entry: OpEntry) -> str:
     assert item.name is not None
-    ref, report = item.name, frame.ctx.report
-    index = ref.trailers[0] if len(ref.trailers) == 1 and isinstance(ref.trailers[0], ast.Index) else None
-    if ref.trailers and index is None:
-        help = "write `name` or `name[i]`"
-        report.fail("bad-op-name", "the name of a message is a word, or a word with indices", ref.span, help)
-    key, text = frame.ev.key(index.items, index.span) if index else ((), "")
-    label = f"{ref.name}[{text}]" if index else ref.name
+    ref = item.name
+    key, label = frame.indexed(ref, "a message")
     family = entry.labels.setdefault(ref.name, {})
     if key in family or (bool(key) is not bool(next(iter(family), key))):
         help = "index it by the loop variables, or choose another name"
-        report.fail("duplicate-name", f"message `{label}` is declared twice", ref.span, help)
+        frame.ctx.report.fail("duplicate-name", f"message `{label}` is declared twice", ref.span, help)
     family[key] = label
     return label
 
@@ -369,9 +368,13 @@ _Built = tuple[tuple[ir.Region | Sym, ...], tuple[ir.Access, ...], str | None]
 
 
 def _array(frame: Frame, arg: ast.Expr) -> tuple[Storage, Span]:
+    return _buffer(frame, _named(frame, arg, "an array")), arg.span
+
+
+def _named(frame: Frame, arg: ast.Expr, what: str, help: str = "name an array") -> ast.Ref:
     if not isinstance(arg, ast.Ref):
-        frame.ctx.report.fail("type-mismatch", "an array is expected here", arg.span, "name an array")
-    return _buffer(frame, arg), arg.span
+        frame.ctx.report.fail("type-mismatch", f"{what} is expected here", arg.span, help)
+    return arg
 
 
 def _allreduce(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr], _comm: ir.Communicator | None) -> _Built:
@@ -413,11 +416,8 @@ def _alltoallv(out: GraphOut, frame: Frame, name: str, args: list[ast.Expr], _co
     if dst.array.type is not src.array.type:
         _check_alike(frame, dst, src, src_span)
     _refuse_overlap(frame, dst, src, src_span)
-    counts = []
-    for arg in args[2:]:
-        if not isinstance(arg, ast.Ref):
-            frame.ctx.report.fail("type-mismatch", "an array of counts is expected here", arg.span, "name an array")
-        counts.append(_index_array(out, frame, name, arg).region)
+    named = (_named(frame, arg, "an array of counts") for arg in args[2:])
+    counts = [_index_array(out, frame, name, ref).region for ref in named]
     accesses = (out.use(frame, name, dst, Mode.OUT, dst_span), out.use(frame, name, src, Mode.IN, src_span))
     return (dst.region, src.region, *counts), accesses, None
 
@@ -503,27 +503,16 @@ def _ends(frame: Frame, ref: ast.Ref) -> list[EdgeEnd]:
     return [EdgeEnd(name, end, message) for name in entry.names]
 
 
-def _entry(frame: Frame, scope: OpScope, ref: ast.Ref) -> tuple[OpEntry, tuple[ast.Member | ast.Index, ...]]:
+def _entry(frame: Frame, scope: OpScope, ref: ast.Ref) -> tuple[OpEntry, Trailers]:
     report = frame.ctx.report
     if ref.name not in scope.families:
         known = scope.families
         help = did_you_mean(ref.name, known, there_are(known) if known else "the dag has no ops")
         report.fail("unknown-name", f"unknown op `{ref.name}`", ref.span, help)
-    family = scope.families[ref.name]
-    trailers = ref.trailers
-    key: tuple[int, ...] = ()
-    text = ""
-    if trailers and isinstance(trailers[0], ast.Index):
-        key, text = frame.ev.key(trailers[0].items, trailers[0].span)
-        trailers = trailers[1:]
-    if key not in family:
-        _bad_index(frame, ref.name, text, [e.display for e in family.values()], ref.span)
-    return family[key], trailers
+    return _instance(frame, scope.families[ref.name], ref.name, ref.trailers, ref.span)
 
 
-def _message(
-    frame: Frame, entry: OpEntry, trailers: tuple[ast.Member | ast.Index, ...]
-) -> tuple[str, tuple[ast.Member | ast.Index, ...]]:
+def _message(frame: Frame, entry: OpEntry, trailers: Trailers) -> tuple[str, Trailers]:
     member = trailers[0]
     assert isinstance(member, ast.Member)
     if member.name not in entry.labels:
@@ -531,21 +520,20 @@ def _message(
         help = did_you_mean(member.name, known, there_are(known))
         message = f"exchange `{entry.display}` has no message `{member.name}`"
         frame.ctx.report.fail("unknown-name", message, member.span, help)
-    family = entry.labels[member.name]
-    key: tuple[int, ...] = ()
-    text = ""
-    rest = trailers[1:]
-    if rest and isinstance(rest[0], ast.Index):
-        key, text = frame.ev.key(rest[0].items, rest[0].span)
-        rest = rest[1:]
+    return _instance(frame, entry.labels[member.name], f"{entry.display}.{member.name}", trailers[1:], member.span)
+
+
+def _instance(frame: Frame, family: Mapping[Key, T], name: str, trailers: Trailers, span: Span) -> tuple[T, Trailers]:
+    """What the index at the start of the trailers names among ops or messages, and the other trailers."""
+    key: Key = ()
+    text, rest = "", trailers
+    if trailers and isinstance(trailers[0], ast.Index):
+        key, text = frame.ev.key(trailers[0].items, trailers[0].span)
+        rest = trailers[1:]
     if key not in family:
-        _bad_index(frame, f"{entry.display}.{member.name}", text, list(family.values()), member.span)
+        what = f"there is no `{name}[{text}]`" if text else f"`{name}` needs an index"
+        frame.ctx.report.fail("bad-index", what, span, there_are(map(str, family.values())))
     return family[key], rest
-
-
-def _bad_index(frame: Frame, name: str, text: str, known: list[str], span: Span) -> None:
-    what = f"there is no `{name}[{text}]`" if text else f"`{name}` needs an index"
-    frame.ctx.report.fail("bad-index", what, span, there_are(known))
 
 
 # ---- items ----
@@ -646,12 +634,8 @@ def _copy(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -> ir
     if len(args) != 2 or len(item.call.args) != 2:
         help = "write `copy(dst, src)`"
         report.fail("wrong-arity", f"`copy` takes 2 arguments, not {len(item.call.args)}", item.call.span, help)
-    ends = []
-    for arg in args:
-        if not isinstance(arg, ast.Ref):
-            report.fail("type-mismatch", "an array is expected here", arg.span, "name an array or a part of one")
-        ends.append(storage(frame.ev, arg, strided=True))
-    dst, src = ends
+    named = (_named(frame, arg, "an array", "name an array or a part of one") for arg in args)
+    dst, src = (storage(frame.ev, ref, strided=True) for ref in named)
     _check_copy(frame, item, args, dst, src)
     out.use(frame, name, src, Mode.IN, args[1].span)
     out.use(frame, name, dst, Mode.OUT, args[0].span)

@@ -78,7 +78,15 @@ def check_reads(ctx: Context, out: GraphOut, edges: Iterable[ir.Edge]) -> None:
 
 def _in_order(uses: Sequence[Use], edges: Iterable[ir.Edge]) -> list[Use]:
     """As in the text, but after those of ops further down from which edges of the program lead to their op."""
-    place = {use.op: at for at, use in reversed(list(enumerate(uses)))}
+    first: dict[str, int] = {}
+    places: dict[
+        str, list[int]
+    ] = {}  # of an op with what is inside, as the copies around an exchange: `halo.west.pack`
+    for at, use in enumerate(uses):
+        first.setdefault(use.op, at)
+        words = use.op.split(".")
+        for count in range(1, len(words) + 1):
+            places.setdefault(".".join(words[:count]), []).append(at)
     before: dict[str, list[str]] = {}
     for edge in edges:
         if edge.completion:
@@ -94,8 +102,8 @@ def _in_order(uses: Sequence[Use], edges: Iterable[ir.Edge]) -> list[Use]:
                 path.append(wanted)
                 continue
             op = path.pop()
-            if place.get(op, at) > at:  # with the copies before and after an exchange, `halo.west.pack`
-                order |= {i: None for i, u in enumerate(uses) if u.op == op or u.op.startswith(f"{op}.")}
+            if first.get(op, at) > at:
+                order |= dict.fromkeys(places[op])
         order[at] = None
     return [uses[at] for at in order]
 
@@ -261,24 +269,18 @@ def check_unreachable(report: Report, ops: Iterable[ir.Op], out: GraphOut, live:
             reads.setdefault(use.op, set()).add(use.storage.array.name)
         if use.mode is not Mode.IN:
             writers.setdefault(use.storage.array.name, []).append(use.op)
-    pending = {op.name: op for op in ops}
-    wanted = list(live)
-    for op in pending.values():
-        if isinstance(op, ir.CollectiveOp):
-            wanted += reads.get(op.name, ())
-    useful = {op.name for op in pending.values() if isinstance(op, ir.CollectiveOp)}
+    ops = list(ops)
+    useful = {op.name for op in ops if isinstance(op, ir.CollectiveOp)}
+    wanted = [*live, *(name for op in useful for name in reads.get(op, ()))]
     while wanted:
-        for name in writers.pop(wanted.pop(), ()):
-            if name not in useful:
-                useful.add(name)
-                wanted += reads.get(name, ())
-    for op in pending.values():
-        if op.name in useful:
-            continue
-        if not (isinstance(op, ir.CopyOp) and op.inserted):
-            report.warning(
-                "unreachable-op", f"the result of op `{op.name}` is never used", op.span, "use its result, or drop it"
-            )
+        for op in writers.pop(wanted.pop(), ()):
+            if op not in useful:
+                useful.add(op)
+                wanted += reads.get(op, ())
+    for one in ops:
+        if one.name not in useful and not (isinstance(one, ir.CopyOp) and one.inserted):
+            message = f"the result of op `{one.name}` is never used"
+            report.warning("unreachable-op", message, one.span, "use its result, or drop it")
 
 
 # ---- `on any` arrays have a host and a device side. A copy is inserted before the first op that uses a stale side ----

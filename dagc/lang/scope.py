@@ -227,12 +227,6 @@ class TypeValue:
 
 Value: TypeAlias = "Apply | Const | Var | Label | ListValue | TypeValue"
 
-INTEGERS = frozenset(
-    (
-        ElementType.I8, ElementType.I16, ElementType.I32, ElementType.I64,
-        ElementType.U8, ElementType.U16, ElementType.U32, ElementType.U64,
-    )
-)  # fmt: skip
 RATIONAL_LIMIT = 2**128
 INTEGER_LIMIT = 2**64
 NODE_LIMIT = 4000
@@ -240,7 +234,7 @@ DEPTH_LIMIT = 150  # of a symbolic value; its consumers recurse
 
 
 def kind_of_type(type_: ElementType) -> ScalarKind:
-    if type_ in INTEGERS:
+    if type_.is_integer:
         return ScalarKind.INT
     return ScalarKind.BOOL if type_ is ElementType.BOOL else ScalarKind.REAL
 
@@ -387,26 +381,26 @@ class Scope:
 
     def find(self, name: str) -> tuple[Family, bool] | None:
         """The family, and whether it belongs to the program outside of the current kernel."""
-        scope: Scope | None = self
         outside = False
-        while scope is not None:
+        for scope in self.chain():
             if name in scope.families:
                 return scope.families[name], outside
             outside = outside or scope.kernel
-            scope = scope.parent
         return None
 
-    def names(self) -> set[str]:
-        own = set(self.families)
-        return own | self.parent.names() if self.parent else own
-
-    def kind_of(self, var: str) -> ScalarKind:
+    def chain(self) -> Iterator[Scope]:
+        """This scope and those around it, innermost first."""
         scope: Scope | None = self
         while scope is not None:
-            if var in scope.kinds:
-                return scope.kinds[var]
+            yield scope
             scope = scope.parent
-        return ScalarKind.INT  # rank, ranks, hw.*
+
+    def names(self) -> set[str]:
+        return {name for scope in self.chain() for name in scope.families}
+
+    def kind_of(self, var: str) -> ScalarKind:
+        kinds = (scope.kinds[var] for scope in self.chain() if var in scope.kinds)
+        return next(kinds, ScalarKind.INT)  # rank, ranks, hw.*
 
     def declare(
         self, report: Report, what: What, name: str, key: Key, bound: Bound, hides: frozenset[What] = frozenset()
@@ -424,13 +418,10 @@ class Scope:
                 "duplicate-name", f"`{name}` is already {family.what.value}", bound.span, "choose another name", first
             )
         if family.arity != len(key):
-            report.fail(
-                "bad-index",
-                f"`{bound.display}` has {_indices(len(key))}, but `{name}` was declared with {_indices(family.arity)}",
-                bound.span,
-                "use the same number of indices for every instance",
-                first,
-            )
+            counts = indices_text(len(key)), indices_text(family.arity)
+            message = f"`{bound.display}` has {counts[0]}, but `{name}` was declared with {counts[1]}"
+            help = "use the same number of indices for every instance"
+            report.fail("bad-index", message, bound.span, help, first)
         if key in family.instances:
             at = ((family.instances[key].span, "first declared here"),)
             help = "index it by the loop variable, or choose another name"
@@ -478,55 +469,9 @@ def refuse_reserved(report: Report, name: str, span: Span) -> None:
         )
 
 
-def _indices(count: int) -> str:
+def indices_text(count: int) -> str:
+    """`no index`, `one index`, `2 indices`."""
     return {0: "no index", 1: "one index"}.get(count, f"{count} indices")
-
-
-# ---- declared names ----
-
-_HIDDEN = (What.SCALAR, What.COMM, What.ARRAY, What.PART, What.FEATURE)
-
-
-def find_family(report: Report, scope: Scope, others: set[str], name: str, span: Span) -> Family:
-    """The family of a name. Reports unknown-name and not-visible; broken names raise Skip without a report.
-
-    `others`: names known without a declaration, for the help.
-    """
-    entry = scope.find(name)
-    if entry is None:
-        help = did_you_mean(name, scope.names() | others, "declare it before its use")
-        report.fail("unknown-name", f"unknown name `{name}`", span, help)
-    family, outside = entry
-    if family.broken:
-        raise Skip
-    if outside and family.what in _HIDDEN:
-        message = f"{family.what.value} of the program is not visible in a kernel: `{name}`"
-        help = "make it a formal and pass it in the call"
-        report.fail("not-visible", message, span, help, ((family.span, "declared here"),))
-    return family
-
-
-def find_instance(report: Report, family: Family, key: tuple[int, ...], text: str, span: Span) -> Bound:
-    """One instance of a family. Reports bad-index."""
-    if key not in family.instances:
-        _no_instance(report, family, key, text, span)
-    return family.instances[key]
-
-
-def _no_instance(report: Report, family: Family, key: tuple[int, ...], text: str, span: Span) -> NoReturn:
-    related = ((family.span, "declared here"),)
-    names = [b.display for b in family.instances.values()]
-    if len(key) != family.arity:
-        counts = {0: "no index", 1: "one index"}
-        wanted, given = (counts.get(n, f"{n} indices") for n in (family.arity, len(key)))
-        message = f"`{family.name}` takes {wanted}, not {given}"
-        report.fail("bad-index", message, span, f"write {listing(names, 4)}", related)
-    help = there_are(names, 6)
-    only = next(iter(family.instances))
-    if len(names) == 1 and len(key) == 1 and 0 <= key[0] < only[0]:  # declared as an array of C
-        many = f"for i in 0..{only[0]} {{... {family.name}[i] ...}}"
-        help = f"{help}: a declaration with an index declares one instance; `{many}` declares {only[0]}"
-    report.fail("bad-index", f"there is no `{family.name}[{text}]`", span, help, related)
 
 
 # ---- context ----
@@ -723,7 +668,7 @@ def _finite(name: str, text: str) -> float:
 def integer_range(type_: ElementType) -> tuple[int, int]:
     """Least and greatest value of an integer type."""
     bits = 8 * type_.size
-    return (0, 2**bits - 1) if type_.value[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    return (0, 2**bits - 1) if type_.is_unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
 def element_type(ctx: Context, scope: Scope, name: str, span: Span) -> ElementType:

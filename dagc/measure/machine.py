@@ -16,7 +16,7 @@ from typing import Any
 from dagc.base import signals
 from dagc.base.errors import MissingTool, RunFailed
 from dagc.base.resources import resource
-from dagc.build.builder import build
+from dagc.build.builder import Build, build
 from dagc.build.target import GPU, gpus
 from dagc.build.toolchain import NO_NVCC_HELP, find_cxx, find_mpi, find_nvcc
 from dagc.store.results import MachineRecord
@@ -173,10 +173,11 @@ def measured_transfers(target: str, arch: str, pageable: bool = False) -> dict[s
     Raises MissingTool, BuildFailed; RunFailed where it does not run.
     """
     with tempfile.TemporaryDirectory(prefix="dagc-transfers-") as folder:
-        program = build(
-            [resource(TRANSFERS)], Path(folder) / "transfers", target=target, arch=arch, directory=Path(folder),
+        order = Build(
+            [resource(TRANSFERS)], target=target, arch=arch, directory=Path(folder),
             include=[resource("templates/runtime")], defines=("DAGC_NO_MPI",),
         )  # fmt: skip
+        program = build(order, Path(folder) / "transfers")
         text = _run([str(program), *(["pageable"] if pageable else [])], "of transfers does not run")
     out: dict[str, list[tuple[int, float]]] = {direction: [] for direction in DIRECTIONS}
     for line in text.splitlines():

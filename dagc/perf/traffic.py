@@ -28,7 +28,6 @@ from dagc.cuda.expressions import (
     symbol,
 )
 from dagc.cuda.ptx import Instructions
-from dagc.ir.enums import ElementType
 from dagc.ir.plan import AXES
 from dagc.perf.geometry import TUNABLE, Geometry
 from dagc.perf.guards import Reach, reach_of
@@ -340,7 +339,7 @@ class Traffic:
         return sp.Rational(1, MERGED) if self._is_merged(p) else passes
 
     def _is_floating(self, p: StridedAccess) -> bool:
-        of_formals = {f.name: f.type in (ElementType.F32, ElementType.F64) for f in self.geometry.kernel.formals}
+        of_formals = {f.name: f.type.is_float for f in self.geometry.kernel.formals}
         return of_formals.get(p.access.array, p.access.array in self.accesses.floating)
 
     @staticmethod

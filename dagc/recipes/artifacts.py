@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError
 from dagc.base.files import output_directory
-from dagc.build.builder import build, require_wheel, write_wheel
+from dagc.build.builder import Build, build, require_wheel, write_wheel
 from dagc.build.toolchain import require_mpi, require_nccl
 from dagc.ir.plan import CodeFeature, EmittedChoosers, OpenTunable, Plan, Target, program_hash
 from dagc.ir.program import Graph, KernelOp, Program, shown
@@ -200,12 +200,13 @@ def build_chooser(directory: Path, plan: Plan, name: str, plans: Mapping[str, st
     each folder below `plans`; all are in the folder `lib`."""
     cuda = plan.target is Target.CUDA
     hidden = "-Xcompiler=-fvisibility=hidden" if cuda else "-fvisibility=hidden"
-    return build(
-        [directory / f"src/{name}.{'cu' if cuda else 'cpp'}"], directory / f"lib/lib{name}.so", directory=directory,
+    order = Build(
+        [directory / f"src/{name}.{'cu' if cuda else 'cpp'}"], directory=directory,
         include=("include", "src/include", *(f"plans/{label}/include" for label in plans)),
         libraries=tuple(plans.values()), target=plan.target.value, arch=plan.arch, mpi=require_mpi(), shared=True,
         warnings_as_errors=False, flags=(hidden, "-Llib", "-Xlinker", "-rpath=$ORIGIN"),
     )  # fmt: skip
+    return build(order, directory / f"lib/lib{name}.so")
 
 
 def build_shared(directory: Path, plan: Plan, name: str, out: Path) -> Path:
@@ -218,13 +219,13 @@ def build_shared(directory: Path, plan: Plan, name: str, out: Path) -> Path:
     complete = ("-Xlinker", "-z", "-Xlinker", "defs")
     nccl = require_nccl().flags() if cuda and uses_nccl(plan) else ()
     names = (f"{name}.{'cu' if cuda else 'cpp'}", *others.sources)
-    return build(
-        [directory / "src" / source for source in names], out, directory=directory,
+    order = Build(
+        [directory / "src" / source for source in names], directory=directory,
         include=("include", "src/include", *(f"src/{f}" for f in others.include)), libraries=others.libraries,
-        openmp=others.openmp, reads=tuple(f"src/{f}" for f in others.reads),
-        target=plan.target.value, arch=plan.arch, mpi=require_mpi(), shared=True, warnings_as_errors=False,
-        flags=(*hidden, *complete, *nccl),
+        openmp=others.openmp, reads=tuple(f"src/{f}" for f in others.reads), target=plan.target.value, arch=plan.arch,
+        mpi=require_mpi(), shared=True, warnings_as_errors=False, flags=(*hidden, *complete, *nccl),
     )  # fmt: skip
+    return build(order, out)
 
 
 def build_artifact(directory: Path, plan: Plan, what: str) -> Path:
@@ -237,13 +238,13 @@ def build_artifact(directory: Path, plan: Plan, what: str) -> Path:
     flags = require_nccl().flags() if cuda and uses_nccl(plan) else ()
     others = linked(plan)
     main = f"{source}.{'cu' if cuda else 'cpp'}"
-    return build(
-        [directory / name for name in (main, *others.sources)], directory / (f"lib{what}.so" if library else what),
-        target=plan.target.value, arch=plan.arch, include=("include", *others.include), libraries=others.libraries,
-        openmp=others.openmp, reads=others.reads,
+    order = Build(
+        [directory / name for name in (main, *others.sources)], target=plan.target.value, arch=plan.arch,
+        include=("include", *others.include), libraries=others.libraries, openmp=others.openmp, reads=others.reads,
         mpi=require_mpi(), shared=library, warnings_as_errors=False,
         flags=(*flags, "-O0") if what == "audit" else flags, defines=("DAGC_RUNNER_MAIN",) if what == "audit" else (),
     )  # fmt: skip
+    return build(order, directory / (f"lib{what}.so" if library else what))
 
 
 # ---- what compile returns --------------------------------------------------------------------------

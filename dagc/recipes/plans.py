@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError
 from dagc.base.files import output_directory
-from dagc.build.builder import build, write_wheel
+from dagc.build.builder import Build, build, write_wheel
 from dagc.build.mpi import cores as compilers
 from dagc.build.ranks import joined, refuse
 from dagc.choice.feature import offered
@@ -248,7 +248,7 @@ def _build(plans: Mapping[str, Plan], library: Library | None, directory: Path, 
         jobs = [pool.submit(build_artifact, folder / label, plan, "bench") for label, plan in plans.items()]
         for job in jobs:
             job.add_done_callback(lambda _: phase.advance())
-        launcher = build([directory / "bench.cpp"], directory / "bench")
+        launcher = build(Build([directory / "bench.cpp"]), directory / "bench")
         for job in jobs:
             job.result()
     return launcher

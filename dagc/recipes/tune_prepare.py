@@ -25,7 +25,7 @@ from dagc.cuda.lexer import names_used
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.emit.kernels import Functions
 from dagc.ir.plan import VARIANT, CodeFeature, Opened, OpenTunable, Plan, Target, needed_features
-from dagc.ir.program import CodeText, Graph, KernelOp, Program, Value
+from dagc.ir.program import CodeText, Graph, Program, Value
 from dagc.ir.sym import Number, evaluate
 from dagc.lab.plans import ProgramSelect
 from dagc.passes import build_graph
@@ -68,7 +68,7 @@ def computed_of(task: TuningTask) -> tuple[CodeFeature, ...]:
             known = offered(program, op_of(task.graph, unit_in(task.graph, unit)))
             out |= {code.name: code for name in names if name in known for code in known[name].code}
     opened = Opened(_open(task))
-    for one in (one for op in program.ops if isinstance(op, KernelOp) for one in opened.ops(program, op)):
+    for one in opened.every_op(program):
         out |= {code.name: code for code in needed_features(program, one)}
     return tuple(out.values())
 

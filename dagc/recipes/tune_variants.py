@@ -153,8 +153,8 @@ def _row(seconds: Mapping[int, float]) -> tuple[float, float]:
 
 def _bytes_of(program: Program, at: AtPoint, name: str) -> float:
     """Bytes of an array whose size comes with its data."""
-    array = next(a for a in program.arrays if a.name == name)
-    return float(elements(at.data / "rank-0000" / f"{mangle(name)}.npy") * array.type.size)
+    size = program.array(name).type.size
+    return float(elements(at.data / "rank-0000" / f"{mangle(name)}.npy") * size)
 
 
 @dataclass(slots=True)

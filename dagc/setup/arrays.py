@@ -23,7 +23,7 @@ from dagc.base.files import output_directory
 from dagc.base.source import NOWHERE, Span, find_file, read_file
 from dagc.ir.program import Program, Setup, Verify, mangle
 from dagc.ir.sym import Number, UnboundName
-from dagc.setup.checks import Checker, Matching, RankMembers, dtype, environment, team, wanted
+from dagc.setup.checks import Checker, Matching, RankMembers, dtype, team, wanted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -217,10 +217,10 @@ def run_setup(
         code.function(verify.function, verify.span)
     with output_directory(out) as folder:
         ours = _team(program, program.setup, code, ranks, seed)
+        run = _Run(program, program.setup, code, ours, seed)
         matching = Matching(program, ours, program.setup.span)
         for rank in range(ranks):
-            part = folder / f"rank-{rank:04d}"
-            _write_rank(program, program.setup, code, rank, ours, seed, part, matching, references)
+            run.write(rank, folder / f"rank-{rank:04d}", matching, references)
             if done is not None:
                 done()
         _raise(program, matching.finish())
@@ -250,38 +250,74 @@ def _team(program: Program, setup: Setup, code: SetupCode, ranks: int, seed: int
         ) from None
 
 
-def _write_rank(
-    program: Program,
-    setup: Setup,
-    code: SetupCode,
-    rank: int,
-    ours: RankMembers,
-    seed: int,
-    folder: Path,
-    matching: Matching,
-    references: bool,
-) -> None:
-    arguments = (rank, ours.ranks, seed)
-    data = code.call(setup.function, setup.span, arguments, dict(setup.args), rank, wanted(program))
-    checker = Checker(program, rank, ours, setup.span, setup.function)
-    checked = _checked(program, checker, data)
-    env = environment(program, checked, rank, ours)
-    shapes = {name: value.shape for name, value in checked.items()}
-    for array in program.arrays:
-        size = checker.shape(array)
-        if array.name not in shapes and size is not None and None not in size:
-            shapes[array.name] = size
-    _raise(program, checker.diagnostics)
-    matching.add(checked, shapes, env)
-    folder.mkdir()
-    for name, value in checked.items():
-        _save(folder / f"{mangle(name)}.npy", value)
-    expected = folder / "expected"
-    expected.mkdir()
-    if not references:
-        return
-    for name, value in _references(program, setup, code, data, rank, ours, seed):
-        _save(expected / f"{mangle(name)}.npy", value)
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run of a set-up, for all ranks."""
+
+    program: Program
+    setup: Setup
+    code: SetupCode
+    team: RankMembers
+    seed: int
+
+    def write(self, rank: int, folder: Path, matching: Matching, references: bool) -> None:
+        """The arrays of one rank. Raises ProgramError, UsageError."""
+        program, setup = self.program, self.setup
+        arguments = (rank, self.team.ranks, self.seed)
+        data = self.code.call(setup.function, setup.span, arguments, dict(setup.args), rank, wanted(program))
+        checker = Checker(program, rank, self.team, setup.span, setup.function)
+        checked = _checked(program, checker, data)
+        env = self.team.of(rank) | {s.name: checked[s.name].item() for s in program.scalars}
+        shapes = {name: value.shape for name, value in checked.items()}
+        for array in program.arrays:
+            size = checker.shape(array)
+            if array.name not in shapes and size is not None and None not in size:
+                shapes[array.name] = size
+        _raise(program, checker.diagnostics)
+        matching.add(checked, shapes, env)
+        expected = folder / "expected"
+        expected.mkdir(parents=True)
+        for name, value in checked.items():
+            _save(folder / f"{mangle(name)}.npy", value)
+        for name, value in self._references(data, rank) if references else ():
+            _save(expected / f"{mangle(name)}.npy", value)
+
+    def _references(self, data: dict[str, Any], rank: int) -> Iterator[tuple[str, Any]]:
+        """(name, expected array) of each `verify`; a reference used several times is called once."""
+        results: dict[str, dict[str, Any]] = {}
+        # References get the set-up's results unchanged, whatever an earlier reference did: arrays are read-only.
+        frozen = {name: _read_only(value) for name, value in data.items()}
+        every = self.program.verifies
+        for verify in every:
+            given = {"rank": rank, "size": self.team.ranks, "seed": self.seed}
+            named = given | dict(self.setup.args) | dict(verify.args)
+            key = repr((verify.function, verify.args))
+            if key not in results:
+                names = [v.region.array for v in every if (v.function, v.args) == (verify.function, verify.args)]
+                results[key] = self.code.call(verify.function, verify.span, (dict(frozen),), named, rank, names)
+            yield verify.region.array, self._expected(verify, results[key], data, rank)
+
+    def _expected(self, verify: Verify, result: Mapping[str, Any], data: Mapping[str, Any], rank: int) -> Any:
+        """The verified slice of what a reference returned."""
+        import numpy as np
+
+        program, region = self.program, verify.region
+        checker = Checker(program, rank, self.team, verify.span, verify.function)
+        checker.env |= {s.name: np.asarray(data[s.name]).item() for s in program.scalars}
+        checker.names([region.array] if region.array in result else [], [region.array])
+        _raise(program, checker.diagnostics)
+        value = checker.array(program.array(region.array), result[region.array])
+        _raise(program, checker.diagnostics)
+        if value.dtype.kind == "f" and not verify.nan_equal and np.isnan(value).any():
+            message = f"`{verify.function}` returns NaN in `{region.array}` (rank {rank}), which nothing equals"
+            help = "give a finite value, or write `nan equal` after the tolerance if NaN is the correct result"
+            _raise(program, [Diagnostic("setup-nan", message, verify.span, help)])
+        if region.stop is None:
+            return value
+        start = checker.size(region.start, f"the start of `{region.array}`") if region.start is not None else 0
+        stop = checker.size(region.stop, f"the end of `{region.array}`")
+        _raise(program, checker.diagnostics)
+        return value[start:stop]
 
 
 def _checked(program: Program, checker: Checker, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -299,55 +335,6 @@ def _checked(program: Program, checker: Checker, data: Mapping[str, Any]) -> dic
     checker.conditions()
     _raise(program, checker.diagnostics)
     return out
-
-
-def _references(
-    program: Program, setup: Setup, code: SetupCode, data: dict[str, Any], rank: int, ours: RankMembers, seed: int
-) -> Iterator[tuple[str, Any]]:
-    """(name, expected array) of each `verify`; a reference used several times is called once."""
-    results: dict[str, dict[str, Any]] = {}
-    # References get the set-up's results unchanged, whatever an earlier reference did: arrays are read-only.
-    frozen = {name: _read_only(value) for name, value in data.items()}
-    for verify in program.verifies:
-        named = {"rank": rank, "size": ours.ranks, "seed": seed} | dict(setup.args) | dict(verify.args)
-        key = repr((verify.function, verify.args))
-        if key not in results:
-            names = [v.region.array for v in program.verifies if (v.function, v.args) == (verify.function, verify.args)]
-            results[key] = code.call(verify.function, verify.span, (dict(frozen),), named, rank, names)
-        yield verify.region.array, _expected(program, verify, results[key], data, rank, ours)
-
-
-def _expected(
-    program: Program, verify: Verify, result: Mapping[str, Any], data: Mapping[str, Any], rank: int, ours: RankMembers
-) -> Any:
-    import numpy as np
-
-    name = verify.region.array
-    checker = Checker(program, rank, ours, verify.span, verify.function)
-    checker.env |= {s.name: np.asarray(data[s.name]).item() for s in program.scalars}
-    value = None
-    if name in result:
-        declared = next(a for a in program.arrays if a.name == name)
-        value = checker.array(declared, result[name])
-    else:
-        checker.names([], [name])
-    _raise(program, checker.diagnostics)
-    if value is not None and value.dtype.kind == "f" and not verify.nan_equal and np.isnan(value).any():
-        message = f"`{verify.function}` returns NaN in `{name}` (rank {rank}), which nothing equals"
-        help = "give a finite value, or write `nan equal` after the tolerance if NaN is the correct result"
-        _raise(program, [Diagnostic("setup-nan", message, verify.span, help)])
-    return _part(program, verify, checker, value)
-
-
-def _part(program: Program, verify: Verify, checker: Checker, value: Any) -> Any:
-    """The verified slice of the array that a reference returned."""
-    region = verify.region
-    if region.stop is None:
-        return value
-    start = checker.size(region.start, f"the start of `{region.array}`") if region.start is not None else 0
-    stop = checker.size(region.stop, f"the end of `{region.array}`")
-    _raise(program, checker.diagnostics)
-    return value[start:stop]
 
 
 def _read_only(value: Any) -> Any:
@@ -413,7 +400,7 @@ def check_arrays(program: Program, folder: Path, ranks: int) -> None:
                     raise _refused(path, f"has shape {_text(header.shape)}, but `{array.name}` has {_text(want)}")
         for verify in program.verifies:
             name = verify.region.array
-            declared = next(a for a in program.arrays if a.name == name)
+            declared = program.array(name)
             _header(part / "expected" / f"{mangle(name)}.npy", folder, name, dtype(declared.type))
 
 

@@ -37,7 +37,7 @@ def dtype(element: ElementType) -> np.dtype[Any]:
     """NumPy's type of an element type."""
     import numpy as np
 
-    return np.dtype("?" if element is ElementType.BOOL else f"{element.value[0]}{element.size}")
+    return np.dtype(element.numpy)
 
 
 def wanted(program: Program) -> tuple[str, ...]:
@@ -129,7 +129,7 @@ class Checker:
         if plain is None:
             self._add("setup-type", f"returns {_describe(value)} for the scalar `{scalar.name}`", f"give one {kind}")
             return None
-        is_float, is_bool = kind[0] == "f", scalar.type is ElementType.BOOL
+        is_float, is_bool = scalar.type.is_float, scalar.type is ElementType.BOOL
         if isinstance(plain, bool) != is_bool or (isinstance(plain, float) and not is_float):
             self._add("setup-type", f"returns {plain!r} for `{scalar.name}`", f"give one {kind}")
             return None
@@ -189,7 +189,7 @@ class Checker:
         for region, when in dict.fromkeys(pair for op in self._program.ops for pair in conditional_regions(op)):
             if when is not None and self._evaluated(when) is False:
                 continue
-            array = next(a for a in self._program.arrays if a.name == region.array)
+            array = self._program.array(region.array)
             self._slice(f"{region.array}[", region.start, region.stop, array.dims[0] if array.dims else None)
             if region.columns is not None:
                 dimension, first, last = region.columns
@@ -273,11 +273,6 @@ class Checker:
         self.diagnostics.append(Diagnostic(code, f"`{self._giver}` {message} (rank {self._rank})", self._span, help))
 
 
-def environment(program: Program, data: Mapping[str, Any], rank: int, team: RankMembers) -> dict[str, Number]:
-    """Per-rank values for `evaluate`, from checked data."""
-    return team.of(rank) | {s.name: data[s.name].item() for s in program.scalars}
-
-
 def _product(lengths: Iterable[Number | None]) -> int:
     return math.prod(int(length) for length in lengths if length is not None)
 
@@ -302,6 +297,24 @@ def _shape(shape: Iterable[int | None]) -> str:
 _LIMIT = 8  # mismatches reported; the rest are alike
 
 
+@dataclass(frozen=True, slots=True)
+class _RankValues:
+    """The scalars and arrays of one rank, and the sizes of its arrays, as far as they are known."""
+
+    rank: int
+    data: Mapping[str, Any]
+    shapes: Mapping[str, tuple[int, ...]]
+    env: Mapping[str, Number]
+
+    def elements(self, region: Region) -> int | None:
+        """Elements of a region; None if the array's size is not known here."""
+        shape = self.shapes.get(region.array)
+        if shape is None or region.stop is None:
+            return None if shape is None else math.prod(shape)
+        start = evaluate(region.start, self.env) if region.start is not None else 0
+        return (int(evaluate(region.stop, self.env)) - int(start)) * math.prod(shape[1:])
+
+
 @dataclass
 class Matching:
     """Counts of all messages by (message, sender, receiver), collected rank by rank."""
@@ -316,18 +329,15 @@ class Matching:
 
     def add(self, data: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], env: Mapping[str, Number]) -> None:
         """Collect those of one rank. `data` has its scalars and arrays, `shapes` all known array sizes."""
-        rank = int(env["rank"])
+        values = _RankValues(int(env["rank"]), data, shapes, env)
         self._values.append(dict(env))
         for name, comm, message in self._messages():
-            members = self._members(comm, rank)
-            for peer, count in self._ends(message, True, data, shapes, env, name, members):
-                self._sent.setdefault((name, rank, peer), []).append(count)
-            for peer, count in self._ends(message, False, data, shapes, env, name, members):
-                self._expected.setdefault((name, peer, rank), []).append(count)
-
-    def _members(self, comm: str, rank: int) -> Sequence[int]:
-        """The ranks of the program that peers are, by their numbers."""
-        return self.team.members[comm][rank] if comm else range(self.team.ranks)
+            # The ranks of the program that peers are, by their numbers.
+            members = self.team.members[comm][values.rank] if comm else range(self.team.ranks)
+            for peer, count in self._ends(message, True, values, name, members):
+                self._sent.setdefault((name, values.rank, peer), []).append(count)
+            for peer, count in self._ends(message, False, values, name, members):
+                self._expected.setdefault((name, peer, values.rank), []).append(count)
 
     def _messages(self) -> Iterator[tuple[str, str, Message]]:
         """Name, communicator and message."""
@@ -336,7 +346,7 @@ class Matching:
                 for message in op.messages:
                     yield f"{op.name}.{message.label}" if message.label else op.name, op.comm, message
             elif isinstance(op, CollectiveOp) and op.collective is CollectiveKind.ALLTOALLV:
-                dst, src, send_counts, recv_counts = (a for a in op.args if isinstance(a, Region))
+                dst, src, send_counts, recv_counts = op.regions
                 everyone = ""  # all ranks in order
                 yield (
                     op.name,
@@ -347,47 +357,40 @@ class Matching:
                 )
 
     def _ends(
-        self,
-        message: Message,
-        send: bool,
-        data: Mapping[str, Any],
-        shapes: Mapping[str, tuple[int, ...]],
-        env: Mapping[str, Number],
-        name: str,
-        members: Sequence[int],
+        self, message: Message, send: bool, values: _RankValues, name: str, members: Sequence[int]
     ) -> Iterator[tuple[int, int]]:
         """(peer, elements) of one side of a message on one rank; the peer as a rank of the program."""
-        ranks = len(members)
+        ranks, rank, data, env = len(members), values.rank, values.data, values.env
         region, peers, counts = message.end(send)
-        if message.when is not None and not _number(message.when, env):
+        if message.when is not None and not evaluate(message.when, env):
             return
-        whole = _elements(region, shapes, env)
+        whole = values.elements(region)
         if isinstance(peers, str):
             if counts is None or (peers and peers not in data) or counts not in data:
                 return  # written by the program: not known here
             if not peers and len(data[counts]) != ranks:
                 have = counted(len(data[counts]), "count")
-                text = f"rank {env['rank']} has {have} in `{counts}` for {name}, not one for each of {ranks} ranks"
+                text = f"rank {rank} has {have} in `{counts}` for {name}, not one for each of {ranks} ranks"
                 self._add(text, message)
                 return
             named = data[peers] if peers else range(ranks)
             pairs = [(int(p), int(c)) for p, c in zip(named, data[counts], strict=False)]
         elif whole is not None:
-            pairs = [(int(_number(peers, env)), whole)]
+            pairs = [(_rank(peers, env), whole)]
         else:
             return
         total = sum(c for p, c in pairs if p >= 0)
         verb = "sends" if send else "receives"
         if whole is not None and total > max(whole, 0):
             many = counted(total, "element")
-            self._add(f"rank {env['rank']} {verb} {many} of `{region.array}` in {name}, which has {whole}", message)
+            self._add(f"rank {rank} {verb} {many} of `{region.array}` in {name}, which has {whole}", message)
         for peer, count in pairs:
             if peer >= ranks:
                 there = f"there {'is' if ranks == 1 else 'are'} {counted(ranks, 'rank')}"
                 there += " in its communicator" if ranks < self.team.ranks else ""
-                self._add(f"rank {env['rank']} {verb} in {name} with rank {peer}, but {there}", message)
+                self._add(f"rank {rank} {verb} in {name} with rank {peer}, but {there}", message)
             elif count < 0:
-                self._add(f"rank {env['rank']} {verb} {counted(count, 'element')} in {name} with rank {peer}", message)
+                self._add(f"rank {rank} {verb} {counted(count, 'element')} in {name} with rank {peer}", message)
             elif peer >= 0:
                 yield members[peer], count
 
@@ -448,7 +451,7 @@ class Matching:
         to, source = message.to, message.source
         if isinstance(to, str) or isinstance(source, str):
             return ""
-        scalars = [Var(s.name) for s in self.program.scalars if s.type.value[0] in "iu"]
+        scalars = [Var(s.name) for s in self.program.scalars if s.type.is_integer]
         sources = [show(other) for other in scalars if other != source and self._meet(to, other)]
         targets = [show(other) for other in scalars if other != to and self._meet(other, source)]
         ways = [f"`from {name}`" for name in sources[:1]] + [f"`to {name}`" for name in targets[:1]]
@@ -459,8 +462,8 @@ class Matching:
 
     def _meet(self, to: Sym, source: Sym) -> bool:
         """Whether the sends to `to` and the receives from `source` match one to one."""
-        sends = {(rank, int(_number(to, env))) for rank, env in enumerate(self._values)}
-        receives = {(int(_number(source, env)), rank) for rank, env in enumerate(self._values)}
+        sends = {(rank, _rank(to, env)) for rank, env in enumerate(self._values)}
+        receives = {(_rank(source, env), rank) for rank, env in enumerate(self._values)}
         sends = {(rank, peer) for rank, peer in sends if peer >= 0}
         return bool(sends) and sends == {(peer, rank) for peer, rank in receives if peer >= 0}
 
@@ -468,23 +471,8 @@ class Matching:
         self._report(text, message, "make the ranks' peers and counts agree; a negative rank means no message")
 
 
-def _number(expr: Sym, env: Mapping[str, Number]) -> Any:
-    return evaluate(expr, env)
-
-
-def _elements(region: Region, shapes: Mapping[str, tuple[int, ...]], env: Mapping[str, Number]) -> int | None:
-    """Elements of a region; None if the array's size is not known here."""
-    shape = shapes.get(region.array)
-    if shape is None:
-        return None
-    first = shape[0] if shape else 1
-    if region.stop is not None:
-        start = _number(region.start, env) if region.start is not None else 0
-        first = int(_number(region.stop, env)) - int(start)
-    count = first
-    for size in shape[1:]:
-        count *= size
-    return count
+def _rank(expr: Sym, env: Mapping[str, Number]) -> int:
+    return int(evaluate(expr, env))
 
 
 def _elements_text(counts: list[int]) -> str:

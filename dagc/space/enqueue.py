@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from dagc.ir.program import Action, Graph, KernelOp, OpId
 from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Traversal, Wait
-from dagc.space.proof import NotProved, Prover
+from dagc.space.proof import NotProved, Prover, renumber
 
 
 def without_host(graph: Graph, traversal: Traversal) -> Traversal | str:
@@ -35,24 +35,13 @@ def without_host(graph: Graph, traversal: Traversal) -> Traversal | str:
         and not (isinstance(e, Record) and e.event not in waited)
         and not (isinstance(e, Issue) and e.stream is None)
     ]
-    records = [e for e in kept if isinstance(e, Record)]
-    number = {e.event: Event(i) for i, e in enumerate(records)}
-    kept = [_renumbered(e, number) for e in kept]
+    kept = list(renumber(Traversal(tuple(kept))).entries)
+    events = sum(isinstance(e, Record) for e in kept)
     try:
-        Prover(graph).prove(Traversal((*kept, *_waits_for_all(kept, len(number)), traversal.entries[-1])))
+        Prover(graph).prove(Traversal((*kept, *_waits_for_all(kept, events), traversal.entries[-1])))
     except NotProved:
         return "the order of its GPU ops relies on a wait of the host"
     return Traversal(tuple(kept))
-
-
-def _renumbered(entry: Entry, number: dict[Event, Event]) -> Entry:
-    match entry:
-        case Record(event, stream):
-            return Record(number[event], stream)
-        case Wait(event, stream):
-            return Wait(number[event], stream)
-        case _:
-            return entry
 
 
 def _waits_for_all(entries: list[Entry], events: int) -> list[Entry]:
@@ -150,9 +139,8 @@ class _Overlap:
                 self.body = body
         waited = {slot.entry.event for slot in self.body if isinstance(slot.entry, Wait)}
         self.body = [s for s in self.body if not isinstance(s.entry, Record) or s.entry.event in waited]
-        events = [slot.entry.event for slot in self.body if isinstance(slot.entry, Record)]
-        number = {event: Event(k) for k, event in enumerate(events)}
-        self.body = [_Slot(_renumbered(slot.entry, number), slot.back) for slot in self.body]
+        entries = renumber(Traversal(tuple(slot.entry for slot in self.body))).entries
+        self.body = [_Slot(entry, slot.back) for entry, slot in zip(entries, self.body, strict=True)]
 
     def _place(self, op: int) -> int:
         return next(at for at, slot in enumerate(self.body) if isinstance(slot.entry, Issue) and slot.entry.op == op)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dagc import api
-from dagc.build.builder import build
+from dagc.build.builder import Build, build
 from dagc.build.target import gpus
 from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc, require_mpi
 from dagc.choice.choose import emitted, unit_chooser
@@ -117,7 +117,7 @@ def test_arrays_that_do_not_fit_stay_on_the_host(
     program.write_text(text.replace(asked, asked.replace("p.hardware.memory", memory)))
     main = tmp_path / ("out/bench.cu" if target is Target.CUDA else "out/bench.cpp")
     flags = ("-O0", *(precompiled_flags() if target is Target.HOST else ("-Xptxas=-O0",)))
-    built = build([main], tmp_path / "bench", target=target.value, mpi=require_mpi(), flags=flags)
+    built = build(Build([main], target=target.value, mpi=require_mpi(), flags=flags), tmp_path / "bench")
     for size, chosen in (("LARGE", "gpu.two (chosen 2)"), ("SMALL", "cpu.one (constraint 2)")):
         monkeypatch.setenv(size, "1")
         done = run(built, made, tmp_path / f"data-{size}")
@@ -159,9 +159,9 @@ def test_it_runs_on_the_cpu_where_there_is_no_gpu(tmp_path: Path) -> None:
     made = plan(tmp_path, Target.CUDA)
     write(made, tmp_path / "out")
     built = build(
-        [tmp_path / "out/bench.cu"], tmp_path / "bench", target="cuda", mpi=require_mpi(),
-        flags=("-O0", "-Xptxas=-O0"),
-    )  # fmt: skip
+        Build([tmp_path / "out/bench.cu"], target="cuda", mpi=require_mpi(), flags=("-O0", "-Xptxas=-O0")),
+        tmp_path / "bench",
+    )
     done = run(built, made, tmp_path / "data")
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("note: no GPU found: all ops run on the CPU") == 1

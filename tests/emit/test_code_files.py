@@ -11,7 +11,7 @@ import pytest
 from dagc import api
 from dagc.base.errors import BuildFailed, ProgramError
 from dagc.base.source import Source
-from dagc.build.builder import build
+from dagc.build.builder import Build, build
 from dagc.build.toolchain import find_cmake, find_cxx, find_mpi, find_nvcc, require_mpi
 from dagc.emit import linked
 from dagc.ir.plan import Target, plan_inputs, plan_to_json, program_hash
@@ -94,10 +94,11 @@ def test_library_functions_on_the_stream(variant: str, tmp_path: Path) -> None:
     (tmp_path / "main.cpp").write_text("int main() {}")
     others = linked(made)
     assert others.libraries == (("cublas",) if "cublas" in variant else ())
-    built = build(
-        [tmp_path / "main.cpp", *(tmp_path / name for name in others.sources)], tmp_path / "main", target="cuda",
+    order = Build(
+        [tmp_path / "main.cpp", *(tmp_path / name for name in others.sources)], target="cuda",
         include=("include", *others.include), libraries=others.libraries, flags=("-O0",),
     )  # fmt: skip
+    built = build(order, tmp_path / "main")
     assert built.is_file()
 
 
@@ -182,7 +183,7 @@ def failure(path: Path, unit: str) -> str:
     api.compile(path, out, target="host", build=False)
     with pytest.raises(BuildFailed) as info:
         include = ("include", *linked(plan(PROGRAM, Target.HOST)).include)
-        build([out / unit], out / "unit.o", mpi=require_mpi(), include=include, flags=("-O0", "-fsyntax-only"))
+        build(Build([out / unit], mpi=require_mpi(), include=include, flags=("-O0", "-fsyntax-only")), out / "unit.o")
     return f"{info.value}\n{info.value.help}"
 
 
@@ -231,7 +232,7 @@ def test_rows_that_are_not_the_struct(copied: Path) -> None:
 def test_what_a_linker_misses_is_named(tmp_path: Path, text: str, libraries: tuple[str, ...], message: str) -> None:
     (tmp_path / "main.cpp").write_text(text + "\n// " + "\n// ".join("abcdefgh"))
     with pytest.raises(BuildFailed) as info:
-        build([tmp_path / "main.cpp"], tmp_path / "main", libraries=libraries)
+        build(Build([tmp_path / "main.cpp"], libraries=libraries), tmp_path / "main")
     assert message in str(info.value)
 
 

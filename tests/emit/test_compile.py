@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dagc.base.errors import BuildFailed
-from dagc.build.builder import build
+from dagc.build.builder import Build, build
 from dagc.build.toolchain import find_cmake, find_cxx, find_mpi, find_nvcc, require_mpi
 from dagc.emit import emit
 from dagc.ir.plan import Target
@@ -51,7 +51,7 @@ FLAGS = ("-c", "-O0")  # warnings are what matters here, not speed
 def test_host(tmp_path: Path) -> None:
     """With what their drivers call."""
     plans = {f"{name(path)} {name(choice)}": plan(path, Target.HOST, **choice) for path, choice in ON_HOST}
-    build([write_together(plans, tmp_path)], tmp_path / "together.o", mpi=require_mpi(), flags=FLAGS)
+    build(Build([write_together(plans, tmp_path)], mpi=require_mpi(), flags=FLAGS), tmp_path / "together.o")
 
 
 def test_programs_together_are_told_apart_by_the_source_file(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_programs_together_are_compiled_with_their_warnings(tmp_path: Path) -> N
     file = tmp_path / "p_other/kernels.cu"
     file.write_text(file.read_text() + "static void unused() {}\n")
     with pytest.raises(BuildFailed, match=r"kernels\.cu:\d+:\d+: error: .*unused"):
-        build([source], tmp_path / "together.o", mpi=require_mpi(), flags=FLAGS)
+        build(Build([source], mpi=require_mpi(), flags=FLAGS), tmp_path / "together.o")
 
 
 @needs_nvcc

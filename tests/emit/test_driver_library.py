@@ -16,15 +16,11 @@ import pytest
 
 from dagc import api
 from dagc.base.errors import UsageError
-from dagc.build.builder import build
+from dagc.build.builder import Build, build
 from dagc.build.toolchain import find_cxx, find_mpi, require_mpi
 from dagc.emit import driver_files
-from dagc.emit.common import common_view
+from dagc.emit.common import emission
 from dagc.emit.driver import driver_view
-from dagc.emit.iteration import StepBuilder
-from dagc.emit.kernels import Functions
-from dagc.emit.layout import Layout
-from dagc.emit.program import program_view
 from dagc.ir.plan import Plan, Target
 from dagc.measure.launch import Finished, launch
 from dagc.setup import run_setup
@@ -42,12 +38,8 @@ _runs = pytest.mark.skipif(
 
 def driver_on_host(made: Plan) -> dict[str, str]:
     """The driver's files for a plan of the host target, for which dagc writes none."""
-    functions = Functions(made.graph, made.target, made.open, made.computed)
-    layout = Layout(made.graph, made.open, made.computed)
-    steps = StepBuilder(layout, functions, made.chooser)
-    program = program_view(layout, steps, made.chooser)
-    common = common_view(made, layout, functions, program, made.capture)
-    return driver_files(driver_view(made, layout, functions, steps), made.target, common)
+    views = emission(made)
+    return driver_files(driver_view(made, views), made.target, views.common)
 
 
 def launchers(kernels: str) -> str:
@@ -75,7 +67,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory, unoptimised: None) -> P
     files["driver.cpp"] += (HOSTED / "hosted.cpp").read_text() + launchers((directory / "kernels.cu").read_text())
     for name, text in files.items():
         (directory / name).write_text(text)
-    build([directory / "driver.cpp"], directory / "libdriver.so", mpi=require_mpi(), shared=True)
+    build(Build([directory / "driver.cpp"], mpi=require_mpi(), shared=True), directory / "libdriver.so")
     run_setup(made.program, SINK.parent, RANKS, 1, directory / "data")
     return directory
 

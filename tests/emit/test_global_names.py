@@ -76,7 +76,7 @@ def whole(lines: list[str]) -> str:
 
 
 def compiles(target: Target, directory: Path, source: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    order = Build(directory, (source,), target=target.value, mpi=require_mpi())
+    order = Build((source,), directory, target=target.value, mpi=require_mpi())
     host = ("-fsyntax-only", "-fmax-errors=0")
     cuda = ("-c", "-O0", "-Xptxas=-O0", "-Xcompiler=-fsyntax-only", "-Xcudafe", "--error_limit=99999")
     check = host if target is Target.HOST else cuda
@@ -108,7 +108,7 @@ def test_no_header_has_a_name_that_is_not_known(tmp_path: Path, target: Target) 
     headers += ["dagc/group_nccl.hpp"] if flags else []
     text = "".join(f'#include "{name}"\n' for name in headers)
     (tmp_path / f"all.{suffix}").write_text(text)
-    order = Build(tmp_path, (f"all.{suffix}",), target=target.value, mpi=require_mpi(), flags=tuple(flags))
+    order = Build((f"all.{suffix}",), tmp_path, target=target.value, mpi=require_mpi(), flags=tuple(flags))
     command = [*command_line(order, compiler_of(order)), "-E"]
     expanded = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=300).stdout
     names = sorted(n for n in set(re.findall(r"\b[A-Za-z]\w*\b", expanded)) - KEYWORDS if not is_global(n))

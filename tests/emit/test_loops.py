@@ -12,7 +12,7 @@ from hypothesis import settings as examples_of
 from hypothesis import strategies as st
 
 from dagc import api
-from dagc.build.builder import build
+from dagc.build.builder import Build, build
 from dagc.build.toolchain import require_mpi
 from dagc.emit import emit
 from dagc.emit.rolling import rolled
@@ -176,4 +176,4 @@ def test_loops_compile_without_a_warning(tmp_path: Path) -> None:
         plans[transport] = Plan(*unroll(folded, traversal), Target.HOST, period=(folded, traversal))
         assert "for (std::int64_t turn" in iteration(plans[transport])
     source = write_together(plans, tmp_path)
-    build([source], tmp_path / "together.o", mpi=require_mpi(), flags=("-c", "-O0"))
+    build(Build([source], mpi=require_mpi(), flags=("-c", "-O0")), tmp_path / "together.o")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dagc import api
-from dagc.build.builder import build
+from dagc.build.builder import Build, build
 from dagc.build.toolchain import find_mpi, find_nccl, find_nvcc, require_mpi, require_nccl
 from dagc.choice.legal import units
 from dagc.ir.plan import Features, Plan, Target
@@ -68,4 +68,4 @@ def test_emitted_programs(nccl: bool, tmp_path: Path) -> None:
     source = write_together(plans, tmp_path, runners=RUNNERS)
     flags = (*NVCC_ALONE, *(require_nccl().flags() if nccl else ()))
     main = ("DAGC_RUNNER_MAIN",)
-    build([source], tmp_path / "together.ii", target="cuda", mpi=require_mpi(), defines=main, flags=flags)
+    build(Build([source], target="cuda", mpi=require_mpi(), defines=main, flags=flags), tmp_path / "together.ii")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dagc import api
-from dagc.build.builder import build
+from dagc.build.builder import Build, build
 from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc
 from dagc.emit import emit, linked
 from dagc.ir.plan import Plan, Target
@@ -136,7 +136,7 @@ def test_ranks_share_the_cores(program: Path, variant: str, unoptimised: None, m
 @pytest.mark.skipif(find_nvcc() is None or mpi is None, reason="needs nvcc and an MPI")
 def test_nvcc_hands_it_to_the_host_compiler(program: Path, tmp_path: Path) -> None:
     (tmp_path / "main.cu").write_text("#include <cstdio>\n" + HEADER + 'int main() { std::printf("%d", team(false)); }')
-    built = build([tmp_path / "main.cu"], tmp_path / "main", target="cuda", openmp=True, flags=("-O0",))
+    built = build(Build([tmp_path / "main.cu"], target="cuda", openmp=True, flags=("-O0",)), tmp_path / "main")
     said = subprocess.run(
         [built], env={**os.environ, "OMP_NUM_THREADS": "3"}, capture_output=True, text=True, check=True
     )

@@ -13,7 +13,7 @@ import pytest
 from dagc import api
 from dagc.base.errors import UsageError
 from dagc.base.source import Source
-from dagc.build.builder import build
+from dagc.build.builder import Build, build
 from dagc.build.mpi import thread_sanitizer_environment
 from dagc.build.target import gpus
 from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc, require_mpi
@@ -126,7 +126,7 @@ def built(folder: Path, sanitize: str = "", target: Target = Target.HOST) -> Pla
     run_setup(graph.program, PLACED.parent, RANKS, 3, folder / "data")
     flags = ("-O0", *by_clang()) if target is Target.HOST else ()
     binary = build(
-        [main], folder / "placements", mpi=require_mpi(), target=target.value, sanitize=sanitize, flags=flags
+        Build([main], mpi=require_mpi(), target=target.value, sanitize=sanitize, flags=flags), folder / "placements"
     )
     return Placements(graph, binary, folder / "data", sanitize)
 
@@ -352,11 +352,11 @@ def test_a_library_places_the_arrays_of_the_application(tmp_path: Path, monkeypa
     assert "There is no placed_enqueue: op `first` may run on the host" in (tmp_path / "include/placed.h").read_text()
     assert done.binary is not None
     run_setup(done.plan.program, PLACED.parent, RANKS, 3, tmp_path / "data")
-    example = build(
-        [tmp_path / "example/main.cpp"], tmp_path / "example/main", directory=tmp_path, mpi=require_mpi(),
-        include=("include", "src/include"), flags=("-O0", f"-L{tmp_path / 'lib'}", f"-Wl,-rpath,{tmp_path / 'lib'}"),
-        libraries=("placed",),
+    order = Build(
+        [tmp_path / "example/main.cpp"], directory=tmp_path, mpi=require_mpi(), include=("include", "src/include"),
+        flags=("-O0", f"-L{tmp_path / 'lib'}", f"-Wl,-rpath,{tmp_path / 'lib'}"), libraries=("placed",),
     )  # fmt: skip
+    example = build(order, tmp_path / "example/main")
     said = launch([example, tmp_path / "data"], RANKS, timeout=300)
     assert said.returncode == 0, said.stdout + said.stderr
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dagc.build.builder import build
+from dagc.build.builder import Build, build
 from dagc.build.target import gpus
 from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc, require_mpi
 from dagc.choice.choose import c_head
@@ -110,7 +110,9 @@ def plan(target: Target) -> Plan:
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("together") / "out"
     write(plan(Target.HOST), folder)
-    return build([folder / "bench.cpp"], folder / "bench", mpi=require_mpi(), flags=("-O0", *precompiled_flags()))
+    return build(
+        Build([folder / "bench.cpp"], mpi=require_mpi(), flags=("-O0", *precompiled_flags())), folder / "bench"
+    )
 
 
 def test_the_program_places_its_ops_as_the_python_twin_does(program: Path) -> None:
@@ -136,7 +138,7 @@ def test_the_program_places_its_ops_as_the_python_twin_does(program: Path) -> No
 def test_without_a_gpu_all_ops_are_placed_on_the_cpu(tmp_path: Path) -> None:
     write(plan(Target.CUDA), tmp_path / "out")
     flags = ("-O0", "-Xptxas=-O0")
-    built = build([tmp_path / "out/bench.cu"], tmp_path / "bench", target="cuda", mpi=require_mpi(), flags=flags)
+    built = build(Build([tmp_path / "out/bench.cu"], target="cuda", mpi=require_mpi(), flags=flags), tmp_path / "bench")
     for seed in (0, 3):
         run_setup(read(DAG).program(), DAG.parent, RANKS, seed, tmp_path / f"data-{seed}")
         done = launch([built, "--check-only", "--verbose", "--data", tmp_path / f"data-{seed}"], RANKS, timeout=300)

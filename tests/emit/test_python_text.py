@@ -14,7 +14,7 @@ from dagc.base.resources import resource
 from dagc.build.toolchain import find_cxx
 from dagc.emit.driver import python
 from dagc.emit.render import expression
-from dagc.ir.sym import Apply, Const, Fn, Sym, Var, apply, evaluate
+from dagc.ir.sym import Apply, Const, Fn, Sym, Var, apply, evaluate, show
 from tests.tiers import examples
 
 ENV = {"a": 7, "b": -12, "c": 100_003, "zero": 0}
@@ -45,6 +45,15 @@ def ceil_div(a: int, b: int) -> int:
 def test_python_computes_what_dagc_evaluates(expr: Sym) -> None:
     names = {**ENV, "dagc": SimpleNamespace(ceil_div=ceil_div)}
     assert eval(python(expr, str), names) == evaluate(expr, ENV)
+
+
+@pytest.mark.parametrize("equal", [Fn.EQ, Fn.NE])
+def test_a_comparison_of_comparisons_is_no_chain(equal: Fn) -> None:
+    """`a < b == c` of Python is `a < b and b == c`."""
+    first, second = Apply(Fn.LT, (Var("a"), Var("b"))), Apply(Fn.LE, (Var("b"), Var("c")))
+    for expr in (Apply(equal, (first, second)), Apply(equal, (second, first))):
+        assert eval(python(expr, str), dict(ENV)) is evaluate(expr, ENV)
+        assert show(expr).count("(") == expression(expr, str).count("(") == 2
 
 
 @pytest.mark.skipif(find_cxx() is None, reason="needs a C++ compiler")

@@ -12,7 +12,7 @@ import pytest
 from dagc import api
 from dagc.base.errors import ProgramError
 from dagc.base.source import Source
-from dagc.build.builder import build
+from dagc.build.builder import Build, build
 from dagc.build.toolchain import find_cxx, find_mpi, require_mpi
 from dagc.emit import table_line
 from dagc.ir.plan import Plan, Target
@@ -206,11 +206,12 @@ def test_messages_and_communicators_in_a_library(tmp_path: Path, monkeypatch: py
     api.compile(COMMS, tmp_path / "out", target="host", form="library")
     run_setup(graph(COMMS).program, COMMS.parent, 4, 1, tmp_path / "data")
     folder = tmp_path / "out"
-    example = build(
-        [folder / "example/main.cpp"], tmp_path / "example", mpi=require_mpi(), libraries=("comms",),
+    order = Build(
+        [folder / "example/main.cpp"], mpi=require_mpi(), libraries=("comms",),
         include=(folder / "include", folder / "src/include"),
         flags=("-O0", f"-L{folder / 'lib'}", f"-Wl,-rpath,{folder / 'lib'}"),
     )  # fmt: skip
+    example = build(order, tmp_path / "example")
     done = launch([example, tmp_path / "data", "1"], 4, timeout=300)
     assert done.stdout.startswith("comms: right"), done.stderr
     said = said_of_communicators(folder, tmp_path / "data")

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from dagc.build.builder import build
+from dagc.build.builder import Build, build
 from dagc.build.toolchain import require_mpi
 from dagc.emit import emit, sources
 from dagc.ir.plan import Plan
@@ -82,7 +82,7 @@ def build_together(
         flags = (*flags, *precompiled_flags(sanitize))
     defines = ("DAGC_RUNNER_MAIN",) if runners else ()
     out = directory / "together"
-    built = build([source], out, mpi=require_mpi(), sanitize=sanitize, defines=defines, flags=flags)
+    built = build(Build([source], mpi=require_mpi(), sanitize=sanitize, defines=defines, flags=flags), out)
     programs = {name: directory / "programs" / name for name in plans}
     for path in programs.values():
         path.parent.mkdir(exist_ok=True)

@@ -14,7 +14,7 @@ import pytest
 from dagc import api
 from dagc.base.errors import UsageError
 from dagc.base.resources import resource
-from dagc.build.builder import build
+from dagc.build.builder import Build, build
 from dagc.build.mpi import thread_sanitizer_environment
 from dagc.build.toolchain import find_cmake, require_cxx, require_mpi
 from tests.library.conftest import SAMPLES, Libraries, Start, needs_mpi
@@ -189,10 +189,11 @@ def test_an_instance_in_each_thread(start: Start, tmp_path: Path, libraries: Lib
     for folder in (libraries.spmv, libraries.heat):
         copy = tmp_path / folder.name
         shutil.copytree(folder, copy)
-        build(
-            [copy / f"src/{folder.name}.cpp"], copy / f"lib/lib{folder.name}.so", directory=copy,
-            include=("include", "src/include"), mpi=mpi, shared=True, sanitize="thread", flags=("-fvisibility=hidden",),
+        order = Build(
+            [copy / f"src/{folder.name}.cpp"], directory=copy, include=("include", "src/include"), mpi=mpi,
+            shared=True, sanitize="thread", flags=("-fvisibility=hidden",),
         )  # fmt: skip
+        build(order, copy / f"lib/lib{folder.name}.so")
         built.append(copy)
     headers = f"-I{libraries.spmv / 'src/include'}"
     for source in (HERE / "threads.cpp", SAMPLES / "apps/app.cpp"):
@@ -207,10 +208,11 @@ def test_address_sanitizer_is_silent(start: Start, tmp_path: Path, libraries: Li
     """The sample application and its libraries as one program: also what is undefined, and what is not freed."""
     spmv, heat = libraries.spmv, libraries.heat
     include = [folder / more for folder in (spmv, heat) for more in ("include", "src/include")]
-    app = build(
-        [spmv / "src/spmv.cpp", heat / "src/heat.cpp", SAMPLES / "apps/app.cpp"], tmp_path / "app", mpi=require_mpi(),
+    order = Build(
+        [spmv / "src/spmv.cpp", heat / "src/heat.cpp", SAMPLES / "apps/app.cpp"], mpi=require_mpi(),
         include=tuple(map(str, include)), sanitize="address,undefined", flags=("-O0",),
     )  # fmt: skip
+    app = build(order, tmp_path / "app")
     done = start(app, ASAN_OPTIONS="exitcode=66 detect_leaks=1", UBSAN_OPTIONS="halt_on_error=1 exitcode=66")
     assert "Sanitizer" not in done.stderr + done.stdout, done.stderr[:4000]
     _right(done.check().stdout, 4)
@@ -229,10 +231,11 @@ def test_iterations_that_overlap(start: Start, tmp_path: Path) -> None:
         HERE / "data/ring.dag", ring, target="host", form="library", build=False, defines={"transport": "peer"},
         traversal=str(tmp_path / "order.txt"),
     )  # fmt: skip
-    app = build(  # one program: on the host target, a shared library has streams of its own
-        [ring / "src/ring.cpp", HERE / "ring.cpp"], tmp_path / "app", mpi=mpi, sanitize="thread", flags=("-O1",),
+    order = Build(  # one program: on the host target, a shared library has streams of its own
+        [ring / "src/ring.cpp", HERE / "ring.cpp"], mpi=mpi, sanitize="thread", flags=("-O1",),
         include=(str(ring / "include"), str(ring / "src/include"), str(SAMPLES / "apps")), defines=("DAGC_LIBRARY",),
     )  # fmt: skip
+    app = build(order, tmp_path / "app")
     done = start(app, ranks=4, **thread_sanitizer_environment(mpi))
     assert "ThreadSanitizer" not in done.stderr, done.stderr[:4000]
     _right(done.check().stdout, 4)

@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from dagc import api
-from dagc.build.builder import build
+from dagc.build.builder import Build, build
 from dagc.build.mpi import thread_sanitizer_environment
 from dagc.build.toolchain import find_cxx, find_mpi, require_mpi
 from dagc.emit.table import table_line
@@ -87,14 +87,14 @@ class Built:
         source, out = self.directory / "runner.cpp", self.directory / "runner"
         main = ("DAGC_RUNNER_MAIN",)
         flags = (*self.flags, *precompiled_flags(self.sanitize)) if "-O0" in self.flags else self.flags
-        return build([source], out, mpi=require_mpi(), sanitize=self.sanitize, defines=main, flags=flags)
+        return build(Build([source], mpi=require_mpi(), sanitize=self.sanitize, defines=main, flags=flags), out)
 
     @cached_property
     def library(self) -> Path:
         """The runner as a library, not optimised."""
         source, out = self.directory / "runner.cpp", self.directory / "librunner.so"
         flags = ("-O0", *precompiled_flags(self.sanitize))
-        return build([source], out, mpi=require_mpi(), sanitize=self.sanitize, shared=True, flags=flags)
+        return build(Build([source], mpi=require_mpi(), sanitize=self.sanitize, shared=True, flags=flags), out)
 
     @cached_property
     def prover(self) -> Prover:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dagc.base.errors import RunFailed, UsageError
-from dagc.build.builder import build
+from dagc.build.builder import Build, build
 from dagc.build.mpi import WAITING, YIELDING, cores, rank_environment, starter_options, thread_sanitizer_environment
 from dagc.build.ranks import joined
 from dagc.build.toolchain import MPI, MPIKind, find_cxx, find_mpi, mpi_of_wrapper
@@ -77,7 +77,7 @@ def mpi(request: pytest.FixtureRequest) -> MPI:
 def program(mpi: MPI, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("program")
     (folder / "ring.cpp").write_text(PROGRAM)
-    return build(["ring.cpp"], folder / "ring", directory=folder, mpi=mpi)
+    return build(Build(["ring.cpp"], directory=folder, mpi=mpi), folder / "ring")
 
 
 def _wrapper(mpi: MPI) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dagc.base.resources import resource
-from dagc.build.builder import build
+from dagc.build.builder import Build, build
 from dagc.build.toolchain import MPI
 from tests.precompiled import by_clang, precompiled_flags
 
@@ -14,13 +14,9 @@ SOURCES = Path(__file__).parent / "cpp"
 
 def make(name: str, folder: Path, *, mpi: MPI | None = None, sanitize: str = "") -> Path:
     """The program of cpp/NAME.cpp. Without `mpi` it is built with DAGC_NO_MPI. Warnings are errors."""
-    return build(
-        [SOURCES / f"{name}.cpp"],
-        folder / name,
-        directory=folder,
-        include=[resource("templates/runtime")],
-        mpi=mpi,
-        sanitize=sanitize,
-        defines=() if mpi else ("DAGC_NO_MPI",),
+    order = Build(
+        [SOURCES / f"{name}.cpp"], directory=folder, include=[resource("templates/runtime")], mpi=mpi,
+        sanitize=sanitize, defines=() if mpi else ("DAGC_NO_MPI",),
         flags=("-pthread", "-O0", *(precompiled_flags(sanitize) if mpi else by_clang())),
-    )
+    )  # fmt: skip
+    return build(order, folder / name)

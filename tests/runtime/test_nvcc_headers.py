@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dagc.base.resources import resource
-from dagc.build.builder import build
+from dagc.build.builder import Build, build
 from dagc.build.toolchain import find_mpi, find_nvcc
 from tests.emit.build import NVCC_ALONE
 from tests.runtime.programs import SOURCES
@@ -28,4 +28,6 @@ def test_headers_compile_for_a_gpu(tmp_path: Path) -> None:
     source = tmp_path / "headers.cu"
     source.write_text("".join([*lines, "int main(int argc, char** argv) { return options::main(argc, argv); }\n"]))
     include_path = [resource("templates/runtime")]
-    build([source], tmp_path / "headers.ii", target="cuda", include=include_path, mpi=find_mpi(), flags=NVCC_ALONE)
+    build(
+        Build([source], target="cuda", include=include_path, mpi=find_mpi(), flags=NVCC_ALONE), tmp_path / "headers.ii"
+    )

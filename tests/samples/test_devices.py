@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dagc.build.builder import build
+from dagc.build.builder import Build, build
 from dagc.build.toolchain import find_mpi, find_nvcc, has_library, require_mpi
 from dagc.recipes.options import TuneOptions
 from dagc.recipes.tune import tune
@@ -129,4 +129,4 @@ def test_every_version_is_right(name: str, tmp_path: Path, unoptimised: None, mo
 def test_nvcc_takes_the_files_of(name: str, tmp_path: Path) -> None:
     for source in sorted((SAMPLES / name).glob("*.cu")) + sorted((SAMPLES / name).glob("*cublas.cpp")):
         flags = NVCC_ALONE if source.suffix == ".cu" else ("-c", "-O0")
-        build([source], tmp_path / "out", target="cuda", arch="sm_90", mpi=require_mpi(), flags=flags)
+        build(Build([source], target="cuda", arch="sm_90", mpi=require_mpi(), flags=flags), tmp_path / "out")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dagc import api
-from dagc.build.builder import build
+from dagc.build.builder import Build, build
 from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc, require_mpi
 from dagc.measure.launch import launch
 from tests.precompiled import by_clang
@@ -53,7 +53,7 @@ def test_before_and_after_compute_the_same(tmp_path: Path, unoptimised: None) ->
         assert done.result is not None
     heat = tmp_path / "port/code/before/heat.cu"
     folders = [tmp_path / "port" / name for name in ("include", "code/_host")]
-    before = build([heat], tmp_path / "heat", mpi=require_mpi(), include=folders, flags=("-O0", *by_clang()))
+    before = build(Build([heat], mpi=require_mpi(), include=folders, flags=("-O0", *by_clang())), tmp_path / "heat")
     done_before = launch([before, SMALL["columns"], SMALL["height"], SMALL["steps"]], 2, timeout=300)
     assert done_before.returncode == 0, done_before.stderr
     found = re.search(r"mean temperature ([0-9.]+)", done_before.stdout)
@@ -65,5 +65,5 @@ def test_before_and_after_compute_the_same(tmp_path: Path, unoptimised: None) ->
 @pytest.mark.nvcc
 @pytest.mark.skipif(find_nvcc() is None or mpi is None, reason="needs nvcc and an MPI")
 def test_before_compiles_for_a_gpu(tmp_path: Path) -> None:
-    built = build([PORT / "before/heat.cu"], tmp_path / "heat", target="cuda", mpi=require_mpi(), flags=("-O0",))
+    built = build(Build([PORT / "before/heat.cu"], target="cuda", mpi=require_mpi(), flags=("-O0",)), tmp_path / "heat")
     assert built.is_file()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dagc import api
-from dagc.build.builder import build
+from dagc.build.builder import Build, build
 from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc, require_mpi
 from dagc.emit import linked
 from dagc.measure.launch import launch
@@ -133,7 +133,8 @@ def test_nvcc_takes_every_variant(tmp_path: Path) -> None:
     assert others.libraries == ("cusparse",)
     assert len(others.sources) == 7
     for source in ("bench.cu", *others.sources):
-        build(
-            [done.directory / source], tmp_path / "out.ii", target="cuda", directory=done.directory, mpi=require_mpi(),
+        order = Build(
+            [done.directory / source], target="cuda", directory=done.directory, mpi=require_mpi(),
             include=("include", *others.include), flags=NVCC_ALONE,
         )  # fmt: skip
+        build(order, tmp_path / "out.ii")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dagc.build.builder import build, cache_directory
+from dagc.build.builder import Build, build, cache_directory
 from dagc.build.toolchain import find_cxx
 
 pytestmark = pytest.mark.skipif(find_cxx() is None, reason="needs a C++ compiler")
@@ -21,7 +21,9 @@ def test_a_changed_or_truncated_entry_is_built_anew(tmp_path: Path, monkeypatch:
     source.write_text('#include <cstdio>\nint main() { std::puts("right"); }\n')
 
     def said() -> str:
-        return subprocess.run([build([source], tmp_path / "a")], capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            [build(Build([source]), tmp_path / "a")], capture_output=True, text=True, check=True
+        ).stdout
 
     assert said() == "right\n"
     (entry,) = (path for path in (tmp_path / "cache").glob("build/??/*") if path.name != "lock")

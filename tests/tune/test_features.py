@@ -208,11 +208,11 @@ def expected(data: Path) -> tuple[float, dict[str, float]]:
 
 
 def asked(source: Path, program: Path, data: Path) -> tuple[float, int]:
-    from dagc.build.builder import build
+    from dagc.build.builder import Build, build
     from dagc.build.toolchain import require_mpi
 
     if not program.exists():
-        build([source], program, target="host", mpi=require_mpi(), flags=("-O0", *by_clang()))
+        build(Build([source], target="host", mpi=require_mpi(), flags=("-O0", *by_clang())), program)
     out = subprocess.run([program, data], check=True, capture_output=True, text=True).stdout.split()
     return float(out[0]), int(out[1])
 

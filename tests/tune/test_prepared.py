@@ -11,7 +11,7 @@ import pytest
 
 from dagc import api
 from dagc.base.errors import UsageError
-from dagc.build.builder import build
+from dagc.build.builder import Build, build
 from dagc.build.mpi import thread_sanitizer_environment
 from dagc.build.toolchain import require_mpi
 from dagc.emit import emit
@@ -113,7 +113,7 @@ def bench(folder: Path, data: Path, ranks: int, sanitize: str = "") -> tuple[str
     """The output, and the record."""
     mpi = require_mpi()
     flags = ("-O0", *precompiled_flags(sanitize))
-    program = build(["bench.cpp"], folder / "bench", directory=folder, mpi=mpi, sanitize=sanitize, flags=flags)
+    program = build(Build(["bench.cpp"], directory=folder, mpi=mpi, sanitize=sanitize, flags=flags), folder / "bench")
     words = [program, "--data", data, "--verbose", "--seconds", "0.001", "--repeats", "1", "--json", folder / "record"]
     done = launch(words, ranks, env=thread_sanitizer_environment(mpi) if sanitize else {}, timeout=300)
     assert "ThreadSanitizer" not in done.stderr, done.stderr[:4000]
