@@ -26,6 +26,9 @@ MOST_SLOPE, MOST_PLACE, MOST_START = 1 << 26, 1 << 31, 1 << 60
 # tables: unconstrained lines ranked choices worse at held-out families of inputs.
 ALPHAS, OWN_ALPHAS = (0.01, 0.1, 1.0, 10.0, 100.0), (1e2, 1e3, 1e4)
 FOLDS = 5
+SPARE = (
+    8  # chosen on SpMV and sort with amounts of work as features; with 1 to 5, histogram and BFS lost up to 2.7 points
+)
 # For sums: rounds of reweighted least squares; errors of logarithms count squared up to HUBER and linearly above.
 ROUNDS, HUBER, SMALL, WEIGHTS = 9, 0.3, 1e-9, (0.02, 20.0)
 _DROPPED = (1 << 36) - 1  # of the 52 fractional bits: a product of three such numbers is exact
@@ -122,7 +125,8 @@ _Fit: TypeAlias = Callable[[Any, Any, Any, Any], Trend]
 def trend_of(x: Any, rows: Any, logs: Any, timed: Any, seed: int = 0) -> Trend:
     """The kind of trend with the least squared error in cross-validation (FOLDS folds), trained on all points: a line,
     a sum of features, or a sum of features and products of two. A sum with more terms than half the points is not
-    considered, since it may be wrong by any factor between the points.
+    considered, since it may be wrong by any factor between the points; without products, SPARE points more than terms
+    are enough.
 
     `x`: coordinates, shape (points, features); `rows`: the features themselves; `logs`: logarithms to base 2 of the
     seconds, shape (points, choices); `timed`, of that shape: whether that was measured. Values substituted for failed
@@ -131,9 +135,12 @@ def trend_of(x: Any, rows: Any, logs: Any, timed: Any, seed: int = 0) -> Trend:
     import numpy as np
     from sklearn.model_selection import KFold
 
-    fits: tuple[_Fit, ...] = (
-        line_of, *(partial(sums_of, pairs) for pairs in (_alone(rows), _pairs(rows)) if len(x) >= 2 * len(pairs))
-    )  # fmt: skip
+    alone, pairs = _alone(rows), _pairs(rows)
+    fits: list[_Fit] = [line_of]
+    if len(x) >= min(2 * len(alone), len(alone) + SPARE):
+        fits.append(partial(sums_of, alone))
+    if len(x) >= 2 * len(pairs):
+        fits.append(partial(sums_of, pairs))
     if len(fits) == 1:
         return line_of(x, rows, logs, timed)
     errors = [0.0] * len(fits)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +57,14 @@ def load(rank: int, size: int, seed: int, system: str, tolerance: float = 1e-6) 
         "m_nnz": M.nnz, "m_ptr": M.indptr, "m_col": M.indices, "m_val": M.data,
         "b": b, "r": b, "x": np.zeros(n), "p": np.zeros(n), "v": np.zeros(n), "old": np.array([np.inf, 1, 1]),
     }  # fmt: skip
-    solver, precond = race(A, data, tolerance)[0]
+    solver, precond = race(A, data, tolerance)[0].pair
     return {**data, "leader_solver": SOLVERS.index(solver), "leader_precond": PRECONDITIONERS.index(precond)}
+
+
+def matrix_of(data: dict[str, Any]) -> Any:
+    """A of the arrays that `load` returns."""
+    n = int(data["n"])
+    return sparse.csr_array((data["val"], data["col"], data["row_ptr"]), shape=(n, n))
 
 
 def asymmetry(A: Any) -> float:
@@ -94,16 +100,16 @@ class Trial:
         return float(self.seconds * self.done * rest)
 
 
-def race(A: Any, data: dict[str, Any], tolerance: float) -> list[tuple[str, str]]:
-    """Solvers and preconditioners, the one that is expected to be the fastest first. A few iterations with each pair,
+def race(A: Any, data: dict[str, Any], tolerance: float, rounds: Sequence[tuple[int, int]] = ROUNDS) -> list[Trial]:
+    """The pairs, the one that is expected to be the fastest first. A few iterations with each,
     more with those that are ahead (successive halving: Karnin, Koren and Somekh 2013): expectations are compared
     after equal numbers of products only, for residuals fall at first at another rate than later."""
     trials = [Trial(A, data, solver, precond, tolerance) for solver in SOLVERS for precond in PRECONDITIONERS]
-    for products, number in ROUNDS:
+    for products, number in rounds:
         for trial in trials[:number]:
             trial.advance(products)
         trials[:number] = sorted(trials[:number], key=Trial.expected)
-    return [trial.pair for trial in trials]
+    return trials
 
 
 def iteration_seconds(data: dict[str, Any], solver: str, precond: str) -> float:
@@ -117,7 +123,7 @@ def iteration_seconds(data: dict[str, Any], solver: str, precond: str) -> float:
 def iterates(data: dict[str, Any], *, unroll: int, solver: str, precond: str, **_: Any) -> dict[str, Floats]:
     """x after `unroll` iterations, by SciPy's products."""
     n = int(data["n"])
-    A = sparse.csr_array((data["val"], data["col"], data["row_ptr"]), shape=(n, n))
+    A = matrix_of(data)
     apply = _preconditioner(data, n, precond)
     iterations = (_cg if solver == "cg" else _bicgstab)(A, apply, data["b"])
     return {"x": next(itertools.islice(iterations, unroll - 1, None))[0]}

@@ -80,9 +80,9 @@ def test_a_race_finds_the_pair_with_the_least_work() -> None:
         at = (i for i in range(1, 99) if residual(data, solvers.iterates(data, **options, unroll=i)["x"]) < 1e-6)
         seconds[pair] = next(at) * solvers.iteration_seconds(data, *pair)
         order = sorted(seconds, key=seconds.__getitem__)
-    assert solvers.race(A, data, 1e-6)[:3] == order[:3]
+    assert [trial.pair for trial in solvers.race(A, data, 1e-6)[:3]] == order[:3]
     hopeless = {**data, "diagonal": np.full(144, np.nan)}
-    assert [pair[1] for pair in solvers.race(A, hopeless, 1e-6)[-2:]] == ["jacobi", "jacobi"]
+    assert [trial.pair[1] for trial in solvers.race(A, hopeless, 1e-6)[-2:]] == ["jacobi", "jacobi"]
 
 
 def test_the_sparse_inverse_is_the_best_of_its_pattern() -> None:
