@@ -13,10 +13,8 @@
 //
 // Ways: main (no thread), one (a thread), two (two threads at the same time, the slower), touched and touched-two (memory is
 // written before the copy), staged and staged-two (through page-locked memory of 1 MiB on a stream of each thread's own,
-// whose creation is in `first`). In reused-main and reused-one, the program has used as much memory before and freed it, as
-// one that has read its arrays from files; reused-arena is reused-one with one arena of malloc for all threads.
+// whose creation is in `first`).
 #include <cuda_runtime.h>
-#include <malloc.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -40,8 +38,7 @@ namespace {
 
 constexpr int kSteps = 7;
 const char* const kNames[kSteps] = {"thread", "first", "alloc", "copy", "read", "free", "whole"};
-const char* const kWays[] = {"main",   "one",        "two",         "touched",    "touched-two",
-                             "staged", "staged-two", "reused-main", "reused-one", "reused-arena"};
+const char* const kWays[] = {"main", "one", "two", "touched", "touched-two", "staged", "staged-two"};
 constexpr std::size_t kStaging = 1 << 20;
 
 double now() {
@@ -99,18 +96,7 @@ void work(const int* from, std::size_t count, bool touched, bool staged, double 
   step(5);
 }
 
-// Three times: glibc maps a large block at first, and keeps it from the second on.
-void use_memory(std::size_t count) {
-  for (int i = 0; i < 3; ++i) {
-    volatile int* const block = new int[count];
-    for (std::size_t k = 0; k < count; k += 1024) block[k] = 1;
-    delete[] block;
-  }
-}
-
 int one_way(const std::string& way, std::size_t count) {
-  if (way == "reused-arena") mallopt(M_ARENA_MAX, 1);
-  if (way.rfind("reused", 0) == 0) use_memory(count);
   int* from = nullptr;
   CHECK(cudaMalloc(&from, count * sizeof(int)));
   CHECK(cudaMemset(from, 0, count * sizeof(int)));
@@ -121,7 +107,7 @@ int one_way(const std::string& way, std::size_t count) {
   const bool two = way == "two" || way == "touched-two" || way == "staged-two";
   const int threads = two ? 2 : 1;
   const double begin = now();
-  if (way == "main" || way == "reused-main") {
+  if (way == "main") {
     work(from, count, touched, staged, begin, steps[0], sums);
   } else {
     std::vector<std::thread> running;

@@ -26,16 +26,14 @@ MOST_SLOPE, MOST_PLACE, MOST_START = 1 << 26, 1 << 31, 1 << 60
 # tables: unconstrained lines ranked choices worse at held-out families of inputs.
 ALPHAS, OWN_ALPHAS = (0.01, 0.1, 1.0, 10.0, 100.0), (1e2, 1e3, 1e4)
 FOLDS = 5
-SPARE = (
-    8  # chosen on SpMV and sort with amounts of work as features; with 1 to 5, histogram and BFS lost up to 2.7 points
-)
+# Chosen on SpMV and sort with amounts of work as features; with 1 to 5, histogram and BFS lost up to 2.7 points.
+SPARE = 8
 # For sums: rounds of reweighted least squares; errors of logarithms count squared up to HUBER and linearly above.
 ROUNDS, HUBER, SMALL, WEIGHTS = 9, 0.3, 1e-9, (0.02, 20.0)
 _DROPPED = (1 << 36) - 1  # of the 52 fractional bits: a product of three such numbers is exact
 
-Term: TypeAlias = tuple[
-    float, int, int
-]  # a factor and the features that it is multiplied by; the index after the last feature stands for 1
+# A factor and the features that it is multiplied by; the index after the last feature stands for 1.
+Term: TypeAlias = tuple[float, int, int]
 
 
 def shortened(x: float) -> float:

@@ -28,6 +28,7 @@ from dagc.recipes.tune_choosers import (
     Asked,
     AtSizes,
     ChooserInputs,
+    LearnedSelector,
     asked_of,
     final_choosers,
     first_choosers,
@@ -58,7 +59,16 @@ from dagc.recipes.tune_prepare import (
     tuning_task,
     unbuilt,
 )
-from dagc.recipes.tune_results import Evaluation, Measurements, Tuning, choosable, doubtful, priced, unchecked
+from dagc.recipes.tune_results import (
+    Evaluation,
+    KernelResult,
+    Measurements,
+    Tuning,
+    choosable,
+    doubtful,
+    priced,
+    unchecked,
+)
 from dagc.recipes.tune_search import guesses, search_of, sureness
 from dagc.store.settings import FACT, values_fixed
 
@@ -322,12 +332,7 @@ def _measured(
         final, learned = final_choosers(known, fit, measurements, options.seed, guessed)
         if records is not None:
             keep(records, known, {op: sized.chooser for op, sized in final.items()}, bool(measurements.cells))
-    sure = sureness(search)
-    lines = tuple(
-        line_of(ready, u, p, final[u.op].at(p), measurements.cells, learned[u.op], sure.get((u.op, p), math.nan))
-        for u in task.units
-        for p in task.points
-    )
+    lines = _lines(ready, final, learned, measurements.cells, sureness(search))
     models = (f"{op}: {c.chooser.note}" for op, c in final.items() if c.chooser.note)
     notes = [*ready.notes, *notes, *(m for m in models if not any(note.startswith(m) for note in ready.notes))]
     notes += [note for what in learned.values() for note in what.notes]
@@ -339,6 +344,21 @@ def _measured(
         tuple(measurements.failures), tuple(notes), Path(output) if output is not None else None,
         measurements.seconds, measurements.busy, known.objective,
     )  # fmt: skip
+
+
+def _lines(
+    ready: Prepared,
+    final: Mapping[str, AtSizes],
+    learned: Mapping[str, LearnedSelector],
+    cells: Mapping[Any, Cell],
+    sure: Mapping[tuple[str, Point], float],
+) -> tuple[KernelResult, ...]:
+    """The results of all ops at all sizes."""
+    return tuple(
+        line_of(ready, u, p, final[u.op].at(p), cells, learned[u.op], sure.get((u.op, p), math.nan))
+        for u in ready.task.units
+        for p in ready.task.points
+    )
 
 
 def _number(search: AcrossSizes | None, wanted: Sequence[Wanted], before: Sequence[Cell]) -> int:

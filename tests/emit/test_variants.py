@@ -28,14 +28,9 @@ def sums(target: Target, mode: Features = Features.NOW) -> Plan:
     settings = legal_settings(graph, unit, {"max_threads_per_block": 1024})
     anchors = [({"longest": 3, "mean": 3.0}, settings[3]), ({"longest": 203, "mean": 6.125}, settings[2])]
     chooser = unit_chooser(
-        graph,
-        unit,
-        settings,
-        load_hardware("h200"),
-        ModelInputs("exhaustive"),
-        anchors=anchors,
-        asked=("longest", "mean"),
-    )
+        graph, unit, settings, load_hardware("h200"), ModelInputs("exhaustive"),
+        anchors=anchors, asked=("longest", "mean"),
+    )  # fmt: skip
     codes = tuple(code for feature in chooser.features for code in feature.code)
     choices = replace(emitted([chooser]), mode=mode)
     return Plan(graph, Space(graph).first(), target, open=unit.tunables, chooser=choices, features=codes)
