@@ -3,19 +3,21 @@
     python benchmarks/search.py [--results RESULTS.db]... [--strategies model mcts] [--seeds 20] [--json F]
     python benchmarks/search.py --steps 0 --strategies model --results A.db --warm-start B.db C.db
 
-Quality: of the five recorded passes of each implementation, three are handed to the search, drawn by the seed, and
-the other two judge: nothing is judged by what chose it. The reference is what the best hundredth of an exhaustive
-search with the three passes take in the other two (their median): the least of all medians would be luck. After each
-measurement the current choice (what the strategy would answer) is judged: `within` is how many measurements it takes
-until that is within 3 % of the reference. At the end the ten best are measured until each has its three passes, and
-the choice is judged: `loss`, relative to the reference, so it may be negative, and its mean over the seeds is what
-counts. The exhaustive search stands in the same table.
+Quality: of the five recorded passes of each implementation, three are handed to the search, drawn by the seed, and the
+other two judge: nothing is judged by what chose it. The reference is what the best hundredth of an exhaustive search
+with the three passes take in the other two (their median): the least of all medians would be biased by the selection.
+After each measurement the current choice (what the strategy would answer) is judged: `within` is how many measurements
+it takes until that is within 3 % of the reference. At the end the ten best are measured until each has its three
+passes, and the choice is judged: `loss`, relative to the reference, so it may be negative, and its mean over the seeds
+is what counts. The exhaustive search stands in the same table.
+
 With --warm-start, `model` also begins with each of these files, as `dagc explore --warm-start` does; those that are the
 recording itself are skipped.
+
 Without --results: the 2036 implementations of the SpMV recorded on four H200s by an independent program (tests/data).
 
 Overhead: proposals and observations a second, with times from a hash; the first proposal, for which a strategy may
-build what it works with, is given apart. Distinct ones among all of them.
+prepare its data, is given apart. Distinct ones among all of them.
 """
 
 from __future__ import annotations

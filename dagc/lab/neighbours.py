@@ -48,19 +48,18 @@ def outline(traversal: Traversal) -> list[Item]:
     last: dict[int, int] = {}
     after: dict[int, int] = {}  # event -> op
     for entry in traversal.entries:
-        match entry:
-            case Issue(op, None):
-                out.append((ISSUE, int(op), -1))
-            case Issue(op, stream) if stream is not None:
-                last[stream] = int(op)
-                out.append((ISSUE, int(op), int(stream)))
-            case Record(event, stream):
-                after[event] = last[stream]
-                out.append((RECORD, last[stream], -1))
-            case Wait(event, stream):
-                out.append((WAIT, after[event], int(stream)))
-            case Sync(event):
-                out.append((SYNC, after[event], -1))
+        if isinstance(entry, Issue):
+            stream = -1 if entry.stream is None else int(entry.stream)
+            if stream >= 0:
+                last[stream] = int(entry.op)
+            out.append((ISSUE, int(entry.op), stream))
+        elif isinstance(entry, Record):
+            after[entry.event] = last[entry.stream]
+            out.append((RECORD, last[entry.stream], -1))
+        elif isinstance(entry, Wait):
+            out.append((WAIT, after[entry.event], int(entry.stream)))
+        else:
+            out.append((SYNC, after[entry.event], -1))
     return out
 
 

@@ -123,13 +123,13 @@ def test_what_fails_when_measured_again_is_not_the_best() -> None:
     def answer(candidate: Candidate, turn: int) -> Outcome:
         return Outcome(failure="hang: rank 1") if candidate == fastest and turn == 1 else steady(candidate, turn)
 
-    told: list[Progress] = []
+    reports: list[Progress] = []
     machine = Table(answer)
-    done, _, _ = run(machine, SearchOptions(confirm=5, repeats=3), progress=told.append)
+    done, _, _ = run(machine, SearchOptions(confirm=5, repeats=3), progress=reports.append)
     second = sorted(domain(), key=time_of)[1]
     assert done.failures == 1
     assert machine.asked.count(fastest) == 2
-    assert done.best == told[-1].best == second
+    assert done.best == reports[-1].best == second
 
 
 def test_nothing_works() -> None:
@@ -167,11 +167,11 @@ def test_equal_work_is_measured_once() -> None:
 
 
 def test_progress_is_told() -> None:
-    told: list[Progress] = []
-    run(Table(steady), SearchOptions(budget=10, confirm=2, repeats=2), progress=told.append)
-    assert [p.measured for p in told] == list(range(1, 15))
-    assert [p.phase for p in told] == ["search"] * 10 + ["confirm"] * 4
-    assert all(a.best_value >= b.best_value for a, b in pairwise(told[:10]))
+    reports: list[Progress] = []
+    run(Table(steady), SearchOptions(budget=10, confirm=2, repeats=2), progress=reports.append)
+    assert [p.measured for p in reports] == list(range(1, 15))
+    assert [p.phase for p in reports] == ["search"] * 10 + ["confirm"] * 4
+    assert all(a.best_value >= b.best_value for a, b in pairwise(reports[:10]))
 
 
 class Clock:
@@ -236,12 +236,12 @@ def test_the_display_shows_what_would_be_the_result() -> None:
     def answer(candidate: Candidate, turn: int) -> Outcome:
         return Outcome(0.1) if candidate == lucky and turn == 0 else Outcome(time_of(candidate) + (candidate == lucky))
 
-    told: list[Progress] = []
-    done, _, _ = run(Table(answer), SearchOptions(confirm=5, repeats=5), progress=told.append)
-    last = told[-1]
+    reports: list[Progress] = []
+    done, _, _ = run(Table(answer), SearchOptions(confirm=5, repeats=5), progress=reports.append)
+    last = reports[-1]
     assert (last.best, last.best_value, last.measurements_of_best) == (done.best, done.value, 5)
     assert done.lowest == pytest.approx(0.1)
-    searching = [p for p in told if p.phase == "search"]
+    searching = [p for p in reports if p.phase == "search"]
     assert (searching[-1].best, searching[-1].measurements_of_best) == (lucky, 1)
 
 

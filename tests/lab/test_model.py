@@ -46,13 +46,13 @@ def simulated(
     sends = {op.message: op.name for op in graph.ops if op.action is Action.POST_SEND}
     transport, captured = graph.transport.value, configuration.get("capture") is True
     wire, came = 0.0, dict[object, float]()
-    now, posted, stretch = cost[f"iteration {configuration.text}".strip()], 0.0, False
+    now, posted, in_graph = cost[f"iteration {configuration.text}".strip()], 0.0, False
     streams: dict[int, float] = {}
     events: dict[int, float] = {}
     for entry in traversal.entries:
         on_gpu = not isinstance(entry, Sync) and entry.stream is not None
-        now += cost["graph"] if captured and on_gpu and not stretch else 0
-        stretch = on_gpu
+        now += cost["graph"] if captured and on_gpu and not in_graph else 0
+        in_graph = on_gpu
         if isinstance(entry, Issue):
             op = graph.ops[entry.op]
             if entry.stream is not None:
@@ -84,9 +84,9 @@ def simulated(
             events[entry.event] = max(streams.get(entry.stream, now), now)
         elif isinstance(entry, Wait):
             now += 0 if captured else cost["record"]
-            streams[entry.stream] = max(streams.get(entry.stream, now), events[entry.event])
+            streams[entry.stream] = max(streams.get(entry.stream, now), events[entry.event] + cost["event"])
         else:
-            now = max(now, events[entry.event]) + cost["sync"]
+            now = max(now + cost["query"], events[entry.event] + cost["sync"])
     return now
 
 
@@ -123,8 +123,8 @@ def test_a_pool_grows() -> None:
     everything = list(domain)
     Random(2).shuffle(everything)
     whole, parts = Pool(domain.spaces), Pool(domain.spaces)
-    bits = whole.extend(everything[:300])
-    first, second = parts.extend(everything[:120]), parts.extend(everything[100:300])
+    bits = whole.features(whole.extend(everything[:300]))
+    first, second = (parts.features(parts.extend(some)) for some in (everything[:120], everything[100:300]))
     assert (np.concatenate([first, second]) == bits).all()
     assert bits.shape == (300, whole.bits)
     costs = np.array(whole.costs.prior)
@@ -197,7 +197,7 @@ def test_the_estimate_learns() -> None:
 def test_the_assumptions_are_those_of_the_machine(assumptions: Assumptions) -> None:
     """One op at a time on the GPU, or messages that move in waits only: 48 measurements with 2 % noise tell."""
     domain = Orders([ConfiguredSpace(Configuration(()), Space(spmv_graph()))])
-    machine, random = Pool(domain.spaces, assumptions), Random(6)
+    machine, random = Pool(domain.spaces, assumptions), Random(7)
     machine.extend(domain)
     costs = np.array([c * random.uniform(0.8, 1.2) for c in machine.costs.prior])
     true = dict(zip(machine.candidates, machine.batch.times(costs), strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -38,6 +39,13 @@ def test_a_file_of_the_program_starts_the_search(tmp_path: Path) -> None:
 def test_a_file_of_another_program_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds results of another program: halo, not spmv"):
         explore(SPMV, None, options(h200_file(tmp_path), RECORDS / "halo-mpi_cuda-random.db"))
+
+
+def test_a_file_that_does_not_exist_is_found_before_the_set_up_runs(tmp_path: Path) -> None:
+    given = replace(options(tmp_path, tmp_path / "absent.db"), replay=None)
+    with pytest.raises(UsageError, match="absent.db: no such file"):
+        explore(SPMV, tmp_path / "out.db", given)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_only_the_model_can_be_started(tmp_path: Path) -> None:

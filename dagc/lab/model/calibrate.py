@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
-from dagc.lab.model.fit import fit_costs
+from dagc.lab.model.fit import DIGITS, fit_costs
 from dagc.lab.model.pool import Pool
 
 if TYPE_CHECKING:
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 DEVIATION = 0.04  # relative standard deviation of a measurement and of the simulation
-SPEEDS = (1.0, 2.0, 4.0)  # of the CPU: factors of the prior costs of a call
-SCALES, STEPS, SCALED_BY = (0.05, 1000.0), 3, 8  # of the work: range of factors, Newton steps, measurements used
+SPREADS = (0.7, 3.0, 1.2)  # of the logarithms of the factors (`_factors`), in standard deviations
+SCALES, STEPS, LARGEST = (0.01, 1000.0), 6, 1.5  # of a factor: range, Newton steps, their length (logarithm)
+SCALED_BY = 24  # measurements that choose the factors
 JUDGED_BY = 48  # measurements that choose the assumptions
 CLEARLY = 2.0  # least decrease of the misfit required to adopt other assumptions, or costs fitted elsewhere
 EXPLAINED = 2.0  # the largest misfit per measurement under them; costs with a larger misfit do not decide
@@ -72,28 +73,48 @@ class Calibration:
 
 
 def scaled(pool: Pool, measured: MeasuredRows) -> Calibration:
-    """Scale the prior costs to this machine and problem size.
+    """Scale the prior costs to this machine and problem size, then fit each.
 
-    For each of a few speeds of the CPU, one factor of all work is chosen so that the times agree. The speed is the one
-    whose fitted costs explain the measurements best while staying close to their prior. Costs that were fitted
-    elsewhere are also scaled, and are used if they explain the measurements clearly better than these.
+    Costs that were fitted elsewhere are scaled, too, and are used if they explain the measurements clearly better than
+    the usual ones.
     """
-    work, usual, some = np.array(pool.work()), pool.prior, measured.rows[:SCALED_BY]
-    values, tried = measured.times[:SCALED_BY], []
-    bases = [(speed, usual) for speed in SPEEDS]
-    for speed, base in bases if measured.learned is None else [(1.0, measured.learned), *bases]:
-        factor, machine = 1.0, np.where(work, 0.0, np.where(pool.timed, base, speed * base))
-        for _ in range(STEPS):  # Newton's: times are linear in the factor along their paths
-            prior = machine + np.where(work, factor * base, 0.0)
-            _, paths = pool.paths(prior, some)
-            share = np.maximum(paths @ np.where(work, base, 0.0), 1e-9)
-            factor = float(np.clip(np.median((values - paths @ machine) / share), *SCALES))
-        prior = np.round(machine + np.where(work, factor * base, 0.0), 6)
-        costs = measured.fitted(pool, prior, prior)
-        misfit = measured.misfit(pool, prior, costs) + math.log2(speed) ** 2
-        tried.append(Calibration(pool, prior, costs, round(misfit, 3)))
-    best = min(tried[-len(bases) :], key=lambda one: one.misfit)
-    return tried[0] if tried[0].misfit + CLEARLY < best.misfit else best
+    usual = _scaled(pool, measured, pool.prior)
+    if measured.learned is None:
+        return usual
+    learned = _scaled(pool, measured, measured.learned)
+    return learned if learned.misfit + CLEARLY < usual.misfit else usual
+
+
+def _scaled(pool: Pool, measured: MeasuredRows, base: Array) -> Calibration:
+    """The calibration with these prior costs, multiplied by the factors of the largest posterior density.
+
+    Each cost and each error of a model of launch settings may deviate from its scaled prior by its own spread. This
+    deviation counts as an error of the times, so that an op or a setting far from its prior does not set the factors.
+    """
+    some = measured.some(SCALED_BY)
+    deviation, spread = DEVIATION * measured.level, np.array(SPREADS)
+    design, logs = _factors(pool), np.zeros(len(SPREADS))
+    for _ in range(STEPS):  # Gauss and Newton's, in the logarithms of the factors
+        prior = base * np.exp(design @ logs)
+        times, paths = pool.paths(prior, some.rows)
+        table, single = paths @ (prior[:, None] * design) / deviation, paths * pool.spread(prior) / deviation
+        root = np.linalg.cholesky(np.eye(len(times)) + single @ single.T)
+        off = solve_triangular(root, (some.times - times) / deviation, lower=True)
+        table = solve_triangular(root, table, lower=True)
+        step = np.linalg.solve(table.T @ table + np.diag(spread**-2), table.T @ off - logs / spread**2)
+        logs = np.clip(logs + np.clip(step, -LARGEST, LARGEST), *np.log(SCALES))
+    logs = np.round(logs, DIGITS)
+    prior = np.round(base * np.exp(design @ logs), DIGITS)
+    costs = measured.fitted(pool, prior, prior)
+    misfit = measured.misfit(pool, prior, costs) + float(((logs / spread) ** 2).sum())
+    return Calibration(pool, prior, costs, round(misfit, 3))
+
+
+def _factors(pool: Pool) -> Array:
+    """1 where a factor multiplies a parameter: of calls of the CPU, of work, of messages; shape (parameters, 3)."""
+    work, sent = np.array(pool.work()), np.array(pool.sent())
+    call = ~work & ~np.array(pool.timed()) & (np.arange(len(work)) < len(pool.costs.prior))
+    return np.stack([call, work, sent], axis=1).astype(float)
 
 
 def assumed(pool: Pool, measured: MeasuredRows) -> Calibration:

@@ -30,7 +30,7 @@ NOISE = 0.02  # relative standard deviation of a measurement
 SIGNAL = 0.06  # relative standard deviation of the error of the simulation
 NOISES, SIGNALS = (0.01, 0.02, 0.04), (0.06, 0.12)  # candidates for maximum likelihood
 LENGTH = 0.15  # correlation length of the error, as a share of the bits
-BLOCK = 512  # rows whose paths are computed at once: they need (moments, rows, costs) numbers
+BLOCK = 512  # rows whose paths are computed at once: they need several arrays of shape (instructions, rows)
 ADAPTED = 12  # measurements before signal and noise are chosen by likelihood
 LEARNED_FROM = 200  # measurements from elsewhere: half of them the fastest
 SCALED_UP_TO = 13  # measurements; then the prior costs stay
@@ -86,7 +86,7 @@ class Model:
         """Add the candidates that are not in the pool yet."""
         with self._threads.limit(limits=1, user_api="blas"):
             known = len(self.pool)
-            bits = self.pool.extend(candidates)
+            bits = self.pool.features(self.pool.extend(candidates))
             if self._simulated is None:
                 self._process.extend(bits)
             elif len(bits):

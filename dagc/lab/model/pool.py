@@ -188,12 +188,13 @@ class Pool:
         costs = np.arange(len(prior)) < len(self.costs.prior)
         return np.where(costs, np.maximum(parameters, 0.02 * prior), parameters)
 
-    @property
-    def timed(self) -> Bools:
+    def timed(self) -> list[bool]:
         """Which parameters were timed alone."""
-        import numpy as np
+        return [number in self.costs.timed for number in range(len(self.prior))]
 
-        return np.isin(np.arange(len(self.prior)), list(self.costs.timed))
+    def sent(self) -> list[bool]:
+        """Which parameters are of messages."""
+        return self.costs.sent() + [False] * (len(self.prior) - len(self.costs.prior))
 
     def work(self) -> list[bool]:
         """Which parameters grow with the problem size."""
@@ -279,12 +280,8 @@ class Pool:
         self._choice = self._choice[rows]
         self.batch.keep(rows)
 
-    def extend(self, candidates: Iterable[Candidate]) -> Single:
-        """Add the new candidates, in order. Returns their features, 0 or 1, shape (new candidates, bits).
-
-        Features are the configuration, the order of all pairs of ops, which GPU ops share a stream, and of each launch
-        parameter which of its values it reaches.
-        """
+    def extend(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """Add the new candidates, in order. Returns them."""
         import numpy as np
 
         new = [c for c in dict.fromkeys(candidates) if c not in self.row]
@@ -294,10 +291,22 @@ class Pool:
         runs = (unroll(self._graphs[c.space], c.traversal)[1] for c in new)
         self.batch.extend([self._simulators[c.space].program(run) for c, run in zip(new, runs, strict=True)])
         choice = np.full((len(new), len(self._factors)), -1)
-        place = np.full((self._ops, len(new)), _ABSENT)
-        stream = np.full((self._ops, len(new)), -1)
         for number, candidate in enumerate(new):
             choice[number, self._factor_of[candidate.space]] = candidate.settings
+        self._choice = np.concatenate([self._choice, choice])
+        return new
+
+    def features(self, candidates: Sequence[Candidate]) -> Single:
+        """Features of candidates, 0 or 1, shape (candidates, bits).
+
+        Features are the configuration, the order of all pairs of ops, which GPU ops share a stream, and of each launch
+        parameter which of its values it reaches.
+        """
+        import numpy as np
+
+        place = np.full((self._ops, len(candidates)), _ABSENT)
+        stream = np.full((self._ops, len(candidates)), -1)
+        for number, candidate in enumerate(candidates):
             columns, issued = self._columns[candidate.space], 0
             for entry in candidate.traversal.entries:
                 if isinstance(entry, Issue):
@@ -306,13 +315,12 @@ class Pool:
                     issued += 1
                     if entry.stream is not None:
                         stream[column, number] = entry.stream
-        self._choice = np.concatenate([self._choice, choice])
-        spaces = np.array([c.space for c in new], dtype=np.int64)
+        spaces = np.array([c.space for c in candidates], dtype=np.int64)
         chosen = np.repeat(spaces[:, None] == np.arange(len(self.spaces)), _CONFIGURATION, axis=1)
         a, b = np.array(self._pairs, dtype=np.int64).reshape(-1, 2).T
         c, d = np.array(self._gpu_pairs, dtype=np.int64).reshape(-1, 2).T
         before, shared = place[a] < place[b], (stream[c] == stream[d]) & (stream[c] >= 0)
-        parts = [chosen, before.T, shared.T, self._reached(new)]
+        parts = [chosen, before.T, shared.T, self._reached(candidates)]
         return np.concatenate(parts, axis=1).astype(np.float32)
 
     def _reached(self, candidates: Sequence[Candidate]) -> Any:

@@ -25,18 +25,19 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[np.float64]]
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
-    Counts = np.ndarray[Any, np.dtype[np.uint16]]
+    Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
     Own = Mapping[int, Array]
 
 
 # Prior costs in microseconds: a current GPU and a current CPU (launch 4 us, record 0.3 us).
 PRIOR = {
-    "launch": 3.5, "latency": 2.0, "record": 0.3, "sync": 2.0, "post": 1.5, "wait": 0.5, "cpu": 1.0, "graph": 4.0,
-    "node": 0.8, "worker": 8.0, "message": 12.0, "wire": 2.0, "stage": 8.0, "copy": 5.0, "kernel": 5.0, "group": 10.0,
-    "iteration": 1.0,
+    "launch": 3.5, "latency": 2.0, "record": 0.3, "event": 1.0, "query": 0.7, "sync": 2.0, "post": 1.5, "wait": 0.5,
+    "cpu": 1.0, "graph": 4.0, "node": 0.8, "worker": 8.0, "message": 12.0, "wire": 2.0, "stage": 8.0, "copy": 5.0,
+    "kernel": 5.0, "group": 10.0, "iteration": 1.0,
 }  # fmt: skip
 WORK = frozenset(("cpu", "message", "wire", "stage", "copy", "kernel"))  # costs that grow with the problem size
+SENT = frozenset(("message", "wire"))  # of messages
 
 
 # Moments: the beginning, the CPU, the last post, when the wire is free, a temporary one, when the GPU is free; then
@@ -86,6 +87,10 @@ class Costs:
     def work(self) -> list[bool]:
         """Which costs grow with the problem size; the others belong to the machine."""
         return [name.split()[0] in WORK and number not in self.timed for name, number in self.numbers.items()]
+
+    def sent(self) -> list[bool]:
+        """Which costs are of messages."""
+        return [name.split()[0] in SENT for name in self.numbers]
 
     @property
     def moments(self) -> int:
@@ -142,7 +147,8 @@ class Simulator:
         self.costs = costs
         self._iteration = costs.number("iteration", configuration.text)
         self._launch, self._latency = costs.number("launch"), costs.number("latency")
-        self._record, self._sync = costs.number("record"), costs.number("sync")
+        self._record, self._event_seen = costs.number("record"), costs.number("event")
+        self._query, self._sync = costs.number("query"), costs.number("sync")
         self._graph, self._node = costs.number("graph"), costs.number("node")
         bases = Counter(_base(op) for op in graph.ops)
         self._alike = {base for base, number in bases.items() if number > 1}
@@ -247,9 +253,11 @@ class Simulator:
             case Record(event, stream):
                 return (*issue, make(self._event(event), _STREAMS + stream, _NOW))
             case Wait(event, stream):
-                return (*issue, make(_STREAMS + stream, _STREAMS + stream, self._event(event)))
+                seen = make(_PASSING, self._event(event), self._event(event), self._event_seen)
+                return (*issue, seen, make(_STREAMS + stream, _STREAMS + stream, _PASSING))
             case Sync(event):
-                return (make(_NOW, _NOW, self._event(event), self._sync),)
+                awake = make(_PASSING, self._event(event), self._event(event), self._sync)
+                return (awake, make(_NOW, _NOW, _NOW, self._query), make(_NOW, _NOW, _PASSING))
         raise AssertionError(entry)
 
     def _on_stream(self, op: int, queue: int) -> tuple[int, ...]:
@@ -322,6 +330,8 @@ class Batch:
 
         self.costs = costs
         self.programs: Numbers = np.zeros((0, 0), dtype=np.int64)  # instruction, traversal
+        self._table: Numbers = np.zeros((4, 0), dtype=np.int64)
+        self._often: Array = np.zeros((0, 0))
 
     def __len__(self) -> int:
         return int(self.programs.shape[1])
@@ -346,7 +356,7 @@ class Batch:
 
         `own`: costs that differ from column to column: their numbers, and an array for each.
         """
-        return self._run(costs, self.programs[:, columns], None, own)[0]
+        return self._run(costs, self.programs[:, columns], own)[0]
 
     def paths(self, costs: Array, columns: Numbers, own: Own = NO_OWN) -> tuple[Array, Array]:
         """As `times`, for some columns, with how often each cost lies on the critical path.
@@ -356,36 +366,63 @@ class Batch:
         import numpy as np
 
         programs = self.programs[:, columns]
-        counts = np.zeros((self.costs.moments, programs.shape[1], len(costs)), dtype=np.uint16)  # narrow: copied often
-        times, paths = self._run(costs, programs, counts, own)
-        return times, paths.astype(np.float64)
+        target, a, b, total = self._instructions
+        times, later = self._run(costs, programs, own)
+        won = np.where(later, b[programs], a[programs])  # which of the two moments set the target
+        written, moment = target[programs], np.full(programs.shape[1], END)
+        on_path = np.zeros(programs.shape, dtype=bool)
+        for step in reversed(range(len(programs))):
+            np.equal(written[step], moment, out=on_path[step])
+            np.copyto(moment, won[step], where=on_path[step])
+        sums, width = len(self.costs.sums), programs.shape[1]
+        cells = (np.arange(width) * sums + total[programs])[on_path]
+        often = np.bincount(cells, minlength=width * sums).reshape(width, sums).astype(np.float64)
+        return times, often @ self._totals
 
-    def _run(self, costs: Array, programs: Numbers, counts: Counts | None, own: Own) -> tuple[Array, Array | Counts]:
+    @property
+    def _instructions(self) -> Numbers:
+        """Of all instructions: target, a, b, sum. The table only grows."""
         import numpy as np
 
-        totals = np.zeros((len(self.costs.sums), len(costs)))
-        for numbers, row in self.costs.sums.items():
-            for number in numbers:
-                totals[row, number] += 1
-        target, a, b, total = np.array(list(self.costs.instructions)).T
-        width = programs.shape[1]
+        if self._table.shape[1] != len(self.costs.instructions):
+            self._table = np.array(list(self.costs.instructions)).T
+        return self._table
+
+    @property
+    def _totals(self) -> Array:
+        """How often each cost is in each sum: shape (sums, costs)."""
+        import numpy as np
+
+        if self._often.shape != (len(self.costs.sums), len(self.costs.prior)):
+            self._often = np.zeros((len(self.costs.sums), len(self.costs.prior)))
+            for numbers, row in self.costs.sums.items():
+                for number in numbers:
+                    self._often[row, number] += 1
+        return self._often
+
+    def _run(self, costs: Array, programs: Numbers, own: Own) -> tuple[Array, Bools]:
+        """When each iteration ends; of each step, whether its second moment is later than the first.
+
+        Of equal moments the first counts: waiting for an event that has already completed takes no time.
+        """
+        import numpy as np
+
+        totals, width = self._totals, programs.shape[1]
+        target, a, b, total = self._instructions
         # A fixed order of additions, whichever library multiplies matrices.
         shared = np.where(np.isin(np.arange(len(costs)), list(own)), 0.0, costs)
-        added = np.repeat((totals * shared).cumsum(axis=1)[:, -1][total][:, None], width if own else 1, axis=1)
+        added = (totals * shared).cumsum(axis=1)[:, -1][total][programs]
         for number, values in own.items():
-            holds = np.flatnonzero(totals[total, number])
-            added[holds] += totals[total[holds], number][:, None] * values
-        totals = totals.astype(np.uint16)
-        column = np.arange(width)
-        of_column = column if own else 0
-        moments = np.zeros((self.costs.moments, width))
-        flat = moments.ravel()
-        targets, left, right = (numbers * width for numbers in (target, a, b))
-        for step in programs:
-            first, second = flat[left[step] + column], flat[right[step] + column]
-            if counts is not None:
-                # Of equal moments the first: waiting for an event that has already completed takes no time.
-                won = np.where(second > first, b[step], a[step])
-                counts[target[step], column] = counts[won, column] + totals[total[step]]
-            flat[targets[step] + column] = np.maximum(first, second) + added[step, of_column]
-        return moments[END], moments if counts is None else counts[END]
+            added += totals[total, number][programs] * values
+        column, later = np.arange(width), np.zeros(programs.shape, dtype=bool)
+        moments = np.zeros(self.costs.moments * width)
+        targets, first, second = (numbers[programs] * width + column for numbers in (target, a, b))
+        one, other = np.empty(width), np.empty(width)
+        for step in range(len(programs)):
+            moments.take(first[step], out=one, mode="clip")
+            moments.take(second[step], out=other, mode="clip")
+            np.greater(other, one, out=later[step])
+            np.maximum(one, other, out=one)
+            one += added[step]
+            moments[targets[step]] = one
+        return moments[END * width : (END + 1) * width], later
