@@ -1,11 +1,12 @@
-"""Features before the first run, one after the other or at the same time, beside features beside its first ops.
+"""Features before the first run, one after the other or in parallel, compared with features during its first ops.
 
     python -m benchmarks.gpu.ahead --out FOLDER [--target host] [--systems grid:300,wide:300] [--steps 100,10000]
         [--times 7]
 
 Tunes benchmarks/gpu/ahead.dag, whose first op needs no feature and takes as long as `steps` says, and compiles it with
-`--features now`, `parallel` and `async`. Prints milliseconds from the arrays' being there to the end of the first run
-(features, choice, run), medians of processes that take turns, and those of a later run. Writes FOLDER/ahead.json.
+`--features now`, `parallel` and `async`. Prints milliseconds from the end of the loading of arrays to the end of the
+first run (features, choice, run), medians of processes that take turns, and those of a later run. Writes
+FOLDER/ahead.json.
 """
 
 from __future__ import annotations

@@ -63,7 +63,9 @@ def main() -> None:
     parser.add_argument("--steps", default="10,100,1000,5000")
     parser.add_argument("--ways", default="default,now,beside", help="default, beside, and any of now, again")
     parser.add_argument("--times", type=int, default=5)
-    parser.add_argument("--build", action="store_true", help="tune and compile, and end: the same command goes on")
+    parser.add_argument(
+        "--build", action="store_true", help="tune and compile only; the same command without it continues"
+    )
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     kinds = args.kinds.split(",")

@@ -1,4 +1,4 @@
-"""What the chooser of a tuned file answers at its test inputs, beside the best of some answers, such as a library's.
+"""The choices of a tuned file at its test inputs, compared with the best of some answers, such as a library's.
 
     python -m benchmarks.gpu.beside_answer TUNED.db[.xz] PROGRAM.dag cusparse1 cusparse2 [--only LIST]
 

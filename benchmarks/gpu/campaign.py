@@ -1,4 +1,4 @@
-"""Runs both samples on the GPUs of this machine and writes down what came out.
+"""Runs both samples on the GPUs of this machine and records the results.
 
 For each sample, transport and layout (a GPU a rank, or one GPU for all ranks):
   bench    three traversals, compiled: results checked against NumPy, time per iteration

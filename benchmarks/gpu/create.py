@@ -1,4 +1,4 @@
-"""What `create` of a library costs, under each transport, beside ncclCommInitRank alone.
+"""The cost of `create` of a library under each transport, compared with ncclCommInitRank alone.
 
     python -m benchmarks.gpu.create OUT [--ranks 1] [--transports mpi_host,peer,nccl] [--target host]
 

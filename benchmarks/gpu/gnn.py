@@ -501,7 +501,7 @@ def run(args: argparse.Namespace) -> int:
         c.name for c in (*train_on, *test_at) if c.name not in {o["name"] for o in (*found["train"], *found["test"])}
     ]
     if missing:
-        print(f"not measured: {len(missing)}; the same command goes on")
+        print(f"not measured: {len(missing)}; the same command continues")
     print(summary(found))
     return 0
 

@@ -129,11 +129,11 @@ class Session:
     """The searches of one program on the same ranks."""
 
     def __init__(self, made: Ready, machine: LiveMachine) -> None:
-        self.machine, self.options = machine, made.options
-        machine.facts(made.chosen.target.value, made.chosen.arch)
+        self.machine, self.options = machine, made.request.options
+        machine.facts(made.request.chosen.target.value, made.request.chosen.arch)
         working(machine, made.domain)
         alone = _Alone(machine)
-        timed_sites(alone, made.data, made.options, made.chosen.target, SILENT)  # type: ignore[arg-type]
+        timed_sites(alone, made.data, made.request)  # type: ignore[arg-type]
         self.alone = sum(map(len, alone.found.values()))
         self.domain = machine.domain
         self.tuned = tuple(tuple(self._fastest(space, site, alone.found) for site in space.sites)

@@ -24,10 +24,11 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from benchmarks.tune.curve import curve
 from dagc.base.errors import DagcError
-from dagc.choice.active import STRATEGIES, curve, trained
+from dagc.choice.active import Strategy, trained
 from dagc.choice.judge import Figures, Judged, Times, judge, pays_after
 from dagc.choice.methods import LEARNED
 from dagc.choice.train import noise_of_best
@@ -219,7 +220,7 @@ def report(table: Table, nitro: float | None, methods: Sequence[str], args: argp
         for line in judged.lines(lambda answer: settings_text(table.answers[answer]), worst=8):
             print(f"    {line}")
     for method in methods[:1] if args.curves else ():
-        for strategy in STRATEGIES:
+        for strategy in get_args(Strategy):
             record["curves"][strategy] = _curve(table, method, strategy, args)
     for line in record["costs"]["lines"]:
         print(f"  {line}")

@@ -191,6 +191,42 @@ def rounded(n: int, bits: int = 32, seed: int = 0, digits: int = 2) -> Keys:
     return np.round(normal(n, bits, seed), digits)
 
 
+def delayed(n: int, bits: int = 32, seed: int = 0, share: float = 0.05, distance: float = 1000) -> Keys:
+    """Sorted by time of sending, in the order of arrival: a share of the keys is late, by an exponential number of
+    places."""
+    draw = np.random.default_rng(seed)
+    late = draw.exponential(distance, n) * (draw.random(n) < share)
+    return ascending(n, bits, seed)[np.argsort(np.arange(n) + late, kind="stable")]
+
+
+def descents(n: int, bits: int = 32, seed: int = 0, number: int = 8) -> Keys:
+    """Random keys in pieces, each in descending order."""
+    pieces = np.array_split(uniform(n, bits, seed), number)
+    return np.concatenate([np.sort(piece)[::-1] for piece in pieces])
+
+
+def transposed(n: int, bits: int = 32, seed: int = 0, columns: int = 100) -> Keys:
+    """A table of so many columns, sorted along its rows one after the other, and read column by column."""
+    whole = n // columns * columns
+    made = ascending(n, bits, seed)
+    made[:whole] = made[:whole].reshape(-1, columns).T.ravel()
+    return made
+
+
+def partly(n: int, bits: int = 32, seed: int = 0, share: float = 0.5) -> Keys:
+    """The first keys are sorted among themselves, the others are not."""
+    made, first = uniform(n, bits, seed), int(share * n)
+    made[:first] = np.sort(made[:first])
+    return made
+
+
+def clusters(n: int, bits: int = 32, seed: int = 0, number: int = 50) -> Keys:
+    """Groups in ascending order, in random order within."""
+    made = np.sort(uniform(n, bits, seed))
+    draw = np.random.default_rng(seed + 1)
+    return np.concatenate([draw.permutation(group) for group in np.array_split(made, number)])
+
+
 def signed_zeros(n: int, bits: int = 32, seed: int = 0) -> Keys:
     """0 and -0, infinities, NaN of both signs, numbers too small to be normal, and others, in random order."""
     tiny = np.finfo(_type(bits)).smallest_subnormal
@@ -203,7 +239,7 @@ FAMILIES: dict[str, Callable[..., Keys]] = {
     for f in (
         uniform, normal, exponential, ascending, reversed, swapped, jittered, runs, appended, waves, equal,
         signed_zeros, sawtooth, organ, shuffled, lognormal, zipf, inserted, rotated, interleaved,
-        turned, walk, rounded,
+        turned, walk, rounded, delayed, descents, transposed, partly, clusters,
     )
 }  # fmt: skip
 

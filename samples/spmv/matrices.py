@@ -341,6 +341,50 @@ def angular(parts: int, high: int, wide: int, per_row: int, linking: int, seed: 
     return _spread(lengths, left, width, cols, seed)
 
 
+def cliques(rows: int, size: int, count: int, seed: int = 1) -> Any:
+    """Groups of `size` nodes, each joined to all others of its group; a node may be in several, such as authors of
+    papers. Half of a group is near its first, the rest anywhere."""
+    _positive(rows=rows, size=size, count=count)
+    random = np.random.default_rng(seed)
+    first = random.integers(0, rows, (count, 1))
+    near = (first + random.integers(0, 4 * size, (count, size - size // 2))) % rows
+    group = np.concatenate([near, random.integers(0, rows, (count, size // 2))], axis=1)
+    key = (group[:, :, None] * rows + group[:, None, :]).reshape(-1)
+    return _keyed(np.concatenate([key, np.arange(rows) * (rows + 1)]), rows, rows, seed)
+
+
+def chain(queues: int, places: int, seed: int = 1) -> Any:
+    """Transitions of a network of queues in a ring, each with room for `places` - 1: one step moves one customer from
+    a queue to the next, or in or out of the first."""
+    _positive(queues=queues, places=places)
+    rows = places**queues
+    _fits(rows, rows * (queues + 3))
+    state = np.arange(rows)
+    keys = [state * (rows + 1)]
+    held = [state // places**q % places for q in range(queues)]
+    for q in range(queues):
+        to = (q + 1) % queues
+        moves = (held[q] > 0) & (held[to] < places - 1) & (q != to)
+        keys.append((state * (rows + 1) - places**q + places**to)[moves])
+    keys += [(state * (rows + 1) + 1)[held[0] < places - 1], (state * (rows + 1) - 1)[held[0] > 0]]
+    return _keyed(np.concatenate(keys), rows, rows, seed)
+
+
+def kron(side: int, half: int, size: int, seed: int = 1) -> Any:
+    """Kronecker product of a band of 2 half + 1 diagonals and a random matrix of `size` rows with a fifth of its
+    elements: blocks of one pattern."""
+    _positive(side=side, half=half, size=size)
+    random = np.random.default_rng(seed)
+    block = np.flatnonzero(random.random(size * size) < 0.2)
+    offset = np.arange(-half, half + 1)
+    i = np.repeat(np.arange(side), offset.size)
+    j = i + np.tile(offset, side)
+    kept = (j >= 0) & (j < side)
+    place = i[kept] * size * side * size + j[kept] * size
+    key = place[:, None] + block // size * side * size + block % size
+    return _keyed(key.reshape(-1), side * size, side * size, seed)
+
+
 def dense(rows: int, cols: int = 0, seed: int = 1) -> Any:
     """Every element."""
     cols = cols or rows
@@ -365,7 +409,8 @@ GENERATORS: dict[str, Callable[..., Any]] = {
     f.__name__: f
     for f in (stencil, dense_band, band, uniform, regular, blocks, fem, zipf, rmat, arrow, long_rows, circuit,
               staircase, sparse_rows, two_lengths, diagonals, smallworld, triangular, bordered,
-              hypercube, fractal, terms, prolongation, tree, angular, dense, file)
+              hypercube, fractal, terms, prolongation, tree, angular, cliques, chain, kron, dense,
+              file)
 }  # fmt: skip
 
 

@@ -49,6 +49,9 @@ FAMILIES = {
     "prolongation(side=5)": ((125, 27), 8),
     "tree(rows=200)": ((200, 200), None),
     "angular(parts=4, high=5, wide=30, per_row=3, linking=2)": ((22, 120), 12),
+    "cliques(rows=90, size=5, count=20)": ((90, 90), None),
+    "chain(queues=3, places=4)": ((64, 64), 6),
+    "kron(side=4, half=1, size=6)": ((24, 24), None),
     "dense(rows=20, cols=33)": ((20, 33), 33),
 }
 

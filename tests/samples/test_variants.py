@@ -20,13 +20,14 @@ from tests.tiers import representatives
 NAMES = ("histogram", "sort", "bfs")
 LISTS = {
     "histogram": ("train", "test"),
-    "sort": ("train", "test", "unseen", "families"),
+    "sort": ("train", "test", "unseen", "families", "families2"),
     "bfs": ("train", "test", "unseen", "families", "families2"),
 }
 ONLY_TESTED = {
     "histogram": {"walk", "mixture"},
     "sort": {"appended", "waves", "sawtooth", "shuffled", "lognormal", "zipf", "inserted",
-             "rotated", "interleaved", "turned", "walk", "rounded"},
+             "rotated", "interleaved", "turned", "walk", "rounded",
+             "delayed", "descents", "transposed", "partly", "clusters"},
     "bfs": {"smallworld", "loops", "hypercube", "barbell", "bipartite", "attached",
             "torus", "communities", "layers", "wheel", "comb",
             "lollipop", "necklace", "recursive", "windmill", "circulant"},
