@@ -213,7 +213,7 @@ def test_replay_of_another_program(tmp_path: Path) -> None:
         (["--time", "soon"], "not a positive number of seconds"),
         (["--transport", ","], "`transport=,` names no value of `transport`"),
         (["--open", "yl.block="], "`yl.block=` names no value of `yl.block`"),
-        (["--data", "nowhere"], "nowhere: no such folder"),
+        (["--data", "nowhere"], "nowhere: no such directory"),
         (["--data", str(SPMV.parent)], "holds no arrays of `dagc setup`"),
     ],
 )
@@ -296,7 +296,9 @@ def test_a_best_that_is_not_confirmed_says_so() -> None:
 def test_an_export_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recorded, out = h200_file(tmp_path), tmp_path / "out.csv"
     assert main(["export", str(recorded), "--csv", "-o", str(tmp_path / "none" / "out.csv")]) == 2
-    assert "none/out.csv cannot be written" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "none/out.csv cannot be written" in said
+    assert "help: name another place" in said
     out.write_text("before\n")
     code = "import sys; from dagc.cli.main import main; sys.exit(main(sys.argv[1:]))"
     limits = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000)); "

@@ -1,4 +1,4 @@
-"""What a choice of launch configurations has to be better than: chance with the same budget, and one block for all.
+"""Baselines for the choice of launch configurations: chance with the same budget, and one block for all kernels.
 
 All of it is exact: expectations over random choices are sums over the measured times, not samples.
 """

@@ -1,6 +1,7 @@
 """How long a compiled chooser takes: asked again for the same sizes, and for new ones (51 or 6 evaluations).
 
-Beside it one evaluation of the model over all settings in NumPy, what hangs on the settings alone computed before.
+Beside it one evaluation of the model over all settings in NumPy, the parts that depend on the settings alone computed
+before.
 
     python -m benchmarks.tune.chooser_speed            # needs gcc
     python -m benchmarks.tune.chooser_speed --selectors TABLE.csv

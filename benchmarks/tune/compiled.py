@@ -1,9 +1,9 @@
-"""What nvcc says of the kernels of the corpus and of PolyBench under each setting: registers, shared memory, spills and
-instructions, as `dagc tune` knows them. Compiling takes a while, and a GPU is not needed: the file is kept.
+"""Resources of the kernels of the corpus and of PolyBench under each setting, from nvcc: registers, shared memory,
+spills and instructions, as `dagc tune` reads them. Compiling takes a while, and a GPU is not needed: the file is kept.
 
     python -m benchmarks.tune.compiled -o benchmarks/results/DATE-GPU-corpus/compiled.json.xz [--only dense,gemm]
 
-What the file has is not compiled again.
+Entries of an existing file are not compiled again.
 """
 
 from __future__ import annotations

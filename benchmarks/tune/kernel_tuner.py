@@ -45,7 +45,7 @@ DEFAULTS = {1: (("bx", 256),), 2: (("bx", 32), ("by", 8))}
 STRATEGIES = """random_sample greedy_ils greedy_mls ordered_greedy_mls mls simulated_annealing genetic_algorithm
     diff_evo pso firefly_algorithm dual_annealing minimize bayes_opt nsga2 nsga3 hybrid_vndx
     adaptive_tabu_greywolf""".split()
-ITERATIONS = 7  # launches of a block in Kernel Tuner, unless told otherwise
+ITERATIONS = 7  # launches of a block in Kernel Tuner, its default
 
 # Kernels of one kind: a constant that was fitted to one of them has seen the others.
 FAMILIES = {

@@ -1,4 +1,5 @@
-"""Oracles of launch settings as arrays: what the model says of every kernel, size and setting, and what was measured.
+"""Oracles of launch settings as arrays: the model's prediction for every kernel, size and setting, and the measured
+time.
 
 For `benchmarks.tune.learn` (trains the learner of `dagc tune`) and `benchmarks.tune.corpus` (judges it).
 """

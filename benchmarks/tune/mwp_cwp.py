@@ -1,4 +1,4 @@
-"""MWP-CWP and the volume model over the exhaustive oracle of a GPU: what the block that each chooses costs.
+"""MWP-CWP and the volume model over the exhaustive oracle of a GPU: the time of the block that each chooses.
 
     python -m benchmarks.tune.mwp_cwp benchmarks/results/2026-11-21-h200-tune/oracle.csv.xz [--grid]
         [--counters benchmarks/results/2026-11-21-h200-tune/counters.csv.xz]
@@ -186,7 +186,7 @@ def counted(rows: list[Row], regrets: dict[str, list[float]], machine: dict[str,
         for name, values in regrets.items():
             print(line(name, [values[i] for i in chosen], defaults))
     print(
-        "\n| kernel | launches | count | hangs on | degrees | median error | largest |\n|---|---|---|---|---|---|---|"
+        "\n| kernel | launches | count | depends on | degrees | median error | largest |\n|---|---|---|---|---|---|---|"
     )
     for program, name, number, fits in errors:
         for what, fit in fits.items():

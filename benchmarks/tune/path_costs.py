@@ -1,4 +1,4 @@
-"""What computing features only where the path of a tree needs them would save.
+"""The cost of features that are computed only when the path of a tree needs them.
 
     python -m benchmarks.tune.path_costs TUNED.db[.xz] PROGRAM.dag
 

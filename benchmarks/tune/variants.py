@@ -4,13 +4,16 @@
         [--program PROGRAM.dag]
     python -m benchmarks.tune.variants TUNED.db --test LIST [--methods forest] [--seeds 3]
     python -m benchmarks.tune.variants TABLE.csv[.xz]... --curve METHOD [--seeds 20]
+    python -m benchmarks.tune.variants TUNED.db... --stored
 
 A table is as `benchmarks.tune.variant_tables` writes it, or a tuned file (`.db`) of `dagc tune --inputs`. Families are
 dealt to five folds; what is chosen at the inputs of a fold was trained on the others. `--each-family`: each family is a
 fold of its own. `--test`: trained on what the file learned from, judged at the inputs of the list; `unknown`: at those
 of families that it did not learn from. `--program`: with the features that its `select` names, computed from those of
 the table. `--seeds`: of the training; figures are means, a range stands behind the first. `--curve`: labelled
-inputs against percent of exhaustive, by strategy; every third input is kept for judging.
+inputs against percent of exhaustive, by strategy; every third input is kept for judging. `--stored`: the selectors of
+the files as they are, at the test inputs of their evaluations, as an emitted program takes their answers: the default
+where one is unsure or outside of what it was trained on.
 """
 
 from __future__ import annotations
@@ -24,18 +27,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
+from typing import get_args
 
+from benchmarks.tune.curve import curve
 from dagc.base.errors import UsageError
-from dagc.choice.active import STRATEGIES, curve
+from dagc.choice.active import Strategy
 from dagc.choice.feature import SelectorFeature
-from dagc.choice.judge import Judged, judge
+from dagc.choice.judge import Judged, Times, judge
 from dagc.choice.methods import LEARNED
 from dagc.choice.train import merged, train
-from dagc.choice.types import settings_text
+from dagc.choice.types import PROGRAM, Point, settings_text
 from dagc.ir.program import CodeText, Program
 from dagc.ir.sym import Var, free
 from dagc.recipes.program import load
-from dagc.recipes.tuned_report import measured
+from dagc.recipes.tuned_report import chosen_at, measured
 from dagc.store.tuned import load_tuned
 
 NOISE = 0.02
@@ -155,6 +160,38 @@ def held_out(table: Table, method: str, parts: Sequence[Sequence[int]], seed: in
     return judge(inputs, times, [chosen[i] for i in at], 0, NOISE, sizes=sizes)
 
 
+def stored(path: Path) -> None:
+    """A line for each selector of a tuned file that has test inputs."""
+    tuned = load_tuned(path)
+    for op, chooser in tuned.kernel_choosers.items():
+        assert chooser.selector is not None
+        at = chosen_at(chooser.method, chooser.selector, measured(tuned, op, chooser, chooser.selector.data))
+        described(f"{path.stem} {op}", chooser.method, at.inputs.points, at.inputs.times, at.answers, at.reasons)
+    program = tuned.program_chooser
+    if program is not None:
+        cells = [c for c in tuned.cells if c.op == PROGRAM and c.point in tuned.facts.tests]
+        points = list(dict.fromkeys(c.point for c in cells if c.times))
+        times = [
+            {program.settings.index(c.settings): c.value for c in cells if c.point == p and c.times} for p in points
+        ]
+        known = {one.point: one.features[PROGRAM] for one in tuned.facts.inputs}
+        vectors = [[known[p][name] for name in program.data] for p in points]
+        answers = [program.selector.choose(x) for x in vectors]
+        described(path.stem, program.method, points, times, answers, ["chosen"] * len(points))
+
+
+def described(
+    name: str, method: str, points: Sequence[Point], times: Sequence[Times], answers: Sequence[int],
+    reasons: Sequence[str],
+) -> None:  # fmt: skip
+    """A line of the table of `--stored`."""
+    found = judge([p.text for p in points], times, answers, 0, NOISE, reasons=reasons)
+    f = found.all
+    columns = [percent(v) for v in (f.percent, f.accuracy, f.balanced, f.regret)]
+    columns += [percent(found.share("unsure")), percent(found.share("outside"))]
+    print(f"| {name} | {method} | {f.inputs} | {' | '.join(columns)} | {len(found.wrong)} | {f.lost:.3f} |", flush=True)
+
+
 def percent(value: float) -> str:
     return "-" if math.isnan(value) else f"{100 * value:.2f}"
 
@@ -193,7 +230,7 @@ def incremental(table: Table, method: str, seeds: int, steps: int) -> None:
     pool = [i for i in range(len(table.inputs)) if i % 3]
     parts = ([table.vectors[i] for i in pool], [table.times[i] for i in pool])
     print(f"\n{table.name}, {method}: % of exhaustive by labelled inputs, {len(pool)} to choose from, {seeds} seeds")
-    for strategy in STRATEGIES:
+    for strategy in get_args(Strategy):
         found = curve(
             table.features, *parts, method, strategy,
             test=([table.vectors[i] for i in test], [table.times[i] for i in test]),
@@ -211,9 +248,19 @@ def main() -> int:
     parser.add_argument("--each-family", action="store_true")
     parser.add_argument("--test", metavar="LIST|unknown")
     parser.add_argument("--program", type=Path)
+    parser.add_argument("--stored", action="store_true")
     parser.add_argument("--seeds", type=int, help="default: 1, or 20 with --curve")
     parser.add_argument("--steps", type=int, default=50)
     args = parser.parse_args()
+    if args.stored:
+        print(
+            "| file, op | method | inputs | % of exhaustive | accuracy | balanced | mean regret | unsure | outside |",
+            end="",
+        )
+        print(" wrong | times the best there |\n" + "|---" * 11 + "|")
+        for path in args.tables:
+            stored(path)
+        return 0
     for table in (
         t for path in args.tables for t in (tuned_tables(path) if path.suffix == ".db" else [read_table(path)])
     ):

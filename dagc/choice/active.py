@@ -21,12 +21,11 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from dagc.choice.judge import Asked, Times, judge
+from dagc.choice.judge import Times
 from dagc.choice.selector import FEWEST, Selector, coordinates, scales_of
 from dagc.choice.train import Interval, merged, train
 
 Strategy = Literal["bvsb", "cost", "random"]
-STRATEGIES: tuple[Strategy, ...] = ("bvsb", "cost", "random")
 Vectors = Sequence[Sequence[float]]
 K = TypeVar("K", bound=Hashable)  # an input
 
@@ -141,10 +140,10 @@ def next_input(
     """
     begins = strategy == "random" or _begins(labelled)
     selector = None if begins else trained(names, vectors, labelled, method, seed, tolerance)
-    return _next(vectors, labelled, selector, seed, strategy)
+    return next_after(vectors, labelled, selector, seed, strategy)
 
 
-def _next(
+def next_after(
     vectors: Vectors, labelled: Mapping[int, Times], selector: Selector | None, seed: int, strategy: Strategy
 ) -> int | None:
     """As `next_input`; `selector`: trained on the labelled inputs."""
@@ -176,74 +175,6 @@ def trained(
     noise: Interval = (1 - tolerance / 2, 1.0, 1 + tolerance / 2)
     known = merged([vectors[i] for i in usable], [labelled[i] for i in usable], [[noise]] * len(usable))
     return train(method, names, known, seed) if len(known.sizes) >= FEWEST else None
-
-
-@dataclass(frozen=True, slots=True)
-class LearningCurve:
-    """`percent[seed][k]`: fraction of the exhaustive performance at the test inputs, with `first + k` labelled inputs.
-    `full`: with all."""
-
-    strategy: str
-    first: int
-    percent: tuple[tuple[float, ...], ...]
-    full: float
-
-    @property
-    def mean(self) -> tuple[float, ...]:
-        """Over the seeds."""
-        return tuple(sum(column) / len(column) for column in zip(*self.percent, strict=True))
-
-    def reaches(self, share: float) -> int | None:
-        """The number of labelled inputs from which the mean stays at or above this fraction of that of full
-        training."""
-        low = [k for k, value in enumerate(self.mean) if value < share * self.full]
-        count = low[-1] + 1 if low else 0
-        return self.first + count if count < len(self.mean) else None
-
-
-def curve(
-    names: Sequence[str],
-    vectors: Vectors,
-    times: Sequence[Times],
-    method: str,
-    strategy: Strategy = "bvsb",
-    *,
-    test: tuple[Vectors, Sequence[Times]] | None = None,
-    seeds: Sequence[int] = range(20),
-    steps: int = 50,
-    default: int = 0,
-    tolerance: float = 0.0,
-) -> LearningCurve:
-    """Replay incremental tuning on a full table of measurements: `times` of all answers at all inputs.
-
-    Evaluates after each labelled input at the `test` inputs, or at all inputs of the table. Raises UsageError like
-    `next_input`.
-    """
-    asked, truth = test if test is not None else (vectors, times)
-
-    def percent(selector: Selector | None) -> float:
-        return judge([""] * len(asked), truth, [_choose(selector, x, default) for x in asked], default).all.percent
-
-    def replay(seed: int) -> tuple[float, ...]:
-        labelled: dict[int, Times] = {}
-        out: list[float] = []
-        selector = None
-        while len(labelled) < steps:
-            number = _next(vectors, labelled, selector, seed, strategy)
-            if number is None:
-                break
-            labelled[number] = times[number]
-            if len(labelled) >= FEWEST:
-                selector = trained(names, vectors, labelled, method, seed, tolerance)
-                out.append(percent(selector))
-        return tuple(out)
-
-    full = percent(trained(names, vectors, dict(enumerate(times)), method, 0, tolerance))
-    return LearningCurve(strategy, FEWEST, tuple(map(replay, seeds)), full)
-
-
-def _choose(selector: Selector | None, x: Sequence[float], default: int) -> Asked:
-    return selector.order(x) if selector is not None and all(map(math.isfinite, x)) else default
 
 
 def _begins(labelled: Mapping[int, Times]) -> bool:

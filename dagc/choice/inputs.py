@@ -6,13 +6,13 @@ A; B                                  several of these
 
 An input is a point with a text value:
 
-"train/*.mtx"                         files; relative to the current folder
-@train.txt                            one input a line, `#` comments; relative to the folder of the list
+"train/*.mtx"                         files; relative to the current directory
+@train.txt                            one input a line, `#` comments; relative to the directory of the list
 "rmat(scale = 16, edges = 8)"         a call, which the set-up interprets (`dagc.inputs.call`)
 matrix=...                            for the parameter `matrix`
 
-Several are separated by commas. In a point, a path below the program's folder is relative to it; any other is absolute.
-The set-up finds both as `folder / path`.
+Several are separated by commas. In a point, a path below the program's directory is relative to it; any other is
+absolute. The set-up finds both as `folder / path`.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def input_parameter(program: Program, name: str, option: str = "--inputs") -> Pa
         )
     raise UsageError(
         f"{option}: no parameter of {program.name} has `over files`",
-        'write `param input : str = "..." over files("folder/*.mtx")`'
+        'write `param input : str = "..." over files("matrices/*.mtx")`'
         + (f", or name one: {text[0].name}=LIST" if text else ""),
     )
 
@@ -171,7 +171,7 @@ def _one(text: str, base: Path, folder: Path, where: str) -> Iterator[str]:
 
 
 def _files(pattern: str, base: Path, folder: Path, where: str) -> list[str]:
-    """The files of a path or a glob, sorted, as the program's folder has them."""
+    """The files of a path or a glob, sorted, as the program's directory has them."""
     whole = os.path.join(base, pattern)
     files = [whole] if os.path.isfile(whole) else sorted(filter(os.path.isfile, glob.glob(whole, recursive=True)))
     if not files:
@@ -198,8 +198,8 @@ def _help(text: str, base: Path, folder: Path) -> str:
 
 def _place(base: Path, folder: Path) -> str:
     if base == folder:
-        return "the program's folder"
-    return "the current folder" if base == Path() else f"the folder of the list, {base}"
+        return "the program's directory"
+    return "the current directory" if base == Path() else f"the directory of the list, {base}"
 
 
 def _relative(path: Path, folder: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import NoReturn
 
 from dagc.base.errors import UsageError
 from dagc.choice.feature import in_doubles
@@ -77,15 +78,23 @@ def _unit(graph: Graph, index: int, op: KernelOp, variants: bool) -> Unit | None
 
 
 def unit_in(graph: Graph, unit: Unit) -> Unit:
-    """The same unit in a graph of the same program at another size. Raises UsageError if there is no such op."""
+    """The same unit in a graph of the same program at another size. Raises UsageError if there is no such op, or one
+    without some of the variants."""
     for index, op in enumerate(graph.ops):
-        if (
-            isinstance(op.op, KernelOp)
-            and op.op.site == unit.op
-            and _unit(graph, index, op.op, bool(unit.variants)) is not None
-        ):
-            return replace(unit, index=index)
+        if isinstance(op.op, KernelOp) and op.op.site == unit.op:
+            found = _unit(graph, index, op.op, bool(unit.variants))
+            if found is not None and unit.variants == found.variants:
+                return replace(unit, index=index)
+            if unit.variants:
+                _refuse_other_variants(unit, op.op.answer if found is None else ", ".join(found.variants))
     raise UsageError(f"the program has no op `{unit.op}` at this size", "drop this size")
+
+
+def _refuse_other_variants(unit: Unit, have: str) -> NoReturn:
+    raise UsageError(
+        f"op `{unit.op}` has other variants at this size: {have}, instead of {', '.join(unit.variants)}",
+        "write the `require` of the variant on the kernel's arguments, which is tested at each size, not on params",
+    )
 
 
 def op_of(graph: Graph, unit: Unit) -> KernelOp:

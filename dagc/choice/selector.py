@@ -242,9 +242,9 @@ class Selector:
         return common | ({"least_sure": self.least_sure} if self.least_sure else {})
 
 
-def ranked(labels: Sequence[int], worth: Sequence[int]) -> tuple[int, ...]:
+def ranked(labels: Sequence[int], scores: Sequence[int]) -> tuple[int, ...]:
     """The labels by decreasing gain; stable for equal ones."""
-    return tuple(labels[i] for i in sorted(range(len(labels)), key=lambda i: -worth[i]))
+    return tuple(labels[i] for i in sorted(range(len(labels)), key=lambda i: -scores[i]))
 
 
 def coordinates(rows: Sequence[Sequence[float]], scales: Sequence[Scale]) -> Any:

@@ -134,31 +134,31 @@ def _mean(group: Sequence[Times]) -> Times:
     } or group[0]
 
 
-def train(method: str, data: Sequence[str], known: Training, seed: int = 0, default: int | None = None) -> Selector:
+def train(method: str, data: Sequence[str], training: Training, seed: int = 0, default: int | None = None) -> Selector:
     """A selector trained on gains: a wrong choice is weighted by the fraction of the best performance that it loses.
     Raises UsageError like `fit`.
 
     It chooses among the choices that are best somewhere (for sizes that grow together: labels corrected by rule, within
-    the tolerance of `known`), the one that is best on average, and the default; the number is limited since every
+    the tolerance of `training`), the one that is best on average, and the default; the number is limited since every
     possible choice has to be compiled. A method that predicts times also learns the MOST_PREDICTED choices that are
     best on average. `default`: the confidence below which the default is better is learned, too.
     """
-    labels = observed_labels(known.times)
-    if ascends(known.sizes):
-        labels = corrected_labels(known.sizes, known.times, known.tolerance)
-    shares = [shares_of(at) for at in known.times]
+    labels = observed_labels(training.times)
+    if ascends(training.sizes):
+        labels = corrected_labels(training.sizes, training.times, training.tolerance)
+    shares = [shares_of(at) for at in training.times]
     ranked = best_on_average(shares)
     offered = {*labels, ranked[0], *(() if default is None else [default])}
     predicted = offered | set(ranked[:MOST_PREDICTED])
     kept = [{label: share for label, share in at.items() if label in offered} for at in shares]
-    excluded: Sequence[frozenset[int]] = known.barred or [frozenset()] * len(known.times)
+    excluded: Sequence[frozenset[int]] = training.barred or [frozenset()] * len(training.times)
     times = [
         {label: seconds for label, seconds in at.items() if label in predicted}
         | dict.fromkeys(sorted(predicted & barred), math.inf)
-        for at, barred in zip(known.times, excluded, strict=True)
+        for at, barred in zip(training.times, excluded, strict=True)
     ]
-    selector = fit(method, data, known.sizes, labels, seed, kept, times)
-    return selector if default is None else unsure_below(selector, least_sure(method, data, known, default, seed))
+    selector = fit(method, data, training.sizes, labels, seed, kept, times)
+    return selector if default is None else unsure_below(selector, least_sure(method, data, training, default, seed))
 
 
 def best_on_average(shares: Sequence[Mapping[int, float]]) -> list[int]:
@@ -177,29 +177,31 @@ def shares_of(times: Times) -> dict[int, float]:
 
 
 def answers_left_out(
-    method: str, data: Sequence[str], known: Training, seed: int = 0, folds: int = 5
+    method: str, data: Sequence[str], training: Training, seed: int = 0, folds: int = 5
 ) -> tuple[Answer, ...]:
     """The answers of selectors trained without a fold at the sizes of this fold; empty if too few sizes would
     remain."""
-    order = random.Random(seed).sample(range(len(known.sizes)), len(known.sizes))
+    order = random.Random(seed).sample(range(len(training.sizes)), len(training.sizes))
     answers: dict[int, Answer] = {}
     for fold in (order[k::folds] for k in range(folds)):
-        kept = [i for i in range(len(known.sizes)) if i not in set(fold)]
+        kept = [i for i in range(len(training.sizes)) if i not in set(fold)]
         if not fold or len(kept) < FEWEST:
             return ()
-        selector = train(method, data, known.only(kept), seed)
-        answers.update((i, selector.ask(known.sizes[i])) for i in fold)
+        selector = train(method, data, training.only(kept), seed)
+        answers.update((i, selector.ask(training.sizes[i])) for i in fold)
     return tuple(answers[i] for i in range(len(order)))
 
 
-def least_sure(method: str, data: Sequence[str], known: Training, default: int, seed: int = 0, folds: int = 5) -> float:
+def least_sure(
+    method: str, data: Sequence[str], training: Training, default: int, seed: int = 0, folds: int = 5
+) -> float:
     """The confidence below which the default is better on average, by cross-validation; 0 if it never is.
 
     Selectors trained without a fold are evaluated at its sizes. The threshold is the one with the largest gain, and is
     used only if the gain exceeds its standard error. The gain of `default` is 0 where it was not measured.
     """
     asked: list[tuple[float, float]] = []  # confidence, gain of the default minus that of the answer
-    for answer, at in zip(answers_left_out(method, data, known, seed, folds), known.times, strict=False):
+    for answer, at in zip(answers_left_out(method, data, training, seed, folds), training.times, strict=False):
         share = shares_of(at)
         asked.append((answer.sure, share.get(default, 0.0) - share.get(answer.label, 0.0)))
     asked.sort()
@@ -217,7 +219,7 @@ def least_sure(method: str, data: Sequence[str], known: Training, default: int, 
 def leave_one_out(
     method: str,
     data: Sequence[str],
-    known: Training,
+    training: Training,
     seed: int = 0,
     untrained: Mapping[str, Sequence[int]] | None = None,
 ) -> CrossValidation | None:
@@ -228,22 +230,22 @@ def leave_one_out(
     Nothing of the held-out sizes is used, including the noise of their measurements. A choice that was not measured at
     a size, since it cannot be launched there, counts as the first that was.
     """
-    if len(known.sizes) <= FEWEST:
+    if len(training.sizes) <= FEWEST:
         return None
-    count = len(known.sizes)
+    count = len(training.sizes)
     folds = FOLDS if count > ONE_BY_ONE else 0
     order = random.Random(seed).sample(range(count), count)
     chosen: dict[str, list[int]] = {"": [0] * count, "best constant": [0] * count}
     for k in range(folds or count):
         fold = order[k :: folds or count]
-        others = known.only([i for i in range(count) if i not in set(fold)])
+        others = training.only([i for i in range(count) if i not in set(fold)])
         selector, constant = train(method, data, others, seed), best_constant(others.times)
         for i in fold:
-            chosen[""][i], chosen["best constant"][i] = selector.choose(known.sizes[i]), constant
+            chosen[""][i], chosen["best constant"][i] = selector.choose(training.sizes[i]), constant
     regrets = {
-        name: tuple(map(_regret, known.times, choices)) for name, choices in {**chosen, **(untrained or {})}.items()
+        name: tuple(map(_regret, training.times, choices)) for name, choices in {**chosen, **(untrained or {})}.items()
     }
-    return CrossValidation(known.sizes, regrets.pop(""), known.tolerance, tuple(regrets.items()), folds)
+    return CrossValidation(training.sizes, regrets.pop(""), training.tolerance, tuple(regrets.items()), folds)
 
 
 def best_constant(times: Sequence[Times]) -> int:
@@ -341,10 +343,10 @@ class _Table:
         for fold in self._folds:
             kept = [i for i in range(len(vectors)) if i not in fold]
             noise = [[self._noise]] * len(kept)
-            known = merged([vectors[i] for i in kept], [self._times[i] for i in kept], noise)
-            if len(known.sizes) < FEWEST:
+            training = merged([vectors[i] for i in kept], [self._times[i] for i in kept], noise)
+            if len(training.sizes) < FEWEST:
                 return math.inf
-            selector = train(self._method, list(names), known, self._seed)
+            selector = train(self._method, list(names), training, self._seed)
             logs += [math.log(_ratio(self._times[i], selector.choose(vectors[i]))) for i in fold]
         return math.exp(sum(logs) / len(logs))
 

@@ -218,18 +218,18 @@ def _factors(shares: Any) -> Any:
 
     size = np.linalg.norm(shares, axis=0)
     size[size == 0] = 1
-    found, weights = np.zeros(len(size)), np.ones(len(shares))
+    coefficients, weights = np.zeros(len(size)), np.ones(len(shares))
     for _ in range(ROUNDS):
         try:
-            found, _ = nnls(shares / size * weights[:, None], weights, maxiter=100 * len(size))
+            coefficients, _ = nnls(shares / size * weights[:, None], weights, maxiter=100 * len(size))
         except RuntimeError:  # after so many iterations
             break
-        sums = np.maximum(shares @ (found / size), SMALL)
+        sums = np.maximum(shares @ (coefficients / size), SMALL)
         errors = np.abs(np.log(sums))
         # Weights for the error of the logarithm instead of that of the sum, limited by HUBER.
         ratio = np.divide(errors, np.abs(sums - 1), out=np.ones_like(sums), where=np.abs(sums - 1) > SMALL)
         weights = np.clip(ratio * np.sqrt(np.minimum(1, HUBER / np.maximum(errors, SMALL))), *WEIGHTS)
-    return found / size
+    return coefficients / size
 
 
 def _pairs(rows: Any) -> list[tuple[int, int]]:

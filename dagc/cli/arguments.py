@@ -74,13 +74,13 @@ def include(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def included(folders: Sequence[str]) -> Iterator[None]:
-    """The folders of -I, for this command and the processes it starts."""
+def included(directories: Sequence[str]) -> Iterator[None]:
+    """The directories of -I, for this command and the processes it starts."""
     from dagc.base.source import INCLUDE
 
     before = os.environ.get(INCLUDE)
-    if folders:
-        absolute = [str(Path(folder).absolute()) for folder in folders]
+    if directories:
+        absolute = [str(Path(directory).absolute()) for directory in directories]
         os.environ[INCLUDE] = os.pathsep.join([*absolute, *([before] if before else [])])
     try:
         yield

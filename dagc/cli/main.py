@@ -156,10 +156,10 @@ def _init(args: argparse.Namespace) -> int:
 
     from dagc.recipes.init import init
 
-    files = init(args.folder, args.sample)
+    files = init(args.directory, args.sample)
     print(f"wrote {', '.join(str(file) for file in files)}")
     program = next(file for file in files if file.suffix == ".dag")
-    text, results = shlex.quote(str(program)), shlex.quote(str(Path(args.folder) / "results.db"))
+    text, results = shlex.quote(str(program)), shlex.quote(str(Path(args.directory) / "results.db"))
     if program.with_suffix(".py") in files or args.sample is None:
         print(f"next  dagc compile {text} --run -n 4")
         print(f"      dagc explore {text} -n 4 --budget 60 -o {results}")
@@ -225,8 +225,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_for_authors(add: Add) -> None:
     """Commands for writing programs."""
-    init = add("init", _init, "write a folder with a commented program that compiles and runs at once")
-    init.add_argument("folder", metavar="NAME", help="the new folder; its last part is the name of the program")
+    init = add("init", _init, "write a directory with a commented program that compiles and runs at once")
+    init.add_argument("directory", metavar="NAME", help="the new directory; its last part is the name of the program")
     help = "copy a sample instead (spmv, heat, ...); an unknown name lists them"
     init.add_argument("--from", dest="sample", metavar="SAMPLE", help=help)
 

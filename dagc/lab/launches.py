@@ -35,7 +35,7 @@ class Timing:
     `clear`: a candidate that takes this many times the best so far is timed only `fewest` times (0: never).
     `objective`: its metrics are measured for a launch in addition to the time. `transfers`: time a call from data on
     the host to results on the host, for an op that may run on either side; else its data are where it runs. `rounds`:
-    most rounds over all candidates, see `middle`.
+    most series of a candidate, `every`: whether each candidate gets a second one, see `repeated`.
     """
 
     relative: float = 0.01
@@ -47,11 +47,13 @@ class Timing:
     objective: Objective = TIME
     transfers: bool = False
     rounds: int = 1
+    every: bool = False
 
     @property
     def limits(self) -> dict[str, Any]:
         """The arguments of `Runner.time`."""
-        return {name: value for name, value in asdict(self).items() if name not in ("clear", "objective", "rounds")}
+        others = ("clear", "objective", "rounds", "every")
+        return {name: value for name, value in asdict(self).items() if name not in others}
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -123,6 +125,7 @@ class Launches:
         self._placed_at = -1  # the number of rank deaths when the program was last run up to the op
         self._wrong = ""  # why the op itself does not run
         self._best = math.inf  # seconds of the fastest so far
+        self.took = 0.0  # seconds of the op under `base` when the program was placed, with a conversion, if it has one
 
     def place(self) -> str:
         """Run the program up to the op. Returns "", or why that fails under any setting."""
@@ -132,21 +135,30 @@ class Launches:
         if "error" in answer:
             return one_line(answer["error"])
         self._placed_at, self._wrong = self._service.died, answer.get("wrong", "")
+        self.took = sum(answer.get("times", ()))
         self._service.placed = self
         return ""
 
     def measure(self, candidate: Settings) -> Outcome:
         """Time single launches; the value is their median, or that of the objective. A failure is an outcome."""
-        rtol: float | None = self._rtol
+        return self._observed(candidate, self._series(candidate, self._rtol))
+
+    def again(self, candidate: Settings) -> tuple[float, ...]:
+        """Another series of launches of a candidate whose results have been compared; () if they fail."""
+        outcome = self._series(candidate, None)
+        return () if outcome.failure else outcome.times
+
+    def _series(self, candidate: Settings, rtol: float | None) -> Outcome:
+        """`rtol`: None for results that have been compared."""
         if self._timing.clear:
             few = replace(self._timing, most=self._timing.fewest)
             outcome, rtol = self._timed(candidate, few, rtol), None
             if outcome.failure or min(outcome.times, default=0.0) > self._timing.clear * self._best:
-                return self._observed(candidate, outcome)
+                return outcome
         outcome = self._timed(candidate, self._timing, rtol)
         if not outcome.failure:
             self._best = min(self._best, outcome.value)
-        return self._observed(candidate, outcome)
+        return outcome
 
     def _observed(self, candidate: Settings, outcome: Outcome) -> Outcome:
         """The outcome with the other metrics of a launch, and the value of the objective if that is not the time."""
@@ -160,7 +172,6 @@ class Launches:
         return self._timing.valued(outcome, observed)
 
     def _timed(self, candidate: Settings, timing: Timing, rtol: float | None) -> Outcome:
-        """`rtol`: None for results that have just been compared."""
         return self._ask(candidate, do="launch", rtol=rtol, timing=timing.limits)
 
     def count(self, candidate: Settings) -> str:
@@ -220,15 +231,17 @@ def repeated(
     seed: int,
     over: Callable[[], bool] = lambda: False,
 ) -> dict[Settings, tuple[float, ...]]:
-    """The `middle` of `timing.rounds` series of each candidate at most, of which `first` has one.
+    """The `middle` of `timing.rounds` series of each candidate at most, of which `first` has one. Without those that
+    were not timed again.
 
-    In the second round all are timed again, in random order, except those that take long and are not near the best; in
-    later rounds those whose series do not agree. `measure`: a series, () for a failure; `over`: whether to stop.
+    Candidates that are not `settled` are timed again in the next round, in random order, and all of them in the second
+    with `timing.every`; but none that takes long and is not near the best. `measure`: a series, () for a failure;
+    `over`: whether to stop.
     """
     series = {candidate: [times] for candidate, times in first.items()}
     best = min(map(median, first.values()), default=0.0)
     short = max(NEAR * best, LONG * timing.seconds)
-    todo = [candidate for candidate, times in first.items() if median(times) <= short]
+    todo = [c for c, times in first.items() if median(times) <= short and (timing.every or not settled([times]))]
     draw = random.Random(f"{seed} rounds")
     for _ in range(1, timing.rounds):
         draw.shuffle(todo)
@@ -236,8 +249,17 @@ def repeated(
             if over():
                 break
             series[candidate].append(measure(candidate))
-        todo = [candidate for candidate in todo if not agree(series[candidate])]
-    return {candidate: middle(of) for candidate, of in series.items()}
+        todo = [candidate for candidate in todo if not settled(series[candidate])]
+    return {candidate: middle(of) for candidate, of in series.items() if len(of) > 1}
+
+
+def settled(series: Sequence[Sequence[float]]) -> bool:
+    """Whether a candidate need not be timed again: its series agree, and the 95% interval of the median of all its
+    launches is not wider than AGREE allows. An interval of few launches is that of all of them, so that one slow launch
+    of five is enough."""
+    times = [t for s in series for t in s]
+    low, high = interval(times)
+    return not times or (agree(series) and high - low <= (AGREE - 1) * median(times))
 
 
 def agree(series: Sequence[Sequence[float]]) -> bool:
@@ -272,11 +294,21 @@ class Programs:
         metrics of the objective."""
         library, rows = self._programs[candidate]
         try:
-            outcome = self._observed(library, rows, self._timed(library, rows))
+            outcome = self._observed(library, rows, self._timed(library, rows, self._checked))
             self._service.close(library)
         except RanksDied as death:
             return Outcome(failure=one_line(str(death)))
         return outcome
+
+    def again(self, candidate: Settings) -> tuple[float, ...]:
+        """Another series of times of a candidate whose results have been compared; () if it fails."""
+        library, rows = self._programs[candidate]
+        try:
+            outcome = self._timed(library, rows, False)
+            self._service.close(library)
+        except RanksDied:
+            return ()
+        return () if outcome.failure else outcome.times
 
     def verify(self, candidate: Settings) -> str:
         """Compare one run with the reference. Returns "" or the mismatch."""
@@ -288,14 +320,14 @@ class Programs:
             return one_line(str(death))
         return _outcome(answer).failure
 
-    def _timed(self, library: RunnerLibrary, rows: Sequence[Row]) -> Outcome:
-        answer = self._service.ask(library, do="audit", tables=[rows], limit=LIMIT) if self._checked else {}
+    def _timed(self, library: RunnerLibrary, rows: Sequence[Row], checked: bool) -> Outcome:
+        answer = self._service.ask(library, do="audit", tables=[rows], limit=LIMIT) if checked else {}
         times: list[float] = []
         end = time.monotonic() + self._timing.seconds
         while not ("error" in answer or "wrong" in answer) and not (times and self._enough(times, end)):
             if self._until and times and times[0] > self._timing.clear * self._best:
                 break  # a solve may take long
-            answer = self._once(library, rows, times)
+            answer = self._once(library, rows, times, checked)
             if "seconds" in answer:
                 times.append(answer["seconds"])
         if "seconds" in answer:
@@ -312,10 +344,12 @@ class Programs:
         )  # fmt: skip
         return timing.valued(outcome, _outcome(answer))
 
-    def _once(self, library: RunnerLibrary, rows: Sequence[Row], times: Sequence[float]) -> dict[str, Any]:
+    def _once(
+        self, library: RunnerLibrary, rows: Sequence[Row], times: Sequence[float], checked: bool
+    ) -> dict[str, Any]:
         if self._until:
             return self._service.ask(library, do="solve", rows=rows, limit=LIMIT)
-        check = self._checked and not times
+        check = checked and not times
         return self._service.ask(
             library, do="measure", rows=rows, check=check, recheck=check, seconds=BATCH,
             guess=times[-1] if times else 0.0, limit=LIMIT,

@@ -6,7 +6,7 @@ import collections
 import math
 import os
 import shlex
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -162,6 +162,13 @@ class _Subject:
         usable = None if recorded is None else (lambda c: recorded.passes(c) > 0)
         return ask(self.learned, self.domain, self.best, variants=options.variants, known=known, usable=usable)
 
+    def explained(
+        self, domain: Orders, asked: Inquiry, answers: Answers, notes: Sequence[str]
+    ) -> tuple[Explanation, bool]:
+        """The explanation, and whether the user interrupted the measurement. `domain`: that of the questions."""
+        objective = self.loaded.results.objective
+        return explanation(self.learned, domain, asked, answers, self.value, notes, objective), answers.interrupted
+
 
 # ---- on a recording -------------------------------------------------------------------------
 
@@ -197,9 +204,7 @@ def _replayed(loaded: Loaded, options: ExplainOptions, replay: str) -> tuple[Exp
     if selection_bias:
         share = f"{100 * selection_bias:.1f} %"
         note += f"; the best was chosen by these times: up to {share} of each cost may be selection bias"
-    objective = loaded.results.objective
-    explained = explanation(subject.learned, subject.domain, asked, answers, subject.value, [note], objective)
-    return explained, answers.interrupted
+    return subject.explained(subject.domain, asked, answers, [note])
 
 
 def _overlap(one: Results, other: Results) -> bool:
@@ -211,42 +216,42 @@ def _overlap(one: Results, other: Results) -> bool:
 
 
 def _measured(loaded: Loaded, options: ExplainOptions, link: RankLink) -> tuple[Explanation, bool]:
-    from dagc.store.records import Records  # loads msgspec, sqlite3
-
     display = Display(quiet=options.quiet)
-    earlier = _exploration(loaded)
-    subject = _Subject(loaded)
+    earlier, subject = _exploration(loaded), _Subject(loaded)
     asked, objective = subject.ask(options), loaded.results.objective
     if not any(question.edits for question in asked.questions):  # nothing to compile, nothing to time
-        nothing = Answers(
-            tuple(AnsweredQuestion(question, ()) for question in asked.questions), loaded.results.noise, False
-        )
-        return explanation(subject.learned, subject.domain, asked, nothing, subject.value, (), objective), False
+        nothing = tuple(AnsweredQuestion(question, ()) for question in asked.questions)
+        return subject.explained(subject.domain, asked, Answers(nothing, loaded.results.noise, False), ())
     chosen = choose_target(earlier.machine.target, earlier.machine.arch or None)
     objective_for(objective.text, chosen.target.value, subject.domain.spaces[0].graph.program)
-    edits = len(set(asked.candidates)) - 1
     # Only timed configurations are compiled.
     spaces = sorted({candidate.space for candidate in asked.candidates})
     domain = Orders([subject.domain.spaces[index] for index in spaces])
     asked = asked.moved(subject.domain, domain)
     machine = _machine(loaded, options, domain, link, chosen, display)
-    run = _run(loaded, options, machine, chosen)
-    with Records.open(
-        loaded.path, loaded.results.program, run, resume=True, other_machine=options.other_machine
-    ) as records:
+    answers, notes = _timed(loaded, options, machine, asked, _run(loaded, options, machine, chosen), display)
+    return subject.explained(domain, asked, answers, notes)
+
+
+def _timed(
+    loaded: Loaded, options: ExplainOptions, machine: LiveMachine, asked: Inquiry, run: Run, display: Display
+) -> tuple[Answers, list[str]]:
+    """The answers by interleaved pairs, which the file keeps; and notes."""
+    from dagc.store.records import Records  # loads msgspec, sqlite3
+
+    results, domain, edits = loaded.results, machine.domain, len(set(asked.candidates)) - 1
+    with Records.open(loaded.path, results.program, run, resume=True, other_machine=options.other_machine) as records:
         machine.on_reference = records.reference
-        for name in objective.metrics:
-            records.metric(name, loaded.results.units[name])
+        for name in results.objective.metrics:
+            records.metric(name, results.units[name])
         with display.phase("measuring the noise floor"):
             noise = machine.noise_floor(asked.best)
         records.noise(noise)
-        noise = loaded.results.noise if math.isnan(noise) else noise
+        noise = results.noise if math.isnan(noise) else noise
         timing = TimingOptions(pairs=options.pairs, noise=noise, seed=options.seed)
         with display.phase(f"timing {counted(edits, 'edit')} of the best", unit="pair") as phase:
             answers = answer(domain, asked, machine, OrderStore(domain, records), timing, progress=phase.at)
-    notes = [records.note] if records.note else []
-    explained = explanation(subject.learned, domain, asked, answers, subject.value, notes, objective)
-    return explained, answers.interrupted
+    return answers, [records.note] if records.note else []
 
 
 def _machine(
@@ -306,7 +311,7 @@ def _data(loaded: Loaded, options: ExplainOptions, domain: Orders, folder: Path)
         shown = shlex.quote("".join(c if c.isprintable() else "\ufffd" for c in recorded))
         raise UsageError(
             f"{loaded.path} was measured with arrays that were given, which a results file may not choose for you",
-            f"give them again, if you know this folder: --data {shown}",
+            f"give them again, if you know this directory: --data {shown}",
         )
     data = Path(options.data) if options.data is not None else folder / f"data-{earlier.ranks}"
     if options.data is not None or (data.is_dir() and is_output(data)):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import ProgramError, UsageError, counted
 from dagc.base.objective import TIME, Objective
-from dagc.build.target import TargetChoice, choose_target
+from dagc.build.target import choose_target
 from dagc.ir.plan import Target, program_hash
 from dagc.ir.traversal import parse_traversal, traversal_text
 from dagc.lab.candidate import Candidate
@@ -26,9 +26,7 @@ from dagc.lab.strategy import Judge, default, find, names
 from dagc.measure.link import RankLink, link_ranks
 from dagc.measure.metrics import objective_for, units
 from dagc.recipes.launch import (
-    NO_SITES,
-    SEARCH,
-    LaunchSource,
+    Launched,
     Sites,
     choosers_for,
     launch_sites,
@@ -40,7 +38,9 @@ from dagc.recipes.launch import (
 from dagc.recipes.options import ExploreOptions
 from dagc.recipes.program import ProgramText, read
 from dagc.recipes.runs import (
+    SEARCH,
     Excluded,
+    SearchRequest,
     arrays_of,
     configured,
     domain_of,
@@ -166,7 +166,7 @@ def unconfirmed(measurements: int, repeats: int) -> list[str]:
     if measurements >= repeats:
         return []
     often = f"{measurements} of {counted(repeats, 'measurement')}"
-    return [f"           unconfirmed: {often}, so it may be chance; `dagc explore --resume` confirms it"]
+    return [f"           unconfirmed: {often}, perhaps the best by chance; `dagc explore --resume` measures it again"]
 
 
 def fixed_lines(fixed: Sequence[Fixed]) -> list[str]:
@@ -231,9 +231,7 @@ class Ready:
     """The search, with everything that must be known before the ranks are started. `excluded`: configurations that do
     not build."""
 
-    options: ExploreOptions
-    objective: Objective
-    chosen: TargetChoice
+    request: SearchRequest
     program: Program
     output: Path
     domain: Orders
@@ -243,105 +241,154 @@ class Ready:
     notes: list[str]
     data: Path
 
+    def machine(self, link: RankLink) -> LiveMachine:
+        """Measures its candidates on these ranks."""
+        request = self.request
+        return LiveMachine(
+            self.domain, self.loadables, link, seconds=request.options.seconds, watchdog=request.options.watchdog,
+            objective=request.objective,
+        )  # fmt: skip
+
 
 def ready(
     text: ProgramText, out: str | Path | None, options: ExploreOptions, link: RankLink, display: Display
 ) -> Ready:
+    """Text -> configurations, with their launch settings -> domain -> compiled runners."""
+    request, output, missing = _requested(text, out, options, display)
+    folder = output.parent / f"{output.stem}-build"
+
+    @cache
+    def arrays() -> Path:
+        require_machine(request.chosen)
+        return arrays_of(request.text.program(), folder, request)
+
+    taken, remarks = variants_by_file(request, arrays)  # which are then not searched
+    request = replace(
+        request, text=request.text.with_defines({**request.text.defines, **{f.name: f.value for f in taken}})
+    )
+    program, configurations, notes = configured(request.text, request.options, request.chosen.target is Target.CUDA)
+    notes += [*remarks, *missing]
+    request = _for_objective(request, program, configurations, output)
+    require_machine(request.chosen)
+    configurations = that_can_run(configurations, request.chosen, request.options, notes)
+    settled, sites = _launch_settings(request, program, configurations, arrays)
+    configurations = list(settled.configurations)
+    fixed = _fixed(program, configurations, (*taken, *settled.settings), request.text.defines, sites)
+    request, domain = _domain(request, program, configurations, sites, notes)
+    domain, loadables, excluded = loadables_of(domain, configurations, request, folder, arrays(), link)
+    notes += [*settled.notes, *sites.notes]
+    return Ready(request, program, output, domain, loadables, excluded, fixed, notes, arrays())
+
+
+def _requested(
+    text: ProgramText, out: str | Path | None, options: ExploreOptions, display: Display
+) -> tuple[SearchRequest, Path, list[str]]:
+    """The request, the results file, and notes of what the target leaves out. Raises UsageError for a file that cannot
+    be continued, before anything is compiled."""
     from dagc.store.records import check_resumable, is_fresh  # loads msgspec, sqlite3
 
     chosen = choose_target(options.target, options.arch)
     text, missing = text.on(chosen.target)
     program = text.program()
+    _other_results(program, options)  # for its errors, before the arrays of the ranks are created
     output = Path(out) if out is not None else Path("dagc-out") / f"{program.name}.db"
     fresh = is_fresh(output, options.resume)
-    # Before anything is compiled.
     earlier = None if fresh else check_resumable(output, program_record(program), options.ranks)
-    options = with_defaults(options, earlier)
-    source, folder = LaunchSource(options.launch, chosen, earlier), output.parent / f"{output.stem}-build"
+    notes = [f"without {what}" for what in missing]
+    notes += [f"{output} did not exist; it was created"] if fresh and options.resume else []
+    return SearchRequest(text, with_defaults(options, earlier), chosen, display, earlier), output, notes
 
-    @cache
-    def arrays() -> Path:
-        require_machine(chosen)
-        return arrays_of(program, folder, options, display)
 
-    taken, remarks = variants_by_file(text, source, arrays, options, display)  # which are then not searched
-    text = text.with_defines({**text.defines, **{f.name: f.value for f in taken}})
-    program, configurations, notes = configured(text, options, chosen.target is Target.CUDA)
-    notes += remarks
-    notes += [f"without {what}" for what in missing]
-    if earlier is not None:
-        earlier.check_folded(is_folded(configurations), str(output))
-    elif options.resume:
-        notes.append(f"{output} did not exist; it was created")
-    objective = objective_for(options.objective or _searched_for(earlier), chosen.target.value, program)
-    options = replace(options, objective=objective.text)
-    require_machine(chosen)
-    configurations = that_can_run(configurations, chosen, options, notes)
+def _for_objective(
+    request: SearchRequest, program: Program, configurations: Sequence[Configured], output: Path
+) -> SearchRequest:
+    """With the objective: that of the options, else that of the file that is continued. Raises UsageError."""
+    if request.earlier is not None:
+        request.earlier.check_folded(is_folded(configurations), str(output))
+    searched_for = TIME.text if request.earlier is None else request.earlier.objective.text
+    objective = objective_for(request.options.objective or searched_for, request.chosen.target.value, program)
+    return replace(request, options=replace(request.options, objective=objective.text), objective=objective)
+
+
+def _launch_settings(
+    request: SearchRequest, program: Program, configurations: Sequence[Configured], arrays: Callable[[], Path]
+) -> tuple[Launched, Sites]:
+    """The configurations with their launch settings, and those that are searched. Raises UsageError for a tuned file
+    that is of no use, before `arrays` creates a folder."""
+    text = request.text
     without = replace(text, folds=False).with_defines(without_settings(program, text.defines))
-    choosers = choosers_for(source, configurations, without.graph)
-    data = arrays()
-    settled = launched(text, source, configurations, choosers, data, options, display)
-    configurations = list(settled.configurations)
-    sites = launch_sites(text, configurations, chosen, data, options, display) if source.searches else NO_SITES
-    fixed = _fixed(program, configurations, (*taken, *settled.settings), text.defines, sites)
-    with display.phase("counting the implementations"):
-        domain = domain_of(configurations, options, sites.of)
-        options = _with_strategy(options, domain)
-    domain = warm(domain, program, options, notes)
-    domain, loadables, excluded = loadables_of(domain, configurations, chosen, folder, data, link, options, display)
-    notes += [*settled.notes, *sites.notes]
-    return Ready(options, objective, chosen, program, output, domain, loadables, excluded, fixed, notes, data)
+    choosers = choosers_for(request, configurations, without.graph)
+    settled = launched(request, configurations, choosers, arrays())
+    return settled, launch_sites(request, settled.configurations, arrays())
+
+
+def _domain(
+    request: SearchRequest, program: Program, configurations: Sequence[Configured], sites: Sites, notes: list[str]
+) -> tuple[SearchRequest, Orders]:
+    """The domain, and the request with its strategy."""
+    with request.display.phase("counting the implementations"):
+        domain = domain_of(configurations, request.options, sites.of)
+        request = replace(request, options=_with_strategy(request.options, domain))
+    return request, warm(domain, program, request.options, notes)
 
 
 def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOptions, link: RankLink) -> Explored:
     from dagc.store.records import Records  # loads msgspec, sqlite3
 
-    display = Display(quiet=options.quiet)
-    prepared = ready(text, out, options, link, display)
-    options, program, output, notes = prepared.options, prepared.program, prepared.output, prepared.notes
-    machine = LiveMachine(
-        prepared.domain, prepared.loadables, link, seconds=options.seconds, watchdog=options.watchdog,
-        objective=prepared.objective,
-    )  # fmt: skip
-    facts = machine.facts(prepared.chosen.target.value, prepared.chosen.arch)
-    folded = prepared.domain.folded
-    run = run_record(
-        facts, options, text.path, setup_digest(text.path, program, options), prepared.fixed, folded,
-        prepared.domain.size(),
-    )  # fmt: skip
+    prepared = ready(text, out, options, link, Display(quiet=options.quiet))
+    request, program, notes = prepared.request, prepared.program, prepared.notes
+    options, machine = request.options, prepared.machine(link)
+    facts = machine.facts(request.chosen.target.value, request.chosen.arch)
+    setup, size = setup_digest(text.path, program, options), prepared.domain.size()
+    run = run_record(facts, options, text.path, setup, prepared.fixed, prepared.domain.folded, size)
     with Records.open(
-        output, program_record(program), run, resume=options.resume, other_machine=options.other_machine
+        prepared.output, program_record(program), run, resume=options.resume, other_machine=options.other_machine
     ) as records:
-        machine.on_reference = records.reference
         notes += filter(None, [records.note])
-        _declare(records, prepared.objective, units())
-        domain, wrong = working(machine, prepared.domain, display)
-        if options.strategy == "model" and any(s.sites for s in domain.spaces):
-            domain = timed_sites(machine, prepared.data, options, prepared.chosen.target, display)
-        if not domain.earlier:  # a configuration was excluded
-            domain = warm(domain, program, options, [])
-        notes += _keep_excluded(records, (*prepared.excluded, *wrong))
-        limit = math.inf if options.time is None else NOISE_SHARE * options.time
-        with display.phase("measuring the noise floor"):
-            noise = machine.noise_floor(domain.first(0), limit=limit)
-        records.noise(noise)
+        domain = _usable(prepared, machine, records)
+        noise = _noise_floor(request, machine, domain, records)
         warn(noise_advice(noise, facts, options.ranks), quiet=options.quiet)
-        if options.data is None:
-            notes += _other_arrays(output, records.results().runs, run)
-        if records.under_way is not None:
-            died = records.under_way
-            notes.append(f"the last run ended while it measured {died.configuration.text}: {died.traversal}")
-        before = records.results(prepared.objective.text) if options.resume else None
-        store = OrderStore(domain, records)
-        done = _search(domain, machine, store, options, noise, before, display, prepared.objective)
+        notes += _of_earlier_runs(prepared.output, records, run, options)
+        before = records.results(request.objective.text) if options.resume else None
+        done = _search(request, domain, machine, OrderStore(domain, records), noise, before)
         machine.time_reference()
         results = records.results()
         done, noise = _settled(done, domain, results), results.noise
         notes += [*noise_advice(noise, facts, options.ranks), *text.changed()]
         if options.trace and not done.interrupted:
-            with display.phase("tracing the best and the slowest"):
+            with request.display.phase("tracing the best and the slowest"):
                 _trace(machine, domain, records, done)
-    return _explored(done, domain, output, notes, results, options)
+    return _explored(done, domain, prepared.output, notes, results, options)
+
+
+def _usable(prepared: Ready, machine: LiveMachine, records: Records) -> Orders:
+    """The domain without what does not run, which the file keeps as failures; with the times of single launches."""
+    request = prepared.request
+    machine.on_reference = records.reference
+    _declare(records, request.objective, units())
+    domain, wrong = working(machine, prepared.domain, request.display)
+    if request.options.strategy == "model" and any(s.sites for s in domain.spaces):
+        domain = timed_sites(machine, prepared.data, request)
+    if not domain.earlier:  # a configuration was excluded
+        domain = warm(domain, prepared.program, request.options, [])
+    prepared.notes.extend(_keep_excluded(records, (*prepared.excluded, *wrong)))
+    return domain
+
+
+def _noise_floor(request: SearchRequest, machine: LiveMachine, domain: Orders, records: Records) -> float:
+    limit = math.inf if request.options.time is None else NOISE_SHARE * request.options.time
+    with request.display.phase("measuring the noise floor"):
+        noise = machine.noise_floor(domain.first(0), limit=limit)
+    records.noise(noise)
+    return noise
+
+
+def _of_earlier_runs(output: Path, records: Records, run: Run, options: ExploreOptions) -> list[str]:
+    """In what the arrays of earlier runs differ, and what the last one died of."""
+    notes = _other_arrays(output, records.results().runs, run) if options.data is None else []
+    if (died := records.under_way) is not None:
+        notes.append(f"the last run ended while it measured {died.configuration.text}: {died.traversal}")
+    return notes
 
 
 def _keep_excluded(records: Records, excluded: Sequence[Excluded]) -> list[str]:
@@ -349,11 +396,6 @@ def _keep_excluded(records: Records, excluded: Sequence[Excluded]) -> list[str]:
     for left in excluded:
         records.fail(records.begin(left.configured.configuration, left.traversal), left.failure)
     return excluded_notes((dict(e.configured.configuration.decisions), e.failure, e.failure) for e in excluded)
-
-
-def _searched_for(earlier: Results | None) -> str:
-    """The objective of a resumed file."""
-    return TIME.text if earlier is None else earlier.objective.text
 
 
 def _declare(records: Records, objective: Objective, units: Mapping[str, str]) -> None:
@@ -412,42 +454,18 @@ def _other_arrays(output: Path, runs: Sequence[Run], now: Run) -> list[str]:
 
 def _explore_replayed(text: ProgramText, out: str | Path | None, options: ExploreOptions) -> Explored:
     """Explore with a recorded results file instead of a machine."""
-    from dagc.store.records import Records, load  # loads msgspec, sqlite3
+    from dagc.store.records import Records  # loads msgspec, sqlite3
 
-    display = Display(quiet=options.quiet)
-    assert options.replay is not None
-    recorded = load(options.replay, options.objective)
-    objective = recorded.objective
-    options = with_defaults(replace(options, objective=objective.text), recorded)
-    program, configurations, notes = configured(text, options, gpus=True)
-    if program_hash(program) != recorded.program.hash:
-        raise UsageError(
-            f"{options.replay} holds results of another program ({recorded.program.name} {recorded.program.hash};"
-            f" this is {program.name} {program_hash(program)})",
-            "give the .dag text and the -D that it was recorded with",
-        )
-    recorded.check_folded(is_folded(configurations), str(options.replay))
-    known = {i.configuration for i in recorded.implementations}
-    if options.launch not in (None, "fixed", SEARCH):
-        raise UsageError("--launch and --replay: recorded times have their launch settings", "drop --launch")
-    source = LaunchSource(options.launch, choose_target("host", None), recorded)
-    configurations = list(launched(text, source, configurations, {}, Path(), options, display).configurations)
-    sites = launch_sites(text, configurations, source.chosen, None, options, display) if source.searches else NO_SITES
-    whole = domain_of(configurations, options, sites.of)
-    numbers = {whole.number(configuration) for configuration in known}
-    configurations = [c for i, c in enumerate(configurations) if i in numbers]
-    if not configurations:
-        some = ", ".join(sorted(c.text for c in known)[:3])
-        raise UsageError(f"{options.replay} has none of these configurations", f"it has: {some}")
-    domain = warm(domain_of(configurations, options, sites.of), program, options, notes)
-    options = _with_strategy(options, domain)
-    machine = ReplayMachine(recorded, domain, options.seed)
+    request, recorded = _recorded(text, options)
+    program, configurations, notes = configured(text, request.options, gpus=True)
+    _check_recorded(request, program, configurations)
+    configurations, sites = _recorded_configurations(request, configurations)
+    request, domain = _domain(request, program, configurations, sites, notes)
+    options, machine = request.options, ReplayMachine(recorded, domain, options.seed)
     notes.append(f"times are replayed from {options.replay}; nothing was measured")
     if out is None:
-        return _explored(
-            _search(domain, machine, UNKEPT, options, recorded.noise, None, display, objective), domain, None, notes,
-            recorded, options,
-        )  # fmt: skip
+        done = _search(request, domain, machine, UNKEPT, recorded.noise, None)
+        return _explored(done, domain, None, notes, recorded, options)
     run = run_record(
         recorded.runs[0].machine, options, text.path, fixed=fixed_in(recorded.runs), folded=domain.folded
     )  # fmt: skip
@@ -455,24 +473,64 @@ def _explore_replayed(text: ProgramText, out: str | Path | None, options: Explor
         out, program_record(program), run, resume=options.resume, other_machine=options.other_machine
     ) as records:
         records.noise(recorded.noise)
-        _declare(records, objective, recorded.units)
-        earlier = records.results(objective.text) if options.resume else None
-        store = OrderStore(domain, records)
-        done = _search(domain, machine, store, options, recorded.noise, earlier, display, objective)
+        _declare(records, request.objective, recorded.units)
+        earlier = records.results(request.objective.text) if options.resume else None
+        done = _search(request, domain, machine, OrderStore(domain, records), recorded.noise, earlier)
     return _explored(done, domain, Path(out), notes, recorded, options)
 
 
+def _recorded(text: ProgramText, options: ExploreOptions) -> tuple[SearchRequest, Results]:
+    """The request, and the results that it replays."""
+    from dagc.store.records import load  # loads msgspec, sqlite3
+
+    assert options.replay is not None
+    if options.launch not in (None, "fixed", SEARCH):
+        raise UsageError("--launch and --replay: recorded times have their launch settings", "drop --launch")
+    recorded = load(options.replay, options.objective)
+    options = with_defaults(replace(options, objective=recorded.objective.text), recorded)
+    host, display = choose_target("host", None), Display(quiet=options.quiet)
+    return SearchRequest(text, options, host, display, recorded, recorded.objective), recorded
+
+
+def _check_recorded(request: SearchRequest, program: Program, configurations: Sequence[Configured]) -> None:
+    """Raises UsageError if the recorded results are of another program."""
+    recorded, path = request.earlier, str(request.options.replay)
+    assert recorded is not None
+    if program_hash(program) != recorded.program.hash:
+        raise UsageError(
+            f"{path} holds results of another program ({recorded.program.name} {recorded.program.hash};"
+            f" this is {program.name} {program_hash(program)})",
+            "give the .dag text and the -D that it was recorded with",
+        )
+    recorded.check_folded(is_folded(configurations), path)
+
+
+def _recorded_configurations(
+    request: SearchRequest, configurations: Sequence[Configured]
+) -> tuple[list[Configured], Sites]:
+    """The configurations that the recorded results have, with their launch settings, and those that are searched."""
+    assert request.earlier is not None
+    known = {i.configuration for i in request.earlier.implementations}
+    settled = launched(request, configurations, {}, Path()).configurations
+    sites = launch_sites(request, settled, None)
+    whole = domain_of(settled, request.options, sites.of)
+    numbers = {whole.number(configuration) for configuration in known}
+    kept = [c for i, c in enumerate(settled) if i in numbers]
+    if not kept:
+        some = ", ".join(sorted(c.text for c in known)[:3])
+        raise UsageError(f"{request.options.replay} has none of these configurations", f"it has: {some}")
+    return kept, sites
+
+
 def _search(
+    request: SearchRequest,
     domain: Orders,
     machine: Measurer[Candidate],
     store: Store[Candidate],
-    options: ExploreOptions,
     noise: float,
     earlier: Results | None,
-    display: Display,
-    objective: Objective,
 ) -> Summary[Candidate]:
-    budget = options.budget
+    options, budget = request.options, request.options.budget
     assert options.strategy is not None, "chosen with the domain"
     strategy = find(options.strategy)(domain, options.seed)
     until = options.until
@@ -484,7 +542,7 @@ def _search(
     def describe(candidate: Candidate) -> str:
         return f"{domain.configuration(candidate).text}\n{_text(domain, candidate)}"
 
-    with display.search(noise, describe, objective) as progress:
+    with request.display.search(noise, describe, request.objective) as progress:
         return run_search(
             domain,
             strategy,
@@ -535,21 +593,30 @@ def _candidate(domain: Orders, implementation: Implementation) -> Candidate | No
     return Candidate(index, traversal, settings)
 
 
-def warm(domain: Orders, program: Program, options: ExploreOptions, notes: list[str]) -> Orders:
-    """The domain with another results file's data on its candidates (`--warm-start`).
-
-    Raises UsageError for a file of another program: another name, or no implementation in common.
-    """
+def _other_results(program: Program, options: ExploreOptions) -> Results | None:
+    """The results file of `--warm-start`. Raises UsageError for one of another program."""
     from dagc.store.records import load  # loads msgspec, sqlite3
 
     if options.warm_start is None:
-        return domain
+        return None
     other = load(options.warm_start, options.objective)
     if other.program.name != program.name:
         raise UsageError(
             f"{options.warm_start} holds results of another program: {other.program.name}, not {program.name}",
             "give a file of this program, at another size or of another machine",
         )
+    return other
+
+
+def warm(domain: Orders, program: Program, options: ExploreOptions, notes: list[str]) -> Orders:
+    """The domain with another results file's data on its candidates (`--warm-start`).
+
+    Raises UsageError for a file of another program: another name, or no implementation in common.
+    """
+    other = _other_results(program, options)
+    if other is None:
+        return domain
+    assert options.warm_start is not None
     structures = {_structure(s.configuration): i for i, s in reversed(list(enumerate(domain.spaces)))}
     earlier: list[tuple[Candidate, float]] = []
     for imp in other.measured():

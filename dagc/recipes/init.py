@@ -37,7 +37,7 @@ def init(path: str | Path, sample: str | None = None) -> tuple[Path, ...]:
         raise UsageError(f"{path}: it exists already", "choose another name; nothing was changed") from None
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise UsageError(f"{path}: {why}", "give a name in a folder that exists and can be written") from None
+        raise UsageError(f"{path}: {why}", "give a name in a directory that exists and can be written") from None
     try:
         for file, content in contents.items():
             (folder / file).parent.mkdir(parents=True, exist_ok=True)

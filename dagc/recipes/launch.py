@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 from dagc.base.errors import DagcError, ProgramError, Severity, UsageError, counted
 from dagc.base.files import scratch_directory
 from dagc.build.ranks import joined
-from dagc.build.target import TargetChoice
 from dagc.choice.legal import op_of, unit_of
 from dagc.choice.types import Point, Settings
 from dagc.ir.plan import VARIANT, Target
@@ -25,6 +24,7 @@ from dagc.lab.orders import Orders
 from dagc.lab.settings import timed_alone
 from dagc.recipes.options import ExploreOptions, TuneOptions
 from dagc.recipes.program import ProgramText
+from dagc.recipes.runs import SEARCH, SearchRequest
 from dagc.recipes.tune import tune_task
 from dagc.recipes.tune_choosers import Asked, ChooserInputs, first_choosers
 from dagc.recipes.tune_gpu import NOT_COUNTED, hardware_at_hand
@@ -44,52 +44,18 @@ from dagc.recipes.tune_prepare import (
 )
 from dagc.recipes.tune_results import GUESS
 from dagc.recipes.tuned import choosers_of
-from dagc.report.display import Display
 from dagc.setup import read_scalars
 from dagc.store.results import Outcome, Results
 from dagc.store.settings import Fixed, Kernels, Origin, kernels_of, open_settings, settings_before
 
 # ---- settings for a search ------------------------------------------------------------------
 
-SEARCH = "search"  # the value of --launch, and in the options of a run
 TOP = 3  # settings of the model's ranking that are measured in addition to the default before a search
 CELL_SECONDS = 0.1
 MEASURING_SECONDS = 20.0
 TIMING_SHARE = 0.1  # fraction of a search's time for timing single launches before it
 MOST_TUNED = 8  # most choices of kernels (variants); each is compiled for tuning
 NOT_TUNED = "times of the host target do not apply to a GPU (--launch auto tunes them here anyway)"
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchSource:
-    """The source of a search's launch settings.
-
-    `launch`: "search", "fixed", "auto", the path of a tuned file, or None: those of `earlier`, the results that the
-    search continues or replays.
-    """
-
-    launch: str | None
-    chosen: TargetChoice
-    earlier: Results | None = None
-
-    @property
-    def file(self) -> str | None:
-        return self.launch if self.launch not in (None, SEARCH, "auto", "fixed") else None
-
-    @property
-    def searches(self) -> bool:
-        """Whether launch settings are searched together with the orders."""
-        return self.launch == SEARCH
-
-    @property
-    def tunes(self) -> bool:
-        """On the host target only on request: its times do not apply to a GPU."""
-        return self.launch == "auto" or (self.launch is None and self.chosen.target.value == "cuda")
-
-    @property
-    def anew(self) -> bool:
-        """Whether everything is tuned anew, without earlier results."""
-        return self.tunes and self.earlier is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,20 +71,20 @@ Build: TypeAlias = "Callable[[Mapping[str, Any]], Graph]"  # the graph of a prog
 
 
 def choosers_for(
-    source: LaunchSource, configurations: Sequence[Configured], build: Build
+    request: SearchRequest, configurations: Sequence[Configured], build: Build
 ) -> dict[Kernels, tuple[Any, ...]]:
-    """The choosers of the tuned file for the kernels of each configuration; empty if the source is not a file.
+    """The choosers of the tuned file for the kernels of each configuration; empty without one.
 
     `build` ignores launch settings of -D: if these fix a part of what was tuned, the rest is still chosen. Raises
     UsageError if the file fits none of them.
     """
-    if source.file is None:
+    if request.file is None:
         return {}
     from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
 
-    tuned = load_tuned(source.file)
+    tuned = load_tuned(request.file)
     ops = [op for op, chooser in tuned.kernel_choosers.items() if not chooser.variants]
-    arch = source.chosen.gpu_arch
+    arch = request.chosen.gpu_arch
     out: dict[Kernels, tuple[Any, ...]] = {}
     errors = []
     for configured in configurations:
@@ -134,20 +100,18 @@ def choosers_for(
     return out
 
 
-def variants_by_file(
-    text: ProgramText, source: LaunchSource, arrays: Callable[[], Path], options: ExploreOptions, display: Display
-) -> tuple[tuple[Fixed, ...], list[str]]:
+def variants_by_file(request: SearchRequest, arrays: Callable[[], Path]) -> tuple[tuple[Fixed, ...], list[str]]:
     """The variants that the tuned file chooses for the arrays, with the tunables chosen together with them, and notes.
     Empty for an op whose variant -D fixes, and if the source is not a file. `arrays` creates their folder.
 
     Like the emitted program, it chooses by the features of rank 0 (the compiled program computes code features), and
     takes the next best if a `require` does not hold.
     """
-    if source.file is None:
+    if request.file is None:
         return (), []
     from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
 
-    chosen, tuned = source.chosen, load_tuned(source.file)
+    text, chosen, options, tuned = request.text, request.chosen, request.options, load_tuned(request.file)
     learned = (op for op, chooser in tuned.kernel_choosers.items() if chooser.variants)
     ops = [op for op in learned if f"{op}.{VARIANT}" not in text.defines]
     if not ops:
@@ -162,7 +126,7 @@ def variants_by_file(
     )  # fmt: skip
     ready = Prepared(task, Path(), {here: read_point(task, here, data)})
     if computed_of(task):
-        with display.phase("compiling, computing the features by which variants are chosen"):
+        with request.display.phase("compiling, computing the features by which variants are chosen"):
             compute_here(ready)
     at, out = ready.at[here], []
     for chooser in choosers:
@@ -185,13 +149,10 @@ def compute_here(ready: Prepared) -> None:
 
 
 def launched(
-    text: ProgramText,
-    source: LaunchSource,
+    request: SearchRequest,
     configurations: Sequence[Configured],
     choosers: Mapping[Kernels, tuple[Any, ...]],
     data: Path,
-    options: ExploreOptions,
-    display: Display,
 ) -> Launched:
     """Launch settings for the configurations of a search, instead of the defaults; -D and searched decisions stay.
 
@@ -206,45 +167,38 @@ def launched(
     for number, (kernels, members) in enumerate(groups.items()):
         names = open_settings(members[0].graph.program)
         chosen: Sequence[Fixed] = ()
-        if names and source.anew and number >= MOST_TUNED:
+        if names and request.anew and number >= MOST_TUNED:
             left = counted(len(groups) - MOST_TUNED, "choice")
             notes.append(f"{left} of kernels not tuned, after {MOST_TUNED}: the defaults stay; open fewer variants")
-        elif names and source.launch not in ("fixed", SEARCH):
-            chosen, more = _chosen(text, source, members[0], names, choosers.get(kernels, ()), data, options, display)
+        elif names and request.options.launch not in ("fixed", SEARCH):
+            chosen, more = _chosen(request, members[0], names, choosers.get(kernels, ()), data)
             notes += more
         settings += chosen
-        out += [_with(configured, chosen, text, notes) for configured in members]
+        out += [_with(configured, chosen, request.text, notes) for configured in members]
     return Launched(tuple(out), tuple(dict.fromkeys(settings)), tuple(dict.fromkeys(notes)))
 
 
 def _chosen(
-    text: ProgramText,
-    source: LaunchSource,
-    first: Configured,
-    names: Sequence[str],
-    choosers: Sequence[Any],
-    data: Path,
-    options: ExploreOptions,
-    display: Display,
+    request: SearchRequest, first: Configured, names: Sequence[str], choosers: Sequence[Any], data: Path
 ) -> tuple[Sequence[Fixed], Sequence[str]]:
     """The settings of the kernels of one configuration, and notes."""
-    program = first.graph.program
-    if source.file is not None:
+    program, options = first.graph.program, request.options
+    if request.file is not None:
         values = {**read_scalars(program, data, options.ranks), "rank": 0, "ranks": options.ranks}
         computed = [c.op for c in choosers if any(f.code for f in c.features)]
         left = f"{', '.join(computed)}: the default stays: only the compiled program computes its features"
         usable = [c for c in choosers if c.op not in computed]
         return settings_by_file(usable, first.graph, values), (left,) if computed else ()
-    before = settings_before(source.earlier, kernels_of(first.configuration), names) if source.earlier else None
+    before = settings_before(request.earlier, kernels_of(first.configuration), names) if request.earlier else None
     if before is not None:
         return before, ()
-    if not source.tunes:
+    if not request.tunes:
         return (), (f"{counted(len(names), 'launch setting')} left at the default: {NOT_TUNED}",)
-    text = replace(text, folds=False)
+    text = replace(request.text, folds=False)
     task = task_as_given(
-        text, first.graph.unrolled, source.chosen, options.ranks, data, options.mpi_takes_device_pointers
+        text, first.graph.unrolled, request.chosen, options.ranks, data, options.mpi_takes_device_pointers
     )
-    with display.phase(f"tuning the launch settings of {', '.join(u.op for u in task.units)}") as phase:
+    with request.display.phase(f"tuning the launch settings of {', '.join(u.op for u in task.units)}") as phase:
         return chosen_here(task, phase.at)
 
 
@@ -332,14 +286,7 @@ class Sites:
 NO_SITES = Sites({})
 
 
-def launch_sites(
-    text: ProgramText,
-    configurations: Sequence[Configured],
-    chosen: TargetChoice,
-    data: Path | None,
-    options: ExploreOptions,
-    display: Display,
-) -> Sites:
+def launch_sites(request: SearchRequest, configurations: Sequence[Configured], data: Path | None) -> Sites:
     """The legal settings of everything open, with the volume model's predictions if the target is a GPU.
 
     `data`: the arrays of the ranks, which determine what can be launched; None: not checked, and no model.
@@ -347,14 +294,17 @@ def launch_sites(
     out: dict[Configuration, tuple[LaunchSite, ...]] = {}
     known: dict[tuple[str, str, str, tuple[Settings, ...]], tuple[float, ...]] = {}
     notes: list[str] = []
-    with display.phase("ranking the launch settings by the model", len(configurations), "configuration") as phase:
+    if not request.searches:
+        return NO_SITES
+    options, chosen, count = request.options, request.chosen, len(configurations)
+    with request.display.phase("ranking the launch settings by the model", count, "configuration") as phase:
         for configured in configurations:
             phase.advance()
             graph = configured.graph.unrolled
             if not open_settings(graph.program):
                 continue
             task = task_as_given(
-                replace(text, folds=False), graph, chosen, options.ranks, data or Path(),
+                replace(request.text, folds=False), graph, chosen, options.ranks, data or Path(),
                 options.mpi_takes_device_pointers,
             )  # fmt: skip
             settings = _that_fit(task, data)
@@ -374,15 +324,15 @@ def launch_sites(
 ALONE = 6  # most settings of each op that are timed alone before the search
 
 
-def timed_sites(machine: LiveMachine, data: Path, options: ExploreOptions, target: Target, display: Display) -> Orders:
+def timed_sites(machine: LiveMachine, data: Path, request: SearchRequest) -> Orders:
     """The domain of a machine with the times of single launches for the settings of each op; it becomes the machine's
     domain. Takes at most MEASURING_SECONDS, or a fraction of the time limit."""
-    spaces = machine.domain.spaces
+    spaces, options = machine.domain.spaces, request.options
     limit = MEASURING_SECONDS if options.time is None else min(MEASURING_SECONDS, TIMING_SHARE * options.time)
     end = time.monotonic() + limit
-    timing = Timing(seconds=CELL_SECONDS, flush=DEFAULT_FLUSH if target is Target.CUDA else 0)
+    timing = Timing(seconds=CELL_SECONDS, flush=DEFAULT_FLUSH if request.chosen.target is Target.CUDA else 0)
     ops: dict[tuple[object, ...], tuple[LaunchSite, Callable[[int], Outcome]]] = {}
-    with display.phase("timing single launches"):
+    with request.display.phase("timing single launches"):
         for index, configured in enumerate(spaces):
             program = configured.graph.program
             for site in configured.sites:

@@ -3,8 +3,9 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,34 +87,23 @@ def compile_plans(
     options = how.options
     text, without = read(path, options.defines).on(chosen.target)
     program = text.program()
-    check_tuned(tuned, program, chosen.gpu_arch)
-    stored = _program_chooser(tuned)
-    chooser = plan_chooser(program, tuned)
-    _check_request(tuned, stored.names, options.defines or {}, options.traversal)
-    _check_fixed(tuned, program, stored)
-    labels = tuple(plan_label(s) for s in stored.settings)
-    plans = {
-        label: _plan(text.graph(dict(s)), tuned, chosen, options, mode)
-        for label, s in zip(labels, stored.settings, strict=True)
-    }
-    first = plans[labels[0]]
+    stored, chooser = _choosers(program, tuned, chosen, options)
+    plans = {plan_label(s): _plan(text.graph(dict(s)), tuned, chosen, options, mode) for s in stored.settings}
     directory = Path(out) if out is not None else Path("dagc-out") / program.name
-    why = f"{stored.selector.text}, from {', '.join(chooser.data)}"
     library = library_of(options.form, program.name, options.name, options.build)
+    launcher = Launcher(tuple(plans), f"{stored.selector.text}, from {', '.join(chooser.data)}")
     if library is not None:
         files = _write_library(plans, chooser, library, directory, options.force)
     else:
-        files = _write(plans, chooser, why, directory, options.force)
+        files = _write(plans, chooser, launcher.chooses_by, directory, options.force)
+    first = next(iter(plans.values()))
     if options.run:
         how.arrays(first.program, directory)
     binary = _build(plans, library, directory, how.display) if options.build else None
     far = far_parameters(program, (cell for cell in tuned.cells if cell.op == PROGRAM))
-    left, launcher = (*without, *(left_out(first) if library is None else ())), Launcher(labels, why)
-    compiled = Compiled(
-        directory, first, None, chosen.reason, files, binary, None, left, launcher, far,
-        library.name if library is not None else "",
-    )  # fmt: skip
-    return PlanSelection(compiled, chooser, labels)
+    left, name = (without, library.name) if library is not None else ((*without, *left_out(first)), "")
+    compiled = Compiled(directory, first, None, chosen.reason, files, binary, None, left, launcher, far, name)
+    return PlanSelection(compiled, chooser, launcher.plans)
 
 
 def _alone() -> None:
@@ -152,6 +142,19 @@ def plan_chooser(program: Program, tuned: Tuned) -> Chooser:
         raise UsageError(f"{tuned.path}: the sizes are damaged ({error})", "tune again into another file") from None
     site = Site(SiteKind.PLAN, PROGRAM, stored.settings)
     return Chooser(site, tuple(features[n] for n in stored.data), selector=stored.selector, extent=extent)
+
+
+def _choosers(
+    program: Program, tuned: Tuned, chosen: TargetChoice, options: CompileOptions
+) -> tuple[ProgramChooser, Chooser]:
+    """The chooser among the plans as stored, and in use. Raises UsageError if the file does not suit the program or the
+    options."""
+    check_tuned(tuned, program, chosen.gpu_arch)
+    stored = _program_chooser(tuned)
+    chooser = plan_chooser(program, tuned)
+    _check_request(tuned, stored.names, options.defines or {}, options.traversal)
+    _check_fixed(tuned, program, stored)
+    return stored, chooser
 
 
 def _check_request(tuned: Tuned, names: Any, defines: Mapping[str, Any], traversal: str) -> None:
@@ -215,40 +218,40 @@ def _write_all(files: Mapping[str, str], directory: Path, force: bool, folders: 
             (scratch / folder).mkdir()
 
 
-def _build_library(plans: Mapping[str, Plan], library: Library, directory: Path, display: Display) -> Path:
-    """Build all plans in parallel, then the library that chooses among them, in one folder: `lib`."""
-    from dagc.emit.library import plan_name  # loads jinja2
-
-    names = [plan_name(library.name, k) for k in range(len(plans))]
+@contextmanager
+def _building(plans: Mapping[str, Plan], build_plan: Callable[[str, Plan], object], display: Display) -> Iterator[None]:
+    """Build all plans in parallel, beside what is built inside. Raises what `build_plan` raises."""
     with (
         display.phase("compiling", len(plans), "plan") as phase,
         ThreadPoolExecutor(max_workers=compilers()) as pool,
     ):
-        jobs = [
-            pool.submit(build_shared, directory / "plans" / label, plan, name, directory / f"lib/lib{name}.so")
-            for (label, plan), name in zip(plans.items(), names, strict=True)
-        ]
+        jobs = [pool.submit(build_plan, label, plan) for label, plan in plans.items()]
         for job in jobs:
             job.add_done_callback(lambda _: phase.advance())
+        yield
         for job in jobs:
             job.result()
-        built = build_chooser(directory, next(iter(plans.values())), library.name, dict(zip(plans, names, strict=True)))
+
+
+def _build_library(plans: Mapping[str, Plan], library: Library, directory: Path, display: Display) -> Path:
+    """Build all plans, then the library that chooses among them, in one folder: `lib`."""
+    from dagc.emit.library import plan_name  # loads jinja2
+
+    names = {label: plan_name(library.name, k) for k, label in enumerate(plans)}
+
+    def build_plan(label: str, plan: Plan) -> Path:
+        name = names[label]
+        return build_shared(directory / "plans" / label, plan, name, directory / f"lib/lib{name}.so")
+
+    with _building(plans, build_plan, display):
+        pass
+    built = build_chooser(directory, next(iter(plans.values())), library.name, names)
     return write_wheel(directory, library.name, built) if library.wheel else built
 
 
 def _build(plans: Mapping[str, Plan], library: Library | None, directory: Path, display: Display) -> Path:
-    """Build all plans in parallel, and the program that chooses among them."""
+    """Build all plans, and the program that chooses among them."""
     if library is not None:
         return _build_library(plans, library, directory, display)
-    with (
-        display.phase("compiling", len(plans), "plan") as phase,
-        ThreadPoolExecutor(max_workers=compilers()) as pool,
-    ):
-        folder = directory / "plans"
-        jobs = [pool.submit(build_artifact, folder / label, plan, "bench") for label, plan in plans.items()]
-        for job in jobs:
-            job.add_done_callback(lambda _: phase.advance())
-        launcher = build(Build([directory / "bench.cpp"]), directory / "bench")
-        for job in jobs:
-            job.result()
-    return launcher
+    with _building(plans, lambda label, plan: build_artifact(directory / "plans" / label, plan, "bench"), display):
+        return build(Build([directory / "bench.cpp"]), directory / "bench")

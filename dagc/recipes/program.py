@@ -112,7 +112,7 @@ def read_source(path: str | Path, what: str = "a .dag file") -> Source:
     try:
         str(path).encode()  # emitted files contain it
     except UnicodeEncodeError:
-        raise UsageError(f"{path}: the path is not UTF-8", "rename it, or change into its folder") from None
+        raise UsageError(f"{path}: the path is not UTF-8", "rename it, or change into its directory") from None
     try:
         return Source.read(path)
     except UnicodeDecodeError as error:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import LOOK, BuildFailed, MissingTool, RunFailed, UsageError, WrongResult, counted
 from dagc.base.files import is_output
+from dagc.base.objective import TIME, Objective
 from dagc.base.resources import __version__
 from dagc.base.source import find_file, read_file
 from dagc.build import target
@@ -41,13 +42,51 @@ from dagc.setup import check_arrays, run_setup
 from dagc.space import Space
 from dagc.space.loops import unroll
 from dagc.space.proof import Prover
-from dagc.store.results import FOLDED, SPACE, MachineRecord, Run
+from dagc.store.results import FOLDED, SPACE, MachineRecord, Results, Run
 from dagc.store.results import ProgramRecord as Kept
 from dagc.store.settings import OF_SEARCH, OPTION, Fixed, fixed_to_json
 
 if TYPE_CHECKING:
     from dagc.lab.candidate import ConfiguredSpace, LaunchSite
     from dagc.recipes.options import ExploreOptions
+
+
+SEARCH = "search"  # the value of --launch, and in the options of a run
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """The arguments of a search: the program's text for its target, the options, and the results that it continues or
+    replays (`earlier`). The option `launch` is "search", "fixed", "auto", the path of a tuned file, or None: as in
+    `earlier`."""
+
+    text: ProgramText
+    options: ExploreOptions
+    chosen: TargetChoice
+    display: Display = SILENT
+    earlier: Results | None = None
+    objective: Objective = TIME
+
+    @property
+    def file(self) -> str | None:
+        """The tuned file that gives the launch settings."""
+        launch = self.options.launch
+        return launch if launch not in (None, SEARCH, "auto", "fixed") else None
+
+    @property
+    def searches(self) -> bool:
+        """Whether launch settings are searched together with the orders."""
+        return self.options.launch == SEARCH
+
+    @property
+    def tunes(self) -> bool:
+        """On the host target only on request: its times do not apply to a GPU."""
+        return self.options.launch == "auto" or (self.options.launch is None and self.chosen.target is Target.CUDA)
+
+    @property
+    def anew(self) -> bool:
+        """Whether everything is tuned, without earlier results."""
+        return self.tunes and self.earlier is None
 
 
 # ---- what is searched -----------------------------------------------------------------------
@@ -368,18 +407,19 @@ class Excluded:
         return traversal_text(self.configured.space.first(), self.configured.graph)
 
 
-def arrays_of(program: Program, folder: Path, options: ExploreOptions, display: Display) -> Path:
+def arrays_of(program: Program, folder: Path, request: SearchRequest) -> Path:
     """The folder with the arrays and the references' results: checked if it was given, else generated.
 
     Called before anything slow, since most mistakes in a new program show here. Raises UsageError and ProgramError.
     """
+    options = request.options
     if options.data is not None:
         data = Path(options.data)
         check_arrays(program, data, options.ranks)
         return data
     data = folder / f"data-{options.ranks}"
     clear_incomplete(data)
-    with display.phase("setting up the arrays, running the references", options.ranks, "rank") as phase:
+    with request.display.phase("setting up the arrays, running the references", options.ranks, "rank") as phase:
         base = Path(program.path).parent
         run_setup(program, base, options.ranks, options.seed, data, done=phase.advance)
     return data
@@ -388,18 +428,18 @@ def arrays_of(program: Program, folder: Path, options: ExploreOptions, display: 
 def loadables_of(
     domain: Orders,
     configurations: Sequence[Configured],
-    chosen: TargetChoice,
+    request: SearchRequest,
     folder: Path,
     data: Path,
     link: RankLink,
-    options: ExploreOptions,
-    display: Display,
 ) -> tuple[Orders, list[Loadable], list[Excluded]]:
     """The configurations that build, with the runner library and the arrays of each; and those that do not.
 
     The first is run once while the others are compiled, and wrong results are reported at once. Raises BuildFailed if
     none remains.
     """
+
+    options, display = request.options, request.display
 
     def loadable(configured: ConfiguredSpace, library: Path) -> Loadable:
         return loadable_of(configured, RunnerLibrary(library, data, options.mpi_takes_device_pointers))
@@ -416,7 +456,9 @@ def loadables_of(
         domain.size()  # counted while compilers run
 
     sites = {configured.configuration: configured.sites for configured in domain.spaces}
-    built, failed = build_runners(configurations, chosen, folder, display=display, first=check_first, sites=sites)
+    built, failed = build_runners(
+        configurations, request.chosen, folder, display=display, first=check_first, sites=sites
+    )
     if not built:
         raise next(iter(failed.values()))
     excluded = [

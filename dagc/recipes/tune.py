@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dagc.base.errors import UsageError
 from dagc.base.files import scratch_directory
+from dagc.base.objective import Objective
 from dagc.choice.inputs import has_inputs
 from dagc.choice.legal import op_of
 from dagc.choice.types import PROGRAM, Cell, Point, Settings, Unit, settings_text
@@ -39,6 +41,7 @@ from dagc.recipes.tune_choosers import (
 from dagc.recipes.tune_gpu import (
     NOT_COUNTED,
     NOTHING_RAN,
+    Counted,
     can_run,
     fitted_counts,
     hardware_at_hand,
@@ -71,9 +74,6 @@ from dagc.recipes.tune_results import (
 )
 from dagc.recipes.tune_search import guesses, search_of, sureness
 from dagc.store.settings import FACT, values_fixed
-
-if TYPE_CHECKING:
-    pass
 
 
 def tune(
@@ -185,6 +185,25 @@ def _objective_in(path: str | Path) -> str:
     return load_tuned(path).facts.objective
 
 
+@dataclass(frozen=True, slots=True)
+class TuneRequest:
+    """The arguments of tuning at sizes. `asked`: how each op is chosen; `top`: settings of each op that are measured, 0
+    if nothing can run here."""
+
+    task: TuningTask
+    asked: Mapping[str, Asked]
+    options: TuneOptions
+    objective: Objective
+    output: str | Path | None
+    progress: Progress | None
+    top: int
+
+    def say(self, what: str) -> None:
+        """Report progress before the first measurement."""
+        if self.progress is not None:
+            self.progress(0, 0, what)
+
+
 def tune_task(
     task: TuningTask, output: str | Path | None, options: TuneOptions, progress: Progress | None = None
 ) -> Tuning:
@@ -192,48 +211,68 @@ def tune_task(
 
     Raises DagcErrors of the set-up, the compiler and the ranks, but not for a setting that fails.
     """
-    from dagc.choice.methods import LEARNED  # loads msgspec
-    from dagc.choice.models import MODELS  # loads numpy, sympy
+    request = _requested(task, output, options, progress)
+    with scratch_directory("dagc-tune-") as folder:
+        known = _prepared(request, folder)
+        request.say("ranking the settings by the model")
+        wanted = _wanted(known, options)
+        search, notes = search_of(known, _left(options, wanted), request.top)
+        known.ready.notes += notes
+        with _recording(request, known) as recording:
+            _run(known, wanted, search if request.top and search.ops else None, recording, options)
+            return _learned(request, known, search, recording)
 
-    say = progress or (lambda done, total, what: None)
+
+def _requested(
+    task: TuningTask, output: str | Path | None, options: TuneOptions, progress: Progress | None
+) -> TuneRequest:
+    """The request, whose task has the features that its selectors need."""
+    from dagc.choice.methods import LEARNED  # loads msgspec
+
     runs = can_run(task)
-    hardware, notes = hardware_at_hand(task, options.gpu)
-    top = options.each if runs else 0
     objective = objective_for(options.objective or "time", task.chosen.target.value, task.program)
     task = replace(task, compared=bool(of_results(observed(objective))))
     asked = asked_of(task, options.method, runs, objective)
     by_features = {u.op for u in task.units if u.variants or asked[u.op].method in LEARNED}
     task = replace(task, features={op: asked[op].data for op in asked if op in by_features})
-    cuda = task.chosen.target.value == "cuda"
-    with scratch_directory("dagc-tune-") as temporary, ThreadPoolExecutor(1) as pool:
-        compiling = pool.submit(compiled_resources, task, temporary) if cuda else None  # in addition to the program
-        builds = top or any(a.method not in MODELS for a in asked.values())
-        say(0, 0, f"setting up the arrays of all sizes{', compiling' if builds else ''}")
-        ready = prepare(task, temporary) if builds else unbuilt(task, temporary)
+    return TuneRequest(task, asked, options, objective, output, progress, options.each if runs else 0)
+
+
+def _prepared(request: TuneRequest, folder: Path) -> ChooserInputs:
+    """The arrays of all sizes, with the compiled program, its features, and the inputs of models."""
+    from dagc.choice.models import MODELS  # loads numpy, sympy
+
+    task = request.task
+    hardware, notes = hardware_at_hand(task, request.options.gpu)
+    cuda = task.chosen.target is Target.CUDA
+    builds = request.top or any(a.method not in MODELS for a in request.asked.values())
+    request.say(f"setting up the arrays of all sizes{', compiling' if builds else ''}")
+    with ThreadPoolExecutor(1) as pool:
+        compiling = pool.submit(compiled_resources, task, folder) if cuda else None  # in addition to the program
+        ready = prepare(task, folder) if builds else unbuilt(task, folder)
         task = ready.task
         computed = [f.name for f in computed_of(task)]
         if computed and ready.library.name:
-            say(0, 0, "computing the features of all sizes")
+            request.say("computing the features of all sizes")
             computed_features(ready, computed)
-        say(0, 0, "reading the resource use of the kernels")
+        request.say("reading the resource use of the kernels")
         compiled = compiling.result() if compiling is not None else {}
-        if cuda and ready.failures:
-            compiled = compiled_resources(task, temporary)  # of settings that compile
-        resources = most_of(task, compiled)
-        notes += assumed(task, resources)
-        counting = tuple(op for op, a in asked.items() if a.method == "rational")
-        counted = NOT_COUNTED
-        if counting:
-            say(0, 0, "counting the instructions of the kernels")
-            counted = fitted_counts(ready, counting, temporary, options.seed) if top else NOTHING_RAN
-        ready.notes += [*notes, *_fixed(task), *counted.notes]
-        say(0, 0, "ranking the settings by the model")
-        known = ChooserInputs(ready, asked, counted, hardware, resources, of_settings(task, compiled), objective)
-        choosers = first_choosers(known) if any(a.method in searching() for a in asked.values()) else {}
-        wanted = _wanted(ready, choosers, asked, options)
-        search, searches = search_of(known, _left(options, wanted), top)
-        ready.notes += searches
-        return _measured(known, wanted, search, options, output, progress, top > 0)
+    if cuda and ready.failures:
+        compiled = compiled_resources(task, folder)  # of settings that compile
+    resources = most_of(task, compiled)
+    counted = _counted(request, ready, folder)
+    ready.notes += [*notes, *assumed(task, resources), *_fixed(task), *counted.notes]
+    each = of_settings(task, compiled)
+    return ChooserInputs(ready, request.asked, counted, hardware, resources, each, request.objective)
+
+
+def _counted(request: TuneRequest, ready: Prepared, folder: Path) -> Counted:
+    """The counted instructions of ops whose model needs them."""
+    ops = tuple(op for op, a in request.asked.items() if a.method == "rational")
+    if not ops:
+        return NOT_COUNTED
+    request.say("counting the instructions of the kernels")
+    return fitted_counts(ready, ops, folder, request.options.seed) if request.top else NOTHING_RAN
 
 
 def _left(options: TuneOptions, wanted: Sequence[Wanted]) -> TuneOptions:
@@ -252,14 +291,13 @@ def _fixed(task: TuningTask) -> list[str]:
     ]
 
 
-def _wanted(
-    ready: Prepared, choosers: Mapping[str, AtSizes], asked: Mapping[str, Asked], options: TuneOptions
-) -> list[Wanted]:
+def _wanted(known: ChooserInputs, options: TuneOptions) -> list[Wanted]:
     """The cells to measure of ops that no model ranks: the proposals of a strategy, or all."""
     from dagc.choice.models import MODELS  # loads numpy, sympy
 
-    out = []
+    ready, asked, out = known.ready, known.asked, []
     strategies = set(searching())
+    choosers = first_choosers(known) if any(a.method in strategies for a in asked.values()) else {}
     left = options.budget if options.budget is not None else 10**9
     for point in ready.task.points:
         if point in ready.task.earlier:
@@ -296,22 +334,13 @@ def _prior(
     return tuple(times[s] for s in fits)
 
 
-def _measured(
-    known: ChooserInputs,
-    wanted: Sequence[Wanted],
-    search: AcrossSizes,
-    options: TuneOptions,
-    output: str | Path | None,
-    progress: Progress | None,
-    searches: bool,
-) -> Tuning:
-    """Measure the requested cells, and with `searches` the proposals of the search; make the choosers, and store
-    everything."""
-    from contextlib import nullcontext
-
-    ready, task = known.ready, known.ready.task
+@contextmanager
+def _recording(request: TuneRequest, known: ChooserInputs) -> Iterator[Recording]:
+    """Keeps what is measured, with the measurements of earlier runs if these are resumed."""
+    ready, task, options = known.ready, known.ready.task, request.options
     flush = DEFAULT_FLUSH if options.flush and task.chosen.target is Target.CUDA else 0
     measurements = Measurements({}, {}, list(ready.failures))
+    output = request.output
     with open_records(task, output, options, flush) if output is not None else nullcontext() as records:
         if records is not None:
             ready.notes += filter(None, [records.note])
@@ -320,29 +349,31 @@ def _measured(
                 measurements.failures += _failures_before(measurements, task)
             records.set_fact(FACT, values_fixed(task.program))
         minimise(records, measurements, known.objective)
-        timing = Timing(seconds=options.cell, flush=flush, objective=known.objective)
-        todo = search if searches and search.ops else None
-        recording = Recording(measurements, records, progress, flush, task.check_at)
-        _run(ready, wanted, todo, recording, timing, options.seconds)
-        measurements.cells = {key: priced(cell, known.objective) for key, cell in measurements.cells.items()}
-        fit, notes = choosable(task, measurements.checks, measurements.cells)
-        # A learner trained on GPUs does not apply to the CPU, so nothing is chosen there without measurements.
-        known_there = measurements.cells or task.chosen.target is Target.CUDA
-        guessed = guesses(search, measurements.cells) if known_there else {}
-        final, learned = final_choosers(known, fit, measurements, options.seed, guessed)
-        if records is not None:
-            keep(records, known, {op: sized.chooser for op, sized in final.items()}, bool(measurements.cells))
-    lines = _lines(ready, final, learned, measurements.cells, sureness(search))
+        yield Recording(measurements, records, request.progress, flush, task.check_at)
+
+
+def _learned(request: TuneRequest, known: ChooserInputs, search: AcrossSizes, recording: Recording) -> Tuning:
+    """The choosers of all ops, made from the measurements and stored in the file; and the table."""
+    ready, task, measured = known.ready, known.ready.task, recording.measured
+    measured.cells = {key: priced(cell, known.objective) for key, cell in measured.cells.items()}
+    fit, notes = choosable(task, measured.checks, measured.cells)
+    # A learner trained on GPUs does not apply to the CPU, so nothing is chosen there without measurements.
+    known_there = measured.cells or task.chosen.target is Target.CUDA
+    guessed = guesses(search, measured.cells) if known_there else {}
+    final, learned = final_choosers(known, fit, measured, request.options.seed, guessed)
+    if recording.records is not None:
+        keep(recording.records, known, {op: sized.chooser for op, sized in final.items()}, bool(measured.cells))
     models = (f"{op}: {c.chooser.note}" for op, c in final.items() if c.chooser.note)
     notes = [*ready.notes, *notes, *(m for m in models if not any(note.startswith(m) for note in ready.notes))]
     notes += [note for what in learned.values() for note in what.notes]
-    notes += [f"the search ended: {search.ended}"] if searches and search.ended else []
-    notes += [*doubtful(task, measurements.cells), *task.text.changed()]
-    measured = len(measurements.cells)
+    notes += [f"the search ended: {search.ended}"] if request.top and search.ended else []
+    notes += [*doubtful(task, measured.cells), *task.text.changed()]
+    number = len(measured.cells)
     return Tuning(
-        lines, grade(task, measured, known.counted, known.asked), methods(known.asked), measured,
-        tuple(measurements.failures), tuple(notes), Path(output) if output is not None else None,
-        measurements.seconds, measurements.busy, known.objective,
+        _lines(ready, final, learned, measured.cells, sureness(search)),
+        grade(task, number, known.counted, known.asked), methods(known.asked), number,
+        tuple(measured.failures), tuple(notes), Path(request.output) if request.output is not None else None,
+        measured.seconds, measured.busy, known.objective,
     )  # fmt: skip
 
 
@@ -393,16 +424,15 @@ def _to_check(wanted: Sequence[Wanted], measured: Measurements) -> dict[str, lis
 
 
 def _run(
-    ready: Prepared,
+    known: ChooserInputs,
     wanted: Sequence[Wanted],
     search: AcrossSizes | None,
     recording: Recording,
-    timing: Timing,
-    seconds: float | None,
+    options: TuneOptions,
 ) -> None:
     """Measure the cells that are wanted and not known yet, and what `search` proposes; check what is timed before, and
     every other legal setting that was not checked in the end."""
-    task, measured = ready.task, recording.measured
+    ready, task, measured = known.ready, known.ready.task, recording.measured
     todo = [w for w in wanted if any((w.op, w.point, s) not in measured.cells for s in w.settings)]
     check = _to_check(todo, measured)
     later = unchecked(task, check, measured.checks) if (wanted or search) and recording.records is not None else {}
@@ -412,7 +442,8 @@ def _run(
         return
     began = time.monotonic()
     with Service(WorkerLink(task.ranks)) as service:
-        end = None if seconds is None else time.monotonic() + seconds
+        end = None if options.seconds is None else time.monotonic() + options.seconds
+        timing = Timing(seconds=options.cell, flush=recording.flush, objective=known.objective)
         run = Measuring(ready, service, timing, recording.keep, before, end)
         run.time(todo, run.check(check))
         if search is not None:

@@ -132,3 +132,12 @@ def can_run(task: TuningTask) -> bool:
     if task.ranks > 1 and joined() is not None:
         return False  # one of several ranks cannot start others
     return task.chosen.target is Target.HOST or is_here(task)
+
+
+def require_runs(task: TuningTask, what: str) -> None:
+    """Raises UsageError if nothing can run here. `what` is measured."""
+    if not can_run(task):
+        raise UsageError(
+            f"{what} are measured, and nothing can run here: {task.chosen.reason}",
+            "use --target host, or run it on a machine with a GPU",
+        )

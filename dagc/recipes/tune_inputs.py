@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dagc.base.errors import DagcError, RunFailed, UsageError, counted
 from dagc.base.files import scratch_directory
-from dagc.base.objective import TIME, Objective
+from dagc.base.objective import Objective
 from dagc.base.resources import __version__
 from dagc.build.mpi import cores
 from dagc.choice.feature import offered, values_of
@@ -30,7 +30,7 @@ from dagc.choice.selector import FEWEST
 from dagc.choice.selector import number as as_json
 from dagc.choice.types import Cell, Point, Settings
 from dagc.ir.plan import Target, selects_device
-from dagc.lab.launches import Timing
+from dagc.lab.launches import AGREE, Timing, agree
 from dagc.measure.link import WorkerLink
 from dagc.measure.machine import machine_facts
 from dagc.measure.metrics import objective_for, observed, of_results, units
@@ -68,10 +68,11 @@ if TYPE_CHECKING:
     from dagc.store.tuned import InputFacts
 
 
-ROUNDS = 3  # most series of launches of an answer that uses the cores
+ROUNDS = 3  # most series of launches of an answer
 CLEAR = 1.25  # times the best so far at an input: slower answers are timed only a few times
 PROCESSES = max(1, min(3, cores() - 1))  # processes that run set-ups during measurements on a GPU
 BETWEEN = min(16, cores())  # processes that run set-ups between measurements that use the cores
+SHARE = 0.25  # of the time limit that the launches at one input may take
 FAILED_CHECKS = 3  # failing inputs after which the program counts as failing at all
 MANY = 10_000  # most inputs on disk in incremental tuning; their bytes are limited as well
 
@@ -128,10 +129,27 @@ def check_at_first(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A run of tuning: its options and objective, the ranks that measure, and where results go (`records` is None
+    without a tuned file). `known`: what an earlier run left. `flush`: bytes written before each launch."""
+
+    options: TuneOptions
+    objective: Objective
+    service: Service
+    known: Known
+    records: Records | None
+    progress: Progress | None
+    flush: int = 0
+
+
+Task = TypeVar("Task", TuningTask, ProgramTask)
+
+
 # ---- one input after the other --------------------------------------------------------------
 
 
-class Visits(Recording):
+class Visits(Recording, Generic[Task]):
     """A task whose inputs (or sizes) are visited one after the other. A failure at one is recorded there, and the
     others continue.
 
@@ -139,25 +157,20 @@ class Visits(Recording):
     `fits`) and the actions of a visit (`_read`, `_label`, `_leave`, `_drop`).
     """
 
-    task: Any  # TuningTask or ProgramTask: both have text, program, points, check_at and seed
+    task: Task
     prefetch: Prefetch[Any]
 
-    def __init__(
-        self,
-        known: Known,
-        service: Service,
-        options: TuneOptions,
-        flush: int,
-        records: Records | None,
-        progress: Progress | None,
-        objective: Objective,
-    ) -> None:
-        super().__init__(known.measured, records, progress, flush, self.task.check_at, options.budget)
-        self.known, self.service, self.options, self.objective = known, service, options, objective
+    def __init__(self, task: Task, session: Session) -> None:
+        known, self.task = session.known, task
+        super().__init__(
+            known.measured, session.records, session.progress, session.flush, task.check_at, session.options.budget
+        )
+        self.known, self.service = known, session.service
+        self.options, self.objective = session.options, session.objective
         self.refused: set[Point] = set()
         self.wrong = {key for key, failure in known.measured.checks.items() if failure}
         self.end: float | None = None
-        service.on_death = self.say  # hanging answers are tried again, so report progress
+        self.service.on_death = self.say  # hanging answers are tried again, so report progress
 
     def limit_time(self) -> None:
         """Start the time limit of the options."""
@@ -185,9 +198,22 @@ class Visits(Recording):
     # ---- what is known -------------------------------------------------------------------------
 
     @property
+    def tests(self) -> frozenset[Point]:
+        """The inputs of the file that are measured for evaluation only."""
+        return frozenset(p for p, facts in self.known.inputs.items() if facts.test)
+
+    @property
     def over(self) -> bool:
         """Whether the time limit or the budget is reached."""
         return self.left <= 0 or (self.end is not None and time.monotonic() > self.end)
+
+    @property
+    def repeats(self) -> list[str]:
+        """A note on the answers whose launches were timed again in this run; none if there are none."""
+        again = self.known.measured.again
+        moved = sum(not agree([[first], [value]]) for first, value in again)
+        what = f"{len(again)} of {counted(self.done, 'answer')} timed again later"
+        return [f"{what}: the time of {moved} changed by more than {AGREE - 1:.0%}"] if again else []
 
     def priced(self, cell: Cell) -> Cell:
         """A cell whose times are values of the objective, including the share of its conversion."""
@@ -208,7 +234,7 @@ class Visits(Recording):
 
     # ---- visits -------------------------------------------------------------------------------
 
-    def take(self, task: Any) -> None:
+    def take(self, task: Task) -> None:
         """Continue with another task of the same program, which differs in its points."""
         self.task = task
 
@@ -255,7 +281,7 @@ class Visits(Recording):
             return True
         self.say(point.text)
         try:
-            self._read(point, test)
+            self._read(point, test, None if self.end is None else max(0.0, self.end - time.monotonic()))
         except DagcError as error:
             self._refuse(point, error)
             return False
@@ -267,8 +293,9 @@ class Visits(Recording):
             self._drop(point)
         return not failure
 
-    def _read(self, point: Point, test: bool) -> None:
-        """Load the arrays of an input, and note its features. Raises DagcError."""
+    def _read(self, point: Point, test: bool = False, wait: float | None = None) -> None:
+        """Load the arrays of an input, and note its features. `wait`: for its set-up, seconds at most. Raises
+        DagcError."""
         raise NotImplementedError
 
     def _label(self, point: Point, then: Callable[[AtPoint], str] | None) -> str:
@@ -283,43 +310,31 @@ class Visits(Recording):
         self.prefetch.drop(point)
 
 
-class Inputs(Visits):
+class Inputs(Visits[TuningTask]):
     """The inputs of a task of kernels.
 
     `ready` has the points that were visited or are known from an earlier run, and their features; the arrays of a point
     exist only while it is visited.
     """
 
-    def __init__(
-        self,
-        ready: Prepared,
-        prefetch: Prefetch[Point],
-        service: Service,
-        options: TuneOptions,
-        flush: int,
-        known: Known,
-        records: Records | None,
-        progress: Progress | None,
-        objective: Objective = TIME,
-        references: list[Point] | None = None,
-    ) -> None:
+    def __init__(self, ready: Prepared, prefetch: Prefetch[Point], session: Session, references: list[Point]) -> None:
         """`references`: the point whose data include references, which changes with the input of the checks."""
-        self.ready, self.task, self.prefetch = ready, ready.task, prefetch
-        super().__init__(known, service, options, flush, records, progress, objective)
+        super().__init__(ready.task, session)
+        self.ready, self.prefetch, self.references = ready, prefetch, references
         self.limit_time()
-        self.references = references if references is not None else []
         self.codes = [f.name for f in computed_of(self.task)]
-        rounds = ROUNDS if uses_cores(self.task) else 1
-        timing = Timing(seconds=options.cell, flush=flush, clear=CLEAR, objective=objective, rounds=rounds)
-        before = list(known.measured.cells.values())
-        self.run = Measuring(ready, service, timing, self.keep, before, self.end)
-        for facts in known.inputs.values():
+        timing = Timing(
+            seconds=self.options.cell, flush=self.flush, clear=CLEAR, objective=self.objective,
+            rounds=ROUNDS, every=uses_cores(self.task),
+        )  # fmt: skip
+        before = list(self.known.measured.cells.values())
+        self.run = Measuring(ready, self.service, timing, self.keep, before, self.end)
+        for facts in self.known.inputs.values():
             ready.at[facts.point] = at_before(self.task, facts, self.codes)
 
     @property
     def answers(self) -> Mapping[str, Sequence[Settings]]:
-        settings: Mapping[str, Sequence[Settings]] = self.task.settings
-        return settings
+        return self.task.settings
 
     def fits(self, point: Point) -> Mapping[str, Sequence[Settings]]:
         return self.ready.at[point].fits
@@ -373,19 +388,20 @@ class Inputs(Visits):
 
     def _wanted(self, at: AtPoint) -> list[Wanted]:
         out = []
-        left = self.left
+        left, limit = self.left, self.options.seconds
+        seconds = math.inf if limit is None else SHARE * limit
         for unit in self.task.units:
             known = [s for s in at.fits[unit.op] if (unit.op, at.point, s) in self.known.measured.cells]
             new = [s for s in at.fits[unit.op] if s not in known][: max(0, left)]
             left -= len(new)
             if new:
-                out.append(Wanted(unit.op, at.point, (*known, *new)))
+                out.append(Wanted(unit.op, at.point, (*known, *new), seconds=seconds))
         return out
 
-    def _read(self, point: Point, test: bool = False) -> None:
+    def _read(self, point: Point, test: bool = False, wait: float | None = None) -> None:
         if self.options.samples is not None and not same_at(self.task.text, self.task.graph, point):
             raise another_program(point)
-        place = self.prefetch.get(point)
+        place = self.prefetch.get(point, wait)
         self.run.programs.pop(point, None)  # its arrays were at another address
         at = read_point(self.task, point, place)
         before = self.known.inputs.get(point)
@@ -478,7 +494,7 @@ def opened(
         objective = objective_for(options.objective or before, task.chosen.target.value, task.program)
         task = replace(task, compared=bool(of_results(observed(objective))))
         prefetch = stack.enter_context(
-            Prefetch(folder / "inputs", partial(_job, task, at_check), **_processes(task, ahead))
+            Prefetch(folder / "inputs", partial(_job, task, at_check), **processes(uses_cores(task), ahead))
         )
         known = known_before(records, task, flush, options.resume)
         minimise(records, known.measured, objective)
@@ -491,14 +507,16 @@ def opened(
         service = stack.enter_context(Service(WorkerLink(task.ranks)))
         if records is not None:
             records.set_fact(FACT, values_fixed(task.program))
-        yield Inputs(ready, prefetch, service, options, flush, known, records, progress, objective, at_check)
+        yield Inputs(ready, prefetch, Session(options, objective, service, known, records, progress, flush), at_check)
 
 
-def _processes(task: TuningTask, ahead: int) -> dict[str, Any]:
-    """How set-ups run: during measurements, or between them."""
-    if not uses_cores(task):
-        return {"processes": PROCESSES, "ahead": ahead}
-    return {"processes": BETWEEN, "ahead": max(ahead, 4 * BETWEEN), "between": True}
+def processes(cores_used: bool, ahead: int = AHEAD) -> dict[str, Any]:
+    """How set-ups run: during measurements, or between them if what is measured uses the cores: threads of its own, or
+    the host's loop of a whole program, which another process would hold up for a few milliseconds."""
+    if not cores_used:
+        return {"processes": PROCESSES, "ahead": ahead, "threads": max(1, cores() // (PROCESSES + 1))}
+    threads = max(1, cores() // BETWEEN)
+    return {"processes": BETWEEN, "ahead": max(ahead, 4 * BETWEEN), "between": True, "threads": threads}
 
 
 def uses_cores(task: TuningTask) -> bool:
@@ -539,7 +557,7 @@ def drawn_less(task: TuningTask | ProgramTask, options: TuneOptions) -> list[str
     return []
 
 
-def label_all(inputs: Visits) -> list[str]:
+def label_all(inputs: Visits[Any]) -> list[str]:
     """Label every input, while time and budget last."""
     order = order_of(inputs.task)
     points = [p for p in order if p in inputs.task.points]
@@ -551,7 +569,7 @@ def label_all(inputs: Visits) -> list[str]:
     return []
 
 
-def label(inputs: Visits, asked: Mapping[str, Asked], options: TuneOptions) -> list[str]:
+def label(inputs: Visits[Any], asked: Mapping[str, Asked], options: TuneOptions) -> list[str]:
     """Measure the training inputs; returns notes."""
     if options.incremental:
         return label_incrementally(inputs, asked, options)
@@ -560,7 +578,7 @@ def label(inputs: Visits, asked: Mapping[str, Asked], options: TuneOptions) -> l
     return [*drawn_less(inputs.task, options), *label_all(inputs)]
 
 
-def label_actively(inputs: Visits, options: TuneOptions) -> list[str]:
+def label_actively(inputs: Visits[Any], options: TuneOptions) -> list[str]:
     """Label inputs by Algorithm 1 of MLCD: those of the task, which were drawn at random, then batches of candidates
     for which the guide is unsure, until there are `options.samples` or no such candidate is found.
 
@@ -602,7 +620,7 @@ def label_actively(inputs: Visits, options: TuneOptions) -> list[str]:
     return [f"{summary}; {why}" if why else summary]
 
 
-def _choosable_times(inputs: Visits, points: Sequence[Point]) -> list[list[dict[int, float]]]:
+def _choosable_times(inputs: Visits[Any], points: Sequence[Point]) -> list[list[dict[int, float]]]:
     """For each op: the times of its answers at some inputs, except answers that are never chosen."""
     out = []
     for op, fit in inputs.choosable().items():
@@ -612,7 +630,7 @@ def _choosable_times(inputs: Visits, points: Sequence[Point]) -> list[list[dict[
     return out
 
 
-def _labelled(inputs: Visits) -> list[Point]:
+def _labelled(inputs: Visits[Any]) -> list[Point]:
     """Training inputs at which every answer was tried, in the order in which they were measured."""
     known = [p for p, facts in inputs.known.inputs.items() if not facts.test and p not in inputs.refused]
     return [p for p in known if inputs.complete(p)]
@@ -624,7 +642,7 @@ def _exhausted(draws: Draws, looked: int, margin: float) -> str:
     return f"stopped: none of {counted(looked, 'candidate')} has a margin below {margin:g}"
 
 
-def label_incrementally(inputs: Visits, asked: Mapping[str, Asked], options: TuneOptions) -> list[str]:
+def label_incrementally(inputs: Visits[Any], asked: Mapping[str, Asked], options: TuneOptions) -> list[str]:
     """Compute the features of all inputs first; then label one after the other, always the most informative, until
     there are enough."""
     from dagc.choice.active import next_input  # loads msgspec
@@ -656,7 +674,7 @@ def label_incrementally(inputs: Visits, asked: Mapping[str, Asked], options: Tun
     return [note + ("" if math.isnan(reached) else f"; accuracy {reached:.1%}")]
 
 
-def _accuracy(inputs: Visits, asked: Mapping[str, Asked], options: TuneOptions, labelled: set[Point]) -> float:
+def _accuracy(inputs: Visits[Any], asked: Mapping[str, Asked], options: TuneOptions, labelled: set[Point]) -> float:
     """The least accuracy of all ops: at the test inputs of the file if it has any, else by leave-one-out."""
     from dagc.choice.active import trained  # loads msgspec
     from dagc.choice.judge import judge  # only with --accuracy
@@ -679,13 +697,13 @@ def _accuracy(inputs: Visits, asked: Mapping[str, Asked], options: TuneOptions, 
     return min((a for a in out if not math.isnan(a)), default=math.nan)
 
 
-def vector(inputs: Visits, op: str, names: Sequence[str], point: Point) -> tuple[float, ...]:
+def vector(inputs: Visits[Any], op: str, names: Sequence[str], point: Point) -> tuple[float, ...]:
     """The features of an op at an input; NaN if unknown."""
     known = inputs.known.inputs[point].features.get(op, {})
     return tuple(known.get(name, math.nan) for name in names)
 
 
-def times_at(inputs: Visits, op: str, point: Point, priced: bool = True) -> dict[int, float]:
+def times_at(inputs: Visits[Any], op: str, point: Point, priced: bool = True) -> dict[int, float]:
     """The objective of each answer of an op at an input, by number: infinite if it is not allowed there, missing if it
     failed or was not measured. Seconds, unless `priced`."""
     fits, out = set(inputs.fits(point)[op]), {}
@@ -698,12 +716,12 @@ def times_at(inputs: Visits, op: str, point: Point, priced: bool = True) -> dict
     return out
 
 
-def noise(inputs: Visits, op: str) -> float:
+def noise(inputs: Visits[Any], op: str) -> float:
     """The noise of a comparison of two answers of an op, relative: the median over the inputs."""
     return median(noises(inputs, op, list(inputs.known.inputs)) or [0.0])
 
 
-def noises(inputs: Visits, op: str, points: Sequence[Point]) -> list[float]:
+def noises(inputs: Visits[Any], op: str, points: Sequence[Point]) -> list[float]:
     """The noise of comparing the two fastest answers of an op at each input, relative."""
     from dagc.choice.train import noise_of_best  # loads msgspec
 

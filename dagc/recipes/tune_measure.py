@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from dagc.base.errors import DagcError, RunFailed
+from dagc.base.errors import DagcError, RunFailed, counted
 from dagc.choice.legal import op_of, op_under, unit_in
 from dagc.choice.types import PROGRAM, Cell, Point, Settings, Unit, settings_text
 from dagc.ir.enums import Mode, Opcode
@@ -19,7 +20,7 @@ from dagc.ir.program import Graph, KernelOp, Program
 from dagc.ir.sym import Number
 from dagc.lab.across import AcrossSizes, Proposal
 from dagc.lab.engine import PriorResult, SearchOptions, explore
-from dagc.lab.launches import Launches, SizedProgram, Timing, Values, repeated, verify
+from dagc.lab.launches import Launches, Programs, SizedProgram, Timing, Values, repeated, verify
 from dagc.lab.settings import LaunchSettings
 from dagc.lab.strategy import find
 from dagc.measure.link import RanksDied, WorkerLink
@@ -41,6 +42,7 @@ from dagc.store.results import Outcome
 
 FEATURE_LIMIT = 30.0  # seconds that the code of all features may take at one size before it counts as hanging
 RESULTS_AGREE = 1e-3  # tolerance of results without a `verify`
+LAUNCHES = 2  # of each setting, at least: one is compared, one is timed
 
 
 def results_agree(program: Program, op: KernelOp) -> float:
@@ -59,7 +61,8 @@ def results_agree(program: Program, op: KernelOp) -> float:
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """The settings of a unit to measure at a point: `budget` of these settings, first those in `first`, then the
-    proposals of the strategy; all of them without a budget. `prior`: a model's time of each, in any unit."""
+    proposals of the strategy; all of them without a budget. `prior`: a model's time of each, in any unit. `seconds`:
+    if their launches would take longer, by the first one, none is timed."""
 
     op: str
     point: Point
@@ -68,6 +71,7 @@ class Wanted:
     budget: int | None = None
     first: tuple[Settings, ...] = ()
     prior: tuple[float, ...] = ()
+    seconds: float = math.inf
 
     @property
     def number(self) -> int:
@@ -118,22 +122,33 @@ class Recording:
         if isinstance(result, Lost):
             measured.failures.append(f"{result.point.text}: skipped: {result.failure}")
             return
-        measured.busy += result.took
         where = result.point if isinstance(result, Cell) else self.check_at
         settings = settings_text(result.settings)
         what = settings if result.op == PROGRAM else f"{result.op} {settings}"
         if result.failure:
             measured.failures.append(f"{what} at {where.text or 'as given'}: {result.failure}")
         if isinstance(result, Cell):
-            self.done, self.left = self.done + 1, self.left - 1
-            measured.cells[result.op, result.point, result.settings] = result
-            if self.records is not None:
-                self.records.add_cell(result, self.flush)
+            self._keep_cell(result)
         else:
+            measured.busy += result.took
             measured.checks[result.op, result.settings] = result.failure
             if self.records is not None:
                 self.records.add_check(result.op, result.settings, where, result.failure)
         self.say(f"{what} at {where.text or 'as given'}")
+
+    def _keep_cell(self, cell: Cell) -> None:
+        """Store a cell, which may replace that of the first series of its launches."""
+        measured, key = self.measured, (cell.op, cell.point, cell.settings)
+        first = measured.cells.get(key)
+        measured.busy += cell.took
+        if first is None:
+            self.done, self.left = self.done + 1, self.left - 1
+        else:
+            measured.busy -= first.took
+            measured.again.append((first.value, cell.value))
+        measured.cells[key] = cell
+        if self.records is not None:
+            self.records.add_cell(cell, self.flush)
 
     def say(self, what: str) -> None:
         """Report progress."""
@@ -280,12 +295,11 @@ class Measuring:
                 return
 
     def time_at(self, point: Point, wanted: Sequence[Wanted], wrong: set[tuple[str, Settings]]) -> str:
-        """Time the requested settings at one point. Returns "" or why the program does not run there."""
+        """Time the requested settings at one point. Returns "" or why that was not possible."""
         graph = self.task.graph_at(point)
         # In program order, since the program advances from op to op.
         items = sorted(wanted, key=lambda item: unit_in(graph, self.units[item.op]).index)
-        failure = next(filter(None, (self._time_unit(item, wrong) for item in items)), "")
-        return f"the program does not run: {failure}" if failure else ""
+        return next(filter(None, (self._time_unit(item, wrong) for item in items)), "")
 
     def close(self, point: Point) -> None:
         """Free the arrays of a point."""
@@ -321,7 +335,7 @@ class Measuring:
         )  # fmt: skip
 
     def _time_unit(self, item: Wanted, wrong: set[tuple[str, Settings]]) -> str:
-        """Time settings of one unit at one size. Returns "" or why the program does not run at this size."""
+        """Time settings of one unit at one size. Returns "" or why not at this size."""
         at = self.ready.at[item.point]
         right = [i for i, s in enumerate(item.settings) if s in at.fits[item.op] and (item.op, s) not in wrong]
         if not right or self.over():
@@ -329,7 +343,10 @@ class Measuring:
         machine = self.machine(item.op, item.point)
         failure = machine.place()
         if failure:
-            return failure
+            return f"the program does not run: {failure}"
+        if LAUNCHES * machine.took * len(right) > item.seconds:
+            launch = f"a launch of {item.op} takes {in_units(machine.took)}"
+            return f"{launch}, and those of {counted(len(right), 'setting')} more than {in_units(item.seconds)}"
         domain = LaunchSettings([item.settings[i] for i in right], [item.prior[i] for i in right] if item.prior else ())
         strategy = _Starting(find(item.strategy)(domain, self.task.seed), [s for s in item.first if s in domain])
         known = [
@@ -339,31 +356,13 @@ class Measuring:
         ]
         budget = None if item.budget is None else item.budget - len(known)
         left = None if self.end is None else self.end - time.monotonic()
-        cells: list[Cell] = []
-        repeated = self.timing.rounds > 1 and not self.timing.metrics
-        done = explore(
-            domain, strategy, machine, CellStore(item.op, item.point, cells.append if repeated else self.keep_cell),
-            SearchOptions(budget, left, confirm=0, seed=self.task.seed), known=known,
-        )  # fmt: skip
-        for cell in cells if done.interrupted else self._repeated(cells, machine):
-            self.keep_cell(cell)
-        if done.interrupted:
+        store = CellStore(item.op, item.point, self.keep_cell)
+        options = SearchOptions(budget, left, confirm=0, seed=self.task.seed)
+        if explore(domain, strategy, machine, store, options, known=known).interrupted:
             raise KeyboardInterrupt
+        for cell in timed_again(store.cells, machine, self.timing, self.task.seed, self.over):
+            self.keep(cell)
         return ""
-
-    def _repeated(self, cells: Sequence[Cell], machine: Launches) -> list[Cell]:
-        """Cells whose candidates were timed again later."""
-        took = {c.settings: c.took for c in cells}
-
-        def measure(settings: Settings) -> tuple[float, ...]:
-            began = time.perf_counter()
-            outcome = machine.measure(settings)
-            took[settings] += time.perf_counter() - began
-            return () if outcome.failure else outcome.times
-
-        first = {c.settings: c.times for c in cells if c.times}
-        times = repeated(first, measure, self.timing, self.task.seed, self.over)
-        return [replace(c, times=times.get(c.settings, ()), took=took[c.settings]) for c in cells]
 
 
 CHECKED_TOGETHER = 8  # settings of an op compared in one pass, since a comparison needs other arrays
@@ -500,10 +499,11 @@ class _Starting:
 
 
 class CellStore:
-    """A store that forwards the measurements of an op at a point as cells."""
+    """A store that forwards the measurements of an op at a point as cells, which are also in `cells`."""
 
     def __init__(self, op: str, point: Point, keep: Callable[[Cell], None]) -> None:
         self._op, self._point, self._keep, self._began = op, point, keep, 0.0
+        self.cells: list[Cell] = []
 
     def begin(self, candidate: Settings) -> Settings:
         self._began = time.perf_counter()
@@ -519,7 +519,27 @@ class CellStore:
         self, settings: Settings, times: tuple[float, ...], failure: str, metrics: tuple[tuple[str, float], ...]
     ) -> None:
         took = time.perf_counter() - self._began
-        self._keep(Cell(self._op, self._point, settings, times, failure, took, metrics))
+        self.cells.append(Cell(self._op, self._point, settings, times, failure, took, metrics))
+        self._keep(self.cells[-1])
+
+
+def timed_again(
+    cells: Sequence[Cell], machine: Launches | Programs, timing: Timing, seed: int, over: Callable[[], bool]
+) -> Iterator[Cell]:
+    """Cells that replace those of the first series of their launches, see `dagc.lab.launches.repeated`; with the
+    metrics of the first."""
+    took = {c.settings: c.took for c in cells}
+
+    def again(settings: Settings) -> tuple[float, ...]:
+        began = time.perf_counter()
+        times = machine.again(settings)
+        took[settings] += time.perf_counter() - began
+        return times
+
+    times = repeated({c.settings: c.times for c in cells if c.times}, again, timing, seed, over)
+    for cell in cells:
+        if cell.settings in times:
+            yield replace(cell, times=times[cell.settings], took=took[cell.settings])
 
 
 def decisions(graph: Graph, unit: Unit, settings: Settings) -> Values:

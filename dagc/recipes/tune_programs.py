@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagc.base.errors import DagcError, ProgramError, Severity, UsageError, counted
 from dagc.base.files import scratch_directory
-from dagc.base.objective import Objective
 from dagc.build.mpi import cores
 from dagc.build.target import choose_target
 from dagc.choice.labels import corrected_labels, observed_labels
@@ -37,10 +36,12 @@ from dagc.recipes.artifacts import build_artifact, proved_plan, write_sources
 from dagc.recipes.plans import plan_chooser
 from dagc.recipes.program import ProgramText
 from dagc.recipes.tune_choosers import Asked, left_out
-from dagc.recipes.tune_gpu import can_run
+from dagc.recipes.tune_gpu import require_runs
 from dagc.recipes.tune_inputs import (
     CLEAR,
+    ROUNDS,
     Known,
+    Session,
     Visits,
     elements_of,
     label,
@@ -48,10 +49,11 @@ from dagc.recipes.tune_inputs import (
     noises,
     open_records,
     order_of,
+    processes,
     times_at,
     vector,
 )
-from dagc.recipes.tune_measure import CellStore, CheckedSettings
+from dagc.recipes.tune_measure import CellStore, CheckedSettings, timed_again
 from dagc.recipes.tune_prepare import (
     ProgramTask,
     TuningTask,
@@ -81,33 +83,22 @@ if TYPE_CHECKING:
 Arrays: TypeAlias = "tuple[Point, Settings | None]"  # the data of a point; with the references of a setting
 
 
-class PlanPoints(Visits):
+class PlanPoints(Visits[ProgramTask]):
     """The points of a task of whole programs: each setting is compiled once, for all of them."""
 
-    task: ProgramTask
-
-    def __init__(
-        self,
-        task: ProgramTask,
-        service: Service,
-        folder: Path,
-        options: TuneOptions,
-        known: Known,
-        records: Records | None,
-        progress: Progress | None,
-        objective: Objective,
-    ) -> None:
+    def __init__(self, task: ProgramTask, folder: Path, session: Session) -> None:
         """Raises UsageError for an objective that needs one reference for all settings, if their references differ."""
-        self.task, self.folder = task, folder
-        super().__init__(known, service, options, 0, records, progress, objective)
+        super().__init__(task, session)
+        self.folder = folder
         self.groups = task.references()
         self.together = len(self.groups) == 1
-        if of_results(observed(objective)) and not self.together:
-            what = f"objective {objective.text}: the settings of {task.program.name} have different references"
+        if of_results(observed(self.objective)) and not self.together:
+            what = f"objective {self.objective.text}: the settings of {task.program.name} have different references"
             raise UsageError(what, "use another --objective")
         self.built: dict[Settings, BuiltProgram] = {}
         self.unbuilt: dict[Settings, str] = {}
-        self.prefetch = Prefetch(folder / "inputs", partial(_job, task, self.together))
+        self.prefetch = Prefetch(folder / "inputs", partial(_job, task, self.together), **processes(cores_used=True))
+        self.timing = Timing(seconds=self.options.cell, clear=CLEAR, objective=self.objective, rounds=ROUNDS)
 
     @property
     def answers(self) -> Mapping[str, Sequence[Settings]]:
@@ -168,13 +159,13 @@ class PlanPoints(Visits):
         for arrays in [(point, None), *((point, first) for first in self.groups)]:
             self.prefetch.drop(arrays)
 
-    def _read(self, point: Point, test: bool) -> None:
+    def _read(self, point: Point, test: bool = False, wait: float | None = None) -> None:
         """Raises DagcError if a feature is not finite, or if the program differs at the point."""
         from dagc.store.tuned import InputFacts  # loads msgspec, numpy, sqlite3, sympy
 
         if self.options.samples is not None:
             _same_at(self.task.program_at(self.task.check_at), self.task.program_at(point), point)
-        place = self.prefetch.get((point, None))
+        place = self.prefetch.get((point, None), wait)
         scalars = read_scalars(self.task.program, place)
         features = {f.name: f.value(scalars) for f in self.task.select.features}
         undefined = [name for name, value in features.items() if not math.isfinite(value)]
@@ -201,13 +192,14 @@ class PlanPoints(Visits):
         machine = self._programs(self.prefetch.get((point, None)), here)
         if explore(domain, find("exhaustive")(domain, 0), machine, store, options).interrupted:
             raise KeyboardInterrupt
+        for cell in timed_again(store.cells, machine, self.timing, self.task.seed, lambda: self.over):
+            self.keep(cell)
         return ""
 
     def _programs(self, place: Path, settings: Iterable[Settings]) -> Programs:
         here = {s: (RunnerLibrary(self.built[s].library, place), self.built[s].rows) for s in settings}
-        timing = Timing(seconds=self.options.cell, clear=CLEAR, objective=self.objective)
         until = self.task.program.until is not None
-        return Programs(self.service, here, timing, until=until, checked=self.together)
+        return Programs(self.service, here, self.timing, until=until, checked=self.together)
 
 
 def _job(task: ProgramTask, together: bool, arrays: Arrays) -> Job:
@@ -469,19 +461,9 @@ def tune_program(
 
     The method is that of the options, else the program's own. Raises UsageError, like `program_task`.
     """
-    if options.ranks > 1:
-        raise UsageError(
-            "whole programs (a `select` at the top) are tuned on one rank",
-            "drop -n, or name a kernel with --kernel",
-        )
-    task = program_task(text, options)
+    task = _tunable(text, options)
     method = _method(task, options)
     options = replace(options, method=method)
-    if not can_run(_as_unit_plan(task)):
-        raise UsageError(
-            f"whole programs are measured, and nothing can run here: {task.chosen.reason}",
-            "use --target host, or run it on a machine with a GPU",
-        )
     if not options.resume:
         _enough(method, task, (), options)  # before a file is begun
     with _opened(task, output, options, progress) as plans:
@@ -489,7 +471,7 @@ def tune_program(
         plans.begin()
         began = time.monotonic()
         plans.check()
-        notes = label(plans, {PROGRAM: Asked(method, task.select.data)}, options)
+        notes = [*label(plans, {PROGRAM: Asked(method, task.select.data)}, options), *plans.repeats]
         plans.known.measured.seconds = time.monotonic() - began
         learned = learn(plans.right, method, plans.cells, plans.data)
         if plans.records is not None:
@@ -497,6 +479,18 @@ def tune_program(
             if learned.selector is not None:
                 plans.records.set_chooser(PROGRAM, chooser_record(task, learned))
         return _table(plans, learned, notes, output)
+
+
+def _tunable(text: ProgramText, options: TuneOptions) -> ProgramTask:
+    """The task. Raises UsageError for several ranks, and if nothing can run here."""
+    if options.ranks > 1:
+        raise UsageError(
+            "whole programs (a `select` at the top) are tuned on one rank",
+            "drop -n, or name a kernel with --kernel",
+        )
+    task = program_task(text, options)
+    require_runs(_as_unit_plan(task), "whole programs")
+    return task
 
 
 @contextmanager
@@ -518,7 +512,7 @@ def _opened(
             )
         minimise(records, known.measured, objective)
         service = stack.enter_context(Service(WorkerLink(1)))
-        plans = PlanPoints(task, service, folder, options, known, records, progress, objective)
+        plans = PlanPoints(task, folder, Session(options, objective, service, known, records, progress))
         stack.enter_context(plans.prefetch)
         yield plans
 
@@ -597,5 +591,5 @@ def evaluate_program(
         )  # fmt: skip
         return Evaluation(
             (Evaluated(PROGRAM, judged, task.settings),), _grade(task), len(done), tuple(plans.known.measured.failures),
-            (*notes, *task.text.changed()), time.monotonic() - began,
+            (*notes, *plans.repeats, *task.text.changed()), time.monotonic() - began,
         )  # fmt: skip

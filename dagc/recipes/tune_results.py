@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -196,13 +196,15 @@ class Evaluation:
 
 @dataclass(slots=True)
 class Measurements:
-    """Measurements. `seconds` and `busy` as in `Tuning`."""
+    """Measurements. `seconds` and `busy` as in `Tuning`; `again`: for each cell that was timed again, its value by the
+    first series of launches, and its value now."""
 
     cells: dict[tuple[str, Point, Settings], Cell]
     checks: dict[tuple[str, Settings], str]
     failures: list[str]
     seconds: float = 0.0
     busy: float = 0.0
+    again: list[tuple[float, float]] = field(default_factory=list)
 
 
 def priced(cell: Cell, objective: Objective, more: float = 0.0) -> Cell:

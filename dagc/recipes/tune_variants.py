@@ -17,7 +17,7 @@ from dagc.base.errors import UsageError, counted
 from dagc.choice.feature import offered
 from dagc.choice.legal import op_of
 from dagc.choice.placement import DEVICE, HOST, Placement, Problem, Transfers, Value, fit_transfer, place
-from dagc.choice.types import PROGRAM, Point, Settings, Unit, settings_text, variant_of
+from dagc.choice.types import PROGRAM, Cell, Point, Settings, Unit, settings_text, variant_of
 from dagc.ir.plan import VARIANT, needed_features, places_together, users_of, values_of, variants_of
 from dagc.ir.program import Device, HostMemory, Program, mangle
 from dagc.ir.sym import evaluate
@@ -35,7 +35,7 @@ from dagc.recipes.tune_choosers import (
     line_of,
     methods,
 )
-from dagc.recipes.tune_gpu import NOT_COUNTED, can_run, hardware_at_hand
+from dagc.recipes.tune_gpu import NOT_COUNTED, hardware_at_hand, require_runs
 from dagc.recipes.tune_inputs import (
     MANY,
     Inputs,
@@ -49,8 +49,8 @@ from dagc.recipes.tune_inputs import (
     vector,
 )
 from dagc.recipes.tune_moved import borrowed, home_of, lost_by_move
-from dagc.recipes.tune_prepare import AtPoint, TuningTask, another_program, tuning_task
-from dagc.recipes.tune_results import Evaluated, Evaluation, Tuning, choosable, doubtful
+from dagc.recipes.tune_prepare import AtPoint, Prepared, TuningTask, another_program, tuning_task
+from dagc.recipes.tune_results import Evaluated, Evaluation, Measurements, Tuning, choosable, doubtful
 from dagc.report import si
 from dagc.setup.arrays import elements
 from dagc.setup.prefetch import AHEAD
@@ -247,9 +247,6 @@ def _others(placed: PlacedAt, best: Placement) -> Iterator[Placement]:
         yield tuple(changed.get(i, side) for i, side in enumerate(best))
 
 
-# ---- training --------------------------------------------------------------------------------------
-
-
 # ---- training -------------------------------------------------------------------------------
 
 
@@ -261,13 +258,21 @@ def tune_inputs(
     An input that its set-up refuses is reported and skipped; a setting that fails at an input is recorded, and counts
     as infinitely slow there. Raises UsageError if nothing can run, or if the input of the checks is refused.
     """
+    task, asked = _learnable(task, options)
+    began = time.monotonic()
+    with opened(task, output, options, order_of(task), progress, MANY if options.incremental else AHEAD) as inputs:
+        inputs.check()
+        notes = [*label(inputs, asked, options), *inputs.repeats]
+        inputs.known.measured.seconds = time.monotonic() - began
+        return _learned(inputs, asked, options, output, notes)
+
+
+def _learnable(task: TuningTask, options: TuneOptions) -> tuple[TuningTask, dict[str, Asked]]:
+    """The task with the features that its selectors need, and how each op is chosen. Raises UsageError if nothing can
+    run here, or if a method does not learn from inputs."""
     from dagc.choice.methods import LEARNED  # loads msgspec
 
-    if not can_run(task):
-        raise UsageError(
-            f"inputs are measured, and nothing can run here: {task.chosen.reason}",
-            "use --target host, or run it on a machine with a GPU",
-        )
+    require_runs(task, "inputs")
     if task.graphs:
         raise another_program(next(iter(task.graphs)))
     asked = asked_of(task, options.method, True)
@@ -278,12 +283,7 @@ def tune_inputs(
         task, features={op: a.data for op, a in asked.items() if a.method in LEARNED}, earlier=(),
         points=tuple(p for p in task.points if p not in task.earlier),  # the file contains their measurements
     )  # fmt: skip
-    began = time.monotonic()
-    with opened(task, output, options, order_of(task), progress, MANY if options.incremental else AHEAD) as inputs:
-        inputs.check()
-        notes = label(inputs, asked, options)
-        inputs.known.measured.seconds = time.monotonic() - began
-        return _learned(inputs, asked, options, output, notes)
+    return task, asked
 
 
 # ---- what was learned -----------------------------------------------------------------------
@@ -293,41 +293,56 @@ def _learned(
     inputs: Inputs, asked: Mapping[str, Asked], options: TuneOptions, output: str | Path | None, notes: list[str]
 ) -> Tuning:
     """The choosers of all ops, trained on the labelled inputs and stored in the file; and the table."""
-    measured, tests = inputs.known.measured, {p for p, facts in inputs.known.inputs.items() if facts.test}
-    cells = {key: cell for key, cell in measured.cells.items() if key[1] not in tests}
-    points = tuple(p for p in (*inputs.task.points, *inputs.known.inputs) if p in inputs.ready.at and p not in tests)
-    task = replace(inputs.task, points=tuple(dict.fromkeys(points)))
-    ready = replace(inputs.ready, task=task, at={p: inputs.ready.at[p] for p in task.points})
+    ready, measured = _training(inputs)
+    task, cells = ready.task, measured.cells
     hardware, more = hardware_at_hand(task, options.gpu)
-    cells = {key: inputs.priced(cell) for key, cell in cells.items()}
-    training = replace(measured, cells=cells)
     if options.select_features:
         asked, chosen = _subsets(inputs, task, asked, options)
         notes = [*notes, *chosen]
     fit, chosen_from = choosable(task, measured.checks, cells)
-    labelled = [p for p in task.points if any(key[1] == p for key in cells)]
+    labelled = tuple(p for p in task.points if any(key[1] == p for key in cells))
+    training = measured
     if options.warm_start is not None:
-        more_cells = borrowed(inputs, replace(task, points=tuple(labelled)), asked, fit, _other(options), options.seed)
-        training = replace(training, cells={**more_cells.cells, **cells})
-        every = tuple(dict.fromkeys((*task.points, *more_cells.at)))
-        ready = replace(ready, task=replace(task, points=every), at={**more_cells.at, **ready.at})
-        notes = [*notes, *more_cells.notes]
+        moved = borrowed(inputs, replace(task, points=labelled), asked, fit, _other(options), options.seed)
+        training = replace(measured, cells={**moved.cells, **cells})
+        every = tuple(dict.fromkeys((*task.points, *moved.at)))
+        ready = replace(ready, task=replace(task, points=every), at={**moved.at, **ready.at})
+        notes = [*notes, *moved.notes]
     known = ChooserInputs(ready, asked, NOT_COUNTED, hardware, {})
     final, learned = final_choosers(known, fit, training, options.seed)
+    choosers = {op: sized.chooser for op, sized in final.items()}
     if inputs.records is not None:
         notes = [*notes, *_keep_transfers(inputs.records, task)]
-        keep(inputs.records, known, {op: sized.chooser for op, sized in final.items()}, bool(cells), options.calls)
+        keep(inputs.records, known, choosers, bool(cells), options.calls)
     lines = tuple(line_of(ready, u, p, final[u.op].at(p), cells, learned[u.op]) for u in task.units for p in labelled)
     notes = [*inputs.ready.notes, *more, *notes, *chosen_from, *(n for what in learned.values() for n in what.notes)]
-    notes += [f"{op}: {c.chooser.note}" for op, c in final.items() if c.chooser.note]
-    notes += [f"{p.text}: a test input of the file: not trained on" for p in inputs.task.points if p in tests]
-    choosers = {op: sized.chooser for op, sized in final.items()}
-    notes += [*costs(inputs, task, choosers), *risky_defaults(inputs, task)]
-    notes += [*doubtful(task, cells), *task.text.changed()]
+    notes += _notes(inputs, task, choosers, cells)
     return Tuning(
         lines, grade(task, len(cells), NOT_COUNTED, asked), methods(asked), len(cells), tuple(measured.failures),
         tuple(notes), Path(output) if output is not None else None, measured.seconds, measured.busy, inputs.objective,
     )  # fmt: skip
+
+
+def _training(inputs: Inputs) -> tuple[Prepared, Measurements]:
+    """The inputs to learn from and their measurements, as values of the objective: all but test inputs."""
+    measured, tests = inputs.known.measured, inputs.tests
+    points = (p for p in (*inputs.task.points, *inputs.known.inputs) if p in inputs.ready.at and p not in tests)
+    task = replace(inputs.task, points=tuple(dict.fromkeys(points)))
+    cells = {key: inputs.priced(cell) for key, cell in measured.cells.items() if key[1] not in tests}
+    ready = replace(inputs.ready, task=task, at={p: inputs.ready.at[p] for p in task.points})
+    return ready, replace(measured, cells=cells)
+
+
+def _notes(inputs: Inputs, task: TuningTask, choosers: Mapping[str, Chooser], cells: Mapping[Any, Cell]) -> list[str]:
+    """Notes on choosers, test inputs, costs of features, defaults and doubtful measurements."""
+    return [
+        *(f"{op}: {chooser.note}" for op, chooser in choosers.items() if chooser.note),
+        *(f"{p.text}: a test input of the file: not trained on" for p in inputs.task.points if p in inputs.tests),
+        *costs(inputs, task, choosers),
+        *risky_defaults(inputs, task),
+        *doubtful(task, cells),
+        *task.text.changed(),
+    ]
 
 
 def _other(options: TuneOptions) -> Tuned:
@@ -488,26 +503,11 @@ def evaluate_inputs(
     trained on are reported and skipped. Raises UsageError if the file has no chooser of an op, or belongs to another
     program.
     """
-    from dagc.recipes.tuned import choosers_of  # only to evaluate
-
-    if not tuned.kernel_choosers:
-        raise UsageError(f"{tuned.path}: no chooser in it", "tune with --inputs first")
-    task = tuning_task(text, options, test=True, kernels=tuple(tuned.kernel_choosers), check_at="")
-    if not can_run(task):
-        raise UsageError(f"inputs are measured, and nothing can run here: {task.chosen.reason}", "use --target host")
-    points, trained, notes = untrained(task.points, tuned)
-    home = home_of(task, tuned, options)
-    learned = choosers_of(task.graph, tuned, task.chosen.gpu_arch, other_machine=bool(home))
-    choosers = {c.op: c for c in learned}
-    task = replace(
-        task, points=points, check_at=points[0], settings={op: c.settings for op, c in choosers.items()},
-        features={op: c.data for op, c in choosers.items()},
-    )  # fmt: skip
+    task, choosers, home, trained, notes = _unseen(text, tuned, options)
     began, output = time.monotonic(), tuned.path if not home else None
-    notes += [f"tuned on {home}: measurements of this machine are not stored in the file"] if home else []
     options = replace(options, resume=True, objective=options.objective or tuned.facts.objective)
     with opened(task, output, options, order_of(task), progress, references=False) as inputs:
-        inputs.total = len(points) * sum(map(len, inputs.task.settings.values()))
+        inputs.total = len(task.points) * sum(map(len, inputs.task.settings.values()))
         placed = _programs(inputs, choosers, tuned) if places_together(task.program) else None
         then = placed.time if placed is not None else None
         done = [p for p in order_of(inputs.task) if not inputs.over and inputs.visit(p, test=True, then=then)]
@@ -518,9 +518,31 @@ def evaluate_inputs(
         ops += [Evaluated(TOGETHER, *placed.judged())] if placed is not None else []
         return Evaluation(
             tuple(ops), grade(task, len(inputs.known.measured.cells), NOT_COUNTED, {}), len(done),
-            tuple(inputs.known.measured.failures), (*notes, *inputs.ready.notes, *task.text.changed()),
+            tuple(inputs.known.measured.failures), (*notes, *inputs.repeats, *inputs.ready.notes, *task.text.changed()),
             time.monotonic() - began, trained,
         )  # fmt: skip
+
+
+def _unseen(
+    text: ProgramText, tuned: Tuned, options: TuneOptions
+) -> tuple[TuningTask, dict[str, Chooser], str, int, list[str]]:
+    """The task of measuring the answers of a tuned file at inputs that it was not trained on, its choosers by op, the
+    machine that it was tuned on (`home_of`), the number of inputs that it was trained on, and notes."""
+    from dagc.recipes.tuned import choosers_of  # only to evaluate
+
+    if not tuned.kernel_choosers:
+        raise UsageError(f"{tuned.path}: no chooser in it", "tune with --inputs first")
+    task = tuning_task(text, options, test=True, kernels=tuple(tuned.kernel_choosers), check_at="")
+    require_runs(task, "inputs")
+    points, trained, notes = untrained(task.points, tuned)
+    home = home_of(task, tuned, options)
+    notes += [f"tuned on {home}: measurements of this machine are not stored in the file"] if home else []
+    choosers = {c.op: c for c in choosers_of(task.graph, tuned, task.chosen.gpu_arch, other_machine=bool(home))}
+    task = replace(
+        task, points=points, check_at=points[0], settings={op: c.settings for op, c in choosers.items()},
+        features={op: c.data for op, c in choosers.items()},
+    )  # fmt: skip
+    return task, choosers, home, trained, notes
 
 
 def _programs(inputs: Inputs, choosers: Mapping[str, Any], tuned: Tuned) -> PlacedPrograms:

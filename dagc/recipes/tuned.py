@@ -192,7 +192,7 @@ def open_choices(
         chooser = replace(chooser, placement=_placement(tuned, choosers, mode))
     if mode is Features.BESIDE:
         both = zip(chooser.choices, choosers, strict=True)
-        priced = (replace(call, worth=_worth(tuned, c), least=_least(graph, tuned, c)) for call, c in both)
+        priced = (replace(call, payoffs=_payoffs(tuned, c), least=_least(graph, tuned, c)) for call, c in both)
         chooser = replace(chooser, choices=tuple(priced))
     return OpenChoices(opened, chooser, tuple(features))
 
@@ -211,7 +211,7 @@ def _placement(tuned: Tuned, choosers: Sequence[Chooser], mode: Features) -> Pla
     return Placement(astuple(transfers.to_device), astuple(transfers.to_host))
 
 
-def _worth(tuned: Tuned, chooser: Chooser) -> tuple[tuple[float, float], ...]:
+def _payoffs(tuned: Tuned, chooser: Chooser) -> tuple[tuple[float, float], ...]:
     """For each answer: the gain of a call as a fraction of the default's time, and the cost of its conversion in calls
     of the default; medians over the inputs at which it is the fastest, else over those at which it is faster than the
     default.
@@ -295,7 +295,7 @@ def show(
     from dagc.choice.models import MODELS, ModelInputs, whole_model  # loads numpy, sympy
     from dagc.perf.cprint import HELPERS, to_c  # loads sympy
     from dagc.perf.occupancy import occupancy_program  # loads sympy
-    from dagc.perf.text import to_flow, to_flow_svg, to_latex, to_text  # loads sympy  # loads sympy
+    from dagc.perf.text import to_flow, to_flow_svg, to_latex, to_text  # loads sympy
 
     printers: dict[str, Callable[[Any], str]] = {
         "text": to_text, "latex": to_latex, "dot": to_flow, "svg": to_flow_svg,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dagc.learn.rules.types import Boundary, Classes, Node, Tree
 
 
-# ---- what is derived from the measurements before drawing: intervals, ties, labels, convergence ----
+# ---- data computed from the measurements before drawing: intervals, ties, labels, convergence ----
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def ranked(points: Sequence[MeasuredPoint]) -> tuple[MeasuredPoint, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The course of one run, by its own measurements, counted from 1.
+    """The progress of one run over its own measurements, counted from 1.
 
     measured   the time of each
     lowest     (measurement, value): the lowest single time so far, at each decrease

@@ -68,7 +68,7 @@ class CountReport:
 
 
 def loop_notes(graph: Graph) -> tuple[str, ...]:
-    """What is counted and searched of each loop of a folded graph."""
+    """A note on each loop of a folded graph: how it is counted and searched."""
     segments = () if graph.folding is None else graph.folding.segments
     return tuple(
         f"{len(s.rounds)} rounds of {graph.ops[s.ops[0]].name} to {graph.ops[s.ops[-1]].name} repeat one order"
@@ -83,34 +83,37 @@ def count_report(
 ) -> CountReport:
     """Count `program`'s graph and its variations. `build` lowers the same text under other choices.
 
-    After `seconds` the count of the graph itself is stopped, and a lower bound returned.
+    After `seconds` counting is stopped, that of the graph itself after half of them if there are variations to count:
+    its count is then a lower bound, and the variations that are left are reported as not counted.
     """
+    began = monotonic()
+    limit = math.inf if seconds is None else seconds
     graph = build({})
     moves, more = Moves.of(graph), 0
+    structural = [d for d in program.decisions if d.counted_apart and _matters(d, graph)]
     with display.phase(f"counting {program.name}", unit="state") as phase:
-        counter = Counter(moves, watch=_watch(phase, seconds))
+        counter = Counter(moves, watch=_watch(phase.at, began + (limit / 2 if structural else limit)))
         count: int | None = None
         try:
             count = counter.total()
         except TooManyStates as stopped:
             more = stopped.at_least
-    structural = [d for d in program.decisions if d.counted_apart and _matters(d, graph)]
     current = {d.name: d.chosen for d in structural}
     per_op = (*_per_op(program), *_global(program))
     with display.phase("counting its variations", unit="variation") as phase:
-        tally = _Tally(build, current, moves, count, phase, math.prod(number for _, number in per_op))
+        combinations = math.prod(number for _, number in per_op)
+        tally = _Tally(build, current, moves, count, phase, combinations, began + limit)
         lines = tuple(_variations(structural, current, tally))
         whole, note = _whole(structural, tally)
     chosen = tuple(_sensible(current).items())
     return CountReport(program.name, count, len(counter), chosen, lines, per_op, whole, note, more, loop_notes(graph))
 
 
-def _watch(phase: Phase, seconds: float | None) -> Callable[[int], None]:
-    """Shows how many states were counted, and stops the count after the time limit."""
-    end = math.inf if seconds is None else monotonic() + seconds
+def _watch(show: Callable[[int], None], end: float) -> Callable[[int], None]:
+    """Shows the number of counted states, and stops the count at the time `end`."""
 
     def watch(states: int) -> None:
-        phase.at(states)
+        show(states)
         if monotonic() > end:
             raise TooManyStates
 
@@ -127,7 +130,8 @@ _LOWERING = ("transport", "staging")
 
 
 def _sensible(choices: dict[str, Value]) -> dict[str, Value]:
-    """Without staging if the transport stages nothing, and without what is chosen for a device that is not."""
+    """The choices without those that have no effect: staging, if the transport stages nothing, and choices of a device
+    that is not chosen."""
     choices = in_use(choices)
     if choices.get("transport", "mpi_host") != "mpi_host":
         return {name: value for name, value in choices.items() if name != "staging"}
@@ -138,10 +142,18 @@ class _Tally:
     """Counts by structural choices. Each is counted once, and those with equal moves together."""
 
     def __init__(
-        self, build: Build, current: dict[str, Value], moves: Moves, count: int | None, phase: Phase, combinations: int
+        self,
+        build: Build,
+        current: dict[str, Value],
+        moves: Moves,
+        count: int | None,
+        phase: Phase,
+        combinations: int,
+        end: float,
     ) -> None:
         self._build = build
         self._phase = phase
+        self._end = end  # of the time limit
         whole: int | str = _STOPPED if count is None else count
         self._known: dict[frozenset[tuple[str, Value]], int | str] = {_key(current): whole}
         self._counted: dict[Moves, int | str] = {moves: whole}
@@ -160,6 +172,8 @@ class _Tally:
         return self._combinations[_key(choices)]
 
     def _count(self, key: frozenset[tuple[str, Value]], choices: dict[str, Value]) -> int | str:
+        if monotonic() > self._end:
+            return _STOPPED
         try:
             graph = self._build(choices)
             moves = Moves.of(graph)
@@ -168,10 +182,11 @@ class _Tally:
             first = next(d for d in error.diagnostics if d.severity is Severity.ERROR)
             return first.message
         if moves not in self._counted:
+            watch = _watch(lambda states: None, self._end)
             try:
-                self._counted[moves] = Counter(moves, VARIATION_WORK // moves.size).total()
+                self._counted[moves] = Counter(moves, VARIATION_WORK // moves.size, watch).total()
             except TooManyStates:
-                self._counted[moves] = _TOO_MANY
+                self._counted[moves] = _STOPPED if monotonic() > self._end else _TOO_MANY
         return self._counted[moves]
 
 
@@ -217,7 +232,9 @@ def _whole(structural: list[Decision], tally: _Tally) -> tuple[int | None, str]:
     total = 0
     for chosen in combinations:
         count = tally.count(chosen)
-        if count in (_TOO_MANY, _STOPPED):
+        if count == _STOPPED:
+            return None, _STOPPED.removeprefix("not counted: ")
+        if count == _TOO_MANY:
             return None, "a combination has too many states"
         # A combination forbidden by `require` or the checks is not part of the space.
         total += count * tally.combinations(chosen) if isinstance(count, int) else 0
@@ -247,7 +264,7 @@ def _per_op(program: Program) -> Iterator[tuple[str, int]]:
 
 
 def _prefixes(op: KernelOp) -> tuple[str, ...]:
-    """What the names of its decisions begin with; those of an `any` op have its device, unless that is open."""
+    """The prefixes of the names of an op's decisions; those of an `any` op contain its device, unless that is open."""
     return (f"{op.site}.",) if op.placed else (f"{op.base}.", f"{op.base}.{op.device.value}.")
 
 

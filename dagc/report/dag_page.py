@@ -139,7 +139,7 @@ class Anchors:
 
 
 def graph_view(graph: ir.Graph, name: str, title: str, anchors: Anchors) -> GraphView:
-    """What the page shows of one graph. `name` distinguishes the ids of several."""
+    """The view of one graph for the page. `name` distinguishes the ids of several graphs."""
     lines = edges_of(graph)
     why = reasons(graph)
     edges = {

@@ -40,7 +40,7 @@ Describe = Callable[["Candidate"], str]
 
 
 def warn(lines: Iterable[str], *, quiet: bool = False) -> None:
-    """Print to standard error what the user should know before a search of several minutes."""
+    """Print a warning to standard error before a search of several minutes."""
     if not quiet:
         for line in lines:
             print(f"warning: {line}", file=sys.stderr, flush=True)
@@ -62,12 +62,12 @@ class Phase:
         self._lock = threading.Lock()
 
     def advance(self, detail: str = "") -> None:
-        """One step is done. `detail` is shown until the next one."""
+        """Count one step as done. `detail` is shown until the next one."""
         with self._lock:
             self._done, self._detail, self._last = self._done + 1, detail, monotonic()
 
     def at(self, done: int, total: int | None = None, detail: str = "") -> None:
-        """`done` steps of `total` are done (None or 0: the total is unknown)."""
+        """Set the progress: `done` steps of `total` are done (None or 0: the total is unknown)."""
         with self._lock:
             if (total or self._total) != self._total or done < self._done:
                 self._counts = monotonic(), done

@@ -58,7 +58,7 @@ _PAIRS = {
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Something that lasted from `begin` to `end` (seconds). `look` is its class in the style sheet."""
+    """A bar of a timeline, from `begin` to `end` (seconds). `look` is its class in the style sheet."""
 
     begin: float
     end: float
@@ -89,7 +89,7 @@ class RankTimeline:
 
 
 def timelines(graph: Graph, traversal: Traversal, spans: Sequence[TraceSpan]) -> tuple[RankTimeline, ...]:
-    """By rank. Spans of positions outside of the traversal are skipped."""
+    """The timelines by rank. Spans of positions outside of the traversal are skipped."""
     ranks = sorted({span.rank for span in spans})
     return tuple(_of_rank(rank, graph, traversal, [s for s in spans if s.rank == rank]) for rank in ranks)
 

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=1)
 def environment() -> jinja2.Environment:
-    """Everything is escaped except what this package drew itself and marks as safe in the template."""
+    """The environment of the templates. Everything is escaped, except pictures of this package that the template marks
+    as safe."""
     import jinja2
 
     return jinja2.Environment(

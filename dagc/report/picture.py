@@ -1,4 +1,4 @@
-"""The DAG as text, Graphviz dot, or SVG (drawn here: no Graphviz needed); what reports and editors say of an op."""
+"""The DAG as text, Graphviz dot, or SVG (drawn here: no Graphviz needed); texts about ops for reports and editors."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class EdgeStyle(Enum):
 
 
 def edges_of(graph: Graph) -> dict[tuple[int, int, EdgeStyle], str]:
-    """Every edge, and what is said of it: of a carried edge its distance, of one that only orders issue just that.
+    """Every edge with its note: the distance of a carried edge, or that it orders issue only.
 
     In a folded graph, an edge between ops outside and inside of a loop stands for one from or to some round.
     """
@@ -146,7 +146,7 @@ HEIGHT = 40  # of a box
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A vertex: its middle, its width, what it says. `op` is None for `start`."""
+    """A vertex: its middle, its width, its text. `op` is None for `start`."""
 
     op: int | None
     name: str
@@ -186,7 +186,7 @@ class Drawing:
 
 
 def drawing(graph: Graph) -> Drawing:
-    """Where everything stands."""
+    """The positions of all boxes and edges."""
     start = len(graph.ops)
     edges = list(edges_of(graph))
     entered = {v for _, v, line in edges if line is EdgeStyle.COMPLETION}
@@ -375,7 +375,7 @@ def touched(op: ir.GraphOp) -> list[tuple[ir.Region, Mode]]:
 
 
 def stream(op: ir.GraphOp, graph: ir.Graph) -> str:
-    """On which streams an op may be issued."""
+    """The streams on which an op may be issued."""
     if not op.gpu:
         return "no stream: the CPU issues it"
     worker = ", in a worker thread" if op.in_worker else ""
@@ -403,7 +403,7 @@ def array_text(array: ir.Array) -> str:
 
 
 def array_size(array: ir.Array) -> str:
-    """Its size, or where that comes from."""
+    """The size of an array, or the source of the size."""
     known = [d for d in array.dims if d is not None]
     if len(known) < len(array.dims):
         return "length from the set-up"
@@ -411,5 +411,5 @@ def array_size(array: ir.Array) -> str:
 
 
 def verb(mode: Mode) -> str:
-    """What an op does to a region."""
+    """The verb for the access of an op to a region."""
     return {Mode.IN: "reads", Mode.OUT: "writes", Mode.INOUT: "reads and writes"}[mode]

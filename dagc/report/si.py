@@ -107,6 +107,6 @@ def times(ratio: float) -> str:
     return "unknown" if math.isnan(ratio) else f"{significant(ratio)}{THIN}\u00d7"
 
 
-def ordinary(number: int, thing: str) -> str:
+def ordinary(number: int, noun: str) -> str:
     """`1 measurement`, `2 measurements`."""
-    return f"{count(number)} {thing}{'' if number == 1 else 's'}"
+    return f"{count(number)} {noun}{'' if number == 1 else 's'}"

@@ -1,7 +1,7 @@
 """The page of a tuned file with variants: which variant wins where, the quality of the selector, its costliest
 mistakes.
 
-What is drawn comes as finished views (`VariantView`); nothing is computed here but coordinates.
+The data to draw are finished views (`VariantView`); only coordinates are computed here.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ COLUMNS = {
 
 
 def columns(results: Results, objective: Objective) -> dict[str, str]:
-    """Name -> type: COLUMNS, one for each metric but the time, and `objective` unless that is the time."""
+    """Name -> type of each column: COLUMNS, one for each metric except the time, and `objective` unless it is the
+    time."""
     more = [*sorted(results.units.keys() - {"time"}), *([] if objective.is_time else ["objective"])]
     return COLUMNS | dict.fromkeys(more, "float64")
 
@@ -57,13 +58,13 @@ TUNED_COLUMNS = {
 
 
 def tuned_columns(tuned: Tuned) -> dict[str, str]:
-    """Name -> type: TUNED_COLUMNS, and one for each metric but the time."""
+    """Name -> type of each column: TUNED_COLUMNS, and one for each metric except the time."""
     return TUNED_COLUMNS | dict.fromkeys(sorted({n for cell in tuned.cells for n, _ in cell.metrics}), "float64")
 
 
 def tuned_table(tuned: Tuned) -> Iterator[tuple[Any, ...]]:
     """One row for each timed launch of a tuned file, and one for each setting that failed; columns as in
-    `tuned_columns`. Metrics are those of a launch on average."""
+    `tuned_columns`. Metrics are averages over the launches."""
     tests, names = tuned.facts.tests, list(tuned_columns(tuned))[len(TUNED_COLUMNS) :]
     for cell in tuned.cells:
         head = (cell.op, cell.point.text, cell.point in tests, settings_text(cell.settings))

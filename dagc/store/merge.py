@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def nothing_learned(files: Sequence[Tuned], merged: Tuned) -> Mapping[str, Any]:
-    """No chooser: the merged file is one to go on with, by `dagc tune --resume`."""
+    """Learn no chooser: the merged file is continued by `dagc tune --resume`."""
     return {}
 
 
@@ -44,8 +44,8 @@ def merge(
     _check_equal(files, files_read, other_machine, bool(tuned))
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=".dagc-merge-", dir=out.parent) as folder:
-            scratch = Path(folder) / out.name  # in a folder of its own: no other process can place a link there
+        with TemporaryDirectory(prefix=".dagc-merge-", dir=out.parent) as directory:
+            scratch = Path(directory) / out.name  # in a directory of its own: no other process can place a link there
             _merge(files, scratch)
             if tuned:
                 from dagc.store.merge_tuned import write_tuned  # loads numpy, sympy
@@ -64,7 +64,7 @@ def _read(path: Path) -> Results:
 
 
 def _tuned(files: Sequence[Path]) -> list[Tuned]:
-    """What tuned files hold; nothing of files of orders. Raises UsageError for a mixture."""
+    """The contents of tuned files; empty for files of orders. Raises UsageError for a mixture."""
     of_settings = []
     for path in files:
         with snapshot(path) as connection:
@@ -134,7 +134,7 @@ def _check_equal(files: Sequence[Path], results: Sequence[Results], other_machin
 
 
 def _same_program(one: ProgramRecord, other: ProgramRecord, tuned: bool) -> bool:
-    """Of tuned files: the same text, since they say themselves which parameters may differ."""
+    """For tuned files, only the text must be equal: the files themselves determine which parameters may differ."""
     if not tuned:
         return one.hash == other.hash
     texts = (sorted(text for _, text in program.sources) for program in (one, other))
@@ -199,7 +199,7 @@ def _copy_candidates(source: sqlite3.Connection, target: sqlite3.Connection) -> 
 
 
 def _copy_checks(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
-    """Which settings give right results: those that were wrong in no file."""
+    """Copy the checks: a setting is correct if no file has a wrong result of it."""
     rows = source.execute(
         "SELECT c.domain, a.choices, c.point, c.failure FROM checked c JOIN assignment a ON a.id = c.assignment"
     )

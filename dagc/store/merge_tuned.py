@@ -1,7 +1,7 @@
-"""Merging tuned files: sessions of training at different inputs, one selector.
+"""Merging tuned files: one selector from training sessions at different inputs.
 
-What depends on the time at all must agree: the target, the GPU, the objective, parameters and decisions. An input that
-only evaluated in any file is learned from in none. An input of several files has the times of all.
+All facts that the times depend on must agree: the target, the GPU, the objective, parameters and decisions. An input
+that is a test input in any file is not used for training. An input of several files has the times of all of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SAME = 1e-6  # relative: a feature of two files at one input
 
 def write_tuned(scratch: Path, tuned: Sequence[Tuned], learn: Learn) -> None:
     """Write the facts of all inputs, and the choosers trained on them, into a file that has all cells, checks and runs.
-    Raises UsageError where the files do not go together."""
+    Raises UsageError if the files cannot be merged."""
     _check_facts(tuned)
     _check_cells(tuned)
     inputs = _inputs(tuned)
@@ -87,7 +87,7 @@ _HELP = {
 
 
 def _check_choices(first: Tuned, other: Tuned) -> None:
-    """Parameters and decisions that are neither an input nor a size of both."""
+    """Compare the parameters and decisions that are neither an input nor a size of both files."""
     sizes = {name for one in (first, other) for cell in one.cells for name, _ in cell.point.params}
     for mine, theirs in ((first.facts.kernels, other.facts.kernels), (first.facts.program, other.facts.program)):
         if mine is not None and theirs is not None:
@@ -96,7 +96,7 @@ def _check_choices(first: Tuned, other: Tuned) -> None:
 
 
 def _check_cells(tuned: Sequence[Tuned]) -> None:
-    """No measurement twice, and nothing but inputs of which the features are known."""
+    """Check that no measurement occurs twice, and that the features of all inputs are known."""
     where: dict[tuple[Any, ...], Path] = {}
     for one in tuned:
         known = {facts.point for facts in one.facts.inputs}
@@ -127,7 +127,7 @@ def _inputs(tuned: Sequence[Tuned]) -> dict[Point, InputFacts]:
 
 
 def _joined(one: InputFacts, other: InputFacts, path: Path, other_path: Path) -> InputFacts:
-    """What two files know of an input. Raises UsageError where it is not the same one."""
+    """The facts of two files about an input. Raises UsageError if they contradict each other."""
     for op in one.features.keys() & other.features.keys():
         for name in one.features[op].keys() & other.features[op].keys():
             mine, theirs = one.features[op][name], other.features[op][name]

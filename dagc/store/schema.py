@@ -438,8 +438,8 @@ def replace_old(path: Path, copy: sqlite3.Connection) -> Path:
     kept = path.with_name(f"{path.name}.schema1")
     if os.path.lexists(kept) and not os.path.samestat(kept.lstat(), path.stat()):  # left by a run that ended here
         raise UsageError(f"{kept} exists, but {path} would be kept under this name", "move it away")
-    with TemporaryDirectory(prefix=".dagc-schema-", dir=path.parent) as folder:
-        scratch = Path(folder) / path.name  # in a folder of its own: no other process can place a link there
+    with TemporaryDirectory(prefix=".dagc-schema-", dir=path.parent) as directory:
+        scratch = Path(directory) / path.name  # in a directory of its own: no other process can place a link there
         with closing(connect_as(scratch, "rwc")) as target:
             copy.backup(target)
         shutil.copymode(path, scratch)

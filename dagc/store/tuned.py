@@ -66,7 +66,7 @@ class FixedChoices(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class InputFacts:
-    """What is known of an input (or a size) besides its cells.
+    """Facts of an input (or a size) besides its cells.
 
     `test`: it was measured to evaluate, and nothing is learned from it. `values`: per-rank scalars and computed
     features of rank 0 by name. `features`: of each op, by name; those that are not finite are missing. `seconds`: to
@@ -107,7 +107,7 @@ class TunedFacts:
 
     @property
     def tests(self) -> frozenset[Point]:
-        """The points that nothing is learned from."""
+        """The test points, which are not used for training."""
         return frozenset(one.point for one in self.inputs if one.test)
 
 
@@ -134,7 +134,7 @@ class KernelChooser:
 
     @property
     def variants(self) -> bool:
-        """Whether it chooses the variant, too."""
+        """Whether the chooser also chooses the variant."""
         return bool(variant_of(self.settings[0]))
 
 
@@ -170,7 +170,7 @@ class Tuned:
 
     @property
     def kernel_choosers(self) -> dict[str, KernelChooser]:
-        """By op."""
+        """The kernel choosers by op."""
         return {op: chooser for op, chooser in self.choosers.items() if isinstance(chooser, KernelChooser)}
 
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from typing import get_args
 
 import pytest
 
 from benchmarks.tune import active as replays
+from benchmarks.tune.curve import curve
 from benchmarks.tune.variants import Table
 from dagc.base.errors import UsageError
 from dagc.choice.active import (
     PATIENCE,
-    STRATEGIES,
     InputBatch,
     Sampling,
     Strategy,
-    curve,
     guide,
     next_input,
     trained,
@@ -68,7 +68,7 @@ def test_far_apart_as_long_as_an_answer_is_best_nowhere_and_there_are_more_answe
     assert next_input(NAMES, vectors, labelled, "tree") not in labelled
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", get_args(Strategy))
 def test_what_is_never_proposed(strategy: Strategy) -> None:
     """An input that is labelled, has the features of a labelled one, or has a feature without a value."""
     vectors = [(1.0, 0.5), (1.0, 0.5), (math.nan, 0.5), (64.0, INF), (8.0, 0.5), (64.0, 0.5), (32.0, 0.5)]
@@ -84,7 +84,7 @@ def test_inputs_at_which_nothing_works_teach_nothing() -> None:
     vectors = [(float(2**k), 0.5) for k in range(8)]
     labelled = {k: {0: INF, 1: INF} for k in range(4)}
     assert trained(NAMES, vectors, labelled, "tree", 0, 0.0) is None
-    for strategy in STRATEGIES:
+    for strategy in get_args(Strategy):
         assert next_input(NAMES, vectors, labelled, "tree", 0, strategy) in range(4, 8)
     with pytest.raises(UsageError, match="unknown learned method"):
         next_input(NAMES, vectors, {k: {0: 1.0, 1: 2.0} for k in range(4)}, "oracle")
@@ -92,7 +92,7 @@ def test_inputs_at_which_nothing_works_teach_nothing() -> None:
 
 def test_a_curve_ends_at_full_training() -> None:
     vectors, times = _table(12)
-    for strategy in STRATEGIES:
+    for strategy in get_args(Strategy):
         found = curve(NAMES, vectors, times, "knn", strategy, seeds=[0], steps=99)
         assert {len(of_seed) for of_seed in found.percent} == {12 - found.first + 1}
         assert found.mean[-1] == pytest.approx(found.full)
@@ -106,7 +106,7 @@ def test_asking_where_it_matters_does_better_than_at_random() -> None:
     test = _table(200, 2)
     areas = {
         strategy: sum(curve(NAMES, vectors, times, "knn", strategy, test=test, seeds=range(2), steps=14).mean[4:])
-        for strategy in STRATEGIES
+        for strategy in get_args(Strategy)
     }
     assert areas["cost"] > areas["random"]
     assert areas["bvsb"] > areas["random"]

@@ -69,7 +69,7 @@ def test_another_parameter_is_named(program: Program) -> None:
 @pytest.mark.parametrize(
     ("lists", "message", "help"),
     [
-        (["nothing/*.mtx"], "`nothing/*.mtx`: no such file", "current folder"),
+        (["nothing/*.mtx"], "`nothing/*.mtx`: no such file", "current directory"),
         (["@none.txt"], "the list none.txt cannot be read", "one input a line"),
         (["f(1)"], "give each argument by its name", "KEY = VALUE"),
         (["f(n = __import__('os'))"], "n is not a number, a string", "KEY = VALUE"),

@@ -102,9 +102,9 @@ def test_pointing_at_the_times_tells_the_implementation(opened: Opened) -> None:
     for place in (0, 2035):
         x = box["x"] + scale * (left + (right - left) * place / 2035)
         page.mouse.move(x, box["y"] + box["height"] * 0.6)
-        told = _tip(page)
-        assert f"{place + 1} of 2036" in told
-        assert ranked[place].traversal in told
+        shown = _tip(page)
+        assert f"{place + 1} of 2036" in shown
+        assert ranked[place].traversal in shown
         page.mouse.click(x, box["y"] + box["height"] * 0.6)
         assert page.locator("#picked-text").inner_text() == ranked[place].traversal
     page.mouse.move(5, 5)
@@ -123,9 +123,9 @@ def test_the_times_can_be_walked_with_the_keyboard(opened: Opened) -> None:
 
 def test_bars_of_the_timeline_tell_what_they_are(opened: Opened) -> None:
     _seen(opened.page, "#timeline .bar.gpu").hover()
-    told = _tip(opened.page)
-    assert "stream 0, from" in told
-    assert "long" in told
+    shown = _tip(opened.page)
+    assert "stream 0, from" in shown
+    assert "long" in shown
 
 
 def test_a_rank_is_chosen(opened: Opened) -> None:

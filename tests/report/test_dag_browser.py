@@ -50,9 +50,9 @@ def _details(page: Any) -> str:
 
 def test_an_op_tells_what_it_does_and_shows_its_line(page: Any) -> None:
     page.locator('g.box[aria-label="gpu yr"]').click()
-    told = _details(page)
+    shown = _details(page)
     for words in ("any of 2 streams", "writes y_r", "4 * n bytes", "wait_recv", "RAW", "77:3"):
-        assert words in told
+        assert words in shown
     assert page.locator("#s0-77.picked").count() == 1
     line, box = page.locator("#s0-77").bounding_box(), page.locator(".source").bounding_box()
     assert box["y"] <= line["y"] < box["y"] + box["height"]  # scrolled to
@@ -60,7 +60,7 @@ def test_an_op_tells_what_it_does_and_shows_its_line(page: Any) -> None:
     address = page.url
     page.goto("about:blank")
     page.goto(address)  # the address keeps the choice
-    assert _details(page) == told
+    assert _details(page) == shown
 
 
 def test_an_edge_tells_why_it_is_there(page: Any) -> None:
@@ -71,9 +71,9 @@ def test_an_edge_tells_why_it_is_there(page: Any) -> None:
         return [at.x, at.y]; }"""
     )
     page.mouse.click(*middle)
-    told = _details(page)
-    assert "wait_recv writes the staging buffer of x_r, then yr reads it" in told
-    assert "x.recv -> yr 81:20" in told
+    shown = _details(page)
+    assert "wait_recv writes the staging buffer of x_r, then yr reads it" in shown
+    assert "x.recv -> yr 81:20" in shown
     assert page.locator("g.arrow.picked").count() == 1
     assert page.locator("g.box.near").count() == 2
 

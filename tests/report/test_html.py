@@ -192,7 +192,7 @@ def test_text_of_the_program_is_never_markup() -> None:
     assert "img" not in page.tags
     assert page.handlers == []
     assert shown.count("</script>") == 2
-    assert page.text.count("onerror=alert(1)") > 8  # told, as text
+    assert page.text.count("onerror=alert(1)") > 8  # shown as text
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3])
@@ -202,8 +202,8 @@ def test_however_little_was_measured_there_is_a_page(count: int, passes: int) ->
     page = Page(page_of(results, learn=count > 0))
     assert set(SECTIONS) <= set(page.ids)
     if count == 0:
-        assert "Nothing could be measured" in page.text
-        assert "Too little was measured for rules" in page.text
+        assert "No implementation could be measured" in page.text
+        assert "Too few implementations were measured for rules" in page.text
     if count and passes == 1:
         assert "1 measurement, no interval" in page.text
 

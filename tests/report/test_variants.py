@@ -67,7 +67,7 @@ def test_without_a_selector(tuned: Tuned) -> None:
     assert len(view.marks) == 79
     page = variants_page(replace(tuned, choosers={"y": chooser}), "0")
     assert "No selector was learned" in page
-    assert "Nothing to judge" in page
+    assert "No evaluation" in page
 
 
 def test_one_feature_is_drawn_against_what_the_best_gains(tuned: Tuned) -> None:

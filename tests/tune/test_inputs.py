@@ -22,13 +22,25 @@ from tests.tune.parts import part_of, run_sql
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 
 # The kernel is slow where `mode` is not what the input asks for. Mode 2 is wrong at inputs of 77 elements, crashes at
-# those of 78, and is not allowed at those of 79. The set-up refuses what has no elements.
+# those of 78, and is not allowed at those of 79. At inputs of 41 each launch of mode 1 takes 200 us longer than the
+# last one; at those of 42 a launch takes a second. The set-up refuses what has no elements.
 TEXT = '''program modes
 param file : str = "train/a.txt" over files("train/*.txt")
 setup "modes.py" load(file)
 scalar n, k : i32
 array want : i32[n] const
 array y : f32[n] out
+cuda """
+  #include <ctime>
+  inline void spend(double seconds) {
+    const clock_t end = clock() + static_cast<clock_t>(seconds * CLOCKS_PER_SEC);
+    while (clock() < end) {}
+  }
+  inline void spend_longer() {
+    static int calls = 0;
+    spend(2e-4 * ++calls);
+  }
+"""
 kernel fill(y: out f32[n], want: in i32[n], n: i32, k: i32) {
   tune bx in {32}
   tune mode in {0, 1, 2}
@@ -41,6 +53,8 @@ kernel fill(y: out f32[n], want: in i32[n], n: i32, k: i32) {
       int i = blockIdx.x * bx + threadIdx.x;
       if (i >= n) return;
       if (mode == 2 && n == 78) __builtin_trap();
+      if (mode == 1 && n == 41 && i == 0) spend_longer();
+      if (n == 42 && i == 0) spend(1);
       float sum = 0;
       for (int j = 0; j < (mode == want[i] ? 1 : 2000); ++j) sum += 1e-30f * j;
       y[i] = i + (mode == 2 && n == 77 && i == 3 ? 5 : 0) + (sum > 1 ? 1 : 0);
@@ -302,7 +316,7 @@ def test_incremental(program: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
             "made(mode = 0, n = 0), where results are compared with the reference",
             "--check-at",
         ),
-        ({"inputs": ("nothing/*",)}, "no such file", "current folder"),
+        ({"inputs": ("nothing/*",)}, "no such file", "current directory"),
         ({"method": "volume", "incremental": True}, "method volume does not learn from inputs", "knn"),
     ],
 )
@@ -442,14 +456,20 @@ def test_variants_alone(program: Path, tmp_path: Path) -> None:
 
 def test_fewer_inputs_than_a_selector_needs(program: Path, tmp_path: Path) -> None:
     """The measurements are kept; until there are more, the best of the nearest measured input is taken."""
-    inputs = ("made(mode = 0, n = 0)", "made(mode = 0, n = 40)", "made(mode = 1, n = 50)")
-    done = tune_recipe.tune(program, tmp_path / "t.db", TuneOptions(target="host", cell=0.01, inputs=inputs))
-    (failure,) = done.failures
-    assert failure.startswith("made(mode = 0, n = 0): skipped: "), "results are checked at the next input"
+    inputs = tuple(f"made(mode = {m}, n = {n})" for m, n in ((0, 0), (0, 41), (0, 42), (1, 50)))
+    options = TuneOptions(target="host", cell=0.01, inputs=inputs, seconds=20)
+    done = tune_recipe.tune(program, tmp_path / "t.db", options)
+    empty, slow = sorted(done.failures)
+    assert empty.startswith("made(mode = 0, n = 0): skipped: "), "results are checked at the next input"
+    assert slow.startswith("made(mode = 0, n = 42): skipped: a launch of fill takes ")
+    assert "s, and those of 3 settings more than 5.00" in slow
     assert set(load_tuned(tmp_path / "t.db").checks.values()) == {""}
     assert any("2 different sizes measured in full, 3 are needed" in note for note in done.notes)
     assert load_tuned(tmp_path / "t.db").kernel_choosers["fill"].selector is None
     assert [dict(line.chosen)["mode"] for line in sorted(done.lines, key=lambda line: line.point)] == [0, 1]
+    (again,) = (note for note in done.notes if "timed again later: the time of" in note)
+    assert int(again.split()[0]) >= 1, "mode 1 at 41, whose launches differ in any case"
+    assert again.split(" answers")[0].endswith(" of 6"), "an answer counts once"
 
 
 def test_another_objective(program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -134,7 +134,7 @@ def test_a_program_switches_beside_its_runs(program: Path, tuned: Path, tmp_path
     assert [one["answer"] for one in record["choices"]] == ["ell", "ell", "ell"]
     # What would take longer to pay for than there are runs left is not converted.
     header.write_text(
-        re.sub(r"(dagc::Worth of_\d\[\] = \{\{0.0, 0.0\}, \{[^,]*), [^}]*\}", r"\1, 1e9}", header.read_text())
+        re.sub(r"(dagc::Payoff of_\d\[\] = \{\{0.0, 0.0\}, \{[^,]*), [^}]*\}", r"\1, 1e9}", header.read_text())
     )
     assert header.read_text().count(", 1e9}") == 3
     said, record = bench(folder, tmp_path / "data", 2)

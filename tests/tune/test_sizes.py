@@ -9,7 +9,7 @@ import pytest
 from dagc import api
 from dagc.base.errors import UsageError
 from dagc.choice.inputs import parse_size, parse_sizes
-from dagc.choice.legal import fits, legal_settings, op_of, units
+from dagc.choice.legal import fits, legal_settings, op_of, unit_in, units
 from dagc.ir.plan import stays_fixed
 from tests.tune.oracle import ROOT
 
@@ -47,6 +47,29 @@ def test_sizes() -> None:
 def test_bad_sizes_are_named(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said.replace("[", r"\[")):
         parse_sizes(text, api.load(GEMM))
+
+
+def test_a_size_without_one_of_the_variants_is_refused(tmp_path: Path) -> None:
+    """`require` on a param excludes it there; on the kernel's arguments it would be tested at each size."""
+    (tmp_path / "even.dag").write_text(EVEN, encoding="utf-8")
+    (unit,) = units(api.load_graph(tmp_path / "even.dag"), variants=True)
+    assert unit.variants == ("plain", "wide")
+    with pytest.raises(UsageError, match="op `y` has other variants at this size: plain, instead of plain, wide") as no:
+        unit_in(api.load_graph(tmp_path / "even.dag", {"width": 7}), unit)
+    assert "on the kernel's arguments" in no.value.help
+
+
+EVEN = """program even
+param width : i64 = 8
+array x : f32[width] in
+array y : f32[width] out
+kernel scale(y: out f32[n], x: in f32[n], n: i64) {
+  select variant with tree(n)
+  gpu plain { launch grid(1) block(32) cuda \"\"\" y[0] = x[0]; \"\"\" }
+  gpu wide { require width % 2 == 0 launch grid(1) block(64) cuda \"\"\" y[0] = x[0]; \"\"\" }
+}
+dag { y : gpu scale(y, x, width) }
+"""
 
 
 def test_results_are_checked_at_one_size() -> None:

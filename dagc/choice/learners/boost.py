@@ -47,20 +47,20 @@ class Boost(Selector):
 
     def ask(self, x: Sequence[float]) -> Answer:
         """The label with the largest predicted gain, the lowest if several are equal. The confidence is this gain."""
-        worth = self._worth(x)
-        best = worth.index(max(worth))
-        return Answer(self.labels[best], min(max(worth[best], 1), _UNIT) / _UNIT)
+        scores = self._scores(x)
+        best = scores.index(max(scores))
+        return Answer(self.labels[best], min(max(scores[best], 1), _UNIT) / _UNIT)
 
     def votes(self, x: Sequence[float]) -> dict[int, float]:
         """As `Selector.votes`: the predicted gain of each label."""
-        worth = zip(self.labels, self._worth(x), strict=True)
-        return {label: min(max(w, 1), _UNIT) / _UNIT for label, w in worth}
+        scores = zip(self.labels, self._scores(x), strict=True)
+        return {label: min(max(w, 1), _UNIT) / _UNIT for label, w in scores}
 
     def order(self, x: Sequence[float]) -> tuple[int, ...]:
         """As `Selector.order`."""
-        return ranked(self.labels, self._worth(x))
+        return ranked(self.labels, self._scores(x))
 
-    def _worth(self, x: Sequence[float]) -> list[int]:
+    def _scores(self, x: Sequence[float]) -> list[int]:
         return [
             start + sum(self.values[nodes.find_leaf(root, x).label] for root in roots)
             for start, roots in zip(self.starts, self.trees, strict=True)

@@ -198,9 +198,9 @@ def logarithms(times: Sequence[Mapping[int, float]], labels: Sequence[int]) -> A
 
     rows = []
     for at in times:
-        found = {label: seconds for label, seconds in at.items() if seconds < math.inf}
-        lost = PENALTY * max(found.values())
-        rows.append([math.log2(max(found.get(label, lost), _SHORTEST)) for label in labels])
+        succeeded = {label: seconds for label, seconds in at.items() if seconds < math.inf}
+        lost = PENALTY * max(succeeded.values())
+        rows.append([math.log2(max(succeeded.get(label, lost), _SHORTEST)) for label in labels])
     logs, barred = np.array(rows), np.array([[at.get(label) == math.inf for label in labels] for at in times])
     common = np.where(barred, 0, logs).sum(axis=1, keepdims=True) / (~barred).sum(axis=1, keepdims=True)
     own = np.where(barred, 0, logs - common).sum(axis=0) / (~barred).sum(axis=0)

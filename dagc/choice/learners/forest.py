@@ -47,9 +47,9 @@ class Forest(Selector):
     def ask(self, x: Sequence[float]) -> Answer:
         """The label with the largest mean gain over the trees, the lowest if several are equal. The confidence is this
         gain."""
-        worth = self._worth(x)
-        best = worth.index(max(worth))
-        return Answer(self.labels[best], worth[best] / (len(self.roots) * FULL))
+        scores = self._scores(x)
+        best = scores.index(max(scores))
+        return Answer(self.labels[best], scores[best] / (len(self.roots) * FULL))
 
     def votes(self, x: Sequence[float]) -> dict[int, float]:
         """As `Selector.votes`: the fraction of the trees for each label."""
@@ -58,9 +58,9 @@ class Forest(Selector):
 
     def order(self, x: Sequence[float]) -> tuple[int, ...]:
         """As `Selector.order`."""
-        return ranked(self.labels, self._worth(x))
+        return ranked(self.labels, self._scores(x))
 
-    def _worth(self, x: Sequence[float]) -> list[int]:
+    def _scores(self, x: Sequence[float]) -> list[int]:
         return [sum(column) for column in zip(*self._rows(x), strict=True)]
 
     def _rows(self, x: Sequence[float]) -> list[tuple[int, ...]]:
@@ -88,8 +88,8 @@ def fit(examples: Examples, seed: int = 0) -> Forest:
         row = tuple(int(v) for v in (tree.value[number][:, 0] * FULL).round())
         return Answer(rows.setdefault(row, len(rows)), 1.0)
 
-    found = trained(number_of_trees(len(examples.rows)), seed, examples.x, gains.matrix)
-    grown = [one.tree_ for one in found.estimators_]
+    fitted = trained(number_of_trees(len(examples.rows)), seed, examples.x, gains.matrix)
+    grown = [one.tree_ for one in fitted.estimators_]
     roots = tuple(nodes.from_scikit(tree, scales, partial(leaf, tree)) for tree in grown)
     return Forest(examples.data, scales, gains.labels, tuple(rows), roots)
 

@@ -60,34 +60,34 @@ class Knn(Selector):
 
         Of points at the same distance, the first in the list counts as nearer.
         """
-        worth, total = self._worth(x)
-        best = worth.index(max(worth))
-        return Answer(self.choices[best], float(worth[best]) / float(total * FULL))
+        scores, total = self._scores(x)
+        best = scores.index(max(scores))
+        return Answer(self.choices[best], float(scores[best]) / float(total * FULL))
 
     def votes(self, x: Sequence[float]) -> dict[int, float]:
         """As `Selector.votes`."""
-        worth, total = self._worth(x)
-        return {label: w / (total * FULL) for label, w in zip(self.choices, worth, strict=True) if w}
+        scores, total = self._scores(x)
+        return {label: w / (total * FULL) for label, w in zip(self.choices, scores, strict=True) if w}
 
     def order(self, x: Sequence[float]) -> tuple[int, ...]:
         """As `Selector.order`."""
-        return ranked(self.choices, self._worth(x)[0])
+        return ranked(self.choices, self._scores(x)[0])
 
-    def _worth(self, x: Sequence[float]) -> tuple[list[int], int]:
+    def _scores(self, x: Sequence[float]) -> tuple[list[int], int]:
         """The weighted gain of each column at the k nearest points, and the sum of the weights. All in integers, as in
         C."""
         here = [scale.coordinate(v) for scale, v in zip(self.scales, x, strict=True)]
         rows = _coordinates(self.points, self.scales)
         gains = _gains(self)
         apart = [sum((a - b) ** 2 for a, b in zip(row, here, strict=True)) for row in rows]
-        worth, total = [0] * len(self.choices), 0
+        scores, total = [0] * len(self.choices), 0
         for i in sorted(range(len(apart)), key=lambda i: apart[i])[: self.k]:
             if self.weights == "distance" and apart[i] == 0:
                 return list(gains[i]), 1
             weight = math.floor(_WEIGHT / math.sqrt(apart[i])) if self.weights == "distance" else 1
-            worth = [w + weight * gain for w, gain in zip(worth, gains[i], strict=True)]
+            scores = [w + weight * gain for w, gain in zip(scores, gains[i], strict=True)]
             total += weight
-        return worth, total
+        return scores, total
 
     def view(self) -> dict[str, Any]:
         """As `Selector.view`."""
@@ -147,8 +147,8 @@ def _choose(candidates: Sequence[tuple[int, str]], x: Any, matrix: Any, asked: A
     apart = ((asked[:, None, :] - x[None, :, :]) ** 2).sum(axis=2)
     near = np.argsort(apart, axis=1, kind="stable")[:, :most]
     closeness = 1 / np.maximum(np.sqrt(np.take_along_axis(apart, near, axis=1)), 1e-30)
-    worth = {"uniform": matrix[near], "distance": matrix[near] * closeness[:, :, None]}
-    best = {weights: of.cumsum(axis=1).argmax(axis=2) for weights, of in worth.items()}
+    scores = {"uniform": matrix[near], "distance": matrix[near] * closeness[:, :, None]}
+    best = {weights: of.cumsum(axis=1).argmax(axis=2) for weights, of in scores.items()}
     return np.array([best[weights][:, k - 1] for k, weights in candidates])
 
 

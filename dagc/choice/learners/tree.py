@@ -75,8 +75,8 @@ def fit(examples: Examples, seed: int = 0) -> TreeSelector:
     at = grown.apply(x)
 
     def leaf(number: int) -> Answer | nodes.Leaf:
-        worth = grown.tree_.value[number].reshape(-1)
-        best, *others = sorted(range(len(worth)), key=lambda i: -worth[i])
+        scores = grown.tree_.value[number].reshape(-1)
+        best, *others = sorted(range(len(scores)), key=lambda i: -scores[i])
         sure = min(1.0, float(gains.matrix[at == number, best].mean()))
         if not examples.shared or not others:
             return Answer(gains.labels[best], sure)
