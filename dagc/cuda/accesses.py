@@ -1,10 +1,10 @@
 """Address expressions of a kernel, read from its text.
 
-dagc reads them from the code instead of asking for them in the `.dag`: a declaration would repeat the code, and a
-wrong one would go unnoticed. The reader is sound: its result has every load and store of global memory that the text
-can make, with a correct address, or with `known` False. What it cannot read at all raises NotUnderstood, and the
-models that need it are not used. Where paths meet (branches, iterations of a loop), a name keeps its value only if
-all paths agree; of two branches it has `either` value. Execution frequencies are estimates, `MemoryAccess.weight`.
+dagc reads them from the code, so the `.dag` does not declare them: a declaration would repeat the code, and a wrong one
+would go unnoticed. The reader is sound: its result has every load and store of global memory that the text can make,
+with a correct address, or with `known` False. A text that it cannot read raises NotUnderstood, and the models that need
+the accesses are not used. Where paths meet (branches, iterations of a loop), a name keeps its value only if all paths
+agree; of two branches it has `either` value. Execution frequencies are estimates, `MemoryAccess.weight`.
 
 Addresses are SymPy expressions in elements of their array, in `threadIdx_x`, `blockIdx_x`, `blockDim_x` (and y, z),
 the kernel's by-value formals, loop counters and tunables. Integers are mathematical: no index wraps around, and `/`
@@ -81,7 +81,7 @@ class Accesses:
 
     @property
     def guards(self) -> frozenset[Guard]:
-        """The conditions on a thread's place that hold at all loads and stores: other threads have no work."""
+        """The conditions on the indices of a thread that hold at all loads and stores: other threads have no work."""
         all_ = [a.guards for a in self.accesses if a.weight > 0]
         return frozenset.intersection(*all_) if all_ else frozenset()
 
@@ -152,7 +152,7 @@ def _statement(state: State, node: Node) -> bool:
 
 
 def _block(state: State, node: Node) -> bool:
-    """A scope: its names end with it, and names that they hid become visible again."""
+    """Execute a scope: its names end with it, and names that they hid become visible again."""
     outer = dict(state.env)
     falls = True
     for child in node.named_children:
@@ -164,7 +164,7 @@ def _block(state: State, node: Node) -> bool:
 
 
 def _leave(state: State, names: Iterable[str], outer: Mapping[str, Any]) -> None:
-    """Names of a scope that ends have the values from before it again, or none."""
+    """Restore the values that the names of a scope had before it; names without one are removed."""
     for name in set(names):
         if name in outer:
             state.env[name] = outer[name]
@@ -297,7 +297,8 @@ def _never_falls(node: Node) -> bool:
 
 
 def _only_one_thread_continues(node: Node) -> bool:
-    """`if (threadIdx.x != 0) return`, or with `||`, or `if (threadIdx.x) return`."""
+    """Whether the statement lets one thread of a block continue: `if (threadIdx.x != 0) return`, also with `||`, or `if
+    (threadIdx.x) return`."""
     inner = node.named_children[-1] if node.type in ("condition_clause", "parenthesized_expression") else None
     if inner is not None:
         return _only_one_thread_continues(inner)
@@ -335,7 +336,7 @@ class _Condition:
 
 
 def _condition(state: State, node: Node) -> _Condition:
-    """What is assumed of a condition; records its loads.
+    """The assumptions about a condition; records its loads.
 
     Ordering comparisons are guards at the edge of a grid, and hold. An index that differs between threads rarely equals
     a given value; a value common to all threads does half the time.
@@ -384,7 +385,7 @@ def _compared(operator: str, left: Any, right: Any) -> _Condition:
 
 
 def _zeros(value: sp.Expr) -> list[sp.Expr]:
-    """What must be 0 for a value to be: of a thread's number in its block, its index along each axis."""
+    """The terms that must be 0 for the value to be 0: of a thread's number in its block, its index along each axis."""
     axes = [symbol(f"threadIdx_{a}") for a in "xyz"]
     factors = {i: sp.expand(value).coeff(i, 1) for i in axes}
     whole = all(s.name.startswith("blockDim_") for f in factors.values() for s in f.free_symbols)
@@ -403,7 +404,7 @@ _ABOVE = {
 
 
 def _within_block(guards: frozenset[Guard]) -> bool:
-    """Whether they are on the place of a thread in its block: some of each block pass."""
+    """Whether the guards depend on the index of a thread in its block, so that some threads of each block pass."""
     return bool(guards) and all(g.value.free_symbols.isdisjoint(_BLOCKS) for g in guards)
 
 
@@ -421,7 +422,7 @@ def _settled(operator: str, left: Any, right: Any) -> bool | None:
 
 
 def _joined(state: State, one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Where two paths meet: the values on which both agree."""
+    """The values on which two paths agree where they meet."""
     return {
         name: one[name] if one[name] == other[name] else joined_value(state, one[name], other[name])
         for name in one.keys() & other.keys()
@@ -494,7 +495,7 @@ def _steps_of(body: Node) -> dict[str, Node]:
 
 
 def _continues(node: Node) -> bool:
-    """Whether an iteration may end early and be followed by another one."""
+    """Whether an iteration may `continue`: end early, with another one after it."""
     inner = ("for_statement", "while_statement", "do_statement")
     return any(c.type == "continue_statement" or (c.type not in inner and _continues(c)) for c in node.named_children)
 
@@ -536,7 +537,8 @@ def _counted_loop(
 
 
 def _estimated(state: State, condition: Node | None, trips: sp.Expr, step: sp.Expr) -> sp.Expr:
-    """The number of iterations; if it depends on loaded values, a guess for a step of 1, the same for all settings."""
+    """The number of iterations; if it depends on loaded values, an estimate for a step of 1, the same for all
+    settings."""
     if not any(s.name.startswith(("unknown_", "uniform_")) for s in trips.free_symbols):
         return trips
     state.notes.append(f"`{shown_text(condition)}` depends on loaded values: {GUESSED_TRIPS} iterations are assumed")
@@ -553,7 +555,8 @@ def _unknown_loop(state: State, node: Node, parts: list[Node]) -> None:
 
 
 def _inside(state: State, loop: CountedLoop, names: dict[str, sp.Expr], parts: list[Node]) -> None:
-    """The parts of a loop (its body; a condition and an update that are not understood), once for all iterations."""
+    """Read the parts of a loop (its body, and a condition and an update that are not understood) once for all
+    iterations."""
     outer, env, guards = state.loops, dict(state.env), state.guards
     state.loops = (*outer, loop)
     start = _changed(state, env, parts) | names
@@ -573,7 +576,7 @@ def _inside(state: State, loop: CountedLoop, names: dict[str, sp.Expr], parts: l
 
 
 def _changed(state: State, env: Mapping[str, Any], parts: Iterable[Node]) -> dict[str, Any]:
-    """`env`, with values that the parts change unknown."""
+    """`env`, in which the values that the parts change are unknown."""
     out = dict(env)
     for part in parts:
         for name, bumped in assigned_names(part):
@@ -586,8 +589,8 @@ def _changed(state: State, env: Mapping[str, Any], parts: Iterable[Node]) -> dic
 
 
 def _exchanged(state: State, env: Mapping[str, Any], name: str, parts: Iterable[Node]) -> Pointer | UnknownArray:
-    """A pointer that a loop assigns: where it only gets the values of others of its kind (two buffers that are
-    exchanged), one of them."""
+    """The value of a pointer that a loop assigns. If it is only assigned other pointers of the loop (two buffers that
+    are exchanged), it is one of them."""
     own: Pointer = env[name]
     reached, left = {name}, [name]
     while left:
@@ -609,7 +612,7 @@ def _exchanged(state: State, env: Mapping[str, Any], name: str, parts: Iterable[
 
 
 def _assigned_to(node: Node, name: str) -> Iterator[str | None]:
-    """What is assigned to a variable below a node: names; None for anything else."""
+    """The names that are assigned to a variable below a node; None if anything but a name is assigned."""
     target = value = None
     if node.type == "assignment_expression":
         target, value = node.child_by_field_name("left"), node.child_by_field_name("right")
@@ -692,7 +695,8 @@ _PLAIN = frozenset(
 
 
 def _plain(node: Node) -> bool:
-    """Arithmetic of variables and numbers alone: nothing that is loaded or called, and may differ the next time."""
+    """Whether an expression consists of variables and numbers only, without loads and calls, which may give another
+    value the next time."""
     return text_of(node) in BUILT_IN or (node.type in _PLAIN and all(map(_plain, node.named_children)))
 
 
@@ -702,7 +706,7 @@ _BLOCK_BITS, _SIZE_BITS = 11, 31  # of a block's threads; of a size
 
 
 def _geometric(state: State, condition: Node | None, update: Node | None, name: str, start: sp.Expr) -> sp.Expr | None:
-    """The number of iterations of `for (int d = 16; d > 0; d /= 2)`, where its numbers are the same for all threads."""
+    """The number of iterations of `for (int d = 16; d > 0; d /= 2)`, if its numbers are the same for all threads."""
     if update is None or update.type != "assignment_expression" or text_of(child_of(update, "left")) != name:
         return None
     operator = text_of(child_of(update, "operator"))
@@ -719,7 +723,7 @@ def _geometric(state: State, condition: Node | None, update: Node | None, name: 
 
 
 def _counted(relation: str, start: sp.Integer, bound: sp.Integer, factor: sp.Integer, up: int) -> sp.Expr | None:
-    """Of numbers, one iteration after the other."""
+    """The number of iterations if all values are numbers, by executing them."""
     value, trips = int(start), 0
     while trips <= _MOST_SCALED and _settled(relation, sp.Integer(value), bound):
         if value < 0 or int(factor) <= 0:  # rounded otherwise in C++
@@ -729,7 +733,8 @@ def _counted(relation: str, start: sp.Integer, bound: sp.Integer, factor: sp.Int
 
 
 def _powers(relation: str, start: Any, bound: Any, factor: sp.Integer, up: int) -> sp.Expr | None:
-    """Of the block or a size: how many powers of the factor lie between, by comparisons."""
+    """The number of iterations if it depends on the block or a size: the powers of the factor between the ends, counted
+    by comparisons."""
     numbers = (start, bound)
     if factor < 2 or not all(isinstance(v, sp.Expr) and is_known(v) and not varies(v) for v in numbers):
         return None

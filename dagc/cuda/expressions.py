@@ -40,8 +40,9 @@ class CountedLoop:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A condition on a thread's place: it holds for the threads for which `value` is 0 or more, a linear function of
-    the indices of threads and blocks. With a `period`, `threadIdx` in it counts from 0 in each `period` threads."""
+    """A condition on the indices of a thread: it holds for the threads for which `value` is 0 or more, a linear
+    function of the indices of threads and blocks. With a `period`, `threadIdx` in it counts from 0 in each `period`
+    threads."""
 
     value: sp.Expr
     period: int = 0
@@ -49,8 +50,8 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class MemoryAccess:
-    """One load or store in the text. `weight`: how often it runs each time its place is reached, 0 to 1; 0 if rarely
-    (at the edge of a grid). `loops`: from the outermost in. `guards`: which threads reach it.
+    """One load or store in the text. `weight`: the share of executions of its statement in which it runs, 0 to 1; 0 if
+    rarely (at the edge of a grid). `loops`: from the outermost in. `guards`: which threads reach it.
 
     `known` is False if the address depends on loaded values in a way that differs between threads, or is not linear in
     the indices of threads and blocks and the counters of loops. `shared` is True for shared memory.
@@ -75,8 +76,8 @@ class MemoryAccess:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """Into an array, `offset` elements of `size` bytes from its start. `inner`: the further dimensions of an array
-    declared with several."""
+    """A pointer into an array, `offset` elements of `size` bytes from its start. `inner`: the further dimensions of an
+    array declared with several."""
 
     array: str
     offset: sp.Expr
@@ -261,12 +262,12 @@ def is_known(address: sp.Expr) -> bool:
 
 
 def varies(address: sp.Expr) -> bool:
-    """Whether it differs between the threads of a grid."""
+    """Whether a value differs between the threads of a grid."""
     return any(not is_counter(s) for s in indices_of(address))
 
 
 def linear(address: sp.Expr) -> sp.Expr:
-    """`nearby`, with quotients that are not rounded: linear in the indices where it was so piece by piece."""
+    """`nearby`, with unrounded quotients, so that a piecewise linear address becomes linear in the indices."""
     address = sp.expand(nearby(address))
     while floors := [f for f in address.atoms(sp.floor) if not f.args[0].has(sp.floor)]:
         address = sp.expand(address.xreplace({f: f.args[0] for f in floors}))
@@ -320,7 +321,7 @@ def _periodic(value: sp.Expr) -> frozenset[Guard]:
 
 
 def is_counter(name: sp.Symbol) -> bool:
-    """Whether it is the counter of a loop."""
+    """Whether a symbol is the counter of a loop."""
     return name.name.rsplit("_", 1)[-1].isdecimal() and not name.name.startswith(("uniform_", "unknown_"))
 
 
@@ -611,7 +612,7 @@ def _note(state: State, pointer: Pointer, *, store: bool, atomic: bool = False) 
 
 
 def _set(state: State, node: Node, value: Any) -> None:
-    """Assign to the location that a node names."""
+    """Assign a value to the location that a node names."""
     while node.type == "parenthesized_expression":
         node = node.named_children[-1]
     name = text_of(node)

@@ -2,7 +2,7 @@
 and the words of C++ and CUDA, with the names that headers keep in the global namespace.
 
 Lexical on purpose: directives precede the grammar, and names are wanted of the bodies of macros and of text that does
-not parse. What is a question of syntax is asked of `dagc.cuda.text`.
+not parse. Questions of syntax are answered by `dagc.cuda.text`.
 """
 
 from __future__ import annotations
@@ -93,12 +93,12 @@ def uses_openmp(text: str) -> bool:
 
 
 _INDICES = frozenset(("threadIdx", "blockIdx"))
-_PLACES = frozenset(("thread_rank", "thread_index", "block_rank", "asm"))  # what else says which thread runs
+_PLACES = frozenset(("thread_rank", "thread_index", "block_rank", "asm"))  # also give the index of the thread
 
 
 def indices_read(text: str) -> frozenset[str] | None:
-    """The parts of the indices of the thread and of the block that a kernel's text names: `threadIdx.y`. None where it
-    may read any: it asks a group, has assembly, or takes an index as a whole."""
+    """The components of the thread's and the block's index that a kernel's text names, such as `threadIdx.y`. None if
+    it may read any of them: it uses a group, has assembly, or takes an index as a whole."""
     names = list(names_in(text))
     parts = [f"{n.before}.{n.text}" for n in names if n.member and n.before in _INDICES and n.text in ("x", "y", "z")]
     whole = sum(n.text in _INDICES for n in names) > len(parts)
@@ -106,7 +106,8 @@ def indices_read(text: str) -> frozenset[str] | None:
 
 
 def may_find_thread(text: str) -> bool:
-    """Whether functions of a text, or of a file that it includes in quotes, may find out which thread calls them."""
+    """Whether functions of a text, or of a file that it includes in quotes, may read the index of the calling
+    thread."""
     return any(quoted for _, quoted in includes(text)) or any(n.text in _INDICES | _PLACES for n in names_in(text))
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class NotUnderstood(DagcError):
-    """The text uses something that cannot be read from it."""
+    """The text uses a construct that the reader does not support."""
 
 
 # Bytes of C, CUDA and <cstdint> types, without `unsigned` and `signed`.

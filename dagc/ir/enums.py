@@ -22,7 +22,7 @@ class ElementType(Enum):
 
     @property
     def size(self) -> int:
-        """Size in bytes."""
+        """The size of an element in bytes."""
         return 1 if self is ElementType.BOOL else int(self.value[1:]) // 8
 
     @property
@@ -39,7 +39,7 @@ class ElementType(Enum):
 
     @property
     def numpy(self) -> str:
-        """Its name in NumPy: `f4`, `b1`."""
+        """The name of the type in NumPy: `f4`, `b1`."""
         return f"{self.value[0]}{self.size}"
 
 

@@ -66,7 +66,7 @@ class Facts:
         return tuple(Apply(Fn.LE, pair) for pair in pairs if self.at_most(*pair) is None)
 
     def given(self, conditions: Iterable[Sym]) -> Facts:
-        """What follows where these conditions hold, too."""
+        """The facts together with further conditions."""
         return Facts((*self._conditions, *conditions), self._fractional)
 
     def implies(self, condition: Sym) -> bool:
@@ -107,7 +107,7 @@ class Facts:
         return number
 
     def _sign(self, difference: Poly) -> bool | None:
-        """Whether it is at least 0."""
+        """Whether a polynomial is at least 0."""
         if self._follows(difference):
             return True
         beyond = {m: -c for m, c in difference.items()}
@@ -128,7 +128,7 @@ class Facts:
         return _infeasible(self._related(row, about), self._work)
 
     def _settle(self) -> None:
-        """Conditions become rows when the first question is asked."""
+        """Convert the conditions to rows; called by the first question."""
         for condition in self._later:
             for poly in self._meaning(condition):
                 row = self._row(poly)
@@ -157,7 +157,7 @@ class Facts:
         return list(out)
 
     def _meaning(self, condition: Sym) -> Iterator[Poly]:
-        """Polynomials that the condition says are at least 0."""
+        """The polynomials that are at least 0 if the condition holds."""
         if not isinstance(condition, Apply) or most_terms(condition) > _MOST_TERMS:
             return
         if condition.fn is Fn.AND:
@@ -193,7 +193,7 @@ class Facts:
         return isinstance(atom, Const) and isinstance(atom.value, int)
 
     def _row(self, poly: Poly) -> _Row | None:
-        """With integer coefficients; None if a variable is not a number or not an integer."""
+        """The row with integer coefficients; None if a variable is not a number or not an integer."""
         if any(not self._usable(atom) for monomial in poly for atom in monomial):
             return None
         scale = lcm(*(c.denominator for c in poly.values())) if poly else 1
@@ -211,7 +211,7 @@ class Facts:
         return all(self._usable(a) for a in atom.args)
 
     def _about(self, poly: Poly) -> Iterator[_Row]:
-        """What the floor, ceil, min, max, abs and % in it imply."""
+        """The inequalities implied by floor, ceil, min, max, abs and % in an expression."""
         for monomial, coefficient in poly.items():
             for atom in monomial if coefficient else ():
                 if isinstance(atom, Apply):
@@ -243,7 +243,7 @@ def _properties(atom: Apply) -> Iterator[Poly]:
 
 
 def _whole(value: Fraction) -> int | Fraction:
-    """As int if integral: several times faster than Fraction."""
+    """The number as int if it is integral, which is several times faster than Fraction."""
     return value.numerator if value.denominator == 1 else value
 
 
@@ -258,7 +258,7 @@ class _Work:
 
 
 def _row(terms: dict[int, int], constant: int, whole: bool) -> _Row:
-    """Divided by the common divisor. If all variables are integers, the constant is rounded down."""
+    """The row divided by the common divisor. If all variables are integers, the constant is rounded down."""
     terms = {m: c for m, c in terms.items() if c}
     divisor = gcd(*terms.values()) if terms else 1
     if not whole:
@@ -270,7 +270,7 @@ def _row(terms: dict[int, int], constant: int, whole: bool) -> _Row:
 
 
 def _infeasible(rows: list[_Row], work: _Work) -> bool:
-    """Whether there is no solution. Also False if this takes too much work."""
+    """Whether the rows have no solution. Also False if the elimination takes too much work."""
     while True:
         if any(not terms and constant < 0 for terms, constant in rows):
             return True
@@ -313,7 +313,7 @@ def _without(rows: list[_Row], monomial: int, work: _Work) -> list[_Row]:
 
 
 def _keep(rows: dict[_Terms, int], row: _Row) -> None:
-    """Of rows that differ only in the constant, the strongest."""
+    """The rows without those that another row with the same coefficients implies."""
     terms, constant = row
     rows[terms] = min(constant, rows.get(terms, constant))
 

@@ -68,7 +68,7 @@ class OpenTunable:
 
     @property
     def decision(self) -> str:
-        """Its name for -D: `gemm.bx`."""
+        """The name of the decision for -D: `gemm.bx`."""
         return f"{self.op}.{self.name}"
 
 
@@ -122,7 +122,7 @@ class ChoiceCall:
     `function` takes the features, a double each, and returns the number of an answer; `features` are expressions in
     per-rank scalars and code features. The C function `table` returns the values of the answer: one for each of
     `decisions`, which are tunables of `op`, or its variant; `text` describes each of `answers`. `measured` describes
-    the measured range of the features, "" without one. `worth`: for each answer, in calls of the default where the
+    the measured range of the features, "" without one. `payoffs`: for each answer, in calls of the default where the
     answer is the best one: the gain of a call, and the cost of its conversion; () if unknown. `least`: the number of
     remaining calls from which the features and the choice pay on average.
 
@@ -139,7 +139,7 @@ class ChoiceCall:
     measured: str = ""
     text: str = ""
     answers: int = 0
-    worth: tuple[tuple[float, float], ...] = ()
+    payoffs: tuple[tuple[float, float], ...] = ()
     least: float = 0.0
     predict: str = ""
     order: str = ""
@@ -404,7 +404,7 @@ def first_equal(program: Program, features: Iterable[CodeFeature]) -> dict[str, 
 
 
 def argument_names(code: CodeText) -> frozenset[str]:
-    """Names in the template arguments of a function of a file."""
+    """The names in the template arguments of a function of a file."""
     return frozenset[str]().union(*(free(a) for a in code.arguments if not isinstance(a, ElementType)))
 
 
@@ -482,7 +482,7 @@ class Plan:
 
     @property
     def decisions(self) -> tuple[tuple[str, Value], ...]:
-        """Every decision of the program with the value chosen."""
+        """Every decision of the program, with the chosen value."""
         chosen = {d.name: d.chosen for d in self.program.decisions}
         chosen |= {"transport": self.graph.transport.value, "staging": self.graph.staging.value}
         chosen["streams"] = self.graph.streams
@@ -610,7 +610,7 @@ def _texts(record: dict[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def _word(record: dict[str, Any], key: str) -> str:
-    """A value that becomes a word of a command line, or is displayed."""
+    """Check a value that becomes a word of a command line, or is displayed."""
     word: str = _typed(record, key, str)
     if not re.fullmatch(r"[A-Za-z0-9_]{1,64}", word):
         raise ValueError(f"`{key}` is not one word")
@@ -686,7 +686,7 @@ def _bytes(array: Array) -> Sym | None:
 
 
 def users_of(program: Program) -> tuple[KernelOp, ...]:
-    """The ops that use two-sided arrays, and all placed ones, in text order."""
+    """The ops that use two-sided arrays and all ops whose device is placed, in text order."""
     at_run_time = two_sided(program.ops, program.arrays)
     used = (op for op in program.kernel_ops if op.placed or any(a.region.array in at_run_time for a in op.accesses))
     return tuple(used)

@@ -86,7 +86,7 @@ class Spread:
 @dataclass(frozen=True, slots=True)
 class Param(Spanned):
     """A compile-time value of the program. `over` holds the values after `over`: the sizes to tune for. `files`: the
-    pattern of `over files(PATTERN)`, relative to the program's folder; "" without. `spread`: of `over log(...)` and
+    pattern of `over files(PATTERN)`, relative to the program's directory; "" without. `spread`: of `over log(...)` and
     `over uniform(...)`."""
 
     name: str
@@ -98,7 +98,7 @@ class Param(Spanned):
 
     @property
     def generated(self) -> bool:
-        """Whether values of it can be drawn."""
+        """Whether values of the param can be drawn."""
         return self.spread is not None or bool(self.over) or bool(self.files)
 
 
@@ -125,12 +125,12 @@ class Communicator(Spanned):
 
     @property
     def rank(self) -> Var:
-        """The number of this rank in it."""
+        """The number of this rank in the communicator."""
         return Var(f"{self.name}.rank")
 
     @property
     def ranks(self) -> Var:
-        """How many ranks are in that of this rank."""
+        """The number of ranks in the communicator of this rank."""
         return Var(f"{self.name}.ranks")
 
     @property
@@ -141,7 +141,7 @@ class Communicator(Spanned):
 
     @property
     def facts(self) -> tuple[Sym, ...]:
-        """What holds on every rank."""
+        """The conditions that hold on every rank."""
         least = int(self.everyone)
         return (
             Apply(Fn.GE, (self.rank, Const(least - 1))),
@@ -235,8 +235,8 @@ class CodeText(Spanned):
 class CodeFile:
     """A file in C++ or CUDA that code names, or that such a file includes.
 
-    `path` is its key in `Program.sources`. `name` is relative to the folder of the emitted program's code: files keep
-    their relative places, so that they can include one another unchanged.
+    `path` is its key in `Program.sources`. `name` is relative to the directory of the emitted program's code: files
+    keep their relative places, so that they can include one another unchanged.
     """
 
     name: str
@@ -394,7 +394,7 @@ class KernelOp(Spanned):
 
     @property
     def on_stream(self) -> bool:
-        """Whether it is issued on a stream."""
+        """Whether the op is issued on a stream."""
         return self.placed or self.worker or self.device is Device.GPU
 
     @property
@@ -423,7 +423,7 @@ class CopyOp(Spanned):
 
     @property
     def to_device(self) -> bool:
-        """Of an inserted copy: its direction, which its name gives."""
+        """The direction of an inserted copy, from its name."""
         return self.base.endswith("to_device")
 
 
@@ -490,7 +490,7 @@ class CollectiveOp(Spanned):
 
     @property
     def root(self) -> Sym:
-        """Of a broadcast."""
+        """The root of a broadcast."""
         return next((a for a in self.args if not isinstance(a, Region)), Const(0))
 
 
@@ -604,7 +604,7 @@ class Program:
     sources: Mapping[str, Source] = field(compare=False, repr=False)
     loops: tuple[Loop, ...] = ()
     files: tuple[CodeFile, ...] = ()
-    folders: tuple[str, ...] = ()  # where code finds what it includes; named as the files are
+    directories: tuple[str, ...] = ()  # where code finds what it includes; named as the files are
     comms: tuple[Communicator, ...] = ()  # in text order; a colour may depend on those before
     domain: tuple[Sym, ...] = ()  # `require`s on nothing but params with values after `over`, which are variables in it
 
@@ -639,9 +639,9 @@ def facts(
     regions: Iterable[Region] = (),
     comms: Iterable[Communicator] = (),
 ) -> Facts:
-    """What holds on every rank whenever the program runs (it exits before its first op otherwise): the `conditions`,
-    the types of the scalars, how ranks of communicators are numbered, and that no slice of `regions` ends before it
-    starts.
+    """The conditions that hold on every rank of a running program (otherwise it exits before its first op): the
+    `conditions`, the types of the scalars, how ranks of communicators are numbered, and that no slice of `regions` ends
+    before it starts.
 
     Conditions on the hardware are excluded: not every program can check them.
     """
@@ -708,8 +708,8 @@ class Staging(Enum):
 
 
 class HostMemory(Enum):
-    """What the host sides of `any` arrays are in: page-locked memory, whose copies run beside the host, or memory that
-    the system may page out, whose copies block the thread that issues them."""
+    """The memory of the host sides of `any` arrays: page-locked memory, whose copies run concurrently with the host, or
+    pageable memory, whose copies block the thread that issues them."""
 
     PINNED = "pinned"
     PAGEABLE = "pageable"

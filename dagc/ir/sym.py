@@ -67,7 +67,7 @@ class UnboundName(Exception):
 
 
 def _exact(value: Number) -> Number:
-    """An integral Fraction as int."""
+    """A number; an integral Fraction as int."""
     if isinstance(value, Fraction) and value.denominator == 1:
         return value.numerator
     return value
@@ -106,8 +106,12 @@ RULES: dict[Fn, Callable[..., Number]] = {
 }
 
 
+NEUTRAL = {Fn.ADD: 0, Fn.SUB: 0, Fn.MUL: 1}  # right operands that leave the left one as it is
+
+
 def apply(fn: Fn, *args: Sym) -> Sym:
-    """Build an application. Constants are folded, and a condition with a constant test is resolved.
+    """Build an application. Constants are folded, neutral operands are left out, and a condition with a constant test
+    is resolved.
 
     Raises ZeroDivisionError, ValueError or TypeError if constant operands are invalid.
     """
@@ -119,6 +123,14 @@ def apply(fn: Fn, *args: Sym) -> Sym:
         return Const(True)
     if all(isinstance(a, Const) for a in args):
         return Const(RULES[fn](*(a.value for a in args if isinstance(a, Const))))
+    if len(args) == 2:
+        left, right = (a.value if isinstance(a, Const) and type(a.value) is int else None for a in args)
+        if right is not None and NEUTRAL.get(fn) == right:
+            return args[0]
+        if left is not None and fn in (Fn.ADD, Fn.MUL) and NEUTRAL[fn] == left:
+            return args[1]
+        if left == 0 and fn is Fn.MOD and args[1] == Var("ranks"):
+            return Const(0)
     return Apply(fn, args)
 
 
@@ -160,7 +172,7 @@ def specialised(expr: Sym, env: Mapping[str, Sym]) -> Sym:
 
 
 def free(expr: Sym) -> frozenset[str]:
-    """Names of its variables."""
+    """The names of the variables of an expression."""
     if isinstance(expr, Var):
         return frozenset((expr.name,))
     if isinstance(expr, Apply):
@@ -214,7 +226,7 @@ def _normal(expr: Sym) -> Sym:
 
 
 def equal(a: Sym, b: Sym) -> bool | None:
-    """True or False if that can be proved, None if it depends on values not known yet."""
+    """Whether two expressions are equal: True or False if that can be proved, None if it depends on unknown values."""
     difference = polynomial(Apply(Fn.SUB, (a, b)))
     if not difference:
         return True
@@ -327,7 +339,7 @@ def to_c(expr: Sym, name: Callable[[str], str] = str, reals: Collection[str] = (
 
 
 def _is_double(expr: Sym) -> bool:
-    """Whether its C++ text is a double, if its variables are integers."""
+    """Whether the C++ text of an expression is a double, if its variables are integers."""
     if not isinstance(expr, Apply):
         return isinstance(expr, Const) and isinstance(expr.value, float | Fraction)
     if expr.fn in (Fn.FLOOR, Fn.CEIL, Fn.MOD):

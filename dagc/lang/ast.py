@@ -362,7 +362,7 @@ class If(Spanned):
     otherwise: tuple[Item, ...] | None = None
 
 
-# ---- the world outside ----------------------------------------------------------------
+# ---- set-up, references, included files ----------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,7 +400,7 @@ class Module(Spanned):
 
 
 def nodes(node: object) -> Iterator[Any]:
-    """A node, or those of a tuple, and all nodes below."""
+    """All nodes below a node or a tuple of nodes, itself included."""
     if isinstance(node, tuple):
         for child in node:
             yield from nodes(child)

@@ -115,8 +115,8 @@ _NOT_IN_WORKER = re.compile(r"\b(?:MPI_\w+|cuda[A-Z]\w*)")
 
 
 def _implementations(kernel: ir.Kernel, device: Device | None) -> dict[str, ir.Impl]:
-    """Those that an op may have, by name, the default first. Where the device is open, each name has it in front;
-    unless a `select` of the kernel names the variant, the first on each device is the only one there."""
+    """The implementations that an op may have, by name, the default first. Where the device is open, each name has it
+    in front; unless a `select` of the kernel names the variant, the first on each device is the only one there."""
     if device is not None:
         return {i.name: i for i in kernel.impls if i.device is device}
     every = [i for d in (Device.GPU, Device.CPU) for i in kernel.impls if i.device is d]
@@ -189,7 +189,7 @@ class _Call:
         return choice.chosen == "worker"
 
     def variant(self, impls: Mapping[str, ir.Impl], base: str) -> ir.Impl:
-        """That which the call names, or which is decided."""
+        """The variant that the call names, else the one that is decided."""
         trailers = self.item.call.callee.trailers
         if trailers:
             member = trailers[0]
@@ -201,12 +201,20 @@ class _Call:
                 devices = {i.device.value for i in impls.values()}
                 device = f"{devices.pop()} " if len(devices) == 1 else ""
                 message = f"kernel `{self.kernel.name}` has no {device}variant `{member.name}`"
+                code, given = "unknown-name", self._excluded().get(member.name)
+                if given is not None:
+                    code, message = "unsatisfiable-require", f"a `require` of `{member.name}` is false for {given}"
                 help = did_you_mean(member.name, impls, f"choose from {listing(impls)}")
-                self._fail("unknown-name", message, member.span, help, (self.kernel.span, "declared here"))
+                self._fail(code, message, member.span, help, (self.kernel.span, "declared here"))
             return named[0]
-        if len(impls) == 1:
+        if len(impls) == 1 and not self._excluded():
             return next(iter(impls.values()))
         return impls[self._choose_variant(impls, base)]
+
+    def _excluded(self) -> dict[str, str]:
+        """The implementations that compile-time values exclude, and these values."""
+        kernel = self.kernel.name
+        return {name: given for (k, _, name), given in self.frame.ctx.never.items() if k == kernel}
 
     def _choose_variant(self, impls: Mapping[str, ir.Impl], base: str) -> str:
         """The default: the first that no `require` excludes under the chosen values of the program's decisions; else
@@ -310,7 +318,7 @@ def _first_legal(
 def _no_legal(
     ctx: Context, item: ast.Op, kernel: ir.Kernel, impl: ir.Impl, candidates: Mapping[str, tuple[ir.Value, ...]]
 ) -> NoReturn:
-    """Report which choices have no legal combination, and the reason."""
+    """Report that the tunables of the op have no legal combination, and the reason."""
     _refuse_excluded(ctx, item, (kernel, impl))
     requires = _decidable(kernel, impl, candidates)
     cut = ctx.trials.cut
@@ -331,7 +339,9 @@ def _refuse_excluded(ctx: Context, item: ast.Op, owners: Sequence[ir.Kernel | ir
     """Report a kernel, or an implementation of it, that the program's decisions exclude."""
     for one in owners:
         if _is_excluded(one):
-            given = ", ".join(f"{n} = {spelled(c.chosen)}" for n, c in ctx.choices.items() if c.restricts)
+            decided = ", ".join(f"{n} = {spelled(c.chosen)}" for n, c in ctx.choices.items() if c.restricts)
+            device = one.device if isinstance(one, ir.Impl) else None
+            given = ctx.never.get((item.call.callee.name, device, one.name), decided)
             related = ((one.span, "declared here"),)
             message = f"a `require` of `{one.name}` is false for {given}"
             ctx.report.fail("unsatisfiable-require", message, item.span, "choose other values with -D", related)

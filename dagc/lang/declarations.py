@@ -257,7 +257,7 @@ class Drawn:
             family.instances[()] = Bound(name.name, value, name.span)
 
     def require(self, ev: Evaluator, item: ast.Require) -> None:
-        """Keep a condition on nothing but such params."""
+        """Keep a condition if it names no other params."""
         if not self._scope.families or ev.scope.parent is not None:
             return
         with suppress(Skip):
@@ -416,7 +416,7 @@ class Declarer:
             return ""
         pattern = over.args[0].value if len(over.args) == 1 and isinstance(over.args[0], ast.Literal) else None
         if not isinstance(pattern, str) or not pattern or not pattern.isprintable() or item.type != "str":
-            help = 'write `over files("folder/*.mtx")` on a param of type str'
+            help = 'write `over files("matrices/*.mtx")` on a param of type str'
             self.ev.ctx.report.fail("type-mismatch", "`files` takes one pattern, and gives strings", over.span, help)
         return str(pattern)
 

@@ -453,13 +453,14 @@ def _bind(ev: Evaluator, bindings: tuple[ast.Binding, ...]) -> Iterator[Evaluato
 
 
 def branch(ev: Evaluator, item: ast.If) -> tuple[ast.Item, ...]:
-    """The items of the branch taken. May raise Skip."""
+    """The items of the branch that is taken. May raise Skip."""
     test = ev.constant(item.test, "the test of an `if`", (ScalarKind.BOOL,), structural=True)
     return item.then if test else item.otherwise or ()
 
 
 def branches(ev: Evaluator, item: ast.If) -> tuple[tuple[tuple[ast.Item, ...], Sym | None], ...]:
-    """The items of the branch taken; or both with their conditions, where each rank decides. May raise Skip."""
+    """The items of the branch that is taken; if the condition depends on the rank, both branches with their conditions.
+    May raise Skip."""
     test = ev.settled(item.test, (ScalarKind.BOOL,), structural=True)
     if isinstance(test, Const):
         return ((item.then if test.value else item.otherwise or (), None),)

@@ -34,7 +34,7 @@ class Bracket(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What the syntax tree knows about offsets: where items and list values start."""
+    """Offsets from the syntax tree: the starts of items and of list values."""
 
     items: frozenset[int]
     lists: frozenset[int]

@@ -16,7 +16,7 @@ from dagc.ir.sym import Const, Fn, Sym, Var, apply, free
 from dagc.lang import ast
 from dagc.lang.declarations import Declared, Declarer, storage
 from dagc.lang.evaluate import Evaluator
-from dagc.lang.scope import Context, Key, ScalarKind, Storage, TypeValue, What, refuse_reserved
+from dagc.lang.scope import Context, Key, ScalarKind, Storage, TypeValue, What, fail_again, refuse_reserved
 
 # ---- frames ----
 
@@ -101,6 +101,8 @@ class Frame:
         family = self.ops.families.setdefault(ref.name, {})
         if family and (key in family or not key or () in family):
             other = family.get(key) or next(iter(family.values()))
+            if other.span == ref.span:
+                fail_again(self.ctx.report, f"op `{display}`", ref.name, ref.span)
             message = f"op `{ref.name}` is declared with and without indices"
             if key in family:
                 message = f"op `{display}` is declared twice"
@@ -206,7 +208,8 @@ def verify(ev: Evaluator, out: GraphOut, item: ast.Verify, has_setup: bool) -> i
 
 
 def until(ev: Evaluator, out: GraphOut, item: ast.Until) -> ir.Until:
-    """What ends the repetition: an array of one element, on the host, written by an op. May raise Skip."""
+    """The condition that ends the repetition: an array of one element, on the host, written by an op. May raise
+    Skip."""
     report = ev.ctx.report
     counter: Storage = storage(ev, item.array)
     related = ((counter.array.span, "declared here"),)
@@ -259,7 +262,8 @@ def _keywords(ev: Evaluator, call: ast.Call) -> tuple[tuple[str, ir.Value], ...]
         else:
             report.fail("unnamed-argument", "this argument needs a name", arg.span, "write `name = ...`")
         if name in out or name in ("rank", "size", "seed"):
-            message = f"`{name}` is passed twice" if name in out else f"`{name}` is always passed"
+            always = {"rank": "the number of the rank", "size": "the number of ranks", "seed": "the value of --seed"}
+            message = f"`{name}` is passed twice" if name in out else f"`{name}` is always passed: {always[name]}"
             report.fail("duplicate-name", message, arg.span, "drop it, or choose another name")
         value = ev.value(expr)
         if isinstance(value, TypeValue):
@@ -277,7 +281,7 @@ _FORM = "write `split(COLOUR)` or `split(COLOUR, KEY)`"
 
 
 def communicator(ev: Evaluator, item: ast.Communicator, display: str) -> ir.Communicator:
-    """Of its declaration; whether all ranks are in it is settled later, by `settled`. May raise Skip."""
+    """The communicator of a declaration. `settled` determines later whether all ranks are in it. May raise Skip."""
     report, call = ev.ctx.report, item.call
     if call.callee.name != "split" or call.callee.trailers:
         report.fail("unknown-name", f"`{call.callee.name}` makes no communicator", call.callee.span, _FORM)
@@ -303,7 +307,7 @@ def communicator(ev: Evaluator, item: ast.Communicator, display: str) -> ir.Comm
 def settled(
     comms: Iterable[ir.Communicator], scalars: Iterable[ir.Scalar], requires: tuple[Sym, ...]
 ) -> tuple[ir.Communicator, ...]:
-    """The communicators, with whether every rank is in one: `requires` tells what holds for the scalars."""
+    """The communicators, and whether every rank is in each; `requires` are the conditions on the scalars."""
     scalars = tuple(scalars)
     done: tuple[ir.Communicator, ...] = ()
     for comm in comms:

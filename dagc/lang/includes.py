@@ -1,7 +1,7 @@
-"""What a text reads besides itself: the items of included files, and the files of code that it names.
+"""Files that a text reads: included files, and the files of code that it names.
 
-Files of code are read whole, with all that they include and that is found like they are; the C++ compiler looks for the
-rest. Nothing is run.
+Files of code are read as a whole, with the files that they include, as far as these are found in the same way; the C++
+compiler looks for the others. Nothing is run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from dagc.base.errors import ProgramError
-from dagc.base.source import LARGEST, Source, Span, find_file, include_folders, refuse_outside
+from dagc.base.source import LARGEST, Source, Span, find_file, include_directories, refuse_outside
 from dagc.cuda.lexer import includes
 from dagc.ir.program import CodeFile
 from dagc.lang import ast
@@ -24,7 +24,7 @@ from dagc.lang.scope import CodeFiles, Report
 
 LARGEST_CODE = 4 << 20  # bytes of all files of code together
 SUFFIXES = frozenset((".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp", ".hh"))
-_SEARCHED = "_I"  # the folder of files that were found in those of -I
+_SEARCHED = "_I"  # the directory of files that were found in those of -I
 
 
 def read_included(
@@ -39,15 +39,15 @@ def read_included(
     read.
 
     `texts`: path -> text, instead of files: then no file is read. `opened`: resolved path -> text, of files that an
-    editor has open: instead of what is saved. A file must lie below the folder of the program, or
+    editor has open: instead of what is saved. A file must lie below the directory of the program, or
     below one that the user has named (`dagc.base.source.find_file`).
     """
     reader = _Reader(sources, report, texts, Path(source.path).parent, opened=opened or {})
     included = reader.included(items, source, "", (_resolved(Path(source.path)),))
-    for text, folder, each in reader.pending:
+    for text, directory, each in reader.pending:
         for code in _codes(each):
             with report.guard():
-                reader.code(code, text, folder)
+                reader.code(code, text, directory)
     return included, reader.named()
 
 
@@ -76,38 +76,38 @@ def _resolved(path: Path) -> Path:
 
 @dataclass(slots=True)
 class _Reader:
-    """`folder`, here and below: where a text lies, relative to the program's folder `top`, "" for that itself."""
+    """`directory`, here and below: where a text lies, relative to the program's directory `top`, "" for that itself."""
 
     sources: dict[str, Source]
     report: Report
     texts: Mapping[str, str] | None
     top: Path
-    folders: dict[str, Path] = field(default_factory=dict)  # `include "folder/"`, by its name relative to `top`
+    directories: dict[str, Path] = field(default_factory=dict)  # `include "folder/"`, by its name relative to `top`
     files: dict[str, str] = field(default_factory=dict)  # name relative to `top` -> key in `sources`
     written: dict[tuple[str, str], str] = field(default_factory=dict)  # (file of the text, name in it) -> name
     pending: list[tuple[Source, str, ast.Item]] = field(default_factory=list)  # items that may hold code
-    used: dict[str, None] = field(default_factory=dict)  # folders of texts whose code includes files
+    used: dict[str, None] = field(default_factory=dict)  # directories of texts whose code includes files
     opened: Mapping[str, str] = field(default_factory=dict)  # see `read_included`
 
     # ---- texts of the language --------------------------------------------------------------
 
     def included(
-        self, items: tuple[ast.Item, ...], source: Source, folder: str, stack: tuple[Path, ...]
+        self, items: tuple[ast.Item, ...], source: Source, directory: str, stack: tuple[Path, ...]
     ) -> tuple[ast.Item, ...]:
         out: list[ast.Item] = []
         for item in items:
             if isinstance(item, ast.Include):
                 with self.report.guard():
                     if item.file.endswith("/"):
-                        self._folder(item, source, folder)
+                        self._directory(item, source, directory)
                     else:
-                        out += self._read(item, source, folder, stack)
+                        out += self._read(item, source, directory, stack)
             else:
-                self.pending.append((source, folder, item))
+                self.pending.append((source, directory, item))
                 out.append(item)
         return tuple(out)
 
-    def _read(self, item: ast.Include, source: Source, folder: str, stack: tuple[Path, ...]) -> tuple[ast.Item, ...]:
+    def _read(self, item: ast.Include, source: Source, directory: str, stack: tuple[Path, ...]) -> tuple[ast.Item, ...]:
         report, sources = self.report, self.sources
         path = self._path(item.file, source, item.span)
         if _resolved(path) in stack:
@@ -116,8 +116,8 @@ class _Reader:
             help = "include it once"
             report.fail("include-twice", f"`{item.file}` is included twice", item.span, help)
         if path.is_dir():
-            help = f'write `include "{item.file}/"` for a folder of headers'
-            report.fail("missing-file", f"`{item.file}` is a folder", item.span, help)
+            help = f'write `include "{item.file}/"` for a directory of headers'
+            report.fail("missing-file", f"`{item.file}` is a directory", item.span, help)
         other = self._text(path, item.file, source, item.span)
         sources[other.path] = other
         if sum(len(s.text) for s in sources.values()) > LARGEST:
@@ -135,7 +135,7 @@ class _Reader:
             at = ((module.span, "here"),)
             message = f"`{item.file}` has its own `program` line"
             report.error("wrong-place-of-item", message, item.span, "drop that line from the included file", at)
-        below = posixpath.dirname(self._name(item.file, path, source, folder))
+        below = posixpath.dirname(self._name(item.file, path, source, directory))
         return self.included(module.items, other, below, (*stack, _resolved(path)))
 
     def _path(self, name: str, source: Source, span: Span) -> Path:
@@ -158,7 +158,7 @@ class _Reader:
             self.report.fail("missing-file", f"cannot read `{name}`: {error.strerror}", span, help)
 
     def _refuse(self, name: str, span: Span, error: OSError) -> NoReturn:
-        help = "move it there, or give its folder with -I DIR"
+        help = "move it there, or give its directory with -I DIR"
         self.report.fail("missing-file", f"cannot read `{name}`: {error.strerror}", span, help)
 
     def _text(self, path: Path, name: str, source: Source, span: Span) -> Source:
@@ -175,7 +175,7 @@ class _Reader:
             self.report.fail("missing-file", f"`{name}` is not a text in UTF-8", span, "save it as UTF-8")
 
     def _report_other_language(self, item: ast.Include, other: Source, error: ProgramError) -> NoReturn:
-        """Lines of a file that may be anything are not shown."""
+        """Report an included file that is not in the language. Its lines are not shown: it may be any file."""
         line, column = other.line_column(error.diagnostics[0].span.start)
         message = f"`{item.file}` is not a text of the language (line {line}, column {column})"
         help = "include another file; errors in files that end in .dag are shown in full"
@@ -183,7 +183,7 @@ class _Reader:
 
     # ---- code -------------------------------------------------------------------------------
 
-    def _folder(self, item: ast.Include, source: Source, folder: str) -> None:
+    def _directory(self, item: ast.Include, source: Source, directory: str) -> None:
         """`include "folder/"`: code finds headers there."""
         path = Path(source.path).parent / item.file
         if not re.fullmatch(r"[\w./ +@-]+", item.file):  # it becomes a word of CMake
@@ -198,14 +198,14 @@ class _Reader:
                 self.report.fail("missing-file", f"cannot read `{item.file}`: {error.strerror}", item.span, "rename it")
             if not path.is_dir():
                 help = f"give a path relative to `{source.path}`"
-                self.report.fail("missing-file", f"there is no folder `{item.file}`", item.span, help)
-        self.folders.setdefault(posixpath.normpath(posixpath.join(folder, item.file)), path)
+                self.report.fail("missing-file", f"there is no directory `{item.file}`", item.span, help)
+        self.directories.setdefault(posixpath.normpath(posixpath.join(directory, item.file)), path)
 
-    def code(self, code: ast.Code, source: Source, folder: str) -> None:
+    def code(self, code: ast.Code, source: Source, directory: str) -> None:
         """Reads the file that `code` names, or those that its text includes."""
         if code.file is None:
-            if self._headers(code.text or "", Path(source.path).parent, folder, code.span):
-                self.used[folder] = None
+            if self._headers(code.text or "", Path(source.path).parent, directory, code.span):
+                self.used[directory] = None
             return
         if posixpath.splitext(code.file)[1] not in SUFFIXES:
             help = f"name a file that ends in {', '.join(sorted(SUFFIXES))}; link compiled code with `link`"
@@ -213,14 +213,14 @@ class _Reader:
                 "bad-code-file", f"`{code.file}` does not have the suffix of a C++ or CUDA file", code.span, help
             )
         path = self._path(code.file, source, code.span)
-        name = self._name(code.file, path, source, folder)
+        name = self._name(code.file, path, source, directory)
         self.written[source.path, code.file] = name
         self._add(name, path, code.file, source, code.span)
 
-    def _name(self, written: str, path: Path, source: Source, folder: str) -> str:
-        """Where a file lies that a text names: relative to `top`, or in the folder of those found with -I."""
-        in_folder = path == Path(source.path).parent / written or self.texts is not None
-        return posixpath.normpath(posixpath.join(folder if in_folder else _SEARCHED, written))
+    def _name(self, written: str, path: Path, source: Source, directory: str) -> str:
+        """Where a file lies that a text names: relative to `top`, or in the directory of those found with -I."""
+        in_directory = path == Path(source.path).parent / written or self.texts is not None
+        return posixpath.normpath(posixpath.join(directory if in_directory else _SEARCHED, written))
 
     def _add(self, name: str, path: Path, written: str, source: Source, span: Span) -> None:
         """Add a file of code and its included files."""
@@ -237,13 +237,13 @@ class _Reader:
             self.report.fail("too-large", message, span, "link a library with `link`")
         self._headers(text.text, path.parent, posixpath.dirname(name), span, text)
 
-    def _headers(self, text: str, parent: Path, folder: str, span: Span, source: Source | None = None) -> bool:
-        """Adds the headers that a text includes and that are found; whether there are any."""
+    def _headers(self, text: str, parent: Path, directory: str, span: Span, source: Source | None = None) -> bool:
+        """Add the headers that a text includes and that are found; returns whether there are any."""
         added = False
         for written, quoted in includes(text):
             if posixpath.isabs(written):
                 continue  # the compiler finds it where it is
-            for base, place in self._places(parent, folder, quoted):
+            for base, place in self._places(parent, directory, quoted):
                 path = base / written
                 if self._exists(path, span):
                     name = posixpath.normpath(posixpath.join(place, written))
@@ -260,17 +260,17 @@ class _Reader:
         return added
 
     def _kept(self, written: str) -> Path | None:
-        """The only one of the kept texts whose path ends so."""
+        """The text of the given ones whose path ends in this name, if there is only one."""
         parts = Path(written).parts
         paths = [p for p in map(Path, self.texts or ()) if p.parts[-len(parts) :] == parts]
         return paths[0] if len(paths) == 1 else None
 
-    def _places(self, parent: Path, folder: str, quoted: bool) -> Iterator[tuple[Path, str]]:
-        """Folders in which a compiler looks for a header, with their names."""
+    def _places(self, parent: Path, directory: str, quoted: bool) -> Iterator[tuple[Path, str]]:
+        """Directories in which a compiler looks for a header, with their names."""
         if quoted:
-            yield parent, folder
-        yield from ((path, name) for name, path in self.folders.items())
-        yield from ((path, _SEARCHED) for path in include_folders())
+            yield parent, directory
+        yield from ((path, name) for name, path in self.directories.items())
+        yield from ((path, _SEARCHED) for path in include_directories())
 
     def _exists(self, path: Path, span: Span) -> bool:
         """Whether a header exists and may be read."""
@@ -289,17 +289,17 @@ class _Reader:
     def named(self) -> CodeFiles:
         """Files that lie above `top`, and were allowed by -I, move all others down: they keep their places relative to
         each other."""
-        up = max((name.split("/").count("..") for name in (*self.files, *self.folders)), default=0)
+        up = max((name.split("/").count("..") for name in (*self.files, *self.directories)), default=0)
         root = "/".join(["below"] * up)
 
         def down(name: str) -> str:
             return posixpath.normpath(posixpath.join(root, name))
 
         files = {name: down(name) for name in self.files}
-        folders = [*self.used, *self.folders]
-        folders += [_SEARCHED] if any(name.startswith(f"{_SEARCHED}/") for name in files) else []
+        directories = [*self.used, *self.directories]
+        directories += [_SEARCHED] if any(name.startswith(f"{_SEARCHED}/") for name in files) else []
         return CodeFiles(
             tuple(CodeFile(files[name], path) for name, path in self.files.items()),
-            tuple(dict.fromkeys(down(f) for f in folders)),
+            tuple(dict.fromkeys(down(f) for f in directories)),
             {key: files[name] for key, name in self.written.items() if name in files},
         )

@@ -524,7 +524,7 @@ def _message(frame: Frame, entry: OpEntry, trailers: Trailers) -> tuple[str, Tra
 
 
 def _instance(frame: Frame, family: Mapping[Key, T], name: str, trailers: Trailers, span: Span) -> tuple[T, Trailers]:
-    """What the index at the start of the trailers names among ops or messages, and the other trailers."""
+    """The op or message that the index at the start of the trailers selects, and the other trailers."""
     key: Key = ()
     text, rest = "", trailers
     if trailers and isinstance(trailers[0], ast.Index):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from dagc.cuda.lexer import names_in
@@ -32,6 +32,8 @@ from dagc.lang.scope import (
     element_type,
     kind_of_constant,
     kind_of_type,
+    listing,
+    spelled,
 )
 
 # A formal may reuse labels (x, y, z) and the names that are not visible in a kernel.
@@ -45,6 +47,7 @@ class _Parts:
     tunables: list[ir.Tunable] = field(default_factory=list)
     lets: list[tuple[str, Sym]] = field(default_factory=list)
     requires: list[Sym] = field(default_factory=list)
+    never: str = ""  # the compile-time values under which a `require` is false, whatever the program decides
 
 
 def lower_kernel(ctx: Context, kernel: ast.Kernel) -> ir.Kernel:
@@ -59,16 +62,20 @@ def lower_kernel(ctx: Context, kernel: ast.Kernel) -> ir.Kernel:
     for item in kernel.items:
         with ctx.report.guard():
             if isinstance(item, ast.Impl):
-                impls.append(_impl(ctx, scope, item))
+                impls.append(_impl(ctx, scope, item, kernel.name))
             elif isinstance(item, ast.Feature):
                 features.append(feature(ev, item))
             elif isinstance(item, ast.Select):
                 selected.append(item)
             elif not _common(ev, parts, item):
                 wrong_place(ctx.report, item, "in a kernel")
-    _check_impls(ctx.report, kernel, impls, formals, features)
+    _check_impls(ctx.report, kernel, impls, formals)
     names = {t.name for t in parts.tunables} | {t.name for i in impls for t in i.tunables} | {"variant", "device"}
     _check_devices(ctx.report, selected, impls)
+    if parts.never:
+        ctx.never[kernel.name, None, kernel.name] = parts.never
+    impls = _possible(ctx, kernel.name, impls)
+    _check_defaults(ctx.report, impls, formals, features)
     chosen = selects(((item, ev) for item in selected), kernel.name, names)
     return ir.Kernel(
         kernel.name,
@@ -172,23 +179,41 @@ def _common(ev: Evaluator, parts: _Parts, item: ast.Item) -> bool:
     elif isinstance(item, ast.Tune):
         _tune(ev, parts, item)
     elif isinstance(item, ast.Require):
-        parts.requires.append(_condition(ev, item))
+        parts.requires.append(_condition(ev, parts, item))
     else:
         return False
     return True
 
 
-def _condition(ev: Evaluator, item: ast.Require) -> Sym:
-    """The condition under the chosen values of the program's decisions, on which the choices left depend. One that is
-    false under them alone excludes what it stands in. Reports unsatisfiable-require for one that is false without."""
-    written = ev.sym(item.condition, (ScalarKind.BOOL,))
+def _condition(ev: Evaluator, parts: _Parts, item: ast.Require) -> Sym:
+    """The condition under the chosen values of the program's decisions, on which the choices left depend. A condition
+    that is false under these values alone excludes the kernel or implementation that contains it, and one that is
+    false under compile-time values always does. Reports unsatisfiable-require if it is false without any name."""
+    used, ev.ctx.used = ev.ctx.used, set()
+    try:
+        written = ev.sym(item.condition, (ScalarKind.BOOL,))
+    finally:
+        read, ev.ctx.used = ev.ctx.used, used | ev.ctx.used
     condition = ev.settle(written, item.condition.span)
     decisions = free(written) & ev.ctx.choices.keys()
     for name in decisions:
         ev.ctx.choices[name].restricts = True
     if isinstance(condition, Const) and not condition.value and not decisions:
-        ev.ctx.report.fail("unsatisfiable-require", "this is never true", item.condition.span, "correct or drop it")
+        if not read:
+            ev.ctx.report.fail("unsatisfiable-require", "this is never true", item.condition.span, "correct or drop it")
+        parts.never = _given(ev, read)
     return condition
+
+
+def _given(ev: Evaluator, names: Iterable[str]) -> str:
+    """`n = 33, half = 16`: the values of compile-time names."""
+    out = []
+    for name in sorted(names):
+        entry = ev.scope.find(name)
+        bound = None if entry is None else entry[0].instances.get(())
+        if bound is not None and isinstance(bound.value, Const):
+            out.append(f"{name} = {spelled(bound.value.value)}")
+    return listing(out)
 
 
 def _tune(ev: Evaluator, parts: _Parts, item: ast.Tune) -> None:
@@ -217,7 +242,7 @@ def _declare(ev: Evaluator, what: What, name: ast.DeclName, value: object) -> No
 # ---- implementations --------------------------------------------------------------------------------
 
 
-def _impl(ctx: Context, kernel: Scope, item: ast.Impl) -> ir.Impl:
+def _impl(ctx: Context, kernel: Scope, item: ast.Impl, owner: str) -> ir.Impl:
     scope = Scope(parent=kernel)
     ev = Evaluator(ctx, scope)
     parts = _Parts()
@@ -244,6 +269,8 @@ def _impl(ctx: Context, kernel: Scope, item: ast.Impl) -> ir.Impl:
             elif not _common(ev, parts, child):
                 wrong_place(ctx.report, child, "in an implementation")
     device = Device.GPU if item.device is OpKind.GPU else Device.CPU
+    if parts.never:
+        ctx.never[owner, device, item.name or "default"] = parts.never
     launch, code = launches[0] if launches else None, codes[0] if codes else None
     _check_impl(ctx.report, item, device, launch, any(isinstance(i, ast.Launch) for i in item.items), code)
     return ir.Impl(
@@ -418,13 +445,11 @@ def _check_impls(
     kernel: ast.Kernel,
     impls: list[ir.Impl],
     formals: tuple[ir.Formal, ...],
-    features: Sequence[ir.Feature],
 ) -> None:
     if not any(isinstance(i, ast.Impl) for i in kernel.items):
         help = "add `gpu {...}` or `cpu {...}`"
         report.error("missing-implementation", f"kernel `{kernel.name}` has no implementation", kernel.name_span, help)
     seen: dict[tuple[Device, str], ir.Impl] = {}
-    run_time = {*(f.name for f in formals), *(f.name for f in features), "hw.memory"}
     for impl in impls:
         _check_prepare(report, impl, formals)
         key = (impl.device, impl.name)
@@ -433,13 +458,27 @@ def _check_impls(
             message = f"two {impl.device.value} implementations {word}"
             help = "name each of them"
             report.error("duplicate-name", message, impl.span, help, ((seen[key].span, "the first is here"),))
-        if not any(d is impl.device for d, _ in seen):
-            _check_default(report, impl, run_time)
         seen[key] = impl
 
 
+def _possible(ctx: Context, kernel: str, impls: list[ir.Impl]) -> list[ir.Impl]:
+    """Without implementations that compile-time values exclude, unless these are all on their device."""
+    possible = [impl for impl in impls if (kernel, impl.device, impl.name) not in ctx.never]
+    devices = {impl.device for impl in possible}
+    return [impl for impl in impls if impl.device not in devices or impl in possible]
+
+
+def _check_defaults(
+    report: Report, impls: Sequence[ir.Impl], formals: Sequence[ir.Formal], features: Sequence[ir.Feature]
+) -> None:
+    """The first implementation on each device."""
+    run_time = {*(f.name for f in formals), *(f.name for f in features), "hw.memory"}
+    for first in {impl.device: impl for impl in reversed(impls)}.values():
+        _check_default(report, first, run_time)
+
+
 def _check_devices(report: Report, selected: Sequence[ast.Select], impls: Sequence[ir.Impl]) -> None:
-    """Warn where only one device can be chosen."""
+    """Warn of a `select device` for which only one device can be chosen."""
     devices = {impl.device for impl in impls}
     for item in selected:
         if "device" in item.names and len(devices) == 1:
@@ -449,8 +488,8 @@ def _check_devices(report: Report, selected: Sequence[ast.Select], impls: Sequen
 
 
 def _check_prepare(report: Report, impl: ir.Impl, formals: tuple[ir.Formal, ...]) -> None:
-    """It comes before the first run, so it reads what no run changes, and writes the implementation's own scratch: that
-    which is `const`, if any is."""
+    """Check `prepare`: it runs before the first run, so it may only read what no run changes, and write the
+    implementation's own scratch (the `const` scratch, if there is any)."""
     if impl.prepare is None:
         for scratch in impl.scratch:
             if scratch.const:

@@ -58,14 +58,16 @@ def check_reads(ctx: Context, out: GraphOut, edges: Iterable[ir.Edge]) -> None:
         if use.mode is not Mode.IN:
             written.setdefault(use.storage.array.name, []).append(use.when)
     arrived = {name: list(writes) for name, writes in written.items()}
-    for use in uses:
+    for at, use in enumerate(uses):
         array = use.storage.array
         defined = array.role not in (None, Role.OUT) or ir.declared_name(array.name) in doubtful
         writes, arrivals = (known.setdefault(array.name, []) for known in (written, arrived))
         if use.mode is not Mode.OUT and not defined:
             if not _covered(use.when, writes, ctx.facts):
+                below = (u for u in uses[at + 1 :] if u.storage.array.name == array.name and _writes_for(u, use))
+                later = None if explicit else next(below, None)
                 changed = use.mode is Mode.INOUT
-                _report_undefined(ctx, f"`{use.storage.label}` is read", array, use.span, writes, changed)
+                _report_undefined(ctx, f"`{use.storage.label}` is read", array, use.span, writes, changed, later)
                 writes.append(())
                 arrivals.append(())
             elif arrivals != writes and not _covered(use.when, arrivals, ctx.facts):
@@ -76,8 +78,13 @@ def check_reads(ctx: Context, out: GraphOut, edges: Iterable[ir.Edge]) -> None:
             arrivals.append(use.arrives)
 
 
+def _writes_for(use: Use, reader: Use) -> bool:
+    """Whether `use` writes what `reader`, another op above it, reads."""
+    return use.mode is not Mode.IN and use.op != reader.op
+
+
 def _in_order(uses: Sequence[Use], edges: Iterable[ir.Edge]) -> list[Use]:
-    """As in the text, but after those of ops further down from which edges of the program lead to their op."""
+    """The accesses in text order, but each after those of later ops from which edges of the program lead to its op."""
     first: dict[str, int] = {}
     places: dict[
         str, list[int]
@@ -109,7 +116,7 @@ def _in_order(uses: Sequence[Use], edges: Iterable[ir.Edge]) -> list[Use]:
 
 
 def _either(conditions: Iterable[tuple[Sym, ...]]) -> str:
-    """The text of these conditions, one of which holds."""
+    """The text of a disjunction of these conditions."""
     return " or ".join(dict.fromkeys(" && ".join(show(c, 1) for c in when) for when in conditions))
 
 
@@ -123,11 +130,19 @@ def _warn_not_received(ctx: Context, use: Use, arrivals: Sequence[tuple[Sym, ...
 
 
 def _report_undefined(
-    ctx: Context, what: str, array: ir.Array, span: Span, writes: Sequence[tuple[Sym, ...]], changed: bool = False
+    ctx: Context,
+    what: str,
+    array: ir.Array,
+    span: Span,
+    writes: Sequence[tuple[Sym, ...]],
+    changed: bool = False,
+    later: Use | None = None,
 ) -> None:
-    """`changed`: by the op that reads it."""
+    """`changed`: by the op that reads it. `later`: what writes it further down."""
     message = f"{what} before any op writes it"
-    help = "write it first, or declare it `in` or `inout` to fill it from the set-up"
+    first = "write it first" if later is None else f"move up `{later.op}`, which writes it"
+    help = f"{first}, or declare it `in` or `inout` to fill it from the set-up"
+    places = [(array.span, "declared here")]
     if changed:
         help = f"{help}; if this op only writes it, make the formal `out`"
     if writes:
@@ -136,15 +151,17 @@ def _report_undefined(
         for comm in ctx.comms.values():
             if (apply(Fn.GE, comm.rank, Const(0)),) in writes:
                 help = f"{help}; if every rank is in `{comm.name}`, add `require {show(comm.colour)} >= 0`"
-    ctx.report.error("undefined-read", message, span, help, ((array.span, "declared here"),))
+    elif later is not None:
+        places.append((later.span, "written here"))
+    ctx.report.error("undefined-read", message, span, help, tuple(places))
 
 
 _MOST_CASES = 64  # that are told apart for one read
 
 
 def _covered(when: tuple[Sym, ...], writes: Iterable[tuple[Sym, ...]], facts: Facts) -> bool:
-    """Whether one of the writes happens wherever the conditions `when` hold. Where none does throughout, the ranks with
-    and without a condition of a write are looked at one after the other."""
+    """Whether one of the writes happens on every rank on which the conditions `when` hold. If no single write covers
+    all of these ranks, those on which a condition of a write holds and the others are examined separately."""
     known = list(dict.fromkeys(tuple(c for each in write for c in _conjuncts(each)) for write in writes))[::-1]
     cases = [(when, facts.given(when))]
     for _ in range(_MOST_CASES):
@@ -190,7 +207,7 @@ def _follows(condition: Sym, when: Iterable[Sym]) -> bool:
 
 
 def _operands(condition: Sym, fn: Fn) -> tuple[Sym, ...]:
-    """Of an application of this function; of others none."""
+    """The operands of an application of this function; none for other expressions."""
     return condition.args if isinstance(condition, Apply) and condition.fn is fn else ()
 
 
@@ -418,7 +435,7 @@ def _may_hold(expr: Sym, env: Assignment) -> bool:
 
 @dataclass(slots=True)
 class _Collected:
-    """Items that wait until all values are known, with the evaluator of their place."""
+    """Items that are lowered once all values are known, with the evaluator of their place."""
 
     kernels: dict[str, ast.Kernel] = field(default_factory=dict)
     dags: dict[str, ast.SubDag] = field(default_factory=dict)
@@ -488,7 +505,7 @@ class Lowering:
             sources=dict(self.ctx.sources),
             loops=tuple(out.loops),
             files=self.ctx.named.files,
-            folders=self.ctx.named.folders,
+            directories=self.ctx.named.directories,
             comms=comms,
             domain=d.drawn.conditions,
         )
@@ -592,7 +609,7 @@ class Lowering:
         return main
 
     def _refuse_any(self, explicit: ast.EdgesExplicit) -> None:
-        """Copies of `on any` arrays follow text order, which means nothing here."""
+        """Refuse `on any` arrays where text order has no meaning, since their copies follow it."""
         for array in self.declared.arrays:
             if array.place is Place.ANY and array.name in self.ctx.used:
                 message = f"`{array.name}` is `on any`, whose copies follow text order"
@@ -707,7 +724,7 @@ class Lowered:
 class Parsed:
     """A text of the language and all that it includes, parsed. Any number of programs is lowered from it.
 
-    `items` are those of the text, with includes replaced by what they include; `diagnostics` is what that has found.
+    `items` are those of the text, with includes replaced by what they include; `diagnostics` are those of parsing.
     `named`: the files of code.
     """
 
@@ -752,7 +769,7 @@ def lower(parsed: Parsed, defines: Defines | None = None) -> ir.Program:
 
 @uncollected()
 def analyse(parsed: Parsed, defines: Defines | None = None) -> Lowered:
-    """All that lowering finds: the program, and errors, warnings and notes. Raises `UsageError` for a bad entry of
+    """The complete result of lowering: the program, errors, warnings and notes. Raises `UsageError` for a bad entry of
     `defines`."""
     plain = {name.replace(" ", ""): value for name, value in (defines or {}).items()}
     picked: Mapping[str, ir.Value] = {}
@@ -827,12 +844,12 @@ def _no_other(kernel: ast.Kernel, impl: ast.Impl, library: str) -> Diagnostic:
         help = f'add one without `link "{library}"`, or compile with --target cuda'
     else:
         message = f"`{library}` is not installed, and kernel `{kernel.name}` has no other {device} implementation"
-        help = f'install it, add one without `link "{library}"`, or name its folder by -L in DAGC_CXXFLAGS'
+        help = f'install it, add one without `link "{library}"`, or name its directory by -L in DAGC_CXXFLAGS'
     return Diagnostic("missing-implementation", message, impl.span, help)
 
 
 def _missing(impl: ast.Impl, cuda: bool, installed: Callable[[str], bool] | None) -> str:
-    """The first library that it links and that is missing; "" if none is."""
+    """The first missing library that an implementation links; "" if none is missing."""
     for name in (name for item in impl.items if isinstance(item, ast.Link) for name in item.libraries):
         if name in CUDA_LIBRARIES:
             if not cuda:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import Diagnostic, ProgramError
-from dagc.base.files import cache_folder, load_entry, store_entry
+from dagc.base.files import entry_directory, load_entry, store_entry
 from dagc.base.memory import uncollected
 from dagc.base.resources import resource
 from dagc.base.source import Source, Span
@@ -56,7 +56,7 @@ class TooDeep(Exception):
 
 
 def build(tree: Any, file: str) -> tuple[ast.Module, list[Diagnostic]]:
-    """AST of a whole tree, and what is wrong with its literals. Raises `TooDeep`.
+    """The AST of a whole tree, and the diagnostics of its literals. Raises `TooDeep`.
 
     A tree has `data` (rule name), `children` and `meta` (`start_pos`, `end_pos`, absent if it is empty); its
     leaves are strings with `start_pos` and `end_pos`. Not recursive, so that any depth is reported.
@@ -332,7 +332,7 @@ def _position(error: UnexpectedInput, text: str) -> int:
 
 def _completed(error: UnexpectedInput, word: str) -> bool:
     """Give the parser the kind that an op lacks, and then the token that was not accepted without it; in place of that
-    token where a `word` follows it: then it was meant to be the kind. Whether the parser took them."""
+    token where a `word` follows it: then it was meant to be the kind. Returns whether the parser accepted them."""
     from lark.exceptions import UnexpectedToken
 
     if not isinstance(error, UnexpectedToken) or error.token.type == "$END":
@@ -428,8 +428,8 @@ def _parser() -> Lark:
 
     grammar = resource("grammar/dag.lark").read_text(encoding="utf-8")
     key = f"parser-{hashlib.sha256(f'{lark.__version__} {grammar}'.encode()).hexdigest()[:24]}"
-    folder = cache_folder("parser")
-    stored = load_entry(folder / key, _LARGEST_TABLES) if folder is not None else None
+    directory = entry_directory("parser")
+    stored = load_entry(directory / key, _LARGEST_TABLES) if directory is not None else None
     hooks = {
         "postlex": _WholeWords(),
         "lexer_callbacks": {"NAME": _refuse_reserved},
@@ -442,7 +442,7 @@ def _parser() -> Lark:
             return _without_chains(lark.Lark._load_from_dict(data, memo, **hooks))  # type: ignore[no-untyped-call]
         except Exception:  # a bad cache is not an error: build from the grammar
             pass
-    return _build_parser(grammar, folder / key if folder is not None else None, hooks)
+    return _build_parser(grammar, directory / key if directory is not None else None, hooks)
 
 
 def _build_parser(grammar: str, entry: Path | None, hooks: dict[str, Any]) -> Lark:

@@ -184,7 +184,7 @@ def listing(words: Iterable[str], limit: int = 8) -> str:
 
 
 def there_are(words: Iterable[str], limit: int = 8) -> str:
-    """A help that says which words there are."""
+    """A help that lists the words."""
     names = list(words)
     return f"there is only `{names[0]}`" if len(names) == 1 else f"there are {listing(names, limit)}"
 
@@ -414,6 +414,8 @@ class Scope:
         first = ((family.span, "first declared here"),)
         if family.what is not what or (not key and () in family.instances):
             family.broken = True  # the meaning of its uses is unknown
+            if bound.span == family.span:
+                fail_again(report, f"`{name}`", name, bound.span)
             report.fail(
                 "duplicate-name", f"`{name}` is already {family.what.value}", bound.span, "choose another name", first
             )
@@ -469,6 +471,12 @@ def refuse_reserved(report: Report, name: str, span: Span) -> None:
         )
 
 
+def fail_again(report: Report, what: str, name: str, span: Span) -> NoReturn:
+    """Report a declaration in a loop whose name lacks the loop variable as an index (Skip)."""
+    message = f"{what} is declared again in each iteration of the loop"
+    report.fail("duplicate-name", message, span, f"index it by the loop variable, as in `{name}[i]`, also where used")
+
+
 def indices_text(count: int) -> str:
     """`no index`, `one index`, `2 indices`."""
     return {0: "no index", 1: "one index"}.get(count, f"{count} indices")
@@ -519,13 +527,13 @@ class LoweringChoice:
 
 @dataclass(frozen=True, slots=True)
 class CodeFiles:
-    """The files of code of a program, and folders in which code finds headers.
+    """The files of code of a program, and directories in which code finds headers.
 
     `written`: (file of the text, name in it) -> name of the `CodeFile`; without those that cannot be read.
     """
 
     files: tuple[ir.CodeFile, ...] = ()
-    folders: tuple[str, ...] = ()
+    directories: tuple[str, ...] = ()
     written: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
@@ -551,6 +559,8 @@ class Context:
     noted: set[str] = field(default_factory=set)
     trials: Trials = field(default_factory=Trials)
     legal: dict[object, dict[str, ir.Value]] = field(default_factory=dict)  # by kernel, implementation and candidates
+    # The compile-time values that exclude an implementation: by kernel, device and name; for a kernel without device.
+    never: dict[tuple[str, ir.Device | None, str], str] = field(default_factory=dict)
 
     def expand(self, span: Span) -> None:
         """Count one step of expansion. Stops lowering beyond EXPANSION_LIMIT."""
@@ -684,7 +694,7 @@ def element_type(ctx: Context, scope: Scope, name: str, span: Span) -> ElementTy
     return TYPES[name]
 
 
-# Of C, on 64-bit Linux.
+# Types of C on 64-bit Linux.
 _C_TYPES = {
     "char": "i8", "short": "i16", "int": "i32", "long": "i64", "unsigned": "u32", "uint": "u32", "size_t": "u64",
     "float": "f32", "double": "f64",

@@ -119,7 +119,7 @@ FORMS = {
     "if": "if CONDITION {...} [else {...}]",
     "setup": 'setup "FILE.py" FUNCTION(ARGUMENT, ...)',
     "verify": "verify ARRAY ~ FUNCTION(ARGUMENT, ...) rtol NUMBER [nan equal]",
-    "include": 'include "FILE.dag" or include "FOLDER/"',
+    "include": 'include "FILE.dag" or include "DIRECTORY/"',
 }
 RANKS = {"rank": "number of this rank", "ranks": "number of ranks"}  # values, and members of a communicator
 OPERATION = "NAME : gpu KERNEL(ARGUMENT, ...) (or cpu, any, dag, mpi), or A -> B"
@@ -158,7 +158,7 @@ _MOST = 6
 
 
 def describe(accepts: Set[str]) -> str:
-    """In words, never empty: "`,` or `)`", "an expression", ..."""
+    """The accepted tokens in words, never empty: "`,` or `)`", "an expression", ..."""
     left = set(accepts) - {"QUALIFIED", "FUNCTION"}  # a name is accepted there, too
     words: list[str] = []
     if "param" in left:
@@ -409,7 +409,7 @@ _RUNS = ("gpu", "cpu", "any", "mpi", "dag")  # what may stand before the call of
 
 
 def lacks_device(word: str, accepts: Set[str]) -> str:
-    """What is missing before a word that stands where the kind of an op is expected: `mpi` or `gpu`; "" elsewhere."""
+    """The kind of op, `mpi` or `gpu`, that is missing before a word in its place; "" if none is missing."""
     if not {"gpu", "cpu", "mpi"} <= accepts:
         return ""
     return "mpi" if word in ("exchange", "allreduce", "bcast", "barrier", "alltoallv") else "gpu"

@@ -1,5 +1,5 @@
-"""Program -> Graph: lower messages, infer and check edges. `build_graph` is the recipe; `analysis_of` takes a text as
-far as it permits."""
+"""Program -> Graph: lower messages, infer and check edges. `build_graph` calls the passes in order; `analysis_of` runs
+all stages of one text up to the first that fails."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ class Analysis:
 def analysis_of(
     source: Source, defines: Mapping[str, Any] | None = None, opened: Mapping[str, str] | None = None
 ) -> Analysis:
-    """Parse, lower, build the graph: as far as the text permits. `defines` as `-D NAME=VALUE`; `opened`: resolved path
-    -> text of included files that are not as saved.
+    """Parse, lower and build the graph, up to the first stage with errors. `defines` as `-D NAME=VALUE`; `opened`:
+    resolved path -> text of included files that are not as saved.
 
     Raises UsageError for a bad entry of `defines`.
     """

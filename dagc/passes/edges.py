@@ -211,8 +211,8 @@ class Hazards:
         self._looked_at = 0
 
     def run(self, *, infer: bool) -> None:
-        """Find them all. With `infer`, a pair that no path orders gets an edge in text order; nearest pairs first, so
-        that no edge repeats a path. Raises TooManyConflicts."""
+        """Find all conflicts. With `infer`, a pair that no path orders gets an edge in text order; nearest pairs first,
+        so that no edge repeats a path. Raises TooManyConflicts."""
         # Where text order means nothing, an order of the edges replaces it: an op is visited after all that reach it.
         order = range(len(self.edges)) if infer else self.edges.sorted()
         place = {op: k for k, op in enumerate(order)}
@@ -278,7 +278,7 @@ class Hazards:
         (earlier.reads if touch.mode is Mode.IN else earlier.writes).append(j)
 
     def _not_before(self, indices: list[int], touch: Touch) -> list[int]:
-        """Those that `touch` does not cover: of other ops, and not known to come before it."""
+        """The earlier accesses that `touch` does not cover: those of other ops that are not known to come before it."""
         return [i for i in indices if not (self._same(i, touch) or self.edges.path(self.touches[i].end, touch.begin))]
 
     def _same(self, i: int, touch: Touch) -> bool:
@@ -286,7 +286,7 @@ class Hazards:
 
 
 def _storage(touch: Touch) -> str | Region:
-    """The storage it is in: an array, or the staging buffer of its region, which no other region shares."""
+    """The storage of an access: an array, or the staging buffer of its region, which no other region shares."""
     return touch.region if touch.staged else touch.region.array
 
 
@@ -405,7 +405,7 @@ def connect(
 
 
 def _one_by_one(lowered: LoweredMessages, edges: Edges) -> None:
-    """Order all groups, where they are of several communicators.
+    """Order all groups if they belong to several communicators.
 
     NCCL orders the groups of one communicator. Those of several must run in one order on all GPUs: two that wait for
     each other's rank, each on a GPU that the other occupies, would never end (NCCL User Guide, "Using multiple NCCL
@@ -426,13 +426,13 @@ def _too_many(lowered: LoweredMessages, error: TooManyConflicts) -> Diagnostic:
 
 
 def leaving(ends: Ends, end: EdgeEnd) -> list[OpId]:
-    """The lowered ops from which an edge out of `end` starts: the last ones."""
+    """The lowered ops at which an edge from this end of the text starts: its last ones."""
     tables = {End.SEND: (ends.last_send,), End.RECV: (ends.last_recv,), End.WHOLE: (ends.last_send, ends.last_recv)}
     return _pick(tables[end.end], end.message)
 
 
 def entering(ends: Ends, end: EdgeEnd) -> list[OpId]:
-    """The lowered ops at which an edge into `end` arrives: the first ones."""
+    """The lowered ops at which an edge to this end of the text arrives: its first ones."""
     tables = {End.SEND: (ends.first_send,), End.RECV: (ends.first_recv,), End.WHOLE: (ends.first_send, ends.first_recv)}
     return _pick(tables[end.end], end.message)
 
@@ -508,7 +508,7 @@ def reasons(graph: Graph) -> dict[Pair, tuple[EdgeReason, ...]]:
 
 
 def carried(graph: Graph) -> Mapping[Pair, int]:
-    """The edges of a folded graph that lead into a later round, with their shortest distance in rounds."""
+    """The loop-carried edges of a folded graph, with their shortest distance in rounds."""
     out: dict[Pair, int] = {}
     for segment in graph.folding.segments if graph.folding is not None else ():
         for u, v, distance in segment.carried:
@@ -531,7 +531,7 @@ def _unfolded(graph: Graph) -> dict[Pair, tuple[EdgeReason, ...]]:
 
 
 def _written(graph: Graph) -> Iterator[tuple[Pair, EdgeReason]]:
-    """Edges of the text. One edge between exchanges stands for several."""
+    """The reasons of edges of the text. One edge between exchanges stands for several."""
     ends = lower_messages(graph.program, graph.transport, graph.staging).ends if graph.program.edges else {}
     for edge in graph.program.edges:
         source = graph.program.sources[edge.span.file]
@@ -560,7 +560,7 @@ def _hazard(a: Touch, b: Touch, u: GraphOp, v: GraphOp) -> EdgeReason:
 
 
 def _otherwise(u: GraphOp, v: GraphOp) -> EdgeReason:
-    """An edge that neither the text nor a hazard has brought."""
+    """The reason of an edge that comes neither from the text nor from a hazard."""
     if u.action is v.action is Action.GROUP:
         text = (
             f"`{u.name}` and `{v.name}` are on different NCCL communicators, whose groups run in one order on all GPUs"
@@ -575,7 +575,7 @@ def _otherwise(u: GraphOp, v: GraphOp) -> EdgeReason:
 
 
 def _folded(graph: Graph, unrolled: Mapping[Pair, tuple[EdgeReason, ...]]) -> dict[Pair, tuple[EdgeReason, ...]]:
-    """Of each folded edge the reasons of its first instance."""
+    """The reasons of each folded edge: those of its first instance."""
     assert graph.folding is not None
     image = {
         instance: op

@@ -291,7 +291,7 @@ class _Fold:
 
 
 def repeated(graph: Graph, rounds: int) -> Graph | None:
-    """So many iterations of an unrolled graph: the op `v` of iteration `i` is `v + i * n`, where n ops precede `end`.
+    """`rounds` iterations of an unrolled graph: the op `v` of iteration `i` is `v + i * n`, where n ops precede `end`.
 
     Edges between iterations are those of conflicting accesses, and these: from every op to itself, since both share its
     scratch memory; from every group to all groups of the next iteration, so that groups which wait for other ranks
@@ -324,7 +324,7 @@ def repeated(graph: Graph, rounds: int) -> Graph | None:
 
 
 def _host_functions(graph: Graph) -> list[OpId]:
-    """The ops that call a function which enqueues work on a stream, or may do so."""
+    """The ops on the host that call a function which enqueues, or may enqueue, work on a stream."""
     kernels = {k.name for k in graph.program.kernels if any(i.code and i.code.lang is CodeLang.CPP for i in k.impls)}
     return [op.id for op in graph.ops if isinstance(op.op, KernelOp) and op.op.kernel in kernels]
 

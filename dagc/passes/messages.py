@@ -241,7 +241,8 @@ class _Lowering:
         self.ends[op.name] = Ends(here, here, here, here)
 
     def _on_device(self, op: ExchangeOp | CollectiveOp) -> bool:
-        """Whether all its arrays are on the device. A mixture is refused: neither MPI nor the GPU could do it alone."""
+        """Whether all arrays of an exchange are on the device. A mixture is refused: neither MPI nor the GPU could
+        transfer it alone."""
         places = {self.places[region.array] is Place.DEVICE for region, _ in _message_accesses(op)}
         if len(places) > 1:
             help = "use arrays of one place, or choose -D transport=mpi_host"
@@ -374,7 +375,7 @@ class _Names:
 
 
 def _staged(op: object, region: Region, outwards: bool) -> Staged:
-    """How a copy of the region is described, beside its exchange or collective."""
+    """The description of a copy of the region, with its exchange or collective."""
     if isinstance(op, CollectiveOp) and op.when is not None:
         return Staged(region, Apply(Fn.COND, (op.when, Const(0), Const(-1))))
     if isinstance(op, ExchangeOp) and outwards:
@@ -396,7 +397,7 @@ def _sent(op: ExchangeOp, region: Region) -> Sym | None:
 
 
 def _source(message: Message) -> Sym:
-    """The rank that sends it; with counts and a condition, 0 where that holds, else a negative one."""
+    """The rank that sends a region; with counts and a condition, 0 if the condition holds, else a negative number."""
     if isinstance(message.source, str):
         assert message.when is not None
         return Apply(Fn.COND, (message.when, Const(0), Const(-1)))

@@ -58,7 +58,7 @@ class Regions:
         return {slice_.region: overlaps for slice_, overlaps in zip(slices, overlapping, strict=True)}
 
     def overlap(self, a: Region, b: Region) -> bool:
-        """Whether they may share elements."""
+        """Whether two regions may share elements."""
         return a == b or self._overlap(self._slice(a), self._slice(b))
 
     def _overlap(self, a: _Slice, b: _Slice) -> bool:
@@ -110,7 +110,7 @@ class Regions:
         return self._facts.given_up
 
     def undecided(self, a: Region, b: Region) -> tuple[Sym, ...]:
-        """For two slices that may or may not overlap: the comparisons, one of which would decide."""
+        """The comparisons of two slices that may or may not overlap; any one of them would decide it."""
         if a == b or a.start is None or b.start is None or a.stop is None or b.stop is None:
             return ()
         return self._facts.disjoint_if((a.start, a.stop), (b.start, b.stop))

@@ -15,27 +15,28 @@ except waits for a record of a round before the first, which order nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
 from dagc.base.errors import UsageError
-from dagc.ir.program import Folding, Graph, GraphOp, OpId, Segment
+from dagc.ir.program import Folding, Graph, GraphOp, OpId
 from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Traversal, Wait
 
 # A record: (segment, label). The label is the event in the folded traversal, or a larger number for an added record.
-_Key: TypeAlias = tuple[int, int]
+Key: TypeAlias = tuple[int, int]
 # What waits: a stream, or None for the CPU.
-_Target: TypeAlias = Stream | None
+Target: TypeAlias = Stream | None
 
 
 @dataclass(frozen=True, slots=True)
-class _Slot:
+class Slot:
     """An entry of a segment. `key`: of its record. `back`: rounds between it and its record. `added`: not in the folded
     traversal."""
 
     entry: Entry
-    key: _Key = (0, -1)
+    key: Key = (0, -1)
     back: int = 0
     added: bool = False
 
@@ -84,30 +85,31 @@ class _Unrolling:
         self.home = {op: number for number, segment in enumerate(self.segments) for op in segment.ops}
         self.stream = {e.op: e.stream for e in traversal.entries if isinstance(e, Issue)}
         self.labels = 1 + max((e.event for e in traversal.entries if isinstance(e, Record)), default=-1)
-        self.enter: list[list[_Slot]] = [[] for _ in self.segments]  # issued once, before the rounds
-        self.leave: list[list[_Slot]] = [[] for _ in self.segments]  # issued once, after the rounds
+        self.enter: list[list[Slot]] = [[] for _ in self.segments]  # issued once, before the rounds
+        self.leave: list[list[Slot]] = [[] for _ in self.segments]  # issued once, after the rounds
         self.bodies = self._split(traversal)
 
     def run(self) -> Traversal:
         for number, segment in enumerate(self.segments):
             if segment.carried:
-                _Carried(self, number, segment).add()
+                new = partial(self.new_record, number)
+                Carried(self.bodies[number], self.stream, segment.ops, segment.carried, new).close()
         self._cross()
         return _numbered(list(self._rounds()))
 
-    def _split(self, traversal: Traversal) -> list[list[_Slot]]:
+    def _split(self, traversal: Traversal) -> list[list[Slot]]:
         """The entries of each segment. A record belongs to the op before it, a wait to the op after it."""
-        bodies: list[list[_Slot]] = [[] for _ in self.segments]
+        bodies: list[list[Slot]] = [[] for _ in self.segments]
         places = self._places(traversal)
         records = {e.event: (at, places[at]) for at, e in enumerate(traversal.entries) if isinstance(e, Record)}
         for at, entry in enumerate(traversal.entries):
             here = places[at]
             if isinstance(entry, Issue):
-                bodies[here].append(_Slot(entry))
+                bodies[here].append(Slot(entry))
                 continue
             record, there = records.get(entry.event, (at, here))
             before = self.segments[here].loop and there == here and record > at
-            bodies[here].append(_Slot(entry, (there, int(entry.event)), int(before)))
+            bodies[here].append(Slot(entry, (there, int(entry.event)), int(before)))
         return bodies
 
     def _places(self, traversal: Traversal) -> list[int]:
@@ -135,9 +137,9 @@ class _Unrolling:
         for u, v in self.folding.crossing:
             if self.graph.ops[u].gpu:
                 needs.setdefault(v, []).append(u)
-        known: set[tuple[_Key, _Target]] = set()
+        known: set[tuple[Key, Target]] = set()
         for number, segment in enumerate(self.segments):
-            placed: list[_Slot] = []
+            placed: list[Slot] = []
             for slot in self.bodies[number]:
                 if isinstance(slot.entry, Issue):
                     into = self.enter[number] if segment.loop else placed
@@ -146,7 +148,7 @@ class _Unrolling:
                 placed.append(slot)
             self.bodies[number] = placed
 
-    def _wait_for(self, u: OpId, target: _Target, known: set[tuple[_Key, _Target]]) -> list[_Slot]:
+    def _wait_for(self, u: OpId, target: Target, known: set[tuple[Key, Target]]) -> list[Slot]:
         stream = self.stream.get(u)
         if stream is None or stream == target:
             return []
@@ -156,11 +158,11 @@ class _Unrolling:
         known.add((key, target))
         return [waiting(key, target)]
 
-    def _record_of(self, u: OpId, stream: Stream) -> _Key:
+    def _record_of(self, u: OpId, stream: Stream) -> Key:
         """The record after an op; for an op in a loop, after the loop."""
         number = self.home[u]
         if not self.segments[number].loop:
-            return self.record_after(number, u, stream)
+            return record_after(self.bodies[number], u, stream, partial(self.new_record, number))
         for slot in self.leave[number]:
             if isinstance(slot.entry, Record) and slot.entry.stream == stream:
                 return slot.key
@@ -168,26 +170,13 @@ class _Unrolling:
         self.leave[number].append(slot)
         return slot.key
 
-    def new_record(self, number: int, stream: Stream) -> _Slot:
+    def new_record(self, number: int, stream: Stream) -> Slot:
         self.labels += 1
-        return _Slot(Record(Event(self.labels - 1), stream), (number, self.labels - 1), added=True)
-
-    def record_after(self, number: int, u: OpId, stream: Stream) -> _Key:
-        """The record between an op and the next op of its stream; added if there is none."""
-        body = self.bodies[number]
-        place = next(at for at, slot in enumerate(body) if isinstance(slot.entry, Issue) and slot.entry.op == u)
-        for slot in body[place + 1 :]:
-            if isinstance(slot.entry, Issue) and slot.entry.stream == stream:
-                break
-            if isinstance(slot.entry, Record) and slot.entry.stream == stream:
-                return slot.key
-        slot = self.new_record(number, stream)
-        body.insert(place + 1, slot)
-        return slot.key
+        return Slot(Record(Event(self.labels - 1), stream), (number, self.labels - 1), added=True)
 
     # ---- rounds -------------------------------------------------------------------------
 
-    def _rounds(self) -> Iterator[tuple[_Slot, int]]:
+    def _rounds(self) -> Iterator[tuple[Slot, int]]:
         """Every entry with the round of its record, in the op numbers of the unrolled graph."""
         last = [len(segment.rounds) - 1 for segment in self.segments]
         for number, segment in enumerate(self.segments):
@@ -196,7 +185,7 @@ class _Unrolling:
                 instance = dict(zip(segment.ops, ops, strict=True))
                 for slot in self.bodies[number]:
                     if isinstance(slot.entry, Issue):
-                        yield _Slot(Issue(instance[slot.entry.op], slot.entry.stream)), 0
+                        yield Slot(Issue(instance[slot.entry.op], slot.entry.stream)), 0
                     elif slot.key[0] != number:
                         yield slot, last[slot.key[0]]
                     elif turn >= slot.back:
@@ -204,52 +193,63 @@ class _Unrolling:
             yield from ((slot, last[number]) for slot in self.leave[number])
 
 
-class _Carried:
-    """Adds the sync ops for the loop-carried edges of one loop.
+class Carried:
+    """Adds the sync ops for ops that need ops of earlier rounds to the body of a round.
+
+    `carried`: (op, op that needs it, rounds between). `new_record`: an added record of a stream. `lanes`: the rounds in
+    a row have streams of their own, so that only events order them.
 
     The ops that have completed before an op starts are a mask: bit `place + width * age` is the op at that place of the
-    period, `age` rounds earlier.
+    round, `age` rounds earlier.
     """
 
-    def __init__(self, unrolling: _Unrolling, number: int, segment: Segment) -> None:
-        self.unrolling, self.number = unrolling, number
-        self.place = {op: place for place, op in enumerate(segment.ops)}
-        self.width = len(segment.ops)
-        self.depth = max(distance for _, _, distance in segment.carried)
+    def __init__(
+        self,
+        body: list[Slot],
+        stream: Mapping[OpId, Stream | None],
+        ops: Sequence[OpId],
+        carried: Iterable[tuple[OpId, OpId, int]],
+        new_record: Callable[[Stream], Slot],
+        lanes: bool = False,
+    ) -> None:
+        self.body, self.stream, self.new_record, self.lanes = body, stream, new_record, lanes
+        self.place = {op: place for place, op in enumerate(ops)}
+        self.width, self.depth = len(ops), 0
         self.needs: dict[OpId, list[tuple[OpId, int]]] = {}
-        for u, v, distance in segment.carried:
-            if unrolling.stream.get(u) is not None:  # a CPU op has completed when it was issued
+        for u, v, distance in carried:
+            self.depth = max(self.depth, distance)
+            if stream.get(u) is not None:  # a CPU op has completed when it was issued
                 self.needs.setdefault(v, []).append((u, distance))
 
-    def add(self) -> None:
+    def close(self) -> None:
         """Close gaps until none is left: closing one may close others."""
         closed = None
         while True:
-            gap = self._gap()
+            gap = self.gap()
             if gap is None or gap == closed:  # a gap that cannot be closed belongs to an op that is issued twice
                 return
             closed = v, u, distance = gap
-            stream = self.unrolling.stream[u]
+            stream = self.stream[u]
             assert stream is not None
-            key = self.unrolling.record_after(self.number, u, stream)
-            body = self.unrolling.bodies[self.number]
-            at = next(i for i, slot in enumerate(body) if isinstance(slot.entry, Issue) and slot.entry.op == v)
-            body.insert(at, waiting(key, self.unrolling.stream.get(v), distance))
+            key = record_after(self.body, u, stream, self.new_record)
+            self.body.insert(place_of(self.body, v), waiting(key, self.stream.get(v), distance))
 
-    def _gap(self) -> tuple[OpId, OpId, int] | None:
-        """(op, op that it does not wait for, rounds between), in a round preceded by as many rounds as edges span."""
+    def gap(self) -> tuple[OpId, OpId, int] | None:
+        """(op, op that it does not wait for, rounds between), in a round preceded by as many rounds as edges span: the
+        last such op, whose completion implies that of most others."""
         host = 0
         streams: dict[Stream, int] = {}
-        events: dict[tuple[_Key, int], int] = {}
+        events: dict[tuple[Key, int], int] = {}
         for turn in range(self.depth + 1):
-            host, streams = self._older(host, 1), {s: self._older(mask, 1) for s, mask in streams.items()}
-            for slot in self.unrolling.bodies[self.number]:
+            host = self._older(host, 1)
+            streams = {} if self.lanes else {s: self._older(mask, 1) for s, mask in streams.items()}
+            for slot in self.body:
                 entry = slot.entry
                 if isinstance(entry, Issue):
                     known = host if entry.stream is None else streams.get(entry.stream, 0) | host
-                    for u, distance in self.needs.get(entry.op, ()) if turn == self.depth else ():
-                        if not known >> (self.place[u] + self.width * distance) & 1:
-                            return entry.op, u, distance
+                    missing = self._missing(entry.op, known) if turn == self.depth else []
+                    if missing:
+                        return entry.op, *max(missing, key=lambda need: (-need[1], place_of(self.body, need[0])))
                     if entry.stream is None:
                         host |= 1 << self.place[entry.op]
                     else:
@@ -264,20 +264,41 @@ class _Carried:
                         streams[entry.stream] = streams.get(entry.stream, 0) | covered
         return None
 
+    def _missing(self, op: OpId, known: int) -> list[tuple[OpId, int]]:
+        return [(u, n) for u, n in self.needs.get(op, ()) if not known >> (self.place[u] + self.width * n) & 1]
+
     def _older(self, mask: int, rounds: int) -> int:
         return mask << self.width * rounds & (1 << self.width * (self.depth + 1)) - 1
 
 
-def waiting(key: _Key, target: _Target, back: int = 0) -> _Slot:
+def place_of(body: Sequence[Slot], op: OpId) -> int:
+    """The place of an op in a body."""
+    return next(at for at, slot in enumerate(body) if isinstance(slot.entry, Issue) and slot.entry.op == op)
+
+
+def record_after(body: list[Slot], u: OpId, stream: Stream, new_record: Callable[[Stream], Slot]) -> Key:
+    """The record between an op and the next op of its stream; added if there is none."""
+    place = place_of(body, u)
+    for slot in body[place + 1 :]:
+        if isinstance(slot.entry, Issue) and slot.entry.stream == stream:
+            break
+        if isinstance(slot.entry, Record) and slot.entry.stream == stream:
+            return slot.key
+    slot = new_record(stream)
+    body.insert(place + 1, slot)
+    return slot.key
+
+
+def waiting(key: Key, target: Target, back: int = 0) -> Slot:
     """A wait of a stream, or of the CPU, for a record."""
     event = Event(key[1])
-    return _Slot(Sync(event) if target is None else Wait(event, target), key, back, added=True)
+    return Slot(Sync(event) if target is None else Wait(event, target), key, back, added=True)
 
 
-def _numbered(slots: list[tuple[_Slot, int]]) -> Traversal:
+def _numbered(slots: list[tuple[Slot, int]]) -> Traversal:
     """The traversal with events numbered by their records, without added records that nothing waits for."""
     wanted = {(slot.key, turn) for slot, turn in slots if isinstance(slot.entry, Wait | Sync)}
-    events: dict[tuple[_Key, int], Event] = {}
+    events: dict[tuple[Key, int], Event] = {}
     out: list[Entry] = []
     for slot, turn in slots:
         entry = slot.entry

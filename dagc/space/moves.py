@@ -92,7 +92,7 @@ class Moves:
         return Moves(n, count, gpu, tuple(before), tuple(needs), tuple(users), tuple(allowed), pinned, free)
 
     def start(self) -> State:
-        """Nothing issued."""
+        """The initial state: nothing is issued."""
         return 0, (_EMPTY,) * self.streams, 0, ((),), 0
 
     def finished(self, state: State) -> bool:
@@ -265,7 +265,7 @@ def _commit(hidden: Hidden, askers: list[Asker]) -> Hidden:
 
 
 def _weaker(a: Commitment, b: Commitment) -> bool:
-    """Whether `a` commits to no more than `b`: whatever can follow under b can follow under a."""
+    """Whether `a` commits to no more than `b`: every continuation under b is also possible under a."""
     held = dict(b)
     return all(op in held and not held[op] & ~mask for op, mask in a)
 

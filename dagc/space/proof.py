@@ -76,7 +76,7 @@ class Prover:
         self._complete[self._end] |= self._all & ~(1 << self._end)
 
     def proved(self, traversal: Traversal) -> bool:
-        """Whether it is safe. Fast; `gaps` gives the reasons."""
+        """Whether the traversal is proved. Fast; `gaps` gives the reasons if it is not."""
         return not self._run(traversal, first_only=True)
 
     def gaps(self, traversal: Traversal) -> tuple[Gap, ...]:

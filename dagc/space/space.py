@@ -156,7 +156,7 @@ class Counter:
         self._units = slices
 
     def __len__(self) -> int:
-        """States in the memo."""
+        """The number of states in the memo."""
         return len(self._memo)
 
     def total(self) -> int:
@@ -365,11 +365,11 @@ class Space:
         self._steps: dict[State, tuple[tuple[Entry, State], ...]] = {}
 
     def count(self) -> int:
-        """How many traversals there are, without enumerating them."""
+        """The number of traversals, without enumerating them."""
         return self.counter.total()
 
     def __iter__(self) -> Iterator[Traversal]:
-        """All of them in the order of their IDs."""
+        """All traversals in the order of their IDs."""
         prefix: list[Entry] = []
         path = [iter(self._next(self.moves.start()))]
         while path:
@@ -408,7 +408,7 @@ class Space:
         return self._follow(random.choice)
 
     def _follow(self, choose: Callable[[Sequence[Offer]], Offer]) -> Traversal:
-        """The traversal of these choices. Caches nothing: walks of large spaces hardly ever meet a state again."""
+        """The traversal of these choices. Nothing is cached: walks in large spaces rarely reach a state twice."""
         entries: list[Entry] = []
         state = self.moves.start()
         while not self.moves.finished(state):

@@ -57,6 +57,28 @@ def names(p: ir.Program) -> list[str]:
     return [op.name for op in p.ops]
 
 
+EVEN = """param width : i64 = 8
+let half = width / 2"""
+WIDE = '''gpu wide {
+    require half == floor(half)
+    launch grid(1) block(32)
+    cuda """ y[0] = x[0]; """
+  }'''
+
+
+def test_a_variant_that_params_exclude_is_no_choice() -> None:
+    """It is one again where they allow it."""
+    assert decision(program(EVEN, items=WIDE), "y.variant").values == ("wide", "default")
+    odd = program(EVEN, items=WIDE, width="7")
+    assert decision(odd, "y.variant").values == ("default",)
+    with pytest.raises(UsageError, match="y.variant=wide: not one of the choices"):
+        program(EVEN, items=WIDE, width="7", **{"y.variant": "wide"})
+    with pytest.raises(ProgramError) as caught:
+        program(EVEN, "  y : gpu scale.wide(y, x, n)", WIDE, width="7")
+    (found,) = caught.value.diagnostics
+    assert (found.code, found.message) == ("unsatisfiable-require", "a `require` of `wide` is false for half = 7/2")
+
+
 # ---- the samples --------------------------------------------------------------------------------
 
 

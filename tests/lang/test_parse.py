@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from dagc.base.files import cache_folder, load_entry, store_entry
+from dagc.base.files import entry_directory, load_entry, store_entry
 from dagc.base.resources import resource
 from dagc.base.source import Source, Span
 from dagc.ir.enums import CodeLang, Mode, OpKind, Place, Role
@@ -273,7 +273,7 @@ def test_parses_without_a_cache(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", [0o620, 0o602])
 def test_an_entry_that_others_can_write_is_not_read(mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DAGC_CACHE", str(tmp_path))
-    folder = cache_folder("parser")
+    folder = entry_directory("parser")
     assert folder is not None
     store_entry(folder / "key", b"tables")
     assert load_entry(folder / "key", 100) == b"tables"

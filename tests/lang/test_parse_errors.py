@@ -1,4 +1,4 @@
-"""Syntax errors: each common mistake is said in words of the language, at the place where it is mended."""
+"""Syntax errors: the message of each common mistake, with the terms of the language, at the place to correct."""
 
 from __future__ import annotations
 

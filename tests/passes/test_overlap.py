@@ -93,8 +93,8 @@ def test_what_cannot_be_told_is_said_once_per_pair_of_lines() -> None:
     found, notes = graph_with_diagnostics(program(text, ROWS.replace("REQUIRE", "")))
     assert found is not None
     assert {n.severity for n in notes} == {Severity.NOTE}
-    told = "cannot decide whether `a[0 .. 8]` of `top[0]` and `a[m .. m + 8]` of `low[0]` overlap"
-    assert [n.message for n in notes] == [f"{told}, so one waits for the other: is `8 <= m`?"]
+    message = "cannot decide whether `a[0 .. 8]` of `top[0]` and `a[m .. m + 8]` of `low[0]` overlap"
+    assert [n.message for n in notes] == [f"{message}, so one waits for the other: is `8 <= m`?"]
     assert {n.help for n in notes} == {"if so, write `require 8 <= m`; it is checked when the program starts"}
     _, notes = graph_with_diagnostics(program(text, ROWS.replace("REQUIRE", "require 8 <= m")))
     assert notes == ()
