@@ -13,7 +13,7 @@ from benchmarks.gpu import repeated, versions
 
 ROOT = Path(__file__).parents[2]
 RECORDS = ROOT / "benchmarks/results/2026-11-22-h100-variants"
-NOW = ROOT / "benchmarks/results/2026-11-24-h100-variants-6"
+NOW = ROOT / "benchmarks/results/2026-11-24-h100-variants-7"
 UNSEEN = ("--only", str(ROOT / "benchmarks/gpu/lists/spmv-unseen.txt"))
 
 
