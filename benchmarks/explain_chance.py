@@ -1,4 +1,4 @@
-"""How often `dagc explain` finds something where there is nothing, and how often its intervals hold the truth.
+"""The rate of false findings of `dagc explain`, and the coverage of its intervals.
 
     python benchmarks/explain_chance.py [--runs 400] [--rules 10] [--jobs N] [--json F] [--markdown F]
 

@@ -33,8 +33,8 @@ from dagc.recipes import explore as explore_recipe
 from dagc.recipes import results as results_recipe
 from dagc.recipes import tune as tune_recipe
 from dagc.recipes import tuned as tuned_recipe
-from dagc.recipes.launch import LaunchSource, choosers_for, settings_by_file
-from dagc.recipes.runs import configured
+from dagc.recipes.launch import choosers_for, settings_by_file
+from dagc.recipes.runs import SearchRequest, configured
 from dagc.store.records import Records
 from dagc.store.results import MachineRecord, ProgramRecord, Run, TraceSpan
 from dagc.store.schema import APPLICATION_ID, TABLES_1, TUNE_TABLES_1
@@ -359,10 +359,9 @@ def read_tuned(path: Path, folder: Path, dag: Path) -> Iterator[tuple[str, Calla
 
 def _choosers(path: Path, dag: Path) -> None:
     """What `explore --launch` reads, without the GPU that it asks for first."""
-    source = LaunchSource(str(path), choose_target("cuda", "sm_90"))
-    text = api.read(dag)
-    found = configured(text, _explored(transport="mpi_host"), gpus=True)[1]
-    choosers = choosers_for(source, found, text.graph)
+    text, options = api.read(dag), _explored(transport="mpi_host", launch=str(path))
+    found = configured(text, options, gpus=True)[1]
+    choosers = choosers_for(SearchRequest(text, options, choose_target("cuda", "sm_90")), found, text.graph)
     for each in found:
         settings_by_file(choosers[kernels_of(each.configuration)], each.graph, {"n": 100})
 

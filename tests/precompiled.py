@@ -23,17 +23,16 @@ from dagc.build.toolchain import find_cxx, find_mpi
 from dagc.emit import runtime_headers
 
 COMPILERS = Path(__file__).parent / "compilers"
-# Headers of one transport each, one that needs NCCL, and those of libraries, whose failures are exceptions: their other
-# headers differ too.
-NOT_IN_ALL = ("group_host.hpp", "group_nccl.hpp", "group_peer.hpp")
-OF_LIBRARIES, NEEDS_OPENMP = "library.hpp", "openmp.hpp"
+# Headers of one transport each, those that are others with -fopenmp, and those of libraries, whose failures are
+# exceptions: their other headers differ too.
+NOT_IN_ALL = ("group_host.hpp", "group_nccl.hpp", "group_peer.hpp", "openmp.hpp", "worker_calls.hpp")
+OF_LIBRARIES = "library.hpp"
 FLAGS = ("-std=c++17", "-ffp-contract=off", "-fPIC", "-pthread", "-Wall", "-Wextra", "-Werror")
 # What is compiled once for which builds: further flags of these, and the headers that are not in it.
 KINDS = {
-    "dagc": (("-O0",), (*NOT_IN_ALL, OF_LIBRARIES, NEEDS_OPENMP)),
-    "dagc-openmp": (("-O0", "-fopenmp"), (*NOT_IN_ALL, OF_LIBRARIES)),
-    "dagc-thread": (("-g1", "-O0", "-fsanitize=thread"), (*NOT_IN_ALL, OF_LIBRARIES, NEEDS_OPENMP)),
-    "dagc-library": (("-O0", "-fvisibility=hidden", "-DDAGC_LIBRARY"), (*NOT_IN_ALL, NEEDS_OPENMP)),
+    "dagc": (("-O0",), (*NOT_IN_ALL, OF_LIBRARIES)),
+    "dagc-thread": (("-g1", "-O0", "-fsanitize=thread"), (*NOT_IN_ALL, OF_LIBRARIES)),
+    "dagc-library": (("-O0", "-fvisibility=hidden", "-DDAGC_LIBRARY"), NOT_IN_ALL),
 }
 # Templates that nearly every program has, of the usual types of elements: half of what is left to compile of one.
 INSTANCES = """
@@ -88,10 +87,10 @@ def precompiled_flags(sanitize: str = "", library: bool = False) -> tuple[str, .
             # A program reads these files, not its copies: `#pragma once` goes by the file.
             (folder / "include").symlink_to(headers[names[0]].parents[len(Path(names[0]).parts) - 1])
             (folder / "dagc.hpp").write_text("// Empty: programs include their own headers.\n")
-        for kind in ("dagc-library",) if library else ("dagc-thread",) if sanitize else ("dagc", "dagc-openmp"):
-            if not (folder / f"{kind}.all").exists():
-                flags, without = KINDS[kind]
-                _compile(folder, kind, [n for n in names if not n.endswith(without)], (*mpi.compile_flags(), *flags))
+        kind = "dagc-library" if library else "dagc-thread" if sanitize else "dagc"
+        if not (folder / f"{kind}.all").exists():
+            flags, without = KINDS[kind]
+            _compile(folder, kind, [n for n in names if not n.endswith(without)], (*mpi.compile_flags(), *flags))
     return ("-include", str(folder / "dagc.hpp"))
 
 

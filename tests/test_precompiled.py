@@ -34,9 +34,16 @@ def compiled(folder: Path, other: str, *flags: str) -> Path:
     )
 
 
-@pytest.mark.parametrize(("flag", "clang"), [("-g0", True), ("-fopenmp", True), ("-fsanitize=undefined", False)])
-def test_only_what_suits_the_headers_is_compiled_with_them(tmp_path: Path, flag: str, clang: bool) -> None:
-    program = compiled(tmp_path, "", flag)
+@pytest.mark.parametrize(
+    ("flag", "other", "clang"),
+    [
+        ("-g0", "", True),
+        ("-fopenmp", '; } static_assert(_OPENMP > 0, "with OpenMP"); int other() { return 0', True),
+        ("-fsanitize=undefined", "", False),
+    ],
+)
+def test_only_what_suits_the_headers_is_compiled_with_them(tmp_path: Path, flag: str, other: str, clang: bool) -> None:
+    program = compiled(tmp_path, other, flag)
     # What of the program is compiled by clang++; libraries are by g++.
     assert (b"clang version" in program.read_bytes()) is clang
     done = subprocess.run([program], cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -24,11 +24,18 @@ kernel scale(y: out f32[n], x: in f32[n], n: i32) {
 dag { scale : gpu scale(y, x, n) }
 '''
 SETUP = """import os
+import time
+from pathlib import Path
 import numpy as np
 
 def load(rank, size, seed, name):
     if name == "crash":
         os.kill(os.getpid(), 9)
+    if name == "wait":
+        while not (Path(__file__).parent / "go").exists():
+            time.sleep(0.01)
+    if name == "threads":
+        name = os.environ["OPENBLAS_NUM_THREADS"]
     if name == "nan":
         raise ValueError("it is not finite")
     return {"n": int(name), "x": np.ones(int(name), np.float32)}
@@ -84,6 +91,18 @@ def test_bytes_bound_what_lies_ahead(jobs: Prefetch[str], tmp_path: Path) -> Non
     assert len(list((tmp_path / "data").iterdir())) == 1
     jobs.drop("2000000")
     assert size(jobs.get("2000001"), tmp_path) == 2000001
+
+
+@pytest.mark.parametrize("jobs", [{"threads": 2}, {"between": True, "threads": 2}], indirect=True)
+def test_a_set_up_that_outlasts_the_limit_is_not_waited_for(
+    jobs: Prefetch[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    with pytest.raises(DagcError, match="its set-up has not ended within the time limit"):
+        jobs.get("wait", 0.1)
+    jobs.drop("wait")
+    (tmp_path / "go").touch()
+    assert size(jobs.get("threads", 300), tmp_path) == 2, "the share of the cores of a process"
 
 
 @pytest.mark.parametrize("jobs", [{"between": True, "processes": 2, "ahead": 4}], indirect=True)

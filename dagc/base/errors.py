@@ -20,7 +20,7 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One finding.
+    """One error, warning or note, with its place in a text.
 
     `code` is a stable kebab-case name (`unknown-name`, `unordered-hazard`, ...; listed in
     docs/reference/diagnostics.md), `message` says what is wrong, `help` what to write instead (a phrase, no full stop),
@@ -40,7 +40,8 @@ class Diagnostic:
         return tuple((s.file, s.start, s.end) for s in (self.span, *(span for span, _ in self.related)))
 
     def render(self, sources: dict[str, Source]) -> str:
-        """`file:line:column: error: message [code]`, the line, a caret under the words, and the help."""
+        """The text for the user: `file:line:column: error: message [code]`, the line, a caret under the words, and the
+        help."""
         source = sources[self.span.file]
         line, column = source.line_column(self.span.start)
         out = [f"{source.path}:{line}:{column}: {self.severity.value}: {self.message} [{self.code}]"]
@@ -61,7 +62,8 @@ MOST_SHOWN = 1000  # findings
 
 
 def rendered(diagnostics: Sequence[Diagnostic], sources: dict[str, Source]) -> str:
-    """All of them, in order. Beyond MOST_SHOWN, errors come before warnings and notes, and the rest is only counted."""
+    """The text of all diagnostics, in order. Beyond MOST_SHOWN, errors come before warnings and notes, and the rest is
+    only counted."""
     shown = diagnostics
     if len(diagnostics) > MOST_SHOWN:
         errors_first = sorted(range(len(diagnostics)), key=lambda i: diagnostics[i].severity is not Severity.ERROR)
@@ -119,14 +121,15 @@ def notes_to(write: Callable[[str], object]) -> Iterator[None]:
 
 
 def report_notes(diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source]) -> None:
-    """Hand the notes among them to `notes_to`. Does nothing outside of it."""
+    """Pass the notes among the diagnostics to the `notes_to` block around the call; without one, do nothing."""
     listener = _LISTENER.get()
     if listener is not None:
         listener((d for d in diagnostics if d.severity is Severity.NOTE), sources)
 
 
 def counted(number: int | str, singular: str, plural: str = "") -> str:
-    """`1 rank`, `2 ranks`. `plural`: one that is not `singular` + s. A `number` given as text may be symbolic."""
+    """A number with its noun: `1 rank`, `2 ranks`. `plural`: if it is not `singular` + s. A `number` given as text may
+    be symbolic."""
     return f"{number} {singular if str(number) == '1' else plural or singular + 's'}"
 
 

@@ -24,7 +24,8 @@ def _errors_name(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise DagcError(f"{path} cannot be written: {error.strerror or error}") from error
+        message = f"{path} cannot be written: {error.strerror or error}"
+        raise DagcError(message, "name another place, or free some space there and check its permissions") from error
 
 
 def write_text_atomic(path: str | os.PathLike[str], text: str) -> None:
@@ -172,9 +173,10 @@ _ALIVE = ".dagc-alive"
 
 @contextmanager
 def scratch_directory(prefix: str) -> Iterator[Path]:
-    """A temporary folder, removed with the block. Folders of the same prefix left by killed processes are removed too.
+    """A temporary directory, removed with the block. Directories of the same prefix left by killed processes are
+    removed too.
 
-    Each process holds a lock in its folder for as long as it lives, on any machine.
+    Each process holds a lock in its directory for as long as it lives, on any machine.
     """
     _remove_abandoned(Path(gettempdir()), prefix)
     with TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as created:
@@ -203,7 +205,7 @@ def _remove_abandoned(where: Path, prefix: str) -> None:
 _DIGEST = hashlib.sha256().digest_size
 
 
-def cache_folder(name: str) -> Path | None:
+def entry_directory(name: str) -> Path | None:
     """`$DAGC_CACHE/name`, else `$XDG_CACHE_HOME/dagc/name`, else `~/.cache/dagc/name`; created if it does not exist.
 
     Only its user may write to it. None if it cannot be written, or belongs to another user.
@@ -223,7 +225,8 @@ def cache_folder(name: str) -> Path | None:
 
 
 def load_entry(entry: Path, largest: int) -> bytes | None:
-    """What `store_entry` wrote, or None if there is no entry, it is damaged, or another user may have written it."""
+    """The content that `store_entry` wrote; None if there is no entry, if it is damaged, or if another user may have
+    written it."""
     try:
         status = entry.lstat()
         if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -236,7 +239,7 @@ def load_entry(entry: Path, largest: int) -> bytes | None:
 
 def store_entry(entry: Path, content: bytes, most: int | None = None) -> None:
     """Write an entry with its digest: readers see all of it or nothing. An entry that cannot be written is dropped.
-    `most`: of the entries in the folder, so many of the newest are kept (None: all)."""
+    `most`: the number of entries to keep in the directory, the newest ones (None: all)."""
     with suppress(OSError), TemporaryDirectory(prefix=".dagc-build-", dir=entry.parent) as scratch:
         file = Path(scratch, "entry")
         file.touch(mode=0o600)

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 def uncollected() -> Iterator[None]:
     """Disable the cyclic collector within the block, or in the decorated function.
 
-    It would scan all objects again and again: two fifths of the time for a program of 10 000 ops. Syntax trees and
-    graphs have no cycles, so reference counts free everything.
+    The collector would scan all objects repeatedly, which takes two fifths of the time for a program of 10 000 ops.
+    Syntax trees and graphs have no cycles, so reference counts free everything.
     """
     collects = gc.isenabled()
     gc.disable()

@@ -99,7 +99,7 @@ def _how(units: Mapping[str, str]) -> str:
 
 
 def _names(node: ast.expr, units: Mapping[str, str]) -> tuple[str, ...]:
-    """The metrics in it, each once. Raises SyntaxError for anything but numbers, metrics and operators."""
+    """The metrics in an expression, each once. Raises SyntaxError for anything but numbers, metrics and operators."""
     match node:
         case ast.Constant(value=bool() | complex()):
             pass
@@ -123,7 +123,7 @@ def _wrong(node: ast.expr, message: str) -> SyntaxError:
 
 
 def _value(node: ast.expr, metrics: Mapping[str, float]) -> float | complex:
-    """May be complex, for a root of a negative number. Raises ArithmeticError."""
+    """The value of a node; complex for a root of a negative number. Raises ArithmeticError."""
     match node:
         case ast.Constant(value=int() | float() as number):
             return float(number)

@@ -12,7 +12,7 @@ IMPORTED_FROM = str(_PACKAGE.parent)  # PYTHONPATH of a process that imports thi
 
 
 def resource(path: str) -> Path:
-    """Path of a data file or folder, for example `resource("grammar/dag.lark")` or `resource("templates")`.
+    """Path of a data file or directory, for example `resource("grammar/dag.lark")` or `resource("templates")`.
 
     A wheel carries them in `dagc/_data`; a checkout has them beside the package.
     Raises FileNotFoundError if neither has it: the installation is broken.
@@ -24,17 +24,17 @@ def resource(path: str) -> Path:
     raise FileNotFoundError(f"dagc's data file {path!r} is missing: the installation is incomplete")
 
 
-def files_below(folder: Path) -> dict[str, bytes]:
-    """The contents of the files in a folder and below it, by their paths in it, without what Python compiled there: pip
-    compiles the .py files of data folders too."""
-    files = (file for file in folder.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
-    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
+def files_below(directory: Path) -> dict[str, bytes]:
+    """The contents of the files in a directory and below it, by their paths in it, without what Python compiled there:
+    pip compiles the .py files of data directories too."""
+    files = (file for file in directory.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
+    return {file.relative_to(directory).as_posix(): file.read_bytes() for file in files}
 
 
-def names_in(folder: str) -> tuple[str, ...]:
-    """The names that the modules of a folder of the package define, sorted: `mcts-min` for `mcts_min.py`.
+def names_in(directory: str) -> tuple[str, ...]:
+    """The names that the modules of a directory of the package define, sorted: `mcts-min` for `mcts_min.py`.
 
     Nothing is imported. Modules whose names begin with `_` define none.
     """
-    stems = (p.stem for p in (_PACKAGE / folder).glob("*.py") if not p.stem.startswith("_"))
+    stems = (p.stem for p in (_PACKAGE / directory).glob("*.py") if not p.stem.startswith("_"))
     return tuple(sorted(name.replace("_", "-") for name in stems))

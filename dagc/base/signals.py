@@ -55,7 +55,7 @@ class Ended(BaseException):
 def unwinding() -> Iterator[None]:
     """Within the block, SIGTERM and SIGHUP end the process only after all blocks were left.
 
-    Temporary folders, ranks and progress displays are cleaned up on the way. A second signal ends it at once.
+    Temporary directories, ranks and progress displays are cleaned up on the way. A second signal ends it at once.
     """
     ways = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     ways = {number: way for number, way in ways.items() if way is signal.SIG_DFL}  # nohup ignores SIGHUP

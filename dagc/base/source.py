@@ -1,4 +1,4 @@
-"""Source text and places in it. Every node of the compiler knows where it was written."""
+"""Source text and places in it. Every node of the syntax tree and of the IR has its place in the text."""
 
 from __future__ import annotations
 
@@ -34,36 +34,39 @@ def read_file(path: str | os.PathLike[str], *, largest: int = _LARGEST_FILE, reg
 
 
 INCLUDE = "DAGC_INCLUDE"
-"""Environment variable: further folders whose files a program may name, separated as in PATH (`-I DIR`)."""
+"""Environment variable: further directories whose files a program may name, separated as in PATH (`-I DIR`)."""
 
 
-def include_folders() -> tuple[Path, ...]:
-    """The folders of `INCLUDE`, in order."""
-    return tuple(Path(folder) for folder in os.environ.get(INCLUDE, "").split(os.pathsep) if folder)
+def include_directories() -> tuple[Path, ...]:
+    """The directories of `INCLUDE`, in order."""
+    return tuple(Path(directory) for directory in os.environ.get(INCLUDE, "").split(os.pathsep) if directory)
 
 
-def find_file(name: str, folder: Path, program: Path) -> Path:
-    """The file that a `.dag` names: `name` relative to the folder `beside`, else in the first of `include_folders`.
+def find_file(name: str, directory: Path, program: Path) -> Path:
+    """The file that a `.dag` names: `name` relative to the directory `beside`, else in the first of
+    `include_directories`.
 
-    It must lie below `program`, the folder of the program, or below one of these folders; symbolic links are resolved
-    first. Raises OSError: FileNotFoundError if there is none, PermissionError if it lies elsewhere.
+    It must lie below `program`, the directory of the program, or below one of these directories; symbolic links are
+    resolved first. Raises OSError: FileNotFoundError if there is none, PermissionError if it lies elsewhere.
     """
-    folders = include_folders()
-    path = next((p for p in (folder / name, *(f / name for f in folders)) if os.path.lexists(p)), folder / name)
+    directories = include_directories()
+    path = next(
+        (p for p in (directory / name, *(f / name for f in directories)) if os.path.lexists(p)), directory / name
+    )
     refuse_outside(path, program)
     return path
 
 
 def refuse_outside(path: Path, program: Path) -> None:
-    """Raises PermissionError for a path that lies neither below `program`, the folder of the program, nor below one of
-    `include_folders`; OSError for a loop of links or a NUL. Symbolic links are resolved first."""
+    """Raises PermissionError for a path that lies neither below `program`, the directory of the program, nor below one
+    of `include_directories`; OSError for a loop of links or a NUL. Symbolic links are resolved first."""
     try:
         place = path.resolve()
-        inside = any(place.is_relative_to(folder.resolve()) for folder in (program, *include_folders()))
+        inside = any(place.is_relative_to(directory.resolve()) for directory in (program, *include_directories()))
     except (RuntimeError, ValueError):
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(path)) from None
     if not inside:
-        raise PermissionError(errno.EACCES, "it is outside the program's folder", str(path))
+        raise PermissionError(errno.EACCES, "it is outside the program's directory", str(path))
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -46,7 +46,7 @@ def variation(values: Sequence[float]) -> float:
 
 
 def shrunk(series: Sequence[Sequence[float]]) -> tuple[float, float, float] | None:
-    """(estimate, low, high) of what the fastest of several has in truth; None where too little is known.
+    """(estimate, low, high) of the true value of the candidate with the least median; None if there are too few data.
 
     `series` are measurements of each, equally many, of candidates that were not chosen by these. The least of several
     medians is too low, since it was selected: it is moved towards the mean of the medians by as much as their
@@ -105,7 +105,8 @@ _EXACT = 100  # values up to which signs are counted; then the sum of ranks is a
 
 @cache
 def _left_out(n: int, confidence: float) -> tuple[int, float]:
-    """(how many of the lowest, and of the highest, means of pairs the interval excludes; its confidence), for n values.
+    """(number of the lowest, and of the highest, means of pairs that the interval excludes; its confidence), for n
+    values.
 
     The confidence may be lower than asked for if none is excluded.
     """
@@ -118,7 +119,7 @@ def _left_out(n: int, confidence: float) -> tuple[int, float]:
 
 
 def _signed_ranks(n: int) -> list[int]:
-    """For each sum of positive ranks, from 0: how many of the 2^n choices of signs give it."""
+    """For each sum of positive ranks, from 0, the number of the 2^n choices of signs that give it."""
     counts = [1]
     for rank in range(1, n + 1):
         longer = counts + [0] * rank

@@ -30,7 +30,7 @@ from tempfile import TemporaryDirectory
 
 from dagc.base import signals
 from dagc.base.errors import BuildFailed, DagcError, MissingTool, counted
-from dagc.base.files import cache_folder, claim, load_entry, store_entry
+from dagc.base.files import claim, entry_directory, load_entry, store_entry
 from dagc.base.resources import __version__
 from dagc.build.toolchain import MPI, Compiler, find_cxx, library_flags, require_cxx, require_nvcc
 
@@ -38,18 +38,18 @@ from dagc.build.toolchain import MPI, Compiler, find_cxx, library_flags, require
 
 
 KEPT = 8
-TEMPORARY = "dagc-"  # prefix of dagc's temporary folders
+TEMPORARY = "dagc-"  # prefix of dagc's temporary directories
 
 
 def place_of_failure(directory: Path, files: Iterable[Path], name: str, cache: Path | None) -> tuple[Path, str]:
-    """The folder in which the compiler's command can be repeated, and a remark on it ("" if it is `directory`).
+    """The directory in which the compiler's command can be repeated, and a remark on it ("" if it is `directory`).
 
     `files`: those that the compiler reads; `name`: the same for the same failure; `cache`: None if there is none.
     """
     if not _is_temporary(directory):
         return directory, ""
     if cache is None:
-        return directory, "this folder is deleted when dagc ends; it is kept if the cache can be written (DAGC_CACHE)"
+        return directory, "dagc deletes this directory at its end; it is kept if the cache can be written (DAGC_CACHE)"
     folder = cache.parent / "failed" / name
     try:
         for file in files:
@@ -60,7 +60,7 @@ def place_of_failure(directory: Path, files: Iterable[Path], name: str, cache: P
         os.utime(folder)
         _drop_oldest(folder.parent)
     except OSError as error:
-        return directory, f"this folder is deleted when dagc ends; it could not be kept: {error.strerror or error}"
+        return directory, f"dagc deletes this directory at its end; it could not be kept: {error.strerror or error}"
     return folder, f"the last {KEPT} failed builds are kept there"
 
 
@@ -101,16 +101,16 @@ _ERROR = re.compile(r"error|undefined reference|cannot find -l|multiple definiti
 class Build:
     """What to compile, and how.
 
-    `directory`  the compiler runs here (default: in the folder of the first source); equal files in two directories
+    `directory`  the compiler runs here (default: in the directory of the first source); equal files in two directories
                  share one entry of the cache, since their names are relative to it where they are below
     `target`     "host" (g++) or "cuda" (nvcc, for `arch`); a `.cu` source is compiled as C++ on `host`
-    `include`    folders of headers; those that do not exist are left out
+    `include`    directories of headers; those that do not exist are left out
     `shared`     a shared library, not a program
     `sanitize`   "" or "thread" (host only): ThreadSanitizer, -O1 -g1
     `flags`      further compiler flags, before the libraries
     `warnings_as_errors`  is for dagc's own texts: kernels of a user are not refused for a warning
     `openmp`     compile and link for OpenMP
-    `reads`      folders of files that the sources include by their places
+    `reads`      directories of files that the sources include by their places
     """
 
     sources: Sequence[str | Path]
@@ -135,12 +135,12 @@ class Build:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The sources, as the compiler is told."""
+        """The sources, as they stand in the compiler's command."""
         return tuple(_relative(Path(source), self.where) for source in self.sources)
 
     @property
-    def folders(self) -> tuple[str, ...]:
-        """The folders of headers, as the compiler is told."""
+    def directories(self) -> tuple[str, ...]:
+        """The directories of headers, as they stand in the compiler's command."""
         return tuple(_relative(Path(path), self.where) for path in self.include if (self.where / path).is_dir())
 
 
@@ -202,7 +202,7 @@ def command_line(order: Build, compiler: Compiler) -> tuple[str, ...]:
     if order.openmp:
         words.append("-Xcompiler=-fopenmp" if cuda else "-fopenmp")
     words += [f"-D{define}" for define in order.defines]
-    words += [f"-I{path}" for path in order.folders]
+    words += [f"-I{path}" for path in order.directories]
     if order.mpi is not None:
         words += order.mpi.compile_flags()
     words += order.flags
@@ -236,23 +236,23 @@ def key(order: Build, compiler: Compiler, command: Iterable[str]) -> str:
 
 
 def inputs(order: Build) -> list[Path]:
-    """The sources, every header next to a source, and every file under the folders that are read.
+    """The sources, every header next to a source, and every file under the directories that are read.
 
-    More than are included in the end, but found without running the preprocessor.
+    This is a superset of the included files, found without running the preprocessor.
     """
     sources = [order.where / source for source in order.files]
     for source in sources:
         if not source.is_file():
             raise DagcError(f"the source {source} does not exist")
     siblings = {header for source in sources for header in source.parent.iterdir()}
-    below = {header for path in (*order.folders, *order.reads) for header in (order.where / path).rglob("*")}
+    below = {header for path in (*order.directories, *order.reads) for header in (order.where / path).rglob("*")}
     headers = {h for h in siblings if h.suffix in HEADER_SUFFIXES} | below
     return [*sources, *sorted(h for h in headers if h.is_file())]
 
 
 def cache_directory() -> Path | None:
-    """The folder of the cache, created if needed. None if it cannot be written."""
-    return cache_folder("build")
+    """The directory of the cache, created if needed. None if it cannot be written."""
+    return entry_directory("build")
 
 
 # --- internals --------------------------------------------------------------------------------------------------------
@@ -284,7 +284,8 @@ def _compile_to(order: Build, command: tuple[str, ...], out: Path, wanted: Path)
 
 
 def _failure(order: Build, words: list[str], wanted: Path, did: str, output: str) -> str:
-    """What the compiler did, its first errors, and the command to repeat it."""
+    """The exception for a failed compilation: how the compiler ended, its first errors, and the command to repeat
+    it."""
     lines = [line for line in output.splitlines() if line.strip()]
     first = next((i for i, line in enumerate(lines) if _ERROR.search(line)), 0)
     # The lines before the first error name the headers that include it.
@@ -357,7 +358,7 @@ def _prune(cache: Path, keep: Path) -> None:
 
 
 def require_wheel() -> None:
-    """Raises MissingTool without the package `wheel`: asked before anything is compiled."""
+    """Raises MissingTool without the package `wheel`. Called before anything is compiled."""
     if importlib.util.find_spec("wheel") is None:
         raise MissingTool("the package `wheel` is missing, which --as wheel needs", "pip install wheel")
 

@@ -99,7 +99,7 @@ elif query is None:
 def takes_device_pointers(mpi: MPI) -> bool | None:
     """The answer of MPIX_Query_cuda_support; False if the MPI has no such function, None if the query failed.
 
-    A rank does not ask: the process started for the query would count as one of the ranks.
+    Must not be called by a rank: the process started for the query would count as one of the ranks.
     """
     library = _library(mpi)
     if library is None or joined() is not None:

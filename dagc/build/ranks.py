@@ -1,6 +1,6 @@
 """Whether this process is one of the ranks of an MPI, by the variables that mpiexec and srun set.
 
-Every command asks at its start: this module imports no toolchain.
+Every command needs this at its start, so this module does not import the toolchain.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _number(env: Mapping[str, str], name: str) -> int | None:
 
 
 def ranks_or_default(asked: int | None) -> int:
-    """The number asked for, else the number of ranks that this command belongs to, else 4."""
+    """The requested number of ranks, else the number of ranks that this command belongs to, else 4."""
     place = joined()
     return asked or (DEFAULT_RANKS if place is None else place[1])
 

@@ -26,7 +26,7 @@ class GPU:
 
     @property
     def arch(self) -> str:
-        """Its name for nvcc's `-arch`."""
+        """The architecture, as for nvcc's `-arch`."""
         return "sm_" + self.capability.replace(".", "")
 
 
@@ -97,13 +97,13 @@ class TargetChoice:
 
 
 def _gpu_here() -> str | None:
-    """nvcc's name of the first GPU's architecture; None without a GPU."""
+    """The architecture of the first GPU, as nvcc names it; None without a GPU."""
     devices = gpus()
     return devices[0].arch if devices else None
 
 
 def choose_target(target: str | None, arch: str | None, why: str = "as requested") -> TargetChoice:
-    """`target` as requested (`why` says by whom), or by what is installed.
+    """The target: as requested (`why`: by whom), else `cuda` if a GPU and nvcc are found, else `host`.
 
     Raises UsageError for an unknown target, or an invalid `arch`.
     """

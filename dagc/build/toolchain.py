@@ -95,7 +95,7 @@ def _override(variable: str) -> Path | None:
 
 
 def answer_of(command: Sequence[str | Path], seconds: float = 60) -> str | None:
-    """What a command prints. None where it cannot be started, fails, or takes longer than so many seconds."""
+    """The output of a command. None if it cannot be started, fails, or takes longer than `seconds`."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -205,7 +205,7 @@ def require_mpi() -> MPI:
 
 
 def _is_library_of(mpi: MPI, library: Path) -> bool:
-    """Whether programs linked with `mpi` load `library`, by links or in the same folder."""
+    """Whether programs linked with `mpi` load `library`, by links or in the same directory."""
     linked = [mpi.library_dir / f"lib{name}.so" for name in mpi.libraries]
     directories = {mpi.library_dir.resolve(), *(path.resolve().parent for path in linked)}
     return library.resolve().parent in directories
@@ -285,7 +285,8 @@ def _from_prefix(prefix: Path, origin: str) -> MPI | None:
 
 
 def _mpiexec_of(wrapper: Path) -> Path | None:
-    """The starter that belongs to a wrapper: same place, same suffix (`mpicc.mpich` -> `mpiexec.mpich`)."""
+    """The mpiexec that belongs to a compiler wrapper: same directory, same suffix (`mpicc.mpich` ->
+    `mpiexec.mpich`)."""
     chosen = _override("DAGC_MPIEXEC")
     if chosen is not None:
         return chosen
@@ -347,8 +348,8 @@ def mpi4py_library() -> tuple[MPIKind, Path] | None:
 
 
 def has_library(name: str, cuda: bool = False) -> bool:
-    """Whether the linker finds the library, with the folders that DAGC_CXXFLAGS, or for `cuda` DAGC_NVCCFLAGS, gives.
-    True without a C++ compiler, which is then reported as missing."""
+    """Whether the linker finds the library, with the directories that DAGC_CXXFLAGS, or for `cuda` DAGC_NVCCFLAGS,
+    gives. True without a C++ compiler, which is then reported as missing."""
     words = shlex.split(os.environ.get("DAGC_NVCCFLAGS" if cuda else "DAGC_CXXFLAGS", ""))
     compiler = find_cxx()
     return compiler is None or _links(compiler.path, name, tuple(word for word in words if word.startswith("-L")))
@@ -369,19 +370,19 @@ def _links(compiler: Path, name: str, folders: tuple[str, ...]) -> bool:
 
 # ---- NCCL and OpenBLAS ----
 
-NO_NCCL_HELP = "install libnccl-dev, or `pip install nvidia-nccl-cu13`, or name its folder in NCCL_HOME"
+NO_NCCL_HELP = "install libnccl-dev, or `pip install nvidia-nccl-cu13`, or name its directory in NCCL_HOME"
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryFiles:
-    """The folder of a library's headers, its file, and a macro to define (NAME=VALUE)."""
+    """The directory of a library's headers, its file, and a macro to define (NAME=VALUE)."""
 
     include: Path
     library: Path
     define: str = ""
 
     def flags(self, *, nvcc: bool = True) -> tuple[str, ...]:
-        """Compile and link."""
+        """Options to compile and link with the library."""
         # An explicit -I/usr/include would come too early: the C++ library includes the C headers after its own.
         folder = () if self.include == Path("/usr/include") else ("-isystem", str(self.include))
         defines = (f"-D{self.define}",) if self.define else ()
@@ -390,8 +391,8 @@ class LibraryFiles:
         return (*folder, *defines, str(self.library), f"-Wl,-rpath,{self.library.parent}")
 
 
-def _package_folders(name: str) -> list[Path]:
-    """The folders of an installed package, which is not imported; none without it."""
+def _package_directories(name: str) -> list[Path]:
+    """The directories of an installed package, which is not imported; none without it."""
     try:
         spec = importlib.util.find_spec(name)
     except ModuleNotFoundError:  # the package that it is in
@@ -409,16 +410,16 @@ def _library_in(home: Path, header: str, pattern: str, define: str = "") -> Libr
 @lru_cache(maxsize=1)
 def find_nccl() -> LibraryFiles | None:
     """The first with header and library: what NCCL_HOME names, else the wheel `nvidia-nccl-cu13`, else the usual
-    folders.
+    directories.
 
     Raises UsageError if NCCL_HOME is set and has no NCCL.
     """
     given = os.environ.get("NCCL_HOME")
-    homes = (*_package_folders("nvidia.nccl"), Path("/usr"), Path("/usr/local"), Path("/usr/local/cuda"))
+    homes = (*_package_directories("nvidia.nccl"), Path("/usr"), Path("/usr/local"), Path("/usr/local/cuda"))
     known = (_library_in(home, "nccl.h", "libnccl.so*") for home in ([Path(given)] if given else homes))
     library = next((one for one in known if one is not None), None)
     if given and library is None:
-        help = "name another folder, or unset it"
+        help = "name another directory, or unset it"
         raise UsageError(f"NCCL_HOME={given} has no include/nccl.h with a libnccl.so", help)
     return library
 
@@ -437,12 +438,12 @@ def find_openblas() -> LibraryFiles | None:
     as its pkg-config file says, BLAS_SYMBOL_PREFIX is defined as `scipy_`.
     """
     pattern, define = "libscipy_openblas*.so", "BLAS_SYMBOL_PREFIX=scipy_"
-    known = (_library_in(home, "cblas.h", pattern, define) for home in _package_folders("scipy_openblas32"))
+    known = (_library_in(home, "cblas.h", pattern, define) for home in _package_directories("scipy_openblas32"))
     return next((one for one in known if one is not None), None)
 
 
 def library_flags(name: str, *, nvcc: bool = False) -> tuple[str, ...]:
-    """What the compiler needs for `link "NAME"`."""
+    """The compiler's options for `link "NAME"`."""
     openblas = find_openblas() if name == "openblas" else None
     return (f"-l{name}",) if openblas is None else openblas.flags(nvcc=nvcc)
 

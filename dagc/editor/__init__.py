@@ -1,1 +1,2 @@
-"""What editors ask of a text while it is written: diagnostics, hover, definitions, names. `server` speaks to them."""
+"""Services for editors while a text is written: diagnostics, hover, definitions, names. `server` implements the
+protocol."""

@@ -1,6 +1,6 @@
 """Keywords and names that fit at a place of an unfinished text.
 
-The parser says which tokens may follow; the words in front of the place say which names are meant.
+The parser gives the tokens that may follow; the words in front of the place determine the kind of name.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Place:
 
 
 def complete(text: str, offset: int, index: NameIndex, scope: NameScope) -> list[Completion]:
-    """What may be written at `offset`. `scope`: of the names that are visible there."""
+    """The completions at `offset`. `scope`: of the names that are visible there."""
     start = offset
     while start > 0 and (text[start - 1].isalnum() or text[start - 1] == "_"):
         start -= 1
@@ -84,7 +84,7 @@ def _inside(text: str, token: Token, start: int, kinds: tuple[TokenKind, ...]) -
 
 
 def _item_start(text: str, tokens: list[Token]) -> int:
-    """Where the item begins that the end of `tokens` is in: the last word at a margin that begins one."""
+    """The start of the item that contains the end of `tokens`: the last word at a margin that begins an item."""
     for token in reversed(tokens):
         at_margin = token.start == 0 or text[token.start - 1] == "\n"
         if at_margin and token.kind is TokenKind.WORD and (token.text in TOP_ITEMS or token.text == "program"):
@@ -197,7 +197,7 @@ def _proposal(declaration: Declaration) -> Completion:
 
 
 def _distinct(proposals: Iterable[Completion]) -> list[Completion]:
-    """The first of each label."""
+    """The completions, only the first of each label."""
     out: dict[str, Completion] = {}
     for proposal in proposals:
         out.setdefault(proposal.label, proposal)
@@ -219,7 +219,7 @@ class Signature:
 def signature(
     text: str, offset: int, index: NameIndex, scope: NameScope, sources: Mapping[str, Source]
 ) -> Signature | None:
-    """Of the kernel or named dag whose call is open at `offset`."""
+    """The signature of the kernel or named dag whose call is open at `offset`."""
     tokens = scan(text[:offset])
     if tokens and _inside(text, tokens[-1], offset, (*_CLOSED, *_CODE)):
         return None

@@ -1,5 +1,5 @@
-"""What an editor shows of a name, as Markdown: its declaration, its resolved types and sizes, and of an op its hazards
-and edges, with the reason of each."""
+"""The description of a name for an editor, as Markdown: its declaration, its resolved types and sizes, and for an op
+its hazards and edges, with the reason of each."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ class Described:
     analysis: Analysis
 
     def hover(self, declarations: Sequence[Declaration], texts: dict[str, Source]) -> str:
-        """Of one name; of several declarations (the branches of an `if`), the first is shown in full."""
+        """The description of one name; of several declarations (the branches of an `if`), the first is shown in
+        full."""
         first = declarations[0]
         parts = [f"**{first.kind.value}** `{first.name}`", _code(_declared(first, texts))]
         if self.analysis.program is not None:
@@ -143,7 +144,7 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class _Edges:
-    """Of the graph with one round of each loop.
+    """Edges of the graph with one round of each loop.
 
     why    the reasons of each edge
     later  the edges into a later round, with their distance
@@ -169,7 +170,7 @@ def _edge(edge: Pair, end: int, edges: _Edges) -> str:
 
 
 def _at(reason: EdgeReason, program: ir.Program) -> str:
-    """Where an edge is written."""
+    """The place of an edge in the text."""
     if reason.why is not Why.WRITTEN:
         return ""
     line, column = program.sources[reason.spans[0].file].line_column(reason.spans[0].start)

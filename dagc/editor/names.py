@@ -1,4 +1,5 @@
-"""Where each name of a text is declared and used: from the syntax tree alone, so also where lowering finds errors."""
+"""The declarations and uses of each name of a text, from the syntax tree alone, so that errors in lowering do not
+matter."""
 
 from __future__ import annotations
 
@@ -123,7 +124,7 @@ class NameIndex:
         return next((f for f in self.files if f.span.file == file and f.span.start <= offset <= f.span.end), None)
 
     def at_name(self, name: str, scope: NameScope) -> list[NameScope]:
-        """Where the members of a name are that is visible in a scope: of an op, of a kernel, of a named dag."""
+        """The scope of the members of a name that is visible in a scope: an op, a kernel, or a named dag."""
         meant = [*scope.find("ops", name), *scope.find("callables", name)]
         scopes = (members_of(d, self.spaces) for d in meant)
         return [s for s in scopes if s is not None]
@@ -154,7 +155,7 @@ def members_of(meant: Declaration, spaces: Mapping[tuple[str, Kind, str], NameSc
 
 
 def index_of(items: Iterable[ast.Item], sources: Mapping[str, Source], module: ast.Module | None = None) -> NameIndex:
-    """Of the items of a program, with those of included files in place.
+    """The index of the items of a program, with those of included files in place.
 
     `module`: the text itself, for its name and its `include`s.
     """

@@ -90,11 +90,12 @@ class TextMap:
     kept: tuple[tuple[int, int, int], ...]
 
     def to_old(self, offset: int) -> int:
-        """Where a character of the newer text was; for one that is new, the end of what stood before it."""
+        """The old offset of a character of the newer text; for a new character, the end of the old text before it."""
         return self._moved(offset, 1, 0)
 
     def to_new(self, offset: int) -> int:
-        """Where a character of the older text is; for one that is gone, the end of what stands before it."""
+        """The new offset of a character of the older text; for a removed character, the end of the new text before
+        it."""
         return self._moved(offset, 0, 1)
 
     def _moved(self, offset: int, given: int, wanted: int) -> int:
@@ -109,7 +110,7 @@ _MOST_LINES = 2000  # between the first and the last change, that are compared w
 
 
 def moves_between(old: str, new: str) -> TextMap:
-    """By the lines that both have. What changed in one place only keeps all characters around it."""
+    """The map by common lines. A change in a single place keeps all characters around it."""
     edit = edit_between(old, new)
     kept = [(0, 0, edit.start)]
     middles = [re.split("(?<=\n)", text) for text in (old[edit.start : edit.old_end], new[edit.start : edit.new_end])]

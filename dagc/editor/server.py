@@ -127,7 +127,7 @@ class Server(LanguageServer):
                 self._start(uri, document)
 
     def including(self, document: Document) -> Document:
-        """A text whose program has what this one declares: itself, or one that includes it."""
+        """A text whose program contains the declarations of this one: itself, or one that includes it."""
         if document.described is not None:
             return document
         path = _resolved(document.path)
@@ -181,7 +181,7 @@ class Server(LanguageServer):
             self._send(to)
 
     def _send(self, uri: str) -> None:
-        """Publish what all texts have found in a file."""
+        """Publish the diagnostics of all texts for a file."""
         diagnostics: list[lsp.Diagnostic] = []
         for document in self.documents.values():
             diagnostics += [d for d in document.findings.get(uri, ()) if d not in diagnostics]
@@ -200,11 +200,11 @@ class Server(LanguageServer):
     # ---- places -----------------------------------------------------------------------------------
 
     def lines(self, text: str) -> Lines:
-        """With the encoding that the client and this server have agreed on."""
+        """The lines of a text, with the encoding that the client and this server have agreed on."""
         return _lines(text, lsp.PositionEncodingKind(self.workspace.position_encoding or "utf-16").value)
 
     def address(self, path: str) -> str:
-        """Of a file: as the client writes it, if it is open."""
+        """The address of a file: as the client writes it, if the file is open."""
         resolved = _resolved(path)
         return next((uri for uri, d in self.documents.items() if _resolved(d.path) == resolved), _uri(path))
 
@@ -212,7 +212,7 @@ class Server(LanguageServer):
         return self.lines(document.text).offset(position.line, position.character)
 
     def location(self, document: Document, span: Span) -> lsp.Location:
-        """A place of the last text that parsed, where it is now."""
+        """The present location of a place of the last text that parsed."""
         assert document.names is not None
         text = document.names.sources[span.file].text
         if span.file == document.path:
@@ -236,7 +236,7 @@ class Server(LanguageServer):
 
 
 def _analysed(source: Source, opened: Mapping[str, str]) -> tuple[Analysis, _Names | None]:
-    """In the thread of analyses."""
+    """Analyse a text; runs in the thread of analyses."""
     if len(source.text.encode("utf-8", "surrogatepass")) > LARGEST:
         help = "use `for`, or move repeated items into a named `dag`"
         return _not_analysed(source, "too-large", f"larger than {LARGEST >> 10} KiB: not checked", help), None
@@ -258,7 +258,7 @@ def _not_analysed(source: Source, code: str, message: str, help: str) -> Analysi
 
 
 def _is_included(program: str | None, items: Iterable[object]) -> bool:
-    """Whether a text is one to be included: what it lacks is in the text that includes it."""
+    """Whether a text is meant to be included: names that it lacks are in the text that includes it."""
     return program is None and bool(items) and not any(isinstance(item, ast.MainDag) for item in items)
 
 
@@ -301,8 +301,8 @@ def _in_other_file(server: Server, document: Document, position: lsp.Position) -
         return []
     file = use.file or next((f.file for f in index.files if f.file and f.function and f.file.endswith(".py")), "")
     try:
-        folder = Path(document.path).parent
-        path = find_file(file, Path(use.span.file).parent, folder)
+        directory = Path(document.path).parent
+        path = find_file(file, Path(use.span.file).parent, directory)
         text = read_file(path, regular=True).decode("utf-8", "replace")
     except OSError:
         return []
@@ -394,7 +394,7 @@ async def _formatting(server: Server, params: lsp.DocumentFormattingParams) -> l
 
 
 async def _fixes(server: Server, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
-    """For a name that is misspelt, the one that its diagnostic suggests."""
+    """The fixes of misspelt names: the name that the diagnostic suggests."""
     uri = params.text_document.uri
     document = server.documents.get(uri)
     if document is None:
@@ -469,7 +469,7 @@ def _path(uri: str) -> str:
 
 
 def _resolved(path: str) -> str:
-    """For the comparison of paths: without links. Of an address that is not a file: itself."""
+    """A path without links, for comparisons; an address that is not a file is unchanged."""
     return os.path.realpath(path) if os.path.isabs(path) else path
 
 

@@ -22,8 +22,8 @@ from dagc.ir.traversal import traversal_text
 
 @dataclass(frozen=True, slots=True)
 class Linked:
-    """The inputs of a build in addition to the main source: further sources, header folders, libraries, whether OpenMP
-    is used, and the folders of files that the sources include by relative path."""
+    """The inputs of a build in addition to the main source: further sources, header directories, libraries, whether
+    OpenMP is used, and the directories of files that the sources include by relative path."""
 
     sources: tuple[str, ...]
     include: tuple[str, ...]
@@ -33,16 +33,16 @@ class Linked:
 
 
 def linked(plan: Plan) -> Linked:
-    """Names of files and folders are relative to the emitted program."""
+    """Names of files and directories are relative to the emitted program."""
     return _linked(plan, Functions(plan.graph, plan.target, plan.open, plan.computed))
 
 
 def _linked(plan: Plan, functions: Functions) -> Linked:
-    folders = [CODE if f == "." else f"{CODE}/{f}" for f in plan.program.folders]
+    directories = [CODE if f == "." else f"{CODE}/{f}" for f in plan.program.directories]
     if plan.program.files and plan.target is Target.HOST:
-        folders.append(f"{CODE}/{_ON_HOST}")
+        directories.append(f"{CODE}/{_ON_HOST}")
     units, reads = tuple(u.source for u in functions.units), (CODE,) if plan.program.files else ()
-    return Linked(units, tuple(folders), functions.links, functions.openmp, reads)
+    return Linked(units, tuple(directories), functions.links, functions.openmp, reads)
 
 
 _ON_HOST = "_host"  # headers of CUDA, for files that include them

@@ -53,7 +53,7 @@ from dagc.ir.sym import Const, Sym, free, substitute
 # Names that emitted files define themselves; a kernel of that name is renamed.
 _OURS = frozenset("Program iteration ops stream p dagc program turn dagc_entry".split())
 ENTRIES = "dagc_entry"  # the namespace of functions of files of code
-CODE = "code"  # the folder of the files
+CODE = "code"  # the directory of the files
 
 Key = tuple[str, str, tuple[tuple[str, Value], ...]]
 

@@ -53,7 +53,7 @@ _MEMBERS = (
     *"prepare prepared prepare_seconds preparations make_scratch compute_features check_features".split(),
     *"once compute_together computed known".split(),
     *"begin_sides early end_sides".split(),
-    *"beside needs members worth make_graphs compute_late_features start_seconds".split(),
+    *"beside needs members payoff make_graphs compute_late_features start_seconds".split(),
     *keyword.kwlist,
 )
 # Names of the language, and of members of dagc::Hardware.

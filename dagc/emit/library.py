@@ -247,7 +247,7 @@ def _sources(plan: Plan, name: str, views: Emission, common: dict[str, object]) 
 
 @dataclass(frozen=True, slots=True)
 class PlanView:
-    """A plan in a library of several. `label`: its folder below `plans`, and its name for users; `name`: that of its
+    """A plan in a library of several. `label`: its directory below `plans`, and its name for users; `name`: that of its
     own library. `requires`: conditions that must hold on every rank, as C++ texts: the text of the program, and the
     condition."""
 

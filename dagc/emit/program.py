@@ -190,7 +190,7 @@ class ChoiceView:
     features: tuple[str, ...]
     members: tuple[str, ...]
     warning: tuple[str, str] | None
-    worth: tuple[tuple[float, float], ...]
+    payoffs: tuple[tuple[float, float], ...]
     least: float
     voted: bool
     requires: tuple[tuple[str, str, str], ...]
@@ -483,7 +483,7 @@ def _choice(layout: Layout, choice: ChoiceCall, constraints: bool) -> ChoiceView
         tuple(f"static_cast<double>({layout.text(f)})" for f in choice.features),
         tuple(layout.variable(f"{choice.op}.{name}") for name in choice.decisions),
         (cxx_string(choice.op), warning) if choice.measured else None,
-        choice.worth or ((1.0, 0.0),) * choice.answers,
+        choice.payoffs or ((1.0, 0.0),) * choice.answers,
         choice.least,
         voted,
         tuple(_of_variants(layout, choice.op, constraints)),
@@ -842,7 +842,7 @@ _OURS = """argc argv check_only choice chosen dagc data device_pointers here jso
 
 @dataclass(frozen=True, slots=True)
 class SizeView:
-    """A scalar of rank 0: its variable, C++ and NumPy type, and its file in the data folder. `wide`: the type of the
+    """A scalar of rank 0: its variable, C++ and NumPy type, and its file in the data directory. `wide`: the type of the
     computation."""
 
     variable: str

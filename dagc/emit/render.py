@@ -12,7 +12,7 @@ from pathlib import Path
 import jinja2
 from jinja2.bccache import Bucket
 
-from dagc.base.files import cache_folder, load_entry, store_entry
+from dagc.base.files import entry_directory, load_entry, store_entry
 from dagc.base.resources import resource
 from dagc.cuda.lexer import KEYWORDS, directives, is_global, is_macro
 from dagc.ir import sym
@@ -282,11 +282,11 @@ _LARGEST_TEMPLATE = 4 << 20
 class _CompiledTemplates(jinja2.BytecodeCache):
     """Templates as the Python code that Jinja compiles them to, kept between runs: half of the time of an emission."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
 
     def _entry(self, bucket: Bucket) -> Path:
-        return self.folder / f"{bucket.key}-{bucket.checksum}"
+        return self.directory / f"{bucket.key}-{bucket.checksum}"
 
     def load_bytecode(self, bucket: Bucket) -> None:
         """Leaves the bucket empty if there is no entry, or a damaged one: the template is then compiled."""
@@ -301,9 +301,9 @@ class _CompiledTemplates(jinja2.BytecodeCache):
 @lru_cache(maxsize=1)
 def environment() -> jinja2.Environment:
     """StrictUndefined: a name that a view does not have is a bug, not an empty text."""
-    folder = cache_folder("templates")
+    directory = entry_directory("templates")
     env = jinja2.Environment(
-        bytecode_cache=_CompiledTemplates(folder) if folder is not None else None,
+        bytecode_cache=_CompiledTemplates(directory) if directory is not None else None,
         loader=jinja2.FileSystemLoader(resource("templates")),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -1,1 +1,1 @@
-"""What measurements say: design rules and explanations."""
+"""Learning from measurements: design rules and explanations."""

@@ -47,7 +47,7 @@ class BenchResult:
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """What the program chose, and how many ranks had which reason: `y: ell (chosen 2)`."""
+        """The choices of the program, with the number of ranks for each reason: `y: ell (chosen 2)`."""
         return tuple(
             f"{c['op']}: {c['answer']} ({', '.join(f'{reason} {n}' for reason, n in c['counts'].items() if n)})"
             for c in self.record.get("choices", ())
@@ -65,7 +65,7 @@ class BenchResult:
         return ["results agree with the reference; time per iteration, maximum over ranks:", *rows, *self._solve()]
 
     def _solve(self) -> list[str]:
-        """For a program that chose during its runs: the time of all runs, and when it switched."""
+        """The lines for a program that chose during its runs: the time of all runs, and when it switched."""
         if "beside" not in self.record:
             return []
         return [f"all runs in {self.record['solve_seconds']:.4g} s; beside the first: {self.record['beside']}"]
@@ -168,7 +168,7 @@ def _failure(done: Finished) -> DagcError:
     return kind("\n".join(lines))
 
 
-# ---- statistics, as templates/runtime/dagc/measure.hpp has them ----
+# ---- statistics, as in templates/runtime/dagc/measure.hpp ----
 
 
 def describe(seconds: Sequence[float], ranks: int) -> BenchResult:
@@ -249,7 +249,7 @@ class Team:
 
 
 class Elsewhere(RunFailed):
-    """Another rank failed and reports it; this one exits silently with the same exit code."""
+    """Another rank failed and reports it; this rank exits silently with the same exit code."""
 
     def __init__(self, text: str, exit_code: int) -> None:
         super().__init__(text)

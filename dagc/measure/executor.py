@@ -16,7 +16,7 @@ A command is a JSON-compatible dict; `do` names it, `limit` is its time limit in
 libraries with open launch parameters:
 
     verify   key rows base settings runs                -> wrong, or {}
-    place    key rows base ops op iterations            -> wrong, or {}
+    place    key rows base ops op iterations            -> wrong, or times: of the op, once
     launch   key op settings rtol timing                -> wrong, or times
     observe  key op settings metrics seconds [rows]     -> wrong, or metrics by name
     count    key op settings                            -> wrong, or {}
@@ -24,8 +24,8 @@ libraries with open launch parameters:
 `verify` compares whole runs of the program with its references. `place` runs the program `iterations` times, then its
 `ops` up to `op`, so that `op` finds the data of a real run; `launch` times single launches of `op` from there, whose
 results must agree with those under `base` (`rtol` None: not compared again); `observe` observes metrics of a launch of
-so many seconds, and with `rows` those of the results of a run, after which the program is placed no more; `count` runs
-one launch under a profiler.
+at least `seconds`, and with `rows` those of the results of a run, after which the data of `place` are lost; `count`
+runs one launch under a profiler.
 """
 
 from __future__ import annotations
@@ -61,7 +61,6 @@ Answer = dict[str, Any]
 STOP: Command = {"do": "stop"}
 # Number of tables kept prepared in each library. The drift reference stays among them, being used again and again.
 _TABLES = 32
-MOST_LAUNCHES = 20_000  # in a row, to observe a metric of one
 _TAG = 7771
 
 
@@ -215,7 +214,7 @@ class Executor:
         return observers
 
     def _combined(self, name: str, amounts: Mapping[str, float]) -> float:
-        """Of all ranks: each measured device once."""
+        """The amounts of all ranks combined, each measured device once."""
         parts: dict[str, float] = {}
         for of_rank in self._comm.allgather(dict(amounts)):
             parts |= {what: max(amount, parts.get(what, 0.0)) for what, amount in of_rank.items()}
@@ -282,9 +281,10 @@ class Executor:
                 before = ops[: ops.index(op)]
             for other in before:
                 runner.issue(other)
+            began = time.perf_counter()
             wrong = runner.keep(op)
             opened.placed = _Placed(start, op)
-            return self._slowest(wrong)
+            return self._slowest(wrong, [time.perf_counter() - began])
 
     def _launch(self, command: Command) -> Answer:
         with self._at(command) as runner:
@@ -293,7 +293,7 @@ class Executor:
             return self._slowest(wrong, times)
 
     def _observe_launches(self, command: Command) -> Answer:
-        """Metrics of a launch, over as many in a row as they need, and of the results of a run."""
+        """Metrics of a launch, observed over as many consecutive launches as they need, and of the results of a run."""
         opened, metrics = self._opened(command), {}
         results = of_results(command["metrics"])
         names = [name for name in command["metrics"] if name not in results]
@@ -308,13 +308,14 @@ class Executor:
     def _of_launches(self, command: Command, names: Sequence[str]) -> dict[str, float]:
         observers = self._observers(names)
         seconds = max(least_seconds(names), 0.01)
-        number = min(MOST_LAUNCHES, max(5, math.ceil(seconds / max(command["seconds"], 1e-6))))
+        number = max(5, math.ceil(seconds / max(command["seconds"], 1e-6)))
         with self._at(command) as runner:
             self._comm.Barrier()
             for observer in observers.values():
                 observer.start()
-            runner.time(command["op"], relative=0.0, seconds=command["limit"], fewest=number, most=number, flush=0)
+            wrong = runner.issue(command["op"], number)
             amounts = {name: observer.stop() for name, observer in observers.items()}
+            self._agree(wrong)
         return {name: self._combined(name, amounts[name]) / number for name in names}
 
     def _count(self, command: Command) -> Answer:
@@ -329,7 +330,7 @@ class Executor:
 
     @contextmanager
     def _at(self, command: Command) -> Iterator[Runner]:
-        """The runner as `place` left it, under the settings of a command."""
+        """The runner in the state after `place`, under the settings of a command."""
         opened, op = self._opened(command), command["op"]
         if opened.placed is None or opened.placed.op != op:
             raise RunFailed("the program is not at this op")
@@ -351,7 +352,8 @@ class Executor:
     def _where(opened: _Opened, rows: list[list[int]]) -> str:
         return place(rows, opened.runner.position(), opened.runner.op_name)
 
-    # ---- within -------------------------------------------------------------------------------
+    # ---- tables, and errors of all ranks
+    # -------------------------------------------------------------------------------
 
     def _opened(self, command: Command) -> _Opened:
         if command["key"] not in self._open:

@@ -155,7 +155,7 @@ def start(
 def launch_command(mpi: MPI, argv: Sequence[str], ranks: int, forward: Sequence[str] = ()) -> tuple[str, ...]:
     """The whole command; `forward` names variables that ranks on other machines also get."""
     if mpi.mpiexec is None:
-        raise MissingTool(f"{mpi.describe()} has no mpiexec in the folder of its compiler wrapper", NO_MPI_HELP)
+        raise MissingTool(f"{mpi.describe()} has no mpiexec in the directory of its compiler wrapper", NO_MPI_HELP)
     options = list(starter_options(mpi))
     if mpi.kind is MPIKind.OPEN_MPI:
         options += [word for name in forward for word in ("-x", name)]

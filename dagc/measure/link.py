@@ -47,7 +47,8 @@ class RankLink(Protocol):
     """Commands to the ranks. After a death, libraries must be opened again."""
 
     def ask(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Have a command executed; its answer. Starts the ranks if they do not run. Raises RanksDied."""
+        """Execute a command on the ranks and return its answer. Starts the ranks if they do not run. Raises
+        RanksDied."""
 
     def close(self) -> None:
         """End the ranks. May be called twice."""
@@ -105,9 +106,9 @@ class _Worker:
         self._profiler = profiler
         self._pending = False
         with ExitStack() as stack:
-            self._folder = Path(stack.enter_context(_scratch()))
+            self._directory = Path(stack.enter_context(_scratch()))
             listener = stack.enter_context(socket.socket(socket.AF_UNIX))
-            listener.bind(str(self._folder / "socket"))
+            listener.bind(str(self._directory / "socket"))
             listener.listen(1)
             self._started = self._start(ranks)
             stack.callback(self._started.end)
@@ -116,7 +117,14 @@ class _Worker:
             self._stack = stack.pop_all()
 
     def _start(self, ranks: int) -> Started:
-        argv = [*self._profiler, sys.executable, "-m", "dagc.measure.worker", "--socket", str(self._folder / "socket")]
+        argv = [
+            *self._profiler,
+            sys.executable,
+            "-m",
+            "dagc.measure.worker",
+            "--socket",
+            str(self._directory / "socket"),
+        ]
         path = os.pathsep.join(filter(None, (IMPORTED_FROM, os.environ.get("PYTHONPATH", ""))))
         with self._log_file("stdout").open("w") as stdout, self._log_file("stderr").open("w") as stderr:
             return start(
@@ -168,7 +176,7 @@ class _Worker:
     # ---- output of the ranks -----------------------------------------------------------------------
 
     def _log_file(self, name: str) -> Path:
-        return self._folder / name
+        return self._directory / name
 
     def _read(self, name: str) -> list[str]:
         with suppress(OSError):
@@ -182,13 +190,13 @@ class _Worker:
         return (wrong or ["the ranks lack a package or a tool"])[0], (helps or [""])[0]
 
     def _why(self, code: int | None) -> str:
-        files = self._folder.glob(f"{FAULT}*")
+        files = self._directory.glob(f"{FAULT}*")
         faults = {int(file.name.removeprefix(FAULT)): "\n".join(self._read(file.name)) for file in files}
         return reason(self._read("stderr"), self._read("stdout"), code, died(faults))
 
 
 def reason(stderr: Iterable[str], stdout: Iterable[str], code: int | None, fault: str = "") -> str:
-    """Why ranks ended, in one line: `hang: ...`, `out of memory: ...` or `run failed: ...`.
+    """The reason why ranks ended, in one line: `hang: ...`, `out of memory: ...` or `run failed: ...`.
 
     `code`: of the starter; `fault`: which rank died of what, if known.
     """
@@ -214,7 +222,7 @@ def reason(stderr: Iterable[str], stdout: Iterable[str], code: int | None, fault
 
 
 def _scratch() -> tempfile.TemporaryDirectory[str]:
-    """A folder of this user, with a name short enough for a socket in it (some 100 characters)."""
+    """A directory of this user, with a name short enough for a socket in it (some 100 characters)."""
     there = None if len(tempfile.gettempdir()) < 70 else "/tmp"
     return tempfile.TemporaryDirectory(prefix="dagc-", dir=there, ignore_cleanup_errors=True)
 

@@ -45,7 +45,7 @@ def machine_facts(target: str, arch: str, hosts: Iterable[str] = (), mpi: str = 
 
 
 def cpu_model(info: str | None = None) -> str:
-    """The processor's name; `info` is the text of /proc/cpuinfo."""
+    """The name of the processor; `info` is the text of /proc/cpuinfo."""
     if info is None:
         try:
             info = Path("/proc/cpuinfo").read_text(errors="replace")
@@ -85,7 +85,7 @@ def _other_gpu_processes() -> list[str]:
 
 
 def _started_here(pid: int) -> bool:
-    """Whether it is this process or a descendant, such as a rank."""
+    """Whether a process is this one or a descendant, such as a rank."""
     while pid > 1:
         if pid == os.getpid():
             return True
@@ -98,7 +98,7 @@ def _started_here(pid: int) -> bool:
 
 
 def _clocks() -> list[dict[str, str]]:
-    """Clocks and limits of each GPU, in nvidia-smi's words and units; empty without it."""
+    """Clocks and limits of each GPU, with the names and units of nvidia-smi; empty without it."""
     rows = _smi(f"--query-gpu={','.join(_CLOCKS)}")
     return [dict(zip(_CLOCKS, row, strict=True)) for row in rows if len(row) == len(_CLOCKS)]
 
@@ -170,7 +170,7 @@ def measured_transfers(target: str, arch: str, pageable: bool = False) -> dict[s
     """Times of transfers between page-locked memory of the host, or pageable one, and the device: (bytes, seconds) by
     direction, between 4 B and 64 MiB; takes about a second. `target`: "host" or "cuda".
 
-    Raises MissingTool, BuildFailed; RunFailed where it does not run.
+    Raises MissingTool, BuildFailed; RunFailed if it does not run.
     """
     with tempfile.TemporaryDirectory(prefix="dagc-transfers-") as folder:
         order = Build(

@@ -30,7 +30,7 @@ NO_NCU_HELP = "install Nsight Compute (it comes with the CUDA toolkit), or name 
 
 
 def find_ncu() -> Path | None:
-    """DAGC_NCU, else ncu on the PATH, next to nvcc, or in the folder of its installer."""
+    """DAGC_NCU, else ncu on the PATH, next to nvcc, or in the directory of its installer."""
     chosen = os.environ.get("DAGC_NCU", "")
     if chosen:
         path = shutil.which(chosen)
@@ -75,8 +75,8 @@ def profiled() -> Iterator[Profiler]:
     ncu = find_ncu()
     if ncu is None:
         raise MissingTool("no ncu was found: hardware counters cannot be read", NO_NCU_HELP)
-    with tempfile.TemporaryDirectory(prefix="dagc-count-") as folder:
-        log = Path(folder) / "ncu.csv"
+    with tempfile.TemporaryDirectory(prefix="dagc-count-") as directory:
+        log = Path(directory) / "ncu.csv"
         command = (
             str(ncu), "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none",
             "--profile-from-start", "off", "--target-processes", "application-only", "--log-file", str(log),

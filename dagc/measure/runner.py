@@ -47,7 +47,7 @@ class Runner:
     """
 
     def __init__(self, library: Path, data: Path, comm: Comm, *, mpi_takes_device_pointers: bool = False) -> None:
-        """`data`: the folder that `dagc setup` wrote. Raises RunFailed if the library does not load."""
+        """`data`: the directory that `dagc setup` wrote. Raises RunFailed if the library does not load."""
         try:
             self._library = ctypes.CDLL(str(library.absolute()))
         except OSError as error:
@@ -99,22 +99,22 @@ class Runner:
         self._library.dagc_runner_execute(ctypes.c_int64(table.handle), ctypes.c_int64(iterations))
 
     def longest(self) -> int:
-        """The most iterations between two resets; 0: no limit."""
+        """The maximal number of iterations between two resets; 0: no limit."""
         return int(self._library.dagc_runner_longest())
 
     def check(self, table: Table, poison: int = 0, runs: int = 1) -> str:
         """Reset with poison 0 or 1, run `runs` times, compare: "" if the results are right, else the error, on every
         rank.
 
-        `runs` 0: as many as may follow each other with equal results, at most 3.
+        `runs` 0: as many consecutive runs as have equal results, at most 3.
         """
         return self._error_text(
             self._library.dagc_runner_check, ctypes.c_int64(table.handle), ctypes.c_int(poison), ctypes.c_int64(runs)
         )
 
     def audit(self, table: Table) -> str:
-        """One run, each op to its end: "" if every op changes only what its header declares and the results are right,
-        else the error, with the op's name, on every rank."""
+        """One run that waits for each op: "" if every op changes only what its header declares and the results are
+        right, else the error, with the op's name, on every rank."""
         return self._error_text(self._library.dagc_runner_audit, ctypes.c_int64(table.handle))
 
     def measure(self, table: Table, seconds: float = 0.01, guess: float = 0.0) -> tuple[float, int]:
@@ -130,7 +130,7 @@ class Runner:
 
     def solve(self, table: Table) -> tuple[float, int, bool]:
         """(seconds, runs, whether the end was reached) of one repetition from the data as they were loaded until its
-        end; the maximum over the ranks. Raises RunFailed where the program has no `until`."""
+        end; the maximum over the ranks. Raises RunFailed if the program has no `until`."""
         function = getattr(self._library, "dagc_runner_solve", None)
         if function is None:
             raise RunFailed("the program has no `until`")
@@ -148,9 +148,10 @@ class Runner:
         return out
 
     def features(self) -> tuple[list[float], list[float]]:
-        """Of each feature that the library computes from its arrays: the value, and the seconds that it took.
+        """The value of each feature that the library computes from its arrays, and the seconds that the computation
+        took.
 
-        Raises RunFailed where it computes none.
+        Raises RunFailed if it computes none.
         """
         function = getattr(self._library, "dagc_runner_features", None)
         if function is None:
@@ -199,12 +200,13 @@ class Runner:
         if self._library.dagc_runner_set(decision.encode(), ctypes.c_int64(value)):
             raise KeyError(decision)
 
-    def issue(self, op: int) -> str:
-        """Issue an op under the current parameters, and wait: "" or why it does not run."""
-        return self._error_text(self._library.dagc_runner_issue, ctypes.c_int64(op))
+    def issue(self, op: int, number: int = 1) -> str:
+        """Issue an op `number` times in a row under the current parameters, and wait: "" or the reason why it does not
+        run."""
+        return self._error_text(self._library.dagc_runner_issue, ctypes.c_int64(op), ctypes.c_int64(number))
 
     def keep(self, op: int) -> str:
-        """`issue`, and save the op's inputs and results for `again`."""
+        """Issue an op as `issue` does, and save its inputs and results for `again`."""
         return self._error_text(self._library.dagc_runner_keep, ctypes.c_int64(op))
 
     def again(self, op: int, rtol: float) -> str:
@@ -215,7 +217,7 @@ class Runner:
         return self._error_text(self._library.dagc_runner_again, ctypes.c_int64(op), ctypes.c_double(rtol))
 
     def restore(self, op: int) -> None:
-        """Restore the data that the op of `keep` found."""
+        """Restore the data from before the op of `keep`."""
         self._library.dagc_runner_restore(ctypes.c_int64(op))
 
     def time(

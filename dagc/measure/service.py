@@ -20,7 +20,7 @@ GIVE_UP = 3  # deaths in one place without a success
 
 @dataclass(frozen=True, slots=True)
 class RunnerLibrary:
-    """A runner library with its arrays (the folder that `dagc setup` wrote).
+    """A runner library with its arrays (the directory that `dagc setup` wrote).
 
     `device_pointers`: the user asserts that this MPI accepts them.
     """
@@ -36,7 +36,8 @@ class RunnerLibrary:
 
 
 class Deaths:
-    """How often the ranks died in each place, and which places were given up: each death costs a restart."""
+    """The number of deaths of the ranks in each place, and the places that were given up: each death costs a
+    restart."""
 
     def __init__(self) -> None:
         self._succeeded: set[Hashable] = set()
@@ -54,7 +55,7 @@ class Deaths:
         return failure
 
     def given_up(self, place: Hashable) -> str:
-        """Why nothing is tried there any more; "" if it is."""
+        """The reason why a place was given up; "" if it was not."""
         return self._given_up.get(place, "")
 
     def forget(self) -> None:
@@ -73,7 +74,7 @@ class Service:
         self._open: dict[str, RunnerLibrary] = {}
         self.deaths = Deaths()
         self.died = 0  # deaths of the ranks so far; each loses their state
-        self.placed: object = None  # for whom the program was last run up to an op
+        self.placed: object = None  # the owner of the data from the last run up to an op
         self.on_death: Callable[[str], None] | None = None  # called with the reason of each death
 
     def __enter__(self) -> Self:
@@ -83,7 +84,7 @@ class Service:
         self._link.close()
 
     def ask(self, library: RunnerLibrary, **command: Any) -> dict[str, Any]:
-        """Have a command executed with the library open; its answer. Raises RanksDied.
+        """Execute a command with the library open, and return its answer. Raises RanksDied.
 
         Raises RunFailed if the ranks cannot be started at all, MissingTool without mpi4py.
         """
@@ -113,7 +114,7 @@ class Service:
         except RanksDied:
             if alone:
                 raise
-            answer = self.send(command)  # memory may have been short with others open
+            answer = self.send(command)  # memory may have been exhausted by other open libraries
         if "error" not in answer:
             # A library has one set of arrays: these have replaced others.
             self._open = {key: other for key, other in self._open.items() if other.path != library.path}

@@ -12,7 +12,6 @@ import os
 import re
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -105,13 +104,8 @@ def died(faults: Mapping[int, str]) -> str:
 
     For example `rank 1: Segmentation fault (SIGSEGV)`.
     """
-    ranks: dict[str, set[int]] = defaultdict(set)
-    for rank, text in faults.items():
-        match = _FAULT.match(text)
-        if match:
-            ranks[match[1]].add(rank)
-    first = sorted(ranks, key=lambda what: min(ranks[what]))
-    return "; ".join(f"{_named(ranks[what])}: {_with_name(what)}" for what in first)
+    ranks = _by_text((rank, match[1]) for rank, text in faults.items() if (match := _FAULT.match(text)))
+    return "; ".join(f"{_named(of)}: {_with_name(what)}" for what, of in ranks.items())
 
 
 def ended(stderr: Iterable[str]) -> str:
@@ -120,11 +114,16 @@ def ended(stderr: Iterable[str]) -> str:
 
     For example "ranks 0, 1: terminated by SIGSEGV (a bad address) in op `y` (kernel `add`)".
     """
-    ranks: dict[str, set[int]] = defaultdict(set)
-    for line in stderr:
-        for rank, what in _ENDED.findall(line):
-            ranks[what.rstrip()].add(int(rank))
-    return "; ".join(f"{_named(ranks[what])}: {what}" for what in sorted(ranks, key=lambda what: min(ranks[what])))
+    ranks = _by_text((int(rank), what.rstrip()) for line in stderr for rank, what in _ENDED.findall(line))
+    return "; ".join(f"{_named(of)}: {what}" for what, of in ranks.items())
+
+
+def _by_text(reports: Iterable[tuple[int, str]]) -> dict[str, set[int]]:
+    """The ranks by what each reported; the text of the lowest rank first."""
+    ranks: dict[str, set[int]] = {}
+    for rank, text in sorted(reports):
+        ranks.setdefault(text, set()).add(rank)
+    return ranks
 
 
 def _with_name(what: str) -> str:
@@ -143,10 +142,7 @@ def hang_summary(stderr: Iterable[str]) -> str:
 
     Ranks in the same place are grouped, with those furthest behind first: the others wait for them.
     """
-    ranks: dict[str, set[int]] = defaultdict(set)
-    for line in stderr:
-        for rank, where in _LINE.findall(line):
-            ranks[where.rstrip()].add(int(rank))
+    ranks = _by_text((int(rank), where.rstrip()) for line in stderr for rank, where in _LINE.findall(line))
 
     def behind(where: str) -> tuple[int, str]:
         entry = _ENTRY.search(where)

@@ -92,7 +92,8 @@ def _commands(comm: Comm, executor: Executor, path: Path) -> None:
 
 
 def _obey(comm: Comm, executor: Executor, lines: TextIO) -> bool:
-    """Whether the end was requested. Raises ConnectionError if no process reads the answer."""
+    """Execute one command; returns whether it was the stop command. Raises ConnectionError if no process reads the
+    answer."""
     from dagc.measure.executor import STOP, share  # loads numpy
 
     for line in lines:

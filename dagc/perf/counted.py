@@ -77,7 +77,7 @@ class Fitted:
     held_out: HeldOut
 
     def program(self, name: str, *, program: Collection[str] = (), unit: str = "") -> RationalProgram:
-        """As a rational program. Parameters are integers, of kind data except for those in `program`."""
+        """The function as a rational program. Parameters are integers, of kind data except for those in `program`."""
         parameters = tuple(
             Parameter(
                 n,
@@ -110,7 +110,7 @@ class Fitted:
         return np.broadcast_to(np.asarray(values, np.float64), (len(columns),)).copy()
 
     def to_json(self) -> dict[str, Any]:
-        """For `from_json`."""
+        """The function as JSON, for `from_json`."""
         return asdict(self)
 
     @classmethod
@@ -286,7 +286,7 @@ def _pole(z: np.ndarray, below: Exponents, b: np.ndarray, seed: int) -> bool:
 
 @lru_cache(maxsize=64)
 def _matrix_between(below: Exponents, seed: int) -> np.ndarray:
-    """At points drawn from the box of all points, and at its corners."""
+    """The matrix at points drawn from the box of all points, and at its corners."""
     dimensions = len(below[0])
     drawn = np.random.default_rng(seed).uniform(-1, 1, (2048, dimensions))
     corners = list(itertools.product((-1.0, 1.0), repeat=dimensions)) if dimensions <= 8 else []

@@ -259,7 +259,7 @@ class _Split:
         return self.known[key]
 
     def _in_loop(self, operand: Operand) -> Operand:
-        """Its form in the loop: a double, or a boolean."""
+        """The form of a value in the loop: a double, or a boolean."""
         import numpy as np
 
         if isinstance(operand, bool) or not isinstance(operand, (str, int)):
@@ -300,7 +300,7 @@ class _Split:
     def _range(self, operand: Operand) -> Interval:
         return self.ranges[operand] if isinstance(operand, str) else of_constant(operand)
 
-    # ---- the end ------------------------------------------------------------------------------
+    # ---- dead code and names ------------------------------------------------------------------------------
 
     def _live(self, results: tuple[Operand, ...]) -> BatchLoop:
         """The instructions that the results depend on, with readable names."""

@@ -34,8 +34,8 @@ from dagc.perf.rounding import ceil_div, int_div, maximum, minimum
 
 
 def read_accesses(program: Program, op: KernelOp, known: Mapping[str, int] | None = None) -> Accesses:
-    """Raises NotUnderstood. Tunables that are block dimensions become `blockDim_x`, others `tunable` symbols, but for
-    those whose values are `known`: then branches on them are settled, and strides by them are numbers."""
+    """Raises NotUnderstood. Tunables that are block dimensions become `blockDim_x`, others `tunable` symbols, except
+    those whose values are `known`: these are numbers, so branches on them are decided."""
     kernel, impl = kernel_of(program, op)
     if impl.code is None or impl.code.text is None or impl.launch is None:
         raise NotUnderstood(f"kernel `{kernel.name}` has no CUDA text")
@@ -200,7 +200,8 @@ class Geometry:
         guards: Iterable[Guard] = (),
     ) -> None:  # fmt: skip
         """`one_thread`: one thread of each block works. `shared`: bytes of shared memory of a block that the kernel's
-        text declares; what the launch asks for comes on top. `guards`: what holds for all threads with work."""
+        text declares, without those that the launch requests. `guards`: conditions that hold for all threads with
+        work."""
         self.b = Builder()
         self.one_thread = one_thread
         self.kernel, self.impl = kernel_of(program, op)
@@ -227,13 +228,13 @@ class Geometry:
         return out
 
     def _dynamic(self, op: KernelOp) -> sp.Expr:
-        """Bytes of shared memory that the launch asks for; 0 where they cannot be read."""
+        """Bytes of shared memory that the launch requests; 0 if they cannot be read."""
         asked = self.impl.launch.shared if self.impl.launch is not None else None
         size = to_sympy(asked) if asked is not None else None
         return sp.Integer(0) if size is None else size.subs(self._values(op)).subs(self.sizes)
 
     def _values(self, op: KernelOp) -> dict[sp.Symbol, sp.Symbol]:
-        """What tunables are in the models: dimensions of the block, or parameters of their own."""
+        """The symbols of tunables in the models: dimensions of the block, or parameters of their own."""
         assert self.impl.launch is not None
         names = dict(zip(self.impl.launch.block, AXES, strict=False))
         return {
@@ -302,7 +303,8 @@ class Geometry:
 
     @property
     def launch(self) -> LaunchShape:
-        """For conditions on a thread's place; lanes of a warp are 1 before `place`."""
+        """The shape of the launch, to evaluate conditions on a thread's indices; lanes of a warp are 1 before
+        `place`."""
         values = {symbol(f"blockDim_{a}"): n for a, n in zip(AXES, self.block, strict=True)}
         values |= {symbol(f"gridDim_{a}"): n for a, n in zip(AXES, self.grid, strict=True)}
         lanes = tuple(getattr(self, n, sp.Integer(1)) for n in ("lx", "ly", "lz"))

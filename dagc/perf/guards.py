@@ -1,4 +1,4 @@
-"""Which threads, warps and blocks of a launch pass the conditions on their place that a kernel's text has.
+"""The threads, warps and blocks of a launch that pass the conditions on indices in a kernel's text.
 
 A condition is linear in the indices (`dagc.cuda.expressions.Guard`). On one index it leaves a range; on two, the part
 of a rectangle on one side of a line, whose area is taken for the number of its points.
@@ -55,8 +55,9 @@ class _Linear:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What passes: threads of the grid along each axis, of a block, and lanes of a warp; the shares of the warps, of
-    the blocks and of the threads with work. `part`: the axes along which a part of each block passes."""
+    """The part of a launch that passes: threads of the grid along each axis, of a block, and lanes of a warp; the
+    shares of the warps, of the blocks and of the threads with work. `part`: the axes along which a part of each block
+    passes."""
 
     extent: Triple
     threads: Triple
@@ -67,7 +68,7 @@ class Reach:
     part: tuple[bool, bool, bool] = (False, False, False)
 
     def times(self, other: Reach) -> Reach:
-        """With the shares of another one too."""
+        """The part that passes both, with the product of the shares."""
         return replace(
             self, warps=self.warps * other.warps, blocks=self.blocks * other.blocks, grid=self.grid * other.grid
         )
@@ -78,7 +79,7 @@ def everything(launch: LaunchShape) -> Reach:
 
 
 def extents_of(guards: Iterable[Guard], launch: LaunchShape) -> tuple[list[sp.Expr], set[Guard]]:
-    """Threads with work along each axis, and the conditions that this regards: those on one index of a thread in the
+    """Threads with work along each axis, and the conditions that determine it: those on one index of a thread in the
     grid."""
     extent = list(launch.extent)
     used: set[Guard] = set()
@@ -112,7 +113,7 @@ def joint(guards: Iterable[Guard], launch: LaunchShape) -> tuple[Reach, set[Guar
 
 
 def reach_of(guards: Iterable[Guard], launch: LaunchShape) -> Reach:
-    """What passes all of them."""
+    """The part of the launch that passes all conditions."""
     guards = list(guards)
     reach, _ = joint(guards, launch)
     groups: dict[tuple[str, int, int], list[_Linear]] = {}
@@ -128,7 +129,7 @@ def reach_of(guards: Iterable[Guard], launch: LaunchShape) -> Reach:
 def _narrowed(
     reach: Reach, launch: LaunchShape, kind: str, axis: int, period: int, conditions: Sequence[_Linear]
 ) -> Reach:
-    """With conditions on one index."""
+    """The part that also passes conditions on one index."""
     sizes = {"grid": launch.extent, "block": launch.block, "blocks": launch.grid}[kind]
     size: sp.Expr = sp.Integer(period) if period else sizes[axis]
     low, high = _range(conditions, size)
@@ -158,14 +159,14 @@ def _with(values: Triple, axis: int, value: sp.Expr) -> Triple:
 
 
 def _read(guards: Iterable[Guard], launch: LaunchShape) -> Iterator[tuple[Guard, _Linear]]:
-    """The conditions that can be read, on one or two indices. Those on a place within less than a warp are left out:
-    each warp has threads that pass, in almost all of its sectors."""
+    """The supported conditions, on one or two indices. Those on an index within less than a warp are omitted: each warp
+    has threads that pass, in almost all of its sectors."""
     for guard in sorted(guards, key=str):
         value = sp.expand(guard.value.subs(launch.values))
-        found = _linear(value, launch, guard.period)
+        condition = _linear(value, launch, guard.period)
         left = {s.name for s in value.free_symbols - indices_of(value)}
-        if found is not None and left <= set(launch.names) and not 0 < guard.period < WARP:
-            yield guard, found
+        if condition is not None and left <= set(launch.names) and not 0 < guard.period < WARP:
+            yield guard, condition
 
 
 def _linear(value: sp.Expr, launch: LaunchShape, period: int) -> _Linear | None:
@@ -224,6 +225,6 @@ def _share(condition: _Linear, launch: LaunchShape, sizes: Triple) -> sp.Expr:
 
 
 def _opposite(one: _Linear, other: _Linear) -> bool:
-    """Whether they are the two sides of a band."""
+    """Whether two conditions are the two sides of a band."""
     factors = {(i.kind, i.axis): i.factor for i in one.indices}
     return {(i.kind, i.axis): -i.factor for i in other.indices} == factors

@@ -64,7 +64,7 @@ class Hardware:
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("name", "arch", "measured")}
 
     def table(self) -> dict[str, Any]:
-        """As in a descriptor, for `hardware_of`."""
+        """The table of a descriptor, for `hardware_of`."""
         return {k: v for k, v in asdict(self).items() if v is not None}
 
 
@@ -113,8 +113,8 @@ def _hardware(path: Path, key: str, table: dict[str, Any]) -> Hardware:
 
 
 def _unasked(table: dict[str, Any]) -> dict[str, Any]:
-    """Values that no driver reports: the L1 cache's size, taken from another GPU of the architecture, else at least the
-    shared memory that it can be configured as."""
+    """Values that no driver reports: the size of the L1 cache, taken from another GPU of the architecture, else at
+    least the shared memory that it can be configured as."""
     if "l1_bytes" in table:
         return {}
     same = (t for t in _tables(DESCRIPTORS).values() if t.get("arch") == table.get("arch"))

@@ -48,7 +48,7 @@ def instructions(program: RationalProgram) -> tuple[Instruction, ...]:
 
 
 def live(code: Sequence[Instruction]) -> tuple[Instruction, ...]:
-    """Without the instructions that the last one does not depend on."""
+    """The instructions that the last one depends on."""
     needed = {code[-1].name}
     for instruction in reversed(code):
         if instruction.name in needed:
@@ -141,7 +141,7 @@ class InstructionEmitter:
         raise NotRational(f"{self.program.name}: a real number where an integer is expected")
 
     def _same(self, values: list[Operand]) -> tuple[tuple[Operand, ...], Number]:
-        """All as integers, or all as reals if one is."""
+        """The operands as integers, or all as reals if one of them is real."""
         real = any(self._number(v) is Number.REAL for v in values)
         number = Number.REAL if real else Number.INTEGER
         return tuple(self._as(v, number) for v in values), number

@@ -117,7 +117,7 @@ def _model() -> tuple[Statement, ...]:
 
 
 def mwp_cwp_program() -> RationalProgram:
-    """The model in counts from elsewhere: measured, fitted (`dagc.perf.counted`), or read from the text."""
+    """The model over given counts: measured, fitted (`dagc.perf.counted`), or read from the text."""
     return RationalProgram("mwp_cwp", (*COUNTS, *CONFIGURATION, *MACHINE), _model(), "time", "cycles", SOURCE)
 
 

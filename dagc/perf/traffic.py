@@ -98,7 +98,7 @@ class StridedAccess:
 
 
 def _unrounded(count: sp.Expr) -> sp.Expr:
-    """An average number of iterations, of which fractions count."""
+    """An average number of iterations, not rounded to an integer."""
     return count.replace(lambda e: isinstance(e, (sp.ceiling, sp.floor)), lambda e: e.args[0])
 
 
@@ -110,7 +110,7 @@ def _is_constant(trips: sp.Expr) -> bool:
 
 
 def is_wide(stride: sp.Expr) -> bool:
-    """Whether a stride is taken to be longer than a line: it contains a size."""
+    """Whether a stride is assumed to be longer than a line: it contains a size."""
     return not stride.is_number
 
 
@@ -160,26 +160,27 @@ class Traffic:
         return StridedAccess(access, steps, apart[2], loops, rest, times, reach, blocks[:2], rows, others)  # type: ignore[arg-type]
 
     def _reach(self, guards: frozenset[Guard]) -> Reach:
-        """What passes the conditions of an access; of data, those of all threads with work count too."""
+        """The part of the launch that passes the conditions of an access; for data, also the conditions of all threads
+        with work."""
         g = self.geometry
         own = reach_of(frozenset() if self.accesses.one_thread else guards - g.regarded, g.launch)
         return replace(own, grid=own.grid * g.share)
 
     def _reach_of_all(self, members: Sequence[StridedAccess]) -> Reach:
-        """Of a cluster: what passes the conditions that all of its accesses have."""
+        """The part of the launch that passes the conditions common to all accesses of a cluster."""
         guards = [m.access.guards for m in members]
         return members[0].reach if len(set(guards)) == 1 else self._reach(frozenset.intersection(*guards))
 
     @staticmethod
     def _reached(indices: set[sp.Symbol], loops: Sequence[CountedLoop]) -> set[sp.Symbol]:
-        """With what the first values of the counters among them depend on."""
+        """The symbols, with those that the first values of the counters among them depend on."""
         for loop in reversed(loops):
             if loop.counter in indices:
                 indices = indices | indices_of(loop.first)
         return indices
 
     def _rows_of(self, loops: Sequence[CountedLoop]) -> sp.Expr:
-        """How many blocks long the row is that the iterations of these loops continue."""
+        """The length, in blocks, of the row that the iterations of these loops continue."""
         rows: sp.Expr = ONE
         for loop in loops:
             trips = loop.trips.args[0] if isinstance(loop.trips, sp.ceiling) else loop.trips
@@ -344,8 +345,8 @@ class Traffic:
 
     @staticmethod
     def _is_merged(p: StridedAccess) -> bool:
-        """Whether all lanes load the same words, and successive iterations neighbouring ones: nvcc loads several with
-        one instruction."""
+        """Whether all lanes load the same words, and successive iterations neighbouring ones, so that nvcc loads
+        several with one instruction."""
         if p.access.store or any(p.threads) or not p.loops:
             return False
         step = p.loops[-1][0] * max(1, p.access.size // 4)
@@ -359,9 +360,9 @@ class Traffic:
         )
 
     def _meeting(self, p: StridedAccess) -> sp.Expr:
-        """Lanes of a warp at one address: all along an axis on which it does not depend, and those of which a remainder
-        is equal. Where it is loaded, a sixth of the others are: between none (keys at random) and all (an image), as
-        the data have it."""
+        """Lanes of a warp at one address: all lanes along an axis on which the address does not depend, and those with
+        equal remainders. Where it is loaded, a sixth of the others are: between none (keys at random) and all (an
+        image), as the data have it."""
         if self.accesses.one_thread:
             return sp.Float(1)
         axes = [(steps, lanes) for steps, lanes in zip(p.threads, p.reach.lanes, strict=True) if lanes != 1]
@@ -456,7 +457,8 @@ class Traffic:
         size: int,
         together: Sequence[sp.Expr] | None = None,
     ) -> tuple[sp.Expr, sp.Expr, sp.Expr]:
-        """As `_pieces`, of a block of `threads`; without, of the grid, or of so many blocks of it along each axis."""
+        """As `_pieces`, for a block of `threads`; without `threads`, for the grid, or for this number of blocks along
+        each axis."""
         p, element = members[0], members[0].access.size
         reach = self._reach_of_all(members)
         counts, blocks = self._of_grid(p, reach, together) if threads is None else (list(threads), [])
@@ -475,7 +477,7 @@ class Traffic:
         return self._pieces(steps, element, size, p.offset if threads is not None else ZERO)
 
     def _spread(self, members: Sequence[StridedAccess]) -> tuple[sp.Expr, sp.Expr]:
-        """By how many elements of a row, and by how many rows, the offsets of a cluster differ."""
+        """The differences of the offsets of a cluster: in elements of a row, and in rows."""
         p = members[0]
         x, y = p.stride(0), p.stride(1)
         rows = [sp.expand(m.offset).coeff(y, 1) if y != 0 and is_wide(y) else ZERO for m in members]
@@ -524,9 +526,9 @@ class Traffic:
         return total
 
     def _turns(self, loops: Sequence[CountedLoop]) -> sp.Expr:
-        """How often a thread waits in nested loops. The loads of loops whose number of iterations is a constant of the
-        code, and of UNROLLED iterations of an innermost loop, are in flight together, unless the loop stores: nvcc
-        moves no load across a store that might be to the same place, nor across a barrier."""
+        """The number of times that a thread waits in nested loops. The loads of loops whose number of iterations is a
+        constant of the code, and of UNROLLED iterations of an innermost loop, are in flight together, unless the loop
+        stores: nvcc moves no load across a store that might be to the same place, nor across a barrier."""
         stores = any(p.access.store and p.access.loops[: len(loops)] == tuple(loops) for p in self.placed)
         trips = self.trips_of(loops)
         turns = [n for loop, n in zip(loops, trips, strict=True) if stores or not _is_constant(loop.trips)]
@@ -568,7 +570,7 @@ class Traffic:
         return total
 
 
-Strides = list[tuple[sp.Expr, sp.Expr]]  # and how often each is taken
+Strides = list[tuple[sp.Expr, sp.Expr]]  # and the number of times that each is taken
 
 
 def _merged(wide: Strides) -> Strides:

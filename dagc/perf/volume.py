@@ -22,8 +22,8 @@ starts     the whole GPU starts about one block a cycle, while others work
 turnover   a block's slot is empty while its successor starts, longer with more warps
 
 On the oracles (benchmarks/results) overlap is neither perfect, as in a roofline, nor absent: terms as long as the
-longest are hidden less. soft_max(a, b) = max + soft * min^2 / max: the terms are not known so well that the smaller has
-no say.
+longest are hidden less. soft_max(a, b) = max + soft * min^2 / max: the terms are not exact enough to ignore the smaller
+one.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def volume_program(
 
 @lru_cache(maxsize=64)
 def _timed(program: Program, op: KernelOp, resources: Resources) -> tuple[Geometry, Traffic, Accesses]:
-    """`_steps` of what the kernel's text says: kept, since a learner asks for the same steps with features."""
+    """`_steps` of a kernel's text, cached: a learner needs the same steps with features."""
     return _steps(program, op, resources, read_accesses(program, op))
 
 
@@ -162,7 +162,7 @@ def _steps(
 
 
 def _features(g: Geometry, t: Traffic, accesses: Accesses) -> tuple[Statement, ...]:
-    """Steps that describe a launch to a learner (`dagc.choice.terms`)."""
+    """Assign the features of a launch for a learner (`dagc.choice.terms`)."""
     one = sp.Float(1)
 
     def mean(what: sp.Expr, of: sp.Expr) -> sp.Expr:
@@ -243,7 +243,7 @@ def _total(values: Iterable[sp.Expr]) -> sp.Expr:
 
 
 def _of_a_warp(t: Traffic, one_thread: bool) -> None:
-    """Assigns what a warp asks for: L1 cycles of its loads, accesses of the L2 cache's slices by its stores, sectors,
+    """Assign the requests of a warp: L1 cycles of its loads, accesses of the L2 cache's slices by its stores, sectors,
     and the loads that it waits for one after the other."""
     let = t.b.body.append
     loads, stores = ([p for p in t.placed if p.access.store is kind] for kind in (False, True))
@@ -266,7 +266,7 @@ def _of_a_warp(t: Traffic, one_thread: bool) -> None:
 
 
 def _of_a_block(g: Geometry, t: Traffic, one_thread: bool) -> None:
-    """Assigns what a block brings into its L1 cache, and the bytes that the grid moves."""
+    """Assign the data that a block loads into its L1 cache, and the bytes that the grid moves."""
     one = sp.Float(1)
     threads = [sp.Integer(1)] * 3 if one_thread else [minimum(b, e) for b, e in zip(g.block, g.extent, strict=True)]
     clusters = t.clusters(t.placed)

@@ -59,7 +59,7 @@ def _exits_raise() -> Iterator[None]:
 
 
 def refuse(program: Program, code: str, message: str, span: Span, help: str) -> ProgramError:
-    """One diagnostic, as an exception."""
+    """A ProgramError with one diagnostic."""
     return ProgramError([Diagnostic(code, message, span, help)], dict(program.sources))
 
 
@@ -69,7 +69,7 @@ class SetupCode:
     def __init__(self, program: Program, setup: Setup, base_dir: Path) -> None:
         """Run the file at `base_dir / setup.file`, or where `dagc.base.source.find_file` finds it.
 
-        Raises ProgramError (no such file, or outside of the program's folder), UsageError (it failed).
+        Raises ProgramError (no such file, or outside of the program's directory), UsageError (it failed).
         """
         self._program = program
         self._setup = setup
@@ -79,7 +79,7 @@ class SetupCode:
             text = read_file(self._path, regular=True)
         except PermissionError as error:
             message = f"cannot read the set-up file {self._path}: {error.strerror}"
-            help = "move it there, or give its folder with -I DIR"
+            help = "move it there, or give its directory with -I DIR"
             raise refuse(program, "setup-file", message, setup.span, help) from None
         except OSError as error:
             message = f"cannot read the set-up file {self._path}: {error.strerror}"
@@ -120,11 +120,11 @@ class SetupCode:
 
     @contextmanager
     def _running(self, what: str) -> Iterator[None]:
-        """Makes the file's folder importable. An exception becomes a UsageError with its line."""
-        folder = str(self._path.parent.resolve())
+        """Makes the file's directory importable. An exception becomes a UsageError with its line."""
+        directory = str(self._path.parent.resolve())
         # A new list each time: another thread may be iterating over the old one to import something.
         with _PATH:
-            sys.path = [folder, *sys.path]
+            sys.path = [directory, *sys.path]
         sys.modules[self._module.__name__] = self._module  # dataclasses and pickling look there
         try:
             with _exits_raise():
@@ -138,20 +138,20 @@ class SetupCode:
             sys.modules.pop(self._module.__name__, None)
             with _PATH:
                 left = list(sys.path)
-                if folder in left:
-                    left.remove(folder)
+                if directory in left:
+                    left.remove(directory)
                 sys.path = left
 
     def _place(self, error: BaseException) -> str:
-        """`file:line` of the innermost frame in the set-up's folder."""
+        """The place, `file:line`, of the innermost frame in the set-up's directory."""
         if isinstance(error, SyntaxError) and error.filename:
             return f"{error.filename}:{error.lineno or 1}:{error.offset or 1}"
         place = f"{self._path}:1"
-        folder = self._path.parent.resolve()
+        directory = self._path.parent.resolve()
         trace = error.__traceback__
         while trace is not None:
             file = trace.tb_frame.f_code.co_filename
-            if file == str(self._path) or Path(file).resolve().parent == folder:
+            if file == str(self._path) or Path(file).resolve().parent == directory:
                 place = f"{file}:{trace.tb_lineno}"
             trace = trace.tb_next
         return place
@@ -201,7 +201,7 @@ def run_setup(
 
     `done` is called after each rank.
 
-    `base_dir` is the folder that the set-up's file name is relative to: that of the `.dag`. Earlier output of this
+    `base_dir` is the directory that the set-up's file name is relative to: that of the `.dag`. Earlier output of this
     function at `out` is replaced. Raises ProgramError if the results do not match the declarations, UsageError if the
     functions fail or an argument is bad, DagcError for disk errors.
     """
@@ -215,16 +215,16 @@ def run_setup(
     code.function(program.setup.function, program.setup.span)
     for verify in program.verifies:
         code.function(verify.function, verify.span)
-    with output_directory(out) as folder:
+    with output_directory(out) as directory:
         ours = _team(program, program.setup, code, ranks, seed)
         run = _Run(program, program.setup, code, ours, seed)
         matching = Matching(program, ours, program.setup.span)
         for rank in range(ranks):
-            run.write(rank, folder / f"rank-{rank:04d}", matching, references)
+            run.write(rank, directory / f"rank-{rank:04d}", matching, references)
             if done is not None:
                 done()
         _raise(program, matching.finish())
-        (folder / "setup.json").write_text(json.dumps(_description(program, ranks, seed), indent=2) + "\n")
+        (directory / "setup.json").write_text(json.dumps(_description(program, ranks, seed), indent=2) + "\n")
 
 
 def _team(program: Program, setup: Setup, code: SetupCode, ranks: int, seed: int) -> RankMembers:
@@ -260,7 +260,7 @@ class _Run:
     team: RankMembers
     seed: int
 
-    def write(self, rank: int, folder: Path, matching: Matching, references: bool) -> None:
+    def write(self, rank: int, directory: Path, matching: Matching, references: bool) -> None:
         """The arrays of one rank. Raises ProgramError, UsageError."""
         program, setup = self.program, self.setup
         arguments = (rank, self.team.ranks, self.seed)
@@ -275,10 +275,10 @@ class _Run:
                 shapes[array.name] = size
         _raise(program, checker.diagnostics)
         matching.add(checked, shapes, env)
-        expected = folder / "expected"
+        expected = directory / "expected"
         expected.mkdir(parents=True)
         for name, value in checked.items():
-            _save(folder / f"{mangle(name)}.npy", value)
+            _save(directory / f"{mangle(name)}.npy", value)
         for name, value in self._references(data, rank) if references else ():
             _save(expected / f"{mangle(name)}.npy", value)
 
@@ -374,26 +374,26 @@ def _description(program: Program, ranks: int, seed: int) -> dict[str, Any]:
 # ---- reading ----
 # Checks that arrays written by `dagc setup` match the present program. They run before anything is compiled.
 #
-# A folder of arrays is untrusted data: only regular files in it are opened, no Python object is unpickled, and the
+# A directory of arrays is untrusted data: only regular files in it are opened, no Python object is unpickled, and the
 # header of a file is compared with its length before memory is allocated.
 
 
-def check_arrays(program: Program, folder: Path, ranks: int) -> None:
-    """Raises UsageError if `folder` is not for `ranks` ranks, or naming the first file that is missing, unusable, or of
-    another type or shape than declared."""
-    _check_ranks(folder, ranks)
+def check_arrays(program: Program, directory: Path, ranks: int) -> None:
+    """Raises UsageError if `directory` is not for `ranks` ranks, or naming the first file that is missing, unusable, or
+    of another type or shape than declared."""
+    _check_ranks(directory, ranks)
     span = program.setup.span if program.setup is not None else NOWHERE
-    ours = _team_of(program, folder, ranks)
+    ours = _team_of(program, directory, ranks)
     for rank in range(ranks):
-        part = folder / f"rank-{rank:04d}"
+        part = directory / f"rank-{rank:04d}"
         checker = Checker(program, rank, ours, span, str(part))
         for scalar in program.scalars:
-            checker.scalar(scalar, _read_scalar(folder, rank, scalar.name, dtype(scalar.type)))
+            checker.scalar(scalar, _read_scalar(directory, rank, scalar.name, dtype(scalar.type)))
         needed = set(wanted(program))
         for array in program.arrays:
             if array.name in needed:
                 path = part / f"{mangle(array.name)}.npy"
-                header = _header(path, folder, array.name, dtype(array.type))
+                header = _header(path, directory, array.name, dtype(array.type))
                 shape = checker.shape(array)
                 if shape is not None and not _same(shape, header.shape):
                     want = tuple("*" if size is None else size for size in shape)
@@ -401,25 +401,25 @@ def check_arrays(program: Program, folder: Path, ranks: int) -> None:
         for verify in program.verifies:
             name = verify.region.array
             declared = program.array(name)
-            _header(part / "expected" / f"{mangle(name)}.npy", folder, name, dtype(declared.type))
+            _header(part / "expected" / f"{mangle(name)}.npy", directory, name, dtype(declared.type))
 
 
-def read_scalars(program: Program, folder: Path, ranks: int = 1) -> dict[str, Number]:
+def read_scalars(program: Program, directory: Path, ranks: int = 1) -> dict[str, Number]:
     """Values of rank 0's scalars, `rank` and `ranks` and those of communicators included. Raises UsageError as
     `check_arrays`."""
-    return _team_of(program, folder, ranks).of(0) | _scalars(program, folder, 0)
+    return _team_of(program, directory, ranks).of(0) | _scalars(program, directory, 0)
 
 
-def _scalars(program: Program, folder: Path, rank: int) -> dict[str, Number]:
-    return {s.name: _read_scalar(folder, rank, s.name, dtype(s.type)).item() for s in program.scalars}
+def _scalars(program: Program, directory: Path, rank: int) -> dict[str, Number]:
+    return {s.name: _read_scalar(directory, rank, s.name, dtype(s.type)).item() for s in program.scalars}
 
 
-def _team_of(program: Program, folder: Path, ranks: int) -> RankMembers:
-    """The communicators, by the scalars in the folder. Raises UsageError."""
+def _team_of(program: Program, directory: Path, ranks: int) -> RankMembers:
+    """The communicators, computed from the scalars in the directory. Raises UsageError."""
     try:
-        return team(program, ranks, lambda rank: _scalars(program, folder, rank))
+        return team(program, ranks, lambda rank: _scalars(program, directory, rank))
     except (UnboundName, ZeroDivisionError, ValueError, TypeError) as error:
-        raise _refused(folder, f"the colour or the key of a communicator is invalid: {error}") from None
+        raise _refused(directory, f"the colour or the key of a communicator is invalid: {error}") from None
 
 
 def elements(file: Path) -> int:
@@ -431,14 +431,14 @@ def elements(file: Path) -> int:
         raise _refused(file, f"is not a NumPy array ({' '.join(str(error).split())[:200]})") from None
 
 
-def _check_ranks(folder: Path, ranks: int) -> None:
-    command = f"create it with `dagc setup FILE -n {ranks} -o {folder}`"
-    if not folder.is_dir():
-        raise UsageError(f"{folder}: no such folder", command)
-    there = sum(1 for _ in folder.glob("rank-[0-9]*"))
+def _check_ranks(directory: Path, ranks: int) -> None:
+    command = f"create it with `dagc setup FILE -n {ranks} -o {directory}`"
+    if not directory.is_dir():
+        raise UsageError(f"{directory}: no such directory", command)
+    there = sum(1 for _ in directory.glob("rank-[0-9]*"))
     if there != ranks:
         what = f"written for {counted(there, 'rank')}, not {ranks}" if there else "holds no arrays of `dagc setup`"
-        raise UsageError(f"{folder}: {what}", command)
+        raise UsageError(f"{directory}: {what}", command)
 
 
 # ---- .npy files -----------------------------------------------------------------------------
@@ -453,21 +453,21 @@ class _Header:
     offset: int
 
 
-def _read_scalar(folder: Path, rank: int, name: str, kind: np.dtype[Any]) -> Any:
+def _read_scalar(directory: Path, rank: int, name: str, kind: np.dtype[Any]) -> Any:
     import numpy as np
 
-    path = folder / f"rank-{rank:04d}" / f"{mangle(name)}.npy"
-    header = _header(path, folder, name, kind)
+    path = directory / f"rank-{rank:04d}" / f"{mangle(name)}.npy"
+    header = _header(path, directory, name, kind)
     if header.shape:
         raise _refused(path, f"has shape {_text(header.shape)}, but `{name}` is one number")
     return np.fromfile(path, kind, 1, offset=header.offset)[0]
 
 
-def _header(path: Path, folder: Path, name: str, kind: np.dtype[Any]) -> _Header:
+def _header(path: Path, directory: Path, name: str, kind: np.dtype[Any]) -> _Header:
     """The header of a file whose type and length are as declared. Raises UsageError."""
     try:
-        if not path.resolve().is_relative_to(folder.resolve()):
-            raise _refused(path, f"a symbolic link leads out of {folder}")
+        if not path.resolve().is_relative_to(directory.resolve()):
+            raise _refused(path, f"a symbolic link leads out of {directory}")
         with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY), "rb") as file:
             state = os.fstat(file.fileno())
             if not stat.S_ISREG(state.st_mode):

@@ -48,13 +48,13 @@ def wanted(program: Program) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class RankMembers:
-    """All ranks, and which of them are in each communicator: its members for each rank, none if it is in none."""
+    """The members of each communicator, for each rank; none for a rank that is in none."""
 
     ranks: int
     members: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
 
     def of(self, rank: int) -> dict[str, Number]:
-        """The values of this rank that no set-up gives: `rank`, `ranks`, `row.rank`, `row.ranks`."""
+        """The values of a rank that do not come from the set-up: `rank`, `ranks`, `row.rank`, `row.ranks`."""
         env: dict[str, Number] = {"rank": rank, "ranks": self.ranks}
         for name, members in self.members.items():
             mine = members[rank]
@@ -63,7 +63,7 @@ class RankMembers:
 
 
 def team(program: Program, ranks: int, scalars: Callable[[int], Mapping[str, Number]]) -> RankMembers:
-    """Groups as MPI_Comm_split forms them. `scalars`: the values of a rank, where a colour or a key depends on one.
+    """The groups that MPI_Comm_split forms. `scalars`: the values of a rank, where a colour or a key depends on one.
 
     Raises UnboundName, ZeroDivisionError, ValueError or TypeError where a colour or a key cannot be computed.
     """
@@ -200,8 +200,8 @@ class Checker:
                 self._arguments(op)
 
     def _arguments(self, op: KernelOp) -> None:
-        """The sizes of its array arguments against those in the kernel's header. The program compares them when it
-        starts, also those that are not known here."""
+        """Compare the sizes of array arguments with those in the kernel's header. The program compares them again when
+        it starts, including those that are not known here."""
         kernel = self._program.kernel(op.kernel)
         env: dict[str, Number] = {d.name: d.chosen for d in self._program.decisions}
         env.update(op.tunables)
@@ -226,7 +226,7 @@ class Checker:
                 self.diagnostics.append(Diagnostic("setup-size", message, op.span, help))
 
     def _lengths(self, region: Region) -> list[Number | None]:
-        """The lengths of the dimensions of an argument; None where that is not known here."""
+        """The lengths of the dimensions of an argument; None if a length is not known here."""
         array = next(a for a in self._program.arrays if a.name == region.array)
         out = [None if d is None else self._evaluated(d) for d in array.dims]
         bounds = [(0, region.start, region.stop)] if region.start is not None or region.stop is not None else []
@@ -328,7 +328,7 @@ class Matching:
     _expected: dict[tuple[str, int, int], list[int]] = field(default_factory=dict)
 
     def add(self, data: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], env: Mapping[str, Number]) -> None:
-        """Collect those of one rank. `data` has its scalars and arrays, `shapes` all known array sizes."""
+        """Collect the message counts of one rank. `data` has its scalars and arrays, `shapes` all known array sizes."""
         values = _RankValues(int(env["rank"]), data, shapes, env)
         self._values.append(dict(env))
         for name, comm, message in self._messages():
@@ -412,7 +412,7 @@ class Matching:
         return self.diagnostics[:_LIMIT]
 
     def _mismatch(self, name: str, comm: str, message: Message, pairs: list[tuple[int, int]], instances: int) -> None:
-        """A line whose messages do not match; `pairs` are the (sender, receiver) of its first instance."""
+        """Report a line whose messages do not match; `pairs` are the (sender, receiver) of its first instance."""
         sender, receiver = next((pair for pair in pairs if (name, *pair) in self._sent), pairs[0])
         sent, expected = (table.get((name, sender, receiver), []) for table in (self._sent, self._expected))
         text = (
@@ -430,7 +430,8 @@ class Matching:
         self._report(text + (f" ({', '.join(more)})" if more else ""), message, help)
 
     def _report(self, text: str, message: Message, help: str) -> None:
-        """At the line of the message, with the set-up where that gives the peers; else at the set-up."""
+        """Report at the line of the message, and name the set-up if it gives the peers; without a line, report at the
+        set-up."""
         known = self._has_position(message)
         given = known and self._given(message)
         related = ((self.span, "the ranks are set here"),) if given else ()
@@ -438,12 +439,12 @@ class Matching:
         self.diagnostics.append(Diagnostic("setup-messages", text, place, help, related=related))
 
     def _given(self, message: Message) -> bool:
-        """Whether peers or counts are the set-up's: arrays, or expressions with scalars."""
+        """Whether peers or counts come from the set-up: arrays, or expressions with scalars."""
         scalars = {s.name for s in self.program.scalars}
         return any(isinstance(peer, str) or free(peer) & scalars for peer in (message.to, message.source))
 
     def _has_position(self, message: Message) -> bool:
-        """Whether its place in the text is known."""
+        """Whether the place of a message in the text is known."""
         return message.span.file in self.program.sources
 
     def _opposite(self, message: Message) -> str:

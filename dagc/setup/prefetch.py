@@ -1,7 +1,7 @@
 """Set-ups of several inputs, run by separate processes: during the measurement of other inputs, or between
 measurements.
 
-The data of a few inputs lie on disk at a time: those that were asked for and not dropped, and the next ones.
+The data of a few inputs are on disk at a time: those that were requested and not dropped, and the next ones.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from dagc.ir.program import Program
 K = TypeVar("K", bound=Hashable)  # an input
 AHEAD = 3  # inputs whose data lie on disk, or are written
 MOST_BYTES = 32 << 30
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A set-up to run: the arguments of `run_setup` except the folder."""
+    """A set-up to run: the arguments of `run_setup` except the directory."""
 
     program: Program
     base_dir: Path
@@ -48,21 +49,23 @@ class Prefetch(Generic[K]):
 
     def __init__(
         self,
-        folder: Path,
+        directory: Path,
         job: Callable[[K], Job],
         *,
         processes: int = 1,
         ahead: int = AHEAD,
         most_bytes: int = 0,
         between: bool = False,
+        threads: int = 1,
     ) -> None:
         """`job` may raise DagcError. `most_bytes`: of data on disk beyond which no further set-up begins (0: half of
         what is free there, at most MOST_BYTES). `between`: set-ups run only while one of them is waited for, `ahead` at
-        a time, since what is measured after `get` uses the same cores; those of the first `expect` run until then."""
-        folder.mkdir(parents=True, exist_ok=True)
-        self._folder, self._job, self._ahead, self._between = folder, job, max(1, ahead), between
-        self._most = most_bytes or min(MOST_BYTES, shutil.disk_usage(folder).free // 2)
-        self._pool = ThreadPoolExecutor(max_workers=max(1, processes))
+        a time, since what is measured after `get` uses the same cores; those of the first `expect` run until then.
+        `threads`: of the libraries of a process, see `_Process`."""
+        directory.mkdir(parents=True, exist_ok=True)
+        self._directory, self._job, self._ahead, self._between = directory, job, max(1, ahead), between
+        self._most = most_bytes or min(MOST_BYTES, shutil.disk_usage(directory).free // 2)
+        self._pool, self._threads = ThreadPoolExecutor(max_workers=max(1, processes)), threads
         self._processes: list[_Process] = []
         self._idle: list[_Process] = []
         self._lock = Lock()
@@ -83,37 +86,41 @@ class Prefetch(Generic[K]):
         self._pool.shutdown(wait=True)
         for process in self._processes:
             process.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self._directory, ignore_errors=True)
 
     def expect(self, inputs: Sequence[K]) -> None:
-        """These will be asked for, in this order."""
+        """Announce the inputs that will be requested, in this order."""
         self._next = [one for one in inputs if one not in self._running]
         self._start()
 
-    def get(self, one: K) -> Path:
-        """The folder of an input's data; waits for it. Raises DagcError with the message of the set-up."""
+    def get(self, one: K, seconds: float | None = None) -> Path:
+        """The directory of an input's data; waits for it. Raises DagcError with the message of the set-up, or if it has
+        not ended after `seconds`."""
         missing = one not in self._running
         if missing:
             with suppress(ValueError):
                 self._next.remove(one)
             self._submit(one)
-        if self._between:
-            if missing:
-                self._start()
-            wait(self._running.values())
-            return self._running[one].result()
-        try:
-            return self._running[one].result()
-        finally:
+        if self._between and missing:
             self._start()
+        wait(list(self._running.values()) if self._between else [self._running[one]], seconds)
+        if not self._running[one].done():
+            raise DagcError("its set-up has not ended within the time limit")
+        if not self._between:
+            self._start()
+        return self._running[one].result()
 
     def drop(self, one: K) -> None:
-        """Remove the data of an input."""
+        """Remove the data of an input, now or when its set-up ends."""
+
+        def remove(ended: Future[Path]) -> None:
+            self._bytes.pop(one, None)
+            if not ended.cancelled() and ended.exception() is None:
+                shutil.rmtree(ended.result(), ignore_errors=True)
+
         running = self._running.pop(one, None)
-        self._bytes.pop(one, None)
         if running is not None and not running.cancel():
-            with suppress(DagcError):
-                shutil.rmtree(running.result(), ignore_errors=True)
+            running.add_done_callback(remove)
         if not self._between:
             self._start()
 
@@ -123,11 +130,12 @@ class Prefetch(Generic[K]):
 
     @property
     def roomy(self) -> bool:
-        """Whether what lies on disk may stay there while more is written."""
+        """Whether there is room to write more while the present data stay on disk."""
         return len(self._running) < self._ahead and sum(self._bytes.values()) <= self._most // 2
 
     def _start(self) -> None:
-        """Begin with the next ones while there is room for as much as the largest so far; a few while none is known."""
+        """Start the next set-ups while there is room for one as large as the largest so far; a few as long as no size
+        is known."""
         ahead = self._ahead if self._largest else min(self._ahead, AHEAD)
         while self._next and len(self._running) < ahead:
             known = self._bytes.values()
@@ -138,7 +146,7 @@ class Prefetch(Generic[K]):
 
     def _submit(self, one: K) -> None:
         self._number += 1
-        self._running[one] = self._pool.submit(self._write, one, self._folder / f"input-{self._number}")
+        self._running[one] = self._pool.submit(self._write, one, self._directory / f"input-{self._number}")
 
     def _write(self, one: K, place: Path) -> Path:
         job = self._job(one)
@@ -163,7 +171,7 @@ class Prefetch(Generic[K]):
         with self._lock:
             if self._idle:
                 return self._idle.pop()
-            process = _Process()
+            process = _Process(self._threads)
             self._processes.append(process)
             return process
 
@@ -171,19 +179,22 @@ class Prefetch(Generic[K]):
 class _Process:
     """One process of `dagc.setup.worker`."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int) -> None:
+        """`threads`: of OpenMP and of the linear algebra in NumPy and SciPy, unless the environment sets them; without
+        a limit, one for every core."""
         self._connection, theirs = Pipe()
         path = os.pathsep.join(filter(None, (IMPORTED_FROM, os.environ.get("PYTHONPATH", ""))))
         with theirs:
             number = theirs.fileno()
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "dagc.setup.worker", str(number)], pass_fds=(number,),
-                stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path},
+                stdin=subprocess.DEVNULL,
+                env={**dict.fromkeys(THREADS, str(threads)), **os.environ, "PYTHONPATH": path},
             )  # fmt: skip
         self.alive = True
 
     def run(self, job: dict[str, Any]) -> str:
-        """Why a job failed, "" if it did not. A process that ends by itself is a failure too."""
+        """Run a job; returns the reason of its failure, or "". A process that ends by itself is a failure too."""
         try:
             self._connection.send(job)
             return str(self._connection.recv())
@@ -194,11 +205,11 @@ class _Process:
             return f"the process of its set-up ended with {how}"
 
     def kill(self) -> None:
-        """End it, whatever it does."""
+        """Kill the process."""
         self.alive = False
         self._process.kill()
 
     def close(self) -> None:
-        """Free its remaining resources."""
+        """Free the remaining resources of the process."""
         self._process.wait()
         self._connection.close()

@@ -1,6 +1,6 @@
-"""A process that runs set-ups: `python -m dagc.setup.worker FD`. It takes jobs from a connection until that ends.
+"""A process that runs set-ups: `python -m dagc.setup.worker FD`. It reads jobs from a connection until its end.
 
-Each job is the arguments of `run_setup`; each answer is "", or why it failed, in one line.
+A job is the arguments of `run_setup`; its answer is "", or the reason of the failure, in one line.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dagc.setup.arrays import run_setup
 
 
 def main(descriptor: int) -> None:
-    """Serve the connection of this number."""
+    """Serve the connection with this file descriptor."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asks ends this one
     with Connection(descriptor) as connection:
         while True:

@@ -82,7 +82,7 @@ def check_ranks(data: Path, comm: MPI.Comm) -> None:
     """Ends the program unless the data were written for this number of ranks."""
     if comm.rank == 0:
         if not data.is_dir():
-            fail(BAD_INPUT, f"{data}: no such folder; create it with `dagc setup`")
+            fail(BAD_INPUT, f"{data}: no such directory; create it with `dagc setup`")
         found = 0
         while (data / f"rank-{found:04d}").is_dir():
             found += 1
@@ -148,8 +148,9 @@ def require_device_pointers(vouched: bool) -> None:
 
 
 def load_module(source: Path, comm: MPI.Comm, folders: Sequence[str] = ()) -> Any:
-    """Compiles the kernels with nvcc for this GPU, once, and loads them on every rank. `folders` of headers, beside the
-    source. What was compiled is kept beside the source, for the next time."""
+    """Compile the kernels with nvcc for this GPU, once, and load them on every rank.
+
+    `folders`: directories of headers, next to the source. The compiled file is kept next to the source."""
     major, minor = cuda.Context.get_device().compute_capability()
     cubin = _cubin(source, f"sm_{major}{minor}", folders) if comm.rank == 0 else None
     return cuda.module_from_buffer(comm.bcast(cubin))
@@ -181,7 +182,7 @@ def _cubin(source: Path, arch: str, folders: Sequence[str]) -> bytes:
         part.write_bytes(cubin)
         part.replace(kept)  # at once: another program may be reading
     except OSError:
-        pass  # the folder cannot be written
+        pass  # the directory cannot be written
     return cubin
 
 

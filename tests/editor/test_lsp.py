@@ -197,23 +197,23 @@ def test_hover_tells_types_sizes_and_places(client: Client, spmv: Text) -> None:
     assert "**formal** `val`" in spmv.hover("val[k]", 1)  # in code
 
 
-def test_hover_tells_why_an_op_waits(client: Client, spmv: Text) -> None:
-    told = spmv.hover("yr : gpu", 1)
-    assert "any of 2 streams" in told
-    assert "- writes `y_r`" in told
+def test_hover_shows_why_an_op_waits(client: Client, spmv: Text) -> None:
+    hover = spmv.hover("yr : gpu", 1)
+    assert "any of 2 streams" in hover
+    assert "- writes `y_r`" in hover
     assert (
         "after `wait_recv`: written: `x.recv -> yr` at 81:20; RAW: `wait_recv` writes the staging buffer of `x_r`"
-        in told
+        in hover
     )
-    assert "before `y`: written: `{yl, yr} -> y`" in told
+    assert "before `y`: written: `{yl, yr} -> y`" in hover
 
 
-def test_hover_tells_of_rounds(client: Client) -> None:
+def test_hover_shows_of_rounds(client: Client) -> None:
     text = client.open(HEAT, HEAT.read_text())
     text.diagnostics()
-    told = text.hover("inner[t]", 2)
-    assert "after `first[t]` 1 round earlier: WAR: " in told
-    assert "before `last[t]` 1 round later: " in told
+    hover = text.hover("inner[t]", 2)
+    assert "after `first[t]` 1 round earlier: WAR: " in hover
+    assert "before `last[t]` 1 round later: " in hover
     assert "`u[1] : f64[m + 2, n] on device inout`, `8 * (m + 2) * n` bytes" in text.hover("array u", 6)
 
 

@@ -178,7 +178,7 @@ def test_the_wrong_number_of_ranks(made: Made) -> None:
 
 
 def test_no_data(made: Made, tmp_path: Path) -> None:
-    fails(made.run("bench", data=tmp_path / "none"), 2, "no such folder")
+    fails(made.run("bench", data=tmp_path / "none"), 2, "no such directory")
 
 
 def test_a_wrong_shape(made: Made, broken: Path) -> None:

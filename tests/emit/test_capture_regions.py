@@ -1,4 +1,4 @@
-"""Stretches of GPU entries, captured in CUDA graphs."""
+"""Regions of consecutive GPU entries, captured in CUDA graphs."""
 
 from __future__ import annotations
 

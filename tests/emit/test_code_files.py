@@ -139,22 +139,22 @@ def test_a_plan_needs_no_files(copied: Path) -> None:
     path = Path(made.program.path)
     again = program_of(path, {k: v.replace("2 * in", "3 * in") for k, v in texts.items()})
     assert again.files == made.program.files
-    assert again.folders == made.program.folders
+    assert again.directories == made.program.directories
     assert program_hash(program_of(path, texts)) == program_hash(made.program) != program_hash(again)
 
 
 def test_a_header_of_a_folder_given_with_i(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Above the program's folder, too: files keep their places relative to each other."""
+    """Above the program's directory, too: files keep their places relative to each other."""
     shutil.move(copied.parent / "inc", copied.parent.parent / "inc")
     copied.write_text(copied.read_text().replace('include "inc/"', ""))
     assert [f.name for f in program_of(copied).files if "grid" in f.name] == []  # left to the compiler
     monkeypatch.setenv("DAGC_INCLUDE", str(copied.parent.parent / "inc"))
     found = program_of(copied)
     assert "_I/grid.cuh" in [f.name for f in found.files]
-    assert "_I" in found.folders
+    assert "_I" in found.directories
     monkeypatch.delenv("DAGC_INCLUDE")  # a plan has the texts, wherever they were found
     again = program_of(copied, {path: source.text for path, source in found.sources.items()})
-    assert (again.files, set(again.folders)) == (found.files, set(found.folders))
+    assert (again.files, set(again.directories)) == (found.files, set(found.directories))
     monkeypatch.setenv("DAGC_INCLUDE", str(copied.parent.parent / "inc"))
     heat = copied.parent / "heat.cu"
     heat.write_text(heat.read_text().replace('"grid.cuh"', '"../inc/grid.cuh"'))

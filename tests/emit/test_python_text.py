@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -45,6 +46,20 @@ def ceil_div(a: int, b: int) -> int:
 def test_python_computes_what_dagc_evaluates(expr: Sym) -> None:
     names = {**ENV, "dagc": SimpleNamespace(ceil_div=ceil_div)}
     assert eval(python(expr, str), names) == evaluate(expr, ENV)
+
+
+def test_neutral_operands_are_left_out_and_values_stay() -> None:
+    env = {"a": 7, "ranks": 4}
+    operands: list[Sym] = [Const(0), Const(1), Const(-1), Const(0.0), Const(False), Const(True), *map(Var, env)]
+    for fn, left, right in product((Fn.ADD, Fn.SUB, Fn.MUL, Fn.MOD), operands, operands):
+        if fn is not Fn.MOD or evaluate(right, env):
+            value = evaluate(apply(fn, left, right), env)
+            assert value == evaluate(Apply(fn, (left, right)), env), (fn, left, right)
+    a, ranks = Var("a"), Var("ranks")
+    assert [apply(fn, a, Const(n)) for fn, n in ((Fn.ADD, 0), (Fn.SUB, 0), (Fn.MUL, 1))] == [a, a, a]
+    assert [apply(Fn.ADD, Const(0), a), apply(Fn.MUL, Const(1), a), apply(Fn.MOD, Const(0), ranks)] == [a, a, Const(0)]
+    kept = [apply(Fn.SUB, Const(0), a), apply(Fn.MUL, Const(0), a), apply(Fn.MOD, Const(0), a)]  # a may be 0 or a NaN
+    assert [show(e) for e in kept] == ["0 - a", "0 * a", "0 % a"]
 
 
 @pytest.mark.parametrize("equal", [Fn.EQ, Fn.NE])

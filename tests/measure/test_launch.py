@@ -216,10 +216,10 @@ def test_what_each_kind_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rank_environment(new, cores()) == rank_environment(mpich, cores()) == rank_environment(None, 1) == {}
     assert rank_environment(new, cores() + 1) == {"OMPI_MCA_mpi_yield_when_idle": "1"}
     monkeypatch.setenv("MPIR_CVAR_POLLS_BEFORE_YIELD", "1000")
-    told = rank_environment(mpich, cores() + 1)
-    assert "MPIR_CVAR_POLLS_BEFORE_YIELD" not in told
-    assert told["MPIR_CVAR_ENABLE_HEAVY_YIELD"] == "1"
-    assert told["MPIR_CVAR_BARRIER_POSIX_INTRA_ALGORITHM"] == "mpir"
+    variables = rank_environment(mpich, cores() + 1)
+    assert "MPIR_CVAR_POLLS_BEFORE_YIELD" not in variables
+    assert variables["MPIR_CVAR_ENABLE_HEAVY_YIELD"] == "1"
+    assert variables["MPIR_CVAR_BARRIER_POSIX_INTRA_ALGORITHM"] == "mpir"
     assert thread_sanitizer_environment(mpich)["UCX_MEM_MMAP_HOOK_MODE"] == "none"
     assert thread_sanitizer_environment(new)["PMIX_MCA_gds"] == "hash"
 

@@ -17,7 +17,8 @@ from dagc.recipes.tune_prepare import prepare, tuning_task
 from tests.tune.programs import write_fill
 
 FAULTS = """
-if (bx == 64) *(volatile int*)nullptr = 1;
+static int launched = 0;
+if (bx == 64 || (bx == 16 && i == 0 && ++launched > 40)) *(volatile int*)nullptr = 1;
 if (bx == 128) while (*(volatile int*)y != 12345678) continue;
 if (i < n) y[i] = bx == 256 ? -1 : i;
 """
@@ -55,10 +56,11 @@ def test_what_succeeded_once_is_not_asked_for_without_end() -> None:
     assert asked == 3 * GIVE_UP
 
 
-@pytest.fixture
-def program(tmp_path: Path, unoptimised: None) -> SizedProgram:
-    path = write_fill(tmp_path, "tune bx in {32, 64, 128, 256, 512}", FAULTS)
-    ready = prepare(tuning_task(api.read(path), sizes="N=100", target="host"), tmp_path / "work")
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory, unoptimised: None) -> SizedProgram:
+    folder = tmp_path_factory.mktemp("faults")
+    path = write_fill(folder, "tune bx in {16, 32, 64, 128, 256, 512}", FAULTS)
+    ready = prepare(tuning_task(api.read(path), sizes="N=100", target="host"), folder / "work")
     return sized_program(ready, ready.task.check_at)
 
 
@@ -86,6 +88,18 @@ def test_what_faults_hangs_or_is_wrong_is_an_outcome(program: SizedProgram, monk
     assert said[0] == ""
     assert said[1].startswith("run failed: rank 0: terminated by SIGSEGV")
     assert said[2].startswith("rank 0: y is wrong: ")
+
+
+@pytest.mark.mpi
+def test_a_metric_is_observed_over_as_many_launches_as_it_is_divided_by(program: SizedProgram) -> None:
+    """10 of a millisecond each; the 41st would end the rank."""
+    with Service(WorkerLink(1)) as service:
+        assert launches(service, program).place() == ""
+        answer = service.ask(
+            program.library, do="observe", op=program.ops[0], settings=[("fill.bx", 16)], metrics=["cpu"],
+            seconds=1e-3, limit=60.0,
+        )  # fmt: skip
+    assert answer["metrics"]["cpu"] >= 0
 
 
 @pytest.mark.mpi

@@ -62,7 +62,7 @@ def test_the_child_ends_with_the_parent() -> None:
         process.kill()
     until = time.monotonic() + 300
     while Path(f"/proc/{child}").exists():
-        assert time.monotonic() < until, "it goes on"
+        assert time.monotonic() < until, "it is still running"
         time.sleep(0.05)
 
 
@@ -75,5 +75,5 @@ def test_under_mpiexec_a_command_names_the_rank_that_was_killed(tmp_path: Path) 
     command = [sys.executable, "-m", "dagc", "explore", "spmv.dag", "--target", "host", "--quiet"]
     done = launch(command, 3, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, timeout=300)
     assert done.returncode != 0
-    told = [line for line in done.stderr.splitlines() if line.startswith("dagc: rank ")]
-    assert told == ["dagc: rank 0: terminated by SIGKILL (Killed; the system sends it when memory runs out)"]
+    reported = [line for line in done.stderr.splitlines() if line.startswith("dagc: rank ")]
+    assert reported == ["dagc: rank 0: terminated by SIGKILL (Killed; the system sends it when memory runs out)"]

@@ -77,7 +77,7 @@ def test_an_include_stays_in_the_folder_of_the_program(tmp_path: Path, how: str)
     path = including(tmp_path / "program", str(elsewhere / "k.dag") if how == "absolute" else how)
     (path.parent / "link.dag").symlink_to(elsewhere / "k.dag")
     said = findings(path)
-    assert "outside the program's folder" in said
+    assert "outside the program's directory" in said
     assert "-I DIR" in said
     assert "secret-line" not in said
 
@@ -133,7 +133,7 @@ def test_a_setup_outside_of_the_folder_is_not_run(tmp_path: Path, monkeypatch: p
     program = tmp_path / "program"
     program.mkdir()
     path = write(program, (HEAD + KERNEL + DAG).replace('"small.py"', '"../elsewhere/small.py"'))
-    with pytest.raises(ProgramError, match="outside the program's folder"):
+    with pytest.raises(ProgramError, match="outside the program's directory"):
         api.run_setup(path, 1, tmp_path / "data")
     monkeypatch.setenv(INCLUDE, str(elsewhere))
     api.run_setup(path, 1, tmp_path / "data")

@@ -86,20 +86,20 @@ class _Nearby:
                 yield self._renamed([*pulled[:at], *self._exchanged(pulled[at:], stream, own)])
 
     def rebound(self, op: int, mate: int, together: bool) -> Iterator[list[Item]]:
-        """One op on the stream of the other, or on any other stream."""
+        """Outlines with one op on the stream of the other, or on any other stream."""
         for stream in bits(self.moves.allowed[op]):
             if (stream == self.bound[mate]) == together and stream != self.bound[op]:
                 yield [(kind, v, stream) if kind == ISSUE and v == op else (kind, v, s) for kind, v, s in self.items]
 
     def _exchanged(self, items: Sequence[Item], one: int, other: int) -> Iterator[Item]:
-        """With two streams exchanged, as far as ops may be bound to them."""
+        """The outline with two streams exchanged, as far as ops may be bound to them."""
         exchange = {one: other, other: one}
         for kind, op, s in items:
             stream = exchange.get(s, s)
             yield kind, op, stream if kind != ISSUE or s < 0 or self.moves.allowed[op] >> stream & 1 else s
 
     def _renamed(self, items: Sequence[Item]) -> list[Item]:
-        """With each record named by the op that now precedes it on its stream."""
+        """The outline with each record named by the op that now precedes it on its stream."""
         bound = {op: stream for kind, op, stream in items if kind == ISSUE}
         last, names, out = dict[int, int](), dict[int, int](), list[Item]()
         for kind, op, stream in items:
@@ -111,12 +111,12 @@ class _Nearby:
         return out
 
     def _served(self, kind: int, name: str) -> list[int]:
-        """The GPU ops whose end a sync op is about."""
+        """The GPU ops whose completion a sync op records or waits for."""
         op = int(self.graph.by_name(name).id)
         return bits(self.moves.needs[op]) if kind == SYNC else [op]
 
     def _entries(self, kind: int, name: str) -> list[int]:
-        """Where it stands, and what else there is of its kind about these ops, in order."""
+        """The position of an entry and of the other entries of its kind about these ops, in order."""
         if kind == ISSUE:
             return [self.place[int(self.graph.by_name(name).id)]]
         return [
@@ -130,7 +130,7 @@ class _Nearby:
         return self.bound[w] == self.bound[u] and self.place[w] >= self.place[u]
 
     def _delayed(self, kind: int, name: str) -> list[Item]:
-        """What has to come later for an entry to come later: sync ops are issued where an op needs them."""
+        """The entries that must be moved back with an entry: sync ops are issued where an op needs them."""
         moved = [self.items[i] for i in self._entries(kind, name)]
         if kind == ISSUE:
             return moved

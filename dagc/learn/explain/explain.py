@@ -327,7 +327,7 @@ def explanation(
     notes: Sequence[str] = (),
     objective: Objective = TIME,
 ) -> Explanation:
-    """All that is printed. `value`: of the best in the results file, by its `objective`."""
+    """The content of the output. `value`: of the best in the results file, by its `objective`."""
     configured = domain.spaces[asked.best.space]
     return Explanation(
         program=configured.graph.program.name,

@@ -46,7 +46,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What does breaking this rule cost? `edits` are timed for an answer, the smallest first.
+    """A question: the cost of breaking this rule. `edits` are timed to answer it, the smallest first.
 
     own     whether the rule is in the rule set that the best follows, or in another one of its class
     exact   whether all implementations were examined, so that without an edit there is none

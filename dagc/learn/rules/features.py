@@ -204,7 +204,7 @@ class Samples:
         return len(self.configurations)
 
     def ask(self, feature: RuleFeature) -> Bools:
-        """The answer of every sample."""
+        """The answers of all samples to a feature."""
         import numpy as np
 
         a, b = feature.a, feature.b

@@ -247,7 +247,7 @@ def in_order(samples: Sequence[Sample]) -> list[Sample]:
 def estimate(
     measured: Sequence[Sample], others: Sequence[Sample], simulate: Simulate, noise: float = math.nan
 ) -> Estimates:
-    """All of `measured`, then all of `others`, with times as described above; the times of `others` are ignored.
+    """All of `measured`, then all of `others`, with times as described above; the given times of `others` are ignored.
 
     `noise`: relative standard deviation of a single measurement (NaN: unknown). Equal samples in equal order give equal
     times (`in_order`). Raises ValueError with fewer than FEWEST measured samples.

@@ -66,10 +66,10 @@ def observed(objective: Objective) -> tuple[str, ...]:
 
 
 def of_results(names: Sequence[str]) -> tuple[str, ...]:
-    """Those that are read off the results of a run."""
+    """The metrics of an objective that are computed from the results of a run."""
     return tuple(name for name in names if hasattr(metric(name), "of_results"))
 
 
 def least_seconds(names: Sequence[str]) -> float:
-    """The least length of a repetition for all of them, in seconds."""
+    """The least length of a repetition that suffices for all metrics of an objective, in seconds."""
     return max((float(metric(name).SECONDS) for name in names), default=0.0)

@@ -2,7 +2,7 @@
 ranks, after one run from the data of the set-up. It is at least the precision of the array's elements (1.2e-7 for f32):
 results that differ only by rounding are equal, and ratios of errors are meaningful.
 
-`verify` says how large it may be at most; what differs by more is wrong, whatever the objective.
+`verify` gives the largest permitted error; results with a larger one are wrong, whatever the objective.
 """
 
 from __future__ import annotations

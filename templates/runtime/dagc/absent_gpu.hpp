@@ -1,6 +1,6 @@
-// For a program all of whose GPU ops may run on the CPU: where no GPU is found, memory is the host's, copies are the host's, and
-// streams and events are nothing, since nothing is launched. Included before all other headers, whose calls of the CUDA
-// runtime then go through these functions.
+// For a program all of whose GPU ops may run on the CPU: without a GPU, memory is host memory,
+// copies are memcpy, and streams and events do nothing, since no kernel is launched. Included
+// before all other headers, whose calls of the CUDA runtime then go through these functions.
 #pragma once
 
 #if defined(__CUDACC__)
@@ -63,7 +63,7 @@ inline cudaError_t dagc_or_host_stream_synchronize(cudaStream_t stream) {
 inline cudaError_t dagc_or_host_stream_wait_event(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0) {
   return dagc::gpu_absent ? cudaSuccess : cudaStreamWaitEvent(stream, event, flags);
 }
-// There is nothing before it on the stream that is not complete.
+// All work before it on the stream is complete.
 inline cudaError_t dagc_or_host_launch_host_func(cudaStream_t stream, cudaHostFn_t function, void* data) {
   return dagc::gpu_absent ? (function(data), cudaSuccess) : cudaLaunchHostFunc(stream, function, data);
 }
@@ -98,7 +98,7 @@ inline cudaError_t dagc_or_host_get_properties(cudaDeviceProp* properties, int d
   return cudaSuccess;
 }
 
-// Their names in what follows. Structures and constants of the CUDA runtime keep theirs.
+// Names of the CUDA runtime in the following headers. Structures and constants of the CUDA runtime keep theirs.
 #define cudaMalloc dagc_or_host_malloc
 #define cudaMallocHost dagc_or_host_malloc_host
 #define cudaFree dagc_or_host_free
@@ -131,7 +131,7 @@ inline cudaError_t dagc_or_host_get_properties(cudaDeviceProp* properties, int d
 #else
 
 namespace dagc {
-inline bool gpu_absent = false;  // the host target has all that it needs
+inline bool gpu_absent = false;  // not needed on the host target
 }
 
 #endif

@@ -7,9 +7,10 @@
 
 namespace dagc {
 
-// A pointer to an array. It converts to `T*`, to an integer of that size, and to any type with the size of a row. What
-// the function writes, the header of its kernel says: a run op by op finds writes that it does not. `Elements` are the
-// elements of a row by each number of last dimensions: 3, 6 for `[n, 2, 3]`.
+// A pointer to an array. It converts to `T*`, to an integer of that size, and to any type with the
+// size of a row. The header of the kernel declares what the function writes; an audit (audit.hpp)
+// detects other writes. `Elements` are the elements of a row by each number of last dimensions: 3,
+// 6 for `[n, 2, 3]`.
 template <class T, std::size_t... Elements>
 struct Argument {
   T* data;

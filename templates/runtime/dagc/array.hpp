@@ -1,4 +1,4 @@
-// Arrays of an emitted program: where they are, what they are for, and their sizes. store.hpp and library.hpp provide
+// Arrays of an emitted program: their places, roles and sizes. store.hpp and library.hpp provide
 // their memory.
 #pragma once
 
@@ -73,8 +73,8 @@ inline std::int64_t elements_of(const std::vector<std::int64_t>& shape, std::siz
   return size;
 }
 
-// Writes to each page of memory that is going to be written. What the driver's copies touch first, it touches under a lock: two
-// threads would copy one after the other, and slower than this.
+// Touches each page of memory that is going to be written. Pages that a copy of the driver touches first are mapped
+// under a lock, so that two threads would copy one after the other.
 inline void touch(void* memory, std::size_t bytes) {
   constexpr std::size_t page = 4096;
   volatile char* const to = static_cast<char*>(memory);
@@ -101,7 +101,7 @@ void fetch(const Array<T>& a, std::int64_t start, std::int64_t count, void* to) 
   }
 }
 
-// Elements [start, start + count) of what an op has of an array.
+// Elements [start, start + count) of the part of an array that an op uses.
 struct Part {
   std::int64_t start, count;
 };
@@ -115,8 +115,8 @@ struct Free {
 template <class T>
 using Memory = std::unique_ptr<T[], Free>;
 
-// Memory for a copy, uninitialised. From some MB on, of huge pages where the system has them: to take pages of 4 KiB from it
-// costs several times what the copy does, in each thread that has not used as much memory before.
+// Memory for a copy, uninitialised. From some MB on, huge pages if the system has them: mapping pages of 4 KiB takes
+// several times as long as the copy, in each thread that has not used as much memory before.
 template <class T>
 Memory<T> memory_of(std::int64_t count) {
   constexpr std::size_t huge = 2 << 20;
@@ -131,7 +131,7 @@ Memory<T> memory_of(std::int64_t count) {
 
 #if DAGC_TARGET_CUDA
 
-// Some parts of an array, and where each begins in what is gathered.
+// Parts of an array, and the start of each in the gathered elements.
 struct PartTable {
   static constexpr int kMost = 32;
   Part parts[kMost];

@@ -6,7 +6,7 @@
 //   while (...) { run(p); ++runs; beside.after(runs, left); }   // collective; left: expected
 //   beside.stop();                                          // when nobody waits for the result any more: it may wait
 //
-// Of the program it uses: compute_late_features(), choose(), sites, members(site), worth(site, answer), least_runs,
+// Of the program it uses: compute_late_features(), choose(), sites, members(site), payoff(site, answer), least_runs,
 // needs(which), prepare(which, stream), make_graphs().
 #pragma once
 
@@ -28,8 +28,9 @@
 
 namespace dagc {
 
-// What an answer is worth where it is the best, in calls of the default: `gain` of each call, `cost` of its conversion.
-struct Worth {
+// The payoff of an answer at the inputs where it is the best, in calls of the default: `gain` of each call, `cost` of its
+// conversion.
+struct Payoff {
   double gain, cost;
 };
 
@@ -194,13 +195,13 @@ class Beside {
     bool other = false, pays = false;
     for (int site = 0; site < Program::chosen_sites; ++site) {
       const int answer = p_.sites[site].answer;
-      const Worth worth = p_.worth(site, answer);
-      const bool worthwhile = answer != 0 && worth.gain * static_cast<double>(left) > worth.cost;
+      const Payoff payoff = p_.payoff(site, answer);
+      const bool pays_off = answer != 0 && payoff.gain * static_cast<double>(left) > payoff.cost;
       other = other || answer != 0;
-      pays = pays || worthwhile;
+      pays = pays || pays_off;
       for (std::size_t members = p_.members(site).size(); members > 0; --members, ++at)
-        if (!worthwhile) chosen[at] = defaults[at];
-      if (!worthwhile) p_.sites[site].answer = 0;
+        if (!pays_off) chosen[at] = defaults[at];
+      if (!pays_off) p_.sites[site].answer = 0;
     }
     set(chosen);
     std::vector<int> wanted;

@@ -60,7 +60,8 @@ struct Failure {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     std::fprintf(stderr, "dagc: rank %d: %s\n", rank, message.c_str());
     std::fflush(stderr);
-    // The starter reads output and aborts of ranks from different places, and loses output that it has not read by then.
+    // mpiexec reads output and aborts of ranks from different sources, and loses output that it has not read at the
+    // abort.
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     MPI_Abort(MPI_COMM_WORLD, exit_code);
     std::_Exit(exit_code);

@@ -1,4 +1,4 @@
-// Communicators beside that of the program: its ranks, split by colour (MPI_Comm_split).
+// Further communicators of the program: its ranks, split by colour (MPI_Comm_split).
 #pragma once
 
 #include <mpi.h>
@@ -15,7 +15,7 @@
 
 namespace dagc {
 
-// Of a rank that is in none, `comm` is MPI_COMM_NULL, `rank` is -1 and `ranks` is 0.
+// On a rank that is in none, `comm` is MPI_COMM_NULL, `rank` is -1 and `ranks` is 0.
 class Communicator {
  public:
   Communicator() = default;

@@ -1,4 +1,4 @@
-// Requirements of a program before it starts: as many ranks as its data were written for, and a GPU.
+// Requirements checked before a program starts: the number of ranks that its data were written for, and a GPU.
 #pragma once
 
 #include <mpi.h>
@@ -31,7 +31,7 @@ inline std::string rank_directory(const std::string& data, int rank) {
 // Ends the program unless `data` was written for exactly `ranks` ranks.
 inline void check_ranks(const std::string& data, int rank, int ranks, MPI_Comm comm) {
   if (rank == 0) {
-    if (!is_directory(data)) fail(exit_bad_input, data + ": no such folder; create it with `dagc setup`");
+    if (!is_directory(data)) fail(exit_bad_input, data + ": no such directory; create it with `dagc setup`");
     int found = 0;
     while (is_directory(rank_directory(data, found))) ++found;
     if (found == 0) fail(exit_bad_input, data + ": has no rank-0000; create it with `dagc setup`");

@@ -2,8 +2,8 @@
 //
 //   dagc: rank 1: terminated by SIGSEGV (a bad address) in op `scale` (kernel `scale`)
 //
-// Starters report the rank whose end they notice first, which may be one that they ended themselves, or none at
-// all. On a GPU a bad address is not a signal, but an error of a later call.
+// mpiexec reports the rank whose end it notices first, which may be one that it ended itself, or none at all. On a GPU
+// a bad address is not a signal, but an error of a later call.
 #pragma once
 
 #include <atomic>
@@ -40,7 +40,7 @@ inline constexpr Fault faults[] = {
 inline constexpr std::size_t fault_count = sizeof faults / sizeof *faults;
 
 DAGC_PRIVATE inline char fault_head[48] = "";
-DAGC_PRIVATE inline struct sigaction fault_before[fault_count] = {};  // who handled each signal before
+DAGC_PRIVATE inline struct sigaction fault_before[fault_count] = {};  // previous handlers
 DAGC_PRIVATE inline bool faults_named = false;
 
 // The op that this thread issues, runs or waits for, as text; null: none. Storing a constant costs nothing measurable.
@@ -75,7 +75,7 @@ DAGC_PRIVATE inline void say_fault(int signal, siginfo_t* info, void*) {
   char line[512];
   std::size_t length = 0;
   const auto add = [&](const char* text) {
-    for (; *text && length < sizeof line - 1; ++text) line[length++] = *text;  // one is left for the line's end
+    for (; *text && length < sizeof line - 1; ++text) line[length++] = *text;  // one byte is left for the line's end
   };
   const struct sigaction* before = nullptr;
   add(fault_head);
@@ -95,7 +95,7 @@ DAGC_PRIVATE inline void say_fault(int signal, siginfo_t* info, void*) {
   }
   line[length++] = '\n';
   const ssize_t written = write(STDERR_FILENO, line, length);  // whole: the ranks share what they write to
-  // The starter reads output and exit codes of ranks from different places (check.hpp).
+  // mpiexec reads output and exit codes of ranks from different sources (check.hpp).
   const timespec moment{0, 100 * 1000 * 1000};
   if (written > 0) nanosleep(&moment, nullptr);
   // Pass it to the previous handler. A signal caused by an instruction comes again when that is executed again, with its

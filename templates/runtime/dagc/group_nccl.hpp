@@ -35,7 +35,7 @@ class NcclComm {
  public:
   using Shared = std::shared_ptr<ncclComm>;
 
-  // Before `open`: a communicator that is there already, of an application or of an earlier program. Null: `open` makes one,
+  // Before `open`: an existing communicator, of an application or of an earlier program. Null: `open` creates one,
   // which takes 0.2 to 0.6 s.
   void use(Shared comm) { comm_ = std::move(comm); }
   // The application destroys it.
@@ -74,7 +74,7 @@ class NcclComm {
   }
 
  private:
-  // Whether there is one: on all ranks or on none. Fails where it does not fit the ranks of MPI.
+  // Whether a communicator exists: on all ranks or on none. Fails if its ranks are not those of MPI.
   bool given(MPI_Comm mpi) const {
     int here = comm_ != nullptr, least = 0;
     DAGC_MPI(MPI_Allreduce(&here, &least, 1, MPI_INT, MPI_MIN, mpi));
@@ -129,8 +129,8 @@ inline ncclRedOp_t nccl_op(MPI_Op op) {
 
 class NcclGroup : public GroupEnds {
  public:
-  // Collective. NCCL connects two ranks when they first send: done here, with a byte for each message, not while the program
-  // is captured or timed.
+  // Collective. NCCL connects two ranks at their first message. This is done here, with a byte for each message, and
+  // not while the program is captured or timed.
   void connect(NcclComm& comm) {
     comm_ = &comm;
     // Each byte begins a word of its own: NCCL reads and writes whole words around it.

@@ -46,7 +46,7 @@ class GuardedMemory {
     const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     const std::size_t open = (room + page - 1) / page * page;
     const std::lock_guard<std::mutex> lock(mutex_);
-    // The system limits the number of mappings. Where no more are to be had, memory has no guards.
+    // The system limits the number of mappings. Beyond the limit, memory has no guards.
     if (!guard_pages || blocks_.size() >= most) return std::aligned_alloc(alignment, room);
     void* const mapping = mmap(nullptr, open + 2 * guard, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapping == MAP_FAILED) return std::aligned_alloc(alignment, room);
@@ -74,7 +74,7 @@ class GuardedMemory {
     std::free(memory);
   }
 
-  // What is in this memory: an array of `bytes` bytes, of elements of `width` bytes.
+  // Declares the content of this memory: an array of `bytes` bytes, of elements of `width` bytes.
   void name(const void* memory, std::size_t bytes, std::size_t width, const std::string& array) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto at = block_of(static_cast<const char*>(memory));
@@ -82,8 +82,8 @@ class GuardedMemory {
     at->second.bytes = bytes, at->second.width = width, at->second.name = array;
   }
 
-  // Bytes from the beginning of this memory back to the first of those before it that was written, which are then as they
-  // were; 0: none.
+  // The distance in bytes from the beginning of this memory back to the first byte before it that was written, 0 if
+  // none was; restores these bytes.
   std::size_t written_before(const void* memory) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto at = block_of(static_cast<const char*>(memory));

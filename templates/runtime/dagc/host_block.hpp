@@ -55,7 +55,7 @@ class Block {
     set_shared(shared);
   }
 
-  // Of what `begin` began, the block of this index.
+  // Runs the block of this index of the launch that `begin` started.
   template <class Kernel>
   void run(const Kernel& kernel, const Site& site, uint3 index) {
     site_ = &site;

@@ -1,7 +1,7 @@
 // Host target: the part of the CUDA runtime API that dagc's code uses, for machines without a GPU.
 //
-// It compiles the same emitted text with g++: streams are threads (host_stream.hpp), blocks run on them (host_block.hpp).
-// docs/reference/host-target.md says what is supported and where it differs.
+// It compiles the same emitted text with g++: streams are threads (host_stream.hpp), blocks run on them
+// (host_block.hpp). docs/reference/host-target.md lists what is supported and what differs.
 #pragma once
 
 #if !defined(__linux__)
@@ -167,7 +167,8 @@ cudaError_t cudaFuncSetAttribute(F*, cudaFuncAttribute attribute, int value) {
                     (value >= 0 && static_cast<std::size_t>(value) <= dagc::host::kMaxShared);
   return dagc::host::remember(fits ? cudaSuccess : cudaErrorInvalidValue);
 }
-// By threads alone: there are no registers to run out of. Blocks of one launch run one after another all the same.
+// Limited by threads only, since registers are not limited here. Blocks of one launch run one after another
+// nevertheless.
 template <class F>
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, F*, int threads, std::size_t shared) {
   const bool valid = threads > 0 && threads <= static_cast<int>(dagc::host::kMaxThreads);

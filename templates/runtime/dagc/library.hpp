@@ -1,5 +1,5 @@
-// What a library that an application links needs beside the program: memory of its own, checks of the application's
-// arrays, handles that outlive what they name, and the errors of the C interface.
+// Parts of a library that an application links: memory, checks of the application's arrays, handles that remain valid
+// to test after their object is destroyed, and the errors of the C interface.
 #pragma once
 
 #include <mpi.h>
@@ -80,7 +80,7 @@ class Workspace {
     return out;
   }
 
-  // Of what was added since the last time.
+  // Of the arrays added since the last call.
   void allocate() {
     for (; allocated_ < blocks_.size(); ++allocated_) {
       Block& block = blocks_[allocated_];
@@ -147,7 +147,7 @@ class Workspace {
 // A dimension `*`. A negative size is a mistake.
 inline constexpr std::int64_t open_length = std::numeric_limits<std::int64_t>::min();
 
-// Checks what can be known of them, and remembers their bytes to find those that overlap.
+// Checks the properties that can be determined, and keeps the address ranges to detect arrays that overlap.
 class Arguments {
  public:
   // `shape` as declared. `written`: by an op or a message.
@@ -168,7 +168,7 @@ class Arguments {
     ranges_.push_back({reinterpret_cast<const char*>(data), reinterpret_cast<const char*>(data) + a.bytes(), name, written});
   }
 
-  // Elements of an array: those of its declared shape, or as many as there are where that is open.
+  // Elements of an array: those of its declared shape, or the given number if the shape is open.
   static std::int64_t wanted(std::int64_t size, const std::vector<std::int64_t>& shape, std::size_t width, const char* name) {
     const bool open = std::find(shape.begin(), shape.end(), open_length) != shape.end();
     return open ? size : elements_of(shape, width, name);
@@ -231,7 +231,8 @@ void bind(Arguments* arguments, Array<T>& a, const char* name, const T* data, st
   a.size = Arguments::wanted(size, shape, sizeof(T), name);
 }
 
-// Why the arguments of the next call of this thread are null pointers, where the caller has found a mistake itself.
+// The reason why the arguments of the next call of this thread are null pointers, if the caller detected an error
+// itself.
 DAGC_PRIVATE inline thread_local std::string refused;
 
 [[noreturn]] inline void refuse_arguments() {
@@ -315,7 +316,7 @@ inline void require_mpi(MPI_Comm comm) {
   if (between) fail(exit_bad_input, "the communicator is an intercommunicator: merge it by MPI_Intercomm_merge");
 }
 
-// What fails in `work` is a mistake in what the application gives.
+// Failures in `work` are errors in the application's arguments.
 template <class Work>
 void given(Work work) {
   try {

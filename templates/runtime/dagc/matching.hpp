@@ -1,5 +1,5 @@
 // Whether the messages of all ranks match: every one that is sent is received, with the same number of bytes. Checked
-// once, when the sizes are known, so that a mismatch is an error and not a message that never comes.
+// once, when the sizes are known, so that a mismatch is an error and not a hang.
 #pragma once
 
 #include <mpi.h>

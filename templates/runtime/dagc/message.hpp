@@ -347,7 +347,8 @@ void post_alltoallv(Requests& requests, T* dst, const Peers& from, const T* src,
   DAGC_MPI(MPI_Ialltoallv(src, counts[0], places[0], mpi_type<T>(), dst, counts[1], places[1], mpi_type<T>(), comm, request));
 }
 
-// What all ranks say of a condition; the run fails if they differ. `what`: the condition, for the message.
+// The value of a condition that must be the same on all ranks; the run fails if it differs. `what`: the condition, for
+// the message.
 inline bool agreed(bool mine, const char* what, MPI_Comm comm) {
   int both[2] = {mine, !mine};
   DAGC_MPI(MPI_Allreduce(MPI_IN_PLACE, both, 2, MPI_INT, MPI_MAX, comm));

@@ -16,10 +16,10 @@
 
 namespace dagc {
 
-// How many threads a rank starts that may use `own` cores, where the ranks of its host may use `all` different cores, and
-// `sum` counted once for each rank, and the host has `online`. Ranks that are bound to cores of their own use all of these;
-// ranks that may use the same ones divide them. Where these are all of the host, one in eight is left to whatever else runs
-// there: a bound thread cannot leave the core that another process takes, and all others wait for it.
+// The number of threads of a rank that may use `own` cores, if the ranks of its host may use `all` different cores,
+// `sum` cores counted once for each rank, and the host has `online` cores. Ranks that are bound to cores of their own
+// use all of these; ranks that may use the same ones divide them. If these are all cores of the host, one in eight is
+// left to other processes: a bound thread cannot leave a core that another process uses, and all others wait for it.
 constexpr int threads_of(std::int64_t own, std::int64_t all, std::int64_t sum, std::int64_t online) {
   const std::int64_t used = own == all && all == online ? all - all / 8 : all;
   return static_cast<int>(std::max<std::int64_t>(1, own * used / std::max<std::int64_t>(1, sum)));
@@ -37,7 +37,7 @@ inline void bind_threads(const std::vector<int>& cores, const cpu_set_t& mine) {
     cpu_set_t own;
     CPU_ZERO(&own);
     CPU_SET(cores[static_cast<std::size_t>(thread)], &own);
-    // Where it is not permitted, all is as before.
+    // If binding is not permitted, nothing changes.
     static_cast<void>(sched_setaffinity(0, sizeof own, &own));
     if (thread == 0) static_cast<void>(sched_setaffinity(0, sizeof mine, &mine));
   }
@@ -54,7 +54,7 @@ inline std::vector<int> cores_of(const cpu_set_t& mine, std::int64_t own, std::i
   return {cores.begin() + first, cores.begin() + first + threads};
 }
 
-// Whether the environment says where threads run.
+// Whether environment variables determine the placement of threads.
 inline bool bound_by_user() {
   for (const char* name : {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"})
     if (std::getenv(name) != nullptr) return true;

@@ -40,9 +40,9 @@ class Placing {
     add(name, nullptr, side, 0, none);
   }
 
-  // The next op has `n` implementations, on `sides`, with expected `seconds`, which this takes the most of over the ranks:
-  // infinite where one is not allowed. It keeps the first that is allowed where a chooser has a `reason` for the
-  // default, and 0 where none is. Collective.
+  // The next op has `n` implementations, on `sides`, with expected `seconds`; this takes the maximum over the ranks,
+  // infinite for an implementation that is not allowed. If a chooser has a `reason` for the default, only the first
+  // allowed implementation is kept, or 0 if none is allowed. Collective.
   void open(const Site& site, int n, const placement::Side* sides, double* seconds, int reason) {
     DAGC_MPI(MPI_Allreduce(MPI_IN_PLACE, seconds, n, MPI_DOUBLE, MPI_MAX, comm_));
     DAGC_MPI(MPI_Allreduce(MPI_IN_PLACE, &reason, 1, MPI_INT, MPI_MAX, comm_));
@@ -62,7 +62,7 @@ class Placing {
     ops_.back().reason = reason;
   }
 
-  // What op `producer` (or `placement::setup`, on the host) leaves, and the ops `readers` read. Collective.
+  // A value that op `producer` (or `placement::setup`, on the host) writes and the ops `readers` read. Collective.
   void value(std::size_t bytes, int producer, std::vector<int> readers, bool ends_on_host) {
     unsigned long long most = bytes;
     DAGC_MPI(MPI_Allreduce(MPI_IN_PLACE, &most, 1, MPI_UNSIGNED_LONG_LONG, MPI_MAX, comm_));
@@ -113,7 +113,7 @@ class Placing {
     problem_.ops.back().seconds[side] = seconds;
   }
 
-  // Seconds with all ops on one side that can be there.
+  // Seconds if all ops that can run on one side do so.
   double only(placement::Side side) const {
     std::vector<placement::Side> sides;
     for (const placement::Op& op : problem_.ops)

@@ -1,5 +1,5 @@
-// Where each op of a program runs, on the host or on the device, so that the program takes the least time, transfers
-// included. The Python counterpart, which also has more devices and a bounded search: dagc/choice/placement.py.
+// The placement of each op of a program, on the host or on the device, that minimises the time of the program including
+// transfers. The Python counterpart, which also has more devices and a bounded search: dagc/choice/placement.py.
 #pragma once
 
 #include <algorithm>
@@ -12,10 +12,10 @@ namespace placement {
 
 enum Side : unsigned char { on_host, on_device };
 
-constexpr int setup = -1;  // the producer of what a program begins with
+constexpr int setup = -1;  // the producer of the initial values
 constexpr double never = std::numeric_limits<double>::infinity();
 
-// What one write of an array leaves, or what the set-up gives: moved at most once to each side.
+// A value: the result of one write of an array, or of the set-up. It is moved at most once to each side.
 struct Value {
   int producer;        // an op, or `setup`
   const int* readers;  // `n_readers` ops; one that occurs twice counts once
@@ -23,7 +23,7 @@ struct Value {
   double to_device, to_host;  // seconds of a transfer, finite
   bool begins_on_host;        // of what the set-up gives: at least one of these
   bool begins_on_device;
-  bool ends_on_host;  // it must be there when the program ends
+  bool ends_on_host;  // the value must be there at the end of the program
 };
 
 // Seconds of an op on each side: `never` where it cannot run. Not negative, not both `never`.
@@ -36,7 +36,7 @@ struct Problem {
   std::vector<Value> values;
 };
 
-// Whether a transfer to `to` is paid: the value is not there, and is wanted there. `side(op)`: where an op runs.
+// Whether a transfer to `to` is needed: the value is not there, and is needed there. `side(op)`: the side of an op.
 template <class SideOf>
 bool moved(const Value& v, Side to, SideOf side) {
   const bool there = v.producer == setup ? (to == on_host ? v.begins_on_host : v.begins_on_device) : side(v.producer) == to;
@@ -155,7 +155,8 @@ class Network {
     first = static_cast<int>(edges_.size()) - 1;
   }
 
-  // Distances from the source over what is left. Whether the sink is reached; if so, nodes beyond it may have none.
+  // Distances from the source in the residual network. Returns whether the sink is reached; if so, nodes beyond it may
+  // have none.
   bool levels(int source, int sink) {
     std::fill(level_.begin(), level_.end(), -1);
     queue_.assign(1, source);
@@ -170,7 +171,7 @@ class Network {
     return false;
   }
 
-  // Pushes up to `most` along shortest ways to the sink. Returns how much.
+  // Pushes up to `most` along shortest paths to the sink. Returns the amount.
   double push(int node, int sink, double most) {
     if (node == sink) return most;
     double pushed = 0;
@@ -180,7 +181,7 @@ class Network {
       at(e).left -= more;
       at(e ^ 1).left += more;
       pushed += more;
-      if (!(pushed < most)) return pushed;  // this edge may have something left
+      if (!(pushed < most)) return pushed;  // this edge may have residual capacity
     }
     return pushed;
   }
@@ -190,7 +191,8 @@ class Network {
   std::vector<int> queue_;
 };
 
-// Places any graph: the ops in the source's part run on the host. Edges cost what is paid if they leave that part.
+// Places any graph: the ops in the source's part run on the host. The capacity of an edge is the cost if it leaves that
+// part.
 inline void place_cut(const Problem& problem, Side* sides) {
   const int n = static_cast<int>(problem.ops.size()), source = n, sink = n + 1;
   std::size_t readers = 0;
@@ -205,7 +207,7 @@ inline void place_cut(const Problem& problem, Side* sides) {
   }
   for (int k = 0; k < values; ++k) {
     const Value& v = problem.values[static_cast<std::size_t>(k)];
-    const int to_device = n + 2 + k, to_host = n + 2 + values + k;  // in the part of the side where it is wanted
+    const int to_device = n + 2 + k, to_host = n + 2 + values + k;  // in the part of the side on which it is needed
     const bool given = v.producer == setup;
     if (v.n_readers > 0 && !(given && v.begins_on_device)) {
       network.edge(given ? source : v.producer, to_device, v.to_device);

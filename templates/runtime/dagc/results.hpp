@@ -1,5 +1,5 @@
-// What was chosen; and checks of a program's results: those of one run against the reference, those of several runs in a
-// row, if a run changes what the next one reads, against those of as many separate runs.
+// The choices of a program, and checks of its results: those of one run against the reference, those of several runs in
+// a row, if a run changes what the next one reads, against those of as many separate runs.
 #pragma once
 
 #include <mpi.h>
@@ -41,7 +41,7 @@ inline std::string choices_json(const Site* sites, int n, MPI_Comm comm) {
   return "[" + out + "]";
 }
 
-// How many runs in a row are checked, of at most `most` (0: any number).
+// The number of consecutive runs that are checked, at most `most` (0: any number).
 inline std::int64_t runs_in_a_row(std::int64_t most) { return most > 0 && most < 3 ? most : 3; }
 
 // Everything is collective; errors are the same text on every rank, "" if there is none.

@@ -74,7 +74,7 @@ struct TableOp {
 struct Prepared {
   std::vector<Row> rows;
   std::vector<CapturedGraph> graphs;
-  bool stale = false;  // what it has captured uses memory that was freed
+  bool stale = false;  // its graphs use memory that was freed
 };
 
 template <class Program>

@@ -6,7 +6,8 @@
 //   store.make(y, "y", {n}, dagc::Place::device, dagc::Role::out);
 //   store.reset(0);                                    // carried arrays restored, results and scratch poisoned
 //   std::string wrong = store.compare(y, "y", "expected/y.npy", 0, y.size, {1e-5, false});
-//   std::vector<std::string> changed = store.changed();    // inputs and constants that are not as they were loaded
+// std::vector<std::string> changed = store.changed();    // inputs and constants that have changed since they were
+// loaded
 //   std::vector<std::string> beyond = store.overrun();     // "element 7 of `y`, which has 6": written beyond an array
 #pragma once
 
@@ -129,7 +130,7 @@ class Store {
     DAGC_CUDA(cudaDeviceSynchronize());  // before work of other streams
   }
 
-  // Called where memory does not suffice for an array: frees others and returns true, or returns false.
+  // Called if memory does not suffice for an array: frees others and returns true, or returns false.
   std::function<bool()> make_room;
 
   // Before a run: carried arrays get their first values back; results and scratch are filled with poison 0 or 1.
@@ -307,7 +308,7 @@ class Store {
     Place place;
     Role role;
     Poison poison;
-    std::size_t number;                         // of all that there were
+    std::size_t number;                         // of all arrays so far
     std::shared_ptr<void> saved = {};           // first values of a carried array
     std::function<void(Entry&)> reload = {};    // of an input or a constant
     std::uint64_t digest = 0;                   // likewise, as it was loaded

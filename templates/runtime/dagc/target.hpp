@@ -16,7 +16,7 @@
 
 namespace dagc {
 
-// More dynamic shared memory than 48 KiB must be asked for. DAGC_LAUNCHED reports what the GPU refuses.
+// More than 48 KiB of dynamic shared memory must be requested. DAGC_LAUNCHED reports what the GPU refuses.
 template <class Kernel>
 void allow_shared(Kernel* kernel, std::size_t bytes) {
   if (bytes > 48 * 1024)

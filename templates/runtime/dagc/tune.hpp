@@ -148,9 +148,9 @@ inline void median_ranks(std::size_t n, std::size_t* low, std::size_t* high) {
   *high = n - 1 - *low;
 }
 
-// How many launches follow each other between two events, if one takes `seconds`. The events of a launch that finds the
-// GPU idle measure the host's way to it as well, a few microseconds that vary by half: those of a row of launches, as
-// they run in a program, do not. A launch after a flush waits in the queue, and is measured alone.
+// How many launches follow each other between two events, if one takes `seconds`. If the GPU is idle, the events also
+// measure the launch latency, a few microseconds that vary by half; those around a series of launches, as in a program,
+// do not. A launch after a flush waits in the queue, and is measured alone.
 inline std::size_t in_a_row(double seconds, const TimeOptions& options) {
   constexpr double least = 100e-6, most = 32;
   if (options.flush || seconds >= least) return 1;

@@ -1,5 +1,5 @@
-// `any` arrays of ops whose device is chosen when the program runs: which side has the current contents, and copies from
-// one side to the other when, and only when, the next reader is there.
+// `any` arrays of ops whose device is chosen when the program runs: which side has the current contents, and copies
+// from one side to the other if, and only if, the next reader is there.
 //
 //   dagc::TwoSided<float, dagc::Store> x_sides{x, store, dagc::Given::on_host, dagc::Ends::on_host};
 //   dagc::need_on_device(stream, x_sides, y_sides);   // before a kernel that reads x and y, on its stream
@@ -12,14 +12,14 @@
 //
 // The storage allocates the side on the device when it is first needed (`provide_side`).
 //
-// The state is what holds once all that was issued has completed. Ops that use an array, one of which writes it, are ordered
-// by the program, with events where they are on different streams. So the source of a copy is complete where it begins, and
-// nobody uses its destination. What the program does not order are ops that only read: one of them copies, and the others
-// wait for the event of that copy. An early copy is issued with the op that writes the array: what is ordered after that
-// op, by its stream or by an event recorded later, is ordered after the copy too.
+// The state is that after all issued work has completed. Ops that use an array, one of which writes it, are ordered by
+// the program, with events where they are on different streams. So the source of a copy is complete at its start, and
+// its destination is not in use. The program does not order ops that only read: one of them copies, and the others
+// wait for the event of that copy. An early copy is issued with the op that writes the array: what is ordered after
+// that op, by its stream or by an event recorded later, is ordered after the copy too.
 //
-// CUDA may read pageable memory when a copy is issued, before earlier work on its stream has completed. So the host waits for
-// that work first, which may be a function in a worker thread that writes the array.
+// CUDA may read pageable memory when a copy is issued, before earlier work on its stream (such as a function in a
+// worker thread that writes the array) has completed. So the host waits for that work first.
 #pragma once
 
 #include "dagc/array.hpp"
@@ -30,7 +30,8 @@ namespace dagc {
 
 enum class Side { host, device };
 
-// Where an array has contents before a run, and where it must have them after it. Only a constant is on both sides.
+// The sides that hold an array's contents before a run, and those that must hold them after it. Only a constant is on
+// both sides.
 enum class Given { nowhere, on_host, on_both };
 enum class Ends { anywhere, on_host };
 

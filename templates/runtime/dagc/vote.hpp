@@ -1,4 +1,4 @@
-// Agreement of the ranks on failures: what fails on one, fails on all.
+// Agreement of the ranks on failures: a failure on one rank becomes a failure on all.
 #pragma once
 
 #include <mpi.h>

@@ -1,5 +1,5 @@
 // Functions on the host as work of a stream: each runs in a worker thread, after all work before it on the stream has
-// completed, and work behind it waits for it. The thread that issues does not.
+// completed, and work behind it waits for it. The issuing thread does not wait.
 //
 //   dagc::WorkerCalls calls;
 //   calls.enqueue(stream, "op `f` (kernel `f`)", f, y, x, n);   // f(y, x, n)

@@ -30,7 +30,7 @@ struct Program {
   }
   void choose() {}
   std::vector<std::int64_t*> members(int) { return {}; }
-  static dagc::Worth worth(int, int) { return {0, 0}; }
+  static dagc::Payoff payoff(int, int) { return {0, 0}; }
   bool needs(int) const { return false; }
   void prepare(int, cudaStream_t) {}
   void make_graphs() {}
