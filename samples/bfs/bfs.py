@@ -326,6 +326,65 @@ def circulant(n: int, degree: int, stride: int, seed: int = 0) -> Edges:
     return Edges(n, np.tile(row, degree // 2).astype(np.int32), np.concatenate(ends).astype(np.int32))
 
 
+def debruijn(letters: int, length: int, seed: int = 0) -> Edges:
+    """Words of so many letters; each is joined to those that go on with one letter more and without the first."""
+    n = letters**length
+    words = np.arange(n, dtype=np.int32)
+    next = words[:, None] % (n // letters) * letters + np.arange(letters, dtype=np.int32)
+    return Edges(n, np.repeat(words, letters), next.ravel())
+
+
+def hanoi(disks: int, seed: int = 0) -> Edges:
+    """The states of the Tower of Hanoi with three pegs, joined by moves."""
+    n = 3**disks
+    states = np.arange(n, dtype=np.int64)
+    free = np.ones((3, n), bool)  # pegs without a smaller disk
+    pairs = []
+    for disk in range(disks):
+        peg = states // 3**disk % 3
+        movable = free[peg, states]
+        for step in (1, 2):
+            to = (peg + step) % 3
+            some = movable & free[to, states] & (to > peg)
+            pairs.append((states[some], states[some] + (to - peg)[some] * 3**disk))
+        free[peg, states] = False
+    first, last = (np.concatenate(column).astype(np.int32) for column in zip(*pairs, strict=True))
+    return Edges(n, first, last)
+
+
+def window(n: int, degree: int, reach: int, seed: int = 0) -> Edges:
+    """`degree` / 2 random edges from each vertex to the next `reach` ones."""
+    draw = np.random.default_rng(seed)
+    first = np.repeat(np.arange(n, dtype=np.int32), degree // 2)
+    last = first + draw.integers(1, reach + 1, first.size, np.int32)
+    return Edges(n, first[last < n], last[last < n])
+
+
+def butterfly(dimensions: int, seed: int = 0) -> Edges:
+    """The network of a fast Fourier transform: `dimensions` + 1 ranks of 2 ** `dimensions` vertices."""
+    row = np.arange(1 << dimensions, dtype=np.int32)
+    ranks = [row + (rank << dimensions) for rank in range(dimensions + 1)]
+    first = np.concatenate([ranks[k] for k in range(dimensions) for _ in range(2)])
+    last = np.concatenate([ranks[k + 1][row ^ bit] for k in range(dimensions) for bit in (0, 1 << k)])
+    return Edges((dimensions + 1) << dimensions, first, last)
+
+
+def visits(users: int, items: int, degree: int, seed: int = 0) -> Edges:
+    """`degree` edges from each user to items, the k-th of which is chosen in proportion to 1 / k."""
+    draw = np.random.default_rng(seed)
+    chosen = np.exp(draw.random(users * degree) * np.log(items)).astype(np.int32) - 1
+    return Edges(
+        users + items, np.repeat(np.arange(users, dtype=np.int32), degree), users + np.clip(chosen, 0, items - 1)
+    )
+
+
+def shortcuts(rows: int, columns: int, number: int, seed: int = 0) -> Edges:
+    """A grid, and `number` edges between random vertices."""
+    plane = grid(rows, columns)
+    ends = np.random.default_rng(seed).integers(0, plane.n, (2, number), np.int32)
+    return Edges(plane.n, np.concatenate([plane.first, ends[0]]), np.concatenate([plane.last, ends[1]]))
+
+
 def empty(n: int, seed: int = 0) -> Edges:
     """Vertices without edges."""
     none = np.zeros(0, np.int32)
@@ -344,6 +403,7 @@ FAMILIES: dict[str, Callable[..., Edges]] = {
         rmat, grid, roads, geometric, regular, uniform, powerlaw, smallworld, star, path, tree, cliques, empty, loops,
         hypercube, barbell, caterpillar, bipartite, preferential, attached, torus, communities,
         layers, wheel, comb, lollipop, necklace, recursive, windmill, circulant,
+        debruijn, hanoi, window, butterfly, visits, shortcuts,
     )
 }  # fmt: skip
 

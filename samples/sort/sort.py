@@ -227,6 +227,54 @@ def clusters(n: int, bits: int = 32, seed: int = 0, number: int = 50) -> Keys:
     return np.concatenate([draw.permutation(group) for group in np.array_split(made, number)])
 
 
+def heaped(n: int, bits: int = 32, seed: int = 0) -> Keys:
+    """In the order of a binary heap, the least first."""
+    made = np.random.default_rng(seed).standard_exponential(n)
+    first = 1
+    while first < n:
+        last = min(2 * first + 1, n)
+        made[first:last] += made[(np.arange(first, last) - 1) // 2]
+        first = last
+    return made.astype(_type(bits))
+
+
+def bitreversed(n: int, bits: int = 32, seed: int = 0) -> Keys:
+    """Sorted, then in bit-reversed order, as the results of some fast Fourier transforms."""
+    width = max(n - 1, 0).bit_length()
+    place = np.zeros(1 << width, np.int64)
+    for bit in range(width):
+        place |= (np.arange(1 << width) >> bit & 1) << (width - 1 - bit)
+    return ascending(n, bits, seed)[place[place < n]]
+
+
+def leveled(n: int, bits: int = 32, seed: int = 0, first: int = 1000) -> Keys:
+    """Sorted sequences, each twice as long as the one before, as a log-structured store keeps them."""
+    made, begin, length = uniform(n, bits, seed), 0, first
+    while begin < n:
+        made[begin : begin + length] = np.sort(made[begin : begin + length])
+        begin, length = begin + length, 2 * length
+    return made
+
+
+def tides(n: int, bits: int = 32, seed: int = 0, periods: float = 20, noise: float = 0.0) -> Keys:
+    """The sum of two sines, with some noise: a measured signal that returns."""
+    at = np.linspace(0, 2 * np.pi * periods, n)
+    signal = np.sin(at) + 0.5 * np.sin(1.93 * at + 1) + noise * normal(n, 64, seed)
+    return np.asarray(signal, _type(bits))
+
+
+def sparse(n: int, bits: int = 32, seed: int = 0, share: float = 0.01) -> Keys:
+    """Zeros, with a share of random keys among them."""
+    made = uniform(n, bits, seed)
+    made[np.random.default_rng(seed + 1).random(n) >= share] = 0
+    return made
+
+
+def golden(n: int, bits: int = 32, seed: int = 0) -> Keys:
+    """Multiples of the golden ratio, without their whole parts: each as far from those before as can be."""
+    return np.asarray((seed + np.arange(n)) * ((np.sqrt(5) - 1) / 2) % 1, _type(bits))
+
+
 def signed_zeros(n: int, bits: int = 32, seed: int = 0) -> Keys:
     """0 and -0, infinities, NaN of both signs, numbers too small to be normal, and others, in random order."""
     tiny = np.finfo(_type(bits)).smallest_subnormal
@@ -240,6 +288,7 @@ FAMILIES: dict[str, Callable[..., Keys]] = {
         uniform, normal, exponential, ascending, reversed, swapped, jittered, runs, appended, waves, equal,
         signed_zeros, sawtooth, organ, shuffled, lognormal, zipf, inserted, rotated, interleaved,
         turned, walk, rounded, delayed, descents, transposed, partly, clusters,
+        heaped, bitreversed, leveled, tides, sparse, golden,
     )
 }  # fmt: skip
 

@@ -16,7 +16,8 @@ from dagc import api
 from dagc.build.builder import Build, build
 from dagc.build.toolchain import find_mpi, find_nccl, find_nvcc, require_mpi, require_nccl
 from dagc.choice.legal import units
-from dagc.ir.plan import Features, Plan, Target
+from dagc.ir.plan import CodeFeature, Features, Plan, Target, feature_variable
+from dagc.ir.program import CodeText, KernelOp
 from dagc.space import Space
 from dagc.space.loops import unroll
 from tests.emit import test_placed, test_variants
@@ -39,7 +40,10 @@ def loop(transport: str) -> Plan:
 def every_variant(path: Path) -> Plan:
     graph = api.load_graph(path)
     (unit,) = units(graph, variants=True)
-    return Plan(graph, Space(graph).first(), Target.CUDA, open=unit.tunables)
+    (op,) = (o for o in graph.program.ops if o.name == unit.op and isinstance(o, KernelOp))
+    declared = [f for f in graph.program.kernel(op.kernel).features if isinstance(f.value, CodeText)]
+    features = tuple(CodeFeature(feature_variable(op, f.name), op, f.value) for f in declared)
+    return Plan(graph, Space(graph).first(), Target.CUDA, open=unit.tunables, features=features)
 
 
 def placed() -> Plan:

@@ -13,6 +13,7 @@ from scipy.sparse.csgraph import shortest_path
 from dagc.base.inputs import is_call, parse_call
 from dagc.recipes.options import TuneOptions
 from dagc.recipes.tune import tune
+from dagc.store.tuned import load_tuned
 from tests.measure.conftest import can_run
 from tests.samples.load import SAMPLES, sample
 from tests.tiers import representatives
@@ -20,20 +21,22 @@ from tests.tiers import representatives
 NAMES = ("histogram", "sort", "bfs")
 LISTS = {
     "histogram": ("train", "test"),
-    "sort": ("train", "test", "unseen", "families", "families2"),
-    "bfs": ("train", "test", "unseen", "families", "families2"),
+    "sort": ("train", "test", "unseen", "families", "families2", "families3"),
+    "bfs": ("train", "test", "unseen", "families", "families2", "families3"),
 }
 ONLY_TESTED = {
     "histogram": {"walk", "mixture"},
     "sort": {"appended", "waves", "sawtooth", "shuffled", "lognormal", "zipf", "inserted",
              "rotated", "interleaved", "turned", "walk", "rounded",
-             "delayed", "descents", "transposed", "partly", "clusters"},
+             "delayed", "descents", "transposed", "partly", "clusters",
+             "heaped", "bitreversed", "leveled", "tides", "sparse", "golden"},
     "bfs": {"smallworld", "loops", "hypercube", "barbell", "bipartite", "attached",
             "torus", "communities", "layers", "wheel", "comb",
-            "lollipop", "necklace", "recursive", "windmill", "circulant"},
+            "lollipop", "necklace", "recursive", "windmill", "circulant",
+            "debruijn", "hanoi", "window", "butterfly", "visits", "shortcuts"},
 }  # fmt: skip
 SIZES = {"n": 60, "rows": 6, "columns": 6, "depth": 3, "scale": 5, "number": 3, "size": 9, "left": 20, "right": 9,
-         "length": 3, "width": 4}  # fmt: skip
+         "length": 3, "width": 4, "disks": 3, "letters": 3, "dimensions": 5, "users": 30, "items": 12}  # fmt: skip
 
 
 def inputs_of(name: str, which: str) -> list[str]:
@@ -200,3 +203,54 @@ def test_every_variant_is_right(
             measured = connection.execute("SELECT failure FROM candidate").fetchall()
         assert measured == [("",)] * expected, text
         assert all(failure == "" for (failure,) in checked)
+
+
+def in_tiles(keys: np.ndarray) -> tuple[float, float]:
+    """The share of tiles of 2048 keys in which some key is less than the one before it, also that after the last; and
+    of pairs of tiles with a key above one of the other, added up over the levels of a merge sort."""
+    less = np.flatnonzero(np.diff(keys) < 0)
+    near = np.unique(less // 2048).size / max(-(-(keys.size - 1) // 2048), 1)
+    tiles = keys[: keys.size // 2048 * 2048].reshape(-1, 2048)[:, ::16]
+    far, apart = 0.0, 1
+    while apart < len(tiles):
+        first = np.arange(min(64, len(tiles) - apart)) * (len(tiles) - apart) // min(64, len(tiles) - apart)
+        far += np.mean(tiles[first].max(axis=1) > tiles[first + apart].min(axis=1))
+        apart *= 2
+    return near, far
+
+
+@pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
+@pytest.mark.mpi
+def test_features_say_how_far_keys_are_in_order(tmp_path: Path, unoptimised: None) -> None:
+    inputs = (
+        "partly(n = 30_001, bits = 64, share = 0.8)", "runs(n = 20_001, number = 3)",
+        "descents(n = 5000, number = 1)", "ascending(n = 3000)", "uniform(n = 1)",
+    )  # fmt: skip
+    found = features_of("sort", inputs, tmp_path)
+    for text in inputs:
+        data = sample("sort/sort.py").keys(0, 1, 0, text)
+        keys = data[f"in{data['bits']}"]
+        less = np.count_nonzero(np.diff(keys) < 0)
+        unsorted = 0 < less < keys.size - 1
+        near, far = in_tiles(keys)
+        value = found[text]
+        assert value["unsorted"] == unsorted, text
+        assert value["tiled"] == pytest.approx(unsorted * near * keys.nbytes), text
+        assert value["merged"] == pytest.approx(unsorted * far * keys.nbytes), text
+
+
+@pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
+@pytest.mark.mpi
+def test_feature_of_a_graph_is_its_number_of_levels(tmp_path: Path, unoptimised: None) -> None:
+    bfs = sample("bfs/bfs.py")
+    inputs = ("grid(rows = 9, columns = 20)", "lollipop(size = 30, length = 40)", "hanoi(disks = 5)")
+    found = features_of("bfs", inputs, tmp_path)
+    for text in inputs:
+        levels = bfs.scipy_levels(bfs.graph(0, 1, 0, text, -1, 1))["levels"]
+        assert found[text]["depth"] == levels.max() + 1, text
+
+
+def features_of(name: str, inputs: tuple[str, ...], at: Path) -> dict[str, dict[str, float]]:
+    """What the selector of a sample learned from, by input."""
+    tune(SAMPLES / name / f"{name}.dag", at / "tuned.db", TuneOptions(target="host", cell=0.001, inputs=inputs))
+    return {i.point.text: dict(*i.features.values()) for i in load_tuned(at / "tuned.db").facts.inputs}

@@ -9,6 +9,7 @@
 #include <limits>
 #include <memory>
 #include <new>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "dagc/check.hpp"
 #include "dagc/reduce.hpp"
 #include "dagc/target.hpp"
+#include "dagc/workspace.hpp"
 
 namespace dagc {
 
@@ -222,6 +224,16 @@ class Elements {
   template <class F>
   Reduction most(std::int64_t count, F f) const {
     return detail::reduced<detail::Most>(there(), count, f);
+  }
+
+  // Their address for kernels that a feature launches, with a Workspace (workspace.hpp). Throws for an array that is not
+  // in device memory, or of which the host has the newer copy.
+  const T* device() const {
+#if DAGC_TARGET_CUDA
+    if (count_ > 0 && (array_.mirror != nullptr || array_.data == nullptr || !detail::on_device(array_.data)))
+      throw std::logic_error("device() of an array that is on the host: an op on the gpu must be the first to use it");
+#endif
+    return array_.data + start_;
   }
 
   // All of them.
