@@ -165,7 +165,8 @@ class _Call:
         device is chosen."""
         other = Device.CPU if device is Device.GPU else Device.GPU
         impls = _implementations(self.kernel, other)
-        if len(impls) > 1 and not self.item.call.callee.trailers:
+        several = len(impls) > 1 or self._excluded(impls.values())
+        if several and not self.item.call.callee.trailers:
             self._choose_variant(impls, f"{base}.{other.value}")
         self.in_worker(impls.values(), base)
 
@@ -201,20 +202,21 @@ class _Call:
                 devices = {i.device.value for i in impls.values()}
                 device = f"{devices.pop()} " if len(devices) == 1 else ""
                 message = f"kernel `{self.kernel.name}` has no {device}variant `{member.name}`"
-                code, given = "unknown-name", self._excluded().get(member.name)
+                code, given = "unknown-name", self._excluded(impls.values()).get(member.name)
                 if given is not None:
                     code, message = "unsatisfiable-require", f"a `require` of `{member.name}` is false for {given}"
                 help = did_you_mean(member.name, impls, f"choose from {listing(impls)}")
                 self._fail(code, message, member.span, help, (self.kernel.span, "declared here"))
             return named[0]
-        if len(impls) == 1 and not self._excluded():
+        if len(impls) == 1 and not self._excluded(impls.values()):
             return next(iter(impls.values()))
         return impls[self._choose_variant(impls, base)]
 
-    def _excluded(self) -> dict[str, str]:
-        """The implementations that compile-time values exclude, and these values."""
-        kernel = self.kernel.name
-        return {name: given for (k, _, name), given in self.frame.ctx.never.items() if k == kernel}
+    def _excluded(self, impls: Iterable[ir.Impl]) -> dict[str, str]:
+        """The implementations that compile-time values exclude on the devices of `impls`, and these values."""
+        kernel, devices = self.kernel.name, {impl.device for impl in impls}
+        never = self.frame.ctx.never.items()
+        return {name: given for (k, device, name), given in never if k == kernel and device in devices}
 
     def _choose_variant(self, impls: Mapping[str, ir.Impl], base: str) -> str:
         """The default: the first that no `require` excludes under the chosen values of the program's decisions; else

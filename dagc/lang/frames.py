@@ -16,7 +16,7 @@ from dagc.ir.sym import Const, Fn, Sym, Var, apply, free
 from dagc.lang import ast
 from dagc.lang.declarations import Declared, Declarer, storage
 from dagc.lang.evaluate import Evaluator
-from dagc.lang.scope import Context, Key, ScalarKind, Storage, TypeValue, What, fail_again, refuse_reserved
+from dagc.lang.scope import Context, Key, ScalarKind, Storage, TypeValue, Value, What, fail_again, refuse_reserved
 
 # ---- frames ----
 
@@ -49,7 +49,7 @@ class OpScope:
 @dataclass(frozen=True, slots=True)
 class Frame:
     """`base` is the prefix without indices; `stack` names the enclosing compounds; `when` has the per-rank conditions
-    of the enclosing `if`s."""
+    of the enclosing `if`s; `outer` the iterations of the loops around the compound."""
 
     ev: Evaluator
     declared: Declared
@@ -58,6 +58,7 @@ class Frame:
     base: str = ""
     stack: tuple[str, ...] = ()
     when: tuple[Sym, ...] = ()
+    outer: tuple[tuple[Value, Span], ...] = ()
 
     @property
     def ctx(self) -> Context:
@@ -66,6 +67,11 @@ class Frame:
     @property
     def declarer(self) -> Declarer:
         return Declarer(self.ev, self.declared, self.prefix)
+
+    @property
+    def turns(self) -> tuple[tuple[Value, Span], ...]:
+        """The iterations of all loops around an item: the value of each loop variable, and where it is bound."""
+        return (*self.outer, *self.ev.loops.values())
 
     def turn(self, ev: Evaluator) -> Frame:
         return replace(self, ev=ev)
@@ -102,7 +108,7 @@ class Frame:
         if family and (key in family or not key or () in family):
             other = family.get(key) or next(iter(family.values()))
             if other.span == ref.span:
-                fail_again(self.ctx.report, f"op `{display}`", ref.name, ref.span)
+                fail_again(report, f"op `{display}`", ref.name, key, ref.span)
             message = f"op `{ref.name}` is declared with and without indices"
             if key in family:
                 message = f"op `{display}` is declared twice"
@@ -118,7 +124,7 @@ class Use:
     """One access of an op to an array, for checks of the whole program.
 
     `when`: the per-rank conditions under which it happens. `arrives`: of a receive from `c ? peer : -1`, those under
-    which there is something to receive; of other accesses as `when`.
+    which there is something to receive; of other accesses as `when`. `turns`: the iterations of the loops around it.
     """
 
     op: str
@@ -127,6 +133,7 @@ class Use:
     span: Span
     when: tuple[Sym, ...]
     arrives: tuple[Sym, ...]
+    turns: tuple[tuple[Value, Span], ...] = ()
 
 
 @dataclass(slots=True)
@@ -150,7 +157,7 @@ class GraphOut:
     ) -> ir.Access:
         """Record an access; `arriving`: the frame of the ranks that receive. Reports writes to arrays that must not be
         written."""
-        self.uses.append(Use(op, storage, mode, span, frame.when, (arriving or frame).when))
+        self.uses.append(Use(op, storage, mode, span, frame.when, (arriving or frame).when, frame.turns))
         if mode is not Mode.IN:
             _check_writable(frame, storage, span)
         return ir.Access(storage.region, mode)

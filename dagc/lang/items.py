@@ -703,6 +703,7 @@ def _compound(out: GraphOut, frame: Frame, item: ast.Op, entry: OpEntry, base: s
         f"{base}.",
         (*frame.stack, callee.name),
         frame.when,
+        frame.turns,
     )
     _bind(frame, inner, item, dag)
     entry.inner = inner.ops

@@ -11,7 +11,7 @@ from dagc.cuda.text import functions_defined, names_read
 from dagc.ir import program as ir
 from dagc.ir.enums import CodeLang, ElementType, Mode, OpKind, Role
 from dagc.ir.program import Device
-from dagc.ir.sym import Const, Sym, Var, free
+from dagc.ir.sym import Apply, Const, Sym, Var, free, show
 from dagc.lang import ast
 from dagc.lang.declarations import dimension, feature, selects, tunable_values
 from dagc.lang.evaluate import Evaluator
@@ -20,6 +20,8 @@ from dagc.lang.scope import (
     TYPES,
     Bound,
     Context,
+    Label,
+    ListValue,
     Report,
     ScalarKind,
     Scope,
@@ -47,7 +49,8 @@ class _Parts:
     tunables: list[ir.Tunable] = field(default_factory=list)
     lets: list[tuple[str, Sym]] = field(default_factory=list)
     requires: list[Sym] = field(default_factory=list)
-    never: str = ""  # the compile-time values under which a `require` is false, whatever the program decides
+    # The compile-time values under which a `require` is false, whatever the program decides; None: no `require` is.
+    never: str | None = None
 
 
 def lower_kernel(ctx: Context, kernel: ast.Kernel) -> ir.Kernel:
@@ -72,7 +75,7 @@ def lower_kernel(ctx: Context, kernel: ast.Kernel) -> ir.Kernel:
     _check_impls(ctx.report, kernel, impls, formals)
     names = {t.name for t in parts.tunables} | {t.name for i in impls for t in i.tunables} | {"variant", "device"}
     _check_devices(ctx.report, selected, impls)
-    if parts.never:
+    if parts.never is not None:
         ctx.never[kernel.name, None, kernel.name] = parts.never
     impls = _possible(ctx, kernel.name, impls)
     _check_defaults(ctx.report, impls, formals, features)
@@ -188,7 +191,7 @@ def _common(ev: Evaluator, parts: _Parts, item: ast.Item) -> bool:
 def _condition(ev: Evaluator, parts: _Parts, item: ast.Require) -> Sym:
     """The condition under the chosen values of the program's decisions, on which the choices left depend. A condition
     that is false under these values alone excludes the kernel or implementation that contains it, and one that is
-    false under compile-time values always does. Reports unsatisfiable-require if it is false without any name."""
+    false under compile-time values always does. Reports unsatisfiable-require if it is false without such values."""
     used, ev.ctx.used = ev.ctx.used, set()
     try:
         written = ev.sym(item.condition, (ScalarKind.BOOL,))
@@ -199,21 +202,35 @@ def _condition(ev: Evaluator, parts: _Parts, item: ast.Require) -> Sym:
     for name in decisions:
         ev.ctx.choices[name].restricts = True
     if isinstance(condition, Const) and not condition.value and not decisions:
-        if not read:
+        given = _given(ev, read)
+        if not given:
             ev.ctx.report.fail("unsatisfiable-require", "this is never true", item.condition.span, "correct or drop it")
-        parts.never = _given(ev, read)
+        if parts.never is None:
+            parts.never = given
     return condition
 
 
 def _given(ev: Evaluator, names: Iterable[str]) -> str:
-    """`n = 33, half = 16`: the values of compile-time names."""
+    """`n = 33, real = f64, w[1] = 16`: the values of compile-time names."""
     out = []
     for name in sorted(names):
-        entry = ev.scope.find(name)
-        bound = None if entry is None else entry[0].instances.get(())
-        if bound is not None and isinstance(bound.value, Const):
-            out.append(f"{name} = {spelled(bound.value.value)}")
+        entry = ev.scope.find(name.partition("[")[0])
+        bounds = () if entry is None or entry[0].what is What.LABEL else entry[0].instances.values()
+        text = next((_value_text(b.value) for b in bounds if b.display == name), None)
+        if text is not None:
+            out.append(f"{name} = {text}")
     return listing(out)
+
+
+def _value_text(value: object) -> str | None:
+    """A compile-time value in the syntax of the language; None for other values."""
+    if isinstance(value, ListValue):
+        items = (show(item) if isinstance(item, Apply | Var) else _value_text(item) or "" for item in value.items)
+        return f"{{{listing(items)}}}"
+    if isinstance(value, Label):
+        return spelled(value)
+    constant = value.type if isinstance(value, TypeValue) else value.value if isinstance(value, Const) else None
+    return None if constant is None else spelled(constant)
 
 
 def _tune(ev: Evaluator, parts: _Parts, item: ast.Tune) -> None:
@@ -269,7 +286,7 @@ def _impl(ctx: Context, kernel: Scope, item: ast.Impl, owner: str) -> ir.Impl:
             elif not _common(ev, parts, child):
                 wrong_place(ctx.report, child, "in an implementation")
     device = Device.GPU if item.device is OpKind.GPU else Device.CPU
-    if parts.never:
+    if parts.never is not None:
         ctx.never[owner, device, item.name or "default"] = parts.never
     launch, code = launches[0] if launches else None, codes[0] if codes else None
     _check_impl(ctx.report, item, device, launch, any(isinstance(i, ast.Launch) for i in item.items), code)

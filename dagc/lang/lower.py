@@ -79,8 +79,14 @@ def check_reads(ctx: Context, out: GraphOut, edges: Iterable[ir.Edge]) -> None:
 
 
 def _writes_for(use: Use, reader: Use) -> bool:
-    """Whether `use` writes what `reader`, another op above it, reads."""
-    return use.mode is not Mode.IN and use.op != reader.op
+    """Whether `use` writes what `reader`, another op above it, reads, and can be moved above it: it is not in another
+    iteration of the same loop."""
+    here = {span: value for value, span in reader.turns}
+    return (
+        use.mode is not Mode.IN
+        and use.op != reader.op
+        and all(here.get(span, value) == value for value, span in use.turns)
+    )
 
 
 def _in_order(uses: Sequence[Use], edges: Iterable[ir.Edge]) -> list[Use]:

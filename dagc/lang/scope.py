@@ -415,7 +415,7 @@ class Scope:
         if family.what is not what or (not key and () in family.instances):
             family.broken = True  # the meaning of its uses is unknown
             if bound.span == family.span:
-                fail_again(report, f"`{name}`", name, bound.span)
+                fail_again(report, f"`{name}`", name, key, bound.span)
             report.fail(
                 "duplicate-name", f"`{name}` is already {family.what.value}", bound.span, "choose another name", first
             )
@@ -425,6 +425,8 @@ class Scope:
             help = "use the same number of indices for every instance"
             report.fail("bad-index", message, bound.span, help, first)
         if key in family.instances:
+            if bound.span == family.instances[key].span:
+                fail_again(report, f"`{bound.display}`", name, key, bound.span)
             at = ((family.instances[key].span, "first declared here"),)
             help = "index it by the loop variable, or choose another name"
             report.fail("duplicate-name", f"`{bound.display}` is declared twice", bound.span, help, at)
@@ -471,8 +473,12 @@ def refuse_reserved(report: Report, name: str, span: Span) -> None:
         )
 
 
-def fail_again(report: Report, what: str, name: str, span: Span) -> NoReturn:
-    """Report a declaration in a loop whose name lacks the loop variable as an index (Skip)."""
+def fail_again(report: Report, what: str, name: str, key: Key, span: Span) -> NoReturn:
+    """Report a declaration in a loop that several iterations make with the same indices (Skip)."""
+    if key:
+        message = f"{what} is declared again in another iteration of the loops around it"
+        help = f"index `{name}` by the variables of all these loops, so that each iteration declares another one"
+        report.fail("duplicate-name", message, span, help)
     message = f"{what} is declared again in each iteration of the loop"
     report.fail("duplicate-name", message, span, f"index it by the loop variable, as in `{name}[i]`, also where used")
 

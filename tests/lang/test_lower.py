@@ -79,6 +79,63 @@ def test_a_variant_that_params_exclude_is_no_choice() -> None:
     assert (found.code, found.message) == ("unsatisfiable-require", "a `require` of `wide` is false for half = 7/2")
 
 
+GIVEN = """param real : type = f32
+let w[1] = 2
+let sizes = {4, 8, 16}"""
+
+
+@pytest.mark.parametrize(
+    ("condition", "given"),
+    [
+        ("sizeof(real) == 8", "real = f32"),
+        ("w[1] == 3", "w[1] = 2"),
+        ("sizes[1] == 3", "sizes = {4, 8, 16}"),
+        ("w[1] == 3\n    require sizeof(real) == 8", "w[1] = 2"),
+    ],
+)
+def test_types_lists_and_indexed_names_exclude_a_variant(condition: str, given: str) -> None:
+    wide = WIDE.replace("half == floor(half)", condition)
+    assert decision(program(GIVEN, items=wide), "y.variant").values == ("default",)
+    with pytest.raises(ProgramError) as caught:
+        program(GIVEN, "  y : gpu scale.wide(y, x, n)", wide)
+    (found,) = caught.value.diagnostics
+    assert found.message == f"a `require` of `wide` is false for {given}"
+
+
+@pytest.mark.parametrize("condition", ["a == b", "1 == 2", "block > 64 && 1 == 2"])
+def test_a_require_that_no_value_makes_true_is_an_error_where_it_is_written(condition: str) -> None:
+    items = WIDE.replace("require half == floor(half)", f"tune block in {{64, 128}}\n    require {condition}")
+    with pytest.raises(ProgramError) as caught:
+        program("enum side {a, b}", items=items)
+    (found,) = caught.value.diagnostics
+    assert (found.code, found.message) == ("unsatisfiable-require", "this is never true")
+
+
+CPU = '''cpu { cpp """ y[0] = x[0]; """ }'''
+ON_HOST = "  y : cpu scale(hy, hx, 64)"
+HOST = f"{EVEN}\narray hx : f32[64] on host in\narray hy : f32[64] on host out"
+
+
+@pytest.mark.parametrize("width", ["8", "7"])
+def test_an_excluded_variant_of_the_gpu_changes_no_op_on_the_cpu(width: str) -> None:
+    host = ON_HOST.replace("scale", "scale.wide")
+    with pytest.raises(ProgramError) as caught:
+        program(HOST, host, WIDE + CPU, width=width)
+    (found,) = caught.value.diagnostics
+    assert (found.code, found.message) == ("unknown-name", "kernel `scale` has no cpu variant `wide`")
+    with pytest.raises(UsageError, match="y.variant"):
+        program(HOST, ON_HOST, WIDE + CPU, width=width, **{"y.variant": "default"})
+
+
+@pytest.mark.parametrize("device", ["gpu", "cpu"])
+def test_an_op_on_any_device_has_the_same_decisions_where_a_variant_is_excluded(device: str) -> None:
+    decls = f"{EVEN}\narray ax : f32[64] on any in\narray ay : f32[64] on any out"
+    for width, values in (("8", ("wide", "default")), ("7", ("default",))):
+        found = program(decls, "  y : any scale(ay, ax, 64)", WIDE + CPU, width=width, **{"y.device": device})
+        assert decision(found, "y.gpu.variant").values == values
+        assert "y.cpu.variant" not in {d.name for d in found.decisions}
+
+
 # ---- the samples --------------------------------------------------------------------------------
 
 
