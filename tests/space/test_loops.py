@@ -283,6 +283,21 @@ def test_waits_pair_with_records_of_the_round_before_and_only_where_the_order_la
     )
 
 
+def test_one_wait_for_the_last_op_of_the_round_before_covers_the_others_on_its_stream() -> None:
+    dag = "for t in 0..4 { v[t] : gpu fill(c)\n x[t] : gpu add(a, c)\n y[t] : gpu add(b, c) }"
+    whole = graph(dag, FOUR)
+    folded = fold(whole)
+    one = parse_traversal("v[t]@s0 record(e0)@s0 wait(e0)@s1 x[t]@s1 y[t]@s1 end", folded)
+    unrolled = unroll(folded, one)[1]
+    Prover(whole).prove(unrolled)
+    assert traversal_text(unrolled, whole).split(" record(e2)")[0] == (
+        "v[0]@s0 record(e0)@s0 wait(e0)@s1 x[0]@s1 y[0]@s1 record(e1)@s1 wait(e1)@s0 v[1]@s0"
+    )
+    assert (
+        sum(not isinstance(entry, Issue) for entry in unrolled.entries) == 4 * 4
+    )  # with a wait for `x` too: 6 * 4 - 2
+
+
 def test_a_wait_before_its_record_is_for_the_round_before() -> None:
     whole = graph("for t in 0..3 { x[t] : gpu add(a, b)\n y[t] : gpu add(b, a) }", FOUR)
     folded = fold(whole)
