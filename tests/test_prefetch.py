@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -43,16 +44,16 @@ def load(rank, size, seed, name):
 
 
 @pytest.fixture
-def jobs(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Prefetch[str]]:
+def job(tmp_path: Path) -> Callable[[str], Job]:
     (tmp_path / "sums.dag").write_text(TEXT)
     (tmp_path / "sums.py").write_text(SETUP)
     text = read(tmp_path / "sums.dag")
-    with Prefetch[str](
-        tmp_path / "data",
-        lambda name: Job(text.program({"name": name}), tmp_path, 1, 0, False),
-        most_bytes=10**7,
-        **getattr(request, "param", {}),
-    ) as prefetch:
+    return lambda name: Job(text.program({"name": name}), tmp_path, 1, 0, False)
+
+
+@pytest.fixture
+def jobs(job: Callable[[str], Job], tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Prefetch[str]]:
+    with Prefetch[str](tmp_path / "data", job, most_bytes=10**7, **getattr(request, "param", {})) as prefetch:
         yield prefetch
     assert not (tmp_path / "data").exists(), "nothing is left"
 
@@ -103,6 +104,36 @@ def test_a_set_up_that_outlasts_the_limit_is_not_waited_for(
     jobs.drop("wait")
     (tmp_path / "go").touch()
     assert size(jobs.get("threads", 300), tmp_path) == 2, "the share of the cores of a process"
+
+
+def test_an_input_requested_again_is_kept_when_its_first_set_up_ends(job: Callable[[str], Job], tmp_path: Path) -> None:
+    begun, first, other = Event(), Event(), Event()
+
+    def waits(name: str) -> Job:
+        if name == "10" and not begun.is_set():
+            begun.set()
+            first.wait()
+        elif name == "20":
+            other.wait()
+        return job(name)
+
+    with Prefetch[str](tmp_path / "data", waits, most_bytes=10**7, processes=2) as prefetch:
+        with pytest.raises(DagcError, match="within the time limit"):
+            prefetch.get("10", 0)
+        begun.wait()
+        prefetch.drop("10")
+        place = prefetch.get("10")
+        held = prefetch.bytes("10")
+        assert held > 40
+        prefetch.expect(["20", "30"])
+        first.set()
+        prefetch.get("30")  # by the thread of the first, since the other waits
+        kept = prefetch.bytes("10")
+        other.set()
+        assert kept == held
+        assert size(place, tmp_path) == 10
+        prefetch.drop("10")
+        assert prefetch.bytes("10") == 0
 
 
 @pytest.mark.parametrize("jobs", [{"between": True, "processes": 2, "ahead": 4}], indirect=True)

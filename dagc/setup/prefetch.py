@@ -71,7 +71,7 @@ class Prefetch(Generic[K]):
         self._lock = Lock()
         self._next: list[K] = []
         self._running: dict[K, Future[Path]] = {}
-        self._bytes: dict[K, int] = {}
+        self._bytes: dict[Path, int] = {}  # by directory: an input may be requested again while an earlier run ends
         self._largest = 0  # bytes of an input so far
         self._number = 0
 
@@ -114,8 +114,8 @@ class Prefetch(Generic[K]):
         """Remove the data of an input, now or when its set-up ends."""
 
         def remove(ended: Future[Path]) -> None:
-            self._bytes.pop(one, None)
             if not ended.cancelled() and ended.exception() is None:
+                self._bytes.pop(ended.result(), None)
                 shutil.rmtree(ended.result(), ignore_errors=True)
 
         running = self._running.pop(one, None)
@@ -126,7 +126,10 @@ class Prefetch(Generic[K]):
 
     def bytes(self, one: K) -> int:
         """Bytes on disk of an input that was written."""
-        return self._bytes.get(one, 0)
+        running = self._running.get(one)
+        if running is None or not running.done() or running.exception() is not None:
+            return 0
+        return self._bytes.get(running.result(), 0)
 
     @property
     def roomy(self) -> bool:
@@ -163,8 +166,8 @@ class Prefetch(Generic[K]):
         if failure:
             shutil.rmtree(place, ignore_errors=True)
             raise DagcError(failure)
-        self._bytes[one] = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
-        self._largest = max(self._largest, self._bytes[one])
+        self._bytes[place] = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
+        self._largest = max(self._largest, self._bytes[place])
         return place
 
     def _process(self) -> _Process:
