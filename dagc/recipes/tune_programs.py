@@ -176,6 +176,9 @@ class PlanPoints(Visits[ProgramTask]):
         test = before.test if before is not None else test
         self.note_input(InputFacts(dict(point.params), test, values, {PROGRAM: features}, {}, elements_of(place)))
 
+    def _seconds_left(self) -> float | None:
+        return None if self.end is None else max(0.0, self.end - time.monotonic())
+
     def _label(self, point: Point, then: Any) -> str:
         """Measure every plan. A failure is a result of the plan."""
         known, wrong = self.known.measured.cells, self.wrong
@@ -186,10 +189,10 @@ class PlanPoints(Visits[ProgramTask]):
             if s in self.unbuilt:
                 self.keep(Cell(PROGRAM, point, s, (), self.unbuilt[s]))
         here = [s for s in wanted if s in self.built]
-        left = None if self.end is None else self.end - time.monotonic()
+        place = self.prefetch.get((point, None), self._seconds_left())
         store = CellStore(PROGRAM, point, self.keep)
-        domain, options = LaunchSettings(here), SearchOptions(time=left, confirm=0, seed=self.task.seed)
-        machine = self._programs(self.prefetch.get((point, None)), here)
+        domain, options = LaunchSettings(here), SearchOptions(time=self._seconds_left(), confirm=0, seed=self.task.seed)
+        machine = self._programs(place, here)
         if explore(domain, find("exhaustive")(domain, 0), machine, store, options).interrupted:
             raise KeyboardInterrupt
         for cell in timed_again(store.cells, machine, self.timing, self.task.seed, lambda: self.over):
