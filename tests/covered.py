@@ -63,7 +63,7 @@ def total(tier: str, report: dict[str, Any]) -> str:
 
 
 def write_lost(reports: dict[str, Any], file: Path) -> int:
-    """The number of places that only thorough executes."""
+    """Write the places that only thorough executes to a file, and print their number; returns it."""
     lost = sorted(executed(reports["thorough"]) - executed(reports["default"]), key=lambda p: (p[0], p[1], p[2] or 0))
     places = [f"{name}:{line}" if end is None else f"{name}:{line}->{end}" for name, line, end in lost]
     file.write_text("".join(f"{place}\n" for place in places))

@@ -43,8 +43,7 @@ def include_directories() -> tuple[Path, ...]:
 
 
 def find_file(name: str, directory: Path, program: Path) -> Path:
-    """The file that a `.dag` names: `name` relative to the directory `beside`, else in the first of
-    `include_directories`.
+    """The file that a `.dag` names: `name` relative to `directory`, else in the first of `include_directories`.
 
     It must lie below `program`, the directory of the program, or below one of these directories; symbolic links are
     resolved first. Raises OSError: FileNotFoundError if there is none, PermissionError if it lies elsewhere.

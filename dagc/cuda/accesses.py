@@ -297,8 +297,8 @@ def _never_falls(node: Node) -> bool:
 
 
 def _only_one_thread_continues(node: Node) -> bool:
-    """Whether the statement lets one thread of a block continue: `if (threadIdx.x != 0) return`, also with `||`, or `if
-    (threadIdx.x) return`."""
+    """Whether the statement lets one thread of a block continue: `if (threadIdx.x) return`, or
+    `if (threadIdx.x != 0) return`, also with `||`."""
     inner = node.named_children[-1] if node.type in ("condition_clause", "parenthesized_expression") else None
     if inner is not None:
         return _only_one_thread_continues(inner)

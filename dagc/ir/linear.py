@@ -313,7 +313,7 @@ def _without(rows: list[_Row], monomial: int, work: _Work) -> list[_Row]:
 
 
 def _keep(rows: dict[_Terms, int], row: _Row) -> None:
-    """The rows without those that another row with the same coefficients implies."""
+    """Add a row; of rows that differ only in the constant, keep the strongest."""
     terms, constant = row
     rows[terms] = min(constant, rows.get(terms, constant))
 

@@ -479,7 +479,7 @@ def _check_impls(
 
 
 def _possible(ctx: Context, kernel: str, impls: list[ir.Impl]) -> list[ir.Impl]:
-    """Without implementations that compile-time values exclude, unless these are all on their device."""
+    """The implementations that compile-time values do not exclude; all those of a device on which they exclude every one."""
     possible = [impl for impl in impls if (kernel, impl.device, impl.name) not in ctx.never]
     devices = {impl.device for impl in possible}
     return [impl for impl in impls if impl.device not in devices or impl in possible]
@@ -488,7 +488,7 @@ def _possible(ctx: Context, kernel: str, impls: list[ir.Impl]) -> list[ir.Impl]:
 def _check_defaults(
     report: Report, impls: Sequence[ir.Impl], formals: Sequence[ir.Formal], features: Sequence[ir.Feature]
 ) -> None:
-    """The first implementation on each device."""
+    """Check the first implementation on each device, which is the default there."""
     run_time = {*(f.name for f in formals), *(f.name for f in features), "hw.memory"}
     for first in {impl.device: impl for impl in reversed(impls)}.values():
         _check_default(report, first, run_time)
@@ -534,7 +534,7 @@ def _check_prepare(report: Report, impl: ir.Impl, formals: tuple[ir.Formal, ...]
 
 
 def _check_default(report: Report, impl: ir.Impl, run_time: set[str]) -> None:
-    """The first implementation on a device is the default."""
+    """Report a default that has a `require` on what is known only when the program runs."""
     tunables = {t.name for t in impl.tunables}
     for condition in impl.requires:
         names = sorted(n for n in free(condition) if n in run_time and n not in tunables)

@@ -352,8 +352,7 @@ class Executor:
     def _where(opened: _Opened, rows: list[list[int]]) -> str:
         return place(rows, opened.runner.position(), opened.runner.op_name)
 
-    # ---- tables, and errors of all ranks
-    # -------------------------------------------------------------------------------
+    # ---- tables, and errors of all ranks ------------------------------------------------------
 
     def _opened(self, command: Command) -> _Opened:
         if command["key"] not in self._open:

@@ -426,13 +426,13 @@ def _too_many(lowered: LoweredMessages, error: TooManyConflicts) -> Diagnostic:
 
 
 def leaving(ends: Ends, end: EdgeEnd) -> list[OpId]:
-    """The lowered ops at which an edge from this end of the text starts: its last ones."""
+    """The lowered ops at which an edge out of this end of an exchange starts: its last ones."""
     tables = {End.SEND: (ends.last_send,), End.RECV: (ends.last_recv,), End.WHOLE: (ends.last_send, ends.last_recv)}
     return _pick(tables[end.end], end.message)
 
 
 def entering(ends: Ends, end: EdgeEnd) -> list[OpId]:
-    """The lowered ops at which an edge to this end of the text arrives: its first ones."""
+    """The lowered ops at which an edge into this end of an exchange arrives: its first ones."""
     tables = {End.SEND: (ends.first_send,), End.RECV: (ends.first_recv,), End.WHOLE: (ends.first_send, ends.first_recv)}
     return _pick(tables[end.end], end.message)
 

@@ -197,7 +197,7 @@ def build_library(directory: Path, plan: Plan, library: Library) -> Path:
 
 def build_chooser(directory: Path, plan: Plan, name: str, plans: Mapping[str, str]) -> Path:
     """`lib/libNAME.so` of a library that chooses among plans, from the target of one of them. `plans`: the library of
-    each folder below `plans`; all are in the folder `lib`."""
+    each directory below `plans`; all are in the directory `lib`."""
     cuda = plan.target is Target.CUDA
     hidden = "-Xcompiler=-fvisibility=hidden" if cuda else "-fvisibility=hidden"
     order = Build(
@@ -210,7 +210,7 @@ def build_chooser(directory: Path, plan: Plan, name: str, plans: Mapping[str, st
 
 
 def build_shared(directory: Path, plan: Plan, name: str, out: Path) -> Path:
-    """The shared library of one plan, from the folder of its sources."""
+    """The shared library of one plan, from the directory of its sources."""
     from dagc.emit import linked, uses_nccl  # loads jinja2
 
     cuda, others = plan.target is Target.CUDA, linked(plan)
@@ -332,7 +332,7 @@ class Running:
     display: Display
 
     def data(self, compiled: Compiled) -> Path:
-        """The folder of its arrays."""
+        """The directory of its arrays."""
         return compiled.directory / f"data-{self.ranks}"
 
     def arrays(self, program: Program, directory: Path) -> None:

@@ -243,10 +243,10 @@ def wanted_traversal(graph: Graph, wanted: str) -> tuple[Graph, Traversal, int |
 
 
 def load_library(directory: str | Path) -> ModuleType:
-    """The Python module of a library in the output folder of `dagc compile --as library`, or of `dagc best`.
+    """The Python module of a library in the output directory of `dagc compile --as library`, or of `dagc best`.
 
     The module does not need dagc: an application can import `python/NAME` itself. Its class `Instance` is the program
-    on the caller's arrays. Raises UsageError if the folder has no such module, or if the library is not built.
+    on the caller's arrays. Raises UsageError if the directory has no such module, or if the library is not built.
     """
     folder = Path(directory)
     packages = sorted(folder.glob("python/*/__init__.py"))

@@ -300,7 +300,7 @@ def _exploration(loaded: Loaded) -> Run:
 
 def _data(loaded: Loaded, options: ExplainOptions, domain: Orders, folder: Path) -> Path:
     """The arrays: those given, else those of the exploration next to the results file, which are made again if they are
-    missing. A folder that only the file names is not read: the user has to name it.
+    missing. A directory that only the file names is not read: the user has to name it.
 
     Raises UsageError if that is impossible.
     """

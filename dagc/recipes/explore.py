@@ -314,7 +314,7 @@ def _launch_settings(
     request: SearchRequest, program: Program, configurations: Sequence[Configured], arrays: Callable[[], Path]
 ) -> tuple[Launched, Sites]:
     """The configurations with their launch settings, and those that are searched. Raises UsageError for a tuned file
-    that is of no use, before `arrays` creates a folder."""
+    that is of no use, before `arrays` creates a directory."""
     text = request.text
     without = replace(text, folds=False).with_defines(without_settings(program, text.defines))
     choosers = choosers_for(request, configurations, without.graph)

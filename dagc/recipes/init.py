@@ -1,4 +1,4 @@
-"""`dagc init`: a folder with a program that compiles and runs at once, or with a sample."""
+"""`dagc init`: a directory with a program that compiles and runs at once, or with a sample."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _PLACEHOLDER = "PROGRAM"  # placeholder in the names and texts of templates/init
 
 
 def init(path: str | Path, sample: str | None = None) -> tuple[Path, ...]:
-    """Write the folder `path`, whose last part is the name of the program. Returns its files.
+    """Write the directory `path`, whose last part is the name of the program. Returns its files.
 
     With `sample`, a copy of one of `samples()`, whose files keep their names. Raises UsageError, without any change,
-    for a name that cannot be used and for a folder that exists or cannot be created.
+    for a name that cannot be used and for a directory that exists or cannot be created.
     """
     folder = Path(path)
     if sample is None:
@@ -54,7 +54,7 @@ def samples() -> tuple[str, ...]:
 
 
 def _sample(name: str) -> dict[str, bytes]:
-    """The files of a sample by their paths in its folder. Raises UsageError."""
+    """The files of a sample by their paths in its directory. Raises UsageError."""
     if name not in samples():
         raise UsageError(f"unknown sample `{name}`", f"choose from {', '.join(samples())}")
     return files_below(resource("samples") / name)

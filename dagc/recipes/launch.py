@@ -102,7 +102,7 @@ def choosers_for(
 
 def variants_by_file(request: SearchRequest, arrays: Callable[[], Path]) -> tuple[tuple[Fixed, ...], list[str]]:
     """The variants that the tuned file chooses for the arrays, with the tunables chosen together with them, and notes.
-    Empty for an op whose variant -D fixes, and if the source is not a file. `arrays` creates their folder.
+    Empty for an op whose variant -D fixes, and if the source is not a file. `arrays` creates their directory.
 
     Like the emitted program, it chooses by the features of rank 0 (the compiled program computes code features), and
     takes the next best if a `require` does not hold.

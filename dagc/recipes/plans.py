@@ -234,7 +234,7 @@ def _building(plans: Mapping[str, Plan], build_plan: Callable[[str, Plan], objec
 
 
 def _build_library(plans: Mapping[str, Plan], library: Library, directory: Path, display: Display) -> Path:
-    """Build all plans, then the library that chooses among them, in one folder: `lib`."""
+    """Build all plans, then the library that chooses among them, in one directory: `lib`."""
     from dagc.emit.library import plan_name  # loads jinja2
 
     names = {label: plan_name(library.name, k) for k, label in enumerate(plans)}

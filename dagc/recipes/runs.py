@@ -316,7 +316,7 @@ def _side_by_side(
 
 
 def revision(folder: Path) -> str:
-    """The git revision of the folder, with + if it has changes; "" if there is none."""
+    """The git revision of the directory, with + if it has changes; "" if there is none."""
     import subprocess
 
     def git(*words: str) -> str:
@@ -408,7 +408,7 @@ class Excluded:
 
 
 def arrays_of(program: Program, folder: Path, request: SearchRequest) -> Path:
-    """The folder with the arrays and the references' results: checked if it was given, else generated.
+    """The directory with the arrays and the references' results: checked if it was given, else generated.
 
     Called before anything slow, since most mistakes in a new program show here. Raises UsageError and ProgramError.
     """
@@ -491,7 +491,7 @@ _ARRAYS = re.compile(r"rank-\d{4,}|setup\.json|\.dagc-new-.*")
 
 
 def clear_incomplete(data: Path) -> None:
-    """Remove arrays that a run was exchanging when it was killed; a folder with any other content stays."""
+    """Remove arrays that a run was exchanging when it was killed; a directory with any other content stays."""
     half = data.is_dir() and not is_output(data)
     if half and all(_ARRAYS.fullmatch(entry.name) for entry in data.iterdir()):
         shutil.rmtree(data)

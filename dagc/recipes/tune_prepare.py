@@ -691,7 +691,7 @@ def _memory(task: TuningTask) -> int:
 
 
 def _digest(point: Point) -> str:
-    """A name for a folder: values may be paths."""
+    """A name for a directory: values may be paths."""
     return blake2b(repr(point.params).encode(), digest_size=8).hexdigest()
 
 

@@ -103,7 +103,7 @@ def unrolled(rounds: Rounds, n: int, times: int) -> Traversal:
 
 
 def _connected(many: Graph, traversal: Traversal) -> Rounds:
-    """The iteration with the waits for the one before."""
+    """Add the waits for the iteration before, without those that others imply."""
     n = (len(many.ops) - 1) // ROUNDS
     body = [Slot(e, (0, -1 if isinstance(e, Issue) else int(e.event))) for e in traversal.entries]
     stream = {e.op: e.stream for e in traversal.entries if isinstance(e, Issue)}

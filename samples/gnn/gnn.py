@@ -1,8 +1,8 @@
 """Set-up and reference of gcn.dag and sage.dag: a graph, features of its nodes, and weights.
 
 A graph is a path of an .npz file (planetoid.py writes it) or a call of one of `FAMILIES`, such as
-"powerlaw(nodes = 3000, edges = 4, features = 1000, zeros = 0.9)". Files are relative to this folder, or to the folder
-that the environment variable DAGC_PLANETOID names.
+"powerlaw(nodes = 3000, edges = 4, features = 1000, zeros = 0.9)". Files are relative to this directory, or
+to the one that the environment variable DAGC_PLANETOID names.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _read(path: str) -> Graph:
     if not file.is_file() and os.environ.get(FOLDER):
         file = Path(os.environ[FOLDER]) / path
     if not file.is_file():
-        raise ValueError(f"{path}: there is no such file in {HERE}, or in the folder that {FOLDER} names")
+        raise ValueError(f"{path}: there is no such file in {HERE}, or in the directory that {FOLDER} names")
     try:
         with np.load(file, allow_pickle=False) as found:
             arrays = {name: found[name] for name in ("ptr", "col", "x_ptr", "x_col", "x_val", "x_columns", "classes")}

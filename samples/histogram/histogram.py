@@ -126,7 +126,7 @@ def _array(file: Path, path: str) -> Values:
 
 
 def _read(path: str) -> Values:
-    """Values of a file: an array of NumPy, or an image as grey. A relative path begins at this folder."""
+    """Values of a file: an array of NumPy, or an image as grey. A relative path begins at this directory."""
     file = HERE / path
     if file.suffix == ".npy":
         return _array(file, path)

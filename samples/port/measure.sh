@@ -3,7 +3,7 @@
 # Usage: samples/port/measure.sh [RANKS [COLUMNS HEIGHT]]      from the repository's root; 2 ranks, 2048 x 1024 points each
 #
 # Environment: TARGET (cuda, or host without a GPU), TRANSPORTS (those to compare; default "mpi_host nccl peer", on the host
-# "mpi_host mpi_cuda"), SEARCH (time limit of the search, 120s), WORK (scratch folder, build/port), ARCH (native),
+# "mpi_host mpi_cuda"), SEARCH (time limit of the search, 120s), WORK (scratch directory, build/port), ARCH (native),
 # DAGC (dagc), MPICXX (mpicxx), MPIEXEC (mpiexec), PYTHON (python3).
 set -euo pipefail
 ranks=${1:-2} columns=${2:-2048} height=${3:-1024} steps=20
@@ -16,7 +16,7 @@ mkdir -p "$work"
 
 row() { printf '%-52s %10.2f\n' "$1" "$2"; }
 
-# compiled FILE FOLDER OPTION...: the median of a run of `steps` steps, in microseconds a step.
+# compiled FILE DIR OPTION...: the median of a run of `steps` steps, in microseconds a step.
 compiled() {
   local file=$1 folder=$work/$2
   shift 2

@@ -417,7 +417,7 @@ def from_file(path: str) -> Any:
 
 
 def file(path: str) -> Any:
-    """A file below the folder that the environment variable DAGC_MATRICES names."""
+    """A file below the directory that the environment variable DAGC_MATRICES names."""
     return _int32(_matrices().file(path, np.float64))
 
 

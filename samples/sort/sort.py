@@ -300,7 +300,7 @@ def _type(bits: int) -> type[np.float32 | np.float64]:
 
 
 def _read(path: str) -> Keys:
-    """The keys of a file. A relative path begins at this folder."""
+    """The keys of a file. A relative path begins at this directory."""
     try:
         made = np.load(HERE / path, allow_pickle=False).ravel()
     except (EOFError, ValueError) as error:

@@ -1,7 +1,7 @@
 """Sparse matrices for the samples: Matrix Market files, and generated families, named by a text.
 
 A text is the path of a file (`.mtx`, `.mtx.gz`, `.mtx.xz`), or a call such as `band(rows = 10_000, half = 50, per_row
-= 7)`; GENERATORS has their names. `file(path = "matrices/a.mtx")` is a file below the folder that the environment
+= 7)`; GENERATORS has their names. `file(path = "matrices/a.mtx")` is a file below the directory that the environment
 variable DAGC_MATRICES names. Matrices are scipy.sparse.csr_array of float32 with 32-bit indices, columns ascending in
 each row and none twice, values in [-1, 1) from `seed`. Generators do whole arrays at a time: 10^8 non-zeros take some
 seconds.
@@ -394,10 +394,10 @@ def dense(rows: int, cols: int = 0, seed: int = 1) -> Any:
 
 
 def file(path: str, dtype: Any = np.float32) -> Any:
-    """A file below the folder that the environment variable DAGC_MATRICES names."""
+    """A file below the directory that the environment variable DAGC_MATRICES names."""
     folder = os.environ.get(FOLDER)
     if not folder:
-        raise ValueError(f"{path}: name the folder that it is in by the environment variable {FOLDER}")
+        raise ValueError(f"{path}: name the directory that it is in by the environment variable {FOLDER}")
     top = Path(folder).resolve()
     found = (top / path).resolve()
     if not found.is_relative_to(top):

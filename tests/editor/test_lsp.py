@@ -208,7 +208,7 @@ def test_hover_shows_why_an_op_waits(client: Client, spmv: Text) -> None:
     assert "before `y`: written: `{yl, yr} -> y`" in hover
 
 
-def test_hover_shows_of_rounds(client: Client) -> None:
+def test_hover_shows_rounds(client: Client) -> None:
     text = client.open(HEAT, HEAT.read_text())
     text.diagnostics()
     hover = text.hover("inner[t]", 2)

@@ -6,8 +6,7 @@
 //   store.make(y, "y", {n}, dagc::Place::device, dagc::Role::out);
 //   store.reset(0);                                    // carried arrays restored, results and scratch poisoned
 //   std::string wrong = store.compare(y, "y", "expected/y.npy", 0, y.size, {1e-5, false});
-// std::vector<std::string> changed = store.changed();    // inputs and constants that have changed since they were
-// loaded
+//   std::vector<std::string> changed = store.changed();    // inputs and constants changed since they were loaded
 //   std::vector<std::string> beyond = store.overrun();     // "element 7 of `y`, which has 6": written beyond an array
 #pragma once
 
