@@ -479,7 +479,7 @@ def _check_impls(
 
 
 def _possible(ctx: Context, kernel: str, impls: list[ir.Impl]) -> list[ir.Impl]:
-    """The implementations that compile-time values do not exclude; all those of a device on which they exclude every one."""
+    """The implementations that compile-time values do not exclude; all of a device on which they exclude every one."""
     possible = [impl for impl in impls if (kernel, impl.device, impl.name) not in ctx.never]
     devices = {impl.device for impl in possible}
     return [impl for impl in impls if impl.device not in devices or impl in possible]
