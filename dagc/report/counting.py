@@ -91,14 +91,15 @@ def count_report(
     graph = build({})
     moves, more = Moves.of(graph), 0
     structural = [d for d in program.decisions if d.counted_apart and _matters(d, graph)]
+    current = {d.name: d.chosen for d in structural}
+    varies = any(_key({**current, d.name: value}) != _key(current) for d in structural for value in d.values)
     with display.phase(f"counting {program.name}", unit="state") as phase:
-        counter = Counter(moves, watch=_watch(phase.at, began + (limit / 2 if structural else limit)))
+        counter = Counter(moves, watch=_watch(phase.at, began + (limit / 2 if varies else limit)))
         count: int | None = None
         try:
             count = counter.total()
         except TooManyStates as stopped:
             more = stopped.at_least
-    current = {d.name: d.chosen for d in structural}
     per_op = (*_per_op(program), *_global(program))
     with display.phase("counting its variations", unit="variation") as phase:
         combinations = math.prod(number for _, number in per_op)

@@ -89,6 +89,21 @@ def test_a_count_that_is_cut_prints_a_lower_bound(tmp_path: Path) -> None:
     assert report.whole_note == "stopped by --time"
 
 
+@pytest.mark.parametrize(
+    ("defines", "seconds"),
+    [({"transport": "mpi_cuda"}, 6.0), ({"transport": "mpi_host", "staging": "fused"}, 6.0), ({}, 3.0)],
+)
+def test_variations_get_half_of_the_time(
+    defines: dict[str, str], seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The count of the graph may take all of it where no other choice is left."""
+    ends: list[float] = []
+    monkeypatch.setattr("dagc.report.counting.monotonic", lambda: 100.0)
+    monkeypatch.setattr("dagc.report.counting._watch", lambda show, end: ends.append(end) or show)
+    api.count(SPMV, defines, seconds=6.0)
+    assert ends[0] == 100.0 + seconds
+
+
 def test_lowerings_with_equal_edges_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     counted_ = []
     total = Counter.total
