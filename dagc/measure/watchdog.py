@@ -119,9 +119,9 @@ def ended(stderr: Iterable[str]) -> str:
 
 
 def _by_text(reports: Iterable[tuple[int, str]]) -> dict[str, set[int]]:
-    """The ranks by what each reported; the text of the lowest rank first."""
+    """The ranks by what each reported: texts of lower ranks first, those of one rank as they were reported."""
     ranks: dict[str, set[int]] = {}
-    for rank, text in sorted(reports):
+    for rank, text in sorted(reports, key=lambda report: report[0]):
         ranks.setdefault(text, set()).add(rank)
     return ranks
 

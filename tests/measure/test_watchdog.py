@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from dagc.measure.link import reason
-from dagc.measure.watchdog import died, hang_summary, place
+from dagc.measure.watchdog import died, ended, hang_summary, place
 
 NAMES = ("pack", "post_send", "wait_recv", "yl")
 # pack@s0 record(e0)@s0 yl@s1 sync(e0) post_send wait(e0)@s1 wait_recv
@@ -103,3 +103,12 @@ def test_ranks_that_end_alike_are_named_together_and_before_what_follows() -> No
         "run failed: ranks 0, 1: terminated by SIGSEGV (a bad address) in op `y` (kernel `add`);"
         " rank 3: terminated by SIGFPE (a division by zero of integers)"
     )
+
+
+def test_reports_of_one_rank_keep_their_order() -> None:
+    lines = [
+        "dagc: rank 1: terminated by SIGSEGV in op `y`",
+        "dagc: rank 0: terminated by SIGTERM",
+        "dagc: rank 0: terminated by SIGSEGV in op `y`",
+    ]
+    assert ended(lines) == "rank 0: terminated by SIGTERM; ranks 0, 1: terminated by SIGSEGV in op `y`"
