@@ -331,7 +331,7 @@ def read_results(path: Path, folder: Path, good: Path) -> Iterator[tuple[str, Ca
     yield "merge", lambda: _merge(path, good, folder / "m.db")
     dag = good.parent / "small.dag"
     yield "explore --replay", lambda: explore_recipe.explore(dag, None, _explored(replay=str(path)))
-    # It ends before anything is compiled: there is no such folder of arrays.
+    # It ends before anything is compiled: there is no such directory of arrays.
     resumed = _explored(resume=True, target="host", data=str(folder / "none"))
     yield "explore --resume", lambda: explore_recipe.explore(dag, path, resumed)
 

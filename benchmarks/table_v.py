@@ -15,9 +15,9 @@ times of the whole space, for which the passes that were handed out are used, an
 
 Three ways to learn: `paper` draws every boundary above the 98th percentile of prominence, and grows the tree as the
 paper does; `distinct` draws only those above the noise floor, between classes that are more than outliers, and takes
-back splits that separate nothing but noise (`dagc rules --tree full`); `pruned`, the default of dagc,
-has the classes of `distinct` and prunes the tree by cross-validation. The noise floor and the share of outliers are
-those of the recording; with `--assumed` that share is what dagc assumes where nothing was measured several times.
+back splits that separate nothing but noise (`dagc rules --tree full`); `pruned`, the default of dagc, has the classes
+of `distinct` and prunes the tree by cross-validation. The noise floor and the share of outliers are those of the
+recording; with `--assumed` that share is what dagc assumes where nothing was measured several times.
 """
 
 from __future__ import annotations

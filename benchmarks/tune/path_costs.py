@@ -1,4 +1,4 @@
-"""The cost of features that are computed only when the path of a tree needs them.
+"""The cost of three sets of features: all, those of a tree, and those on the path of an input through the tree.
 
     python -m benchmarks.tune.path_costs TUNED.db[.xz] PROGRAM.dag
 

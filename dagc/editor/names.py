@@ -124,7 +124,7 @@ class NameIndex:
         return next((f for f in self.files if f.span.file == file and f.span.start <= offset <= f.span.end), None)
 
     def at_name(self, name: str, scope: NameScope) -> list[NameScope]:
-        """The scope of the members of a name that is visible in a scope: an op, a kernel, or a named dag."""
+        """The scopes of the members of a name that is visible in a scope: an op, a kernel, or a named dag."""
         meant = [*scope.find("ops", name), *scope.find("callables", name)]
         scopes = (members_of(d, self.spaces) for d in meant)
         return [s for s in scopes if s is not None]

@@ -106,7 +106,7 @@ class Runner:
         """Reset with poison 0 or 1, run `runs` times, compare: "" if the results are right, else the error, on every
         rank.
 
-        `runs` 0: as many consecutive runs as have equal results, at most 3.
+        `runs` 0: as many as may follow each other, at most 3.
         """
         return self._error_text(
             self._library.dagc_runner_check, ctypes.c_int64(table.handle), ctypes.c_int(poison), ctypes.c_int64(runs)
