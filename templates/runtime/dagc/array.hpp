@@ -18,9 +18,9 @@
 #endif
 
 #include "dagc/check.hpp"
+#include "dagc/feature_workspace.hpp"
 #include "dagc/reduce.hpp"
 #include "dagc/target.hpp"
-#include "dagc/workspace.hpp"
 
 namespace dagc {
 
@@ -226,8 +226,8 @@ class Elements {
     return detail::reduced<detail::Most>(there(), count, f);
   }
 
-  // Their address for kernels that a feature launches, with a Workspace (workspace.hpp). Throws for an array that is not
-  // in device memory, or of which the host has the newer copy.
+  // Their address for kernels that a feature launches, with a FeatureWorkspace (feature_workspace.hpp). Throws for an
+  // array that is not in device memory, or of which the host has the newer copy.
   const T* device() const {
 #if DAGC_TARGET_CUDA
     if (count_ > 0 && (array_.mirror != nullptr || array_.data == nullptr || !detail::on_device(array_.data)))

@@ -1,6 +1,6 @@
 // Memory and a stream for kernels that the code of a feature launches.
 //
-//   const dagc::Workspace work(bytes);
+//   const dagc::FeatureWorkspace work(bytes);
 //   count<<<1, 32, 0, work.stream()>>>(a.device(), work.at<int>(0));
 //   return work.read<int>(0);                                 // waits for the kernel
 #pragma once
@@ -14,10 +14,10 @@
 
 namespace dagc {
 
-class Workspace {
+class FeatureWorkspace {
  public:
   // `bytes` in device memory, set to 0. The stream is that of the thread that copies for features, if there is one.
-  explicit Workspace(std::size_t bytes) : stream_(staging() != nullptr ? staging()->stream : nullptr) {
+  explicit FeatureWorkspace(std::size_t bytes) : stream_(staging() != nullptr ? staging()->stream : nullptr) {
 #if DAGC_TARGET_CUDA
     DAGC_CUDA(cudaMallocAsync(&memory_, bytes, stream_));  // cudaFree would wait for all that runs on the GPU
 #else
@@ -25,9 +25,9 @@ class Workspace {
 #endif
     DAGC_CUDA(cudaMemsetAsync(memory_, 0, bytes, stream_));
   }
-  Workspace(const Workspace&) = delete;
-  Workspace& operator=(const Workspace&) = delete;
-  ~Workspace() {
+  FeatureWorkspace(const FeatureWorkspace&) = delete;
+  FeatureWorkspace& operator=(const FeatureWorkspace&) = delete;
+  ~FeatureWorkspace() {
 #if DAGC_TARGET_CUDA
     cudaFreeAsync(memory_, stream_);
 #else
