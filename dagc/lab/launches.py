@@ -232,7 +232,7 @@ def repeated(
     over: Callable[[], bool] = lambda: False,
 ) -> dict[Settings, tuple[float, ...]]:
     """The `middle` of `timing.rounds` series of each candidate at most, of which `first` has one. Without those that
-    were not timed again.
+    were not timed again, or failed then.
 
     Candidates that are not `settled` are timed again in the next round, in random order, and all of them in the second
     with `timing.every`; but none that takes long and is not near the best. `measure`: a series, () for a failure;
@@ -250,7 +250,7 @@ def repeated(
                 break
             series[candidate].append(measure(candidate))
         todo = [candidate for candidate in todo if not settled(series[candidate])]
-    return {candidate: middle(of) for candidate, of in series.items() if len(of) > 1}
+    return {candidate: middle(of) for candidate, of in series.items() if sum(map(bool, of)) > 1}
 
 
 def settled(series: Sequence[Sequence[float]]) -> bool:

@@ -72,7 +72,7 @@ ROUNDS = 3  # most series of launches of an answer
 CLEAR = 1.25  # times the best so far at an input: slower answers are timed only a few times
 PROCESSES = max(1, min(3, cores() - 1))  # processes that run set-ups during measurements on a GPU
 BETWEEN = min(16, cores())  # processes that run set-ups between measurements that use the cores
-SHARE = 0.25  # of the time limit that the launches at one input may take
+SHARE = 0.25  # of the time limit that the launches of one op at one input may take
 FAILED_CHECKS = 3  # failing inputs after which the program counts as failing at all
 MANY = 10_000  # most inputs on disk in incremental tuning; their bytes are limited as well
 

@@ -179,6 +179,10 @@ class PlanPoints(Visits[ProgramTask]):
     def _seconds_left(self) -> float | None:
         return None if self.end is None else max(0.0, self.end - time.monotonic())
 
+    def _late(self) -> bool:
+        """Whether the time limit is reached. What is timed again takes nothing of the budget."""
+        return self.end is not None and time.monotonic() > self.end
+
     def _label(self, point: Point, then: Any) -> str:
         """Measure every plan. A failure is a result of the plan."""
         known, wrong = self.known.measured.cells, self.wrong
@@ -195,7 +199,7 @@ class PlanPoints(Visits[ProgramTask]):
         machine = self._programs(place, here)
         if explore(domain, find("exhaustive")(domain, 0), machine, store, options).interrupted:
             raise KeyboardInterrupt
-        for cell in timed_again(store.cells, machine, self.timing, self.task.seed, lambda: self.over):
+        for cell in timed_again(store.cells, machine, self.timing, self.task.seed, self._late):
             self.keep(cell)
         return ""
 

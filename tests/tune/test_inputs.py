@@ -461,7 +461,7 @@ def test_fewer_inputs_than_a_selector_needs(program: Path, tmp_path: Path) -> No
     done = tune_recipe.tune(program, tmp_path / "t.db", options)
     empty, slow = sorted(done.failures)
     assert empty.startswith("made(mode = 0, n = 0): skipped: "), "results are checked at the next input"
-    assert slow.startswith("made(mode = 0, n = 42): skipped: a launch of fill takes ")
+    assert slow.startswith("made(mode = 0, n = 42): skipped: the first launch of fill takes ")
     assert "s, and those of 3 settings more than 5.00" in slow
     assert set(load_tuned(tmp_path / "t.db").checks.values()) == {""}
     assert any("2 different sizes measured in full, 3 are needed" in note for note in done.notes)
