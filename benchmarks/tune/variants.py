@@ -22,6 +22,7 @@ import argparse
 import csv
 import lzma
 import math
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -40,8 +41,9 @@ from dagc.choice.types import PROGRAM, Point, settings_text
 from dagc.ir.program import CodeText, Program
 from dagc.ir.sym import Var, free
 from dagc.recipes.program import load
-from dagc.recipes.tuned_report import chosen_at, measured
-from dagc.store.tuned import load_tuned
+from dagc.recipes.tune_results import minimised, priced
+from dagc.recipes.tuned_report import MeasuredInputs, chosen_at, measured
+from dagc.store.tuned import ProgramChooser, Tuned, load_tuned
 
 NOISE = 0.02
 AVERAGED = ("accuracy", "balanced")
@@ -163,21 +165,33 @@ def held_out(table: Table, method: str, parts: Sequence[Sequence[int]], seed: in
 def stored(path: Path) -> None:
     """A line for each selector of a tuned file that has test inputs."""
     tuned = load_tuned(path)
+    if not tuned.facts.tests:
+        print(f"{path}: no test inputs; `dagc tune --evaluate` measures some", file=sys.stderr)
+        return
     for op, chooser in tuned.kernel_choosers.items():
-        assert chooser.selector is not None
+        if chooser.selector is None:
+            continue
         at = chosen_at(chooser.method, chooser.selector, measured(tuned, op, chooser, chooser.selector.data))
         described(f"{path.stem} {op}", chooser.method, at.inputs.points, at.inputs.times, at.answers, at.reasons)
     program = tuned.program_chooser
     if program is not None:
-        cells = [c for c in tuned.cells if c.op == PROGRAM and c.point in tuned.facts.tests]
-        points = list(dict.fromkeys(c.point for c in cells if c.times))
-        times = [
-            {program.settings.index(c.settings): c.value for c in cells if c.point == p and c.times} for p in points
-        ]
-        known = {one.point: one.features[PROGRAM] for one in tuned.facts.inputs}
-        vectors = [[known[p][name] for name in program.data] for p in points]
-        answers = [program.selector.choose(x) for x in vectors]
-        described(path.stem, program.method, points, times, answers, ["chosen"] * len(points))
+        inputs = of_programs(tuned, program)
+        at = chosen_at(program.method, program.selector, inputs)
+        described(path.stem, program.method, at.inputs.points, at.inputs.times, at.answers, at.reasons)
+
+
+def of_programs(tuned: Tuned, program: ProgramChooser) -> MeasuredInputs:
+    """The inputs that a chooser of whole programs was trained and evaluated on, with the objective of each plan."""
+    objective = minimised(tuned)
+    times: dict[Point, dict[int, float]] = {}
+    for cell in tuned.cells:
+        if cell.op == PROGRAM and cell.times and cell.settings in program.settings:
+            times.setdefault(cell.point, {})[program.settings.index(cell.settings)] = priced(cell, objective).value
+    known = {one.point: one.features[PROGRAM] for one in tuned.facts.inputs}
+    points = tuple(p for p in times if p in known)
+    vectors = tuple(tuple(known[p][name] for name in program.data) for p in points)
+    test = tuple(p in tuned.facts.tests for p in points)
+    return MeasuredInputs(points, vectors, tuple(times[p] for p in points), test, NOISE)
 
 
 def described(
