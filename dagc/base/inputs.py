@@ -37,6 +37,16 @@ def call(text: str, functions: Mapping[str, Callable[..., T]], read: Callable[[s
     return functions[name](**arguments)
 
 
+def canonical_call(text: str) -> str:
+    """The call with the usual spaces, `NAME(KEY = VALUE, ...)`: equal for texts that differ in spaces only. Raises
+    ValueError."""
+    name, _ = parse_call(text)
+    node = ast.parse(text.strip(), mode="eval")
+    keywords = next(n for n in ast.walk(node) if isinstance(n, ast.Call)).keywords
+    values = (f"{k.arg} = {ast.get_source_segment(text.strip(), k.value)}" for k in keywords)
+    return f"{name}({', '.join(values)})"
+
+
 def parse_call(text: str) -> tuple[str, dict[str, Any]]:
     """(name, arguments by keyword) of a call. Raises ValueError."""
     if len(text) > _LONGEST:

@@ -25,7 +25,8 @@ from itertools import product
 from pathlib import Path
 
 from dagc.base.errors import UsageError
-from dagc.base.inputs import is_call, parse_call
+from dagc.base.inputs import canonical_call, is_call
+from dagc.base.source import read_file
 from dagc.choice.types import Point
 from dagc.ir.program import Param, Program
 
@@ -146,7 +147,7 @@ def _inputs(entry: str, folder: Path, option: str) -> Iterator[str]:
 
 def _listed(path: Path, folder: Path, option: str) -> Iterator[str]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_file(path, regular=True).decode("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         why = (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8"
         raise UsageError(f"{option}: the list {path} cannot be read: {why}", "write one input a line") from None
@@ -162,10 +163,9 @@ def _one(text: str, base: Path, folder: Path, where: str) -> Iterator[str]:
         raise UsageError(f"{where}: has characters that cannot be printed", "rename the file")
     if is_call(text):
         try:
-            parse_call(text)
+            yield canonical_call(text)
         except ValueError as error:
             raise UsageError(f"{where}: {error}", "write NAME(KEY = VALUE, ...)") from None
-        yield text
     else:
         yield from _files(text, base, folder, where)
 
