@@ -110,6 +110,17 @@ def test_resume_goes_on_and_a_file_is_never_overwritten(tmp_path: Path) -> None:
 
 @pytest.mark.mpi
 @needs_mpi
+def test_the_file_of_warm_start_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other, read = tmp_path / "other.db", []
+    run(other, replace(QUICK, confirm=0, strategy="random", budget=4))
+    monkeypatch.setattr("dagc.store.records.load", lambda path, *rest: read.append(str(path)) or load(path, *rest))
+    done = run(tmp_path / "r.db", replace(QUICK, strategy="model", budget=3, warm_start=str(other)))
+    assert any(note.startswith("uses ") and str(other) in note for note in done.notes)
+    assert read.count(str(other)) == 1
+
+
+@pytest.mark.mpi
+@needs_mpi
 def test_a_set_up_that_has_changed_is_told(tmp_path: Path) -> None:
     shutil.copytree(SPMV.parent, tmp_path / "spmv")
     file, dag = tmp_path / "r.db", tmp_path / "spmv" / SPMV.name

@@ -274,7 +274,7 @@ def ready(
     settled, sites = _launch_settings(request, program, configurations, arrays)
     configurations = list(settled.configurations)
     fixed = _fixed(program, configurations, (*taken, *settled.settings), request.text.defines, sites)
-    request, domain = _domain(request, program, configurations, sites, notes)
+    request, domain = _domain(request, configurations, sites, notes)
     domain, loadables, excluded = loadables_of(domain, configurations, request, folder, arrays(), link)
     notes += [*settled.notes, *sites.notes]
     return Ready(request, program, output, domain, loadables, excluded, fixed, notes, arrays())
@@ -290,24 +290,29 @@ def _requested(
     chosen = choose_target(options.target, options.arch)
     text, missing = text.on(chosen.target)
     program = text.program()
-    _other_results(program, options)  # for its errors, before the arrays of the ranks are created
+    other = _other_results(program, options)  # its errors come before the arrays of the ranks are created
     output = Path(out) if out is not None else Path("dagc-out") / f"{program.name}.db"
     fresh = is_fresh(output, options.resume)
     earlier = None if fresh else check_resumable(output, program_record(program), options.ranks)
     notes = [f"without {what}" for what in missing]
     notes += [f"{output} did not exist; it was created"] if fresh and options.resume else []
-    return SearchRequest(text, with_defaults(options, earlier), chosen, display, earlier), output, notes
+    request = SearchRequest(text, with_defaults(options, earlier), chosen, display, earlier, other=other)
+    return request, output, notes
 
 
 def _for_objective(
     request: SearchRequest, program: Program, configurations: Sequence[Configured], output: Path
 ) -> SearchRequest:
-    """With the objective: that of the options, else that of the file that is continued. Raises UsageError."""
+    """With the objective: that of the options, else that of the file that is continued. Results of `--warm-start` are
+    read again if theirs is another one. Raises UsageError."""
     if request.earlier is not None:
         request.earlier.check_folded(is_folded(configurations), str(output))
     searched_for = TIME.text if request.earlier is None else request.earlier.objective.text
     objective = objective_for(request.options.objective or searched_for, request.chosen.target.value, program)
-    return replace(request, options=replace(request.options, objective=objective.text), objective=objective)
+    options, other = replace(request.options, objective=objective.text), request.other
+    if other is not None and other.objective != objective:
+        other = _other_results(program, options)
+    return replace(request, options=options, objective=objective, other=other)
 
 
 def _launch_settings(
@@ -323,13 +328,13 @@ def _launch_settings(
 
 
 def _domain(
-    request: SearchRequest, program: Program, configurations: Sequence[Configured], sites: Sites, notes: list[str]
+    request: SearchRequest, configurations: Sequence[Configured], sites: Sites, notes: list[str]
 ) -> tuple[SearchRequest, Orders]:
     """The domain, and the request with its strategy."""
     with request.display.phase("counting the implementations"):
         domain = domain_of(configurations, request.options, sites.of)
         request = replace(request, options=_with_strategy(request.options, domain))
-    return request, warm(domain, program, request.options, notes)
+    return request, warm(domain, request, notes)
 
 
 def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOptions, link: RankLink) -> Explored:
@@ -370,7 +375,7 @@ def _usable(prepared: Ready, machine: LiveMachine, records: Records) -> Orders:
     if request.options.strategy == "model" and any(s.sites for s in domain.spaces):
         domain = timed_sites(machine, prepared.data, request)
     if not domain.earlier:  # a configuration was excluded
-        domain = warm(domain, prepared.program, request.options, [])
+        domain = warm(domain, request, [])
     prepared.notes.extend(_keep_excluded(records, (*prepared.excluded, *wrong)))
     return domain
 
@@ -460,7 +465,8 @@ def _explore_replayed(text: ProgramText, out: str | Path | None, options: Explor
     program, configurations, notes = configured(text, request.options, gpus=True)
     _check_recorded(request, program, configurations)
     configurations, sites = _recorded_configurations(request, configurations)
-    request, domain = _domain(request, program, configurations, sites, notes)
+    request = replace(request, other=_other_results(program, request.options))
+    request, domain = _domain(request, configurations, sites, notes)
     options, machine = request.options, ReplayMachine(recorded, domain, options.seed)
     notes.append(f"times are replayed from {options.replay}; nothing was measured")
     if out is None:
@@ -608,15 +614,15 @@ def _other_results(program: Program, options: ExploreOptions) -> Results | None:
     return other
 
 
-def warm(domain: Orders, program: Program, options: ExploreOptions, notes: list[str]) -> Orders:
+def warm(domain: Orders, request: SearchRequest, notes: list[str]) -> Orders:
     """The domain with another results file's data on its candidates (`--warm-start`).
 
-    Raises UsageError for a file of another program: another name, or no implementation in common.
+    Raises UsageError for a file without an implementation of this program.
     """
-    other = _other_results(program, options)
+    other, file = request.other, request.options.warm_start
     if other is None:
         return domain
-    assert options.warm_start is not None
+    assert file is not None
     structures = {_structure(s.configuration): i for i, s in reversed(list(enumerate(domain.spaces)))}
     earlier: list[tuple[Candidate, float]] = []
     for imp in other.measured():
@@ -626,18 +632,14 @@ def warm(domain: Orders, program: Program, options: ExploreOptions, notes: list[
         space = domain.spaces[index].space
         settings = domain.spaces[index].usual if settings is None else settings
         try:
-            traversal = parse_traversal(imp.traversal, space.graph, options.warm_start)
+            traversal = parse_traversal(imp.traversal, space.graph, file)
             list(space.replay(traversal))
         except (UsageError, ProgramError):
             continue  # of other ops
         earlier.append((Candidate(index, traversal, settings), imp.value(other.reference)))
     if not earlier:
-        raise UsageError(
-            f"{options.warm_start} has no implementation of this program", "give a file of the same ops and transports"
-        )
-    notes.append(
-        f"uses {counted(len(earlier), 'implementation')} of {options.warm_start}: the fastest, and the costs of all"
-    )
+        raise UsageError(f"{file} has no implementation of this program", "give a file of the same ops and transports")
+    notes.append(f"uses {counted(len(earlier), 'implementation')} of {file}: the fastest, and the costs of all")
     return Orders(domain.spaces, earlier)
 
 

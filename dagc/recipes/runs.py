@@ -57,8 +57,8 @@ SEARCH = "search"  # the value of --launch, and in the options of a run
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
     """The arguments of a search: the program's text for its target, the options, and the results that it continues or
-    replays (`earlier`). The option `launch` is "search", "fixed", "auto", the path of a tuned file, or None: as in
-    `earlier`."""
+    replays (`earlier`) and those of `--warm-start` (`other`). The option `launch` is "search", "fixed", "auto", the
+    path of a tuned file, or None: as in `earlier`."""
 
     text: ProgramText
     options: ExploreOptions
@@ -66,6 +66,7 @@ class SearchRequest:
     display: Display = SILENT
     earlier: Results | None = None
     objective: Objective = TIME
+    other: Results | None = None
 
     @property
     def file(self) -> str | None:
