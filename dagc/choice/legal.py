@@ -78,15 +78,16 @@ def _unit(graph: Graph, index: int, op: KernelOp, variants: bool) -> Unit | None
 
 
 def unit_in(graph: Graph, unit: Unit) -> Unit:
-    """The same unit in a graph of the same program at another size. Raises UsageError if there is no such op, or one
-    without some of the variants."""
+    """The same unit in a graph of the same program at another size. Variants that do not compile are not in it any more.
+    Raises UsageError if there is no such op, or one without some of the variants."""
     for index, op in enumerate(graph.ops):
         if isinstance(op.op, KernelOp) and op.op.site == unit.op:
             found = _unit(graph, index, op.op, bool(unit.variants))
-            if found is not None and unit.variants == found.variants:
+            have = found.variants if found is not None else (op.op.answer,)
+            if not set(unit.variants) <= set(have):
+                _refuse_other_variants(unit, ", ".join(have))
+            if found is not None or unit.variants:
                 return replace(unit, index=index)
-            if unit.variants:
-                _refuse_other_variants(unit, op.op.answer if found is None else ", ".join(found.variants))
     raise UsageError(f"the program has no op `{unit.op}` at this size", "drop this size")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,8 @@ def test_a_size_without_one_of_the_variants_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="op `y` has other variants at this size: plain, instead of plain, wide") as no:
         unit_in(api.load_graph(tmp_path / "even.dag", {"width": 7}), unit)
     assert "on the kernel's arguments" in no.value.help
+    compiled = replace(unit, tunables=tuple(replace(t, values=("plain",)) for t in unit.tunables))
+    assert unit_in(api.load_graph(tmp_path / "even.dag", {"width": 7}), compiled) == compiled, "without `wide`"
 
 
 EVEN = """program even

@@ -194,6 +194,39 @@ def test_a_value_that_does_not_compile_is_told_and_left_out(tmp_path: Path) -> N
     assert main(["compile", str(program), "--launch", str(tuned), "--target", "host", "-o", str(out)]) == 0
 
 
+@pytest.mark.mpi
+def test_a_variant_that_does_not_compile_is_reported_and_excluded(tmp_path: Path, unoptimised: None) -> None:
+    """Where the choice depends on features, too."""
+    kernel = "launch grid(1) block(64) cuda"
+    (tmp_path / "twice.dag").write_text(f'''program twice
+param cells : i64 = 10
+setup "twice.py" data(cells)
+scalar n : i64
+array x : f64[n] in
+array y : f64[n] inout
+kernel twice(y: inout f64[n], x: in f64[n], n: i64) {{
+  feature most cost n = cpp """
+    return x.most(n, [] __host__ __device__(const double* x, std::int64_t i) {{ return x[i]; }});
+  """
+  select variant with tree(n, most)
+  gpu sum {{ {kernel} """ for (int i = threadIdx.x; i < n; i += 64) y[i] = x[i] + x[i]; """ }}
+  gpu typo {{ {kernel} """ for (int i = threadIdx.x; i < n; i += 64) y[i] = tvice(x[i]); """ }}
+  gpu product {{ {kernel} """ for (int i = threadIdx.x; i < n; i += 64) y[i] = 2 * x[i]; """ }}
+}}
+dag {{ y : gpu twice(y, x, n) }}
+''')
+    (tmp_path / "twice.py").write_text(
+        "import numpy as np\n"
+        "def data(rank, size, seed, cells): return {'n': cells, 'x': np.arange(cells) * 1.0, 'y': np.zeros(cells)}\n"
+    )
+    options = TuneOptions(sizes="cells=10,20", target="host", cell=0.001)
+    done = tune_recipe.tune(tmp_path / "twice.dag", tmp_path / "tuned.db", options)
+    (failure,) = done.failures
+    assert failure.startswith("y variant=typo: does not compile: ")
+    assert "tvice" in failure
+    assert done.cells == 2 * 2
+
+
 @pytest.mark.thorough
 def test_a_program_that_does_not_compile_at_all(tmp_path: Path) -> None:
     program = tmp_path / "faulty.dag"
