@@ -125,7 +125,9 @@ class Launches:
         self._placed_at = -1  # the number of rank deaths when the program was last run up to the op
         self._wrong = ""  # why the op itself does not run
         self._best = math.inf  # seconds of the fastest so far
-        self.took = 0.0  # seconds of the op under `base` when the program was placed, with a conversion, if it has one
+        # Seconds of the op under `base` when the program was placed, with copies of what it writes, its first load, and
+        # a conversion if it has one.
+        self.took = 0.0
 
     def place(self) -> str:
         """Run the program up to the op. Returns "", or why that fails under any setting."""

@@ -159,6 +159,7 @@ class Visits(Recording, Generic[Task]):
 
     task: Task
     prefetch: Prefetch[Any]
+    timing: Timing
 
     def __init__(self, task: Task, session: Session) -> None:
         known, self.task = session.known, task
@@ -209,11 +210,13 @@ class Visits(Recording, Generic[Task]):
 
     @property
     def repeats(self) -> list[str]:
-        """A note on the answers whose launches were timed again in this run; none if there are none."""
+        """A note on the answers whose launches were timed again in this run; none if there are none, or if each answer
+        is timed again in any case and no time changed."""
         again = self.known.measured.again
         moved = sum(not agree([[first], [value]]) for first, value in again)
         what = f"{len(again)} of {counted(self.done, 'answer')} timed again later"
-        return [f"{what}: the time of {moved} changed by more than {AGREE - 1:.0%}"] if again else []
+        told = moved > 0 if self.timing.every else bool(again)
+        return [f"{what}: the time of {moved} changed by more than {AGREE - 1:.0%}"] if told else []
 
     def priced(self, cell: Cell) -> Cell:
         """A cell whose times are values of the objective, including the share of its conversion."""
@@ -299,7 +302,8 @@ class Visits(Recording, Generic[Task]):
         raise NotImplementedError
 
     def _label(self, point: Point, then: Callable[[AtPoint], str] | None) -> str:
-        """Time the answers that are missing; returns "" or why the program does not run there."""
+        """Time the answers that are missing; returns "" or why nothing was timed there: the program does not run, or
+        takes too long."""
         raise NotImplementedError
 
     def _leave(self, point: Point) -> None:
@@ -323,12 +327,12 @@ class Inputs(Visits[TuningTask]):
         self.ready, self.prefetch, self.references = ready, prefetch, references
         self.limit_time()
         self.codes = [f.name for f in computed_of(self.task)]
-        timing = Timing(
+        self.timing = Timing(
             seconds=self.options.cell, flush=self.flush, clear=CLEAR, objective=self.objective,
             rounds=ROUNDS, every=uses_cores(self.task),
         )  # fmt: skip
         before = list(self.known.measured.cells.values())
-        self.run = Measuring(ready, self.service, timing, self.keep, before, self.end)
+        self.run = Measuring(ready, self.service, self.timing, self.keep, before, self.end)
         for facts in self.known.inputs.values():
             ready.at[facts.point] = at_before(self.task, facts, self.codes)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,8 +14,11 @@ from dagc.base.errors import UsageError
 from dagc.choice.types import Point
 from dagc.cli.main import main
 from dagc.ir.program import Configuration
+from dagc.lab.launches import Timing
 from dagc.recipes import tune as tune_recipe
 from dagc.recipes.options import TuneOptions
+from dagc.recipes.tune_inputs import Visits
+from dagc.recipes.tune_results import Measurements
 from dagc.store.merge import merge
 from dagc.store.records import Records
 from dagc.store.tuned import load_tuned
@@ -54,7 +59,7 @@ kernel fill(y: out f32[n], want: in i32[n], n: i32, k: i32) {
       if (i >= n) return;
       if (mode == 2 && n == 78) __builtin_trap();
       if (mode == 1 && n == 41 && i == 0) spend_longer();
-      if (n == 42 && i == 0) spend(1);
+      if ((n == 42 || n == 43) && i == 0) spend(n == 42 ? 1 : 0.2);
       float sum = 0;
       for (int j = 0; j < (mode == want[i] ? 1 : 2000); ++j) sum += 1e-30f * j;
       y[i] = i + (mode == 2 && n == 77 && i == 3 ? 5 : 0) + (sum > 1 ? 1 : 0);
@@ -470,6 +475,32 @@ def test_fewer_inputs_than_a_selector_needs(program: Path, tmp_path: Path) -> No
     (again,) = (note for note in done.notes if "timed again later: the time of" in note)
     assert int(again.split()[0]) >= 1, "mode 1 at 41, whose launches differ in any case"
     assert again.split(" answers")[0].endswith(" of 6"), "an answer counts once"
+
+
+def test_what_was_measured_before_does_not_count_for_the_limit(program: Path, tmp_path: Path) -> None:
+    """Of three settings that take 0.2 s, two were measured: the launches of the third take less than a quarter of the
+    limit, those of all three would take more."""
+    slow, fast = ("made(mode = 0, n = 43)",), "made(mode = 0, n = 44)"
+    tune_recipe.tune(program, tmp_path / "t.db", replace(HOST, inputs=slow, check_at=fast, budget=2))
+    assert len(load_tuned(tmp_path / "t.db").cells) == 2
+    again = replace(HOST, inputs=slow, check_at=fast, seconds=4.6, resume=True)
+    done = tune_recipe.tune(program, tmp_path / "t.db", again)
+    assert not any("skipped" in failure for failure in done.failures)
+    assert len(load_tuned(tmp_path / "t.db").cells) == 3
+
+
+def test_a_note_tells_of_repeats_only_if_they_were_needed_or_changed_something() -> None:
+    def notes(*again: tuple[float, float], every: bool) -> list[str]:
+        known = SimpleNamespace(measured=Measurements({}, {}, [], again=list(again)))
+        return Visits.repeats.fget(SimpleNamespace(known=known, done=6, timing=Timing(every=every)))  # type: ignore
+
+    same, moved = (1.0, 1.01), (1.0, 2.0)
+    assert notes(same, moved, every=True) == notes(same, moved, every=False)
+    assert notes(same, moved, every=True) == [
+        "2 of 6 answers timed again later: the time of 1 changed by more than 10%"
+    ]
+    assert len(notes(same, every=False)) == 1
+    assert notes(same, every=True) == notes(every=False) == []
 
 
 def test_another_objective(program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
