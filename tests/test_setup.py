@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,6 +17,7 @@ import pytest
 
 from dagc import api
 from dagc.base.errors import DagcError, ProgramError, UsageError
+from dagc.base.resources import IMPORTED_FROM
 from dagc.base.source import Source, Span
 from dagc.cli.main import main
 from dagc.ir.enums import ElementType, Place, Role
@@ -303,6 +306,56 @@ def test_failing_code_is_named_by_its_line(tmp_path: Path, old: str, new: str, l
     assert "correct arrays.py: it failed " in text
     assert "Traceback" not in text
     assert not (tmp_path / "out").exists()
+
+
+CRASHES = """\
+import os, signal
+import numpy as np
+
+def make(rank, size, seed, how):
+    if how == 1:
+        import ctypes
+        ctypes.string_at(0)
+    if how == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == 3:
+        os.abort()
+    print("made", rank)
+    return {"x": np.full(4, float(rank) if how else "text")}
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="set-ups run in a process of their own on Linux")
+@pytest.mark.parametrize(
+    ("how", "out", "err"),
+    [
+        (0, "made 0\n", "returns type <U4 for `x`, which is f64 (rank 0)"),
+        (1, "", "arrays.py:7: terminated by SIGSEGV (Segmentation fault) in make(rank=0)\n  help: correct arrays.py"),
+        (
+            2,
+            "",
+            "arrays.py: terminated by SIGKILL (Killed; the system sends it when memory runs out) in make(ra",
+        ),
+        (3, "", "arrays.py:11: terminated by SIGABRT (Aborted) in make(rank=0)\n"),
+        (4, "made 0\nmade 1\narrays of 2 ranks in out\n", ""),
+    ],
+)
+def test_a_set_up_that_crashes_is_an_error(tmp_path: Path, how: int, out: str, err: str) -> None:
+    (tmp_path / "arrays.py").write_text(CRASHES)
+    (tmp_path / "p.dag").write_text(
+        'program p\nparam how : i32 = 0\narray x : f64[4] on host inout\nsetup "arrays.py" make(how)\n'
+        "kernel k(x: inout f64[4]) {\n  cpu { cpp "
+        '"""for (int i = 0; i < 4; ++i) x[i] += 1;""" }\n}\ndag { a : cpu k(x) }\n'
+    )
+    command = [sys.executable, "-m", "dagc", "setup", "p.dag", "-o", "out", "-n", "2", "-D", f"how={how}"]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": IMPORTED_FROM},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2 if err else 0, out)
+    assert err in done.stderr
+    assert "Traceback" not in done.stderr
+    assert {path.name for path in tmp_path.iterdir()} - {"out"} == {"arrays.py", "p.dag"}
 
 
 def test_an_error_in_a_neighbouring_module_is_named_there(tmp_path: Path) -> None:

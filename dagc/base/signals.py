@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -41,6 +42,23 @@ def of_code(code: int) -> int | None:
     """The signal that an exit code encodes: minus its number (subprocess), or its number plus 128 (shells)."""
     number = -code if code < 0 else code - 128
     return number if number in signal.Signals.__members__.values() else None
+
+
+_ISOLATES = threading.Event()
+
+
+def isolate() -> None:
+    """From now on, Python code of a program runs in forked processes: a crash in it is an error of the program.
+
+    For a command that was started alone, where there is no MPI, no GPU in use, and no thread of another library.
+    """
+    if sys.platform == "linux":
+        _ISOLATES.set()
+
+
+def isolates() -> bool:
+    """Whether `isolate` was called."""
+    return _ISOLATES.is_set()
 
 
 class Ended(BaseException):

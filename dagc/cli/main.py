@@ -329,12 +329,16 @@ def _for_first_rank(args: argparse.Namespace) -> bool:
     return not is_first()
 
 
-def _say_what_ends_a_rank() -> None:
-    """For a rank started by mpiexec or srun; does nothing if this command was started alone."""
+def _say_what_crashes() -> None:
+    """A rank started by mpiexec or srun, or else the Python code of the program."""
     from dagc.build.ranks import joined
 
     place = joined()
-    if place is not None:
+    if place is None:
+        from dagc.base.signals import isolate
+
+        isolate()
+    else:
         from dagc.measure.terminal import work_in_child
 
         work_in_child(place[0])
@@ -445,7 +449,7 @@ def _run_command(args: argparse.Namespace, argv: Sequence[str] | None) -> int:
         if _for_first_rank(args):
             return 0
         if argv is None:
-            _say_what_ends_a_rank()
+            _say_what_crashes()
         with included(getattr(args, "include", ())), _with_notes(args), _leaving_all_blocks(argv):
             code: int = args.run_command(args)
         return code

@@ -18,12 +18,14 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from dagc.base import signals
 from dagc.base.errors import Diagnostic, ProgramError, UsageError, counted
 from dagc.base.files import output_directory
 from dagc.base.source import NOWHERE, Span, find_file, read_file
 from dagc.ir.program import Program, Setup, Verify, mangle
 from dagc.ir.sym import Number, UnboundName
 from dagc.setup.checks import Checker, Matching, RankMembers, dtype, team, wanted
+from dagc.setup.isolated import isolated, say
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
 
 _NUMBERS = count()  # of the modules: several run concurrently, one for each size
-_PATH = threading.Lock()
+_PATH = threading.Lock()  # held only where set-ups run in threads of this process, and then none is forked
 _RUNNING = threading.local()  # `process`: that in which this thread runs code of a set-up
 _exit_now = os._exit
 
@@ -123,6 +125,8 @@ class SetupCode:
         """Makes the file's directory importable. An exception becomes a UsageError with its line."""
         directory = str(self._path.parent.resolve())
         # A new list each time: another thread may be iterating over the old one to import something.
+        say("file", str(self._path))
+        say("what", what)
         with _PATH:
             sys.path = [directory, *sys.path]
         sys.modules[self._module.__name__] = self._module  # dataclasses and pickling look there
@@ -211,20 +215,44 @@ def run_setup(
         raise UsageError(f"{ranks} ranks", "use 1 or more")
     if seed < 0:
         raise UsageError(f"seed {seed} is negative", "use 0 or more")
-    code = SetupCode(program, program.setup, base_dir)
-    code.function(program.setup.function, program.setup.span)
-    for verify in program.verifies:
-        code.function(verify.function, verify.span)
-    with output_directory(out) as directory:
-        ours = _team(program, program.setup, code, ranks, seed)
-        run = _Run(program, program.setup, code, ours, seed)
-        matching = Matching(program, ours, program.setup.span)
-        for rank in range(ranks):
-            run.write(rank, directory / f"rank-{rank:04d}", matching, references)
-            if done is not None:
-                done()
-        _raise(program, matching.finish())
-        (directory / "setup.json").write_text(json.dumps(_description(program, ranks, seed), indent=2) + "\n")
+    job = _Job(program, program.setup, base_dir, ranks, seed, out, references)
+    if signals.isolates():
+        isolated(lambda: job.write(lambda: say("done")), done)
+    else:
+        job.write(done)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What `run_setup` writes."""
+
+    program: Program
+    setup: Setup
+    base_dir: Path
+    ranks: int
+    seed: int
+    out: Path
+    references: bool
+
+    def write(self, done: Callable[[], None] | None) -> None:
+        """Runs the user's code."""
+        program, setup, ranks = self.program, self.setup, self.ranks
+        code = SetupCode(program, setup, self.base_dir)
+        code.function(setup.function, setup.span)
+        for verify in program.verifies:
+            code.function(verify.function, verify.span)
+        with output_directory(self.out) as directory:
+            say("directory", str(directory))
+            ours = _team(program, setup, code, ranks, self.seed)
+            run = _Run(program, setup, code, ours, self.seed)
+            matching = Matching(program, ours, setup.span)
+            for rank in range(ranks):
+                run.write(rank, directory / f"rank-{rank:04d}", matching, self.references)
+                if done is not None:
+                    done()
+            _raise(program, matching.finish())
+            description = json.dumps(_description(program, ranks, self.seed), indent=2)
+            (directory / "setup.json").write_text(description + "\n")
 
 
 def _team(program: Program, setup: Setup, code: SetupCode, ranks: int, seed: int) -> RankMembers:

@@ -1,0 +1,152 @@
+"""Runs a set-up in a forked process, so that one that crashes ends with a message, and the command with an exit code.
+
+Only where nothing but a command of dagc runs (`dagc.base.signals.isolates`): a program that imports dagc may have
+threads or a GPU, whose libraries do not work in a forked process.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import sys
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, TYPE_CHECKING, Any, NoReturn
+
+from dagc.base import signals
+from dagc.base.errors import DagcError, UsageError
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+_PR_SET_PDEATHSIG = 1
+_POLL_SECONDS = 0.2  # a process that the set-up started may keep the connection open after a crash
+_FRAME = re.compile(r'^  File "(.*)", line (\d+) in ', re.MULTILINE)
+
+_exit_now = os._exit  # a set-up that calls os._exit raises
+_TO_PARENT: list[Connection] = []  # in a forked process, one
+
+
+def say(kind: str, text: str = "") -> None:
+    """Tell the waiting process, if there is one: `file` and `what` of the code that runs now, the `directory` that is
+    being filled, or that a rank is `done`."""
+    for connection in _TO_PARENT:
+        connection.send((kind, text))
+
+
+def isolated(work: Callable[[], None], done: Callable[[], None] | None) -> None:
+    """Call `work` in a forked process and wait for it; `done` is called here whenever it says so.
+
+    Raises what `work` raises, and UsageError if the process ended by itself.
+    """
+    from multiprocessing.connection import Pipe
+
+    import numpy as np  # noqa: F401  # not in the child: another thread may be importing it at the fork
+
+    sys.stdout.flush()
+    sys.stderr.flush()
+    ours, theirs = Pipe(duplex=False)
+    parent = os.getpid()
+    with TemporaryFile("w+") as faults:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside the thread that draws the display
+            child = os.fork()
+        if child == 0:
+            _work(work, theirs, faults, parent)
+        theirs.close()
+        said: dict[str, Any] = {}
+        status: int | None = None
+        try:
+            with ours:
+                status = _listen(ours, child, said, done)
+        finally:
+            if status is None:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+            if "end" not in said and "directory" in said:
+                shutil.rmtree(said["directory"], ignore_errors=True)
+        if "end" not in said:
+            faults.seek(0)
+            raise _ended(status, said, faults.read())
+    if said["end"] is not None:
+        raise _rebuilt(*said["end"])
+
+
+def _work(work: Callable[[], None], connection: Connection, faults: IO[str], parent: int) -> NoReturn:
+    """The forked process."""
+    import ctypes
+    import faulthandler
+
+    failed: tuple[type[BaseException], Any, dict[str, Any]] | None = None
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            _exit_now(1)
+        faulthandler.enable(faults, all_threads=False)
+        _TO_PARENT[:] = [connection]
+        work()
+    except BaseException as error:
+        failed = type(error), error.args, dict(vars(error))
+        if not isinstance(error, DagcError | OSError):
+            import traceback
+
+            failed = RuntimeError, ("".join(traceback.format_exception(error)),), {}
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+    with suppress(OSError):
+        connection.send(("end", failed))
+    _exit_now(0)
+
+
+def _rebuilt(kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]) -> BaseException:
+    """An exception of the forked process; its initialiser may take other arguments than `args`."""
+    if not issubclass(kind, DagcError):
+        return kind(*args)
+    error = kind.__new__(kind)
+    error.args = args
+    vars(error).update(state)
+    return error
+
+
+def _listen(connection: Connection, child: int, said: dict[str, Any], done: Callable[[], None] | None) -> int:
+    """The status of the child at its end; fills `said` with the last of each kind that it said."""
+    ended = status = 0
+    while True:
+        if connection.poll(0 if ended else _POLL_SECONDS):
+            try:
+                kind, value = connection.recv()
+            except (EOFError, OSError):
+                break
+            said[kind] = value
+            if kind == "end":
+                break
+            if kind == "done" and done is not None:
+                done()
+        elif ended:
+            return status
+        else:
+            ended, status = os.waitpid(child, os.WNOHANG)
+    return status if ended else os.waitpid(child, 0)[1]
+
+
+def _ended(status: int | None, said: dict[str, Any], faults: str) -> BaseException:
+    """The error for a process that ended by itself."""
+    code = os.waitstatus_to_exitcode(status or 0)
+    if code == -signal.SIGINT:
+        return KeyboardInterrupt()
+    file = Path(said.get("file", "set-up"))
+    lines = (line for name, line in _FRAME.findall(faults) if Path(name) == file)
+    place = ":".join([str(file), *list(lines)[:1]])
+    how = f"terminated by {signals.named(-code)}" if code < 0 else f"its process ended with exit code {code}"
+    return UsageError(
+        f"{place}: {how} {said.get('what', '')}".rstrip(), f"correct {file.name}, or compiled code that it calls"
+    )
