@@ -621,6 +621,8 @@ def tunable_values(ev: Evaluator, item: ast.Tune) -> tuple[ir.Value, ...]:
 _LEARNED = names_in("choice/learners")
 _IN_KERNEL = ("rational", *_LEARNED)
 _IN_PROGRAM = (*_LEARNED, "exhaustive")
+# All that a `select` may name. Some are of no use where it is.
+_METHODS = frozenset((DP, "rational", "volume", "exhaustive", *_LEARNED, *names_in("lab/strategies")))
 
 
 def feature(ev: Evaluator, item: ast.Feature) -> ir.Feature:
@@ -688,6 +690,11 @@ def select(ev: Evaluator, item: ast.Select, owner: str, names: set[str]) -> ir.S
                 help = did_you_mean(name, names, f"choose from {listing(sorted(names))}" if names else none)
                 report.fail("unknown-name", f"`{name}` is not a decision here", item.span, help)
         args = tuple(ev.settled(a) for a in item.args)
+        if item.method not in _METHODS:
+            here = _IN_KERNEL if owner not in ("", "dag") else _IN_PROGRAM if owner == "" else (DP,)
+            near = did_you_mean(item.method, here, "")
+            help = f"{near} The methods here are {listing(here, 20)}" if near else f"choose from {listing(here, 20)}"
+            report.fail("unknown-name", f"unknown method `{item.method}`", item.span, help)
         if not _used(item, owner):
             ev.ctx.not_used_yet(
                 "`select`", item.span, "the default is used; choose with -D until selectors are implemented"
