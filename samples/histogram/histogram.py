@@ -6,10 +6,15 @@ An input is a path of a file (`.npy` with values; any other image through Pillow
 
 from __future__ import annotations
 
+import os
+import stat
+import struct
+import tokenize
+import zipfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +28,12 @@ HERE = Path(__file__).parent
 def values(rank: int, size: int, seed: int, input: str, bins: int, bytes: int) -> dict[str, Any]:
     """`values`, n of them, each an integer of `bytes` bytes and less than `bins`. Each rank has the same ones.
 
-    Raises ValueError for an unknown input and for values that have no bin.
+    Raises ValueError for an unknown input, for a file that cannot be read, and for values that have no bin.
     """
-    made = call(input, {name: partial(family, bins=bins) for name, family in FAMILIES.items()}, _read)
+    try:
+        made = call(input, {name: partial(family, bins=bins) for name, family in FAMILIES.items()}, _read)
+    except MemoryError:
+        raise ValueError(f"{input}: not enough memory") from None
     largest = int(made.max(initial=0))
     if largest >= bins:
         raise ValueError(f"{input}: it has the value {largest}, and there are {bins} bins: -D bins={largest + 1}")
@@ -112,27 +120,50 @@ def _small(bins: int) -> type[np.unsignedinteger[Any]]:
     return np.uint8 if bins <= 256 else np.uint16
 
 
-def _array(file: Path, path: str) -> Values:
+def _array(file: BinaryIO, path: str) -> Values:
     """The numbers of an array. Raises ValueError for other things, and for numbers that are no bin."""
+    refused = f"{path} is no array of numbers in NumPy's format"
     try:
-        numbers = np.load(file, allow_pickle=False).ravel()
-    except (EOFError, ValueError) as error:
-        raise ValueError(f"{path} is no array of numbers in NumPy's format: {str(error).split('.')[0]}") from None
+        numbers = np.load(file, allow_pickle=False)
+    except (EOFError, OverflowError, SyntaxError, ValueError, tokenize.TokenError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{refused}: {str(error).split('.')[0]}") from None
+    if not isinstance(numbers, np.ndarray):
+        raise ValueError(f"{refused}: it is an archive of arrays (.npz)")
     if numbers.dtype.kind not in "iu":
         raise ValueError(f"{path}: its numbers are {numbers.dtype}; values are whole numbers from 0")
     if numbers.min(initial=0) < 0:
         raise ValueError(f"{path}: it has the value {numbers.min()}; values are whole numbers from 0")
-    return np.asarray(numbers)
+    return numbers.ravel()
 
 
-def _read(path: str) -> Values:
-    """Values of a file: an array of NumPy, or an image as grey. A relative path begins at this directory."""
-    file = HERE / path
-    if file.suffix == ".npy":
-        return _array(file, path)
+def _image(file: BinaryIO, path: str) -> Values:
+    """The pixels of an image as grey. Raises ValueError."""
     try:
         from PIL import Image
     except ImportError:
         raise ValueError(f"{path}: reading images needs Pillow: pip install pillow") from None
-    with Image.open(file) as image:
-        return np.asarray(image.convert("L")).ravel()
+    try:
+        with Image.open(file) as image:
+            return np.asarray(image.convert("L")).ravel()
+    except Image.UnidentifiedImageError:
+        raise ValueError(f"{path} is no image that Pillow can read") from None
+    except (EOFError, OverflowError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError) as error:
+        raise ValueError(f"{path} is no image that Pillow can read: {error}") from None
+
+
+def _read(path: str) -> Values:
+    """Values of a file: an array of NumPy, or an image as grey. A relative path begins at this directory."""
+    try:
+        with open(HERE / path, "rb", opener=_open) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ValueError(f"{path} is not a regular file")
+            return _array(file, path) if path.endswith(".npy") else _image(file, path)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from None
+    except MemoryError:
+        raise ValueError(f"{path} cannot be read: not enough memory for the shape in its header") from None
+
+
+def _open(path: str, flags: int) -> int:
+    """A pipe is refused later, and not waited for."""
+    return os.open(path, flags | os.O_NONBLOCK)

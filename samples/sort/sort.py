@@ -6,6 +6,10 @@ An input is a path of an `.npy` file with 32- or 64-bit floating-point numbers, 
 
 from __future__ import annotations
 
+import os
+import stat
+import tokenize
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,9 +27,12 @@ MOST = 2**30 - 1  # keys: 30 bits of a word count them
 def keys(rank: int, size: int, seed: int, input: str) -> dict[str, Any]:
     """The keys, in the array of their type; the other one is empty. Each rank has the same ones.
 
-    Raises ValueError for an unknown input and for too many keys.
+    Raises ValueError for an unknown input, for a file that is no array of keys, and for too many keys.
     """
-    made = call(input, FAMILIES, _read)
+    try:
+        made = call(input, FAMILIES, _read)
+    except MemoryError:
+        raise ValueError(f"{input}: not enough memory") from None
     if made.size > MOST:
         raise ValueError(f"{input}: {made.size} keys; at most {MOST} can be sorted")
     bits = 8 * made.itemsize
@@ -301,10 +308,25 @@ def _type(bits: int) -> type[np.float32 | np.float64]:
 
 def _read(path: str) -> Keys:
     """The keys of a file. A relative path begins at this directory."""
+    refused = f"{path} is no array of numbers in NumPy's format"
     try:
-        made = np.load(HERE / path, allow_pickle=False).ravel()
-    except (EOFError, ValueError) as error:
-        raise ValueError(f"{path} is no array of numbers in NumPy's format: {str(error).split('.')[0]}") from None
+        with open(HERE / path, "rb", opener=_open) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ValueError("it is not a regular file")
+            made = np.load(file, allow_pickle=False)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from None
+    except MemoryError:
+        raise ValueError(f"{path} cannot be read: not enough memory for the shape in its header") from None
+    except (EOFError, OverflowError, SyntaxError, ValueError, tokenize.TokenError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{refused}: {str(error).split('.')[0]}") from None
+    if not isinstance(made, np.ndarray):
+        raise ValueError(f"{refused}: it is an archive of arrays (.npz)")
     if made.dtype not in (np.float32, np.float64):
         raise ValueError(f"{path}: its numbers are {made.dtype}; keys are float32 or float64")
-    return made
+    return made.ravel()
+
+
+def _open(path: str, flags: int) -> int:
+    """A pipe is refused later, and not waited for."""
+    return os.open(path, flags | os.O_NONBLOCK)

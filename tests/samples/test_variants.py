@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sqlite3
 from pathlib import Path
 
@@ -136,6 +138,19 @@ def test_levels_are_shortest_paths(text: str) -> None:
 NO_ARRAY = "is no array of numbers in NumPy's format: "
 
 
+def archive() -> bytes:
+    """A file of np.savez."""
+    out = io.BytesIO()
+    np.savez(out, a=np.zeros(3))
+    return out.getvalue()
+
+
+def header(shape: str) -> bytes:
+    """A file of np.save with this shape, and no numbers."""
+    text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
 @pytest.mark.parametrize(
     ("content", "of_histogram", "of_sort"),
     [(np.array([0, 300], np.uint16), "has the value 300, and there are 256 bins", "its numbers are uint16"),
@@ -143,11 +158,22 @@ NO_ARRAY = "is no array of numbers in NumPy's format: "
      (np.array([1, np.nan], np.float16), "its numbers are float16", "its numbers are float16"),
      (np.array([{}]), NO_ARRAY + "Object arrays", NO_ARRAY + "Object arrays"),
      (b"text", NO_ARRAY, NO_ARRAY),
-     (b"\x93NUMPY\x01\x00v\x00cut", NO_ARRAY + "EOF", NO_ARRAY + "EOF")],
+     (b"\x93NUMPY\x01\x00v\x00cut", NO_ARRAY + "EOF", NO_ARRAY + "EOF"),
+     (archive(), NO_ARRAY + "it is an archive", NO_ARRAY + "it is an archive"),
+     (archive()[:60], NO_ARRAY + "File is not a zip file", NO_ARRAY + "File is not a zip file"),
+     (header("(3000000000000, 3)"), "not enough memory for the shape", "not enough memory for the shape"),
+     (header("(3000000000, 3000000000)"), NO_ARRAY, NO_ARRAY),
+     (header(f"({10**30},)"), NO_ARRAY, NO_ARRAY),
+     (header("((("), NO_ARRAY, NO_ARRAY),
+     (None, "not a regular file", "not a regular file")],
 )  # fmt: skip
-def test_files_that_are_refused(tmp_path: Path, content: np.ndarray | bytes, of_histogram: str, of_sort: str) -> None:
+def test_files_that_are_refused(
+    tmp_path: Path, content: np.ndarray | bytes | None, of_histogram: str, of_sort: str
+) -> None:
     path = tmp_path / "a.npy"
-    if isinstance(content, bytes):
+    if content is None:
+        os.mkfifo(path)
+    elif isinstance(content, bytes):
         path.write_bytes(content)
     else:
         np.save(path, content)
@@ -155,6 +181,28 @@ def test_files_that_are_refused(tmp_path: Path, content: np.ndarray | bytes, of_
         sample("histogram/histogram.py").values(0, 1, 0, str(path), 256, 1)
     with pytest.raises(ValueError, match=rf"a\.npy.*{of_sort}"):
         sample("sort/sort.py").keys(0, 1, 0, str(path))
+
+
+@pytest.mark.parametrize("name", ["histogram", "sort"])
+def test_a_file_that_is_missing_is_named(tmp_path: Path, name: str) -> None:
+    module = sample(f"{name}/{name}.py")
+    with pytest.raises(ValueError, match=r"none\.npy cannot be read: No such file"):
+        module._read(str(tmp_path / "none.npy"))
+
+
+def test_images_that_are_refused(tmp_path: Path) -> None:
+    Image = pytest.importorskip("PIL.Image")
+    histogram = sample("histogram/histogram.py")
+    whole = tmp_path / "a.png"
+    Image.fromarray(np.random.default_rng(1).integers(0, 256, (40, 30), np.uint8)).save(whole)
+    assert histogram.values(0, 1, 0, str(whole), 256, 1)["n"] == 1200
+    for content, message in ((b"text", "is no image"), (whole.read_bytes()[:-300], "cannot be read|is no image")):
+        (tmp_path / "b.png").write_bytes(content)
+        with pytest.raises(ValueError, match=rf"b\.png ({message})"):
+            histogram.values(0, 1, 0, str(tmp_path / "b.png"), 256, 1)
+    os.mkfifo(tmp_path / "c.png")
+    with pytest.raises(ValueError, match=r"c\.png is not a regular file"):
+        histogram.values(0, 1, 0, str(tmp_path / "c.png"), 256, 1)
 
 
 def test_graphs_that_are_refused(tmp_path: Path) -> None:
