@@ -1,6 +1,6 @@
 """Set-up and reference of the breadth-first search: generated graphs and Matrix Market files, named by a text.
 
-An input is a path of a Matrix Market file (through `scipy.io`; entry (u, v) is an edge from u to v) or
+An input is a path of a Matrix Market file (matrix_market.py; entry (u, v) is an edge from u to v) or
 a call of one of `FAMILIES`, such as "rmat(scale = 20, degree = 16, seed = 3)".
 """
 
@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.io
 import scipy.sparse
 import scipy.sparse.csgraph
 import scipy.spatial
+from matrix_market import checked, entries
 from numpy.typing import NDArray
 
 from dagc.inputs import call
@@ -38,10 +38,13 @@ def graph(rank: int, size: int, seed: int, input: str, source: int, runs: int) -
     """The graph of an input in CSR form, and the sources of its traversals. Each rank has the same ones.
 
     `source` -1: random vertices that have an edge, as far as there are any. Raises ValueError for an unknown input, a
-    matrix that is not square, and a source that is no vertex.
+    file that is no graph, and a source that is no vertex.
     """
-    edges = call(input, FAMILIES, _read)
-    row_ptr, col = _rows(edges)
+    try:
+        edges = call(input, FAMILIES, _read)
+        row_ptr, col = _rows(edges)
+    except MemoryError:
+        raise ValueError(f"{input}: not enough memory") from None
     if source >= edges.n:
         raise ValueError(f"source {source}: {input} has {edges.n} vertices")
     sources = np.zeros(runs, np.int32)
@@ -422,15 +425,15 @@ def _rows(edges: Edges) -> tuple[Ints, Ints]:
 
 
 def _read(path: str) -> Edges:
-    """The edges of a Matrix Market file. A relative path begins at this folder."""
-    try:
-        rows, columns, _, _, _, symmetry = scipy.io.mminfo(HERE / path)
-        if rows != columns:
-            raise ValueError(f"a graph has as many rows as columns, this matrix has {rows} and {columns}")
-        if rows >= 2**31:
-            raise ValueError(f"{rows} vertices are too many for 32-bit indices")
-        matrix = scipy.sparse.coo_array(scipy.io.mmread(HERE / path))  # both halves of a symmetric one
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
-    first, last = (np.asarray(index, np.int32) for index in matrix.coords)
-    return Edges(rows, first, last, symmetry != "general", mirror=False)
+    """The edges of a Matrix Market file. A relative path begins at this directory."""
+    name = str(HERE / path)
+    header = checked(name)
+    if header.field == "complex" or header.symmetry not in ("general", "symmetric"):
+        kind = f"{header.field} {header.symmetry}"
+        raise ValueError(f"{name} is {kind}; a graph is real, integer or pattern, and general or symmetric")
+    if header.rows != header.columns:
+        shape = f"{header.rows} and {header.columns}"
+        raise ValueError(f"{name}: a graph has as many rows as columns, this matrix has {shape}")
+    matrix = entries(name, header)  # both halves of a symmetric one
+    first, last = (np.asarray(index, np.int32) for index in (matrix.row, matrix.col))
+    return Edges(header.rows, first, last, header.symmetry != "general", mirror=False)

@@ -1,7 +1,8 @@
 """Set-up and reference of solvers.dag: linear systems, their preconditioners, and what a selector looks at.
 
 A system is a text: a call such as `poisson(side = 40)` (SYSTEMS has the names), or the path of a Matrix Market file of
-a real, square matrix; `file(path = ...)` as in ../spmv/matrices.py. The right-hand side is A times a random vector.
+a real, square matrix; `file(path = ...)` is below the directory DAGC_MATRICES. The right-hand side is A times a random
+vector.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ LAUNCH, BANDWIDTH = 5e-6, 2e12  # seconds of a kernel without work, bytes a seco
 Floats = NDArray[np.float64]
 
 
-def _matrices() -> Any:
-    """The readers of the other sample; a module of its own, for two samples may have files of one name."""
-    spec = importlib.util.spec_from_file_location("spmv_matrices", HERE.parent / "spmv" / "matrices.py")
+def _market() -> Any:
+    """The reader of files; a module of its own, for two samples may have files of one name."""
+    spec = importlib.util.spec_from_file_location("solvers_matrix_market", HERE / "matrix_market.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -43,6 +44,13 @@ def _matrices() -> Any:
 
 def load(rank: int, size: int, seed: int, system: str, tolerance: float = 1e-6) -> dict[str, float | NDArray[Any]]:
     """The system on each rank, with each preconditioner. Raises ValueError with the reason."""
+    try:
+        return _load(seed, system, tolerance)
+    except MemoryError:
+        raise ValueError(f"{system}: not enough memory") from None
+
+
+def _load(seed: int, system: str, tolerance: float) -> dict[str, float | NDArray[Any]]:
     A = call(system, SYSTEMS, lambda path: from_file(str(HERE / path)))
     if A.shape[0] != A.shape[1]:
         raise ValueError(f"{system} is {A.shape[0]} x {A.shape[1]}, not square")
@@ -413,12 +421,12 @@ def network(n: int, degree: int = 6, leak: float = 0.01, seed: int = 1) -> Any:
 
 
 def from_file(path: str) -> Any:
-    return _int32(_matrices().read(path, np.float64))
+    return _int32(_market().read(path, np.float64))
 
 
 def file(path: str) -> Any:
     """A file below the directory that the environment variable DAGC_MATRICES names."""
-    return _int32(_matrices().file(path, np.float64))
+    return _int32(_market().file(path, np.float64))
 
 
 SYSTEMS: dict[str, Callable[..., Any]] = {

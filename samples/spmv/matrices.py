@@ -1,46 +1,33 @@
 """Sparse matrices for the samples: Matrix Market files, and generated families, named by a text.
 
-A text is the path of a file (`.mtx`, `.mtx.gz`, `.mtx.xz`), or a call such as `band(rows = 10_000, half = 50, per_row
-= 7)`; GENERATORS has their names. `file(path = "matrices/a.mtx")` is a file below the directory that the environment
-variable DAGC_MATRICES names. Matrices are scipy.sparse.csr_array of float32 with 32-bit indices, columns ascending in
-each row and none twice, values in [-1, 1) from `seed`. Generators do whole arrays at a time: 10^8 non-zeros take some
-seconds.
+A text is the path of a file (matrix_market.py: `.mtx`, `.mtx.gz`, `.mtx.bz2`, `.mtx.xz`), or a call such as
+`band(rows = 10_000, half = 50, per_row = 7)`; GENERATORS has their names. `file(path = "matrices/a.mtx")` is a file
+below the directory that the environment variable DAGC_MATRICES names. Matrices are scipy.sparse.csr_array of float32
+with 32-bit indices, columns ascending in each row and none twice, values in [-1, 1) from `seed`. Generators do whole
+arrays at a time: 10^8 non-zeros take some seconds.
 """
 
 from __future__ import annotations
 
-import gzip
 import itertools
-import lzma
-import os
-import stat
-import warnings
-import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import numpy as np
+from matrix_market import MOST, file, read, values
 from numpy.typing import NDArray
 from scipy import sparse
 
 from dagc.inputs import call
 
-FOLDER = "DAGC_MATRICES"
-MOST = 2**31 - 2**13  # non-zeros and rows together: kernels count both in 32 bits
-LINE, HEADER_LINES = (
-    1024,
-    1000,
-)  # bytes of a line of a Matrix Market file (the format's limit); lines before the entries
-
 CHUNK = 1 << 20  # entries made at a time: a few arrays of this size stay in the cache
 Ints = NDArray[np.int64]
 
 
-def matrix(text: str, folder: Path = Path()) -> Any:
-    """The matrix that a text names; paths are relative to `folder`. Raises ValueError with the reason."""
-    return call(text, GENERATORS, lambda path: read(str(folder / path)))
+def matrix(text: str, directory: Path = Path()) -> Any:
+    """The matrix that a text names; paths are relative to `directory`. Raises ValueError with the reason."""
+    return call(text, GENERATORS, lambda path: read(str(directory / path)))
 
 
 # ---- families -------------------------------------------------------------------------------
@@ -393,18 +380,6 @@ def dense(rows: int, cols: int = 0, seed: int = 1) -> Any:
     return _csr(np.full(rows, cols), np.tile(np.arange(cols, dtype=np.int32), rows), cols, seed)
 
 
-def file(path: str, dtype: Any = np.float32) -> Any:
-    """A file below the directory that the environment variable DAGC_MATRICES names."""
-    folder = os.environ.get(FOLDER)
-    if not folder:
-        raise ValueError(f"{path}: name the directory that it is in by the environment variable {FOLDER}")
-    top = Path(folder).resolve()
-    found = (top / path).resolve()
-    if not found.is_relative_to(top):
-        raise ValueError(f"{path} is not below {FOLDER}={folder}")
-    return read(str(found), dtype)
-
-
 GENERATORS: dict[str, Callable[..., Any]] = {
     f.__name__: f
     for f in (stencil, dense_band, band, uniform, regular, blocks, fem, zipf, rmat, arrow, long_rows, circuit,
@@ -412,89 +387,6 @@ GENERATORS: dict[str, Callable[..., Any]] = {
               hypercube, fractal, terms, prolongation, tree, angular, cliques, chain, kron, dense,
               file)
 }  # fmt: skip
-
-
-# ---- Matrix Market --------------------------------------------------------------------------
-
-
-def read(path: str, dtype: Any = np.float32) -> Any:
-    """The matrix of a Matrix Market file. Patterns get values as generators give them, symmetric ones are expanded,
-    entries of one place are added. Raises ValueError, naming the file and the reason, for one that is corrupt,
-    complex, empty, or has values that are no finite number of this type."""
-    field, out = parsed(path)
-    if field == "complex":
-        raise ValueError(f"{path} is complex; the kernels are for real matrices")
-    if out.nnz == 0:
-        raise ValueError(f"{path} has no entries")
-    with np.errstate(over="ignore"):
-        out.data = (_values(out.nnz, 1) if field == "pattern" else out.data).astype(dtype)
-    if not np.isfinite(out.data).all():
-        raise ValueError(f"{path} has values that are no finite numbers in {np.dtype(dtype).name}")
-    return out
-
-
-def parsed(path: str, shape: tuple[int, int] | None = None) -> tuple[str, Any]:
-    """The field of a Matrix Market file, and its matrix as scipy.io reads it: CSR, expanded, without duplicates, 32-bit
-    indices. Raises ValueError."""
-    from scipy.io import mmread
-
-    try:
-        with opened(path) as text:
-            field = check(path, text, shape)
-        with opened(path) as text, warnings.catch_warnings():
-            # Newer SciPy announces that it will return a sparse array: what is used here, both kinds have.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            out = sparse.csr_array(mmread(text).tocsr())
-    except (OSError, EOFError, OverflowError, lzma.LZMAError, zlib.error) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from None
-    except ValueError as error:
-        raise ValueError(str(error) if str(error).startswith(path) else f"{path}: {error}") from None
-    out.sum_duplicates()
-    _fits(out.shape[0], out.nnz)
-    out.indptr, out.indices = out.indptr.astype(np.int32), out.indices.astype(np.int32)
-    return field, out
-
-
-@contextmanager
-def opened(path: str) -> Iterator[BinaryIO]:
-    """The text of a file, decompressed as it is read. Raises ValueError for a pipe or a device, which may not end."""
-    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError(f"{path} is not a regular file")
-        if path.endswith(".xz"):
-            with lzma.open(file) as text:
-                yield cast(BinaryIO, text)
-        elif path.endswith(".gz"):
-            with gzip.open(file) as text:
-                yield cast(BinaryIO, text)
-        else:
-            yield file
-
-
-def check(path: str, file: BinaryIO, shape: tuple[int, int] | None = None) -> str:
-    """The field of the header: `real`, `integer`, `pattern`, `complex`. Raises ValueError unless the matrix has this
-    shape, and the file is as long as its header says, before memory is taken for what it says: a small compressed file
-    may hold a very large one."""
-    lines = (file.readline(LINE) for _ in range(HEADER_LINES))
-    header = next(lines).decode("ascii", "replace").lower().split()
-    if header[:3] != ["%%matrixmarket", "matrix", "coordinate"] or len(header) < 4:
-        raise ValueError(f"{path} is no Matrix Market file of a sparse matrix (%%MatrixMarket matrix coordinate ...)")
-    numbers = next((line for line in lines if line.strip() and not line.startswith(b"%")), b"").split()
-    if len(numbers) != 3 or not all(number.isdigit() and len(number) < 12 for number in numbers):
-        raise ValueError(f"{path} has no line of rows, columns and entries in its first {HEADER_LINES} lines")
-    high, wide, entries = map(int, numbers)
-    if shape and (high, wide) != shape:
-        raise ValueError(f"{path} is {high} x {wide}, not {shape[0]} x {shape[1]}: give -D rows=...")
-    if not high or not wide:
-        raise ValueError(f"{path} is empty: {high} x {wide}")
-    if entries > min(high * wide, 2**31 - 1) or max(high, wide) > MOST:
-        raise ValueError(f"{path} has {entries} entries: too many for {high} rows and 32-bit indices")
-    length, most = 0, (entries + HEADER_LINES) * LINE
-    while length <= most and (text := file.read(1 << 20)):
-        length += len(text)
-    if not entries * len("1 1") <= length <= most:
-        raise ValueError(f"{path} has {length if length <= most else f'over {most}'} bytes for {entries} entries")
-    return header[3]
 
 
 # ---- pieces ---------------------------------------------------------------------------------
@@ -511,19 +403,12 @@ def _fits(rows: int, nonzeros: int) -> None:
         raise ValueError(f"{rows} rows and {nonzeros} non-zeros: too many for 32-bit indices")
 
 
-def _values(count: int, seed: int) -> NDArray[np.float32]:
-    values = np.random.default_rng([seed, 7]).random(count, np.float32)
-    values *= 2
-    values -= 1
-    return values
-
-
 def _csr(lengths: Ints, columns: NDArray[Any], cols: int, seed: int) -> Any:
     """Of rows' lengths, and columns that ascend in each row."""
     indptr = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int32)
     out = sparse.csr_array((lengths.size, cols), dtype=np.float32)
     out.indptr, out.indices = indptr, columns.astype(np.int32, copy=False)
-    out.data = _values(columns.size, seed)
+    out.data = values(columns.size, seed)
     return out
 
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
-from matrices import parsed
+from matrix_market import checked, rows_of
 from numpy.typing import NDArray
 
 CHUNK = 1 << 21  # entries made at a time: a few arrays of this size stay in the cache
@@ -33,7 +33,10 @@ def banded(
     numbered as they lie in x_r: by owner, then by column. Raises ValueError for sizes that make no sense.
     """
     if bandwidth == FROM_FILE:
-        return _from_file(rank, size, seed, rows)
+        try:
+            return _from_file(rank, size, seed, rows)
+        except MemoryError:
+            raise ValueError(f"{os.environ['SPMV_MATRIX']}: not enough memory") from None
     if rows < 1 or nnz_per_row < 0 or bandwidth < 0:
         raise ValueError(f"rows {rows}, nnz_per_row {nnz_per_row}, bandwidth {bandwidth}: must not be negative")
     if max(rows, -(-rows // size) * nnz_per_row) >= 2**31:
@@ -196,9 +199,12 @@ def _file_matrix(rows: int, seed: int) -> Any:
     path = os.environ.get("SPMV_MATRIX")
     if not path:
         raise ValueError(
-            f"{rows} rows, bandwidth -1: name a Matrix Market file (.mtx, .mtx.gz, .mtx.xz) by SPMV_MATRIX"
+            f"{rows} rows, bandwidth -1: name a Matrix Market file (.mtx, .mtx.gz, .mtx.bz2, .mtx.xz) by SPMV_MATRIX"
         )
-    _, matrix = parsed(path, (rows, rows))
+    header = checked(path)
+    if (header.rows, header.columns) != (rows, rows):
+        raise ValueError(f"{path} is {header.rows} x {header.columns}, not {rows} x {rows}: give -D rows=...")
+    matrix = rows_of(path, header)
     matrix.data = (2 * uniform(seed, VALUE, np.arange(matrix.nnz, dtype=np.uint64)) - 1).astype(np.float32)
     return matrix
 

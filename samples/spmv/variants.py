@@ -15,7 +15,10 @@ HERE = Path(__file__).resolve().parent
 
 def load(rank: int, size: int, seed: int, matrix: str) -> dict[str, int | NDArray[Any]]:
     """The matrix on each rank, and a vector uniformly random in [-1, 1). Raises ValueError."""
-    A = named(matrix, HERE)
+    try:
+        A = named(matrix, HERE)
+    except MemoryError:
+        raise ValueError(f"{matrix}: not enough memory") from None
     x = np.random.default_rng(seed).random(A.shape[1], np.float32) * 2 - 1
     return {
         "n": A.shape[0],

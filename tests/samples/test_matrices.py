@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 import os
 import re
 from pathlib import Path
@@ -151,6 +153,22 @@ FILES: dict[str, tuple[str, list[list[float]] | str]] = {
     "too large": ("real general\n1 1 1\n1 1 1e300\n", "no finite number"),
     "words": ("real general\n1 1 1\n1 1 one\n", "a.mtx"),
     "array": ("", "no Matrix Market file"),
+    "many duplicates": ("real general\n1 2 12\n" + "1 1 1\n" * 12, [[12, 0]]),
+    "large integers": ("integer general\n1 1 2\n" + "1 1 4611686018427387904\n" * 2, [[2.0**63]]),
+    "many comments": ("real general\n" + "% word\n" * 5000 + "1 1 1\n1 1 3\n", [[3]]),
+    "a long comment": ("real general\n%" + "x" * 5000 + "\n1 1 1\n1 1 3\n", [[3]]),
+    "upper triangle": ("real symmetric\n2 2 2\n1 1 2\n1 2 3\n", [[2, 3], [3, 0]]),
+    "both triangles": ("real symmetric\n2 2 3\n1 1 2\n2 1 3\n1 2 3\n", r"entry 3 \(row 1, column 2\) is above"),
+    "both, lower last": ("pattern symmetric\n2 2 2\n1 2\n2 1\n", r"entry 2 \(row 2, column 1\) is below"),
+    "both, skew": ("real skew-symmetric\n2 2 2\n2 1 3\n1 2 -3\n", "both sides of the diagonal"),
+    "diagonal of skew": ("real skew-symmetric\n2 2 2\n2 1 3\n2 2 3\n", "entry 2 is on the diagonal: row 2"),
+    "symmetric, wide": ("real symmetric\n3 4 1\n3 1 1\n", "is symmetric, but not square: 3 x 4"),
+    "no symmetry": ("real\n1 1 1\n1 1 1\n", "no Matrix Market file"),
+    "hermitian": ("complex hermitian\n1 1 1\n1 1 2 0\n", "is complex"),
+    "integer out of range": ("integer general\n1 1 1\n1 1 99999999999999999999\n", "out of range"),
+    "rows without entries": ("real general\n2000000000 3 3\n1 1 1\n2 2 1\n3 3 1\n", "2000000000 x 3 with 3 entries"),
+    "columns without entries": ("real general\n3 1000065 1\n1 1 1\n", "3 x 1000065 with 1 entries"),
+    "too many": ("real general\n3 3 3000000000\n1 1 1\n", "3000000000 entries: too many"),
 }
 
 
@@ -175,6 +193,40 @@ def test_a_pattern_gets_values(tmp_path: Path) -> None:
     assert A.nnz == 3
     assert len(set(A.data.tolist())) == 3
     assert [matrices.read(str(tmp_path / "a.mtx"), dtype).dtype for dtype in (np.float32, np.float64)] == ["f4", "f8"]
+
+
+def test_rows_at_the_limit(tmp_path: Path) -> None:
+    (tmp_path / "a.mtx").write_text(HEADER + "real general\n1000064 2 1\n7 1 1\n")
+    assert matrices.read(str(tmp_path / "a.mtx")).shape == (1_000_064, 2)
+
+
+@pytest.mark.parametrize("ending", ["gz", "bz2", "xz"])
+@pytest.mark.parametrize("kept", [0, 9, 30])
+def test_an_archive_that_is_cut_off(tmp_path: Path, ending: str, kept: int) -> None:
+    packed = {"gz": gzip, "bz2": bz2, "xz": lzma}[ending].compress((HEADER + "real general\n1 1 1\n1 1 1\n").encode())
+    path = tmp_path / f"a.mtx.{ending}"
+    path.write_bytes(packed)
+    assert matrices.read(str(path)).toarray() == [[1]]
+    path.write_bytes(packed[:kept])
+    with pytest.raises(ValueError, match=f"{path} (cannot be read|is no Matrix Market file)"):
+        matrices.read(str(path))
+
+
+def test_too_little_memory_is_an_error_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def mmread(source: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("scipy.io.mmread", mmread)
+    (tmp_path / "a.mtx").write_text(HEADER + "real general\n1 1 1\n1 1 1\n")
+    with pytest.raises(ValueError, match=r"a\.mtx cannot be read: not enough memory"):
+        matrices.read(str(tmp_path / "a.mtx"))
+
+
+def test_the_reader_is_the_same_in_all_samples() -> None:
+    """Each of them runs when it is copied alone."""
+    copies = [path.read_text() for path in sorted(SAMPLES.glob("*/matrix_market.py"))]
+    assert len(copies) == 3
+    assert len(set(copies)) == 1
 
 
 def test_a_pipe_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -120,6 +122,18 @@ def test_blocks_are_inverted() -> None:
 def test_systems_that_are_refused(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         solvers.load(0, 1, 1, text)
+
+
+def test_a_file_is_read_where_the_sample_is_alone(tmp_path: Path) -> None:
+    """As after `dagc init --from solvers`."""
+    shutil.copytree(SAMPLES / "solvers", tmp_path / "mine")
+    spec = importlib.util.spec_from_file_location("alone", tmp_path / "mine/solvers.py")
+    alone = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(alone)
+    assert alone.load(0, 1, 1, "data/nos5.mtx")["n"] == 468
+    (tmp_path / "a.mtx").write_text("%%MatrixMarket matrix coordinate real general\n2000000000 3 1\n1 1 1\n")
+    with pytest.raises(ValueError, match=r"a\.mtx is 2000000000 x 3 with 1 entries"):
+        alone.load(0, 1, 1, str(tmp_path / "a.mtx"))
 
 
 @pytest.mark.mpi

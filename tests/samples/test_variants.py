@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import sqlite3
@@ -205,22 +206,73 @@ def test_images_that_are_refused(tmp_path: Path) -> None:
         histogram.values(0, 1, 0, str(tmp_path / "c.png"), 256, 1)
 
 
-def test_graphs_that_are_refused(tmp_path: Path) -> None:
+MATRIX = "%%MatrixMarket matrix coordinate "
+
+
+@pytest.mark.parametrize(
+    ("ending", "content", "message"),
+    [
+        ("", MATRIX + "pattern general\n2 3 1\n1 3\n", "has 2 and 3"),
+        ("", MATRIX + "pattern general\n3 3 2\n1 3\n", "has 4 bytes for 2 entries"),
+        ("", MATRIX + "pattern general\n3 3 2\n1 3\n \n\n\n", "Truncated|Too few|cannot be read"),
+        ("", MATRIX + "pattern general\n3000000000 3000000000 1\n1 3\n", "too many for 3000000000 rows"),
+        ("", MATRIX + "pattern general\n2000000000 2000000000 3\n1 3\n1 1\n2 2\n", "with 3 entries: its rows"),
+        ("", MATRIX + "complex hermitian\n3 3 1\n2 1 3 4\n", "is complex hermitian; a graph is"),
+        ("", MATRIX + "complex general\n3 3 1\n2 1 3 4\n", "is complex general; a graph is"),
+        ("", MATRIX + "real skew-symmetric\n3 3 1\n2 1 3\n", "is real skew-symmetric; a graph is"),
+        ("", MATRIX + "pattern symmetric\n3 3 2\n2 1\n1 2\n", "both sides of the diagonal"),
+        ("", MATRIX + "integer general\n3 3 1\n2 1 99999999999999999999\n", "cannot be read: .*out of range"),
+        ("", "%%MatrixMarket matrix array real general\n1 1\n1\n", "no Matrix Market file of a sparse matrix"),
+        (".gz", b"no archive", "cannot be read"),
+        (".gz", gzip.compress((MATRIX + "pattern general\n3 3 1\n1 3\n").encode())[:-9], "cannot be read"),
+        ("", None, "is not a regular file"),
+    ],
+)
+def test_graphs_that_are_refused(tmp_path: Path, ending: str, content: str | bytes | None, message: str) -> None:
+    path = tmp_path / f"a.mtx{ending}"
+    if content is None:
+        os.mkfifo(path)
+    else:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ValueError, match=rf"a\.mtx{ending}:? .*({message})"):
+        sample("bfs/bfs.py").graph(0, 1, 0, str(path), -1, 1)
+
+
+@pytest.mark.parametrize("field", ["pattern", "integer", "real"])
+@pytest.mark.parametrize("symmetry", ["general", "symmetric"])
+def test_graphs_of_files(tmp_path: Path, field: str, symmetry: str) -> None:
+    """Entries of one place are edges of their own."""
+    value = "" if field == "pattern" else " 0"
+    lines = "".join(f"{place}{value}\n" for place in ("2 1", "3 3", "3 1", "2 1"))
+    (tmp_path / "a.mtx").write_text(f"{MATRIX}{field} {symmetry}\n% comment\n3 3 4\n{lines}")
+    data = sample("bfs/bfs.py").graph(0, 1, 0, str(tmp_path / "a.mtx"), -1, 1)
+    rows = np.split(data["col"], data["row_ptr"][1:-1])
+    expected = [[], [0, 0], [0, 2]] if symmetry == "general" else [[1, 1, 2], [0, 0], [0, 2]]
+    assert [sorted(row.tolist()) for row in rows] == expected
+    assert data["symmetric"] == (symmetry == "symmetric")
+
+
+def test_sources_of_graphs() -> None:
     bfs = sample("bfs/bfs.py")
-    (tmp_path / "wide.mtx").write_text("%%MatrixMarket matrix coordinate pattern general\n2 3 1\n1 3\n")
-    with pytest.raises(ValueError, match="has 2 and 3"):
-        bfs.graph(0, 1, 0, str(tmp_path / "wide.mtx"), -1, 1)
-    (tmp_path / "short.mtx").write_text("%%MatrixMarket matrix coordinate pattern general\n3 3 2\n1 3\n")
-    with pytest.raises(ValueError, match=r"short\.mtx: Truncated"):
-        bfs.graph(0, 1, 0, str(tmp_path / "short.mtx"), -1, 1)
-    (tmp_path / "huge.mtx").write_text(
-        "%%MatrixMarket matrix coordinate pattern general\n3000000000 3000000000 1\n1 3\n"
-    )
-    with pytest.raises(ValueError, match=r"huge\.mtx: 3000000000 vertices are too many"):
-        bfs.graph(0, 1, 0, str(tmp_path / "huge.mtx"), -1, 1)
     with pytest.raises(ValueError, match="source 4: "):
         bfs.graph(0, 1, 0, "path(n = 4)", 4, 1)
     assert bfs.graph(0, 1, 0, "empty(n = 0)", -1, 2)["sources"].tolist() == [0, 0]
+
+
+def test_too_little_memory_names_the_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(**_: int) -> None:
+        raise MemoryError
+
+    for name, arguments in (
+        ("bfs", ("path(n = 1)", 0, 1)),
+        ("sort", ("path(n = 1)",)),
+        ("histogram", ("path(n = 1)", 9, 1)),
+    ):
+        module = sample(f"{name}/{name}.py")
+        monkeypatch.setitem(module.FAMILIES, "path", fail)
+        made = getattr(module, {"bfs": "graph", "sort": "keys", "histogram": "values"}[name])
+        with pytest.raises(ValueError, match=r"path\(n = 1\): not enough memory"):
+            made(0, 1, 0, *arguments)
 
 
 # Every variant against the reference on the host target. Tiles end within the input, and a level within a word.
