@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from dagc.base.errors import UsageError, counted
 from dagc.base.source import Span
+from dagc.cuda.lexer import names_used
 from dagc.cuda.text import names_read
 from dagc.ir import program as ir
 from dagc.ir import sym
@@ -73,6 +74,7 @@ def kernel_op(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -
     accesses = _accesses(out, frame, name, args)
     fixed = item.call.callee.trailers
     _check_prepared(frame, args, [i for i in every.values() if i is impl or not fixed])
+    _check_features(frame, args, kernel)
     worker = call.in_worker(every.values(), base)
     stream = pinned_stream(frame, item) if device is not Device.CPU or worker else None
     return ir.KernelOp(
@@ -496,6 +498,32 @@ def _check_prepared(frame: Frame, args: tuple[Argument | Sym, ...], impls: list[
                 help = f"declare `{array.name}` `const`, or call another variant"
                 related = ((impl.prepare.span, f"it uses `{argument.formal.name}` here"),)
                 frame.ctx.report.error("bad-prepare", message, argument.span, help, related)
+
+
+def _check_features(frame: Frame, args: tuple[Argument | Sym, ...], kernel: ir.Kernel) -> None:
+    """Features in code that the kernel's selectors need read arrays that the set-up provides."""
+    values = {f.name: f.value for f in kernel.features}
+    needed: set[str] = set()
+    left = [n for s in kernel.selects for n in (values if not s.args else (n for a in s.args for n in sym.free(a)))]
+    while left:
+        name = left.pop()
+        if name in values and name not in needed:
+            needed.add(name)
+            value = values[name]
+            left += [] if isinstance(value, ir.CodeText) else sym.free(value)
+    for name in sorted(needed):
+        code = values[name]
+        if not isinstance(code, ir.CodeText):
+            continue
+        used = names_used(code.text or "")
+        for argument in _arrays(list(args)):
+            array, formal = argument.storage.array, argument.formal
+            if formal.name in used and formal.mode is Mode.IN and array.role not in (Role.CONST, Role.IN):
+                message = f"feature `{name}` of `{kernel.name}` reads `{array.name}`, which may change before this op"
+                before = "features are computed before the dag runs"
+                help = f"select by others, or declare `{array.name}` `const` or `in`: {before}"
+                related = ((code.span, f"it uses `{formal.name}` here"),)
+                frame.ctx.report.error("bad-feature", message, argument.span, help, related)
 
 
 def _accesses(out: GraphOut, frame: Frame, name: str, args: tuple[Argument | Sym, ...]) -> tuple[ir.Access, ...]:

@@ -54,9 +54,12 @@ from dagc.lang.scope import (
 COST_LIMIT = 3000
 
 
-def storage(ev: Evaluator, ref: ast.Ref, strided: bool = False) -> Storage:
+_SLICED = "only messages and `gpu copy` take such a slice; pass the array and the bounds"
+
+
+def storage(ev: Evaluator, ref: ast.Ref, strided: bool = False, sliced: str = _SLICED) -> Storage:
     """The region that an array reference names. Reports and raises Skip if it is not an array, or a slice that is not
-    contiguous where `strided` is not allowed."""
+    contiguous where `strided` is not allowed, with the help `sliced`."""
     report = ev.ctx.report
     if ref.name in ev.loops or (ev.scope.find(ref.name) is None and ref.name in ("rank", "ranks", "hw")):
         report.fail("type-mismatch", f"`{ref.name}` is a value, not an array", ref.span, "name an array or a part")
@@ -76,8 +79,7 @@ def storage(ev: Evaluator, ref: ast.Ref, strided: bool = False) -> Storage:
         value = _sliced(ev, value, trailer, family.what)
     if value.region.columns is not None and not strided:
         message = f"`{value.label}` is not contiguous"
-        help = "only messages and `gpu copy` take such a slice; pass the array and the bounds"
-        report.fail("bad-index", message, ref.span, help)
+        report.fail("bad-index", message, ref.span, sliced)
     return value
 
 

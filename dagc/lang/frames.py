@@ -151,6 +151,7 @@ class GraphOut:
     packed: ast.Message | None = None  # one that is packed, if there is any
     loops: list[ir.Loop] = field(default_factory=list)
     doubtful: set[str] = field(default_factory=set)  # words in ops with errors, which may write arrays of these names
+    any_doubtful: bool = False  # an op with an error may write an array of any name
 
     def use(
         self, frame: Frame, op: str, storage: Storage, mode: Mode, span: Span, arriving: Frame | None = None
@@ -197,7 +198,7 @@ def setup(ev: Evaluator, item: ast.Setup) -> ir.Setup:
 def verify(ev: Evaluator, out: GraphOut, item: ast.Verify, has_setup: bool) -> ir.Verify:
     """May raise Skip."""
     report = ev.ctx.report
-    target = storage(ev, item.target)
+    target = storage(ev, item.target, sliced="copy it into an array of its own with a kernel, and verify that")
     rtol = ev.constant(item.rtol, "a tolerance", (ScalarKind.INT, ScalarKind.REAL))
     assert not isinstance(rtol, str)
     if rtol < 0:

@@ -547,7 +547,15 @@ def lower_items(out: GraphOut, frame: Frame, items: tuple[ast.Item, ...], main: 
                 _item(out, frame, item, main)
             except Skip:  # of an op, or of the values of a loop or the condition of an `if`: its ops are missing
                 out.doubtful |= words(item)
+                out.any_doubtful |= isinstance(item, ast.Op) and _unknown_array(frame, item)
                 raise
+
+
+def _unknown_array(frame: Frame, item: ast.Op) -> bool:
+    """Whether an argument is an unknown name: the op may write any array."""
+    given = (a.value if isinstance(a, ast.Named) else a for a in item.call.args)
+    names = {a.name for a in given if isinstance(a, ast.Ref)} - {"rank", "ranks", "hw"}
+    return any(frame.ev.scope.find(name) is None and name not in frame.ev.loops for name in names)
 
 
 def _item(out: GraphOut, frame: Frame, item: ast.Item, main: bool) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from dagc.cuda.lexer import names_in
+from dagc.cuda.lexer import names_in, names_used
 from dagc.cuda.text import functions_defined, names_read
 from dagc.ir import program as ir
 from dagc.ir.enums import CodeLang, ElementType, Mode, OpKind, Role
@@ -79,6 +79,7 @@ def lower_kernel(ctx: Context, kernel: ast.Kernel) -> ir.Kernel:
         ctx.never[kernel.name, None, kernel.name] = parts.never
     impls = _possible(ctx, kernel.name, impls)
     _check_defaults(ctx.report, impls, formals, features)
+    _check_features(ctx.report, features, formals)
     chosen = selects(((item, ev) for item in selected), kernel.name, names)
     return ir.Kernel(
         kernel.name,
@@ -502,6 +503,19 @@ def _check_devices(report: Report, selected: Sequence[ast.Select], impls: Sequen
             (only,), other = devices, "cpu" if Device.GPU in devices else "gpu"
             message = f"there is no device to select: all implementations are for the {only.value}"
             report.warning("one-device", message, item.span, f"add `{other} {{...}}`, or drop `device`")
+
+
+def _check_features(report: Report, features: Sequence[ir.Feature], formals: Sequence[ir.Formal]) -> None:
+    """Check features in code: they are computed before the first run, so they may not read what the kernel writes."""
+    for each in features:
+        if not isinstance(each.value, ir.CodeText):
+            continue
+        used = names_used(each.value.text or "")
+        for formal in formals:
+            if formal.mode in (Mode.OUT, Mode.INOUT) and formal.name in used:
+                message = f"feature `{each.name}` reads `{formal.name}`, which the kernel writes"
+                help = "read `const` and `in` arrays: features are computed before the dag runs"
+                report.error("bad-feature", message, each.value.span, help, ((formal.span, "declared here"),))
 
 
 def _check_prepare(report: Report, impl: ir.Impl, formals: tuple[ir.Formal, ...]) -> None:

@@ -53,6 +53,8 @@ from dagc.lang.scope import (
 def check_reads(ctx: Context, out: GraphOut, edges: Iterable[ir.Edge]) -> None:
     """An array that is empty at the start must be written before it is read (by any op, if the order is open)."""
     uses, explicit, doubtful = _in_order(out.uses, edges), out.explicit is not None, out.doubtful
+    if out.any_doubtful:
+        return
     written: dict[str, list[tuple[Sym, ...]]] = {}
     for use in uses if explicit else ():
         if use.mode is not Mode.IN:
@@ -64,10 +66,12 @@ def check_reads(ctx: Context, out: GraphOut, edges: Iterable[ir.Edge]) -> None:
         writes, arrivals = (known.setdefault(array.name, []) for known in (written, arrived))
         if use.mode is not Mode.OUT and not defined:
             if not _covered(use.when, writes, ctx.facts):
-                below = (u for u in uses[at + 1 :] if u.storage.array.name == array.name and _writes_for(u, use))
+                below = (u for u in uses[at + 1 :] if _same_storage(u, use) and _writes_for(u, use))
                 later = None if explicit else next(below, None)
                 changed = use.mode is Mode.INOUT
-                _report_undefined(ctx, f"`{use.storage.label}` is read", array, use.span, writes, changed, later)
+                part = use.storage.region.part is not None
+                what = f"`{use.storage.label}` is read"
+                _report_undefined(ctx, what, array, use.span, writes, changed, later, part)
                 writes.append(())
                 arrivals.append(())
             elif arrivals != writes and not _covered(use.when, arrivals, ctx.facts):
@@ -76,6 +80,12 @@ def check_reads(ctx: Context, out: GraphOut, edges: Iterable[ir.Edge]) -> None:
         if use.mode is not Mode.IN:
             writes.append(use.when)
             arrivals.append(use.arrives)
+
+
+def _same_storage(use: Use, reader: Use) -> bool:
+    """Whether both access the same array, and not two parts without bounds."""
+    parts = use.storage.region.part, reader.storage.region.part
+    return use.storage.array.name == reader.storage.array.name and (None in parts or parts[0] == parts[1])
 
 
 def _writes_for(use: Use, reader: Use) -> bool:
@@ -143,14 +153,17 @@ def _report_undefined(
     writes: Sequence[tuple[Sym, ...]],
     changed: bool = False,
     later: Use | None = None,
+    part: bool = False,
 ) -> None:
-    """`changed`: by the op that reads it. `later`: what writes it further down."""
+    """`changed`: by the op that reads it. `later`: what writes it further down. `part`: a part without bounds."""
     message = f"{what} before any op writes it"
     first = "write it first" if later is None else f"move up `{later.op}`, which writes it"
     help = f"{first}, or declare it `in` or `inout` to fill it from the set-up"
     places = [(array.span, "declared here")]
     if changed:
         help = f"{help}; if this op only writes it, make the formal `out`"
+        if part:
+            help = f"{help}: `out {array.type.value}[*]`, or give the part bounds"
     if writes:
         message = f"{what}, but only ranks with `{_either(writes)}` write it"
         help = "write it on the other ranks too, or declare it `inout` to fill it from the set-up"

@@ -447,6 +447,10 @@ def _unfinished_line(stop: Stop) -> Diagnostic | None:
 
 
 def _assignment(stop: Stop) -> Diagnostic | None:
+    words = [token.text for token in stop.tokens if stop.line(token) == stop.line(stop.token)]
+    if words[0] == "verify" and words[-1] in ("=", "==") and "~" not in words:
+        message = f"`verify` compares within a tolerance, without `{words[-1]}`"
+        return Diagnostic("syntax", message, stop.span(stop.token), f"write `~`; the form is `{FORMS['verify']}`")
     # The accepted tokens do not help here: the parser closed the expression before it rejected `=`.
     if stop.token.text == "=" and not stop.accepts & {":", "in", "of", "with", "(", "->"}:
         return Diagnostic("syntax", "`=` defines a name and does not compare", stop.span(stop.token), "write `==`")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dagc import api
-from dagc.base.errors import UsageError
+from dagc.base.errors import ProgramError, UsageError
 from dagc.choice.choose import Chooser
 from dagc.choice.feature import asked_features, offered, values_of
 from dagc.choice.legal import op_of, units
@@ -101,13 +101,17 @@ def test_each_kind_is_offered_and_has_its_value(tmp_path: Path) -> None:
     [
         ("tree(bx)", PROGRAM, "asks for `bx`, which is not known before the dag runs"),
         ("tree(longest)", PROGRAM.replace("most = 0;", "most = bx;"), "depends on `bx`, which it is used to choose"),
-        ("tree(longest)", PROGRAM.replace("most = 0;", "most = y[0];"), "reads `y`, which the set-up does not provide"),
+        (
+            "tree(longest)",
+            PROGRAM.replace("most = 0;", "most = y[0];"),
+            "feature `longest` reads `y`, which the kernel w",
+        ),
     ],
 )
 def test_what_is_no_feature(select: str, program: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises((UsageError, ProgramError), match=message):
         names(graph_of(tmp_path, select, program))
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises((UsageError, ProgramError), match=message):
         tune_recipe.tune(tmp_path / "sums.dag", tmp_path / "t.db", TuneOptions(target="host"))
     assert not (tmp_path / "t.db").exists()
 
