@@ -78,7 +78,7 @@ def _unit(graph: Graph, index: int, op: KernelOp, variants: bool) -> Unit | None
 
 
 def unit_in(graph: Graph, unit: Unit) -> Unit:
-    """The same unit in a graph of the same program at another size. Variants that do not compile are not in it any more.
+    """The same unit in a graph of the same program at another size. Variants that do not compile are no longer in it.
     Raises UsageError if there is no such op, or one without some of the variants."""
     for index, op in enumerate(graph.ops):
         if isinstance(op.op, KernelOp) and op.op.site == unit.op:

@@ -6,7 +6,6 @@ import io
 import math
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError, counted
 from dagc.base.files import write_text_atomic
+from dagc.base.objective import TIME
 from dagc.base.resources import __version__
 from dagc.base.source import Source
 from dagc.base.statistics import interval
@@ -485,7 +485,8 @@ def export(path: str | Path, form: str, out: str | Path | None = None, objective
     """
     from dagc.store.records import load  # loads msgspec, sqlite3
 
-    compared, results = load(path, objective).objective, _exported(path)
+    results = _exported(path)
+    compared = load(path, objective).objective if isinstance(results, Results) else TIME
     if form == "parquet":
         if out is None:
             raise UsageError("Parquet is not text, and would go to standard output", "give -o FILE.parquet")
@@ -501,13 +502,9 @@ def export(path: str | Path, form: str, out: str | Path | None = None, objective
 def _exported(path: str | Path) -> Results | Tuned:
     """The rows of a file: implementations, or tuned settings."""
     from dagc.store.records import load  # loads msgspec, sqlite3
-    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
+    from dagc.store.tuned import load_tuned, was_tuned  # loads msgspec, numpy, sqlite3, sympy
 
-    results = load(path, "time")
-    if not results.implementations:
-        with suppress(UsageError):  # it contains neither
-            return load_tuned(path)
-    return results
+    return load_tuned(path) if was_tuned(path) else load(path, "time")
 
 
 def merge(paths: Sequence[str | Path], out: str | Path, other_machine: bool = False) -> str:

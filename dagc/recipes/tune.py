@@ -16,7 +16,7 @@ from dagc.base.files import scratch_directory
 from dagc.base.objective import Objective
 from dagc.choice.inputs import has_inputs
 from dagc.choice.legal import op_of
-from dagc.choice.types import PROGRAM, Cell, Point, Settings, Unit, settings_text
+from dagc.choice.types import PROGRAM, Cell, Point, Settings, Unit
 from dagc.ir.plan import Target, stays_fixed
 from dagc.lab.across import AcrossSizes
 from dagc.lab.launches import Timing
@@ -69,6 +69,7 @@ from dagc.recipes.tune_results import (
     Tuning,
     choosable,
     doubtful,
+    failures_before,
     priced,
     unchecked,
 )
@@ -346,7 +347,9 @@ def _recording(request: TuneRequest, known: ChooserInputs) -> Iterator[Recording
             ready.notes += filter(None, [records.note])
             if options.resume:
                 measurements.cells, measurements.checks = resumed(records, task, flush)
-                measurements.failures += _failures_before(measurements, task)
+                ops = {u.op for u in task.units}
+                earlier = {key: cell for key, cell in measurements.cells.items() if cell.op in ops}
+                measurements.failures += failures_before(earlier)
             records.set_fact(FACT, values_fixed(task.program))
         minimise(records, measurements, known.objective)
         yield Recording(measurements, records, request.progress, flush, task.check_at)
@@ -401,17 +404,6 @@ def _number(search: AcrossSizes | None, wanted: Sequence[Wanted], before: Sequen
     cells = sum(len(o.rows) for o in search.ops.values())
     every = cells if search.budget is None else min(cells, search.budget)
     return number + max(0, every - sum(search.has(c.op, c.point, c.settings) for c in before))
-
-
-def _failures_before(measured: Measurements, task: TuningTask) -> list[str]:
-    """Cells that failed in an earlier run and are not measured again. (Settings that failed the check are checked
-    again.)"""
-    ops = {u.op for u in task.units}
-    return [
-        f"{op} {settings_text(settings)} at {point.text or 'as given'}: {cell.failure} (in an earlier run)"
-        for (op, point, settings), cell in measured.cells.items()
-        if cell.failure and op in ops
-    ]
 
 
 def _to_check(wanted: Sequence[Wanted], measured: Measurements) -> dict[str, list[Settings]]:

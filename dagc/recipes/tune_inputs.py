@@ -53,7 +53,7 @@ from dagc.recipes.tune_prepare import (
     read_point,
     same_at,
 )
-from dagc.recipes.tune_results import Measurements, choosable, paid
+from dagc.recipes.tune_results import Measurements, choosable, failures_before, paid
 from dagc.setup.arrays import elements
 from dagc.setup.prefetch import AHEAD, Job, Prefetch
 from dagc.store.results import Run
@@ -172,6 +172,13 @@ class Visits(Recording, Generic[Task]):
         self.wrong = {key for key, failure in known.measured.checks.items() if failure}
         self.end: float | None = None
         self.service.on_death = self.say  # hanging answers are tried again, so report progress
+
+    def count_earlier(self) -> None:
+        """Before the training of a resumed file goes on: what it has measured counts for the budget, and its failures
+        are reported again, since they are not measured again."""
+        earlier = {key: cell for key, cell in self.known.measured.cells.items() if cell.point not in self.tests}
+        self.left = max(0, self.left - len(earlier))
+        self.known.measured.failures += failures_before(earlier)
 
     def limit_time(self) -> None:
         """Start the time limit of the options."""

@@ -475,6 +475,7 @@ def tune_program(
         _enough(method, task, (), options)  # before a file is begun
     with _opened(task, output, options, progress) as plans:
         _enough(method, task, plans.known.inputs, options)
+        plans.count_earlier()
         plans.begin()
         began = time.monotonic()
         plans.check()

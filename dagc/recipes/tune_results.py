@@ -12,7 +12,7 @@ from dagc.base.errors import counted
 from dagc.base.objective import TIME, Objective, parse_objective
 from dagc.choice.inputs import is_input
 from dagc.choice.legal import op_of
-from dagc.choice.types import Cell, Point, Settings, settings_text, variant_of
+from dagc.choice.types import PROGRAM, Cell, Point, Settings, settings_text, variant_of
 from dagc.ir.enums import Mode
 from dagc.measure.metrics import units
 from dagc.recipes.tune_prepare import TuningTask
@@ -205,6 +205,16 @@ class Measurements:
     seconds: float = 0.0
     busy: float = 0.0
     again: list[tuple[float, float]] = field(default_factory=list)
+
+
+def failures_before(cells: Mapping[tuple[str, Point, Settings], Cell]) -> list[str]:
+    """Those of an earlier run, which are not measured again. (Settings that failed the check are checked again.)"""
+    return [
+        f"{'' if op == PROGRAM else f'{op} '}{settings_text(settings)} at {point.text or 'as given'}: {cell.failure}"
+        " (in an earlier run)"
+        for (op, point, settings), cell in cells.items()
+        if cell.failure
+    ]
 
 
 def priced(cell: Cell, objective: Objective, more: float = 0.0) -> Cell:

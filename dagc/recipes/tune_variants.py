@@ -261,6 +261,7 @@ def tune_inputs(
     task, asked = _learnable(task, options)
     began = time.monotonic()
     with opened(task, output, options, order_of(task), progress, MANY if options.incremental else AHEAD) as inputs:
+        inputs.count_earlier()
         inputs.check()
         notes = [*label(inputs, asked, options), *inputs.repeats]
         inputs.known.measured.seconds = time.monotonic() - began

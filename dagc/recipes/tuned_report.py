@@ -35,14 +35,19 @@ LEFT_AFTER = 5  # least test inputs of a learning curve
 
 
 def variants_in(path: str | Path) -> Tuned | None:
-    """The tuned file, if it has choosers of variants, or of settings that were tuned over inputs."""
-    from dagc.store.tuned import load_tuned  # loads msgspec, sqlite3
+    """The tuned file, if it has choosers of variants, or of settings that were tuned over inputs; None for a file of
+    `dagc explore`. Raises UsageError for any other file."""
+    from dagc.store.tuned import load_tuned, was_tuned  # loads msgspec, sqlite3
 
-    try:
-        tuned = load_tuned(path)
-    except UsageError:
+    if not was_tuned(path):
         return None
-    return tuned if _ops(tuned) else None
+    tuned = load_tuned(path)
+    if not _ops(tuned):
+        raise UsageError(
+            f"{path}: no variant was tuned, nor settings over inputs, of which a page could tell",
+            "`dagc export` writes its settings, `dagc compile --launch` uses them",
+        )
+    return tuned
 
 
 def _ops(tuned: Tuned) -> list[tuple[str, KernelChooser]]:

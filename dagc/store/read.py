@@ -47,13 +47,27 @@ def load(path: str | Path, objective: str | None = None) -> Results:
     objective of the file's last search).
 
     Measurements made for `dagc explain` are excluded: no search chose their implementations. Raises UsageError if the
-    file is missing, damaged, not a results file, from a newer dagc, or without the metrics of the objective.
+    file is missing, damaged, not a results file, of `dagc tune`, from a newer dagc, or without the metrics of the
+    objective.
     """
     with snapshot(Path(path)) as connection:
+        refuse_tuned(connection, path, "use it with `dagc compile --launch`, `dagc report` or `dagc export`")
         try:
             return results_in(connection, objective)
         except UsageError as error:
             raise UsageError(f"{path}: {error.message}", error.help) from None
+
+
+def is_tuned(connection: sqlite3.Connection) -> bool:
+    """Whether an open file has tuned settings."""
+    tables = ("chooser", "fact", "candidate WHERE domain != ''")
+    return any(connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() for table in tables)
+
+
+def refuse_tuned(connection: sqlite3.Connection, path: str | Path, help: str) -> None:
+    """Raises UsageError for an open file of `dagc tune`, where results of a search are needed."""
+    if is_tuned(connection):
+        raise UsageError(f"{path}: was written by `dagc tune`, and has no results of `dagc explore`", help)
 
 
 @contextmanager

@@ -31,6 +31,7 @@ from dagc.store.read import (
     load,
     read_program,
     read_runs,
+    refuse_tuned,
     results_in,
     snapshot,
 )
@@ -472,7 +473,11 @@ def _check_readable(connection: sqlite3.Connection, path: Path, tuning: bool) ->
 
         tuned_in(connection, path)
     else:
+        refuse_tuned(connection, path, ANOTHER_FILE)
         results_in(connection)
+
+
+ANOTHER_FILE = "choose another file with -o"
 
 
 def check_resumable(path: Path, program: ProgramRecord, ranks: int) -> Results:
@@ -480,6 +485,7 @@ def check_resumable(path: Path, program: ProgramRecord, ranks: int) -> Results:
     before any rank is started."""
     with snapshot(path) as connection:
         _check_program(connection, path, program, ranks, False)
+        refuse_tuned(connection, path, ANOTHER_FILE)
         results = results_in(connection)
     WriterLock(path).release()
     return results

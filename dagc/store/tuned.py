@@ -33,6 +33,7 @@ from dagc.store.read import (
     PositiveReal,
     Whole,
     Word,
+    is_tuned,
     read_metrics,
     read_program,
     read_runs,
@@ -174,14 +175,19 @@ class Tuned:
         return {op: chooser for op, chooser in self.choosers.items() if isinstance(chooser, KernelChooser)}
 
 
+def was_tuned(path: str | Path) -> bool:
+    """Whether a file has tuned settings. Raises UsageError for a file that cannot be read."""
+    with snapshot(Path(path)) as connection:
+        return is_tuned(connection)
+
+
 def load_tuned(path: str | Path) -> Tuned:
     """Read a tuned file. Raises UsageError if it is missing or damaged, or has no tuned settings."""
     path = Path(path)
     with snapshot(path) as connection:
-        tuned = tuned_in(connection, path)
-        if not (tuned.cells or tuned.choosers or connection.execute("SELECT 1 FROM fact").fetchone()):
+        if not is_tuned(connection):
             raise UsageError(f"{path}: contains no tuned settings", "give a file written by `dagc tune`")
-        return tuned
+        return tuned_in(connection, path)
 
 
 _Candidate = tuple[Whole, Name, str, str, Line, Natural]

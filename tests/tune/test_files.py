@@ -14,7 +14,7 @@ from dagc import api
 from dagc.base.errors import UsageError
 from dagc.cli.main import main
 from dagc.recipes import tune as tune_recipe
-from dagc.recipes.options import TuneOptions
+from dagc.recipes.options import ExploreOptions, TuneOptions
 from dagc.store.tuned import load_tuned
 from tests.tune.programs import write_fill
 
@@ -175,3 +175,35 @@ def test_a_file_is_resumed_for_what_it_was_made_for(
     asked = TuneOptions(sizes="N=100", top=0, flush=False, resume=True, other_machine=True)
     with pytest.raises(UsageError, match=f"tuned for {'the host target' if made == 'host' else 'sm_90'}, this is for"):
         tune_recipe.tune(program, tmp_path / "t.db", replace(asked, **{"target": "cuda", "arch": "sm_90"} | options))
+
+
+@pytest.mark.parametrize("command", ["rules", "explain", "best"])
+def test_commands_on_searches_refuse_a_tuned_file(
+    program: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, str(program.parent / "host.db")]) == 2
+    assert "was written by `dagc tune`, and has no results of `dagc explore`" in capsys.readouterr().err
+
+
+def test_a_search_does_not_continue_a_tuned_file(program: Path, tmp_path: Path) -> None:
+    tuned = tmp_path / "t.db"
+    shutil.copy(program.parent / "host.db", tuned)
+    with pytest.raises(UsageError, match="was written by `dagc tune`") as refused:
+        api.explore(program, tuned, ExploreOptions(target="host", ranks=1, resume=True, budget=2))
+    assert "another file" in refused.value.help
+    assert tuned.read_bytes() == (program.parent / "host.db").read_bytes()
+
+
+@pytest.mark.parametrize("arguments", [["export", "--csv"], ["report", "-o", "page.html"]])
+def test_a_damaged_tuned_file_is_not_written_as_an_empty_table(
+    program: Path, tmp_path: Path, arguments: list[str], monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    shutil.copy(program.parent / "host.db", tmp_path / "t.db")
+    with sqlite3.connect(tmp_path / "t.db") as connection:
+        connection.execute("UPDATE chooser SET chooser = '{}'")
+    connection.close()
+    monkeypatch.chdir(tmp_path)
+    assert main([arguments[0], "t.db", *arguments[1:]]) == 2
+    assert "the chooser of `fill` is damaged" in capsys.readouterr().err
+    assert not (tmp_path / "page.html").exists()
