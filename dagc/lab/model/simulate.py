@@ -320,6 +320,7 @@ _WAITS = (Action.WAIT_SEND, Action.WAIT_RECV, Action.WAIT_COLLECTIVE)
 
 
 NO_OWN: Own = MappingProxyType({})
+TOGETHER = 1 << 14  # instructions, of all columns, that are looked up at once: four arrays of this size fit in a cache
 
 
 class Batch:
@@ -411,18 +412,22 @@ class Batch:
         target, a, b, total = self._instructions
         # A fixed order of additions, whichever library multiplies matrices.
         shared = np.where(np.isin(np.arange(len(costs)), list(own)), 0.0, costs)
-        added = (totals * shared).cumsum(axis=1)[:, -1][total][programs]
-        for number, values in own.items():
-            added += totals[total, number][programs] * values
+        sums = (totals * shared).cumsum(axis=1)[:, -1][total]
         column, later = np.arange(width), np.zeros(programs.shape, dtype=bool)
         moments = np.zeros(self.costs.moments * width)
-        targets, first, second = (numbers[programs] * width + column for numbers in (target, a, b))
         one, other = np.empty(width), np.empty(width)
-        for step in range(len(programs)):
-            moments.take(first[step], out=one, mode="clip")
-            moments.take(second[step], out=other, mode="clip")
-            np.greater(other, one, out=later[step])
-            np.maximum(one, other, out=one)
-            one += added[step]
-            moments[targets[step]] = one
+        steps = max(1, TOGETHER // max(1, width))
+        for begin in range(0, len(programs), steps):
+            some = programs[begin : begin + steps]
+            added = sums[some]
+            for number, values in own.items():
+                added += totals[total, number][some] * values
+            targets, first, second = (numbers[some] * width + column for numbers in (target, a, b))
+            for step in range(len(some)):
+                moments.take(first[step], out=one, mode="clip")
+                moments.take(second[step], out=other, mode="clip")
+                np.greater(other, one, out=later[begin + step])
+                np.maximum(one, other, out=one)
+                one += added[step]
+                moments[targets[step]] = one
         return moments[END * width : (END + 1) * width], later
