@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from dagc.ir.program import Action, Configuration, Graph
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, parse_traversal
 from dagc.lab.candidate import ConfiguredSpace
 from dagc.lab.configurations import configuration_of
+from dagc.lab.model.calibrate import MeasuredRows, scaled
 from dagc.lab.model.estimate import Model
 from dagc.lab.model.fit import fit_costs
 from dagc.lab.model.pool import Pool
@@ -28,6 +31,7 @@ from dagc.store.results import Outcome
 from tests.data.h200 import SPMV
 from tests.tiers import examples
 
+Array = np.ndarray[Any, np.dtype[np.float64]]
 POSTS = (Action.POST_SEND, Action.POST_RECV, Action.POST_COLLECTIVE)
 WAITS = (Action.WAIT_SEND, Action.WAIT_RECV, Action.WAIT_COLLECTIVE)
 CAPTURED = Configuration((("capture", True),))
@@ -111,6 +115,7 @@ def test_all_at_once_is_as_one_by_one(transport: str, configuration: Configurati
         columns = np.array(random.sample(range(len(pool)), min(60, len(pool))))
         times, paths = pool.batch.paths(costs, columns)
         assert times == pytest.approx(found[columns])
+        assert (pool.batch.times(costs, np.tile(columns, 10)) == np.tile(times, 10)).all()  # in several parts
         assert paths @ costs == pytest.approx(times)
         assert (paths == np.round(paths)).all()
         assert (paths >= 0).all()
@@ -195,19 +200,80 @@ def test_the_estimate_learns() -> None:
 
 @pytest.mark.parametrize("assumptions", [USUAL, Assumptions(exclusive=True), Assumptions(Transmission.WAITED)])
 def test_the_assumptions_are_those_of_the_machine(assumptions: Assumptions) -> None:
-    """One op at a time on the GPU, or messages that move in waits only: 48 measurements with 2 % noise tell."""
-    domain = Orders([ConfiguredSpace(Configuration(()), Space(spmv_graph()))])
-    machine, random = Pool(domain.spaces, assumptions), Random(7)
+    """One op at a time on the GPU, or messages that move in waits only, on machines with long kernels, where that
+    matters: 48 measurements with 2 % noise tell in nearly all cases."""
+    domain, right = Orders([ConfiguredSpace(Configuration(()), Space(spmv_graph()))]), 0
+    machine = Pool(domain.spaces, assumptions)
     machine.extend(domain)
-    costs = np.array([c * random.uniform(0.8, 1.2) for c in machine.costs.prior])
-    true = dict(zip(machine.candidates, machine.batch.times(costs), strict=True))
-    model, measured = Model(domain.spaces), random.sample(machine.candidates, 48)
-    model.extend(measured)
-    for candidate in measured:
-        model.observe(candidate, float(true[candidate]) * random.gauss(1, 0.02))
-    model.estimate()
-    assert model.pool.assumptions.exclusive == assumptions.exclusive
-    assert (model.pool.assumptions.messages is Transmission.POSTED) == (assumptions.messages is Transmission.POSTED)
+    long = np.array([2.0 if name.startswith("kernel") else 1.0 for name in machine.costs.numbers])
+    for seed in range(8):
+        random = Random(seed)
+        true = machine.batch.times(long * [c * random.uniform(0.8, 1.2) for c in machine.costs.prior])
+        model, measured = Model(domain.spaces), random.sample(range(len(true)), 48)
+        model.extend(machine.candidates[row] for row in measured)
+        for row in measured:
+            model.observe(machine.candidates[row], float(true[row]) * random.gauss(1, 0.02))
+        model.estimate()
+        found, posted = model.pool.assumptions, Transmission.POSTED
+        right += found.exclusive == assumptions.exclusive and (found.messages is posted) == (
+            assumptions.messages is posted
+        )
+    assert right >= 7
+
+
+def test_an_assumption_that_matters_little_does_no_harm() -> None:
+    """With short kernels it matters little whether the GPU executes one op at a time: the usual assumption may stay,
+    and all other times are known to 2 % in any case."""
+    domain = Orders([ConfiguredSpace(Configuration(()), Space(spmv_graph()))])
+    machine = Pool(domain.spaces, Assumptions(exclusive=True))
+    machine.extend(domain)
+    for seed in range(4):
+        random, model = Random(seed), Model(domain.spaces)
+        true = machine.batch.times(np.array([c * random.uniform(0.8, 1.2) for c in machine.costs.prior]))
+        measured = random.sample(range(len(true)), 48)
+        model.extend(domain)
+        for row in measured:
+            model.observe(machine.candidates[row], float(true[row]) * random.gauss(1, 0.02))
+        mean, _ = model.estimate()
+        assert model.candidates == machine.candidates
+        assert np.abs(mean / true - 1)[np.setdiff1d(np.arange(len(true)), measured)].mean() < 0.02
+
+
+def _measured(pool: Pool, costs: Array, number: int, random: Random) -> MeasuredRows:
+    """Rows of a pool with times under these costs."""
+    rows = np.array(random.sample(range(len(pool)), number))
+    times = pool.times(costs, rows)
+    return MeasuredRows(rows, times, float(np.median(times)))
+
+
+def test_possible_outliers_do_not_set_the_factors() -> None:
+    """Three of 24 times are five times as long, and count little: the costs are those expected."""
+    pool = Pool([ConfiguredSpace(Configuration(()), Space(spmv_graph()))])
+    pool.extend(Orders(pool.spaces))
+    for seed in range(3):
+        known = _measured(pool, pool.prior, 24, Random(seed))
+        disturbed = np.isin(np.arange(24), [3, 10, 17])
+        times, weights = np.where(disturbed, 5.0, 1.0) * known.times, np.where(disturbed, 1e-6, 1.0)
+        found = scaled(pool, replace(known, times=times, weights=weights))
+        assert found.prior == pytest.approx(pool.prior, rel=1e-3)
+        assert found.misfit < 0.1
+        assert scaled(pool, replace(known, times=times)).misfit > 10
+
+
+@pytest.mark.parametrize(("work", "messages"), [(1.0, 1.0), (8.0, 1.0), (0.1, 1.0), (8.0, 8.0), (0.1, 0.1)])
+def test_factors_far_from_1_are_found(work: float, messages: float) -> None:
+    """Of kernels and of messages, in spite of several maxima: the fitted costs explain the times."""
+    pool = Pool([ConfiguredSpace(Configuration(()), Space(spmv_graph()))])
+    pool.extend(Orders(pool.spaces))
+    factors = {"kernel": work, "wire": messages, "message": messages}
+    true = np.array([factors.get(name.split()[0], 1.0) for name in pool.costs.numbers]) * pool.prior
+    found = 0
+    for seed in range(6):
+        random = Random(seed)
+        known = _measured(pool, true * [random.uniform(0.8, 1.2) for _ in true], 48, random)
+        times = known.times * [random.gauss(1, 0.02) for _ in known.times]
+        found += scaled(pool, replace(known, times=times)).misfit < 24
+    assert found >= 5
 
 
 def test_a_large_space_is_sampled_and_the_sample_grows() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from operator import attrgetter, itemgetter
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
 DEVIATION = 0.04  # relative standard deviation of a measurement and of the simulation
 SPREADS = (0.7, 3.0, 1.2)  # of the logarithms of the factors (`_factors`), in standard deviations
-SCALES, STEPS, LARGEST = (0.01, 1000.0), 6, 1.5  # of a factor: range, Newton steps, their length (logarithm)
+SCALES, STEPS, LARGEST = (0.01, 1000.0), 4, 1.5  # of a factor: range, Newton steps, their length (logarithm)
+# Other starts (logarithms): work slower or faster than expected, with messages or without.
+STARTS = ((0.0, 3.0, 0.0), (0.0, -3.0, 0.0), (0.0, 3.0, -3.0), (0.0, -3.0, 3.0))
 SCALED_BY = 24  # measurements that choose the factors
 JUDGED_BY = 48  # measurements that choose the assumptions
 CLEARLY = 2.0  # least decrease of the misfit required to adopt other assumptions, or costs fitted elsewhere
@@ -86,28 +89,46 @@ def scaled(pool: Pool, measured: MeasuredRows) -> Calibration:
 
 
 def _scaled(pool: Pool, measured: MeasuredRows, base: Array) -> Calibration:
-    """The calibration with these prior costs, multiplied by the factors of the largest posterior density.
+    """The calibration with these prior costs, multiplied by the factors of a maximum of the posterior density.
 
     Each cost and each error of a model of launch settings may deviate from its scaled prior by its own spread. This
     deviation counts as an error of the times, so that an op or a setting far from its prior does not set the factors.
+
+    Critical paths change with the factors, so the density has several maxima. Two are sought, one from factors of 1,
+    and the one is taken whose fitted costs explain the measurements better.
     """
     some = measured.some(SCALED_BY)
     deviation, spread = DEVIATION * measured.level, np.array(SPREADS)
-    design, logs = _factors(pool), np.zeros(len(SPREADS))
-    for _ in range(STEPS):  # Gauss and Newton's, in the logarithms of the factors
+    design = _factors(pool)
+    noise = np.eye(len(some.rows)) if some.weights is None else np.diag(1 / some.weights)
+
+    def at(logs: Array) -> tuple[float, Array, Array]:
+        """Minus twice the logarithm of the density, up to a constant; the logarithms of the factors; the next step,
+        Gauss and Newton's for these paths and this covariance."""
         prior = base * np.exp(design @ logs)
         times, paths = pool.paths(prior, some.rows)
         table, single = paths @ (prior[:, None] * design) / deviation, paths * pool.spread(prior) / deviation
-        root = np.linalg.cholesky(np.eye(len(times)) + single @ single.T)
+        root = np.linalg.cholesky(noise + single @ single.T)
         off = solve_triangular(root, (some.times - times) / deviation, lower=True)
         table = solve_triangular(root, table, lower=True)
         step = np.linalg.solve(table.T @ table + np.diag(spread**-2), table.T @ off - logs / spread**2)
-        logs = np.clip(logs + np.clip(step, -LARGEST, LARGEST), *np.log(SCALES))
-    logs = np.round(logs, DIGITS)
-    prior = np.round(base * np.exp(design @ logs), DIGITS)
-    costs = measured.fitted(pool, prior, prior)
-    misfit = measured.misfit(pool, prior, costs) + float(((logs / spread) ** 2).sum())
-    return Calibration(pool, prior, costs, round(misfit, 3))
+        density = off @ off + 2 * np.log(np.diag(root)).sum() + ((logs / spread) ** 2).sum()
+        return round(float(density), DIGITS), logs, np.clip(step, -LARGEST, LARGEST)
+
+    def fitted(best: tuple[float, Array, Array]) -> Calibration:
+        """From the maximum found from these factors. A step that does not increase the density is halved."""
+        size = 1.0
+        for _ in range(STEPS):
+            found = at(np.clip(best[1] + size * best[2], *np.log(SCALES)))
+            best, size = (found, min(1.0, 2 * size)) if found[0] < best[0] else (best, size / 2)
+        logs = np.round(best[1], DIGITS)
+        prior = np.round(base * np.exp(design @ logs), DIGITS)
+        costs = measured.fitted(pool, prior, prior)
+        misfit = measured.misfit(pool, prior, costs) + float(((logs / spread) ** 2).sum())
+        return Calibration(pool, prior, costs, round(misfit, 3))
+
+    other = min((at(np.array(logs)) for logs in STARTS), key=itemgetter(0))
+    return min(fitted(at(np.zeros(len(SPREADS)))), fitted(other), key=attrgetter("misfit"))
 
 
 def _factors(pool: Pool) -> Array:
