@@ -144,7 +144,7 @@ def test_what_another_configuration_changes() -> None:
     best = Configuration((("capture", True), ("transport", "nccl"), ("yl.block", 64)))
     other = Configuration((("staging", "ops"), ("transport", "mpi_host"), ("yl.block", 64)))
     assert changes(best, other) == (
-        "capture not there instead of true, staging ops instead of not there, transport mpi_host instead of nccl"
+        "no capture (the other has true), staging ops (the other has no staging), transport mpi_host instead of nccl"
     )
 
 

@@ -20,7 +20,7 @@ BAD, MISSING = 2, 3
 # Case -> the code, and what the text holds; of the cases that succeed, what they give.
 WANTED: dict[str, tuple[int, Any]] = {
     "good": (0, True),
-    "small": (BAD, "rank 1: array `y` has 7 elements, needs 8, (8,)"),
+    "small": (BAD, "rank 1: array `y` has 7 elements, needs 8"),
     "null": (BAD, "rank 0: array `y` is a null pointer"),
     "misaligned": (BAD, "rank 0: array `y` is not aligned to 4 bytes"),
     "overlapping": (BAD, "overlaps array `"),

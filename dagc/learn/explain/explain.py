@@ -10,7 +10,7 @@ from typing import Any
 
 from dagc.base.errors import counted
 from dagc.base.objective import TIME, Objective
-from dagc.ir.program import Action, Configuration, Graph, shown
+from dagc.ir.program import Action, Configuration, Graph, Value, shown
 from dagc.ir.traversal import Event, Issue, Record, Sync, Traversal, Wait, traversal_text
 from dagc.lab.candidate import Candidate
 from dagc.lab.engine import Machine, Store
@@ -77,14 +77,17 @@ def mechanism(graph: Graph, best: Traversal, edit: Traversal, about: Sequence[st
 
 
 def changes(best: Configuration, edit: Configuration) -> str:
-    """`transport mpi_host instead of nccl`."""
+    """`transport mpi_host instead of nccl`; `staging ops (the other has no staging)`."""
     names = sorted({name for name, _ in (*best.decisions, *edit.decisions)})
     pairs = [(name, best.get(name), edit.get(name)) for name in names]
-    return ", ".join(
-        f"{name} {'not there' if new is None else shown(new)} instead of {'not there' if old is None else shown(old)}"
-        for name, old, new in pairs
-        if old != new
-    )
+    return ", ".join(_change(name, old, new) for name, old, new in pairs if old != new)
+
+
+def _change(name: str, old: Value | None, new: Value | None) -> str:
+    if new is None:
+        return f"no {name}" + (f" (the other has {shown(old)})" if old is not None else "")
+    other = f"instead of {shown(old)}" if old is not None else f"(the other has no {name})"
+    return f"{name} {shown(new)} {other}"
 
 
 def _facts(graph: Graph, traversal: Traversal) -> _Facts:

@@ -157,7 +157,8 @@ class Arguments {
     a.size = wanted(size, shape, sizeof(T), name);
     if (size < 0) refuse(name, "has a negative size: " + std::to_string(size));
     if (size < a.size)
-      refuse(name, "has " + std::to_string(size) + " elements, needs " + std::to_string(a.size) + ", " + detail::shape_text(shape));
+      refuse(name, "has " + std::to_string(size) + " elements, needs " + std::to_string(a.size) +
+                       (shape.size() > 1 ? ", " + detail::shape_text(shape) : ""));
     T* const memory = const_cast<T*>(data);  // the program does not write what it declares as constant or input
     (place == Place::any ? a.mirror : a.data) = memory;
     if (a.size == 0) return;
