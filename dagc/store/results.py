@@ -12,7 +12,7 @@ from heapq import nsmallest
 from statistics import median
 from typing import Any, NewType, TypeVar
 
-from dagc.base.errors import UsageError
+from dagc.base.errors import UsageError, counted
 from dagc.base.objective import TIME, Objective
 from dagc.base.statistics import interval, shrunk
 from dagc.ir.program import Configuration, Value
@@ -233,7 +233,7 @@ def noise_advice(noise: float, machine: MachineRecord, ranks: int) -> tuple[str,
     seen = []
     load = facts.get("load")
     if isinstance(load, list) and load and isinstance(load[0], int | float):
-        seen.append(f"load average {load[0]:.1f} on {machine.cores} cores, for {ranks} ranks")
+        seen.append(f"load average {load[0]:.1f} on {machine.cores} cores, for {counted(ranks, 'rank')}")
     processes = facts.get("gpu_processes")
     if isinstance(processes, list) and processes:
         seen.append(f"other processes on the GPUs: {', '.join(map(str, processes[:5]))}")
