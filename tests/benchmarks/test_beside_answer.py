@@ -13,8 +13,7 @@ from benchmarks.gpu import repeated, versions
 
 ROOT = Path(__file__).parents[2]
 RECORDS = ROOT / "benchmarks/results/2026-11-22-h100-variants"
-NOW = ROOT / "benchmarks/results/2026-11-24-h100-variants-7"
-UNSEEN = ("--only", str(ROOT / "benchmarks/gpu/lists/spmv-unseen.txt"))
+NOW = ROOT / "benchmarks/results/2026-11-24-h100-variants-8"
 
 
 def beside(*answers: str) -> subprocess.CompletedProcess[str]:
@@ -29,13 +28,13 @@ def figures() -> str:
 
 @pytest.fixture(scope="module")
 def printed() -> str:
-    done = beside("cusparse1", "cusparse2", *UNSEEN)
+    done = beside("cusparse1", "cusparse2")
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_it_judges_as_the_evaluation_on_the_machine_did() -> None:
-    printed, evaluated = beside("cusparse1", "cusparse2").stdout, (NOW / "spmv-test.txt").read_text()
+def test_it_judges_as_the_evaluation_on_the_machine_did(printed: str) -> None:
+    evaluated = (NOW / "spmv-test.txt").read_text()
     every = re.findall(r"^ +(?:all|under \S+|\S+ to \S+|\S+ or more) +(\d+) +([\d.]+) %", evaluated, re.MULTILINE)
     assert re.findall(r" (\d+) inputs: .* ([\d.]+) % of exhaustive", printed) == every
     assert len(every) == 4
@@ -56,13 +55,11 @@ def test_it_lists_where_the_choice_is_slower(printed: str) -> None:
     speeds = [
         (float(a), float(b)) for a, b in re.findall(r"^  chosen (\S+) .*best other (\S+) ", printed, re.MULTILINE)
     ]
-    faster = sorted(best for _, best in speeds if best >= 1)
-    others = sorted(best for _, best in speeds if best < 1)
+    best = sorted(best for _, best in speeds)
     page = " ".join(figures().split())
-    assert f"At {len(speeds)} of the 64 matrices the choice is slower" in page
-    said = f"a kernel of dagc is at least as fast as cuSPARSE ({faster[0]:.2f} to {faster[-1]} times)"
-    assert f"At {len(faster)} of these {said}; at the other {len(others)}" in page
-    assert f"the best kernel reaches {others[0]} to {others[-1]}." in page
+    assert f"At {len(speeds)} of the 60 fresh matrices the choice is slower than cuSPARSE" in page
+    assert f"the best kernel reaches {best[0]} to {best[-1]} there" in page
+    assert f"{sum(chosen < 0.9 for chosen, _ in speeds)} are under 0.9" in page
 
 
 def test_an_unknown_answer_is_refused_with_those_there_are() -> None:
