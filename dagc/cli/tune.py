@@ -271,7 +271,8 @@ def table(done: Tuning) -> str:
     text += [f"failed: {failure}" for failure in done.failures]
     text += [f"note: {note}" for note in done.notes]
     if done.output is not None:
-        text.append(f"wrote {done.output}; use it: dagc compile FILE --launch {done.output}")
+        use = f"use it: dagc compile FILE --launch {done.output}"
+        text.append(f"wrote {done.output}; {use if done.lines else 'it chooses nothing yet: use --resume'}")
     return "\n".join(text) + "\n"
 
 
