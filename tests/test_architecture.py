@@ -37,6 +37,7 @@ MAY_IMPORT: dict[str, str] = {
     "recipes": "ir lang passes space setup emit build cuda perf choice store measure lab learn report",
     "api": "recipes",
     "inputs": "",  # for set-ups
+    "matrix_market": "",  # for set-ups
     "cli": "build choice measure report doctor editor recipes",
     "__main__": "cli",
     "": "api",  # the package itself, lazily

@@ -1,6 +1,6 @@
 """Set-up and reference of the breadth-first search: generated graphs and Matrix Market files, named by a text.
 
-An input is a path of a Matrix Market file (matrix_market.py; entry (u, v) is an edge from u to v) or
+An input is a path of a Matrix Market file (`dagc.matrix_market`; entry (u, v) is an edge from u to v) or
 a call of one of `FAMILIES`, such as "rmat(scale = 20, degree = 16, seed = 3)".
 """
 
@@ -14,10 +14,10 @@ import numpy as np
 import scipy.sparse
 import scipy.sparse.csgraph
 import scipy.spatial
-from matrix_market import checked, entries
 from numpy.typing import NDArray
 
 from dagc.inputs import call
+from dagc.matrix_market import checked, entries
 
 Ints = NDArray[np.int32]
 HERE = Path(__file__).parent

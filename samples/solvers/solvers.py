@@ -7,7 +7,6 @@ vector.
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dagc import matrix_market
 from dagc.inputs import call
 
 HERE = Path(__file__).resolve().parent
@@ -30,16 +30,6 @@ KERNELS = {"cg": 6, "bicgstab": 11}
 LAUNCH, BANDWIDTH = 5e-6, 2e12  # seconds of a kernel without work, bytes a second: of a recent GPU, roughly
 
 Floats = NDArray[np.float64]
-
-
-def _market() -> Any:
-    """The reader of files; a module of its own, for two samples may have files of one name."""
-    spec = importlib.util.spec_from_file_location("solvers_matrix_market", HERE / "matrix_market.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def load(rank: int, size: int, seed: int, system: str, tolerance: float = 1e-6) -> dict[str, float | NDArray[Any]]:
@@ -421,12 +411,12 @@ def network(n: int, degree: int = 6, leak: float = 0.01, seed: int = 1) -> Any:
 
 
 def from_file(path: str) -> Any:
-    return _int32(_market().read(path, np.float64))
+    return _int32(matrix_market.read(path, np.float64))
 
 
 def file(path: str) -> Any:
     """A file below the directory that the environment variable DAGC_MATRICES names."""
-    return _int32(_market().file(path, np.float64))
+    return _int32(matrix_market.file(path, np.float64))
 
 
 SYSTEMS: dict[str, Callable[..., Any]] = {

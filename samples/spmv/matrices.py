@@ -1,6 +1,6 @@
 """Sparse matrices for the samples: Matrix Market files, and generated families, named by a text.
 
-A text is the path of a file (matrix_market.py: `.mtx`, `.mtx.gz`, `.mtx.bz2`, `.mtx.xz`), or a call such as
+A text is the path of a file (`dagc.matrix_market`: `.mtx`, `.mtx.gz`, `.mtx.bz2`, `.mtx.xz`), or a call such as
 `band(rows = 10_000, half = 50, per_row = 7)`; GENERATORS has their names. `file(path = "matrices/a.mtx")` is a file
 below the directory that the environment variable DAGC_MATRICES names. Matrices are scipy.sparse.csr_array of float32
 with 32-bit indices, columns ascending in each row and none twice, values in [-1, 1) from `seed`. Generators do whole
@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matrix_market import MOST, file, read, values
 from numpy.typing import NDArray
 from scipy import sparse
 
 from dagc.inputs import call
+from dagc.matrix_market import MOST, file, read, values
 
 CHUNK = 1 << 20  # entries made at a time: a few arrays of this size stay in the cache
 Ints = NDArray[np.int64]

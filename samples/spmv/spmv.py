@@ -14,8 +14,9 @@ from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
-from matrix_market import checked, rows_of
 from numpy.typing import NDArray
+
+from dagc.matrix_market import checked, rows_of
 
 CHUNK = 1 << 21  # entries made at a time: a few arrays of this size stay in the cache
 COLUMN, VALUE, VECTOR = 1, 2, 3  # streams of random numbers

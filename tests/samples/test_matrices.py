@@ -222,13 +222,6 @@ def test_too_little_memory_is_an_error_of_the_file(tmp_path: Path, monkeypatch: 
         matrices.read(str(tmp_path / "a.mtx"))
 
 
-def test_the_reader_is_the_same_in_all_samples() -> None:
-    """Each of them runs when it is copied alone."""
-    copies = [path.read_text() for path in sorted(SAMPLES.glob("*/matrix_market.py"))]
-    assert len(copies) == 3
-    assert len(set(copies)) == 1
-
-
 def test_a_pipe_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.mtx")
     with pytest.raises(ValueError, match="regular file"):

@@ -1,7 +1,5 @@
 """Matrix Market files for set-ups. Bad files are refused with their names and reasons, before memory is taken for what
 a header says.
-
-Three samples contain this file, for each runs when it is copied alone: bfs, solvers and spmv. The copies are equal.
 """
 
 from __future__ import annotations
