@@ -109,8 +109,8 @@ def died(faults: Mapping[int, str]) -> str:
 
 
 def ended(stderr: Iterable[str]) -> str:
-    """Signals that ended ranks, and in which op, as reported by the ranks (templates/runtime/dagc/fault.hpp); "" if
-    none.
+    """Signals and exit codes that ended ranks, and in which op, as reported by the ranks
+    (templates/runtime/dagc/fault.hpp); "" if none.
 
     For example "ranks 0, 1: terminated by SIGSEGV (a bad address) in op `y` (kernel `add`)".
     """
@@ -132,7 +132,7 @@ def _with_name(what: str) -> str:
 
 
 _FAULT = re.compile(r"Fatal Python error: (.*)")
-_ENDED = re.compile(r"dagc: rank (\d+): (terminated by .*)")
+_ENDED = re.compile(r"dagc: rank (\d+): ((?:terminated by|ended with exit code) .*)")
 _LINE = re.compile(r"dagc: hang: rank (\d+) in (.*)")
 _ENTRY = re.compile(r"\(entry (\d+) of \d+\)$")
 

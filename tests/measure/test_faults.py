@@ -1,4 +1,4 @@
-"""A rank that a signal ends says in which op. Real ranks, bad addresses and stacks, on the host target."""
+"""A rank that a signal or `exit` ends says in which op. Real ranks, bad addresses and stacks, on the host target."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ kernel faulty(y: out f32[n], n: i32, how: i32) {
       for (volatile int turn = 0; how == 5; turn = 1 - turn) {}
       if (how == 7 && i == 0) y[n + 50] = 1;
       if (how == 8 && i == 0) y[n + 5] = y[i - 3] = 1;
+      if (how == 10 && i == 70) std::exit(3);
       if (i < n) y[i] = i;
     """
   }
@@ -55,6 +56,7 @@ kernel count(y: out f32[n], n: i32, how: i32) {
       if (how == 4) *static_cast<volatile float*>(nullptr) = 1;
       for (volatile int turn = 0; how == 6; turn = 1 - turn) {}
       if (how == 9) y[n] = y[n + 50];
+      if (how == 11) std::exit(0);
       for (int i = 0; i < n; ++i) y[i] = i;
     """
   }
@@ -75,6 +77,7 @@ def init(rank, size, seed):
 def reference(data, **_):
     return {"y": np.arange(100, dtype=np.float32)}
 """
+BAD = "terminated by SIGSEGV (a bad address)"
 SECOND = "rank 1: terminated by SIGSEGV (a bad address) in op `second` (kernel `faulty.simple`)"
 THIRD = "rank 1: terminated by SIGSEGV (a bad address) in op `third` (kernel `count`)"
 
@@ -97,8 +100,10 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("1", "true", SECOND),
         ("7", "false", f"{SECOND}: element 150 of `y`, which has 100"),
         ("9", "false", f"{THIRD}: element 150 of `h`, which has 100"),
+        ("10", "false", SECOND.replace(BAD, "ended with exit code 3")),
+        ("11", "false", THIRD.replace(BAD, "ended with exit code 0")),
     ],
-    ids=["far outside", "null", "stack", "cpu", "captured", "beyond an array", "beyond one of the host"],
+    ids=["far outside", "null", "stack", "cpu", "captured", "beyond an array", "of the host", "exit", "exit of the cpu"],
 )
 def test_compile_run_names_the_op(
     program: Path, monkeypatch: pytest.MonkeyPatch, how: str, capture: str, message: str

@@ -16,6 +16,7 @@
 #include <mpi.h>
 #endif
 
+#include "dagc/fault.hpp"
 #include "dagc/in_flight.hpp"
 
 namespace dagc {
@@ -63,6 +64,7 @@ struct Failure {
     // mpiexec reads output and aborts of ranks from different sources, and loses output that it has not read at the
     // abort.
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    end_op();  // MPI_Abort calls exit, which would report it again
     MPI_Abort(MPI_COMM_WORLD, exit_code);
     std::_Exit(exit_code);
   }

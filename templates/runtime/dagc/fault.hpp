@@ -1,6 +1,7 @@
-// A rank that a signal terminates first reports which one, and in which op:
+// A rank that a signal terminates, or that calls `exit` in an op, first reports which one, and in which op:
 //
 //   dagc: rank 1: terminated by SIGSEGV (a bad address) in op `scale` (kernel `scale`)
+//   dagc: rank 0: ended with exit code 3 in op `scale` (kernel `scale`)
 //
 // mpiexec reports the rank whose end it notices first, which may be one that it ended itself, or none at all. On a GPU
 // a bad address is not a signal, but an error of a later call.
@@ -39,6 +40,7 @@ inline constexpr Fault faults[] = {
 };
 inline constexpr std::size_t fault_count = sizeof faults / sizeof *faults;
 
+DAGC_PRIVATE inline int fault_rank = 0;
 DAGC_PRIVATE inline char fault_head[48] = "";
 DAGC_PRIVATE inline struct sigaction fault_before[fault_count] = {};  // previous handlers
 DAGC_PRIVATE inline bool faults_named = false;
@@ -104,10 +106,30 @@ DAGC_PRIVATE inline void say_fault(int signal, siginfo_t* info, void*) {
   if (info->si_code <= 0) std::raise(signal);
 }
 
+#ifdef __GLIBC__
+// `exit` calls destructors, and on the host target these wait for the streams: in the thread of a stream, forever. So the
+// process ends here. Never with 0, since the starter would then let the other ranks wait.
+inline void say_exit(int code, void*) {
+  const char* const op = op_under_way.load(std::memory_order_relaxed);
+  if (op == nullptr) return;
+  char line[512];
+  const int written = std::snprintf(line, sizeof line, "dagc: rank %d: ended with exit code %d in %s\n", fault_rank, code, op);
+  const std::size_t length = static_cast<std::size_t>(written) < sizeof line ? static_cast<std::size_t>(written) : sizeof line - 1;
+  std::fflush(stdout);
+  const timespec moment{0, 100 * 1000 * 1000};
+  if (write(STDERR_FILENO, line, length) > 0) nanosleep(&moment, nullptr);
+  _exit(code != 0 ? code : 5);  // exit_run_failed
+}
+#endif
+
 // Installs the handlers for the whole process. Ignored signals stay ignored; other handlers run after this one.
 inline void name_faults(int rank) {
   if (faults_named) return;
   faults_named = true;
+  fault_rank = rank;
+#ifdef __GLIBC__
+  on_exit(say_exit, nullptr);
+#endif
   std::snprintf(fault_head, sizeof fault_head, "dagc: rank %d: terminated by ", rank);
   make_signal_stack();
   end_op();
