@@ -133,8 +133,8 @@ class TunableView:
 @dataclass(frozen=True, slots=True)
 class FeatureView:
     """A number that is computed from the arrays: its member, the arrays that are copied for it, and the call. `name`: a
-    C++ string. The program computes it when it is first needed, and only the first of equal features; `asked`: used for
-    a choice; `early`: needed before the first run in any case."""
+    C++ string, for messages. The program computes it when it is first needed, and only the first of equal features;
+    `asked`: used for a choice; `early`: needed before the first run in any case."""
 
     number: int
     variable: str
@@ -466,7 +466,8 @@ def _feature(
         else:
             arguments.append(f"static_cast<{cxx_type(formal.type)}>({layout.text(argument)})")
     call = CallStep(functions.feature_names[feature.name], ", ".join(arguments))
-    name = cxx_string(feature.name.removeprefix(MEASURED))
+    own = feature.name.removeprefix(f"{MEASURED}{feature.op.name}.")
+    name = cxx_string(f"feature `{own}` of op `{feature.op.name}` (kernel `{feature.op.kernel}`)")
     return FeatureView(number, layout.features[feature.name], name, tuple(copies), call, *when)
 
 

@@ -245,7 +245,7 @@ class Executor:
 
     def _features(self, command: Command) -> Answer:
         opened = self._opened(command)
-        with self._watchdog.watch(command["limit"], lambda: f"feature {opened.runner.feature_now()}"):
+        with self._watchdog.watch(command["limit"], opened.runner.feature_now):
             values, seconds = opened.runner.features()
             return dict(zip(("values", "seconds"), self._comm.bcast((values, seconds)), strict=True))
 

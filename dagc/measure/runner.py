@@ -163,7 +163,7 @@ class Runner:
         return list(values), list(seconds)
 
     def feature_now(self) -> str:
-        """The name of the feature that is being computed."""
+        """The feature that is being computed, with its op, in words."""
         function = self._library.dagc_runner_feature_now
         function.restype = ctypes.c_char_p
         return str(function().decode())

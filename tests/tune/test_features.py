@@ -239,7 +239,8 @@ def test_a_feature_that_crashes_ends_nothing(tmp_path: Path) -> None:
     path = written(tmp_path, "tree(longest)", bad)
     done = tune_recipe.tune(path, None, TuneOptions(sizes="N=200,500,1000", target="host", cell=0.005))
     assert done.cells == 9
-    assert [n for n in done.notes if "no features: rank 0: terminated by SIGSEGV" in n]
+    where = "in feature `longest` of op `rows` (kernel `sums`)"
+    assert [n for n in done.notes if f"no features: rank 0: terminated by SIGSEGV (a bad address) {where}" in n]
     assert [n for n in done.notes if n.startswith("rows: no tree: ")]
     assert not [n for n in done.notes if "to compute" in n]
 

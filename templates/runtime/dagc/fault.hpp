@@ -58,6 +58,18 @@ inline void begin_op(const char* text) {
 }
 inline void end_op() { begin_op(nullptr); }
 
+// Names a part of the program that is no op, also within an op.
+class UnderWay {
+ public:
+  explicit UnderWay(const char* text) : outer_(op_under_way.load(std::memory_order_relaxed)) { begin_op(text); }
+  ~UnderWay() { begin_op(outer_); }
+  UnderWay(const UnderWay&) = delete;
+  UnderWay& operator=(const UnderWay&) = delete;
+
+ private:
+  const char* const outer_;
+};
+
 // A stack for the handlers of this thread, unless it has one: its own may be what overflowed. Kept until the process
 // ends.
 inline void make_signal_stack() {
