@@ -145,10 +145,9 @@ class Launches:
         """Time single launches; the value is their median, or that of the objective. A failure is an outcome."""
         return self._observed(candidate, self._series(candidate, self._rtol))
 
-    def again(self, candidate: Settings) -> tuple[float, ...]:
-        """Another series of launches of a candidate whose results have been compared; () if they fail."""
-        outcome = self._series(candidate, None)
-        return () if outcome.failure else outcome.times
+    def again(self, candidate: Settings) -> Outcome:
+        """Another series of launches of a candidate whose results have been compared."""
+        return self._series(candidate, None)
 
     def _series(self, candidate: Settings, rtol: float | None) -> Outcome:
         """`rtol`: None for results that have been compared."""
@@ -237,8 +236,8 @@ def repeated(
     were not timed again, or failed then.
 
     Candidates that are not `settled` are timed again in the next round, in random order, and all of them in the second
-    with `timing.every`; but none that takes long and is not near the best. `measure`: a series, () for a failure;
-    `over`: whether to stop.
+    with `timing.every`; but none that takes long and is not near the best, and none that failed. `measure`: a series,
+    () for a failure; `over`: whether to stop.
     """
     series = {candidate: [times] for candidate, times in first.items()}
     best = min(map(median, first.values()), default=0.0)
@@ -251,7 +250,7 @@ def repeated(
             if over():
                 break
             series[candidate].append(measure(candidate))
-        todo = [candidate for candidate in todo if not settled(series[candidate])]
+        todo = [candidate for candidate in todo if all(series[candidate]) and not settled(series[candidate])]
     return {candidate: middle(of) for candidate, of in series.items() if sum(map(bool, of)) > 1}
 
 
@@ -302,15 +301,15 @@ class Programs:
             return Outcome(failure=one_line(str(death)))
         return outcome
 
-    def again(self, candidate: Settings) -> tuple[float, ...]:
-        """Another series of times of a candidate whose results have been compared; () if it fails."""
+    def again(self, candidate: Settings) -> Outcome:
+        """Another series of times of a candidate whose results have been compared."""
         library, rows = self._programs[candidate]
         try:
             outcome = self._timed(library, rows, False)
             self._service.close(library)
-        except RanksDied:
-            return ()
-        return () if outcome.failure else outcome.times
+        except RanksDied as death:
+            return Outcome(failure=one_line(str(death)))
+        return outcome
 
     def verify(self, candidate: Settings) -> str:
         """Compare one run with the reference. Returns "" or the mismatch."""

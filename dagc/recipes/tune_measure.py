@@ -145,7 +145,8 @@ class Recording:
             self.done, self.left = self.done + 1, self.left - 1
         else:
             measured.busy -= first.took
-            measured.again.append((first.value, cell.value))
+            if not cell.failure:
+                measured.again.append((first.value, cell.value))
         measured.cells[key] = cell
         if self.records is not None:
             self.records.add_cell(cell, self.flush)
@@ -529,18 +530,23 @@ def timed_again(
     cells: Sequence[Cell], machine: Launches | Programs, timing: Timing, seed: int, over: Callable[[], bool]
 ) -> Iterator[Cell]:
     """Cells that replace those of the first series of their launches, see `dagc.lab.launches.repeated`; with the
-    metrics of the first."""
+    metrics of the first. What fails when it is timed again has failed: it may fail in the program, too."""
     took = {c.settings: c.took for c in cells}
+    failed: dict[Settings, str] = {}
 
     def again(settings: Settings) -> tuple[float, ...]:
         began = time.perf_counter()
-        times = machine.again(settings)
+        outcome = machine.again(settings)
         took[settings] += time.perf_counter() - began
-        return times
+        if outcome.failure:
+            failed[settings] = f"{outcome.failure} (when it was timed again)"
+        return outcome.times
 
     times = repeated({c.settings: c.times for c in cells if c.times}, again, timing, seed, over)
     for cell in cells:
-        if cell.settings in times:
+        if cell.settings in failed:
+            yield replace(cell, times=(), failure=failed[cell.settings], took=took[cell.settings], metrics=())
+        elif cell.settings in times:
             yield replace(cell, times=times[cell.settings], took=took[cell.settings])
 
 

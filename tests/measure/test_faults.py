@@ -103,7 +103,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("10", "false", SECOND.replace(BAD, "ended with exit code 3")),
         ("11", "false", THIRD.replace(BAD, "ended with exit code 0")),
     ],
-    ids=["far outside", "null", "stack", "cpu", "captured", "beyond an array", "of the host", "exit", "exit of the cpu"],
+    ids=["far outside", "null", "stack", "cpu", "captured", "beyond an array", "of the host", "exit", "exit of cpu"],
 )
 def test_compile_run_names_the_op(
     program: Path, monkeypatch: pytest.MonkeyPatch, how: str, capture: str, message: str

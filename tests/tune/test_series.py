@@ -37,6 +37,9 @@ def test_what_is_slow_once_is_timed_again() -> None:
 def test_it_ends_with_the_time_and_failures_add_nothing() -> None:
     assert repeated({FAST: (1e-3,)}, lambda _: (), TIMING, seed=0) == {}, "it failed each time: nothing was timed again"
     assert repeated({FAST: (1e-3,)}, lambda _: (9.0,), TIMING, seed=0, over=lambda: True) == {}
+    asked: list[Settings] = []
+    repeated({NOISY: WIDE}, lambda s: tuple(asked.append(s) or ()), TIMING, seed=0)
+    assert asked == [NOISY], "nor is it tried once more"
 
 
 def test_only_what_was_disturbed_is_timed_again_where_one_series_is_enough() -> None:

@@ -1,0 +1,95 @@
+"""Variants that fail at some inputs of `dagc tune`, on the host target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dagc.choice.types import variant_of
+from dagc.recipes import tune as tune_recipe
+from dagc.recipes.options import TuneOptions
+from dagc.recipes.tune_results import Tuning
+from dagc.store.tuned import load_tuned
+
+pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
+
+# At inputs of 41 elements every second launch takes longer, so that each variant is timed again, and the 37th launch of
+# `late` aborts: the first series has 36, of which one is compared and five tell whether it is slow. At inputs of 50
+# elements and more `late` hangs.
+TEXT = '''program faults
+param file : str = "none" over files("none")
+setup "faults.py" load(file)
+scalar n : i32
+array y : f32[n] out
+cuda """
+  #include <cstdlib>
+  #include <ctime>
+  inline int launched(int n) {
+    static int calls = 0;
+    if (n != 41) return 0;
+    const clock_t end = clock() + CLOCKS_PER_SEC / 4000 * (++calls % 2 == 0 ? 4 : 1);
+    while (clock() < end) {}
+    return calls;
+  }
+"""
+kernel fill(y: out f32[n], n: i32) {
+  feature size = n
+  select variant with knn(size)
+  gpu plain {
+    launch grid(1) block(64)
+    cuda """
+      if (threadIdx.x == 0) launched(n);
+      if (threadIdx.x < n) y[threadIdx.x] = threadIdx.x;
+    """
+  }
+  gpu late {
+    launch grid(1) block(64)
+    cuda """
+      for (volatile int turn = 0; n >= 50; turn = 1 - turn) {}
+      if (threadIdx.x == 0) {
+        static int own = 0;
+        if (launched(n) != 0 && ++own == 37) std::abort();
+      }
+      if (threadIdx.x < n) y[threadIdx.x] = threadIdx.x;
+    """
+  }
+}
+dag { fill : gpu fill(y, n) }
+verify y ~ reference() rtol 0
+'''
+SETUP = """import numpy as np
+from dagc.inputs import call
+
+def load(rank, size, seed, file):
+    return call(file, {"made": lambda n: {"n": n}})
+
+def reference(data, **_):
+    return {"y": np.arange(data["n"], dtype=np.float32)}
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("faults") / "faults.dag"
+    path.write_text(TEXT)
+    path.with_suffix(".py").write_text(SETUP)
+    return path
+
+
+def tuned(program: Path, output: Path, numbers: range, said: list[tuple[int, str]], **options: float) -> Tuning:
+    calls = tuple(f"made(n = {n})" for n in (40, *numbers))
+    every = TuneOptions(target="host", variants=True, inputs=calls, check_at=calls[0], **options)  # type: ignore[arg-type]
+    return tune_recipe.tune(program, output, every, lambda done, _, what: said.append((done, what)))
+
+
+def test_what_crashes_when_it_is_timed_again_has_failed(program: Path, tmp_path: Path) -> None:
+    done = tuned(program, tmp_path / "t.db", range(41, 42), [])
+    where = "run failed: rank 0: terminated by SIGABRT (abort was called) in op `fill` (kernel `fill`)"
+    assert done.failures == (f"fill late at made(n = 41): {where} (when it was timed again)",)
+    found = {(c.point.text, variant_of(c.settings)): c for c in load_tuned(tmp_path / "t.db").cells}
+    plain, late = (found["made(n = 41)", variant] for variant in ("plain", "late"))
+    assert plain.times
+    assert not plain.failure
+    assert late.failure
+    assert not late.times
