@@ -355,3 +355,34 @@ def test_no_results_no_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[s
         for path in (other, tmp_path / "absent.db"):
             assert main([command, str(path)]) == 2
             assert str(path) in capsys.readouterr().err
+
+
+SLOW_FIRST = '''
+program slow_first
+setup "arrays.py" arrays()
+array x : f64[16] on host out
+kernel fill(x: out f64[16]) {
+  cpu slow {
+    cpp """
+      volatile double sum = 0;
+      for (int i = 0; i < 1000000; ++i) sum = sum + 1;
+      for (int i = 0; i < 16; ++i) x[i] = sum > 0 ? 1 : 0;
+    """
+  }
+  cpu fast { cpp """ for (int i = 0; i < 16; ++i) x[i] = 1; """ }
+}
+dag { x : cpu fill(x) }
+'''
+
+
+@pytest.mark.mpi
+@needs_mpi
+def test_the_quickest_configuration_is_the_drift_reference(tmp_path: Path) -> None:
+    """Not the first one: what may be chosen is like the quickest."""
+    (tmp_path / "p.dag").write_text(SLOW_FIRST)
+    (tmp_path / "arrays.py").write_text("def arrays(rank, ranks, seed):\n    return {}\n")
+    done = explore(tmp_path / "p.dag", tmp_path / "r.db", replace(QUICK, ranks=1, only=None, transport="all"))
+    assert done is not None
+    results = load(tmp_path / "r.db")
+    slow = [i.value() for i in results.measured() if i.configuration.get("x.variant") == "slow"]
+    assert results.reference < min(slow) / 2

@@ -101,7 +101,7 @@ def test_the_page_marks_the_best_and_says_why_lower_times_are_not(misled: Path, 
 
 def test_rules_and_the_page_give_the_same_reasons(tmp_path: Path) -> None:
     """A boundary is left out for the noise here, and one for a class that may be chance."""
-    path = RECORDS / "spmv-150000-mpi_host.db"
+    path = RECORDS / "spmv-15000000-mpi_host.db"
     results_recipe.report(path, tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     dropped = results_recipe.learn(Loaded(path)).classes.dropped

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -166,6 +167,30 @@ def test_another_reference_in_another_run_leaves_times_as_they_are(tmp_path: Pat
             records.add(records.begin(HOST, "a"), 2.0, reference, 1)
     results = load(path)
     assert results.implementations[0].times(results.reference) == pytest.approx([2.0, 2.0])
+
+
+@given(follow=st.sampled_from([0.0, 0.5, 1.0]), seed=st.integers(0, 100))
+@settings(max_examples=examples(10), deadline=None)
+def test_drift_is_divided_out_as_far_as_repeated_measurements_follow_it(
+    tmp_path_factory: pytest.TempPathFactory, follow: float, seed: int
+) -> None:
+    """The reference waits for messages through the host, say, on which most implementations hardly depend."""
+    random, path = Random(seed), tmp_path_factory.mktemp("drift") / "r.db"
+    with Records.open(path, PROGRAM, RUN) as records:
+        for _ in range(30):
+            slower = random.choice([0.9, 1.0, 1.3])
+            for _ in range(3):
+                records.reference(1e-3 * slower)
+            for number in range(4):
+                records.add(records.begin(HOST, f"t{number}"), (number + 1) * 1e-4 * slower**follow, NAN, 1)
+            for _ in range(3):
+                records.reference(1e-3 * slower)
+    results = load(path)
+    for number, measured in enumerate(results.implementations):
+        times = measured.times(results.reference)
+        assert max(times) / min(times) < 1.001
+        assert times[0] == pytest.approx((number + 1) * 1e-4, rel=0.3)
+    assert results.noise < 1e-3
 
 
 # ---- resuming, and deaths ----------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagc.base.statistics import shift_interval, shrunk
+from dagc.base.statistics import FEWEST_PAIRS, followed, shift_interval, shrunk
 
 # Wilcoxon's table, two-sided 5 %: values of the smaller rank sum that are significant.
 CRITICAL = {6: 0, 7: 2, 8: 3, 9: 5, 10: 8, 15: 25, 20: 52, 25: 89, 30: 137}
@@ -95,3 +95,18 @@ def test_too_little_is_not_shrunk() -> None:
 
 def test_a_bound_of_very_noisy_times_is_not_negative() -> None:
     assert shrunk([[0.1, 9.0, 0.2, 8.0, 0.1], [7.0, 0.1, 9.0, 0.3, 6.0]] * 3)[1] == 0.0  # type: ignore[index]
+
+
+@given(part=st.floats(0, 1), seed=st.integers(0, 1000))
+def test_the_part_that_is_followed_is_found_among_disturbed_changes(part: float, seed: int) -> None:
+    random = Random(seed)
+    changes = [(x, part * x) for x in (random.gauss(0, 0.1) for _ in range(40))]
+    changes += [(random.gauss(0, 0.01), 3.0) for _ in range(10)]  # disturbed
+    assert followed(changes) == pytest.approx(part, abs=1e-6)
+
+
+def test_what_is_followed_is_a_part() -> None:
+    assert followed([(0.1, 0.5)] * FEWEST_PAIRS) == 1.0
+    assert followed([(0.1, -0.5)] * FEWEST_PAIRS) == 0.0
+    assert followed([(0.1, 0.0)] * (FEWEST_PAIRS - 1)) == 1.0  # too few to tell
+    assert followed([(0.0, 0.5)] * 40) == 1.0  # the reference did not change

@@ -12,6 +12,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any, Generic, Protocol, TypeVar
 
+from dagc.base.statistics import FEWEST_PAIRS, followed
 from dagc.lab.domain import C, Domain
 from dagc.lab.strategy import Judge, RankingStrategy, Strategy
 from dagc.store.results import CONFIRMED, Outcome, best_estimate, drift_factor, rank
@@ -222,6 +223,9 @@ class _Loop(Generic[C]):
         self.times: list[float] = []
         self.measurements = self.failures = 0
         self.base = base  # the drift reference that values are scaled to
+        self.follow = 1.0  # the part of its change that times follow
+        self.changes: list[tuple[float, float]] = []  # as `followed` takes them
+        self.last: dict[C, tuple[float, float]] = {}  # logarithms of the reference and the time
         self.best: Tally[C] | None = None
         self.interrupted = False
         self.doubt = math.nan
@@ -362,7 +366,7 @@ class _Loop(Generic[C]):
             self.store.fail(tally.key, outcome.failure)
         else:
             self.store.add(tally.key, outcome, "confirm" if phase == "confirm" else "search")
-            outcome = self._without_drift(outcome)
+            outcome = self._without_drift(candidate, outcome)
             tally.values.append(outcome.value)
             if phase == "confirm":
                 tally.confirming.append(outcome.value)
@@ -373,12 +377,19 @@ class _Loop(Generic[C]):
             self._report(phase, budget, self.progress)
         return outcome
 
-    def _without_drift(self, outcome: Outcome) -> Outcome:
+    def _without_drift(self, candidate: C, outcome: Outcome) -> Outcome:
         if math.isnan(outcome.reference):
             return outcome
         if math.isnan(self.base):
             self.base = outcome.reference
-        return replace(outcome, value=outcome.value * drift_factor(self.base, outcome.reference))
+        if outcome.value > 0 < outcome.reference:
+            here = math.log(outcome.reference), math.log(outcome.value)
+            if (before := self.last.get(candidate)) is not None:
+                self.changes.append((here[0] - before[0], here[1] - before[1]))
+                if len(self.changes) % FEWEST_PAIRS == 0:
+                    self.follow = followed(self.changes)
+            self.last[candidate] = here
+        return replace(outcome, value=outcome.value * drift_factor(self.base, outcome.reference, self.follow))
 
     def _consider(self, tally: Tally[C]) -> None:
         """Keep the best up to date: a candidate may rise, fall or fail when it is measured again."""

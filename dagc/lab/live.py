@@ -48,9 +48,9 @@ class Loadable:
 class LiveMachine:
     """Measures the candidates of a domain. A failure is an outcome; the next measurement starts the ranks again.
 
-    The first candidate that can be measured becomes the drift reference. It is timed again after every eighth
-    measurement; each of these timings is passed to `on_reference` at once. The reference of an outcome is the median of
-    the last three.
+    The drift reference is the candidate whose noise floor was measured, else the first that can be measured. It is
+    timed again after every eighth measurement; each of these timings is passed to `on_reference` at once. The reference
+    of an outcome is the median of the last three.
     """
 
     def __init__(
@@ -151,11 +151,16 @@ class LiveMachine:
         """Open the library of a space, check and time its first traversal. Returns the failure, or ""."""
         return self._time(self.domain.first(index))[2]
 
+    def quickest(self) -> Candidate:
+        """The first traversal of the space whose last time was the least, for example after `probe`."""
+        spaces = range(len(self.domain.spaces))
+        return self.domain.first(min(spaces, key=lambda index: self._last.get(index, math.inf)))
+
     def narrow(self, spaces: Sequence[int]) -> Orders:
         """Restrict the machine to these spaces. Returns the new domain; candidates of the old one become invalid."""
         narrowed = Orders([self.domain.spaces[index] for index in spaces])
         self.domain, self._loadables = narrowed, tuple(self._loadables[index] for index in spaces)
-        self._last = {}
+        self._last = {new: self._last[old] for new, old in enumerate(spaces) if old in self._last}
         self._service.deaths.forget()
         self._measured.clear()
         self._reference = None

@@ -351,7 +351,7 @@ def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOpt
     ) as records:
         notes += filter(None, [records.note])
         domain = _usable(prepared, machine, records)
-        noise = _noise_floor(request, machine, domain, records)
+        noise = _noise_floor(request, machine, records)
         warn(noise_advice(noise, facts, options.ranks), quiet=options.quiet)
         notes += _of_earlier_runs(prepared.output, records, run, options)
         before = records.results(request.objective.text) if options.resume else None
@@ -380,10 +380,12 @@ def _usable(prepared: Ready, machine: LiveMachine, records: Records) -> Orders:
     return domain
 
 
-def _noise_floor(request: SearchRequest, machine: LiveMachine, domain: Orders, records: Records) -> float:
+def _noise_floor(request: SearchRequest, machine: LiveMachine, records: Records) -> float:
+    """Of the quickest configuration, as probed. It becomes the drift reference: what may be chosen depends on the same
+    parts of the machine."""
     limit = math.inf if request.options.time is None else NOISE_SHARE * request.options.time
     with request.display.phase("measuring the noise floor"):
-        noise = machine.noise_floor(domain.first(0), limit=limit)
+        noise = machine.noise_floor(machine.quickest(), limit=limit)
     records.noise(noise)
     return noise
 

@@ -22,7 +22,7 @@ from msgspec import Meta
 
 from dagc.base.errors import UsageError
 from dagc.base.objective import TIME, Objective, parse_objective
-from dagc.base.statistics import noise_floor
+from dagc.base.statistics import FEWEST_PAIRS, followed, noise_floor
 from dagc.ir.program import Configuration
 from dagc.store.results import (
     Implementation,
@@ -164,8 +164,9 @@ def _measurements(
     reference: float,
     places: dict[int, int],
 ) -> dict[int, list[Measurement]]:
-    """By implementation. References of each run are scaled to a median of `reference` (the file's). If the time is only
-    part of the objective, drift is divided out here. Measurements without all metrics of the objective are skipped.
+    """By implementation. References of each run are scaled to a median of `reference` (the file's), and to the part of
+    their change that repeated measurements follow. If the time is only part of the objective, drift is divided out
+    here. Measurements without all metrics of the objective are skipped.
 
     `places`: the index of each run in the file, by its key.
     Runs may have different drift references, so drift is divided out within a run only: differences between runs
@@ -177,13 +178,16 @@ def _measurements(
         " JOIN metric m ON m.id = v.metric JOIN candidate c ON c.id = s.candidate"
         " WHERE c.domain = '' AND s.purpose != 'explain' ORDER BY s.id"
     )
-    samples = groupby(rows_as(rows, _Value), key=itemgetter(0, 1, 2, 3))
-    for order, ((key, run, candidate, purpose), metrics) in enumerate(samples):
-        values = {name: value for *_, name, value in metrics}
+    samples = [
+        (*of, {name: value for *_, name, value in metrics})
+        for of, metrics in groupby(rows_as(rows, _Value), key=itemgetter(0, 1, 2, 3))
+    ]
+    relative = {key: drifts[run].at(key) / drifts[run].median for key, run, *_ in samples if run in drifts}
+    parts = _parts_followed(samples, relative)
+    for order, (key, run, candidate, purpose, values) in enumerate(samples):
         if not values.keys() >= {*objective.metrics}:
             continue
-        drift = drifts.get(run)
-        around = math.nan if drift is None else drift.at(key) * reference / drift.median
+        around = relative[key] ** parts[run] * reference if key in relative else math.nan
         seconds = row_as(values["time"], Seconds) if "time" in values else math.nan
         if not objective.is_time:
             seconds = objective.value({**values, "time": seconds * drift_factor(reference, around)})
@@ -194,6 +198,29 @@ def _measurements(
         mine = measurements[candidate]
         mine.append(Measurement(seconds, around, len(mine), order, places[run], values, purpose))
     return measurements
+
+
+def _parts_followed(
+    samples: Iterable[tuple[int, int, int, str, Mapping[str, float]]], relative: Mapping[int, float]
+) -> dict[int, float]:
+    """By run: the part of the reference's change that the times follow; of the whole file where a run has too few
+    repeated measurements.
+
+    A reference whose time depends on the host (staged messages) says little about implementations that do not: dividing
+    by it would multiply their noise.
+    """
+    last: dict[tuple[int, int], tuple[float, float]] = {}
+    changes: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    for key, run, candidate, _, values in samples:
+        pairs = changes[run]
+        if key not in relative or "time" not in values:
+            continue
+        here = math.log(relative[key]), math.log(row_as(values["time"], Seconds))
+        if (before := last.get((run, candidate))) is not None:
+            pairs.append((here[0] - before[0], here[1] - before[1]))
+        last[run, candidate] = here
+    all_ = followed(pair for pairs in changes.values() for pair in pairs)
+    return {run: followed(pairs) if len(pairs) >= FEWEST_PAIRS else all_ for run, pairs in changes.items()}
 
 
 def _noise(runs: Iterable[Run], implementations: Iterable[Implementation], reference: float) -> float:

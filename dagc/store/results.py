@@ -23,16 +23,16 @@ ImplementationId = NewType("ImplementationId", int)
 MOST_DRIFT = 1.5
 
 
-def drift_factor(usual: float, now: float) -> float:
+def drift_factor(usual: float, now: float, follow: float = 1.0) -> float:
     """Factor for a time measured while the drift reference took `now` instead of `usual` seconds.
 
     1 if either is unknown. Clocks and temperature change times by some percent; a reference that deviates by more than
     half was itself disturbed (a busy machine), and dividing by it would distort a time: the factor is at most 1.5, and
-    at least its inverse.
+    at least its inverse. `follow`: the part of such a change that the times follow (`dagc.base.statistics.followed`).
     """
     if math.isnan(usual) or math.isnan(now):
         return 1.0
-    return min(max(usual / now, 1 / MOST_DRIFT), MOST_DRIFT)
+    return float(min(max((usual / now) ** follow, 1 / MOST_DRIFT), MOST_DRIFT))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from itertools import pairwise
+from random import Random
 
 import pytest
 
@@ -92,6 +93,17 @@ def test_drift_is_divided_out() -> None:
     machine = Table(answer)
     done, _, _ = run(machine, SearchOptions(confirm=0))
     assert done.best == min(set(machine.asked), key=time_of)
+
+
+def test_a_reference_that_times_do_not_follow_is_not_divided_out() -> None:
+    """It varies by itself: once repeated measurements show it, times are as measured."""
+    random = Random(0)
+
+    def answer(candidate: Candidate, turn: int) -> Outcome:
+        return Outcome(time_of(candidate), reference=random.choice([0.7, 1.0, 1.4]))
+
+    done, _, _ = run(Table(answer), SearchOptions(passes=2, confirm=5, repeats=9))
+    assert done.value == pytest.approx(time_of(done.best))
 
 
 def test_passes_are_interleaved() -> None:
