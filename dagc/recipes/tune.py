@@ -86,7 +86,7 @@ def tune(
     """Tune a program's launch configurations and write choosers (and cells) to `output`.
 
     Runs the program's Python code (set-up), and its kernels if something is measured. `progress` is called with the
-    number of cells done, their total (0: not known yet), and a description of the last one. Raises UsageError for an
+    number of cells done, their total (0: not known yet), and what is measured now. Raises UsageError for an
     unknown method, and like `tuning_task`.
     """
     from dagc.store.records import is_fresh  # loads msgspec, sqlite3
@@ -436,7 +436,7 @@ def _run(
     with Service(WorkerLink(task.ranks)) as service:
         end = None if options.seconds is None else time.monotonic() + options.seconds
         timing = Timing(seconds=options.cell, flush=recording.flush, objective=known.objective)
-        run = Measuring(ready, service, timing, recording.keep, before, end)
+        run = Measuring(ready, service, timing, recording.keep, before, end, recording.say)
         run.time(todo, run.check(check))
         if search is not None:
             Searching(run, search, dict(measured.checks)).run()

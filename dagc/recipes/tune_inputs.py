@@ -339,7 +339,7 @@ class Inputs(Visits[TuningTask]):
             rounds=ROUNDS, every=uses_cores(self.task),
         )  # fmt: skip
         before = list(self.known.measured.cells.values())
-        self.run = Measuring(ready, self.service, self.timing, self.keep, before, self.end)
+        self.run = Measuring(ready, self.service, self.timing, self.keep, before, self.end, self.say)
         for facts in self.known.inputs.values():
             ready.at[facts.point] = at_before(self.task, facts, self.codes)
 

@@ -99,6 +99,17 @@ class Lost:
 
 
 Keep: TypeAlias = "Callable[[Cell | CheckedSettings | Lost], None]"
+Say: TypeAlias = Callable[[str], None]  # reports what is being done
+
+
+def no_report(what: str) -> None:
+    """A `Say` that reports nothing."""
+
+
+def in_words(op: str, settings: Settings, point: Point) -> str:
+    """Settings of an op at a point, in messages."""
+    text = settings_text(settings)
+    return f"{text if op == PROGRAM else f'{op} {text}'} at {point.text or 'as given'}"
 
 
 class Recording:
@@ -115,6 +126,7 @@ class Recording:
         self.flush, self.check_at = flush, check_at
         self.left = budget if budget is not None else 10**9
         self.done, self.total = 0, total
+        self.now = ""  # what is being done
 
     def keep(self, result: Cell | CheckedSettings | Lost) -> None:
         """Store a result."""
@@ -123,10 +135,8 @@ class Recording:
             measured.failures.append(f"{result.point.text}: skipped: {result.failure}")
             return
         where = result.point if isinstance(result, Cell) else self.check_at
-        settings = settings_text(result.settings)
-        what = settings if result.op == PROGRAM else f"{result.op} {settings}"
         if result.failure:
-            measured.failures.append(f"{what} at {where.text or 'as given'}: {result.failure}")
+            measured.failures.append(f"{in_words(result.op, result.settings, where)}: {result.failure}")
         if isinstance(result, Cell):
             self._keep_cell(result)
         else:
@@ -134,7 +144,7 @@ class Recording:
             measured.checks[result.op, result.settings] = result.failure
             if self.records is not None:
                 self.records.add_check(result.op, result.settings, where, result.failure)
-        self.say(f"{what} at {where.text or 'as given'}")
+        self.say(self.now)
 
     def _keep_cell(self, cell: Cell) -> None:
         """Store a cell, which may replace that of the first series of its launches."""
@@ -152,7 +162,8 @@ class Recording:
             self.records.add_cell(cell, self.flush)
 
     def say(self, what: str) -> None:
-        """Report progress."""
+        """Report progress: what is being done now."""
+        self.now = what
         if self.progress is not None:
             self.progress(self.done, max(self.total, self.done), what)
 
@@ -196,12 +207,12 @@ class Measuring:
 
     def __init__(
         self, ready: Prepared, service: Service, timing: Timing, keep: Keep, known: Iterable[Cell] = (),
-        end: float | None = None,
+        end: float | None = None, say: Say = no_report,
     ) -> None:  # fmt: skip
-        """Each result is handed to `keep` as it comes. `known`: cells of an earlier run. At `end`, of
-        `time.monotonic()`, it ends between two cells."""
+        """Each result is handed to `keep` as it comes, and announced to `say` before it is measured. `known`: cells of
+        an earlier run. At `end`, of `time.monotonic()`, it ends between two cells."""
         self.ready, self.task, self.service, self.timing = ready, ready.task, service, timing
-        self.keep, self.known, self.end = keep, tuple(known), end
+        self.keep, self.known, self.end, self.say = keep, tuple(known), end, say
         self.units = {u.op: u for u in self.task.units}
         self.base = {u.op: u.default for u in self.task.units}
         self.timed = 0  # cells
@@ -265,6 +276,7 @@ class Measuring:
                     continue
                 if self.over():
                     return
+                self.say(f"checking {in_words(op, one, point)}")
                 began = time.perf_counter()
                 try:
                     values = self.decisions(self.units[op], one)
@@ -359,11 +371,11 @@ class Measuring:
         ]
         budget = None if item.budget is None else item.budget - len(known)
         left = None if self.end is None else self.end - time.monotonic()
-        store = CellStore(item.op, item.point, self.keep_cell)
+        store = CellStore(item.op, item.point, self.keep_cell, self.say)
         options = SearchOptions(budget, left, confirm=0, seed=self.task.seed)
         if explore(domain, strategy, machine, store, options, known=known).interrupted:
             raise KeyboardInterrupt
-        for cell in timed_again(store.cells, machine, self.timing, self.task.seed, self.over):
+        for cell in timed_again(store, machine, self.timing, self.task.seed, self.over):
             self.keep(cell)
         return ""
 
@@ -469,7 +481,7 @@ class Searching:
 
     def _time(self, cell: Proposal) -> None:
         assert self.machine is not None
-        store = CellStore(cell.op, cell.point, self.measuring.keep_cell)
+        store = CellStore(cell.op, cell.point, self.measuring.keep_cell, self.measuring.say)
         key = store.begin(cell.settings)
         outcome = self.machine.measure(cell.settings)
         if outcome.failure:
@@ -502,15 +514,21 @@ class _Starting:
 
 
 class CellStore:
-    """A store that forwards the measurements of an op at a point as cells, which are also in `cells`."""
+    """A store that forwards the measurements of an op at a point as cells, which are also in `cells`. Each is announced
+    to `say`."""
 
-    def __init__(self, op: str, point: Point, keep: Callable[[Cell], None]) -> None:
-        self._op, self._point, self._keep, self._began = op, point, keep, 0.0
+    def __init__(self, op: str, point: Point, keep: Callable[[Cell], None], say: Say) -> None:
+        self._op, self._point, self._keep, self._say, self._began = op, point, keep, say, 0.0
         self.cells: list[Cell] = []
 
     def begin(self, candidate: Settings) -> Settings:
+        self._say(in_words(self._op, candidate, self._point))
         self._began = time.perf_counter()
         return candidate
+
+    def begin_again(self, candidate: Settings) -> None:
+        """Announce a further series of launches."""
+        self._say(f"{in_words(self._op, candidate, self._point)} again")
 
     def add(self, key: Settings, outcome: Outcome, purpose: str = "search") -> None:
         self._cell(key, outcome.times, "", tuple(outcome.metrics.items()))
@@ -527,14 +545,16 @@ class CellStore:
 
 
 def timed_again(
-    cells: Sequence[Cell], machine: Launches | Programs, timing: Timing, seed: int, over: Callable[[], bool]
+    store: CellStore, machine: Launches | Programs, timing: Timing, seed: int, over: Callable[[], bool]
 ) -> Iterator[Cell]:
-    """Cells that replace those of the first series of their launches, see `dagc.lab.launches.repeated`; with the
-    metrics of the first. What fails when it is timed again has failed: it may fail in the program, too."""
+    """Cells that replace those of the store, which are of the first series of their launches, see
+    `dagc.lab.launches.repeated`; with the metrics of the first. What fails when it is timed again has failed: it may fail in the program, too."""
+    cells = store.cells
     took = {c.settings: c.took for c in cells}
     failed: dict[Settings, str] = {}
 
     def again(settings: Settings) -> tuple[float, ...]:
+        store.begin_again(settings)
         began = time.perf_counter()
         outcome = machine.again(settings)
         took[settings] += time.perf_counter() - began

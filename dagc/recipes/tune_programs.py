@@ -53,7 +53,7 @@ from dagc.recipes.tune_inputs import (
     times_at,
     vector,
 )
-from dagc.recipes.tune_measure import CellStore, CheckedSettings, timed_again
+from dagc.recipes.tune_measure import CellStore, CheckedSettings, in_words, timed_again
 from dagc.recipes.tune_prepare import (
     ProgramTask,
     TuningTask,
@@ -148,6 +148,7 @@ class PlanPoints(Visits[ProgramTask]):
     def _check_at(self, point: Point, todo: Mapping[str, Sequence[Settings]]) -> None:
         for first, members in self.groups.items():
             for settings in (s for s in members if s in todo[PROGRAM]):
+                self.say(f"checking {in_words(PROGRAM, settings, point)}")
                 place = self.prefetch.get((point, first))
                 failure = self._programs(place, [settings]).verify(settings)
                 self.wrong |= {(PROGRAM, settings)} if failure else set()
@@ -194,12 +195,12 @@ class PlanPoints(Visits[ProgramTask]):
                 self.keep(Cell(PROGRAM, point, s, (), self.unbuilt[s]))
         here = [s for s in wanted if s in self.built]
         place = self.prefetch.get((point, None), self._seconds_left())
-        store = CellStore(PROGRAM, point, self.keep)
+        store = CellStore(PROGRAM, point, self.keep, self.say)
         domain, options = LaunchSettings(here), SearchOptions(time=self._seconds_left(), confirm=0, seed=self.task.seed)
         machine = self._programs(place, here)
         if explore(domain, find("exhaustive")(domain, 0), machine, store, options).interrupted:
             raise KeyboardInterrupt
-        for cell in timed_again(store.cells, machine, self.timing, self.task.seed, self._late):
+        for cell in timed_again(store, machine, self.timing, self.task.seed, self._late):
             self.keep(cell)
         return ""
 

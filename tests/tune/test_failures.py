@@ -84,7 +84,8 @@ def tuned(program: Path, output: Path, numbers: range, said: list[tuple[int, str
 
 
 def test_what_crashes_when_it_is_timed_again_has_failed(program: Path, tmp_path: Path) -> None:
-    done = tuned(program, tmp_path / "t.db", range(41, 42), [])
+    said: list[tuple[int, str]] = []
+    done = tuned(program, tmp_path / "t.db", range(41, 42), said)
     where = "run failed: rank 0: terminated by SIGABRT (abort was called) in op `fill` (kernel `fill`)"
     assert done.failures == (f"fill late at made(n = 41): {where} (when it was timed again)",)
     found = {(c.point.text, variant_of(c.settings)): c for c in load_tuned(tmp_path / "t.db").cells}
@@ -93,3 +94,10 @@ def test_what_crashes_when_it_is_timed_again_has_failed(program: Path, tmp_path:
     assert not plain.failure
     assert late.failure
     assert not late.times
+    last = {what: number for number, what in said}
+    for variant in ("plain", "late"):
+        assert f"checking fill {variant} at made(n = 40)" in last
+    named = [what for what in last if what.startswith("fill ") and not what.endswith(" again")]
+    first = {what: next(number for number, other in said if other == what) for what in named}
+    assert sorted(first.values()) == [0, 1, 2, 3], "each is named when those before it are done"
+    assert "fill late at made(n = 41) again" in last
