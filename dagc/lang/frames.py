@@ -23,10 +23,11 @@ from dagc.lang.scope import Context, Key, ScalarKind, Storage, TypeValue, Value,
 
 @dataclass(slots=True)
 class OpEntry:
-    """A named op. `labels`: messages of an exchange by name and key; `after`: copies that follow it; `inner`: the ops
-    of a compound."""
+    """A named op. `base`: its name without indices; `labels`: messages of an exchange by name and key; `after`: copies
+    that follow it; `inner`: the ops of a compound."""
 
     display: str
+    base: str
     span: Span
     exchange: bool = False
     labels: dict[str, dict[Key, str]] = field(default_factory=dict)
@@ -94,8 +95,8 @@ class Frame:
         key, text = self.ev.key(index.items, index.span) if index else ((), "")
         return key, f"{ref.name}[{text}]" if index else ref.name
 
-    def enter_op(self, ref: ast.Ref) -> tuple[OpEntry, str]:
-        """Declare an op by the reference before its colon. Returns its entry and base name. May raise Skip."""
+    def enter_op(self, ref: ast.Ref) -> OpEntry:
+        """Declare an op by the reference before its colon. May raise Skip."""
         report = self.ctx.report
         key, text = self.indexed(ref, "an op")
         if ref.name == "end":
@@ -114,9 +115,9 @@ class Frame:
                 message = f"op `{display}` is declared twice"
             help = "index it by the loop variable, or choose another name"
             report.fail("duplicate-name", message, ref.span, help, ((other.span, "first declared here"),))
-        entry = family[key] = OpEntry(display, ref.span)
+        entry = family[key] = OpEntry(display, self.base + ref.name, ref.span)
         self.ctx.expand_op(ref.span)
-        return entry, self.base + ref.name
+        return entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +150,9 @@ class GraphOut:
     called: set[str] = field(default_factory=set)
     explicit: ast.EdgesExplicit | None = None
     packed: ast.Message | None = None  # one that is packed, if there is any
+    # Of ends of messages that are packed, by message (its exchange without indices), end and region. Iterations that
+    # pack the same region share one, as they share a staging buffer: memory does not grow with their number.
+    buffers: dict[tuple[str, str, bool, ir.Region], Storage] = field(default_factory=dict)
     loops: list[ir.Loop] = field(default_factory=list)
     doubtful: set[str] = field(default_factory=set)  # words in ops with errors, which may write arrays of these names
     any_doubtful: bool = False  # an op with an error may write an array of any name

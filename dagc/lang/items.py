@@ -39,7 +39,7 @@ _FORMS = {
 # ---- exchanges ----------------------------------------------------------------------------------
 
 
-def exchange(out: GraphOut, frame: Frame, item: ast.Exchange, entry: OpEntry, base: str) -> ir.ExchangeOp:
+def exchange(out: GraphOut, frame: Frame, item: ast.Exchange, entry: OpEntry) -> ir.ExchangeOp:
     """An exchange with its messages. Continues after errors in single messages."""
     entry.exchange = True
     comm, frame = on(frame, item.comm)
@@ -59,7 +59,7 @@ def exchange(out: GraphOut, frame: Frame, item: ast.Exchange, entry: OpEntry, ba
                 report.error("unnamed-message", "each of several messages needs a name", node.span, help)
     _check_disjoint(frame, messages)
     name = comm.name if comm is not None else ""
-    return ir.ExchangeOp(entry.display, base, tuple(m for m, _ in messages), name, span=item.span)
+    return ir.ExchangeOp(entry.display, entry.base, tuple(m for m, _ in messages), name, span=item.span)
 
 
 def _items(
@@ -111,7 +111,7 @@ def _with_labels(out: GraphOut, frame: Frame, item: ast.Message, entry: OpEntry)
     out.use(sending, entry.display, send, Mode.IN, item.send.span)
     out.use(frame, entry.display, recv, Mode.OUT, item.recv.span, arriving=frame.under(_is_rank(source)))
     if recv is not arrived:
-        _unpack(out, frame, entry, arrived, recv, source, item)
+        _unpack(out, frame, entry, label, arrived, recv, source, item)
     when = frame.condition
     if when is not None:
         to, source = (p if isinstance(p, str) else apply(Fn.COND, when, p, Const(-1)) for p in (to, source))
@@ -146,33 +146,54 @@ def _packed(
             "place-mismatch", f"`{end.label}` is not contiguous, and not on the device", ref.span, help, related
         )
     out.packed = out.packed or item
-    dims = tuple(end.dims or ())
-    name = f"{entry.display}.{label or 'message'}.{'send' if outwards else 'recv'}"
-    array = ir.Array(name, end.array.type, dims, Place.DEVICE, None, span=ref.span)
-    frame.declared.arrays.append(array)
-    frame.ctx.used.add(name)
-    buffer = Storage(array, ir.Region(name), dims, name)
+    key = entry.base, label, outwards, end.region
+    if key not in out.buffers:
+        name, _ = _of_message(entry, label, "send" if outwards else "recv")
+        out.buffers[key] = _new_buffer(frame, name, end, ref.span)
+    buffer = out.buffers[key]
     if outwards:
-        copy = f"{entry.display}.{label or 'message'}.pack"
-        out.use(frame, copy, end, Mode.IN, ref.span)
-        out.use(frame, copy, buffer, Mode.OUT, ref.span)
+        name, base = _of_message(entry, label, "pack")
+        out.use(frame, name, end, Mode.IN, ref.span)
+        out.use(frame, name, buffer, Mode.OUT, ref.span)
         frame.ctx.expand_op(item.span)
-        out.ops.append(ir.CopyOp(copy, copy, buffer.region, end.region, when=frame.condition, span=item.span))
+        out.ops.append(ir.CopyOp(name, base, buffer.region, end.region, when=frame.condition, span=item.span))
     return buffer
 
 
+def _new_buffer(frame: Frame, name: str, end: Storage, span: Span) -> Storage:
+    dims = tuple(end.dims or ())
+    array = ir.Array(name, end.array.type, dims, Place.DEVICE, None, span=span)
+    frame.declared.arrays.append(array)
+    frame.ctx.used.add(name)
+    return Storage(array, ir.Region(name), dims, name)
+
+
+def _of_message(entry: OpEntry, label: str, what: str) -> tuple[str, str]:
+    """The name and the base name of what is added for a message: `halo[0].face[x].pack`, and `halo.face.pack` without
+    indices."""
+    message = label or "message"
+    return f"{entry.display}.{message}.{what}", f"{entry.base}.{message.partition('[')[0]}.{what}"
+
+
 def _unpack(
-    out: GraphOut, frame: Frame, entry: OpEntry, end: Storage, buffer: Storage, source: Sym | str, item: ast.Message
+    out: GraphOut,
+    frame: Frame,
+    entry: OpEntry,
+    label: str,
+    end: Storage,
+    buffer: Storage,
+    source: Sym | str,
+    item: ast.Message,
 ) -> None:
     """Copies what was received to its place, after the exchange; a rank without a sender keeps its values."""
     assert not isinstance(source, str)
     there = apply(Fn.GE, source, Const(0))
     inner = frame if isinstance(there, Const) and there.value else frame.under(there)
-    name = buffer.array.name.removesuffix(".recv") + ".unpack"
+    name, base = _of_message(entry, label, "unpack")
     out.use(inner, name, buffer, Mode.IN, item.recv.span)
     out.use(inner, name, end, Mode.OUT, item.recv.span)
     frame.ctx.expand_op(item.span)
-    entry.after.append(ir.CopyOp(name, name, end.region, buffer.region, when=inner.condition, span=item.span))
+    entry.after.append(ir.CopyOp(name, base, end.region, buffer.region, when=inner.condition, span=item.span))
 
 
 def _label(frame: Frame, item: ast.Message, entry: OpEntry) -> str:
@@ -613,19 +634,19 @@ def _other(out: GraphOut, frame: Frame, item: ast.Item, main: bool) -> None:
 
 
 def _op(out: GraphOut, frame: Frame, item: ast.Op | ast.Exchange | ast.Collective) -> None:
-    entry, base = frame.enter_op(item.name)
+    entry = frame.enter_op(item.name)
     op: ir.Op
     if isinstance(item, ast.Exchange):
-        op = exchange(out, frame, item, entry, base)
+        op = exchange(out, frame, item, entry)
     elif isinstance(item, ast.Collective):
-        op = collective(out, frame, item, entry.display, base)
+        op = collective(out, frame, item, entry.display, entry.base)
     elif item.kind is OpKind.DAG:
-        _compound(out, frame, item, entry, base)
+        _compound(out, frame, item, entry)
         return
     elif item.call.callee.name == "copy" and not item.call.callee.trailers:
-        op = _copy(out, frame, item, entry.display, base)
+        op = _copy(out, frame, item, entry.display, entry.base)
     else:
-        op = lower_kernel_op(out, frame, item, entry.display, base)
+        op = lower_kernel_op(out, frame, item, entry.display, entry.base)
     entry.names.append(entry.display)
     out.ops += [op, *entry.after]
 
@@ -686,7 +707,7 @@ def _check_copy(frame: Frame, item: ast.Op, args: list[ast.Expr], dst: Storage, 
 # ---- compounds --------------------------------------------------------------------------------------
 
 
-def _compound(out: GraphOut, frame: Frame, item: ast.Op, entry: OpEntry, base: str) -> None:
+def _compound(out: GraphOut, frame: Frame, item: ast.Op, entry: OpEntry) -> None:
     """Lower the items of a called dag in its own scope, with the prefix of the call."""
     callee, report = item.call.callee, frame.ctx.report
     if callee.name not in out.dags or callee.trailers:
@@ -708,7 +729,7 @@ def _compound(out: GraphOut, frame: Frame, item: ast.Op, entry: OpEntry, base: s
         frame.declared,
         OpScope(),
         f"{entry.display}.",
-        f"{base}.",
+        f"{entry.base}.",
         (*frame.stack, callee.name),
         frame.when,
         frame.turns,

@@ -15,7 +15,7 @@ from itertools import pairwise, product
 from typing import TypeAlias
 
 from dagc.ir.enums import CodeLang
-from dagc.ir.program import Action, Folding, Graph, GraphOp, KernelOp, Loop, OpId, Segment, Touch, folded_name
+from dagc.ir.program import Action, CopyOp, Folding, Graph, GraphOp, KernelOp, Loop, OpId, Segment, Touch, folded_name
 from dagc.passes.edges import Edges, Hazards, TooManyConflicts
 from dagc.passes.messages import LoweredMessages
 
@@ -188,6 +188,8 @@ def _bounded(edges: Iterable[_Edge]) -> bool:
 
 def _kind(op: GraphOp) -> tuple[object, ...]:
     """Equal for ops that do the same work, possibly on other data. Fused copies may differ."""
+    if isinstance(op.op, CopyOp) and op.op.inserted:  # named after its array, and without a place in the dag
+        return op.action, op.gpu, op.op.to_device
     chosen = tuple(getattr(op.op, name, None) for name in ("base", "device", "variant", "tunables"))
     return op.action, op.gpu, op.message, op.stream, op.span, chosen
 

@@ -173,16 +173,26 @@ class _Lowering:
         return op.name if _on_gpu(op) and whole else None
 
     def _consumer(self, index: int, region: Region) -> str | None:
-        """The one GPU op that reads what was received; None if there are several."""
+        """The one GPU op that reads what was received; None if there are several.
+
+        An op that also writes there, as the next step of a loop in place, does not count after a reader of the whole
+        region: it waits for that reader in any case. Counted, it would make the last iteration, without a next step,
+        differ from the others.
+        """
         ops = self.program.ops
         if self.program.explicit:
             readers = self._others(region, self._reads, index)
         else:
             stop = self._meeting(region, self._writes, range(index + 1, len(ops)), 1)
-            end = stop[0] + 1 if stop else len(ops)
+            end = stop[0] if stop else len(ops)
             readers = self._meeting(region, self._reads, range(index + 1, end), 2)
+            if stop and not any(self._reads_all(ops[reader], region) for reader in readers):
+                readers = self._meeting(region, self._reads, range(index + 1, end + 1), 2)
         (first,) = readers if len(readers) == 1 else (None,)
         return ops[first].name if first is not None and _on_gpu(ops[first]) else None
+
+    def _reads_all(self, op: object, region: Region) -> bool:
+        return any(self.regions.within(region, a.region) for a in _accesses(op) if a.mode is not Mode.OUT)
 
     def _others(self, region: Region, uses: _Uses, index: int) -> list[int]:
         """The first two ops besides `index` whose access may share elements with the region."""

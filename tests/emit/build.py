@@ -19,6 +19,7 @@ HALO = ROOT / "samples/halo3d/halo3d.dag"
 SINK = Path(__file__).parent / "data/sink.dag"
 RANKS = Path(__file__).parent / "data/ranks.dag"
 COLUMNS = Path(__file__).parent / "data/columns.dag"
+HEAT2D = Path(__file__).parent / "data/heat2d.dag"
 ALLTOALLV = Path(__file__).parent / "data/alltoallv.dag"
 COMMS = Path(__file__).parent / "data/comms.dag"
 

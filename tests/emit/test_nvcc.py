@@ -21,7 +21,7 @@ from dagc.ir.program import CodeText, KernelOp
 from dagc.space import Space
 from dagc.space.loops import unroll
 from tests.emit import test_placed, test_variants
-from tests.emit.build import NVCC_ALONE, plan
+from tests.emit.build import HEAT2D, NVCC_ALONE, plan
 from tests.emit.test_compile import CASES, name
 from tests.emit.test_loops import JACOBI
 from tests.emit.together import write_together
@@ -31,8 +31,8 @@ from tests.space.test_loops import sample
 Make = Callable[[], Plan]
 
 
-def loop(transport: str) -> Plan:
-    _, folded = sample(JACOBI, transport=transport)
+def loop(path: Path, transport: str) -> Plan:
+    _, folded = sample(path, transport=transport)
     traversal = Space(folded).last()
     return Plan(*unroll(folded, traversal), Target.CUDA, period=(folded, traversal))
 
@@ -56,7 +56,8 @@ def sums() -> Plan:
 
 BENCHES: dict[str, Make] = {
     **{f"{name(path)} {name(choice)}": partial(plan, path, Target.CUDA, **choice) for path, choice in CASES},
-    **{f"loop {transport}": partial(loop, transport) for transport in ("mpi_cuda", "peer")},
+    **{f"loop {transport}": partial(loop, JACOBI, transport) for transport in ("mpi_cuda", "peer")},
+    **{f"loop of columns {transport}": partial(loop, HEAT2D, transport) for transport in ("mpi_host", "peer")},
     **{f"every {n}": partial(every_variant, SAMPLES / f"{n}/{n}.dag") for n in ("histogram", "sort", "bfs")},
     "sums": sums,
 }

@@ -23,7 +23,7 @@ from dagc.lang.lower import lower, parse_with_includes
 from dagc.measure.launch import launch
 from dagc.setup import run_setup
 from dagc.space import Space
-from tests.emit.build import ALLTOALLV, COLUMNS, COMMS, RANKS, graph, graph_of, plan
+from tests.emit.build import ALLTOALLV, COLUMNS, COMMS, HEAT2D, RANKS, graph, graph_of, plan
 from tests.emit.together import build_together
 from tests.precompiled import use_for_libraries
 from tests.tiers import representatives
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.mpi
 can_run = pytest.mark.skipif(
     mpi is None or mpi.mpiexec is None or find_cxx() is None, reason="needs an MPI and a C++ compiler"
 )
-PROGRAMS = {RANKS: (1, 3), COLUMNS: (1, 3), ALLTOALLV: (1, 3), COMMS: (1, 3, 4)}  # with numbers of ranks
+PROGRAMS = {RANKS: (1, 3), COLUMNS: (1, 3), ALLTOALLV: (1, 3), COMMS: (1, 3, 4), HEAT2D: (4,)}  # with numbers of ranks
 LOWERINGS = {
     "mpi_host": {},
     "staging": {"staging": "ops"},
@@ -142,6 +142,30 @@ def test_columns_apart_need_no_order() -> None:
     )
     edges = {(closer.ops[u].name, closer.ops[v].name) for u, v in closer.completion}
     assert ("halo.west.unpack", "halo.east.unpack") in edges
+
+
+def test_iterations_share_the_buffers_of_a_region() -> None:
+    """Memory does not grow with the number of steps, and rounds of a loop use the same data."""
+    ends = [f"{side}.{end}" for side in ("west", "east") for end in ("send", "recv")]
+    for arrays in (1, 2):
+        for steps in ("4", "9"):
+            declared = graph(HEAT2D, arrays=str(arrays), steps=steps).program.arrays
+            buffers = [a.name for a in declared if a.name.startswith("halo")]
+            assert buffers == [f"halo[{t}].{end}" for t in range(arrays) for end in ends]
+
+
+def test_iterations_with_slices_of_their_own_stay_independent() -> None:
+    text = """
+program chunks
+for c in 0..4 { array u[c] : f64[10, 20] inout }
+dag {
+  for c in 0..4 { halo[c] : mpi exchange { send u[c][*, 1 .. 2] to 0  recv u[c][*, 0 .. 1] from 0 } }
+}
+"""
+    made = graph_of(text, transport="nccl")
+    edges = {(made.ops[u].name, made.ops[v].name) for u, v in made.completion if made.ops[v].name != "end"}
+    pairs = (("halo[{}].message.pack", "halo[{}]"), ("halo[{}]", "halo[{}].message.unpack"))
+    assert edges == {(u.format(c), v.format(c)) for c in range(4) for u, v in pairs}
 
 
 # ---- alltoallv --------------------------------------------------------------------------------------

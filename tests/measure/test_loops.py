@@ -8,29 +8,45 @@ from random import Random
 import pytest
 
 from dagc import api
+from dagc.emit import emit
 from dagc.emit.rolling import rolled
+from dagc.ir.plan import Plan, Target
 from dagc.ir.traversal import Issue, Record, Traversal
+from dagc.measure.launch import launch
 from dagc.passes.loops import fold
 from dagc.setup import run_setup
 from dagc.space import Space
 from dagc.space.loops import unroll
 from dagc.space.proof import Prover
-from tests.measure.conftest import RANKS, SAMPLES, Built, needs_mpi
+from tests.emit.build import HEAT2D
+from tests.emit.together import build_together
+from tests.measure.conftest import RANKS, Built, needs_mpi
+from tests.space.test_loops import HEAT, JACOBI, sample
 from tests.tiers import representatives
 
 pytestmark = needs_mpi
 
 PROGRAMS = {
-    "jacobi": {"transport": "peer", "streams": "3", "steps": "6", "nx": "48", "rows": "6"},
-    "heat": {"transport": "mpi_host", "staging": "ops", "streams": "3", "steps": "8", "nx": "40", "rows": "8"},
+    JACOBI: {"transport": "peer", "streams": "3", "steps": "6", "nx": "48", "rows": "6"},
+    HEAT: {"transport": "mpi_host", "staging": "ops", "streams": "3", "steps": "8", "nx": "40", "rows": "8"},
+    HEAT2D: {"transport": "nccl", "streams": "3", "nx": "40", "ny": "9"},
+}
+# Lowerings of messages of columns: their copies are ops of the program, whatever the transport.
+LOWERINGS = {
+    "fused": {"transport": "mpi_host"},
+    "staged": {"transport": "mpi_host", "staging": "ops"},
+    "mpi_cuda": {"transport": "mpi_cuda"},
+    "nccl": {"transport": "nccl"},
+    "peer": {"transport": "peer"},
+    "captured": {"transport": "peer", "capture": "true"},
 }
 
 
-@pytest.fixture(scope="module", params=representatives(PROGRAMS, "heat"))
+@pytest.fixture(scope="module", params=representatives(PROGRAMS, HEAT), ids=lambda path: path.stem)
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
-    path = SAMPLES / request.param / f"{request.param}.dag"
-    directory: Path = tmp_path_factory.mktemp(request.param) / "out"
-    done = api.compile(path, directory, target="host", defines=PROGRAMS[request.param], build=False)
+    path: Path = request.param
+    directory = tmp_path_factory.mktemp(path.stem) / "out"
+    done = api.compile(path, directory, target="host", defines=PROGRAMS[path], build=False)
     run_setup(done.plan.program, path.parent, RANKS, 7, directory / "data")
     space = Space(fold(done.plan.graph))
     assert space.graph.folding is not None
@@ -72,3 +88,21 @@ def test_a_wait_that_is_dropped_across_the_back_edge_is_seen(built: Built) -> No
                 break
     done = built.run(mutants, times=2)
     assert "WARNING: ThreadSanitizer: data race" in done.stderr
+
+
+def test_columns_sent_in_a_loop_arrive_under_every_transport(tmp_path: Path) -> None:
+    """The emitted loops, in orders drawn at random, against NumPy; with two arrays that alternate and in place."""
+    plans, random = {}, Random(5)
+    for arrays in (2, 1):
+        for name, choices in LOWERINGS.items():
+            _, folded = sample(HEAT2D, **choices, arrays=arrays, streams=3)
+            traversal = Space(folded).walk(random)
+            made = Plan(*unroll(folded, traversal), Target.HOST, period=(folded, traversal))
+            assert ("for (std::int64_t turn" in emit(made)["iteration.hpp"]) is (name != "captured")
+            plans[f"{name}-{arrays}"] = made
+        run_setup(made.program, HEAT2D.parent, RANKS, 1, tmp_path / f"data-{arrays}")
+    for name, program in build_together(plans, tmp_path / "built").items():
+        argv = [program, "--data", tmp_path / f"data-{name.rpartition('-')[2]}", "--check-only"]
+        done = launch(argv, RANKS, timeout=300)
+        assert done.returncode == 0, (name, done.stderr)
+        assert "result agrees with the reference" in done.stdout

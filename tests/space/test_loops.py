@@ -18,6 +18,7 @@ from dagc.recipes.program import read
 from dagc.space import Space
 from dagc.space.loops import is_folded_text, unroll
 from dagc.space.proof import NotProved, Prover, prune, renumber
+from tests.emit.build import HEAT2D
 from tests.measure.conftest import SAMPLES
 from tests.passes.text import graph
 from tests.space.naive import all_traversals
@@ -60,6 +61,68 @@ def test_the_jacobi_solver_is_one_loop_with_every_transport() -> None:
     assert (rounds, len(ops), none) == (20, 10, 0)
     assert after == ["halo[19].stage_in.north", "halo[19].stage_in.south", "end"]
     assert {len(unrolled.ops), len(staged.ops)} == {203, 13}
+
+
+TRANSPORTS = [
+    {"transport": "mpi_host"},
+    {"transport": "mpi_host", "staging": "ops"},
+    {"transport": "mpi_cuda"},
+    {"transport": "nccl"},
+    {"transport": "peer", "capture": "true"},
+]
+
+
+@pytest.mark.parametrize("arrays", [1, 2])
+@pytest.mark.parametrize("choices", TRANSPORTS, ids=lambda c: "-".join(c.values()))
+def test_messages_of_columns_are_of_the_round_as_messages_of_rows_are(choices: dict[str, str], arrays: int) -> None:
+    """Their copies have the base names of other ops. The last round is fused as the others are, although the next step
+    no longer reads what was received."""
+    _, folded = sample(HEAT2D, **choices, arrays=arrays)
+    before = [f"halo[0].stage_out.{side}" for side in ("north", "south")]  # later ones are fused with the step before
+    head, (rounds, ops), after = ([], *shape(folded))[-3:]
+    assert head == ((0, before) if choices == TRANSPORTS[0] else [])
+    assert (rounds, after) == (6, (0, ["keep", "end"]))
+    copies = [f"halo[t].{side}.{copy}" for side in ("west", "east") for copy in ("pack", "unpack")]
+    assert set(copies) <= set(ops)
+    assert not [op for op in ops if ".." in op]
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        "for s in 0..2 { face[s] : send p[*, s .. s + 1] to next recv p[*, s + 2 .. s + 3] from next }",
+        "for s in 0..2 { face[s, t] : send p[*, s .. s + 1] to next recv p[*, s + 2 .. s + 3] from next }",
+        "send p[*, t .. t + 1] to next recv p[*, t + 1 .. t + 2] from next",  # other columns, and buffers, each time
+        "if ranks > 1 { send p[*, 0 .. 1] to next recv p[*, 1 .. 2] from next }",
+    ],
+)
+@pytest.mark.parametrize("transport", ["mpi_host", "nccl"])
+def test_messages_of_columns_of_any_form_are_of_the_round(messages: str, transport: str) -> None:
+    arrays = "array p : f32[4, 9] inout\narray q : f32[4, 1] inout\nscalar next : i32"
+    copies = "y[t] : gpu copy(q, p[*, 8 .. 9])\n z[t] : gpu copy(p[*, 7 .. 8], q)"
+    dag = f"for t in 0..6 {{ x[t] : mpi exchange {{ {messages} }}\n {copies} }}"
+    folded = fold(graph(dag, arrays, transport=transport))
+    assert [rounds for rounds, _ in shape(folded)] == [6, 0]
+
+
+def test_messages_of_columns_in_a_compound_are_of_the_round() -> None:
+    compound = "x : mpi exchange { send a[*, 0 .. 1] to next recv a[*, 2 .. 3] from next }"
+    arrays = "for i in 0..2 { array p[i] : f32[4, 3] inout }\nscalar next : i32\n"
+    arrays += f"dag ex(a: inout f32[4, 3]) {{ {compound} }}"
+    whole = graph("for t in 0..6 { h[t] : dag ex(p[t % 2])\n y[t] : gpu copy(p[(t + 1) % 2], p[t % 2]) }", arrays)
+    assert [rounds for rounds, _ in shape(fold(whole))] == [6, 0]
+    assert len(whole.program.arrays) == 2 + 2 * 2
+
+
+def test_copies_between_sides_leave_a_period_of_one_turn() -> None:
+    """Their names are those of arrays, which may alternate."""
+    arrays = """
+for p in 0..2 { array v[p] : f32[8] on any inout }
+kernel half(y: out f32[8], x: in f32[8]) { cpu { cpp \"\"\"y[0] = x[0] / 2;\"\"\" } }
+"""
+    dag = "for t in 0..6 { g[t] : gpu add(v[(t + 1) % 2], v[t % 2])\n c[t] : cpu half(v[t % 2], v[(t + 1) % 2]) }"
+    folded = fold(graph(dag, arrays))
+    assert [rounds for rounds, _ in shape(folded)] == [0, 6, 0]
 
 
 def test_what_stands_around_a_loop_stays_as_it_is() -> None:
@@ -140,12 +203,22 @@ SMALL = [
     ("i : gpu fill(a)\nfor t in 0..3 { x[t] : gpu add(a, b)\n y[t] : gpu add(c, a) }\no : gpu add(d, c)", FOUR),
     ("for t in 0..4 { x[t] : gpu add(a, b)\n if t % 2 == 0 { y[t] : gpu add(b, a) } }\n", FOUR),
 ]
+# A message of a column in every round, of one array and of two that alternate; with its edges a chain, or two of them.
+COLUMN = "x[t] : mpi exchange {{ send {0}[*, 0 .. 1] to next recv {0}[*, 3 .. 4] from next }}"
+MATRICES = "for i in 0..2 { array m[i] : f32[4, 4] inout }\nscalar next : i32"
+IN_PLACE = (
+    f"for t in 0..3 {{ {COLUMN.format('m[0]')}\n y[t] : gpu copy(m[0][*, 0 .. 1], m[0][*, 3 .. 4]) }}",
+    MATRICES,
+)
+IN_TURN = (f"for t in 0..3 {{ {COLUMN.format('m[t % 2]')}\n y[t] : gpu copy(m[(t + 1) % 2], m[t % 2]) }}", MATRICES)
+SMALL_CASES = [(*case, "mpi_host") for case in SMALL]
+SMALL_CASES += [(*case, transport) for case in (IN_PLACE, IN_TURN) for transport in ("mpi_host", "mpi_cuda", "nccl")]
 
 
-@pytest.mark.parametrize(("dag", "arrays"), SMALL)
-def test_the_count_is_that_of_distinct_programs_that_repeat_their_rounds(dag: str, arrays: str) -> None:
+@pytest.mark.parametrize(("dag", "arrays", "transport"), SMALL_CASES)
+def test_the_count_is_that_of_distinct_programs_that_repeat_their_rounds(dag: str, arrays: str, transport: str) -> None:
     """The folded graph counted naively, and each unrolled: no two are one program, and all are proved."""
-    whole = graph(dag, arrays)
+    whole = graph(dag, arrays, transport=transport)
     folded = fold(whole)
     space, prover = Space(folded), Prover(whole)
     found = [traversal_text(t, folded) for t in space]
@@ -163,10 +236,14 @@ def skeleton(traversal: Traversal) -> tuple[tuple[int, int | None], ...]:
     return tuple((e.op, None if e.stream is None else seen.setdefault(e.stream, len(seen))) for e in issued)
 
 
-@pytest.mark.parametrize(("dag", "arrays"), [SMALL[0], SMALL[1]])
-def test_orders_and_streams_are_all_those_of_the_unrolled_space_that_repeat(dag: str, arrays: str) -> None:
+@pytest.mark.parametrize(
+    ("dag", "arrays", "transport"), [SMALL_CASES[0], SMALL_CASES[1], (*IN_PLACE, "peer"), (*IN_TURN, "nccl")]
+)
+def test_orders_and_streams_are_all_those_of_the_unrolled_space_that_repeat(
+    dag: str, arrays: str, transport: str
+) -> None:
     """Cross-check by brute force: of all traversals of the unrolled graph, those whose rounds are alike."""
-    whole = graph(dag, arrays)
+    whole = graph(dag, arrays, transport=transport)
     folded = fold(whole)
     assert folded.folding is not None
     segment = folded.folding.segments[0]
@@ -219,6 +296,9 @@ LOWERINGS = [
     (HEAT, {"transport": "mpi_host", "staging": "ops", "streams": "3"}),
     (HEAT, {"transport": "mpi_cuda"}),
     (HEAT, {"transport": "nccl"}),
+    (HEAT2D, {"transport": "mpi_host", "arrays": "1", "streams": "3"}),
+    (HEAT2D, {"transport": "mpi_cuda"}),
+    (HEAT2D, {"transport": "nccl"}),
 ]
 
 
@@ -231,18 +311,26 @@ def test_every_round_is_proved(path: object, choices: dict[str, str]) -> None:
         Prover(folded).prove(traversal)
 
 
+PLATES = ("e", "f", "v[t % 2]", "v[(t + 1) % 2]")
 NAMES = ("a", "b", "c", "d", "u[t % 2]", "u[(t + 1) % 2]")
 
 
 @st.composite
 def loops(draw: st.DrawFn) -> Graph:
-    """A loop of two to five kernels and perhaps an exchange, with ops before it and after it."""
+    """A loop of two to five kernels and perhaps an exchange, or columns that are sent, with ops before it and after
+    it."""
     pairs = st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES)).filter(lambda p: p[0] != p[1])
     body = [f"k{i}[t] : gpu add({y}, {x})" for i, (y, x) in enumerate(draw(st.lists(pairs, min_size=2, max_size=5)))]
     if draw(st.booleans()):
         sent, received = draw(st.permutations(NAMES))[:2]
         exchange = f"x[t] : mpi exchange {{ send {sent} to next recv {received} from next }}"
         body.insert(draw(st.integers(0, len(body))), exchange)
+    if draw(st.booleans()):
+        sent, received, to, of = (draw(st.sampled_from(PLATES)) for _ in range(4))
+        column = f"send {sent}[*, 1 .. 2] to next recv {received}[*, 0 .. 1] from next"
+        body.insert(draw(st.integers(0, len(body))), f"z[t] : mpi exchange {{ {column} }}")
+        if to != of:
+            body.insert(draw(st.integers(0, len(body))), f"c[t] : gpu copy({to}, {of})")
     if draw(st.booleans()):
         body.append("if t == 0 { f : gpu fill(a) }")
     parts = ["p : gpu add(a, b)"] if draw(st.booleans()) else []
@@ -252,6 +340,7 @@ def loops(draw: st.DrawFn) -> Graph:
         st.sampled_from([("mpi_host", "fused"), ("mpi_host", "ops"), ("mpi_cuda", "fused"), ("nccl", "fused")])
     )
     arrays = f"{FOUR}\nscalar next : i32\nfor i in 0..2 {{ array u[i] : f32[8] inout }}"
+    arrays += "\nfor i in 0..2 { array v[i] : f32[4, 3] inout }\narray e, f : f32[4, 3] inout"
     streams = str(draw(st.integers(1, 3)))
     return graph("\n".join(parts), arrays, transport=lowering[0], staging=lowering[1], streams=streams)
 
