@@ -19,6 +19,7 @@ from dagc.cli.arguments import (
     quiet,
     seconds,
     share,
+    watchdog,
 )
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ def _add_measuring(parser: argparse.ArgumentParser) -> None:
     )
     help = "maximal time for one setting in seconds (default: 0.25)"
     add("--cell", type=seconds, default=0.25, metavar="S", help=help)
+    watchdog(parser)
     add("--warm", dest="flush", action="store_false", help="do not flush the L2 cache before each launch")
     add("--resume", action="store_true", help="continue an existing tuned file")
     add("--other-machine", action="store_true", help="with --resume or --evaluate: accept a file of another machine")

@@ -17,9 +17,12 @@ from dagc.choice.types import Settings
 from dagc.measure.link import RanksDied
 from dagc.measure.metrics import least_seconds, observed, of_results
 from dagc.measure.service import RunnerLibrary, Service, one_line
+from dagc.measure.watchdog import LIMIT as WATCHDOG
 from dagc.store.results import Outcome
 
-LIMIT = 120.0  # seconds for a command: a launch that takes longer counts as hung
+EXPECTED = 100.0  # times its expected length: what takes longer counts as hung
+UNKNOWN = 6.0  # times the watchdog: the same where no length is expected yet
+OVER = 4.0  # times `Timing.seconds` that one series of launches takes at most (templates/runtime/dagc/tune.hpp)
 AGREE = 1.1  # times the median of a series of launches: a slower series was disturbed
 NEAR, LONG = 2.0, 4.0  # times the best candidate; times the seconds for a candidate: a launch takes long
 BATCH = 0.002  # seconds of one measurement of a program: long compared with the cost of the call
@@ -35,7 +38,8 @@ class Timing:
     `clear`: a candidate that takes this many times the best so far is timed only `fewest` times (0: never).
     `objective`: its metrics are measured for a launch in addition to the time. `transfers`: time a call from data on
     the host to results on the host, for an op that may run on either side; else its data are where it runs. `rounds`:
-    most series of a candidate, `every`: whether each candidate gets a second one, see `repeated`.
+    most series of a candidate, `every`: whether each candidate gets a second one, see `repeated`. `watchdog`: seconds
+    after which a launch or a run counts as hung, see `allowed`.
     """
 
     relative: float = 0.01
@@ -48,11 +52,16 @@ class Timing:
     transfers: bool = False
     rounds: int = 1
     every: bool = False
+    watchdog: float = WATCHDOG
+
+    def allowed(self, expected: float | None) -> float:
+        """Seconds after which something counts as hung. `expected`: its length, None if it is not known yet."""
+        return UNKNOWN * self.watchdog if expected is None else max(self.watchdog, EXPECTED * expected)
 
     @property
     def limits(self) -> dict[str, Any]:
         """The arguments of `Runner.time`."""
-        others = ("clear", "objective", "rounds", "every")
+        others = ("clear", "objective", "rounds", "every", "watchdog")
         return {name: value for name, value in asdict(self).items() if name not in others}
 
     @property
@@ -85,8 +94,9 @@ class SizedProgram:
     repeats: int
 
 
-def verify(service: Service, program: SizedProgram, base: Values, settings: Values) -> str:
-    """Run the program under settings: "" if its results agree with the references, else the mismatch.
+def verify(service: Service, program: SizedProgram, base: Values, settings: Values, limit: float) -> str:
+    """Run the program under settings: "" if its results agree with the references, else the mismatch. `limit`: seconds
+    after which that counts as hung.
 
     Raises RunFailed if the program cannot be opened.
     """
@@ -95,7 +105,7 @@ def verify(service: Service, program: SizedProgram, base: Values, settings: Valu
         raise RunFailed(f"the program does not run: {failure}")
     try:
         answer = service.ask(
-            program.library, do="verify", rows=program.rows, base=base, settings=settings, runs=1, limit=LIMIT
+            program.library, do="verify", rows=program.rows, base=base, settings=settings, runs=1, limit=limit
         )
     except RanksDied as death:
         return one_line(str(death))
@@ -184,7 +194,7 @@ class Launches:
             self._program.library, do="place", rows=self._program.rows, base=self._base, op=self._op,
             ops=self._program.ops,
             # In the middle of the repetitions of a program, where its kernels do average work.
-            iterations=(self._program.repeats - 1) // 2, limit=LIMIT,
+            iterations=(self._program.repeats - 1) // 2, limit=self._timing.allowed(None),
         )  # fmt: skip
 
     def _ask(self, candidate: Settings, **command: Any) -> Outcome:
@@ -193,9 +203,10 @@ class Launches:
         if failure:
             return Outcome(failure=one_line(failure))
         settings = self._named(candidate)
+        limit = self._timing.allowed(self.took if command["do"] == "launch" else None) + OVER * self._timing.seconds
         try:
             return _outcome(
-                self._service.ask(self._program.library, op=self._op, settings=settings, limit=LIMIT, **command)
+                self._service.ask(self._program.library, op=self._op, settings=settings, limit=limit, **command)
             )
         except RanksDied as death:
             return Outcome(failure=one_line(str(death)))
@@ -289,6 +300,7 @@ class Programs:
         self._service, self._programs, self._timing = service, programs, timing
         self._until, self._checked = until, checked
         self._best = math.inf  # seconds of the fastest so far
+        self._took: dict[str, float] = {}  # by command: the least seconds
 
     def measure(self, candidate: Settings) -> Outcome:
         """Compare with the references, time until the interval of the median is narrow enough, and observe the other
@@ -315,14 +327,14 @@ class Programs:
         """Compare one run with the reference. Returns "" or the mismatch."""
         library, rows = self._programs[candidate]
         try:
-            answer = self._service.ask(library, do="audit", tables=[rows], limit=LIMIT)
+            answer = self._ask(library, "audit", tables=[rows])
             self._service.close(library)
         except RanksDied as death:
             return one_line(str(death))
         return _outcome(answer).failure
 
     def _timed(self, library: RunnerLibrary, rows: Sequence[Row], checked: bool) -> Outcome:
-        answer = self._service.ask(library, do="audit", tables=[rows], limit=LIMIT) if checked else {}
+        answer = self._ask(library, "audit", tables=[rows]) if checked else {}
         times: list[float] = []
         end = time.monotonic() + self._timing.seconds
         while not ("error" in answer or "wrong" in answer) and not (times and self._enough(times, end)):
@@ -341,7 +353,7 @@ class Programs:
             return outcome
         answer = self._service.ask(
             library, do="measure", rows=rows, check=False, recheck=False, guess=outcome.value, metrics=timing.metrics,
-            seconds=max(BATCH, least_seconds(timing.metrics)), limit=LIMIT,
+            seconds=max(BATCH, least_seconds(timing.metrics)), limit=timing.allowed(None),
         )  # fmt: skip
         return timing.valued(outcome, _outcome(answer))
 
@@ -349,12 +361,20 @@ class Programs:
         self, library: RunnerLibrary, rows: Sequence[Row], times: Sequence[float], checked: bool
     ) -> dict[str, Any]:
         if self._until:
-            return self._service.ask(library, do="solve", rows=rows, limit=LIMIT)
-        check = checked and not times
-        return self._service.ask(
-            library, do="measure", rows=rows, check=check, recheck=check, seconds=BATCH,
-            guess=times[-1] if times else 0.0, limit=LIMIT,
-        )  # fmt: skip
+            return self._ask(library, "solve", rows=rows)
+        check, guess = checked and not times, times[-1] if times else 0.0
+        return self._ask(library, "measure", rows=rows, check=check, recheck=check, seconds=BATCH, guess=guess)
+
+    def _ask(self, library: RunnerLibrary, do: str, **command: Any) -> dict[str, Any]:
+        """Execute a command, which is expected to take as long as it took another candidate."""
+        opened = self._service.open(library)  # reads the arrays, which is not expected to take as long each time
+        if "error" in opened:
+            return opened
+        began = time.monotonic()
+        answer = self._service.ask(library, do=do, limit=self._timing.allowed(self._took.get(do)), **command)
+        if not ("error" in answer or "wrong" in answer):
+            self._took[do] = min(self._took.get(do, math.inf), time.monotonic() - began)
+        return answer
 
     def _enough(self, times: Sequence[float], end: float) -> bool:
         timing = self._timing

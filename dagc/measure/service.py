@@ -123,13 +123,16 @@ class Service:
 
     def insist(self, place: Hashable, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The answer to a command that must succeed before anything else can be measured. It is tried GIVE_UP times if
-        the ranks die, and not again in a place that was given up; the answer then has an `error`."""
+        the ranks die, but once if they hang, since each hang takes its limit; and not again in a place that was given
+        up. The answer then has an `error`."""
         failure = self.deaths.given_up(place)
         for _ in range(0 if failure else GIVE_UP):
             try:
                 answer = ask()
             except RanksDied as death:
                 failure = self.deaths.death(place, one_line(str(death)).removeprefix("run failed: "))
+                if failure.startswith("hang"):
+                    break
                 continue
             if "error" not in answer:
                 self.deaths.success(place)

@@ -330,7 +330,8 @@ def timed_sites(machine: LiveMachine, data: Path, request: SearchRequest) -> Ord
     spaces, options = machine.domain.spaces, request.options
     limit = MEASURING_SECONDS if options.time is None else min(MEASURING_SECONDS, TIMING_SHARE * options.time)
     end = time.monotonic() + limit
-    timing = Timing(seconds=CELL_SECONDS, flush=DEFAULT_FLUSH if request.chosen.target is Target.CUDA else 0)
+    flush = DEFAULT_FLUSH if request.chosen.target is Target.CUDA else 0
+    timing = Timing(seconds=CELL_SECONDS, flush=flush, watchdog=options.watchdog)
     ops: dict[tuple[object, ...], tuple[LaunchSite, Callable[[int], Outcome]]] = {}
     with request.display.phase("timing single launches"):
         for index, configured in enumerate(spaces):

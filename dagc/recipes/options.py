@@ -115,6 +115,7 @@ class TuneOptions:
     informative inputs (by `next`), until `iterations` are labelled or `accuracy` is reached. `calls`: number of calls
     of an op over which the cost of a conversion is spread (0: not counted). `constraints`: whether `require`s of
     run-time values count. `objective`: the quantity to minimise (None: that of a resumed file, else the time).
+    `watchdog`: seconds after which a measurement counts as hung (`dagc.lab.launches.Timing.allowed`).
     """
 
     kernels: tuple[str, ...] = ()
@@ -153,6 +154,7 @@ class TuneOptions:
     folds: int | None = None
     hold_out: float | None = None
     warm_start: str | None = None
+    watchdog: float = LIMIT
 
     @property
     def each(self) -> int:

@@ -433,12 +433,15 @@ def _run(
     if not (recording.total > 0 or later):
         return
     began = time.monotonic()
-    with Service(WorkerLink(task.ranks)) as service:
+    with Service(WorkerLink(task.ranks), watchdog=options.watchdog) as service:
         end = None if options.seconds is None else time.monotonic() + options.seconds
-        timing = Timing(seconds=options.cell, flush=recording.flush, objective=known.objective)
+        timing = Timing(
+            seconds=options.cell, flush=recording.flush, objective=known.objective, watchdog=options.watchdog
+        )  # fmt: skip
         run = Measuring(ready, service, timing, recording.keep, before, end, recording.say)
         run.time(todo, run.check(check))
         if search is not None:
             Searching(run, search, dict(measured.checks)).run()
         run.verify(later)
+    ready.notes += run.hangs.notes
     measured.seconds = time.monotonic() - began

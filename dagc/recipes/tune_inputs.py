@@ -38,7 +38,7 @@ from dagc.measure.service import Service
 from dagc.recipes.runs import program_record, revision
 from dagc.recipes.tune_choosers import Asked, ChooserInputs, features_of
 from dagc.recipes.tune_gpu import gpu_name
-from dagc.recipes.tune_measure import Measuring, Recording, Wanted, features_at
+from dagc.recipes.tune_measure import Hangs, Measuring, Recording, Wanted, features_at
 from dagc.recipes.tune_prepare import (
     DEFAULT_FLUSH,
     AtPoint,
@@ -171,6 +171,7 @@ class Visits(Recording, Generic[Task]):
         self.refused: set[Point] = set()
         self.wrong = {key for key, failure in known.measured.checks.items() if failure}
         self.end: float | None = None
+        self.hangs = Hangs(self.options.watchdog)
         self.service.on_death = self.say  # hanging answers are tried again, so report progress
 
     def count_earlier(self) -> None:
@@ -224,6 +225,11 @@ class Visits(Recording, Generic[Task]):
         what = f"{len(again)} of {counted(self.done, 'answer')} timed again later"
         told = moved > 0 if self.timing.every else bool(again)
         return [f"{what}: the time of {moved} changed by more than {AGREE - 1:.0%}"] if told else []
+
+    @property
+    def remarks(self) -> list[str]:
+        """Notes on how the answers were measured in this run."""
+        return [*self.repeats, *self.hangs.notes]
 
     def priced(self, cell: Cell) -> Cell:
         """A cell whose times are values of the objective, including the share of its conversion."""
@@ -336,10 +342,11 @@ class Inputs(Visits[TuningTask]):
         self.codes = [f.name for f in computed_of(self.task)]
         self.timing = Timing(
             seconds=self.options.cell, flush=self.flush, clear=CLEAR, objective=self.objective,
-            rounds=ROUNDS, every=uses_cores(self.task),
+            rounds=ROUNDS, every=uses_cores(self.task), watchdog=self.options.watchdog,
         )  # fmt: skip
         before = list(self.known.measured.cells.values())
         self.run = Measuring(ready, self.service, self.timing, self.keep, before, self.end, self.say)
+        self.run.hangs = self.hangs
         for facts in self.known.inputs.values():
             ready.at[facts.point] = at_before(self.task, facts, self.codes)
 
@@ -515,7 +522,7 @@ def opened(
         library, task, failures = build_what_compiles(task, folder)
         known.measured.failures += failures
         ready = Prepared(task, library, notes=[records.note] if records is not None and records.note else [])
-        service = stack.enter_context(Service(WorkerLink(task.ranks)))
+        service = stack.enter_context(Service(WorkerLink(task.ranks), watchdog=options.watchdog))
         if records is not None:
             records.set_fact(FACT, values_fixed(task.program))
         yield Inputs(ready, prefetch, Session(options, objective, service, known, records, progress, flush), at_check)

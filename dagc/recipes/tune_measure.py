@@ -20,12 +20,12 @@ from dagc.ir.program import Graph, KernelOp, Program
 from dagc.ir.sym import Number
 from dagc.lab.across import AcrossSizes, Proposal
 from dagc.lab.engine import PriorResult, SearchOptions, explore
-from dagc.lab.launches import Launches, Programs, SizedProgram, Timing, Values, repeated, verify
+from dagc.lab.launches import EXPECTED, Launches, Programs, SizedProgram, Timing, Values, repeated, verify
 from dagc.lab.settings import LaunchSettings
 from dagc.lab.strategy import find
 from dagc.measure.link import RanksDied, WorkerLink
 from dagc.measure.profile import profiled
-from dagc.measure.service import RunnerLibrary, Service
+from dagc.measure.service import GIVE_UP, RunnerLibrary, Service
 from dagc.recipes import tune_prepare
 from dagc.recipes.options import Progress
 from dagc.recipes.tune_prepare import Prepared, TuningTask
@@ -108,8 +108,13 @@ def no_report(what: str) -> None:
 
 def in_words(op: str, settings: Settings, point: Point) -> str:
     """Settings of an op at a point, in messages."""
+    return f"{answer_in_words(op, settings)} at {point.text or 'as given'}"
+
+
+def answer_in_words(op: str, settings: Settings) -> str:
+    """Settings of an op, in messages."""
     text = settings_text(settings)
-    return f"{text if op == PROGRAM else f'{op} {text}'} at {point.text or 'as given'}"
+    return text if op == PROGRAM else f"{op} {text}"
 
 
 class Recording:
@@ -168,6 +173,53 @@ class Recording:
             self.progress(self.done, max(self.total, self.done), what)
 
 
+class Hangs:
+    """Counts the inputs at which answers hang. An answer that hung at GIVE_UP of them is not measured at others: each
+    hang takes as long as the watchdog waits."""
+
+    def __init__(self, watchdog: float) -> None:
+        self._watchdog = watchdog
+        self._at: dict[tuple[str, Settings], dict[Point, None]] = {}
+
+    def measure(self, machine: Launches | Programs, op: str, point: Point, settings: Settings) -> Outcome:
+        """Measure an answer at an input, unless it was given up."""
+        if len(self._at.get((op, settings), ())) >= GIVE_UP:
+            return Outcome(failure=f"not measured: it hung at {GIVE_UP} other inputs")
+        outcome = machine.measure(settings)
+        if outcome.failure.startswith("hang"):
+            self._at.setdefault((op, settings), {})[point] = None
+        return outcome
+
+    @property
+    def notes(self) -> list[str]:
+        """Notes on what was given up, and on when something counts as hung if something did."""
+        given_up = ((key, points) for key, points in self._at.items() if len(points) >= GIVE_UP)
+        out = [
+            f"{answer_in_words(*key)}: given up, since it hung at {', '.join(p.text or 'as given' for p in points)}"
+            for key, points in given_up
+        ]
+        if self._at:
+            out.append(
+                f"a measurement counts as hung after {self._watchdog:g} s, or {EXPECTED:.0f} times its expected length"
+                " if that is longer; --watchdog sets other seconds"
+            )
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedMachine:
+    """The machine of an op at a point, without what `hangs` has given up."""
+
+    machine: Launches | Programs
+    hangs: Hangs
+    op: str
+    point: Point
+
+    def measure(self, candidate: Settings) -> Outcome:
+        """See `Launches.measure`."""
+        return self.hangs.measure(self.machine, self.op, self.point, candidate)
+
+
 def computed_features(ready: Prepared, names: Sequence[str]) -> None:
     """Have the program compute its code features at each size; a note gives the largest time of each. A size at which
     they cannot be computed is not used for training: its features are missing."""
@@ -215,7 +267,9 @@ class Measuring:
         self.keep, self.known, self.end, self.say = keep, tuple(known), end, say
         self.units = {u.op: u for u in self.task.units}
         self.base = {u.op: u.default for u in self.task.units}
+        self.hangs = Hangs(timing.watchdog)
         self.timed = 0  # cells
+        self.least: float | None = None  # seconds of a comparison with the reference
         self.compared: set[tuple[str, Settings]] = set()  # with the reference
         self.programs: dict[Point, SizedProgram] = {}
         self._decisions: dict[tuple[str, Settings], Values] = {}
@@ -280,11 +334,15 @@ class Measuring:
                 began = time.perf_counter()
                 try:
                     values = self.decisions(self.units[op], one)
-                    failure = verify(self.service, self.program(point), self.values(), values)
+                    limit = self.timing.allowed(self.least)
+                    failure = verify(self.service, self.program(point), self.values(), values, limit)
                 except RunFailed as error:
                     raise _not_here(point, error.message) from None
+                took = time.perf_counter() - began
+                if not failure:
+                    self.least = took if self.least is None else min(self.least, took)
                 self.compared.add((op, one))
-                yield CheckedSettings(op, one, failure, time.perf_counter() - began)
+                yield CheckedSettings(op, one, failure, took)
 
     # ---- single launches -------------------------------------------------------------------
 
@@ -373,7 +431,8 @@ class Measuring:
         left = None if self.end is None else self.end - time.monotonic()
         store = CellStore(item.op, item.point, self.keep_cell, self.say)
         options = SearchOptions(budget, left, confirm=0, seed=self.task.seed)
-        if explore(domain, strategy, machine, store, options, known=known).interrupted:
+        watched = WatchedMachine(machine, self.hangs, item.op, item.point)
+        if explore(domain, strategy, watched, store, options, known=known).interrupted:
             raise KeyboardInterrupt
         for cell in timed_again(store, machine, self.timing, self.task.seed, self.over):
             self.keep(cell)
@@ -483,7 +542,7 @@ class Searching:
         assert self.machine is not None
         store = CellStore(cell.op, cell.point, self.measuring.keep_cell, self.measuring.say)
         key = store.begin(cell.settings)
-        outcome = self.machine.measure(cell.settings)
+        outcome = self.measuring.hangs.measure(self.machine, cell.op, cell.point, cell.settings)
         if outcome.failure:
             store.fail(key, outcome.failure)
             self.search.fail(cell.op, cell.point, cell.settings)
@@ -548,7 +607,8 @@ def timed_again(
     store: CellStore, machine: Launches | Programs, timing: Timing, seed: int, over: Callable[[], bool]
 ) -> Iterator[Cell]:
     """Cells that replace those of the store, which are of the first series of their launches, see
-    `dagc.lab.launches.repeated`; with the metrics of the first. What fails when it is timed again has failed: it may fail in the program, too."""
+    `dagc.lab.launches.repeated`; with the metrics of the first. What fails when it is timed again has failed: it may
+    fail in the program, too."""
     cells = store.cells
     took = {c.settings: c.took for c in cells}
     failed: dict[Settings, str] = {}

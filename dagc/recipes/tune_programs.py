@@ -53,7 +53,7 @@ from dagc.recipes.tune_inputs import (
     times_at,
     vector,
 )
-from dagc.recipes.tune_measure import CellStore, CheckedSettings, in_words, timed_again
+from dagc.recipes.tune_measure import CellStore, CheckedSettings, WatchedMachine, in_words, timed_again
 from dagc.recipes.tune_prepare import (
     ProgramTask,
     TuningTask,
@@ -98,7 +98,10 @@ class PlanPoints(Visits[ProgramTask]):
         self.built: dict[Settings, BuiltProgram] = {}
         self.unbuilt: dict[Settings, str] = {}
         self.prefetch = Prefetch(folder / "inputs", partial(_job, task, self.together), **processes(cores_used=True))
-        self.timing = Timing(seconds=self.options.cell, clear=CLEAR, objective=self.objective, rounds=ROUNDS)
+        self.timing = Timing(
+            seconds=self.options.cell, clear=CLEAR, objective=self.objective, rounds=ROUNDS,
+            watchdog=self.options.watchdog,
+        )  # fmt: skip
 
     @property
     def answers(self) -> Mapping[str, Sequence[Settings]]:
@@ -198,7 +201,8 @@ class PlanPoints(Visits[ProgramTask]):
         store = CellStore(PROGRAM, point, self.keep, self.say)
         domain, options = LaunchSettings(here), SearchOptions(time=self._seconds_left(), confirm=0, seed=self.task.seed)
         machine = self._programs(place, here)
-        if explore(domain, find("exhaustive")(domain, 0), machine, store, options).interrupted:
+        watched = WatchedMachine(machine, self.hangs, PROGRAM, point)
+        if explore(domain, find("exhaustive")(domain, 0), watched, store, options).interrupted:
             raise KeyboardInterrupt
         for cell in timed_again(store, machine, self.timing, self.task.seed, self._late):
             self.keep(cell)
@@ -480,7 +484,7 @@ def tune_program(
         plans.begin()
         began = time.monotonic()
         plans.check()
-        notes = [*label(plans, {PROGRAM: Asked(method, task.select.data)}, options), *plans.repeats]
+        notes = [*label(plans, {PROGRAM: Asked(method, task.select.data)}, options), *plans.remarks]
         plans.known.measured.seconds = time.monotonic() - began
         learned = learn(plans.right, method, plans.cells, plans.data)
         if plans.records is not None:
@@ -520,7 +524,7 @@ def _opened(
                 "drop --objective, or name a kernel with --kernel",
             )
         minimise(records, known.measured, objective)
-        service = stack.enter_context(Service(WorkerLink(1)))
+        service = stack.enter_context(Service(WorkerLink(1), watchdog=options.watchdog))
         plans = PlanPoints(task, folder, Session(options, objective, service, known, records, progress))
         stack.enter_context(plans.prefetch)
         yield plans
@@ -600,5 +604,5 @@ def evaluate_program(
         )  # fmt: skip
         return Evaluation(
             (Evaluated(PROGRAM, judged, task.settings),), _grade(task), len(done), tuple(plans.known.measured.failures),
-            (*notes, *plans.repeats, *task.text.changed()), time.monotonic() - began,
+            (*notes, *plans.remarks, *task.text.changed()), time.monotonic() - began,
         )  # fmt: skip

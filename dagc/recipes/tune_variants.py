@@ -21,7 +21,7 @@ from dagc.choice.types import PROGRAM, Cell, Point, Settings, Unit, settings_tex
 from dagc.ir.plan import VARIANT, needed_features, places_together, users_of, values_of, variants_of
 from dagc.ir.program import Device, HostMemory, Program, mangle
 from dagc.ir.sym import evaluate
-from dagc.lab.launches import BATCH, LIMIT
+from dagc.lab.launches import BATCH
 from dagc.measure.link import RanksDied
 from dagc.measure.machine import measured_transfers
 from dagc.measure.service import one_line
@@ -205,7 +205,8 @@ class PlacedPrograms:
         try:
             return self.inputs.service.ask(
                 program.library, do="measure", rows=program.rows, settings=values, check=False, recheck=False,
-                seconds=BATCH, guess=before[-1] if before else 0.0, limit=LIMIT,
+                seconds=BATCH, guess=before[-1] if before else 0.0,
+                limit=self.inputs.timing.allowed(before[-1] if before else None),
             )  # fmt: skip
         except RanksDied as death:
             return {"error": str(death)}
@@ -263,7 +264,7 @@ def tune_inputs(
     with opened(task, output, options, order_of(task), progress, MANY if options.incremental else AHEAD) as inputs:
         inputs.count_earlier()
         inputs.check()
-        notes = [*label(inputs, asked, options), *inputs.repeats]
+        notes = [*label(inputs, asked, options), *inputs.remarks]
         inputs.known.measured.seconds = time.monotonic() - began
         return _learned(inputs, asked, options, output, notes)
 
@@ -519,7 +520,7 @@ def evaluate_inputs(
         ops += [Evaluated(TOGETHER, *placed.judged())] if placed is not None else []
         return Evaluation(
             tuple(ops), grade(task, len(inputs.known.measured.cells), NOT_COUNTED, {}), len(done),
-            tuple(inputs.known.measured.failures), (*notes, *inputs.repeats, *inputs.ready.notes, *task.text.changed()),
+            tuple(inputs.known.measured.failures), (*notes, *inputs.remarks, *inputs.ready.notes, *task.text.changed()),
             time.monotonic() - began, trained,
         )  # fmt: skip
 

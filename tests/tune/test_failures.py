@@ -101,3 +101,14 @@ def test_what_crashes_when_it_is_timed_again_has_failed(program: Path, tmp_path:
     first = {what: next(number for number, other in said if other == what) for what in named}
     assert sorted(first.values()) == [0, 1, 2, 3], "each is named when those before it are done"
     assert "fill late at made(n = 41) again" in last
+
+
+def test_what_hangs_at_three_inputs_is_given_up(program: Path, tmp_path: Path) -> None:
+    done = tuned(program, tmp_path / "t.db", range(50, 55), [], watchdog=1.0, cell=0.01)
+    places, reasons = zip(*(failure.split(": ", 1) for failure in done.failures), strict=True)
+    assert set(places) == {f"fill late at made(n = {n})" for n in range(50, 55)}
+    hung, given_up = "hang: rank 0 in op `fill`", "not measured: it hung at 3 other inputs"
+    assert reasons == (hung,) * 3 + (given_up,) * 2
+    where = ", ".join(place.removeprefix("fill late at ") for place in places[:3])
+    assert f"fill late: given up, since it hung at {where}" in done.notes
+    assert any("counts as hung after 1 s, or 100 times its expected length" in note for note in done.notes)

@@ -77,10 +77,10 @@ def test_what_is_chosen_is_prepared_and_timed(program: Path, tmp_path: Path) -> 
         taken = service.ask(sized.library, **ask)["seconds"]
         assert taken["first ell"] == taken["again ell"] == 0
         assert 0 < taken["second ell"] < 10
-        assert verify(service, sized, base, [("again.variant", 1)]) == ""
+        assert verify(service, sized, base, [("again.variant", 1)], 60.0) == ""
         taken = service.ask(sized.library, **ask)["seconds"]
         assert 0 < taken["first ell"] < taken["again ell"], "the matrix of both, and the sums of `again`"
-        assert verify(service, sized, base, [("first.variant", 1), ("second.variant", 0)]) == ""
+        assert verify(service, sized, base, [("first.variant", 1), ("second.variant", 0)], 60.0) == ""
 
 
 @pytest.fixture(scope="module")
