@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
+from scipy import sparse, spatial
 
 from dagc import matrix_market
 from dagc.inputs import call
@@ -24,10 +24,13 @@ BLOCK = 8
 SOLVERS = ("cg", "bicgstab")
 PRECONDITIONERS = ("jacobi", "block", "sparse")
 PATTERN = 8  # most non-zeros of a column of the sparse approximate inverse
-ROUNDS = ((20, 6), (80, 3))  # of `race`: products with A in all, and how many pairs take part
+ROUNDS = ((40, 6), (80, 4), (160, 3), (320, 2))  # of `race`: products with A in all, and how many pairs take part
 PRODUCTS = {"cg": 1, "bicgstab": 2}  # with A, of an iteration
-KERNELS = {"cg": 6, "bicgstab": 11}
-LAUNCH, BANDWIDTH = 5e-6, 2e12  # seconds of a kernel without work, bytes a second: of a recent GPU, roughly
+# On an H100, from solves of the training lists: seconds of an iteration on a small system, and of a step along a row, of
+# which LANES threads have LANES elements; bytes a second, roughly.
+LAUNCHES, STEP, BANDWIDTH = {"cg": 30e-6, "bicgstab": 50e-6}, 80e-9, 2e12
+LANES = 4
+TESTED = 4  # iterations between tests of the residual
 
 Floats = NDArray[np.float64]
 
@@ -95,7 +98,7 @@ class Trial:
         if not self.left < 1:
             return float("inf")
         rest = np.log(self.tolerance) / np.log(self.left) if self.left > self.tolerance else 1.0
-        return float(self.seconds * self.done * rest)
+        return float(self.seconds * np.ceil(self.done * rest / TESTED) * TESTED)
 
 
 def race(A: Any, data: dict[str, Any], tolerance: float, rounds: Sequence[tuple[int, int]] = ROUNDS) -> list[Trial]:
@@ -111,11 +114,15 @@ def race(A: Any, data: dict[str, Any], tolerance: float, rounds: Sequence[tuple[
 
 
 def iteration_seconds(data: dict[str, Any], solver: str, precond: str) -> float:
-    """Of an iteration on a GPU: its launches, and the bytes of its matrices and vectors."""
+    """Of an iteration on a GPU: its launches, or the bytes of its matrices and vectors if these take longer, and the
+    longest row of each product, which a few threads compute."""
     n = data["n"]
     applied = {"jacobi": 16 * n, "block": 72 * n, "sparse": 12 * data["m_nnz"] + 20 * n}[precond]
     bytes_ = PRODUCTS[solver] * (12 * data["nnz"] + 20 * n + applied + 80 * n)
-    return KERNELS[solver] * LAUNCH + bytes_ / BANDWIDTH
+    steps = np.ceil(np.diff(data["row_ptr"]).max() / LANES)
+    if precond == "sparse":
+        steps += np.ceil(np.diff(data["m_ptr"]).max() / LANES)
+    return float(max(LAUNCHES[solver], bytes_ / BANDWIDTH) + PRODUCTS[solver] * steps * STEP)
 
 
 def iterates(data: dict[str, Any], *, unroll: int, solver: str, precond: str, **_: Any) -> dict[str, Floats]:
@@ -410,6 +417,96 @@ def network(n: int, degree: int = 6, leak: float = 0.01, seed: int = 1) -> Any:
     return _int32(sparse.csr_array(sparse.diags_array(np.asarray(W.sum(axis=1)).reshape(-1) + leak) - W))
 
 
+def elastic(side: int, ratio: float = 0.3, contrast: float = 0.0, seed: int = 1) -> Any:
+    """Plane stress on side^2 bilinear elements, clamped on one side, by Poisson's ratio: two unknowns a node. The
+    stiffness of the elements varies by 10^contrast. The element matrix is that of Sigmund, "A 99 line topology
+    optimization code written in Matlab", 2001."""
+    _check(side, 2)
+    v = ratio
+    k = np.array([1 / 2 - v / 6, 1 / 8 + v / 8, -1 / 4 - v / 12, -1 / 8 + 3 * v / 8,
+                  -1 / 4 + v / 12, -1 / 8 - v / 8, v / 6, 1 / 8 - 3 * v / 8]) / (1 - v * v)  # fmt: skip
+    order = "01234567 10765432 27056341 36507214 45670123 54321076 63412705 72143650".split()
+    element = k[[[int(digit) for digit in row] for row in order]]
+    stiffness = 10 ** (contrast * np.random.default_rng(seed).random(side * side))
+    x, y = np.divmod(np.arange(side * side), side)
+    corner = (side + 1) * x + y  # of a node; then the others of the element, counter-clockwise
+    nodes = np.stack([corner + 1, corner + side + 2, corner + side + 1, corner], axis=1)
+    unknowns = np.stack([2 * nodes, 2 * nodes + 1], axis=2).reshape(-1, 8)
+    values = stiffness[:, None, None] * element
+    rows, cols = np.repeat(unknowns, 8, axis=1).reshape(-1), np.tile(unknowns, (1, 8)).reshape(-1)
+    n, clamped = 2 * (side + 1) ** 2, 2 * (side + 1)
+    return _int32(sparse.csr_array((values.reshape(-1), (rows, cols)), shape=(n, n))[clamped:, clamped:])
+
+
+def queue(side: int, load: float = 0.9, discount: float = 0.01, seed: int = 1) -> Any:
+    """Two queues in a row, each with room for side - 1 customers: expected discounted costs of a Markov chain. Not
+    symmetric."""
+    _check(side, 2)
+    up, down = sparse.eye_array(side, k=1), sparse.eye_array(side, k=-1)
+    one = sparse.eye_array(side)
+    rates = load * sparse.kron(up, one) + sparse.kron(down, up) + 1.1 * sparse.kron(one, down)
+    leaving = np.asarray(rates.sum(axis=1)).reshape(-1)
+    return _int32(sparse.csr_array(sparse.diags_array(leaving + discount) - rates))
+
+
+def springs(n: int, reach: int = 3, spread: float = 4.0, seed: int = 1) -> Any:
+    """Masses in a line, each tied to the next `reach` by springs whose stiffness varies by 10^spread, and to the ground
+    by a weak one."""
+    if n < 2 or not 1 <= reach < n:
+        raise ValueError(f"n {n}, reach {reach}: at least 2 and 1, and fewer than n")
+    random = np.random.default_rng(seed)
+    far = range(1, reach + 1)
+    W = sparse.diags_array([10 ** (spread * random.random(n - k)) for k in far], offsets=far)
+    W = sparse.csr_array(W + W.T)
+    return _int32(sparse.csr_array(sparse.diags_array(np.asarray(W.sum(axis=1)).reshape(-1) + 0.1) - W))
+
+
+def ridge(n: int, per_row: int = 4, samples: float = 2.0, damping: float = 0.1, seed: int = 1) -> Any:
+    """Normal equations of a regression on sparse data, damped: X^T X + damping I. Popular columns are long."""
+    if n < 2 or per_row < 1 or samples <= 0:
+        raise ValueError(f"n {n}, per_row {per_row}, samples {samples}: at least 2, 1, and above 0")
+    random, rows = np.random.default_rng(seed), int(samples * n)
+    i = np.repeat(np.arange(rows), per_row)
+    j = np.minimum((n * random.random(i.size) ** 1.5).astype(np.int64), n - 1)
+    X = sparse.csr_array((random.standard_normal(i.size), (i, j)), shape=(rows, n))
+    return _int32(sparse.csr_array(X.T @ X + damping * sparse.eye_array(n)))
+
+
+def kriging(n: int, neighbours: float = 20.0, nugget: float = 0.01, seed: int = 1) -> Any:
+    """Covariance of random points in a square, by Wendland's function of compact support, with a nugget."""
+    if n < 2 or neighbours <= 0:
+        raise ValueError(f"n {n}, neighbours {neighbours}: at least 2, and above 0")
+    points = np.random.default_rng(seed).random((n, 2))
+    radius = float(np.sqrt(neighbours / (np.pi * n)))
+    tree = spatial.KDTree(points)
+    D = sparse.coo_array(tree.sparse_distance_matrix(tree, radius, output_type="coo_matrix"))
+    r = D.data / radius
+    C = sparse.csr_array(((1 - r) ** 4 * (4 * r + 1), (D.row, D.col)), shape=(n, n))
+    C = C - sparse.diags_array(C.diagonal()) + sparse.diags_array(np.full(n, 1 + nugget))
+    return _int32(sparse.csr_array(C))
+
+
+def transport(side: int, directions: int = 4, absorption: float = 0.1, scattering: float = 1.0, seed: int = 1) -> Any:
+    """Neutrons that fly in some directions over a grid and scatter into the others in each cell, by upwind differences:
+    not symmetric."""
+    _check(side, 2)
+    if directions < 1:
+        raise ValueError(f"directions {directions}: at least 1")
+    angles = 2 * np.pi * (np.arange(directions) + 0.5) / directions
+    one = sparse.eye_array(side)
+    back, ahead = sparse.eye_array(side, k=-1), sparse.eye_array(side, k=1)
+    cells = side * side
+    moves = []
+    for c, s in zip(np.cos(angles), np.sin(angles), strict=True):
+        along = abs(c) * sparse.kron(one - (back if c > 0 else ahead), one)
+        moves.append(along + abs(s) * sparse.kron(one, one - (back if s > 0 else ahead)))
+    lost = (absorption + scattering) * sparse.eye_array(cells * directions)
+    mixed = sparse.kron(np.full((directions, directions), scattering / directions), sparse.eye_array(cells))
+    A = sparse.block_diag(moves, format="csr") + lost - mixed
+    place = np.arange(cells * directions).reshape(directions, cells).T.reshape(-1)  # the directions of a cell together
+    return _int32(sparse.csr_array(A)[place][:, place])
+
+
 def from_file(path: str) -> Any:
     return _int32(matrix_market.read(path, np.float64))
 
@@ -423,7 +520,7 @@ SYSTEMS: dict[str, Callable[..., Any]] = {
     f.__name__: f
     for f in (
         poisson, diffusion, convection, dominant, blocks, saddle, rotated, biharmonic, mass, reaction, surfer, network,
-        file,
+        elastic, queue, springs, ridge, kriging, transport, file,
     )
 }  # fmt: skip
 
