@@ -26,8 +26,8 @@ PRECONDITIONERS = ("jacobi", "block", "sparse")
 PATTERN = 8  # most non-zeros of a column of the sparse approximate inverse
 ROUNDS = ((40, 6), (80, 4), (160, 3), (320, 2))  # of `race`: products with A in all, and how many pairs take part
 PRODUCTS = {"cg": 1, "bicgstab": 2}  # with A, of an iteration
-# On an H100, from solves of the training lists: seconds of an iteration on a small system, and of a step along a row, of
-# which LANES threads have LANES elements; bytes a second, roughly.
+# On an H100, from solves of the training lists: seconds of an iteration on a small system, and of a step along a row in
+# which LANES threads take an element each; bytes a second, roughly.
 LAUNCHES, STEP, BANDWIDTH = {"cg": 30e-6, "bicgstab": 50e-6}, 80e-9, 2e12
 LANES = 4
 TESTED = 4  # iterations between tests of the residual
