@@ -46,7 +46,7 @@ from dagc.recipes.tune_gpu import (
     fitted_counts,
     hardware_at_hand,
 )
-from dagc.recipes.tune_inputs import keep, minimise, open_records, resumed
+from dagc.recipes.tune_inputs import asked_cells, keep, minimise, open_records, resumed
 from dagc.recipes.tune_measure import Measuring, Recording, Searching, Wanted, computed_features
 from dagc.recipes.tune_prepare import (
     DEFAULT_FLUSH,
@@ -351,7 +351,7 @@ def _recording(request: TuneRequest, known: ChooserInputs) -> Iterator[Recording
                 earlier = {key: cell for key, cell in measurements.cells.items() if cell.op in ops}
                 measurements.failures += failures_before(earlier)
             records.set_fact(FACT, values_fixed(task.program))
-        minimise(records, measurements, known.objective)
+        ready.notes += minimise(records, measurements, known.objective, asked_cells(task))
         yield Recording(measurements, records, request.progress, flush, task.check_at)
 
 

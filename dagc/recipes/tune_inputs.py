@@ -515,17 +515,23 @@ def opened(
             Prefetch(folder / "inputs", partial(_job, task, at_check), **processes(uses_cores(task), ahead))
         )
         known = known_before(records, task, flush, options.resume)
-        minimise(records, known.measured, objective)
+        notes = minimise(records, known.measured, objective, asked_cells(task) if references else None)
         prefetch.expect([p for p in order if p not in known.inputs])
         if progress is not None:
             progress(0, 0, "setting up the first inputs, compiling")
         library, task, failures = build_what_compiles(task, folder)
         known.measured.failures += failures
-        ready = Prepared(task, library, notes=[records.note] if records is not None and records.note else [])
+        notes = [*filter(None, [records.note if records is not None else ""]), *notes]
+        ready = Prepared(task, library, notes=notes)
         service = stack.enter_context(Service(WorkerLink(task.ranks), watchdog=options.watchdog))
         if records is not None:
             records.set_fact(FACT, values_fixed(task.program))
         yield Inputs(ready, prefetch, Session(options, objective, service, known, records, progress, flush), at_check)
+
+
+def asked_cells(task: TuningTask) -> set[tuple[str, Point]]:
+    """The ops and points that a run of the task measures."""
+    return {(u.op, point) for u in task.units for point in task.points if point not in task.earlier}
 
 
 def processes(cores_used: bool, ahead: int = AHEAD) -> dict[str, Any]:
@@ -781,15 +787,52 @@ def resumed(
     return {(c.op, c.point, c.settings): c for c, flushed in timed if flushed == flush}, dict(before.checks)
 
 
-def minimise(records: Records | None, measured: Measurements, objective: Objective) -> None:
-    """Prepare the file for the metrics of an objective; forget earlier cells that lack them."""
+def minimise(
+    records: Records | None,
+    measured: Measurements,
+    objective: Objective,
+    again: Collection[tuple[str, Point]] | None,
+) -> list[str]:
+    """Prepare the file for the metrics of an objective, and forget earlier cells that lack them; returns notes.
+
+    `again`: the ops and points that this run measures to learn from them; None if it only evaluates, which leaves the
+    file its objective. Raises UsageError if the file was tuned for another objective and cells of others lack the
+    metrics: its choosers would be replaced by those of fewer inputs.
+    """
     names = observed(objective)
-    for key in [key for key, c in measured.cells.items() if c.times and not {*names} <= dict(c.metrics).keys()]:
+    notes: list[str] = []
+    lacking = [key for key, c in measured.cells.items() if c.times and not {*names} <= dict(c.metrics).keys()]
+    for key in lacking:
         del measured.cells[key]
-    if records is not None:
-        for name in names:
-            records.metric(name, units()[name])
+    if records is None:
+        return notes
+    if again is not None:
+        notes = _changed(records, objective, {(op, point) for op, point, _ in lacking}, again)
         records.set_fact("objective", objective.text)
+    for name in names:
+        records.metric(name, units()[name])
+    return notes
+
+
+def _changed(
+    records: Records, objective: Objective, lacking: set[tuple[str, Point]], again: Collection[tuple[str, Point]]
+) -> list[str]:
+    """A note on the training inputs of a file that lack the metrics of another objective than its own. Raises
+    UsageError if some are not measured `again`."""
+    before = records.tuned().facts
+    lacking = {key for key in lacking if key[1] not in before.tests}
+    if not lacking or before.objective == objective.text:
+        return []
+    lost = {point for op, point in lacking if (op, point) not in again}
+    number = counted(len(lost or {point for _, point in lacking}), "input")
+    what = f"objective {objective.text}: {number} of {records.path}, measured for {before.objective}, without"
+    what = f"{what} {' and '.join(observed(objective))}"
+    if lost:
+        raise UsageError(
+            f"{what}: the choice would be learned anew from the others alone",
+            "name these inputs as well, which measures them again; or drop --objective; or write another file with -o",
+        )
+    return [f"{what}: measured again"]
 
 
 def keep(records: Records, inputs: ChooserInputs, choosers: Mapping[str, Any], measured: bool, calls: int = 0) -> None:

@@ -95,6 +95,7 @@ class PlanPoints(Visits[ProgramTask]):
         if of_results(observed(self.objective)) and not self.together:
             what = f"objective {self.objective.text}: the settings of {task.program.name} have different references"
             raise UsageError(what, "use another --objective")
+        self.notes: list[str] = []  # of the file
         self.built: dict[Settings, BuiltProgram] = {}
         self.unbuilt: dict[Settings, str] = {}
         self.prefetch = Prefetch(folder / "inputs", partial(_job, task, self.together), **processes(cores_used=True))
@@ -484,13 +485,11 @@ def tune_program(
         plans.begin()
         began = time.monotonic()
         plans.check()
-        notes = [*label(plans, {PROGRAM: Asked(method, task.select.data)}, options), *plans.remarks]
+        notes = [*plans.notes, *label(plans, {PROGRAM: Asked(method, task.select.data)}, options), *plans.remarks]
         plans.known.measured.seconds = time.monotonic() - began
         learned = learn(plans.right, method, plans.cells, plans.data)
-        if plans.records is not None:
-            notes = [*filter(None, [plans.records.note]), *notes]
-            if learned.selector is not None:
-                plans.records.set_chooser(PROGRAM, chooser_record(task, learned))
+        if plans.records is not None and learned.selector is not None:
+            plans.records.set_chooser(PROGRAM, chooser_record(task, learned))
         return _table(plans, learned, notes, output)
 
 
@@ -508,9 +507,13 @@ def _tunable(text: ProgramText, options: TuneOptions) -> ProgramTask:
 
 @contextmanager
 def _opened(
-    task: ProgramTask, output: str | Path | None, options: TuneOptions, progress: Progress | None
+    task: ProgramTask,
+    output: str | Path | None,
+    options: TuneOptions,
+    progress: Progress | None,
+    training: bool = True,
 ) -> Iterator[PlanPoints]:
-    """The points of a task, with the measurements and checks of a resumed file."""
+    """The points of a task, with the measurements and checks of a resumed file. `training`: else it only evaluates."""
     with ExitStack() as stack:
         folder = stack.enter_context(scratch_directory("dagc-tune-"))
         records = None
@@ -523,9 +526,10 @@ def _opened(
                 f"objective {objective.text}: of a program with `until` the time of the whole repetition is measured",
                 "drop --objective, or name a kernel with --kernel",
             )
-        minimise(records, known.measured, objective)
+        notes = minimise(records, known.measured, objective, {(PROGRAM, p) for p in task.points} if training else None)
         service = stack.enter_context(Service(WorkerLink(1), watchdog=options.watchdog))
         plans = PlanPoints(task, folder, Session(options, objective, service, known, records, progress))
+        plans.notes += [*filter(None, [records.note if records is not None else ""]), *notes]
         stack.enter_context(plans.prefetch)
         yield plans
 
@@ -591,7 +595,7 @@ def evaluate_program(
     chooser = plan_chooser(task.program, tuned)
     points, _, notes = untrained(task.points, tuned, programs=True)
     task, began = replace(task, points=points), time.monotonic()
-    with _opened(task, tuned.path, replace(options, resume=True), progress) as plans:
+    with _opened(task, tuned.path, replace(options, resume=True), progress, training=False) as plans:
         plans.begin()
         done = sorted(p for p in order_of(task) if p in points and not plans.over and plans.visit(p, test=True))
         if not done:

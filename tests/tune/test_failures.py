@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from dagc.choice.types import variant_of
+from dagc.cli.main import main
 from dagc.recipes import tune as tune_recipe
 from dagc.recipes.options import TuneOptions
 from dagc.recipes.tune_results import Tuning
 from dagc.store.tuned import load_tuned
+from tests.tune.programs import stored_chooser
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 
@@ -112,3 +114,30 @@ def test_what_hangs_at_three_inputs_is_given_up(program: Path, tmp_path: Path) -
     where = ", ".join(place.removeprefix("fill late at ") for place in places[:3])
     assert f"fill late: given up, since it hung at {where}" in done.notes
     assert any("counts as hung after 1 s, or 100 times its expected length" in note for note in done.notes)
+
+
+def test_another_objective_does_not_replace_what_more_inputs_taught(
+    program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "t.db"
+    words = ["tune", str(program), "--target", "host", "--cell", "0.01", "-o", str(file), "--quiet"]
+    inputs = [f"made(n = {n})" for n in range(42, 46)]
+    assert main([*words, "--variants", "--inputs", ",".join(inputs[:3])]) == 0
+    before = stored_chooser(file, "fill")
+    more = [*words, "--variants", "--resume", "--objective", "cpu", "--inputs"]
+    assert main([*more, ",".join(inputs[2:])]) == 2
+    said = capsys.readouterr().err
+    assert (
+        f"objective cpu: 2 inputs of {file}, measured for time, without cpu: the choice would be learned anew" in said
+    )
+    assert "help: name these inputs as well" in said
+    assert (load_tuned(file).facts.objective, stored_chooser(file, "fill")) == ("time", before)
+    assert main([*words, "--evaluate", "--objective", "cpu", "--inputs", "made(n = 46)"]) == 0
+    assert load_tuned(file).facts.objective == "time"
+    assert main([*more, ",".join(inputs)]) == 0
+    assert (
+        f"note: objective cpu: 3 inputs of {file}, measured for time, without cpu: measured" in capsys.readouterr().out
+    )
+    tuned = load_tuned(file)
+    assert tuned.facts.objective == "cpu"
+    assert {c.point.text for c in tuned.cells if "cpu" in dict(c.metrics)} == {*inputs, "made(n = 46)"}
