@@ -48,7 +48,7 @@ from dagc.cuda.expressions import (
     value_of,
     varies,
 )
-from dagc.cuda.text import FLOATING, TYPE_SIZES, VECTORS, NotUnderstood, body_of, text_of
+from dagc.cuda.text import FLOATING, TYPE_SIZES, VECTORS, NotUnderstood, body_of, keeps_lines, line_of, text_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -105,9 +105,13 @@ def accesses_of(
     env: dict[str, Any] = {name: Pointer(name, sp.Integer(0), size) for name, size in arrays.items()}
     env |= dict(values)
     state = State(env, frozenset(constant), types or {})
-    for statement in body_of(text).named_children:
-        if not _statement(state, statement):
-            break
+    try:
+        for statement in body_of(text).named_children:
+            if not _statement(state, statement):
+                break
+    except NotUnderstood as error:
+        error.line = error.line if keeps_lines(text) else None
+        raise
     work = tuple(Work(loops, count) for loops, count in state.work.items())
     notes = tuple(dict.fromkeys(state.notes))
     return Accesses(
@@ -121,6 +125,14 @@ def accesses_of(
 
 def _statement(state: State, node: Node) -> bool:
     """False if nothing after it is reached."""
+    try:
+        return _executed(state, node)
+    except NotUnderstood as error:
+        error.line = line_of(node) if error.line is None else error.line
+        raise
+
+
+def _executed(state: State, node: Node) -> bool:
     match node.type:
         case "comment" | "preproc_call" | "static_assert_declaration":
             return True

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 class NotUnderstood(DagcError):
-    """The text uses a construct that the reader does not support."""
+    """The text uses a construct that the reader does not support. `line`: of the text, from 0, if it is known."""
+
+    line: int | None = None
 
 
 # Bytes of C, CUDA and <cstdint> types, without `unsigned` and `signed`.
@@ -68,12 +70,33 @@ def body_of(text: str) -> Node:
     text = _NESTED_PRAGMA.sub("\n", text)
     root = tree_of(f"void kernel() {{\n{text}\n{nested}\n}}".encode())
     if root.has_error:
-        raise NotUnderstood("the kernel's text does not parse as CUDA C++")
+        error = NotUnderstood("the kernel's text does not parse as CUDA C++")
+        error.line = next(map(line_of, _wrong(root)), None)
+        raise error
     bodies = [node.child_by_field_name("body") for node in root.named_children if node.type == "function_definition"]
     body: Node | None = bodies[0] if len(bodies) == 1 == len(root.named_children) else None
     if body is None:
         raise NotUnderstood("the kernel's text is not the body of one function")
     return body
+
+
+def line_of(node: Node) -> int:
+    """The line of a node of `body_of(text)` in the text, from 0, if the text `keeps_lines`."""
+    return max(0, int(node.start_point[0]) - 1)  # the line before is the head of a function
+
+
+def keeps_lines(text: str) -> bool:
+    """Whether the lines of `body_of(text)` are those of the text."""
+    return not (_PRAGMA.search(text) or _NESTED_PRAGMA.search(text))
+
+
+def _wrong(node: Node) -> Iterator[Node]:
+    """The innermost parts that do not parse."""
+    for child in node.children:
+        if child.has_error:
+            yield from _wrong(child)
+    if node.is_error or node.is_missing:
+        yield node
 
 
 def text_of(node: Node | None) -> str:

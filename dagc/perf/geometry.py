@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import sympy as sp
 
+from dagc.base.source import Spanned
 from dagc.cuda.accesses import Accesses, accesses_of
 from dagc.cuda.expressions import Guard, real, symbol
 from dagc.cuda.text import NotUnderstood
@@ -34,11 +35,12 @@ from dagc.perf.rounding import ceil_div, int_div, maximum, minimum
 
 
 def read_accesses(program: Program, op: KernelOp, known: Mapping[str, int] | None = None) -> Accesses:
-    """Raises NotUnderstood. Tunables that are block dimensions become `blockDim_x`, others `tunable` symbols, except
-    those whose values are `known`: these are numbers, so branches on them are decided."""
+    """Raises NotUnderstood, whose message begins with the place. Tunables that are block dimensions become
+    `blockDim_x`, others `tunable` symbols, except those whose values are `known`: these are numbers, so branches on
+    them are decided."""
     kernel, impl = kernel_of(program, op)
     if impl.code is None or impl.code.text is None or impl.launch is None:
-        raise NotUnderstood(f"kernel `{kernel.name}` has no CUDA text")
+        raise NotUnderstood(f"{_place(program, impl)}kernel `{kernel.name}` has no CUDA text")
     arrays = {f.name: f.type.size for f in kernel.formals if f.mode is not None}
     values: dict[str, sp.Expr] = {f.name: symbol(f.name) for f in kernel.formals if f.mode is None}
     for name, _ in op.tunables:
@@ -58,7 +60,16 @@ def read_accesses(program: Program, op: KernelOp, known: Mapping[str, int] | Non
             values[name] = converted.subs({symbol(n): v for n, v in values.items()})
     constant = {f.name for f in kernel.formals if f.mode is Mode.IN}
     types = {p.name: _C_TYPES[p.value] for p in program.params if isinstance(p.value, ElementType)}
-    return accesses_of(impl.code.text, arrays, values, constant, types)
+    try:
+        return accesses_of(impl.code.text, arrays, values, constant, types)
+    except NotUnderstood as error:
+        raise NotUnderstood(f"{_place(program, impl.code, error.line or 0)}{error.message}") from None
+
+
+def _place(program: Program, node: Spanned, lines: int = 0) -> str:
+    """`file:line: ` of a line of a text of the program, "" if it is not known."""
+    source = program.sources.get(node.span.file)
+    return f"{source.path}:{source.line_column(node.span.start)[0] + lines}: " if source is not None else ""
 
 
 def tunable(name: str) -> sp.Symbol:

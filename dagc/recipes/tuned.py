@@ -16,6 +16,7 @@ from dagc.choice.feature import offered
 from dagc.choice.legal import legal_settings, op_of, unit_of, units
 from dagc.choice.selector import far_parameters
 from dagc.choice.types import Point, Settings, settings_text, variant_of
+from dagc.cuda.text import NotUnderstood
 from dagc.ir.plan import (
     VARIANT,
     Features,
@@ -313,12 +314,13 @@ def show(
     unit = units(graph, (kernel,))[0]
     if format == "c":
         return _chooser_source(graph, unit, gpu, method or "volume")
+    help = "tune it with --method exhaustive"
     try:
         return printers[format](whole_model(graph, unit, ModelInputs(method or "volume")))
+    except NotUnderstood as error:
+        raise UsageError(f"{error.message}, so {unit.op} has no model", help) from None
     except RecursionError:
-        raise UsageError(
-            f"{unit.op}: the kernel's text is nested too deeply to be read", "tune it with --method exhaustive"
-        ) from None
+        raise UsageError(f"{unit.op}: the kernel's text is nested too deeply to be read", help) from None
 
 
 def _chooser_source(graph: Graph, unit: Unit, gpu: str, method: str) -> str:

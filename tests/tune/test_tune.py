@@ -268,3 +268,22 @@ def test_a_tune_that_is_ended_leaves_nothing_in_the_temporary_folder(tmp_path: P
 
 def test_times_in_the_table_have_no_exponent() -> None:
     assert [cli_tune._value(seconds, TIME) for seconds in (0.0139201, 1.5e-6, math.nan)] == ["13920", "1.500", "-"]
+
+
+@pytest.mark.parametrize(
+    ("body", "line", "what"),
+    [
+        ("if (i < n)\n        helper(y, i);", 13, "the loads and stores of `helper(y, i)` are not known"),
+        ("for (;;)\n        y[i] = ;", 13, "the kernel's text does not parse as CUDA C++"),
+        ('_Pragma("unroll") for (int k = 0; k < n; ++k)\n        helper(y, k);', 10, "the loads and stores of"),
+    ],
+    ids=["unknown loads", "syntax", "the kernel's line where a pragma moves others"],
+)
+def test_what_a_model_cannot_read_is_shown_with_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], body: str, line: int, what: str
+) -> None:
+    program = write_fill(tmp_path, "tune bx in {32, 64}", body)
+    assert main(["tune", str(program), "--show", "fill"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"dagc: error: {program}:{line}: {what}")
+    assert "so fill has no model\n  help: tune it with --method exhaustive" in said
