@@ -35,6 +35,30 @@ def test_count_says_what_it_counts_of_a_loop(capsys: pytest.CaptureFixture[str])
     assert int(unrolled.split()[0]) > 88**3
 
 
+def test_count_says_why_iterations_are_not_a_loop(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text = Path(JACOBI).read_text().split("dag {")[0]
+    file = tmp_path / "grow.dag"
+    file.write_text(
+        text.replace("jacobi.py", str(Path(JACOBI).parent / "jacobi.py"))
+        + """dag {
+  for t in 0..4 {
+    for k in 0..t + 1 {
+      s[t, k] : gpu stencil(u[(t + 1) % 2][1 .. 2], u[t % 2][0 .. 3], 1, nx)
+    }
+  }
+}
+"""
+    )
+    assert main(["count", str(file), "--quiet"]) == 0
+    line = text.count("\n") + 2
+    note = (
+        f"4 iterations of `for t` (line {line}) have each an order of their own: `s[2,0]` has no counterpart in t = 1;"
+    )
+    assert note in capsys.readouterr().out
+    assert main(["count", str(file), "--quiet", "--unroll"]) == 0
+    assert "iterations of" not in capsys.readouterr().out
+
+
 def test_list_and_compile_speak_of_the_same_traversals(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     space = [JACOBI, "--transport", "peer", *SMALL]
     assert main(["list", *space, "--plain"]) == 0

@@ -563,7 +563,8 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Loop(Spanned):
-    """An outermost `for` of the main dag over whole numbers, which `Program.ops` has unrolled."""
+    """An outermost `for` over whole numbers, of the main dag or of a dag that it calls, which `Program.ops` has
+    unrolled."""
 
     variable: str
     turns: tuple[Turn, ...]

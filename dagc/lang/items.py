@@ -599,15 +599,19 @@ def _item(out: GraphOut, frame: Frame, item: ast.Item, main: bool) -> None:
 
 
 def _loop(out: GraphOut, frame: Frame, item: ast.For, main: bool) -> None:
-    """All turns; of an outermost loop over whole numbers in the main dag also which ops each turn has."""
-    (variable, *inner) = (b.name for b in item.bindings)
-    kept: list[ir.Turn] | None = [] if main and not inner and not frame.ev.loops else None
+    """All turns; of an outermost loop over whole numbers also which ops each turn has. Further variables are loops
+    inside that of the first."""
+    variable = item.bindings[0].name
+    kept: list[ir.Turn] | None = None if frame.turns else []
     for ev in turns(frame.ev, item):
         before = len(out.ops)
         lower_items(out, frame.turn(ev), item.items, main)
         value = ev.loops[variable][0]
         if kept is not None and isinstance(value, Const) and type(value.value) is int:
-            kept.append(ir.Turn(value.value, tuple(op.name for op in out.ops[before:])))
+            names = tuple(op.name for op in out.ops[before:])
+            if kept and kept[-1].value == value.value:
+                names = (*kept.pop().ops, *names)
+            kept.append(ir.Turn(value.value, names))
     if kept:
         out.loops.append(ir.Loop(variable, tuple(kept), span=item.span))
 

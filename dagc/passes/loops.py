@@ -4,14 +4,16 @@ joins consecutive iterations of a whole graph.
 A folded loop is a run of consecutive iterations of an outermost `for`, in rounds of p iterations (the period). Each
 round has the same ops and the same edges as the one before: edges within the round, and edges to earlier rounds. Names
 of arrays are ignored, so two alternating buffers do not double the period. A `for` whose iterations are independent is
-not folded, and iterations that differ (the first, the last) stay unrolled, before or after the loop.
+not folded, and iterations that differ (the first, the last) stay unrolled, before or after the loop; those that are
+alike again are a loop of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
+from itertools import groupby, pairwise, product
 from typing import TypeAlias
 
 from dagc.ir.enums import CodeLang
@@ -23,6 +25,7 @@ LEAST = 3  # rounds: fewer are not folded
 LONGEST = 16  # iterations of a period
 FARTHEST = 4  # rounds spanned by an edge
 FRONT = 4  # iterations before the first round
+_TRIED = 8  # candidates of a loop that is not folded, to find the reason
 
 # (op before, op after, rounds between, whether v waits for completion); ops by their place in the period.
 _Edge: TypeAlias = tuple[int, int, int, bool]
@@ -42,13 +45,22 @@ class _Run:
 
 def fold(graph: Graph) -> Graph:
     """The graph with one period of each of its loops; the graph itself if it has none."""
-    loops = [(loop, turns) for loop, turns in _turns(graph) if len(turns) >= LEAST]
+    found = _found(graph)
+    return graph if found is None else found.graph()
+
+
+def _found(graph: Graph) -> _Fold | None:
+    """All loops; if an edge leads back from one part of a `for` to another, only the longest of each `for`."""
+    loops = [(loop, turns) for loop, turns in _turns(graph) if len(turns) >= LEAST and _counts(loop)]
     if not loops:
-        return graph
+        return None
     neighbours = _Neighbours(graph)
-    searched = (_Search(graph, loop, turns, neighbours).run() for loop, turns in loops)
-    runs = [run for run in searched if run is not None]
-    return _Fold(graph, runs).graph() if runs else graph
+    runs = [tuple(_runs(graph, loop, turns, neighbours)) for loop, turns in loops]
+    for some in ([run for of_loop in runs for run in of_loop], [run for of_loop in runs for run in of_loop[:1]]):
+        found = _Fold(graph, some)
+        if some and found.backwards() is None:
+            return found
+    return None
 
 
 # ---- recognition ----------------------------------------------------------------------------
@@ -73,9 +85,24 @@ def _turns(graph: Graph) -> Iterable[tuple[Loop, list[list[int]]]]:
         else:
             inserted = []
     for number, loop in enumerate(graph.program.loops):
-        turns = [ops.get((number, place), []) for place in range(len(loop.turns))]
-        if all(b.value - a.value == 1 for a, b in pairwise(loop.turns)):
-            yield loop, turns
+        yield loop, [ops.get((number, place), []) for place in range(len(loop.turns))]
+
+
+def _counts(loop: Loop) -> bool:
+    """Whether its variable counts up by one."""
+    return all(b.value - a.value == 1 for a, b in pairwise(loop.turns))
+
+
+def _runs(graph: Graph, loop: Loop, turns: _Rounds, neighbours: _Neighbours) -> Iterator[_Run]:
+    """The longest run of the iterations of a loop, then those of the iterations before it and after it."""
+    run = _Search(graph, loop, turns, neighbours).run() if len(turns) >= LEAST else None
+    if run is None:
+        return
+    yield run
+    inside = {op for ops in run.rounds for op in ops}
+    used = [at for at, ops in enumerate(turns) if inside.intersection(ops)]
+    for part in (slice(0, used[0]), slice(used[-1] + 1, len(turns))):
+        yield from _runs(graph, replace(loop, turns=loop.turns[part]), turns[part], neighbours)
 
 
 class _Neighbours:
@@ -93,14 +120,23 @@ class _Neighbours:
 class _Search:
     """Searches a loop for the longest run of iterations; ties go to the shortest period, then to the first."""
 
-    def __init__(self, graph: Graph, loop: Loop, turns: list[list[int]], neighbours: _Neighbours) -> None:
-        self.loop, self.turns = loop, turns
+    def __init__(self, graph: Graph, loop: Loop, turns: _Rounds, neighbours: _Neighbours) -> None:
+        self.graph, self.loop, self.turns = graph, loop, turns
         self.kind = {i: _kind(graph.ops[i]) for turn in turns for i in turn}
         self.before, self.after = neighbours.before, neighbours.after
 
     def run(self) -> _Run | None:
         best: _Run | None = None
         most = 0
+        for front, count, period in self._candidates():
+            if count * period > most:
+                run = self._extended(front, count, period)
+                if run is not None and len(run.rounds) * period > most:
+                    best, most = run, len(run.rounds) * period
+        return best
+
+    def _candidates(self) -> Iterator[tuple[int, int, int]]:
+        """(first iteration, rounds, period): rounds with the same ops, by period."""
         numbers: dict[tuple[object, ...], int] = {}
         alike = [numbers.setdefault(tuple(self.kind[i] for i in turn), len(numbers)) for turn in self.turns]
         for period in range(1, min(LONGEST, len(alike) // LEAST) + 1):
@@ -108,11 +144,7 @@ class _Search:
                 end = front + period
                 while end < len(alike) and alike[end] == alike[end - period]:
                     end += 1
-                if (end - front) // period * period > most:
-                    run = self._extended(front, (end - front) // period, period)
-                    if run is not None and len(run.rounds) * period > most:
-                        best, most = run, len(run.rounds) * period
-        return best
+                yield front, (end - front) // period, period
 
     def _extended(self, front: int, count: int, period: int) -> _Run | None:
         """The rounds from iteration `front` with equal edges, and the round before and after them if these only have
@@ -168,18 +200,104 @@ class _Search:
 
     def _alike(self, rounds: _Rounds) -> frozenset[_Edge]:
         """Drop the rounds from the first one whose edges differ from those of the round before. Returns the edges of
-        the others.
+        the others."""
+        at, known, _ = self._unlike(rounds)
+        del rounds[at:]
+        return known
+
+    def _unlike(self, rounds: _Rounds) -> tuple[int, frozenset[_Edge], frozenset[_Edge]]:
+        """The first round whose edges differ from those of the round before (the number of rounds if there is none),
+        the edges of the round before, and its own.
 
         The first rounds lack the edges from rounds before the loop; they count as equal.
         """
         known: frozenset[_Edge] = frozenset()
         for number, edges in enumerate(self._edges(rounds)):
-            near = {e for e in edges if e[2] < number} if number else edges
-            if (number and near != known) or not _bounded(edges):
-                del rounds[number:]
-                break
+            if (number and _near(edges, number) != known) or not _bounded(edges):
+                return number, known, edges
             known = edges
-        return known
+        return len(rounds), known, known
+
+    # ---- why there is none --------------------------------------------------------------
+
+    def why(self) -> tuple[str, str] | None:
+        """Why iterations that depend on each other are not rounds of a loop, and what to change; None if they are."""
+        if not _counts(self.loop):
+            variable = self.loop.variable
+            return f"the values of `{variable}` do not count up by one", f"write `for {variable} in a .. b`"
+        equal = sorted((c for c in self._candidates() if c[1] >= LEAST), key=lambda c: (-c[1] * c[2], c[2]))
+        if not equal:
+            return self._other_ops()
+        tried = [[self._round(front + i * period, period) for i in range(n)] for front, n, period in equal[:_TRIED]]
+        rounds, (at, known, edges) = max(
+            ((rounds, self._unlike(rounds)) for rounds in tried), key=lambda found: found[1][0] * len(found[0][0])
+        )
+        return self._other_edges(rounds, at, known, edges) if at < len(rounds) else None
+
+    def _other_ops(self) -> tuple[str, str] | None:
+        """The two neighbours closest to the middle that have other ops."""
+        kinds = [[self.kind[i] for i in turn] for turn in self.turns]
+        pairs = [at for at in range(1, len(kinds)) if kinds[at] != kinds[at - 1]]
+        if not pairs:
+            return None
+        at = min(pairs, key=lambda at: abs(2 * at - len(kinds)))
+        before, after = self.turns[at - 1], self.turns[at]
+        more, fewer = self._without(after, before), self._without(before, after)
+        help = (
+            "give all iterations the same ops, or write those that differ as a `for` of their own; a pattern of up to"
+            f" {LONGEST} iterations takes {LEAST} repetitions"
+        )
+        if any(self.graph.ops[i].action in (Action.STAGE_IN, Action.STAGE_OUT) for i in (*more, *fewer)):
+            help = "run more iterations: the copies of the first and of the last may differ; or choose -D staging=ops"
+        for a, b in product(more, fewer):
+            if self._base(a) == self._base(b):
+                return f"{self._name(a)} and {self._name(b)} differ in {self._difference(a, b)}", help
+        alone, others = (more, at - 1) if more else (fewer, at)
+        if not alone:
+            return f"the ops of {self._at(at)} have another order than those of {self._at(at - 1)}", help
+        return f"{self._name(alone[0])} has no counterpart in {self._at(others)}", help
+
+    def _without(self, ops: Sequence[int], others: Sequence[int]) -> list[int]:
+        left = Counter(self.kind[i] for i in others)
+        left.subtract(self.kind[i] for i in ops)
+        return [i for i in ops if left[self.kind[i]] < 0]
+
+    def _difference(self, a: int, b: int) -> str:
+        one, other = self.graph.ops[a], self.graph.ops[b]
+        if one.stream != other.stream:
+            return "their stream"
+        names = ("device", "variant", "tunables")
+        unequal = [name for name in names if getattr(one.op, name, None) != getattr(other.op, name, None)]
+        return f"their {unequal[0]}" if unequal else "their place in the text"
+
+    def _other_edges(
+        self, rounds: _Rounds, at: int, known: frozenset[_Edge], edges: frozenset[_Edge]
+    ) -> tuple[str, str]:
+        def waits(edge: _Edge, number: int) -> str:
+            u, v, distance, completes = edge
+            verb = "waits for" if completes else "is issued after"
+            return f"{self._name(rounds[number][v])} {verb} {self._name(rounds[number - distance][u])}"
+
+        help = "access the same slices in every round, or let arrays alternate, as `u[t % 2]` does"
+        gone = sorted(known - edges)
+        new = sorted(_near(edges, at) - known or (e for e in edges if not _bounded([e])))
+        if new:
+            return f"{waits(new[0], at)}, but nothing like it happens one round earlier", help
+        return f"{waits(gone[0], at - 1)}, but nothing like it happens one round later", help
+
+    def _base(self, op: int) -> object:
+        return getattr(self.graph.ops[op].op, "base", None), self.graph.ops[op].action
+
+    def _name(self, op: int) -> str:
+        return f"`{self.graph.ops[op].name}`"
+
+    def _at(self, turn: int) -> str:
+        return f"{self.loop.variable} = {self.loop.turns[turn].value}"
+
+
+def _near(edges: frozenset[_Edge], number: int) -> frozenset[_Edge]:
+    """The edges into a round that those into the round before it should equal: all that lead so far back there."""
+    return frozenset(e for e in edges if e[2] < number) if number else edges
 
 
 def _bounded(edges: Iterable[_Edge]) -> bool:
@@ -229,14 +347,16 @@ class _Fold:
             at = middle
         self._straight([i for i in range(at, len(graph.ops)) if i not in inside])
 
+    def backwards(self) -> tuple[OpId, OpId] | None:
+        """An edge of the unrolled graph that leads back to an earlier segment."""
+        edges = (*self.old.completion, *self.old.order)
+        return next(((u, v) for u, v in edges if self.image[u][1] > self.image[v][1]), None)
+
     def graph(self) -> Graph:
-        """The folded graph; the unrolled one if an edge leads back to an earlier segment."""
-        old, segment = self.old, {op: number for number, s in enumerate(self.segments) for op in s.ops}
+        """The folded graph. No edge may lead backwards."""
+        old = self.old
         completion, order = self._inside(old.completion), self._inside(old.order)
         crossing = self._crossing(old.completion)
-        backwards = (*crossing, *self._crossing(old.order))
-        if any(segment[u] > segment[v] for u, v in backwards):
-            return old
         order = tuple(sorted({*order, *self._one_after_the_other(completion)} - set(completion)))
         return Graph(
             old.program, old.transport, old.staging, old.streams, tuple(self.ops), completion, order, old.staged,
@@ -287,6 +407,71 @@ class _Fold:
             last = [op for op in segment.ops if op not in left]
             first = [op for op in following.ops if op not in entered]
             yield from ((u, v) for u in last for v in first)
+
+
+# ---- what stays unrolled --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Unfolded:
+    """`count` iterations of a loop that depend on each other without being rounds of a folded one: why, and what to
+    change."""
+
+    loop: Loop
+    count: int
+    why: str
+    help: str
+
+
+def unfolded(graph: Graph) -> tuple[Unfolded, ...]:
+    """For each `for` of which at least LEAST iterations in a row depend on each other, but were not folded."""
+    whole = graph.unrolled
+    segments = () if graph.folding is None else graph.folding.segments
+    inside = {op for segment in segments if segment.loop for ops in segment.rounds for op in ops}
+    neighbours: _Neighbours | None = None
+    out = []
+    for loop, turns in _turns(whole):
+        left = [not inside.intersection(ops) for ops in turns]
+        part = max(_stretches(left), key=lambda part: part.stop - part.start, default=slice(0, 0))
+        if part.stop - part.start < LEAST:
+            continue
+        neighbours = neighbours or _Neighbours(whole)
+        if _chain(turns[part], neighbours) < LEAST:
+            continue
+        search = _Search(whole, replace(loop, turns=loop.turns[part]), turns[part], neighbours)
+        found = search.why() or _led_back(whole, search)
+        if found is not None:
+            out.append(Unfolded(loop, sum(left), *found))
+    return tuple(out)
+
+
+def _stretches(left: Sequence[bool]) -> Iterator[slice]:
+    at = 0
+    for is_left, some in groupby(left):
+        length = len(list(some))
+        if is_left:
+            yield slice(at, at + length)
+        at += length
+
+
+def _chain(turns: _Rounds, neighbours: _Neighbours) -> int:
+    """The number of iterations of the longest chain in which each waits for the one before."""
+    turn_of = {op: at for at, ops in enumerate(turns) for op in ops}
+    longest: list[int] = []
+    for at, ops in enumerate(turns):
+        before = {turn_of.get(u, at) for op in ops for u, completes in neighbours.before[op] if completes}
+        longest.append(1 + max((longest[turn] for turn in before if turn < at), default=0))
+    return max(longest)
+
+
+def _led_back(graph: Graph, search: _Search) -> tuple[str, str] | None:
+    """The edge back into a loop that would otherwise be folded."""
+    run = search.run()
+    edge = None if run is None else _Fold(graph, [run]).backwards()
+    if edge is None:
+        return None
+    before, after = (f"`{graph.ops[op].name}`" for op in edge)
+    return f"{after} waits for {before}, which comes after it", "write ops before or after a loop where they run"
 
 
 # ---- consecutive iterations ------------------------------------------------------------------------

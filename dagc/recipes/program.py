@@ -183,7 +183,7 @@ def count(
     from dagc.report.counting import count_report  # only for count
 
     text = read(path, defines, not unroll)
-    return count_report(text.program(), text.graph, display, seconds)
+    return count_report(text.program(), text.graph, display, seconds, text.folds)
 
 
 def traversals(

@@ -126,7 +126,8 @@ def configured(text: ProgramText, options: ExploreOptions, gpus: bool) -> tuple[
         notes += left_out
     kept, refused = configurations(values, text.graph, options.most_configurations)
     notes += excluded_notes((left.defines, left.reason, left.span) for left in refused)
-    notes += dict.fromkeys(note for c in kept for note in loop_notes(c.graph))
+    if text.folds:
+        notes += dict.fromkeys(note for c in kept for note in loop_notes(c.graph))
     return program, list(kept), notes
 
 

@@ -12,6 +12,7 @@ from dagc.base.errors import ProgramError, Severity
 from dagc.ir.program import Decision, Graph, Kernel, KernelOp, Program, Value, shown
 from dagc.ir.sym import Sym, UnboundName, evaluate
 from dagc.lab.configurations import in_use
+from dagc.passes.loops import Unfolded, unfolded
 from dagc.report import si
 from dagc.report.display import SILENT, Display, Phase
 from dagc.space.moves import Moves
@@ -68,20 +69,31 @@ class CountReport:
 
 
 def loop_notes(graph: Graph) -> tuple[str, ...]:
-    """A note on each loop of a folded graph: how it is counted and searched."""
+    """A note on each loop of a folded graph, how it is counted and searched, and on each loop that was not folded."""
     segments = () if graph.folding is None else graph.folding.segments
-    return tuple(
+    folded = tuple(
         f"{len(s.rounds)} rounds of {graph.ops[s.ops[0]].name} to {graph.ops[s.ops[-1]].name} repeat one order"
         " (--unroll: an order for each)"
         for s in segments
         if s.loop
     )
+    return (*folded, *(_unfolded_note(graph, left) for left in unfolded(graph)))
+
+
+def _unfolded_note(graph: Graph, left: Unfolded) -> str:
+    line, _ = graph.program.sources[left.loop.span.file].line_column(left.loop.span.start)
+    which = f"{left.count} of {len(left.loop.turns)}" if left.count < len(left.loop.turns) else f"{left.count}"
+    return (
+        f"{which} iterations of `for {left.loop.variable}` (line {line}) have each an order of their own: {left.why};"
+        f" {left.help}"
+    )
 
 
 def count_report(
-    program: Program, build: Build, display: Display = SILENT, seconds: float | None = None
+    program: Program, build: Build, display: Display = SILENT, seconds: float | None = None, folds: bool = True
 ) -> CountReport:
-    """Count `program`'s graph and its variations. `build` lowers the same text under other choices.
+    """Count `program`'s graph and its variations. `build` lowers the same text under other choices; `folds`: into
+    graphs with one period of each loop.
 
     After `seconds` counting is stopped, that of the graph itself after half of them if there are variations to count:
     its count is then a lower bound, and the variations that are left are reported as not counted.
@@ -107,7 +119,8 @@ def count_report(
         lines = tuple(_variations(structural, current, tally))
         whole, note = _whole(structural, tally)
     chosen = tuple(_sensible(current).items())
-    return CountReport(program.name, count, len(counter), chosen, lines, per_op, whole, note, more, loop_notes(graph))
+    loops = loop_notes(graph) if folds else ()
+    return CountReport(program.name, count, len(counter), chosen, lines, per_op, whole, note, more, loops)
 
 
 def _watch(show: Callable[[int], None], end: float) -> Callable[[int], None]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dagc.base.errors import UsageError
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, parse_traversal, traversal_text
-from dagc.passes.loops import fold, folded_name
+from dagc.passes.loops import fold, folded_name, unfolded
 from dagc.recipes.program import read
 from dagc.space import Space
 from dagc.space.loops import is_folded_text, unroll
@@ -150,22 +150,67 @@ def test_copies_that_the_compiler_inserts_are_of_the_turn_of_their_op() -> None:
     assert shape(folded) == [(0, ["h[0].to_device"]), (4, ["layer[l]"]), (0, ["h[4].to_host", "end"])]
 
 
+def test_iterations_around_others_are_loops_of_their_own() -> None:
+    dag = "for t in 0..9 { s[t] : gpu add(a, b)\n if t == 4 { m : gpu add(c, a) } }"
+    folded = fold(graph(dag, FOUR))
+    assert shape(folded) == [(5, ["s[t]"]), (0, ["m"]), (4, ["s[5].."]), (0, ["end"])]
+    assert unfolded(folded) == ()
+    filled = read(SAMPLES / "pipeline/pipeline.dag", {"transport": "nccl"}).graph()
+    assert [rounds for rounds, _ in shape(fold(filled))] == [0, 7, 3, 0]  # filling, loading, draining
+
+
+def test_loops_are_those_of_called_dags_too_and_of_the_first_of_several_variables() -> None:
+    called = "dag run(x: inout f32[8], y: in f32[8]) { for t in 0..4 { s[t] : gpu add(x, y) } }"
+    folded = fold(graph("p : dag run(a, b)\nq : dag run(c, d)", f"{FOUR}\n{called}"))
+    assert shape(folded) == [(4, ["p.s[t]"]), (4, ["q.s[t]"]), (0, ["end"])]
+    whole = graph("for k in 0..2 { p[k] : dag run(a, b) }", f"{FOUR}\n{called}")
+    assert fold(whole) is whole  # an outermost loop of two iterations
+    folded = fold(graph("for t in 0..4, k in 0..2 { s[t, k] : gpu add(a, b) }", FOUR))
+    assert shape(folded) == [(4, ["s[t,0]", "s[t,1]"]), (0, ["end"])]
+
+
+OWN = "\nfor i in 0..8 { array e[i] : f32[8] inout }"
+ODD = "give all iterations the same ops"
+SWAPPED = """for t in 0..4 {
+  if t < 2 { x[t] : gpu add(a, b)
+    y[t] : gpu add(c, d) } else { y[t] : gpu add(c, d)
+    x[t] : gpu add(a, b) }
+}"""
+APART = "edges explicit\nfor t in 0..{} {{ x[t] : gpu add(e[t], a)\n y[t] : gpu add(e[t + 4], a) }}\n"
+ALTERNATING_EDGES = APART.format(4) + "x[0] -> x[1] -> x[2] -> x[3]\n y[0] -> x[1] -> y[2] -> x[3]"
+ODD_EDGES = APART.format(3) + "x[0] -> x[1] -> x[2] -> y[2]\n x[0] -> y[0]"
+
+
 @pytest.mark.parametrize(
-    "dag",
+    ("dag", "why", "help"),
     [
-        "for t in 0..2 { s[t] : gpu add(a, b) }",  # two rounds
-        "for t in 0..6 { if t % 3 == 1 { s[t] : gpu add(a, b) } else { s[t] : gpu add(b, a) } }",  # 2 rounds of 3 turns
-        "for t in 0..4 { for k in 0..t + 1 { s[t, k] : gpu add(a, b) } }",  # ever more ops
-        "for t in {3, 1, 2, 5} { s[t] : gpu add(a, b) }",  # turns that do not count
-        "for t in 0..4 { s[t] : gpu add(e[t], b) }",  # turns that do not depend on each other
-        "for t in 0..4 { if t == 0 { f : gpu fill(d) }\n s[t] : gpu add(e[t], d) }",  # each on the first alone
-        "for t in 0..4 { s[t] : gpu add(a, b) stream t }",  # another stream each
+        ("for t in 0..2 { s[t] : gpu add(a, b) }", "", ""),  # two rounds
+        (  # two rounds of three iterations
+            "for t in 0..6 { if t % 3 == 1 { s[t] : gpu add(a, b) } else { s[t] : gpu add(b, a) } }",
+            "`s[2]` and `s[1]` differ in their place in the text", ODD,
+        ),
+        (  # ever more ops
+            "for t in 0..4 { for k in 0..t + 1 { s[t, k] : gpu add(a, b) } }",
+            "`s[2,0]` has no counterpart in t = 1", ODD,
+        ),
+        ("for t in {3, 1, 2, 5} { s[t] : gpu add(a, b) }", "`t` do not count up by one", "`for t in a .. b`"),
+        ("for t in 0..4 { s[t] : gpu add(e[t], b) }", "", ""),  # iterations that do not depend on each other
+        ("for t in 0..4 { if t == 0 { f : gpu fill(d) }\n s[t] : gpu add(e[t], d) }", "", ""),  # each on the first
+        ("for t in 0..4 { s[t] : gpu add(a, b) stream t }", "`s[2]` and `s[1]` differ in their stream", ODD),
+        (SWAPPED, "`y[2]` and `y[1]` differ in their place in the text", ODD),
+        (ALTERNATING_EDGES, "`y[2]` waits for `x[1]`, but nothing like it happens one round earlier", "let arrays"),
+        (ODD_EDGES, "`y[0]` waits for `x[0]`, but nothing like it happens one round later", "let arrays"),
     ],
-)
-def test_what_is_no_loop_stays_unrolled(dag: str) -> None:
-    arrays = f"{FOUR}\nfor i in 0..8 {{ array e[i] : f32[8] inout }}"
-    whole = graph(dag, arrays, streams="4")
+)  # fmt: skip
+def test_what_is_no_loop_stays_unrolled_and_a_note_says_why(dag: str, why: str, help: str) -> None:
+    whole = graph(dag, FOUR + OWN, streams="4")
     assert fold(whole) is whole
+    found = unfolded(whole)
+    assert len(found) == bool(why)
+    for left in found:
+        assert why in left.why
+        assert help in left.help
+        assert left.count == len(left.loop.turns)
 
 
 def test_edges_that_lead_back_keep_a_loop_unrolled() -> None:
@@ -174,12 +219,29 @@ def test_edges_that_lead_back_keep_a_loop_unrolled() -> None:
     assert fold(graph(dag, FOUR)).folding is not None
     whole = graph(dag + "x -> s[2]", FOUR)
     assert fold(whole) is whole
+    assert [left.why for left in unfolded(whole)] == ["`s[2]` waits for `x`, which comes after it"]
+
+
+def test_edges_that_lead_back_between_loops_of_one_for_leave_the_longest() -> None:
+    dag = "edges explicit\nfor t in 0..9 { s[t] : gpu add(e[t % 5], b)\n if t == 4 { m : gpu add(c, d) } }\n"
+    dag += " -> ".join(f"s[{t}]" for t in range(9))
+    assert [rounds for rounds, _ in shape(fold(graph(dag, FOUR + OWN)))] == [5, 0, 4, 0]
+    folded = fold(graph(f"{dag}\nx : gpu add(c, d)\nx -> s[7]\nm -> x", FOUR + OWN))
+    assert [rounds for rounds, _ in shape(folded)] == [5, 0]
+    assert [left.count for left in unfolded(folded)] == [4]
+
+
+def test_few_rounds_of_staging_copies_are_said_to_be_too_few() -> None:
+    (left,) = unfolded(sample(HEAT2D, transport="mpi_host", steps=3, arrays=1)[1])
+    assert left.why == "`halo[0].stage_out.north` has no counterpart in t = 1"
+    assert "run more iterations" in left.help
 
 
 def test_samples_without_a_loop_are_not_folded() -> None:
     for path in ("spmv/spmv.dag", "halo3d/halo3d.dag", "tridiag/tridiag.dag", "cg/cg.dag"):
         whole = read(SAMPLES / path).graph()
         assert fold(whole) is whole
+        assert unfolded(whole) == ()
 
 
 def test_names_say_what_follows_the_variable() -> None:
@@ -332,9 +394,9 @@ def loops(draw: st.DrawFn) -> Graph:
         if to != of:
             body.insert(draw(st.integers(0, len(body))), f"c[t] : gpu copy({to}, {of})")
     if draw(st.booleans()):
-        body.append("if t == 0 { f : gpu fill(a) }")
+        body.append(f"if t == {draw(st.sampled_from([0, 3]))} {{ f : gpu fill(a) }}")
     parts = ["p : gpu add(a, b)"] if draw(st.booleans()) else []
-    parts += [f"for t in 0..{draw(st.integers(3, 7))} {{ {chr(10).join(body)} }}"]
+    parts += [f"for t in 0..{draw(st.integers(3, 8))} {{ {chr(10).join(body)} }}"]
     parts += ["q : gpu add(c, a)\nr : gpu add(b, d)"] if draw(st.booleans()) else []
     lowering = draw(
         st.sampled_from([("mpi_host", "fused"), ("mpi_host", "ops"), ("mpi_cuda", "fused"), ("nccl", "fused")])
