@@ -2,18 +2,19 @@
 
     python -m benchmarks.tune.variants TABLE.csv[.xz]... [--methods tree,forest] [--each-family] [--seeds 3]
         [--program PROGRAM.dag]
-    python -m benchmarks.tune.variants TUNED.db --test LIST [--methods forest] [--seeds 3]
+    python -m benchmarks.tune.variants TUNED.db --test LIST [--methods forest] [--seeds 3] [--without VARIANT,...]
     python -m benchmarks.tune.variants TABLE.csv[.xz]... --curve METHOD [--seeds 20]
     python -m benchmarks.tune.variants TUNED.db... --stored
 
 A table is as `benchmarks.tune.variant_tables` writes it, or a tuned file (`.db`) of `dagc tune --inputs`. Families are
-dealt to five folds; what is chosen at the inputs of a fold was trained on the others. `--each-family`: each family is a
-fold of its own. `--test`: trained on what the file learned from, judged at the inputs of the list; `unknown`: at those
-of families that it did not learn from. `--program`: with the features that its `select` names, computed from those of
-the table. `--seeds`: of the training; figures are means, a range stands behind the first. `--curve`: labelled
-inputs against percent of exhaustive, by strategy; every third input is kept for judging. `--stored`: the selectors of
-the files as they are, at the test inputs of their evaluations, as an emitted program takes their answers: the default
-where one is unsure or outside of what it was trained on.
+dealt to five folds; what is chosen at the inputs of a fold was trained on the others. `--each-family`: each family is
+a fold of its own. `--test`: trained on what the file learned from, judged at the inputs of the list; `unknown`: at
+those of families that it did not learn from. `--program`: with the features that its `select` names, computed from
+those of the table. `--without`: as if these variants had not been there. `--seeds`: of the training; figures are
+means, a range stands behind the first. `--curve`: labelled inputs against percent of exhaustive, by strategy; every
+third input is kept for judging. `--stored`: the selectors of the files as they are, at the test inputs of their
+evaluations, as an emitted program takes their answers: the default where one is unsure or outside of what it was
+trained on.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import lzma
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -115,6 +116,15 @@ def with_declared(table: Table, program: Program) -> Table:
             f"{table.name} has no {', '.join(missing)}", "leave --program out, or name the program of the table"
         )
     return replace(table, features=names, vectors=tuple(tuple(row[name] for name in names) for row in rows))
+
+
+def without(table: Table, dropped: Collection[str]) -> Table:
+    """Without some variants. Raises UsageError for one that the table does not have."""
+    if unknown := [name for name in dropped if name not in table.variants]:
+        raise UsageError(f"{table.name} has no variant {', '.join(unknown)}", f"one of {', '.join(table.variants)}")
+    kept = [i for i, name in enumerate(table.variants) if name not in dropped]
+    times = tuple({kept.index(i): seconds for i, seconds in row.items() if i in kept} for row in table.times)
+    return replace(table, variants=tuple(table.variants[i] for i in kept), times=times)
 
 
 def folds(table: Table, count: int = 5) -> list[list[int]]:
@@ -262,6 +272,7 @@ def main() -> int:
     parser.add_argument("--each-family", action="store_true")
     parser.add_argument("--test", metavar="LIST|unknown")
     parser.add_argument("--program", type=Path)
+    parser.add_argument("--without", metavar="VARIANTS", default="")
     parser.add_argument("--stored", action="store_true")
     parser.add_argument("--seeds", type=int, help="default: 1, or 20 with --curve")
     parser.add_argument("--steps", type=int, default=50)
@@ -278,6 +289,8 @@ def main() -> int:
     for table in (
         t for path in args.tables for t in (tuned_tables(path) if path.suffix == ".db" else [read_table(path)])
     ):
+        if args.without:
+            table = without(table, args.without.split(","))
         if args.program:
             table = with_declared(table, load(args.program))
         if args.curve:

@@ -388,6 +388,67 @@ def shortcuts(rows: int, columns: int, number: int, seed: int = 0) -> Edges:
     return Edges(plane.n, np.concatenate([plane.first, ends[0]]), np.concatenate([plane.last, ends[1]]))
 
 
+def delaunay(n: int, seed: int = 0) -> Edges:
+    """Random points in a square, joined by their Delaunay triangulation."""
+    triangles = scipy.spatial.Delaunay(np.random.default_rng(seed).random((n, 2))).simplices.astype(np.int32)
+    sides = np.sort(np.concatenate([triangles[:, [0, 1]], triangles[:, [1, 2]], triangles[:, [0, 2]]]), axis=1)
+    first, last = np.unique(sides, axis=0).T
+    return Edges(n, first, last)
+
+
+def nearest(n: int, neighbours: int, axes: int = 3, seed: int = 0) -> Edges:
+    """Random points in a cube of so many axes, each joined to its nearest neighbours."""
+    points = np.random.default_rng(seed).random((n, axes))
+    _, found = scipy.spatial.cKDTree(points).query(points, neighbours + 1)
+    return Edges(n, np.repeat(np.arange(n, dtype=np.int32), neighbours), found[:, 1:].astype(np.int32).ravel())
+
+
+def citations(n: int, degree: int, recent: float, seed: int = 0) -> Edges:
+    """Each vertex refers to earlier ones: mostly to some among the last n * recent, now and then to any."""
+    draw = np.random.default_rng(seed)
+    first = np.repeat(np.arange(1, n, dtype=np.int32), degree)
+    back = np.where(
+        draw.random(first.size) < 0.9, draw.exponential(n * recent, first.size), draw.random(first.size) * first
+    )
+    return Edges(n, first, np.maximum(first - 1 - back.astype(np.int64), 0).astype(np.int32))
+
+
+def sierpinski(depth: int, seed: int = 0) -> Edges:
+    """Triangles of triangles: three copies, each joined to the others at one corner."""
+    n, first, last = 3, np.array([0, 0, 1]), np.array([1, 2, 2])
+    corner = (0, 1, 2)
+    for _ in range(depth):
+        joints = [(corner[1], n + corner[0]), (corner[2], 2 * n + corner[0]), (n + corner[2], 2 * n + corner[1])]
+        first = np.concatenate([first, first + n, first + 2 * n, [a for a, _ in joints]])
+        last = np.concatenate([last, last + n, last + 2 * n, [b for _, b in joints]])
+        corner = (corner[0], n + corner[1], 2 * n + corner[2])
+        n *= 3
+    return Edges(n, first.astype(np.int32), last.astype(np.int32))
+
+
+def stars(number: int, size: int, degree: int, seed: int = 0) -> Edges:
+    """So many stars, whose centres are joined at random, each to `degree` others."""
+    centres = np.arange(number, dtype=np.int32)
+    ends = np.random.default_rng(seed).integers(0, number, number * degree, np.int32)
+    leaves = number + np.arange(number * size, dtype=np.int32)
+    return Edges(
+        number * (size + 1), np.concatenate([np.repeat(centres, degree), np.repeat(centres, size)]),
+        np.concatenate([ends, leaves]),
+    )  # fmt: skip
+
+
+def box(width: int, length: int, seed: int = 0) -> Edges:
+    """Cells of a box of `width` x `width` x `length`, each joined to the 26 around it."""
+    cells = np.arange(width * width * length, dtype=np.int32).reshape(length, width, width)
+    pairs = []
+    for z, y, x in ((0, 0, 1), (0, 1, -1), (0, 1, 0), (0, 1, 1), *((1, y, x) for y in (-1, 0, 1) for x in (-1, 0, 1))):
+        near = [slice(max(-d, 0), size - max(d, 0)) for d, size in zip((z, y, x), cells.shape, strict=True)]
+        far = [slice(max(d, 0), size - max(-d, 0)) for d, size in zip((z, y, x), cells.shape, strict=True)]
+        pairs.append((cells[tuple(near)].ravel(), cells[tuple(far)].ravel()))
+    first, last = (np.concatenate(column) for column in zip(*pairs, strict=True))
+    return Edges(cells.size, first, last)
+
+
 def empty(n: int, seed: int = 0) -> Edges:
     """Vertices without edges."""
     none = np.zeros(0, np.int32)
@@ -407,6 +468,7 @@ FAMILIES: dict[str, Callable[..., Edges]] = {
         hypercube, barbell, caterpillar, bipartite, preferential, attached, torus, communities,
         layers, wheel, comb, lollipop, necklace, recursive, windmill, circulant,
         debruijn, hanoi, window, butterfly, visits, shortcuts,
+        delaunay, nearest, citations, sierpinski, stars, box,
     )
 }  # fmt: skip
 

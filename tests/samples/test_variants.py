@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
+from dagc import api
 from dagc.base.inputs import is_call, parse_call
 from dagc.recipes.options import TuneOptions
 from dagc.recipes.tune import tune
@@ -25,7 +27,7 @@ NAMES = ("histogram", "sort", "bfs")
 LISTS = {
     "histogram": ("train", "test"),
     "sort": ("train", "test", "unseen", "families", "families2", "families3"),
-    "bfs": ("train", "test", "unseen", "families", "families2", "families3"),
+    "bfs": ("train", "test", "unseen", "families", "families2", "families3", "families4"),
 }
 ONLY_TESTED = {
     "histogram": {"walk", "mixture"},
@@ -36,7 +38,8 @@ ONLY_TESTED = {
     "bfs": {"smallworld", "loops", "hypercube", "barbell", "bipartite", "attached",
             "torus", "communities", "layers", "wheel", "comb",
             "lollipop", "necklace", "recursive", "windmill", "circulant",
-            "debruijn", "hanoi", "window", "butterfly", "visits", "shortcuts"},
+            "debruijn", "hanoi", "window", "butterfly", "visits", "shortcuts",
+            "delaunay", "nearest", "citations", "sierpinski", "stars", "box"},
 }  # fmt: skip
 SIZES = {"n": 60, "rows": 6, "columns": 6, "depth": 3, "scale": 5, "number": 3, "size": 9, "left": 20, "right": 9,
          "length": 3, "width": 4, "disks": 3, "letters": 3, "dimensions": 5, "users": 30, "items": 12}  # fmt: skip
@@ -120,6 +123,8 @@ def test_keys_in_order(bits: int) -> None:
         "attached(scale = 5, degree = 4, length = 6)", "lollipop(size = 4, length = 3)", "recursive(n = 20)",
         "necklace(number = 3, size = 4, length = 2)", "windmill(number = 3, size = 4)",
         "circulant(n = 11, degree = 4, stride = 3)",
+        "delaunay(n = 30)", "nearest(n = 30, neighbours = 3)", "citations(n = 30, degree = 2, recent = 0.1)",
+        "sierpinski(depth = 2)", "stars(number = 5, size = 3, degree = 2)", "box(width = 3, length = 4)",
     ],
 )  # fmt: skip
 def test_levels_are_shortest_paths(text: str) -> None:
@@ -303,6 +308,21 @@ def test_every_variant_is_right(
             measured = connection.execute("SELECT failure FROM candidate").fetchall()
         assert measured == [("",)] * expected, text
         assert all(failure == "" for (failure,) in checked)
+
+
+@pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
+@pytest.mark.mpi
+@pytest.mark.parametrize("gain", ["3", "1000"])
+def test_levels_that_are_searched_upwards_are_right(gain: str, tmp_path: Path, unoptimised: None) -> None:
+    """Small levels never are: without that bound, and with a high gain nearly all of them."""
+    shutil.copytree(SAMPLES / "bfs", tmp_path / "bfs")
+    program = tmp_path / "bfs" / "bfs.dag"
+    text = program.read_text(encoding="utf-8")
+    assert text.count("kLeast = 65536") == text.count("kGain = 3") == 1
+    program.write_text(text.replace("kLeast = 65536", "kLeast = 0").replace("kGain = 3", f"kGain = {gain}"))
+    for variant in ("direction_fused", "direction_iterative"):
+        defines = {"search.variant": variant, "input": "powerlaw(n = 2001, degree = 9)", "runs": "2"}
+        api.compile(program, tmp_path / variant, target="host", ranks=1, defines=defines, run=True, seconds=1e-3)
 
 
 def in_tiles(keys: np.ndarray) -> tuple[float, float]:
