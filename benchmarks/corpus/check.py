@@ -21,7 +21,7 @@ from benchmarks.corpus.index import Entry, entries
 from dagc import api
 from dagc.base.errors import DagcError
 from dagc.choice.types import settings_text
-from dagc.lab.launches import LIMIT, Timing
+from dagc.lab.launches import Timing
 from dagc.measure.link import RanksDied, WorkerLink
 from dagc.measure.service import Service
 from dagc.recipes import tune_measure, tune_prepare
@@ -71,7 +71,7 @@ def audit(ready: tune_prepare.Prepared) -> list[str]:
     program = tune_measure.sized_program(ready, ready.task.check_at)
     try:
         with Service(WorkerLink(1)) as service:
-            answer = service.ask(program.library, do="audit", tables=[program.rows], limit=LIMIT)
+            answer = service.ask(program.library, do="audit", tables=[program.rows], limit=Timing().allowed(None))
     except RanksDied as death:
         answer = {"error": str(death)}
     return [f"audit: {answer[key]}" for key in ("error", "wrong") if answer.get(key)]

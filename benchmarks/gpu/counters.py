@@ -16,7 +16,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from benchmarks.gpu.oracle import PROGRAMS, SAMPLES
+from benchmarks.gpu.oracle import POLYBENCH, SAMPLES
 from dagc import api
 from dagc.measure.profile import METRICS
 from dagc.recipes import tune_measure, tune_prepare
@@ -36,14 +36,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     end = time.monotonic() + args.time
-    names = list(args.only.split(",") if args.only else PROGRAMS)
+    names = list(args.only.split(",") if args.only else POLYBENCH)
     columns = list(METRICS.values())
     with tempfile.TemporaryDirectory() as work, args.output.open("w", newline="") as out:
         writer = csv.writer(out)
         writer.writerow(["program", "op", "point", "scalars", "settings", *columns, "failure"])
 
         def prepare(name: str) -> tune_prepare.Prepared:
-            check, sizes = PROGRAMS[name]
+            check, sizes = POLYBENCH[name]
             made = tune_prepare.tuning_task(
                 api.read(SAMPLES / f"{name}.dag"), sizes=sizes, check_at=check, target="cuda", seed=args.seed
             )
