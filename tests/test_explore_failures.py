@@ -6,13 +6,15 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from dagc.base.errors import BuildFailed, DagcError, RunFailed, WrongResult
 from dagc.cli.main import main
-from dagc.recipes.explore import Explored, explore
+from dagc.ir.program import Configuration
+from dagc.recipes.explore import Explored, _keep_excluded, explore
 from dagc.recipes.options import ExploreOptions
 from dagc.store.records import load
 from tests.measure.conftest import can_run
@@ -225,3 +227,18 @@ def test_arrays_that_were_given_are_looked_at_before_anything_is_compiled(
     assert main(["explore", str(program), "--target", "host", "-n", "2", "--data", str(data), "-o", str(out)]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "r-build").exists()
+
+
+def test_what_fails_for_one_reason_is_one_note_whichever_rank_reports_it() -> None:
+    kept: list[str] = []
+    records = SimpleNamespace(begin=lambda *_: 0, fail=lambda _, failure: kept.append(failure))
+    failures = ["run failed: rank 0: op y: no", "run failed: rank 1: op y: no", "wrong result: x"]
+    excluded = [
+        SimpleNamespace(configured=SimpleNamespace(configuration=Configuration((("p", p),))), traversal="", failure=one)
+        for p, one in enumerate(failures)
+    ]
+    notes = _keep_excluded(records, excluded)  # type: ignore[arg-type]
+    assert notes == [
+        "without 2 combinations, for example p=0: run failed: rank 0: op y: no", "without p=2: wrong result: x"
+    ]  # fmt: skip
+    assert kept == failures

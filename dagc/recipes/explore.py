@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -402,7 +403,13 @@ def _keep_excluded(records: Records, excluded: Sequence[Excluded]) -> list[str]:
     """Store them in the file as failures; returns the notes on them."""
     for left in excluded:
         records.fail(records.begin(left.configured.configuration, left.traversal), left.failure)
-    return excluded_notes((dict(e.configured.configuration.decisions), e.failure, e.failure) for e in excluded)
+    # Which rank reports it first is chance.
+    causes = (_RANK.sub("", e.failure) for e in excluded)
+    configurations = (dict(e.configured.configuration.decisions) for e in excluded)
+    return excluded_notes(zip(configurations, (e.failure for e in excluded), causes, strict=True))
+
+
+_RANK = re.compile(r"\brank \d+: ")
 
 
 def _declare(records: Records, objective: Objective, units: Mapping[str, str]) -> None:
