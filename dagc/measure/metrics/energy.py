@@ -25,7 +25,7 @@ _SUPPORT = "it needs a GPU of the Volta generation or newer; use another --objec
 
 def why_not(target: str, program: Program) -> tuple[str, str] | None:
     if target == "host":
-        return "the host target uses no GPU", "explore with --target cuda, or with --objective time or cpu"
+        return "the host target uses no GPU", "use --target cuda, or --objective time or cpu"
     try:
         pynvml = _nvml()
     except ImportError:
