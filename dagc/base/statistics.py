@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from functools import cache
 from itertools import accumulate, pairwise
 from math import comb
@@ -83,6 +83,23 @@ def noise_floor(series: Iterable[Sequence[float]]) -> float:
     if len(differences) < FEWEST_PAIRS:
         return math.nan
     return 1.4826 / math.sqrt(2) * median(differences)
+
+
+class Changes:
+    """The changes of a reference and of the times between successive measurements of one thing, as `followed` takes
+    them."""
+
+    def __init__(self) -> None:
+        self.pairs: list[tuple[float, float]] = []
+        self._last: dict[Hashable, tuple[float, float]] = {}
+
+    def add(self, measured: Hashable, reference: float, time: float) -> bool:
+        """One measurement; both numbers above 0. Whether there was one of the same before."""
+        here = math.log(reference), math.log(time)
+        before, self._last[measured] = self._last.get(measured), here
+        if before is not None:
+            self.pairs.append((here[0] - before[0], here[1] - before[1]))
+        return before is not None
 
 
 def followed(changes: Iterable[tuple[float, float]]) -> float:

@@ -12,7 +12,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any, Generic, Protocol, TypeVar
 
-from dagc.base.statistics import FEWEST_PAIRS, followed
+from dagc.base.statistics import FEWEST_PAIRS, Changes, followed
 from dagc.lab.domain import C, Domain
 from dagc.lab.strategy import Judge, RankingStrategy, Strategy
 from dagc.store.results import CONFIRMED, Outcome, best_estimate, drift_factor, rank
@@ -224,8 +224,7 @@ class _Loop(Generic[C]):
         self.measurements = self.failures = 0
         self.base = base  # the drift reference that values are scaled to
         self.follow = 1.0  # the part of its change that times follow
-        self.changes: list[tuple[float, float]] = []  # as `followed` takes them
-        self.last: dict[C, tuple[float, float]] = {}  # logarithms of the reference and the time
+        self.changes = Changes()
         self.best: Tally[C] | None = None
         self.interrupted = False
         self.doubt = math.nan
@@ -383,12 +382,9 @@ class _Loop(Generic[C]):
         if math.isnan(self.base):
             self.base = outcome.reference
         if outcome.value > 0 < outcome.reference:
-            here = math.log(outcome.reference), math.log(outcome.value)
-            if (before := self.last.get(candidate)) is not None:
-                self.changes.append((here[0] - before[0], here[1] - before[1]))
-                if len(self.changes) % FEWEST_PAIRS == 0:
-                    self.follow = followed(self.changes)
-            self.last[candidate] = here
+            again = self.changes.add(candidate, outcome.reference, outcome.value)
+            if again and len(self.changes.pairs) % FEWEST_PAIRS == 0:
+                self.follow = followed(self.changes.pairs)
         return replace(outcome, value=outcome.value * drift_factor(self.base, outcome.reference, self.follow))
 
     def _consider(self, tally: Tally[C]) -> None:

@@ -72,6 +72,7 @@ if TYPE_CHECKING:
 
 REASONS = 3  # number of failure reasons shown
 UNTIL = 0.01  # a search ends by itself if nothing faster by more than this fraction is expected
+_RANK = re.compile(r"\brank \d+: ")
 DISTINCT = 0.005  # a lowest time this close to the median is not reported
 
 
@@ -407,9 +408,6 @@ def _keep_excluded(records: Records, excluded: Sequence[Excluded]) -> list[str]:
     causes = (_RANK.sub("", e.failure) for e in excluded)
     configurations = (dict(e.configured.configuration.decisions) for e in excluded)
     return excluded_notes(zip(configurations, (e.failure for e in excluded), causes, strict=True))
-
-
-_RANK = re.compile(r"\brank \d+: ")
 
 
 def _declare(records: Records, objective: Objective, units: Mapping[str, str]) -> None:

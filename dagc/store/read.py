@@ -22,7 +22,7 @@ from msgspec import Meta
 
 from dagc.base.errors import UsageError
 from dagc.base.objective import TIME, Objective, parse_objective
-from dagc.base.statistics import FEWEST_PAIRS, followed, noise_floor
+from dagc.base.statistics import FEWEST_PAIRS, Changes, followed, noise_floor
 from dagc.ir.program import Configuration
 from dagc.store.results import (
     Implementation,
@@ -209,18 +209,13 @@ def _parts_followed(
     A reference whose time depends on the host (staged messages) says little about implementations that do not: dividing
     by it would multiply their noise.
     """
-    last: dict[tuple[int, int], tuple[float, float]] = {}
-    changes: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    by_run: dict[int, Changes] = defaultdict(Changes)
     for key, run, candidate, _, values in samples:
-        pairs = changes[run]
-        if key not in relative or "time" not in values:
-            continue
-        here = math.log(relative[key]), math.log(row_as(values["time"], Seconds))
-        if (before := last.get((run, candidate))) is not None:
-            pairs.append((here[0] - before[0], here[1] - before[1]))
-        last[run, candidate] = here
-    all_ = followed(pair for pairs in changes.values() for pair in pairs)
-    return {run: followed(pairs) if len(pairs) >= FEWEST_PAIRS else all_ for run, pairs in changes.items()}
+        changes = by_run[run]
+        if key in relative and "time" in values:
+            changes.add(candidate, relative[key], row_as(values["time"], Seconds))
+    whole = followed(pair for changes in by_run.values() for pair in changes.pairs)
+    return {run: followed(c.pairs) if len(c.pairs) >= FEWEST_PAIRS else whole for run, c in by_run.items()}
 
 
 def _noise(runs: Iterable[Run], implementations: Iterable[Implementation], reference: float) -> float:
