@@ -216,6 +216,11 @@ class Visits(Recording, Generic[Task]):
         """Whether the time limit or the budget is reached."""
         return self.left <= 0 or (self.end is not None and time.monotonic() > self.end)
 
+    def past(self, share: float) -> bool:
+        """Whether this share of the time limit is over."""
+        limit = self.options.seconds or 0.0
+        return self.end is not None and time.monotonic() > self.end - (1 - share) * limit
+
     @property
     def repeats(self) -> list[str]:
         """A note on the answers whose launches were timed again in this run; none if there are none, or if each answer
@@ -417,7 +422,7 @@ class Inputs(Visits[TuningTask]):
         return out
 
     def _read(self, point: Point, test: bool = False, wait: float | None = None) -> None:
-        if self.options.samples is not None and not same_at(self.task.text, self.task.graph, point):
+        if not same_at(self.task.text, self.task.graph, point):
             raise another_program(point)
         place = self.prefetch.get(point, wait)
         self.run.programs.pop(point, None)  # its arrays were at another address
@@ -531,7 +536,7 @@ def opened(
 
 def asked_cells(task: TuningTask) -> set[tuple[str, Point]]:
     """The ops and points that a run of the task measures."""
-    return {(u.op, point) for u in task.units for point in task.points if point not in task.earlier}
+    return {(u.op, point) for u in task.units for point in set(task.points).difference(task.earlier)}
 
 
 def processes(cores_used: bool, ahead: int = AHEAD) -> dict[str, Any]:
@@ -562,9 +567,16 @@ def order_of(task: TuningTask | ProgramTask) -> list[Point]:
     return [task.check_at, *others]
 
 
+def to_visit(task: TuningTask | ProgramTask) -> list[Point]:
+    """`order_of`, without an input of the checks that is not one of the task."""
+    order = order_of(task)
+    return order[len(order) - len(task.points) :]
+
+
 # ---- which inputs are labelled ---------------------------------------------------------------------
 
 
+KNOWING = 0.5  # of the time limit that the features of all inputs may take in incremental tuning
 ITERATIONS = 25  # labelled inputs of incremental tuning: Nitro (Muralidharan et al. 2014, section III-B)
 
 
@@ -583,8 +595,7 @@ def drawn_less(task: TuningTask | ProgramTask, options: TuneOptions) -> list[str
 
 def label_all(inputs: Visits[Any]) -> list[str]:
     """Label every input, while time and budget last."""
-    order = order_of(inputs.task)
-    points = [p for p in order if p in inputs.task.points]
+    points = to_visit(inputs.task)
     inputs.total = len(points) * sum(map(len, inputs.answers.values()))
     for number, point in enumerate(points):
         if inputs.over:
@@ -671,7 +682,11 @@ def label_incrementally(inputs: Visits[Any], asked: Mapping[str, Asked], options
     there are enough."""
     from dagc.choice.active import next_input  # loads msgspec
 
-    points = [p for p in order_of(inputs.task) if p in inputs.task.points and inputs.visit(p, label=False)]
+    points = []
+    for point in to_visit(inputs.task):
+        if inputs.past(KNOWING):
+            break
+        points += [point] if inputs.visit(point, label=False) else []
     most = options.iterations or (len(points) if options.accuracy is not None else ITERATIONS)
     inputs.total = min(most, len(points)) * sum(map(len, inputs.answers.values()))
     labelled = {p for p in points if inputs.complete(p)}

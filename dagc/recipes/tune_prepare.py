@@ -366,10 +366,9 @@ def tuning_task(
     if points is None:
         points = points_asked(text, graph.program, options, test)
     check = check_point(graph.program, points, options.check_at)
-    # Most of many drawn points may never be measured, so each is compared when it is.
-    compared = points if options.samples is None else points[:COMPARED]
-    graphs = _graphs(text, graph, tuple(dict.fromkeys((check, *compared))))
-    before = tuple(p for p in dict.fromkeys(earlier) if p not in points and same_at(text, graph, p))
+    graphs = _graphs(text, graph, tuple(dict.fromkeys((check, *compared_first(points, options)))))
+    asked = set(points)
+    before = tuple(p for p in dict.fromkeys(earlier) if p not in asked and same_at(text, graph, p))
     settings: dict[str, tuple[Settings, ...]] = {}
     for one in (graph, *_distinct(graphs.values())):
         for op, legal in _legal(one, [unit_in(one, u) for u in tuned_units], chosen).items():
@@ -401,7 +400,19 @@ def another_program(point: Point) -> UsageError:
 
 
 MOST_PROGRAMS = 16
-COMPARED = 8  # drawn inputs whose programs are compared before anything is measured
+COMPARED = 8  # inputs of a list, or drawn ones, whose programs are compared before anything is measured
+
+
+def compared_first(points: Sequence[Point], options: TuneOptions) -> tuple[Point, ...]:
+    """The points at which the program is compared with that of the others before anything is measured: all sizes; of
+    inputs that are listed or drawn, of which most may never be measured, the first ones, and the first ones that differ
+    in their sizes. The others are compared when they are visited."""
+    if options.samples is None and not any(map(is_input, points)):
+        return tuple(points)
+    by_sizes: dict[tuple[tuple[str, int], ...], Point] = {}
+    for point in points:
+        by_sizes.setdefault(tuple(point.sizes.items()), point)
+    return tuple(dict.fromkeys((*points[:COMPARED], *list(by_sizes.values())[:COMPARED])))
 
 
 def _graphs(text: ProgramText, graph: Graph, points: Sequence[Point]) -> dict[Point, Graph]:
@@ -597,7 +608,8 @@ def prepare(task: TuningTask, folder: Path, jobs: int | None = None) -> Prepared
     with ThreadPoolExecutor(max_workers=jobs or cores()) as pool:
         written = [pool.submit(_tried, task, p, folder) for p in every]
         at, notes = _usable_points(task, [w.result() for w in written], (task.check_at,))
-        here = replace(task, points=tuple(p for p in task.points if any(p == a.point for a in at)))
+        there = {a.point for a in at}
+        here = replace(task, points=tuple(p for p in task.points if p in there))
         libraries, here, failures = build_programs(here, folder, pool.map)
     if failures:
         at = [only(a, here.settings) for a in at]
@@ -623,7 +635,8 @@ def _compiled_apart(task: TuningTask) -> list[str]:
 def unbuilt(task: TuningTask, folder: Path) -> Prepared:
     """Only the data of each size, if nothing is measured. Runs the program's Python code."""
     at, notes = _usable_points(task, [_tried(task, p, folder) for p in task.points], ())
-    points = tuple(p for p in task.points if any(p == a.point for a in at))
+    there = {a.point for a in at}
+    points = tuple(p for p in task.points if p in there)
     notes = [*(f"without {what}" for what in task.without), *notes]
     return Prepared(replace(task, points=points), Path(), {a.point: a for a in at}, notes)
 

@@ -48,9 +48,9 @@ from dagc.recipes.tune_inputs import (
     minimise,
     noises,
     open_records,
-    order_of,
     processes,
     times_at,
+    to_visit,
     vector,
 )
 from dagc.recipes.tune_measure import CellStore, CheckedSettings, WatchedMachine, in_words, timed_again
@@ -59,6 +59,7 @@ from dagc.recipes.tune_prepare import (
     TuningTask,
     another_program,
     check_point,
+    compared_first,
     compiled_part,
     points_asked,
     single_values,
@@ -134,7 +135,7 @@ class PlanPoints(Visits[ProgramTask]):
 
     def begin(self) -> None:
         """Compile the plans while the set-ups of the first points run."""
-        todo = [p for p in order_of(self.task) if p in self.task.points and not self.complete(p)]
+        todo = [p for p in to_visit(self.task) if not self.complete(p)]
         self.expect(todo)
         cells = self.known.measured.cells
         needed = [s for s in self.task.settings if any((PROGRAM, p, s) not in cells for p in todo)]
@@ -168,8 +169,7 @@ class PlanPoints(Visits[ProgramTask]):
         """Raises DagcError if a feature is not finite, or if the program differs at the point."""
         from dagc.store.tuned import InputFacts  # loads msgspec, numpy, sqlite3, sympy
 
-        if self.options.samples is not None:
-            _same_at(self.task.program_at(self.task.check_at), self.task.program_at(point), point)
+        _same_at(self.task.program_at(self.task.check_at), self.task.program_at(point), point)
         place = self.prefetch.get((point, None), wait)
         scalars = read_scalars(self.task.program, place)
         features = {f.name: f.value(scalars) for f in self.task.select.features}
@@ -284,7 +284,7 @@ def program_task(text: ProgramText, options: TuneOptions, test: bool = False) ->
     default = tuple((n, program.decision(n)) for n in select.names)
     points = points_asked(plain_text, program, options, test)
     fixed = {n: v for n, v in plain.items() if n not in select.names}
-    for point in points:
+    for point in compared_first(points, options):
         _same_at(program, plain_text.program(dict(point.params)), point)
     ordered = tuple(sorted(settings, key=lambda s: s != default))
     check = check_point(program, points, options.check_at)
@@ -597,7 +597,7 @@ def evaluate_program(
     task, began = replace(task, points=points), time.monotonic()
     with _opened(task, tuned.path, replace(options, resume=True), progress, training=False) as plans:
         plans.begin()
-        done = sorted(p for p in order_of(task) if p in points and not plans.over and plans.visit(p, test=True))
+        done = sorted(p for p in to_visit(task) if not plans.over and plans.visit(p, test=True))
         if not done:
             raise nothing_evaluated(plans.known.measured.failures)
         known = plans.known.inputs

@@ -281,9 +281,10 @@ def _learnable(task: TuningTask, options: TuneOptions) -> tuple[TuningTask, dict
     wrong = sorted({a.method for a in asked.values()} - {*LEARNED, "exhaustive"})
     if wrong:
         raise UsageError(f"method {wrong[0]} does not learn from inputs", f"use --method {', '.join(LEARNED)}")
+    earlier = set(task.earlier)
     task = replace(
         task, features={op: a.data for op, a in asked.items() if a.method in LEARNED}, earlier=(),
-        points=tuple(p for p in task.points if p not in task.earlier),  # the file contains their measurements
+        points=tuple(dict.fromkeys(p for p in task.points if p not in earlier)),  # the file has their measurements
     )  # fmt: skip
     return task, asked
 
@@ -302,7 +303,8 @@ def _learned(
         asked, chosen = _subsets(inputs, task, asked, options)
         notes = [*notes, *chosen]
     fit, chosen_from = choosable(task, measured.checks, cells)
-    labelled = tuple(p for p in task.points if any(key[1] == p for key in cells))
+    tried = {point for _, point, _ in cells}
+    labelled = tuple(p for p in task.points if p in tried)
     training = measured
     if options.warm_start is not None:
         moved = borrowed(inputs, replace(task, points=labelled), asked, fit, _other(options), options.seed)

@@ -17,7 +17,9 @@ from dagc.ir.program import Configuration
 from dagc.lab.launches import Timing
 from dagc.recipes import tune as tune_recipe
 from dagc.recipes.options import TuneOptions
-from dagc.recipes.tune_inputs import Visits
+from dagc.recipes.program import ProgramText, read
+from dagc.recipes.tune_inputs import Visits, to_visit
+from dagc.recipes.tune_prepare import compared_first, tuning_task
 from dagc.recipes.tune_results import Measurements
 from dagc.store.merge import merge
 from dagc.store.records import Records
@@ -550,3 +552,22 @@ def test_the_error_of_results_as_objective(tmp_path: Path, capsys: pytest.Captur
     assert main([*arguments, "--evaluate", "--inputs", "made(mode = 1, n = 48)"]) == 0
     cells = [c for c in load_tuned(file).cells if c.point in load_tuned(file).facts.tests]
     assert {dict(c.settings)["mode"]: round(dict(c.metrics)["error"], 7) for c in cells} == {0: 0.0625, 1: 0.03125}
+
+
+def test_a_long_list_is_compared_and_visited_as_far_as_it_is_measured(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lowering the program at each of 3000 lines would take seconds before anything is measured."""
+    lines = [f"made(mode = {k % 2}, n = {k})" for k in range(3000)]
+    (tmp_path / "list.txt").write_text("\n".join(lines))
+    text, lowered, lower = read(program, {}), [], ProgramText.program
+    monkeypatch.setattr(ProgramText, "program", lambda *given: (lowered.append(given), lower(*given))[1])
+    options = replace(HOST, inputs=(f"@{tmp_path}/list.txt",))
+    task = tuning_task(text, options)
+    assert len(task.points) == 3000
+    assert len(lowered) < 30
+    assert set(to_visit(task)) == set(task.points)
+    elsewhere = replace(task, check_at=Point.of({"file": "made(mode = 2, n = 1)"}))
+    assert sorted(to_visit(elsewhere)) == sorted(task.points)
+    sizes = tuple(Point.of({"n": k}) for k in range(20))
+    assert compared_first(sizes, HOST) == sizes, "sizes at which the program may differ are all compared"
