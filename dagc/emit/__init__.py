@@ -86,6 +86,6 @@ def _written(plan: Plan, layout: Layout) -> tuple[tuple[str, ...], ...]:
 
 
 def _verified(plan: Plan) -> str:
-    names = ", ".join(v.region.array for v in plan.program.verifies)
-    verb = "agrees" if len(plan.program.verifies) == 1 else "agree"
-    return f"{names} {verb} with the reference" if names else "nothing to verify"
+    names = dict.fromkeys(v.region.array for v in plan.program.verifies)
+    verb = "agrees" if len(names) == 1 else "agree"
+    return f"{', '.join(names)} {verb} with the reference" if names else "nothing to verify"

@@ -52,6 +52,7 @@ from dagc.ir.program import (
     Region,
     Staged,
     certain_regions,
+    data_file,
     mangle,
 )
 from dagc.ir.sym import TIGHTEST, Apply, Const, Fn, Sym, Var, fraction, free, infix, show, substitute
@@ -299,7 +300,7 @@ class _Driver:
     def _members(self) -> Iterator[tuple[str, str]]:
         program, layout = self.plan.program, self.layout
         for value in program.scalars:
-            yield layout.member[value.name], f"self.scalar({f'{mangle(value.name)}.npy'!r})"
+            yield layout.member[value.name], f"self.scalar({data_file(value.name)!r})"
         for c in program.comms:
             colour, key = self._text(c.colour, "self"), self._text(c.key, "self")
             yield layout.comms[c.name], f"dagc.Communicator(comm, {colour}, {key})"
@@ -322,17 +323,17 @@ class _Driver:
         loaded = a.role in (Role.CONST, Role.IN, Role.INOUT)
         dims = "".join("-1, " if d is None else f"{self._text(d, 'self')}, " for d in a.dims)
         shape = f"({dims.removesuffix(' ')})" if len(a.dims) == 1 else f"({dims.removesuffix(', ')})"
-        args = [repr(a.name), *([repr(f"{mangle(a.name)}.npy")] if loaded else []), repr(a.type.numpy), shape]
+        args = [repr(a.name), *([repr(data_file(a.name))] if loaded else []), repr(a.type.numpy), shape]
         args += [repr(a.place.value), repr(ROLES[a.role])]
         return f"self.{'load' if loaded else 'make'}({', '.join(args)})"
 
     def _verify(self) -> list[str]:
         out = []
-        for v in self.plan.program.verifies:
+        program = self.plan.program
+        for v, file in zip(program.verifies, program.expected_files, strict=True):
             start, count = (t.replace("p.", "self.") for t in self._span(v.region))
             name = v.region.array
             array = f"self.{self.layout.member[name]}"
-            file = f"expected/{mangle(name)}.npy"
             out.append(f"{array}, {name!r}, {file!r}, {start}, {count}, {float(v.rtol)!r}, {v.nan_equal}")
         return out
 

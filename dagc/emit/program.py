@@ -46,7 +46,7 @@ from dagc.ir.program import (
     TransferTiming,
     certain_regions,
     conditional_regions,
-    mangle,
+    data_file,
 )
 from dagc.ir.sym import Apply, Const, Fn, Sym, show, substitute
 
@@ -347,7 +347,11 @@ def program_view(layout: Layout, steps: StepBuilder, chooser: EmittedChoosers | 
         or any(asks_hardware(program, op) for op in layout.kernel_ops),
         values=tuple(
             ValueView(
-                layout.member[s.name], value_type(s), cxx_type(s.type), _file(s.name), f"{s.name} : {s.type.value}"
+                layout.member[s.name],
+                value_type(s),
+                cxx_type(s.type),
+                cxx_string(data_file(s.name)),
+                f"{s.name} : {s.type.value}",
             )
             for s in program.scalars
         ),
@@ -559,10 +563,6 @@ def _fits_device(layout: Layout, op: KernelOp) -> tuple[str, str]:
     return f"static_cast<std::int64_t>({sides}) < p.hardware.memory", cxx_string(text)
 
 
-def _file(name: str) -> str:
-    return cxx_string(f"{mangle(name)}.npy")
-
-
 def _shape(layout: Layout, dims: tuple[Sym | None, ...], name: str) -> str:
     return "{" + ", ".join("-1" if d is None else layout.size(d, name) for d in dims) + "}"
 
@@ -578,7 +578,7 @@ def _array(layout: Layout, array: Array) -> ArrayView:
         member=layout.member[array.name],
         type=cxx_type(array.type),
         name=cxx_string(array.name),
-        file=_file(array.name) if loaded else "",
+        file=cxx_string(data_file(array.name)) if loaded else "",
         shape=_shape(layout, array.dims, cxx_string(array.name)),
         place=array.place.value,
         role=ROLES[array.role],
@@ -675,12 +675,12 @@ def _staging(layout: Layout) -> Iterator[ArrayView]:
 
 
 def _verifies(layout: Layout) -> Iterator[VerifyView]:
-    for v in layout.program.verifies:
+    program = layout.program
+    for v, file in zip(program.verifies, program.expected_files, strict=True):
         extent = layout.extent(v.region)
         name = v.region.array
-        file = cxx_string(f"expected/{mangle(name)}.npy")
         tolerance = f"{{{float(v.rtol)!r}, {'true' if v.nan_equal else 'false'}}}"
-        yield VerifyView(layout.array(name), cxx_string(name), file, extent.start, extent.count, tolerance)
+        yield VerifyView(layout.array(name), cxx_string(name), cxx_string(file), extent.start, extent.count, tolerance)
 
 
 # ---- checks -----------------------------------------------------------------------------
@@ -888,6 +888,6 @@ def _size_of(scalar: Scalar, cxx_names: Names) -> SizeView:
         cxx_type(scalar.type),
         "double" if scalar.type.is_float else "std::int64_t",
         npy,
-        f"/rank-0000/{mangle(scalar.name)}.npy",
+        f"/rank-0000/{data_file(scalar.name)}",
         scalar.name,
     )

@@ -35,6 +35,11 @@ def mangle(display: str) -> str:
     return display.translate({ord("["): "_", ord(","): "_", ord("."): "_", ord("]"): None})
 
 
+def data_file(name: str) -> str:
+    """The file of a value or an array in the directory of a rank."""
+    return f"{mangle(name)}.npy"
+
+
 def declared_name(display: str) -> str:
     """`yr` for `mv[0].yr[1]`: the name in its declaration."""
     return display.rpartition(".")[2].partition("[")[0]
@@ -612,6 +617,16 @@ class Program:
     def chose(self, value: HostMemory | TransferTiming) -> bool:
         """Whether a decision on transfers, which only programs with `any` arrays have, has this value."""
         return any(d.name == value.decision and d.chosen == value.value for d in self.decisions)
+
+    @property
+    def expected_files(self) -> tuple[str, ...]:
+        """The file of each `verify` in the directory of a rank. The first of an array has its name, further ones also
+        a number: they differ in part, tolerance or reference."""
+        names = [v.region.array for v in self.verifies]
+        numbers = (names[: k + 1].count(name) for k, name in enumerate(names))
+        return tuple(
+            f"expected/{mangle(name)}{'' if n == 1 else f'.{n}'}.npy" for name, n in zip(names, numbers, strict=True)
+        )
 
     @property
     def kernel_ops(self) -> tuple[KernelOp, ...]:

@@ -16,7 +16,7 @@ from dagc.choice.legal import op_of, op_under, unit_in
 from dagc.choice.types import PROGRAM, Cell, Point, Settings, Unit, settings_text
 from dagc.ir.enums import Mode, Opcode
 from dagc.ir.plan import MEASURED, VARIANT, selects_device, variant_number
-from dagc.ir.program import Graph, KernelOp, Program
+from dagc.ir.program import Graph, KernelOp, Program, Region
 from dagc.ir.sym import Number
 from dagc.lab.across import AcrossSizes, Proposal
 from dagc.lab.engine import PriorResult, SearchOptions, explore
@@ -47,11 +47,13 @@ LAUNCHES = 2  # of each setting, at least: one is compared, one is timed
 
 def results_agree(program: Program, op: KernelOp) -> float:
     """The largest difference between two settings of an op, over the largest value. If every array that the op writes
-    has a `verify`, of all or of a part: twice the largest tolerance, since both may differ from the reference. Else
-    RESULTS_AGREE, or more if a `verify` allows more, since settings may approximate."""
+    has a `verify`, of all or of a part: twice the largest tolerance, since both may differ from the reference; of those
+    of a whole array the smallest counts. Else RESULTS_AGREE, or more if a `verify` allows more, since settings may
+    approximate."""
     allowed: dict[str, float] = {}
-    for v in program.verifies:
-        allowed[v.region.array] = max(v.rtol, allowed.get(v.region.array, 0.0))
+    for array in dict.fromkeys(v.region.array for v in program.verifies):
+        whole = [v.rtol for v in program.verifies if v.region == Region(array)]
+        allowed[array] = min(whole) if whole else max(v.rtol for v in program.verifies if v.region.array == array)
     written = {access.region.array for access in op.accesses if access.mode is not Mode.IN}
     if written <= allowed.keys():
         return 2 * max((allowed[array] for array in written), default=RESULTS_AGREE)

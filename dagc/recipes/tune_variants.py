@@ -19,7 +19,7 @@ from dagc.choice.legal import op_of
 from dagc.choice.placement import DEVICE, HOST, Placement, Problem, Transfers, Value, fit_transfer, place
 from dagc.choice.types import PROGRAM, Cell, Point, Settings, Unit, settings_text, variant_of
 from dagc.ir.plan import VARIANT, needed_features, places_together, users_of, values_of, variants_of
-from dagc.ir.program import Device, HostMemory, Program, mangle
+from dagc.ir.program import Device, HostMemory, Program, data_file
 from dagc.ir.sym import evaluate
 from dagc.lab.launches import BATCH
 from dagc.measure.link import RanksDied
@@ -154,7 +154,7 @@ def _row(seconds: Mapping[int, float]) -> tuple[float, float]:
 def _bytes_of(program: Program, at: AtPoint, name: str) -> float:
     """Bytes of an array whose size comes with its data."""
     size = program.array(name).type.size
-    return float(elements(at.data / "rank-0000" / f"{mangle(name)}.npy") * size)
+    return float(elements(at.data / "rank-0000" / data_file(name)) * size)
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from dagc.base import signals
 from dagc.base.errors import Diagnostic, ProgramError, UsageError, counted
 from dagc.base.files import output_directory
 from dagc.base.source import NOWHERE, Span, find_file, read_file
-from dagc.ir.program import Program, Setup, Verify, mangle
+from dagc.ir.program import Program, Setup, Verify, data_file
 from dagc.ir.sym import Number, UnboundName
 from dagc.setup.checks import Checker, Matching, RankMembers, dtype, team, wanted
 from dagc.setup.isolated import isolated, say
@@ -184,7 +184,8 @@ def _call_text(args: tuple[Any, ...], named: Mapping[str, Any]) -> str:
 #
 #     DIR/setup.json                     program, path, params, ranks, seed, names (display name -> file name)
 #     DIR/rank-0000/NAME.npy             what the set-up returned; per-rank scalars are 0-d arrays
-#     DIR/rank-0000/expected/NAME.npy    each `verify` target (of a slice, the slice) after one run of the dag
+#     DIR/rank-0000/expected/NAME.npy    each `verify` target (of a slice, the slice) after one run of the dag; the
+#                                        second `verify` of an array has NAME.2.npy, and so on
 #
 # One rank is held in memory at a time. This runs Python code that belongs to the program.
 
@@ -303,27 +304,26 @@ class _Run:
                 shapes[array.name] = size
         _raise(program, checker.diagnostics)
         matching.add(checked, shapes, env)
-        expected = directory / "expected"
-        expected.mkdir(parents=True)
+        (directory / "expected").mkdir(parents=True)
         for name, value in checked.items():
-            _save(directory / f"{mangle(name)}.npy", value)
-        for name, value in self._references(data, rank) if references else ():
-            _save(expected / f"{mangle(name)}.npy", value)
+            _save(directory / data_file(name), value)
+        for file, value in self._references(data, rank) if references else ():
+            _save(directory / file, value)
 
     def _references(self, data: dict[str, Any], rank: int) -> Iterator[tuple[str, Any]]:
-        """(name, expected array) of each `verify`; a reference used several times is called once."""
+        """(file, expected array) of each `verify`; a reference used several times is called once."""
         results: dict[str, dict[str, Any]] = {}
         # References get the set-up's results unchanged, whatever an earlier reference did: arrays are read-only.
         frozen = {name: _read_only(value) for name, value in data.items()}
         every = self.program.verifies
-        for verify in every:
+        for verify, file in zip(every, self.program.expected_files, strict=True):
             given = {"rank": rank, "size": self.team.ranks, "seed": self.seed}
             named = given | dict(self.setup.args) | dict(verify.args)
             key = repr((verify.function, verify.args))
             if key not in results:
                 names = [v.region.array for v in every if (v.function, v.args) == (verify.function, verify.args)]
                 results[key] = self.code.call(verify.function, verify.span, (dict(frozen),), named, rank, names)
-            yield verify.region.array, self._expected(verify, results[key], data, rank)
+            yield file, self._expected(verify, results[key], data, rank)
 
     def _expected(self, verify: Verify, result: Mapping[str, Any], data: Mapping[str, Any], rank: int) -> Any:
         """The verified slice of what a reference returned."""
@@ -395,7 +395,7 @@ def _description(program: Program, ranks: int, seed: int) -> dict[str, Any]:
         "params": {p.name: getattr(p.value, "value", p.value) for p in program.params},
         "ranks": ranks,
         "seed": seed,
-        "names": {name: mangle(name) for name in names},
+        "names": {name: data_file(name).removesuffix(".npy") for name in names},
     }
 
 
@@ -420,16 +420,15 @@ def check_arrays(program: Program, directory: Path, ranks: int) -> None:
         needed = set(wanted(program))
         for array in program.arrays:
             if array.name in needed:
-                path = part / f"{mangle(array.name)}.npy"
+                path = part / data_file(array.name)
                 header = _header(path, directory, array.name, dtype(array.type))
                 shape = checker.shape(array)
                 if shape is not None and not _same(shape, header.shape):
                     want = tuple("*" if size is None else size for size in shape)
                     raise _refused(path, f"has shape {_text(header.shape)}, but `{array.name}` has {_text(want)}")
-        for verify in program.verifies:
+        for verify, file in zip(program.verifies, program.expected_files, strict=True):
             name = verify.region.array
-            declared = program.array(name)
-            _header(part / "expected" / f"{mangle(name)}.npy", directory, name, dtype(declared.type))
+            _header(part / file, directory, name, dtype(program.array(name).type))
 
 
 def read_scalars(program: Program, directory: Path, ranks: int = 1) -> dict[str, Number]:
@@ -484,7 +483,7 @@ class _Header:
 def _read_scalar(directory: Path, rank: int, name: str, kind: np.dtype[Any]) -> Any:
     import numpy as np
 
-    path = directory / f"rank-{rank:04d}" / f"{mangle(name)}.npy"
+    path = directory / f"rank-{rank:04d}" / data_file(name)
     header = _header(path, directory, name, kind)
     if header.shape:
         raise _refused(path, f"has shape {_text(header.shape)}, but `{name}` is one number")

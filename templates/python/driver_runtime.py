@@ -262,7 +262,6 @@ class Array:
     def __init__(self, name: str, dtype: str, shape: Sequence[int], place: str, role: str) -> None:
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.name, self.shape, self.poisoned = name, tuple(shape), role in ("out", "scratch")
-        self.left: Any = np.empty(0, np.int64)  # elements that held the first poison after a run
         self.size = size = math.prod(shape)
         self.nbytes = size * self.dtype.itemsize
         self.place = place
@@ -353,6 +352,7 @@ class Rank:
         self.before_run: Callable[[], None] = _nothing
         self.want = "file"  # `compare` with the reference; "keep": only store the results; "kept": compare with these
         self._kept: dict[str, Any] = {}  # by file
+        self._left: dict[str, Any] = {}  # by file, the elements that held the first poison after a run
         # Messages of device memory to this rank itself: copied on a stream, as an MPI may move them with memcpy.
         self._self_stream: Any = None
         self._self_halves: dict[int, tuple[bool, Buffer]] = {}
@@ -445,8 +445,8 @@ class Rank:
         if not wrong and array.poisoned:
             left = array.unwritten(got, self._poison) + start
             if self._poison == 0:
-                array.left = left
-            elif (both := np.intersect1d(left, array.left)).size:
+                self._left[file] = left
+            elif (both := np.intersect1d(left, self._left[file])).size:
                 wrong = f"element {element(int(both[0]), array.shape)} is never written"
         elif wrong and array.poisoned and (left := array.unwritten(got, self._poison) + start).size:
             at = element(int(left[0]), array.shape)

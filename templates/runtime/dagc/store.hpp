@@ -240,17 +240,18 @@ class Store {
     const std::size_t end = begin + static_cast<std::size_t>(count) * sizeof(T);
     const Agreed now = {file, want_, poison_, digested ? digest(a.data, begin, end, true) : 0};
     const auto known = digested ? agreed_.find(now) : agreed_.end();
+    std::vector<std::int64_t>& unwritten = unwritten_[file];
     if (known != agreed_.end()) {
-      if (poison_ == 0) e->unwritten.clear();  // these results had none
+      if (poison_ == 0) unwritten.clear();  // these results had none
       error_ = std::max(error_, known->second);
-      if (e->unwritten.empty()) return "";
+      if (unwritten.empty()) return "";
     }
     double error = 0;
     const std::string wrong = compare_copy(a, e, name, file, start, count, tolerance, &error);
     if constexpr (std::is_floating_point_v<T>)
       error = std::max(error, double{std::numeric_limits<T>::epsilon()});  // no difference of these types is smaller
     error_ = std::max(error_, error);
-    const bool all_written = e != nullptr && (!e->poisoned() || e->unwritten.empty());
+    const bool all_written = e != nullptr && (!e->poisoned() || unwritten.empty());
     if (digested && wrong.empty() && all_written && agreed_.size() < most_agreed) agreed_.emplace(now, error);
     return wrong;
   }
@@ -287,7 +288,7 @@ class Store {
     const T* got = reinterpret_cast<const T*>(copy.data());
     std::string wrong = difference(got, first, count, tolerance, e ? e->shape : std::vector<std::int64_t>{}, start, error);
     if (wrong.empty() && e && e->poisoned()) {
-      const std::int64_t at = unwritten(*e, got, start, count);
+      const std::int64_t at = first_unwritten(*e, unwritten_[file], got, start, count);
       if (at >= 0) wrong = "element " + element_text(start + at, e->shape) + " is never written";
     } else if (!wrong.empty() && e && e->poisoned()) {
       std::int64_t at = 0;
@@ -311,7 +312,6 @@ class Store {
     std::shared_ptr<void> saved = {};           // first values of a carried array
     std::function<void(Entry&)> reload = {};    // of an input or a constant
     std::uint64_t digest = 0;                   // likewise, as it was loaded
-    std::vector<std::int64_t> unwritten = {};   // elements that held the other poison when they were compared
     bool given = false;                         // by the caller: its side on the host, if it has two
 
     bool read_only() const { return role == Role::in || role == Role::constant; }
@@ -331,18 +331,20 @@ class Store {
     return digest(e.data, 0, e.bytes, e.on_device());
   }
 
-  // The first element that has this poison now, and had the other one at the last comparison; -1: none.
+  // The first element that has this poison now, and had the other one at the last comparison; -1: none. `before`: those
+  // that had the other one.
   template <class T>
-  std::int64_t unwritten(Entry& e, const T* got, std::int64_t start, std::int64_t count) const {
+  std::int64_t first_unwritten(const Entry& e, std::vector<std::int64_t>& before, const T* got, std::int64_t start,
+                               std::int64_t count) const {
     std::vector<std::int64_t> left;
     for (std::int64_t i = 0; i < count; ++i)
       if (holds(got[i], e.poison.bytes[poison_])) left.push_back(start + i);
     if (poison_ == 0) {
-      e.unwritten = std::move(left);
+      before = std::move(left);
       return -1;
     }
     for (std::int64_t i : left)
-      if (std::binary_search(e.unwritten.begin(), e.unwritten.end(), i)) return i - start;
+      if (std::binary_search(before.begin(), before.end(), i)) return i - start;
     return -1;
   }
 
@@ -475,6 +477,7 @@ class Store {
   Want want_ = Want::file;
   std::map<Agreed, double> agreed_;             // and their error
   double error_ = 0;
+  std::map<std::string, std::vector<std::int64_t>> unwritten_;  // by file, the elements that held poison 0 when compared
   std::map<std::string, std::vector<char>> kept_;  // results of several runs, by the file of those of one run
   std::map<std::string, std::pair<void*, std::size_t>> given_;
   std::vector<Entry> entries_;

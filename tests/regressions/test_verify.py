@@ -1,0 +1,81 @@
+"""Several `verify` of one array: each has its own part, reference and tolerance."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from dagc.base.errors import RunFailed, WrongResult
+from dagc.ir.program import Region
+from dagc.recipes.tune_measure import results_agree
+from tests.emit.build import graph_of
+from tests.measure.conftest import needs_mpi
+from tests.regressions.programs import run, write
+
+SETUP = """
+import os
+import numpy as np
+
+def made(rank, size, seed):
+    return {"x": np.arange(10.0), "which": int(os.environ["WHICH"])}
+
+def right(data, *, rank, size, seed):
+    return {"u": data["x"], "v": np.arange(10, dtype=np.int8)}
+
+def near(data, *, rank, size, seed):
+    return {"u": data["x"] + 0.5}
+"""
+DAG = '''program small
+setup "small.py" made()
+scalar which : i32
+array x : f64[10] in
+array u : f64[10] out
+array v : i8[10] out
+kernel some(u: out f64[10], v: out i8[10], x: in f64[10], which: i32) {
+  gpu { launch grid(1) block(10) cuda """
+    int i = threadIdx.x, from = which == 1 ? 5 + i % 5 : which == 2 ? i % 5 : i;
+    u[i] = x[from] + (which == 4) * 0.25;
+    if (which != 3 || i != 1) v[i] = i;
+  """ }
+}
+dag { k : gpu some(u, v, x, which) }
+verify u ~ near() rtol 0.1
+verify u[0 .. 3] ~ right() rtol 1
+verify u[3 .. 10] ~ right() rtol 0
+verify u[0 .. 1] ~ right() rtol 0
+verify v[0 .. 3] ~ right() rtol 1e10
+verify v[3 .. 10] ~ right() rtol 0
+'''
+
+
+@pytest.mark.mpi
+@needs_mpi[1]
+@pytest.mark.usefixtures("unoptimised")
+@pytest.mark.parametrize(
+    ("which", "wrong"),
+    [
+        (0, ""),
+        (1, "element 0 is 5"),
+        (2, "element 5 is 0"),
+        (3, "v is wrong: element 1 is never written"),
+        (4, "element [03] is [03].25"),
+    ],
+    ids=["right", "first part", "second part", "not written", "one tolerance"],
+)
+def test_each_has_its_file_and_tolerance(
+    which: int, wrong: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WHICH", str(which))
+    path = write(tmp_path_factory.getbasetemp(), DAG, SETUP)  # one place: compiled once
+    if not wrong:
+        run(path, ranks=1)
+        return
+    with pytest.raises((WrongResult, RunFailed), match=wrong):
+        run(path, ranks=1)
+
+
+def test_settings_must_agree_as_the_whole_array_must() -> None:
+    program = graph_of(re.sub("verify v.*\n", "", DAG) + "verify v[0 .. 3] ~ right() rtol 0.05\n").program
+    assert [v.region == Region("u") for v in program.verifies] == [True, *[False] * 4]
+    assert results_agree(program, program.kernel_ops[0]) == 0.2
