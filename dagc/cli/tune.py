@@ -134,7 +134,7 @@ def _add_measuring(parser: argparse.ArgumentParser) -> None:
         dest="seconds",
         type=duration,
         metavar="T",
-        help="time limit of measuring, such as 90s, 10m, 1.5h (default: none)",
+        help="time limit of measuring, such as 90s, 10m, 1.5h (default: none; launch settings on the CPU: 60s)",
     )
     help = "maximal time for one setting in seconds (default: 0.25)"
     add("--cell", type=seconds, default=0.25, metavar="S", help=help)
@@ -148,7 +148,8 @@ def _add_machine(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     help = "descriptor of the GPU: h200, a100, v100, rtx2080ti or a .toml file (default: by architecture)"
     add("--gpu", metavar="NAME", help=help)
-    add("--target", choices=("cuda", "host"), help="(default: cuda if a GPU and nvcc are found, else host)")
+    help = "(default: cuda; host for variants and plans where no GPU or no nvcc is found)"
+    add("--target", choices=("cuda", "host"), help=help)
     help = "GPU architecture for nvcc (default: that of --gpu, else of the GPU here, else sm_90)"
     add("--arch", metavar="NAME", help=help)
     defines(parser)

@@ -39,7 +39,8 @@ class Timing:
     `objective`: its metrics are measured for a launch in addition to the time. `transfers`: time a call from data on
     the host to results on the host, for an op that may run on either side; else its data are where it runs. `rounds`:
     most series of a candidate, `every`: whether each candidate gets a second one, see `repeated`. `watchdog`: seconds
-    after which a launch or a run counts as hung, see `allowed`.
+    after which a launch or a run counts as hung, see `allowed`. `longest`: seconds of a launch; nothing is timed where
+    it takes longer.
     """
 
     relative: float = 0.01
@@ -53,6 +54,7 @@ class Timing:
     rounds: int = 1
     every: bool = False
     watchdog: float = WATCHDOG
+    longest: float = math.inf
 
     def allowed(self, expected: float | None) -> float:
         """Seconds after which something counts as hung. `expected`: its length, None if it is not known yet."""
@@ -61,7 +63,7 @@ class Timing:
     @property
     def limits(self) -> dict[str, Any]:
         """The arguments of `Runner.time`."""
-        others = ("clear", "objective", "rounds", "every", "watchdog")
+        others = ("clear", "objective", "rounds", "every", "watchdog", "longest")
         return {name: value for name, value in asdict(self).items() if name not in others}
 
     @property
@@ -151,6 +153,13 @@ class Launches:
         self._service.placed = self
         return ""
 
+    def unusable(self) -> str:
+        """`place`: why nothing is timed here, in words; "" if launches can be timed."""
+        failure, longest = self.place(), self._timing.longest
+        if self.took > longest or (failure.startswith("hang") and math.isfinite(longest)):
+            return f"a launch takes more than {longest:g} s"
+        return f"the program does not run: {failure}" if failure else ""
+
     def measure(self, candidate: Settings) -> Outcome:
         """Time single launches; the value is their median, or that of the objective. A failure is an outcome."""
         return self._observed(candidate, self._series(candidate, self._rtol))
@@ -190,11 +199,13 @@ class Launches:
         return self._ask(candidate, do="count").failure
 
     def _placed(self) -> dict[str, Any]:
+        ops = self._program.ops
+        # In the middle of the repetitions of a program, where its kernels do average work.
+        iterations = (self._program.repeats - 1) // 2
+        launches = iterations * len(ops) + ops.index(self._op) + 2  # the op is also compared
         return self._service.ask(
-            self._program.library, do="place", rows=self._program.rows, base=self._base, op=self._op,
-            ops=self._program.ops,
-            # In the middle of the repetitions of a program, where its kernels do average work.
-            iterations=(self._program.repeats - 1) // 2, limit=self._timing.allowed(None),
+            self._program.library, do="place", rows=self._program.rows, base=self._base, op=self._op, ops=ops,
+            iterations=iterations, limit=min(self._timing.allowed(None), launches * self._timing.longest),
         )  # fmt: skip
 
     def _ask(self, candidate: Settings, **command: Any) -> Outcome:

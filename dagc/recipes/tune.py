@@ -45,6 +45,7 @@ from dagc.recipes.tune_gpu import (
     can_run,
     fitted_counts,
     hardware_at_hand,
+    unmeasured,
 )
 from dagc.recipes.tune_inputs import asked_cells, keep, minimise, open_records, resumed
 from dagc.recipes.tune_measure import Measuring, Recording, Searching, Wanted, computed_features
@@ -75,6 +76,9 @@ from dagc.recipes.tune_results import (
 )
 from dagc.recipes.tune_search import guesses, search_of, sureness
 from dagc.store.settings import FACT, values_fixed
+
+# Of measurements on the CPU: in all, where the user gives no limit; and of a launch, where a size is skipped.
+HOST_SECONDS, HOST_LAUNCH = 60.0, 2.0
 
 
 def tune(
@@ -245,6 +249,7 @@ def _prepared(request: TuneRequest, folder: Path) -> ChooserInputs:
 
     task = request.task
     hardware, notes = hardware_at_hand(task, request.options.gpu)
+    notes += unmeasured(task, hardware)
     cuda = task.chosen.target is Target.CUDA
     builds = request.top or any(a.method not in MODELS for a in request.asked.values())
     request.say(f"setting up the arrays of all sizes{', compiling' if builds else ''}")
@@ -434,14 +439,20 @@ def _run(
         return
     began = time.monotonic()
     with Service(WorkerLink(task.ranks), watchdog=options.watchdog) as service:
-        end = None if options.seconds is None else time.monotonic() + options.seconds
+        host = task.chosen.target is Target.HOST
+        seconds = HOST_SECONDS if options.seconds is None and host else options.seconds
+        end = None if seconds is None else time.monotonic() + seconds
         timing = Timing(
-            seconds=options.cell, flush=recording.flush, objective=known.objective, watchdog=options.watchdog
+            seconds=options.cell, flush=recording.flush, objective=known.objective, watchdog=options.watchdog,
+            longest=HOST_LAUNCH if host else math.inf,
         )  # fmt: skip
         run = Measuring(ready, service, timing, recording.keep, before, end, recording.say)
+        run.require_short()
         run.time(todo, run.check(check))
         if search is not None:
             Searching(run, search, dict(measured.checks)).run()
         run.verify(later)
     ready.notes += run.hangs.notes
+    if run.over():
+        ready.notes.append(f"measuring ended at the time limit of {seconds:g} s (--time)")
     measured.seconds = time.monotonic() - began

@@ -91,7 +91,7 @@ def asked_of(task: TuningTask, method: str, runs: bool, objective: Objective = T
             if method:
                 raise UsageError(
                     f"method {method} measures, and nothing can run here: {task.chosen.reason}",
-                    "use --method volume, or run it on a machine with a GPU",
+                    "use --method volume, a machine with a GPU, or --target host to measure on the CPU",
                 )
             chosen, note = (
                 "volume",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dagc.base.errors import MissingTool, RunFailed, UsageError
 from dagc.build import target
 from dagc.build.ranks import joined
+from dagc.build.toolchain import find_nvcc
 from dagc.choice.legal import block_of, op_of
 from dagc.ir.plan import Target
 from dagc.measure.machine import probe
@@ -131,7 +132,15 @@ def _words(launches: int, fits: Mapping[str, Mapping[str, Fitted]]) -> str:
 def can_run(task: TuningTask) -> bool:
     if task.ranks > 1 and joined() is not None:
         return False  # one of several ranks cannot start others
-    return task.chosen.target is Target.HOST or is_here(task)
+    return task.chosen.target is Target.HOST or (is_here(task) and find_nvcc() is not None)
+
+
+def unmeasured(task: TuningTask, hardware: Hardware) -> list[str]:
+    """A note that everything is ranked by the model of a GPU that is not here, and how to measure on this machine."""
+    if can_run(task) or target.gpus():
+        return []
+    how = "--target host measures on the CPU, whose times do not apply to a GPU"
+    return [f"no GPU was found: settings are ranked by the model of {hardware.name} (--gpu), none was measured; {how}"]
 
 
 def require_runs(task: TuningTask, what: str) -> None:

@@ -346,6 +346,15 @@ class Measuring:
                 self.compared.add((op, one))
                 yield CheckedSettings(op, one, failure, took)
 
+    def require_short(self) -> None:
+        """Raises RunFailed if a launch takes too long where results are compared: where nothing is smaller."""
+        if math.isinf(self.timing.longest):
+            return
+        point = self.task.check_at
+        for op in self.units:
+            if self.ready.at[point].fits[op] and (why := self.machine(op, point).unusable()).startswith("a launch"):
+                raise _not_here(point, why)
+
     # ---- single launches -------------------------------------------------------------------
 
     def time(self, wanted: Sequence[Wanted], wrong: set[tuple[str, Settings]]) -> None:
@@ -414,9 +423,9 @@ class Measuring:
         if not right or self.over():
             return ""
         machine = self.machine(item.op, item.point)
-        failure = machine.place()
+        failure = machine.unusable()
         if failure:
-            return f"the program does not run: {failure}"
+            return failure
         done = {c.settings for c in self.known if (c.op, c.point) == (item.op, item.point)}
         new = sum(item.settings[i] not in done for i in right)
         if LAUNCHES * machine.took * new > item.seconds:
@@ -532,9 +541,8 @@ class Searching:
             self._leave()
         self.at = cell.op, cell.point
         self.machine = self.measuring.machine(cell.op, cell.point)
-        failure = self.machine.place()
+        failure = self.machine.unusable()
         if failure:
-            failure = f"the program does not run: {failure}"
             self.search.skip(cell.point)
             self.lost.append(Lost(cell.point, failure))
             self._leave()

@@ -359,10 +359,10 @@ def tuning_task(
     """
     options = replace(options or TuneOptions(), **fields)
     chosen = choose_target(options.target, options.arch or named_arch(options.gpu))
-    text, without = text.on(chosen.target)
-    text = text.with_open_devices()
-    graph = text.graph()
-    tuned_units = units(graph, options.kernels, variants=True)
+    text, without, graph, tuned_units = _opened_on(chosen, text, options)
+    if options.target is None and chosen.target is Target.HOST and not any(u.variants for u in tuned_units):
+        chosen = replace(chosen, target=Target.CUDA)  # times of a CPU say nothing about the blocks of a GPU
+        text, without, graph, tuned_units = _opened_on(chosen, text, options)
     if points is None:
         points = points_asked(text, graph.program, options, test)
     check = check_point(graph.program, points, options.check_at)
@@ -380,6 +380,16 @@ def tuning_task(
         graphs=graphs, earlier=before, without=without, constraints=options.constraints,
         constants=tuple(sorted({n for p in points for n, _ in p.params})) if graphs else (),
     )  # fmt: skip
+
+
+def _opened_on(
+    chosen: TargetChoice, text: ProgramText, options: TuneOptions
+) -> tuple[ProgramText, tuple[str, ...], Graph, tuple[Unit, ...]]:
+    """The text for a target, what that excludes, its graph, and the units to tune."""
+    text, without = text.on(chosen.target)
+    text = text.with_open_devices()
+    graph = text.graph()
+    return text, without, graph, units(graph, options.kernels, variants=True)
 
 
 def same_at(text: ProgramText, graph: Graph, point: Point) -> bool:
@@ -633,17 +643,17 @@ def _compiled_apart(task: TuningTask) -> list[str]:
 
 
 def unbuilt(task: TuningTask, folder: Path) -> Prepared:
-    """Only the data of each size, if nothing is measured. Runs the program's Python code."""
-    at, notes = _usable_points(task, [_tried(task, p, folder) for p in task.points], ())
+    """Only the data of each size, without references, if nothing is measured. Runs the program's Python code."""
+    at, notes = _usable_points(task, [_tried(task, p, folder, False) for p in task.points], ())
     there = {a.point for a in at}
     points = tuple(p for p in task.points if p in there)
     notes = [*(f"without {what}" for what in task.without), *notes]
     return Prepared(replace(task, points=points), Path(), {a.point: a for a in at}, notes)
 
 
-def _tried(task: TuningTask, point: Point, folder: Path) -> AtPoint | tuple[Point, DagcError]:
+def _tried(task: TuningTask, point: Point, folder: Path, compared: bool = True) -> AtPoint | tuple[Point, DagcError]:
     try:
-        return at_point(task, point, folder)
+        return at_point(task, point, folder, compared)
     except DagcError as error:
         return point, error
 
@@ -666,13 +676,14 @@ def only(at: AtPoint, settings: Mapping[str, tuple[Settings, ...]]) -> AtPoint:
     return replace(at, fits={op: tuple(s for s in fits if s in settings[op]) for op, fits in at.fits.items()})
 
 
-def at_point(task: TuningTask, point: Point, folder: Path) -> AtPoint:
-    """Write the data of one size (references only if results are checked), and read its scalars."""
+def at_point(task: TuningTask, point: Point, folder: Path, compared: bool = True) -> AtPoint:
+    """Write the data of one size, and read its scalars. References are computed only if results are `compared` at this
+    point."""
     data = task.data
     if data is None:
         program = task.text.program(dict(point.params))
         data = folder / f"data-{_digest(point)}"
-        references = task.compared or point == task.check_at
+        references = compared and (task.compared or point == task.check_at)
         run_setup(program, task.text.path.parent, task.ranks, task.seed, data, references=references)
     return read_point(task, point, data)
 

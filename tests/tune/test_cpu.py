@@ -1,0 +1,71 @@
+"""Launch settings on a machine without a GPU: ranked by a model; measured on the CPU on request, within limits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dagc.base.errors import RunFailed, UsageError
+from dagc.ir.plan import Target
+from dagc.recipes import tune as tune_recipe
+from dagc.recipes import tune_prepare
+from dagc.recipes.options import TuneOptions
+from dagc.recipes.program import read
+from dagc.store.tuned import load_tuned
+from tests.tune.programs import FILL_PY, write_fill
+from tests.tune.test_variants import CPU, CPU_PY
+
+pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
+BLOCKS = "tune bx in {32, 64}"
+SLOW = """if (i == 0 && n > 200) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      if (i < n) y[i] = i;"""
+
+
+def test_without_a_gpu_nothing_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor compared: the reference is not computed."""
+    monkeypatch.setattr("dagc.build.target.gpus", lambda: ())
+    program = write_fill(tmp_path, BLOCKS)
+    program.with_suffix(".py").write_text(
+        FILL_PY.replace('return {"y"', 'raise ValueError("not needed")\n    return {"y"')
+    )
+    done = tune_recipe.tune(program, tmp_path / "t.db", TuneOptions(sizes="N=100,3000"))
+    assert done.cells == 0
+    assert [line.point.text for line in done.lines] == ["N=100", "N=3000"]
+    assert any(
+        note.startswith("no GPU was found: settings are ranked by the model of NVIDIA H200") for note in done.notes
+    )
+    assert load_tuned(tmp_path / "t.db").facts.target == "cuda"
+
+
+def test_a_method_that_measures_names_the_target_that_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dagc.build.target.gpus", lambda: ())
+    with pytest.raises(UsageError, match="nothing can run here: no GPU was found") as raised:
+        tune_recipe.tune(write_fill(tmp_path, BLOCKS), None, TuneOptions(sizes="N=100", method="exhaustive"))
+    assert "--target host" in raised.value.help
+
+
+def test_variants_still_run_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No model compares them."""
+    monkeypatch.setattr("dagc.build.target.gpus", lambda: ())
+    (tmp_path / "total.dag").write_text(CPU)
+    (tmp_path / "total.py").write_text(CPU_PY)
+    assert tune_prepare.tuning_task(read(tmp_path / "total.dag")).chosen.target is Target.HOST
+
+
+def test_a_size_with_long_launches_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tune_recipe, "HOST_LAUNCH", 0.2)
+    program = write_fill(tmp_path, BLOCKS, SLOW)
+    for method in ("volume", "exhaustive"):
+        asked = TuneOptions(sizes="N=100,300", target="host", cell=0.001, method=method)
+        done = tune_recipe.tune(program, tmp_path / f"{method}.db", asked)
+        assert done.failures == ("N=300: skipped: a launch takes more than 0.2 s",)
+        assert {cell.point.text for cell in load_tuned(tmp_path / f"{method}.db").cells} == {"N=100"}
+    with pytest.raises(RunFailed, match=r"at N=300: a launch takes more than 0\.2 s"):
+        tune_recipe.tune(program, None, TuneOptions(sizes="N=300", target="host", cell=0.001))
+
+
+def test_measuring_on_the_cpu_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tune_recipe, "HOST_SECONDS", 1e-9)
+    done = tune_recipe.tune(write_fill(tmp_path, BLOCKS), None, TuneOptions(sizes="N=100", target="host", cell=0.001))
+    assert "measuring ended at the time limit of 1e-09 s (--time)" in done.notes
