@@ -218,16 +218,16 @@ MATRIX = "%%MatrixMarket matrix coordinate "
     ("ending", "content", "message"),
     [
         ("", MATRIX + "pattern general\n2 3 1\n1 3\n", "has 2 and 3"),
-        ("", MATRIX + "pattern general\n3 3 2\n1 3\n", "has 4 bytes for 2 entries"),
-        ("", MATRIX + "pattern general\n3 3 2\n1 3\n \n\n\n", "Truncated|Too few|cannot be read"),
+        ("", MATRIX + "pattern general\n3 3 2\n1 3\n", ":3: the file ends after 1 of 2 entries"),
+        ("", MATRIX + "pattern general\n3 3 2\n1 3\n \n\n\n", ":6: the file ends after 1 of 2 entries"),
         ("", MATRIX + "pattern general\n3000000000 3000000000 1\n1 3\n", "too many for 3000000000 rows"),
         ("", MATRIX + "pattern general\n2000000000 2000000000 3\n1 3\n1 1\n2 2\n", "with 3 entries: its rows"),
         ("", MATRIX + "complex hermitian\n3 3 1\n2 1 3 4\n", "is complex hermitian; a graph is"),
         ("", MATRIX + "complex general\n3 3 1\n2 1 3 4\n", "is complex general; a graph is"),
         ("", MATRIX + "real skew-symmetric\n3 3 1\n2 1 3\n", "is real skew-symmetric; a graph is"),
         ("", MATRIX + "pattern symmetric\n3 3 2\n2 1\n1 2\n", "both sides of the diagonal"),
-        ("", MATRIX + "integer general\n3 3 1\n2 1 99999999999999999999\n", "cannot be read: .*out of range"),
-        ("", "%%MatrixMarket matrix array real general\n1 1\n1\n", "no Matrix Market file of a sparse matrix"),
+        ("", MATRIX + "integer general\n3 3 1\n2 1 99999999999999999999\n", ":3: the entry is outside the range"),
+        ("", "%%MatrixMarket matrix array real general\n1 1\n1\n", ":1: not the first line of a sparse matrix"),
         (".gz", b"no archive", "cannot be read"),
         (".gz", gzip.compress((MATRIX + "pattern general\n3 3 1\n1 3\n").encode(), mtime=0)[:-9], "cannot be read"),
         ("", None, "is not a regular file"),
@@ -239,7 +239,7 @@ def test_graphs_that_are_refused(tmp_path: Path, ending: str, content: str | byt
         os.mkfifo(path)
     else:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(ValueError, match=rf"a\.mtx{ending}:? .*({message})"):
+    with pytest.raises(ValueError, match=rf"a\.mtx{ending}(?=[: ]).*({message})"):
         sample("bfs/bfs.py").graph(0, 1, 0, str(path), -1, 1)
 
 
