@@ -1,48 +1,34 @@
 """Rules judged on implementations that did not make them, for every committed exploration.
 
-    python -m benchmarks.rules_holdout [RESULTS.db ...] [--seeds 10] [--jobs N] [--markdown F] [--json F]
+    python -m benchmarks.rules_holdout [RESULTS.db ...] [--draws 5] [--jobs N] [--markdown F] [--json F]
 
-Without a file: the explorations of `RECORDS`. For each seed, the implementations of a file are divided into two halves
-by lot. Rules are learned from one half, as `dagc rules` learns them by default, and judged on the other:
-
-    accuracy   share of the held-out implementations whose time is in the range of the class that the tree gives them
-    constant   the same for one class for all, that with which it is highest
-    followers  held-out implementations that follow a rule set of class 1
-    slower     share of these that take over 1 % longer than the slowest of class 1
-    loss       of followers: time over that of the fastest held-out implementation, minus 1; median and 95th percentile
-    no rules   share of the seeds for which `dagc rules` would print none (one class, or a tree no better than one);
-               all other figures are means over the remaining seeds
+Without a file: the explorations of `RECORDS`. What `dagc rules` prints of halves, with more draws of them
+(`dagc.learn.rules.types.Halves` says what each column is).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import random
-import statistics
+import math
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from dagc.learn.rules.features import Samples
-from dagc.learn.rules.judging import accuracy
-from dagc.learn.rules.labels import Outliers
-from dagc.learn.rules.tree import learn
+from dagc.learn.rules.judging import in_halves
+from dagc.learn.rules.types import Halves
 from dagc.recipes.results import Loaded
 
 RECORDS = "benchmarks/results/2026-11-21-4xh200-explore"
-TOLERANCE = 0.01  # beyond the slowest of class 1
-FIGURES = ("classes", "accuracy", "constant", "followers", "slower", "loss", "loss95")
 HEADINGS = (
-    "file", "no rules", "classes", "accuracy", "one class for all", "followers of class 1",
+    "file", "no rules", "accuracy", "one class for all", "random labels", "followers of class 1",
     "slower than class 1 by over 1 %", "loss of followers: median", "95th percentile",
 )  # fmt: skip
-
-Figures = dict[str, float]
 
 
 def recordings() -> list[str]:
@@ -50,87 +36,62 @@ def recordings() -> list[str]:
     return sorted(str(path.relative_to(ROOT)) for path in (ROOT / RECORDS).glob("*.db"))
 
 
-def judged(job: tuple[str, int]) -> Figures | None:
-    """The figures of one file and seed; None if there are no rules."""
-    path, seed = job
+def judged(job: tuple[str, int]) -> Halves | None:
+    """The figures of one file; None if it has too few implementations."""
+    path, draws = job
     loaded = Loaded(path)
-    samples = list(loaded.samples())
-    random.Random(seed).shuffle(samples)
-    half = len(samples) // 2
-    training, test = samples[:half], samples[half:]
-    outliers = Outliers.of((s.times for s in training), loaded.results.noise)
-    learned = learn(training, loaded.results.noise, outliers=outliers)
-    if learned.tree.leaves == 1:
-        return None
-    found = accuracy(learned, Samples.of(test), [s.value for s in test])
-    given = learned.classify(*test)
-    followers = [s.value for s, number in zip(test, given, strict=True) if number == 0]
-    slowest = learned.classes.classes[0].slowest
-    fastest = min(s.value for s in test)
-    losses = sorted(value / fastest - 1 for value in followers)
-    out = {
-        "classes": float(len(learned.classes.classes)), "accuracy": found.share, "constant": found.constant,
-        "followers": float(len(followers)),
-    }  # fmt: skip
-    if followers:
-        out["slower"] = sum(value > slowest * (1 + TOLERANCE) for value in followers) / len(followers)
-        out["loss"] = statistics.median(losses)
-        out["loss95"] = losses[min(len(losses) - 1, int(0.95 * len(losses)))]
-    return out
+    return in_halves(loaded.samples(), loaded.results.noise, draws)
 
 
-def row(path: str, found: Sequence[Figures | None]) -> dict[str, object]:
-    """Means over the seeds with rules."""
-    kept = [figures for figures in found if figures is not None]
-    out: dict[str, object] = {"file": Path(path).stem, "none": 1 - len(kept) / len(found)}
-    for name in FIGURES:
-        values = [figures[name] for figures in kept if name in figures]
-        out[name] = statistics.mean(values) if values else None
-    return out
-
-
-def markdown(rows: Sequence[dict[str, object]], seeds: int) -> str:
-    """One line for each file."""
-
-    def cell(value: object, percent: bool = False) -> str:
-        if not isinstance(value, float):
-            return "-"
-        return f"{100 * value:.1f} %" if percent else f"{value:.3f}"
-
-    out = [
-        f"Learned from one half of the implementations of each file, judged on the other; means of {seeds} seeds.",
-        "",
-        f"| {' | '.join(HEADINGS)} |",
-        "|---" * len(HEADINGS) + "|",
+def row(path: str, found: Halves | None) -> str:
+    """One line of the table."""
+    name = Path(path).stem
+    if found is None:
+        return f"| {name} |" + " - |" * (len(HEADINGS) - 1)
+    shares = [found.slower, found.loss, found.loss_95]
+    cells = [
+        f"{found.without} of {found.halves}",
+        *(f"{value:.3f}" for value in (found.accuracy, found.constant, found.chance)),
+        str(found.followers),
+        *(f"{100 * value:.1f} %" for value in shares),
     ]
-    for r in rows:
-        number = [f"{r[k]:.1f}" if isinstance(r[k], float) else "-" for k in ("classes", "followers")]
-        out.append(
-            f"| {r['file']} | {cell(r['none'], True)} | {number[0]} | {cell(r['accuracy'])} | {cell(r['constant'])} |"
-            f" {number[1]} | {cell(r['slower'], True)} | {cell(r['loss'], True)} | {cell(r['loss95'], True)} |"
-        )
+    return f"| {name} | {' | '.join('-' if 'nan' in cell else cell for cell in cells)} |"
+
+
+def markdown(paths: Sequence[str], found: Sequence[Halves | None]) -> str:
+    """One line for each file."""
+    out = [f"| {' | '.join(HEADINGS)} |", "|---" * len(HEADINGS) + "|"]
+    out += [row(path, halves) for path, halves in zip(paths, found, strict=True)]
     return "\n".join(out) + "\n"
+
+
+def as_json(paths: Sequence[str], found: Sequence[Halves | None]) -> str:
+    """The same with all digits."""
+    rows = {
+        Path(path).stem: None
+        if halves is None
+        else {k: None if math.isnan(v) else v for k, v in asdict(halves).items()}
+        for path, halves in zip(paths, found, strict=True)
+    }
+    return json.dumps(rows, indent=1) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", nargs="*", help="results files (default: the committed explorations)")
-    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--draws", type=int, default=5, help="of two halves each")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     paths = args.results or recordings()
-    jobs = [(path, seed) for path in paths for seed in range(args.seeds)]
     with ProcessPoolExecutor(args.jobs) as pool:
-        found = list(pool.map(judged, jobs))
-    rows = [row(path, found[n * args.seeds : (n + 1) * args.seeds]) for n, path in enumerate(paths)]
-    text = markdown(rows, args.seeds)
-    print(text)
+        found = list(pool.map(judged, [(path, args.draws) for path in paths]))
+    print(markdown(paths, found))
     if args.markdown:
-        args.markdown.write_text(text)
+        args.markdown.write_text(markdown(paths, found))
     if args.json:
-        args.json.write_text(json.dumps({"seeds": args.seeds, "rows": rows}, indent=1))
+        args.json.write_text(as_json(paths, found))
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from dagc.lab.orders import domain_of
 from dagc.lang.lower import parse_with_includes
 from dagc.learn.rules.across import Input, across, render_across
 from dagc.learn.rules.features import Samples
-from dagc.learn.rules.judging import FEWEST, accuracy, check, estimate, in_order
+from dagc.learn.rules.judging import FEWEST, accuracy, check, estimate, in_halves, in_order
 from dagc.learn.rules.labels import Outliers
 from dagc.learn.rules.text import FORMATS, Findings, render
 from dagc.learn.rules.tree import classes_of
@@ -178,11 +178,12 @@ def learn(
     full_tree: bool = False,
     only: Collection[Configuration] | None = None,
     samples: Sequence[Sample] | None = None,
+    halves: bool = False,
 ) -> LearnedRules:
     """Learn rules from all measurements of a results file (of the configurations in `only`).
 
-    `full_tree`: not pruned by cross-validation. `samples`: learn from these instead, for instance estimates. Raises
-    UsageError if there are none.
+    `full_tree`: not pruned by cross-validation. `samples`: learn from these instead, for instance estimates. `halves`:
+    also judge rules of one half of the samples by the other half. Raises UsageError if there are none.
     """
     if samples is None:
         samples = [s for s in loaded.samples() if only is None or s.configuration in only]
@@ -192,7 +193,8 @@ def learn(
     chosen = (i for i in results.implementations if only is None or i.configuration in only)
     outliers = Outliers.of((i.times(results.reference) for i in chosen), results.noise)
     cost = 0.0 if full_tree else None
-    return learn_rules(samples, results.noise, all_classes=all_classes, cost=cost, outliers=outliers)
+    learned = learn_rules(samples, results.noise, all_classes=all_classes, cost=cost, outliers=outliers)
+    return replace(learned, halves=in_halves(samples, results.noise)) if halves else learned
 
 
 def rules(
@@ -215,9 +217,11 @@ def rules(
     loaded = Loaded(path, objective)
     shown = loaded.results.objective
     estimation = estimated(loaded.samples(), loaded.results.noise) if estimate else None
+    # Only of rules as they are by default: with `full_tree` and `all_classes` they are those of the paper.
     learned = learn(
-        loaded, all_classes=all_classes, full_tree=full_tree, samples=estimation.samples if estimation else None
-    )
+        loaded, all_classes=all_classes, full_tree=full_tree, samples=estimation.samples if estimation else None,
+        halves=not (all_classes or full_tree or estimate),
+    )  # fmt: skip
     chosen = ranking(loaded.results)
     best = loaded.sample(chosen[0]) if chosen else None
     advice = noise_advice_of(loaded.results)
@@ -469,7 +473,7 @@ def report(path: str | Path, out: str | Path, objective: str | None = None) -> N
         write_text_atomic(out, variants_page(tuned, __version__))
         return
     loaded = Loaded(path, objective)
-    learned = learn(loaded) if len(loaded.results.measured()) > 1 else None
+    learned = learn(loaded, halves=True) if len(loaded.results.measured()) > 1 else None
     fixed = fixed_text(
         f for best in ranking(loaded.results)[:1] for f in fixed_of(loaded.results.runs, best.configuration)
     )

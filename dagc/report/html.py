@@ -15,7 +15,7 @@ from dagc.base.errors import UsageError, counted
 from dagc.ir.program import Action, Configuration, Graph, shown
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, entry_text, parse_traversal
 from dagc.lab.orders import domain_of
-from dagc.learn.rules.text import by_chance, cross_validated, why_no_rules
+from dagc.learn.rules.text import by_chance, held_out_halves, why_no_rules
 from dagc.learn.rules.tree import LearnedRules
 from dagc.learn.rules.types import RuleSet
 from dagc.report import charts, si
@@ -499,7 +499,7 @@ def _rules(learned: LearnedRules | None) -> dict[str, Any]:
     """Names of the template: the rules of each class, why there are none, and how certain they are."""
     if learned is None:
         return {"classes": (), "no_rules": "", "certainty": []}
-    certainty = [by_chance(learned), cross_validated(learned)]
+    certainty = [by_chance(learned), *held_out_halves(learned)]
     classes = learned.classes.classes
     return {
         "classes": [(c, learned.of_class(c.number), class_colour(c.number, len(classes))) for c in classes],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from random import Random
 
@@ -11,7 +12,7 @@ import pytest
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Issue, Traversal
 from dagc.learn.rules.features import Samples
-from dagc.learn.rules.judging import RuleSetVerdict, accuracy, check
+from dagc.learn.rules.judging import FEWEST_OF_HALVES, RuleSetVerdict, accuracy, check, in_halves
 from dagc.learn.rules.tree import LearnedRules, learn
 from dagc.learn.rules.types import FeatureKind, Rule, RuleFeature, RuleSet, Sample
 from tests.data.h200 import h200_results
@@ -133,3 +134,43 @@ def test_two_hundred_single_measurements_of_the_h200_data() -> None:
     checked = check(part, h200_learned())
     assert len(checked) == len(part.rule_sets)
     assert {f.verdict for f in checked} >= {RuleSetVerdict.OVERCONSTRAINED, RuleSetVerdict.UNDERCONSTRAINED}
+
+
+# ---- halves ----
+
+
+@cache
+def _some() -> list[Sample]:
+    """An eighth of the implementations of the SpMV."""
+    graph = spmv()
+    return samples_of(graph, _slow_if_early(graph))[::8]
+
+
+def test_rules_that_hold_hold_in_the_other_half() -> None:
+    samples = _some()
+    found = in_halves(samples, noise=0.02)
+    assert found is not None
+    assert (found.without, found.slower) == (0, 0.0)
+    assert found.accuracy > 0.95 > found.constant > found.chance
+    assert 0 <= found.loss <= 0.0101
+    assert found.loss <= found.loss_95
+    assert found.helps
+
+
+def test_the_order_of_the_samples_does_not_matter() -> None:
+    samples = _some()
+    assert in_halves(samples[::-1], noise=0.02) == in_halves(samples, noise=0.02)
+
+
+def test_what_one_half_has_by_luck_is_not_in_the_other() -> None:
+    """Times that no feature explains, with gaps: without the test of chance, every half finds classes and rules."""
+    random = Random(7)
+    samples = [replace(s, value=random.choice([1.0, 1.5, 2.0]) + 0.01 * random.random()) for s in _some()]
+    found = in_halves(samples, noise=0.02)
+    assert found is not None
+    assert found.without == found.halves or not found.helps
+
+
+def test_few_samples_are_not_divided() -> None:
+    samples = _some()
+    assert in_halves(samples[: FEWEST_OF_HALVES - 1], noise=0.02) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import replace
 from random import Random
@@ -15,6 +16,7 @@ from dagc.learn.rules.features import Samples
 from dagc.learn.rules.judging import accuracy, check
 from dagc.learn.rules.text import FORMATS, Findings, render
 from dagc.learn.rules.tree import LearnedRules, learn
+from dagc.learn.rules.types import Halves
 from tests.graphs import make_graph, spmv
 from tests.rules.samples import h200_learned, h200_outliers, h200_samples, samples_of
 
@@ -38,10 +40,49 @@ def test_text_of_the_h200_data() -> None:
         in text
     )
     assert "Probability of 3 classes by chance alone: 0.0025 or less." in text
-    assert "Cross-validated accuracy: 97.4 % of the samples (10 folds); one class for all: 62.7 %, trees from" in text
     assert "Tree: 22 leaves (of 70 before pruning), depth 8. Error 2.3 % on held-out samples" in text
     assert "\n  1. 432 implementations\n       yr, y in different streams\n" in text
     assert "consistent" not in text
+
+
+HALVES = Halves(
+    halves=4, without=1, accuracy=0.9, constant=0.6, chance=0.4, followers=20, slower=0.25, loss=0.3, loss_95=0.5,
+    tolerance=0.01,
+)  # fmt: skip
+
+
+def test_rules_of_halves_are_printed_with_what_they_are_worth() -> None:
+    text = render(Findings(replace(h200_learned(), halves=HALVES)))
+    assert (
+        "Rules of half of the implementations predict the class of 90.0 % of the other half (one class for all: "
+        "60.0 %, random labels: 40.0 %); 1 of 4 halves give no rules.\n"
+        "Of what follows those of class 1 there, 75.0 % are in its range or within 1.0 % of it, and take 30.0 % longer "
+        "than the best (median; 95th percentile 50.0 %).\n"
+    ) in text
+    assert "do not rely on them" not in text
+    assert json.loads(render(Findings(replace(h200_learned(), halves=HALVES)), "json"))["held_out_halves"] == {
+        "halves": 4, "without_rules": 1, "accuracy": 0.9, "one_class_for_all": 0.6, "random_labels": 0.4,
+        "followers_of_class_1": 20, "slower_than_class_1": 0.25, "tolerance": 0.01, "median_loss": 0.3,
+        "loss_95th_percentile": 0.5,
+    }  # fmt: skip
+
+
+def test_rules_that_one_class_for_all_beats_are_named() -> None:
+    useless = replace(HALVES, accuracy=0.5)
+    assert "no better than one class for all: do not rely on them" in render(
+        Findings(replace(h200_learned(), halves=useless))
+    )
+
+
+def test_halves_without_rules_have_no_figures() -> None:
+    nothing = Halves(4, 4, math.nan, math.nan, math.nan, 0, math.nan, math.nan, math.nan, 0.01)
+    text = render(Findings(replace(h200_learned(), halves=nothing)))
+    assert "Rules of half of the implementations, 4 halves: none.\n" in text
+    assert "nan" not in text
+    assert (
+        json.loads(render(Findings(replace(h200_learned(), halves=nothing)), "json"))["held_out_halves"]["accuracy"]
+        is None
+    )
 
 
 @pytest.mark.parametrize("form", ["text", "md"])

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import random
+import statistics
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, TypeAlias
 
 from dagc.ir.traversal import traversal_text
 from dagc.learn.rules.features import Samples
-from dagc.learn.rules.labels import FEWEST_OF_ONE, noise_of
-from dagc.learn.rules.tree import LearnedRules
-from dagc.learn.rules.types import Bools, Classes, Floats, Rule, RuleSet, Sample
+from dagc.learn.rules.labels import FEWEST_OF_ONE, Outliers, noise_of
+from dagc.learn.rules.tree import LearnedRules, learn
+from dagc.learn.rules.types import Bools, Classes, Floats, Halves, Rule, RuleSet, Sample
 
 # ---- accuracy ----
 # How well rules from a part of a space classify all of it (Table V of the Tenzing paper).
@@ -93,6 +95,65 @@ def accuracy(learned: LearnedRules, whole: Samples, values: Sequence[float]) -> 
     return Accuracy(
         len(times), learned.measured, share(in_range), chance, constant, share(near), share(between), each
     )  # fmt: skip
+
+
+# ---- rules on samples that did not make them ----
+# The folds of the tree's held-out error share their classes, which all samples have drawn; what is small and fast is
+# then a class because these samples are in it. Here a half of the samples draws its own classes.
+
+FEWEST_OF_HALVES = 60
+DRAWS = 2
+TOLERANCE = 0.01
+_FAR = 0.95
+
+
+def in_halves(samples: Iterable[Sample], noise: float, draws: int = DRAWS) -> Halves | None:
+    """Learn rules from one half of the measured samples and judge them by the other, and the other way round.
+
+    `noise` as for `learn`. `draws`: of the halves, by lot; equal samples, in any order, give an equal result. None for
+    fewer than FEWEST_OF_HALVES samples.
+    """
+    measured = in_order([s for s in samples if s.measurements])
+    if len(measured) < FEWEST_OF_HALVES:
+        return None
+    judged: list[tuple[Accuracy, float, Sequence[float], float] | None] = []
+    for draw in range(draws):
+        drawn = random.Random(draw).sample(measured, len(measured))
+        one, other = drawn[: len(drawn) // 2], drawn[len(drawn) // 2 :]
+        judged += [_of_half(one, other, noise), _of_half(other, one, noise)]
+    kept = [found for found in judged if found is not None]
+    losses = sorted(time / best - 1 for _, _, times, best in kept for time in times)
+    slow = sum(time > slowest * (1 + TOLERANCE) for _, slowest, times, _ in kept for time in times)
+    return Halves(
+        halves=len(judged),
+        without=len(judged) - len(kept),
+        accuracy=_mean([found.share for found, *_ in kept]),
+        constant=_mean([found.constant for found, *_ in kept]),
+        chance=_mean([found.chance for found, *_ in kept]),
+        followers=len(losses),
+        slower=slow / len(losses) if losses else math.nan,
+        loss=statistics.median(losses) if losses else math.nan,
+        loss_95=losses[int(_FAR * (len(losses) - 1))] if losses else math.nan,
+        tolerance=TOLERANCE,
+    )
+
+
+def _of_half(
+    training: Sequence[Sample], test: Sequence[Sample], noise: float
+) -> tuple[Accuracy, float, Sequence[float], float] | None:
+    """The accuracy, the slowest time of class 1, the times of its followers, and the best of `test`; None without
+    rules."""
+    learned = learn(training, noise, outliers=Outliers.of((s.times for s in training), noise))
+    if learned.tree.leaves == 1:
+        return None
+    table, times = Samples.of(test), [s.value for s in test]
+    numbers = (learned.tree.nodes[leaf].number for leaf in learned.leaves(table))
+    followers = [time for time, number in zip(times, numbers, strict=True) if number == 0]
+    return accuracy(learned, table, times), learned.classes.classes[0].slowest, followers, min(times)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return statistics.fmean(values) if values else math.nan
 
 
 # ---- consistency ----

@@ -14,7 +14,7 @@ from dagc.ir.traversal import traversal_text
 from dagc.learn.rules.judging import Accuracy, CheckedRuleSet, Estimates, RuleSetVerdict
 from dagc.learn.rules.labels import FEWEST_TO_CUT
 from dagc.learn.rules.tree import LearnedRules, TreeError
-from dagc.learn.rules.types import Boundary, Classes, Rule, RuleSet, Sample
+from dagc.learn.rules.types import Boundary, Classes, Halves, Rule, RuleSet, Sample
 
 FORMATS = ("text", "md", "json")
 
@@ -153,15 +153,27 @@ def _tree_line(learned: LearnedRules) -> str:
     )
 
 
-def cross_validated(learned: LearnedRules) -> str:
-    """The held-out accuracy with its baselines; "" if there is one class."""
-    held = learned.held_out
-    if held is None:
-        return ""
-    return (
-        f"Cross-validated accuracy: {percent(held.accuracy)} of the samples ({held.folds} folds); one class for all: "
-        f"{percent(held.constant)}, trees from shuffled labels: {percent(held.shuffled)}."
+def held_out_halves(learned: LearnedRules) -> Iterable[str]:
+    """How rules of one half of the implementations do on the other half; empty if that is unknown."""
+    found = learned.halves
+    if found is None:
+        return
+    if found.without == found.halves:
+        yield f"Rules of half of the implementations, {found.halves} halves: none."
+        return
+    none = f"; {found.without} of {found.halves} halves give no rules" if found.without else ""
+    yield (
+        f"Rules of half of the implementations predict the class of {percent(found.accuracy)} of the other half (one "
+        f"class for all: {percent(found.constant)}, random labels: {percent(found.chance)}){none}."
     )
+    if found.followers:
+        yield (
+            f"Of what follows those of class 1 there, {percent(1 - found.slower)} are in its range or within "
+            f"{percent(found.tolerance)} of it, and take {percent(found.loss)} longer than the best (median; 95th "
+            f"percentile {percent(found.loss_95)})."
+        )
+    if not found.helps:
+        yield "These rules are no better than one class for all: do not rely on them. Measure more implementations."
 
 
 def by_chance(learned: LearnedRules) -> str:
@@ -196,7 +208,7 @@ def _about(findings: Findings) -> list[str]:
     reason = why_no_rules(learned)
     return [
         *_estimate_lines(findings), *findings.advice, *_noise_lines(learned.classes, findings.objective),
-        *filter(None, (by_chance(learned), reason, cross_validated(learned))), _tree_line(learned),
+        *filter(None, (by_chance(learned), reason)), *held_out_halves(learned), _tree_line(learned),
         *_best_line(findings),
     ]  # fmt: skip
 
@@ -336,6 +348,7 @@ def as_json(findings: Findings) -> dict[str, Any]:
             "leaves_before_pruning": learned.full_leaves, "held_out": _held_out(learned.held_out),
             "search": [{"leaves": n, "error": e, "depth": d} for n, e, d in learned.tree.search],
         },
+        "held_out_halves": _halves(learned.halves),
         "features": len(learned.features),
         "rule_sets": [_rule_set(r, findings.verdict(r)) for r in learned.rule_sets],
         "accuracy": _accuracy(findings.accuracy),
@@ -350,8 +363,19 @@ def _held_out(held_out: TreeError | None) -> dict[str, Any] | None:
         return None
     return {
         "error": held_out.error, "standard_error": held_out.deviation, "one_answer": held_out.one_answer,
-        "folds": held_out.folds, "cost_of_a_leaf": held_out.cost, "accuracy": held_out.accuracy,
-        "one_class_for_all": held_out.constant, "shuffled_labels": held_out.shuffled,
+        "folds": held_out.folds, "cost_of_a_leaf": held_out.cost,
+    }  # fmt: skip
+
+
+def _halves(halves: Halves | None) -> dict[str, Any] | None:
+    if halves is None:
+        return None
+    return {
+        "halves": halves.halves, "without_rules": halves.without, "accuracy": finite(halves.accuracy),
+        "one_class_for_all": finite(halves.constant), "random_labels": finite(halves.chance),
+        "followers_of_class_1": halves.followers, "slower_than_class_1": finite(halves.slower),
+        "tolerance": halves.tolerance, "median_loss": finite(halves.loss),
+        "loss_95th_percentile": finite(halves.loss_95),
     }  # fmt: skip
 
 

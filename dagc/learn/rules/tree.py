@@ -36,7 +36,7 @@ from dagc.learn.rules.labels import (
     tested,
     with_estimates,
 )
-from dagc.learn.rules.types import Bools, Classes, Floats, Ints, Node, Rule, RuleFeature, RuleSet, Sample, Tree
+from dagc.learn.rules.types import Bools, Classes, Floats, Halves, Ints, Node, Rule, RuleFeature, RuleSet, Sample, Tree
 
 # ---- CART with Gini impurity and balanced classes, its size by Algorithm 1 ----
 
@@ -278,9 +278,6 @@ class TreeError:
     deviation   its standard error
     one_answer  the error of one class for all samples
     folds       number of folds
-    accuracy    share of held-out samples, equally weighted, whose class is predicted correctly
-    constant    the same for one class for all, the best one
-    shuffled    the same for trees with as many leaves, grown from shuffled labels
     """
 
     cost: float
@@ -288,9 +285,6 @@ class TreeError:
     deviation: float
     one_answer: float
     folds: int
-    accuracy: float
-    constant: float
-    shuffled: float
 
     @property
     def helps(self) -> bool:
@@ -315,7 +309,6 @@ def held_out(
         return None
     fold = _fold(labels, judged, folds)
     missed = np.zeros((len(costs), len(labels)), dtype=bool)
-    leaves = np.ones((len(costs), folds), dtype=np.int64)
     for number in range(folds):
         test = fold == number
         if not test.any():
@@ -323,7 +316,6 @@ def held_out(
         growth, _ = grow(table[~test], labels[~test], classes)
         for place, cost in enumerate(costs):  # ascending: each tree is a subtree of the one before it
             growth.prune(wrong[~test], cost)
-            leaves[place, number] = growth.leaves
             missed[place, test] = wrong[test, growth.classify_rows(table[test])]
     answered = np.zeros((1, len(labels)), dtype=bool)
     for number in range(folds):
@@ -333,27 +325,7 @@ def held_out(
     errors, deviations = _errors(answered[:, judged], labels[judged])
     single, _ = _errors(wrong[judged].T, labels[judged])
     chosen = _choose(missed[:, judged], labels[judged])
-    return TreeError(
-        costs[chosen], float(errors[0]), float(deviations[0]), float(single.min()), folds,
-        accuracy=float(1 - answered[0, judged].mean()),
-        constant=float(1 - wrong[judged].mean(axis=0).min()),
-        shuffled=_shuffled(table, labels, wrong, judged, fold, leaves[chosen]),
-    )  # fmt: skip
-
-
-def _shuffled(table: Bools, labels: Ints, wrong: Bools, judged: Bools, fold: Ints, leaves: Ints) -> float:
-    """The held-out accuracy of trees from shuffled labels, with so many leaves in each fold."""
-    import numpy as np
-
-    missed = np.zeros(len(labels), dtype=bool)
-    random = np.random.default_rng(0)
-    for number, most in enumerate(leaves):
-        test, rest = fold == number, np.flatnonzero(fold != number)
-        growth, grown = Growth(table[rest], labels[random.permutation(rest)], wrong.shape[1]), 1
-        while grown < most and growth.split():
-            grown += 1
-        missed[test] = wrong[test, growth.classify_rows(table[test])]
-    return float(1 - missed[judged].mean())
+    return TreeError(costs[chosen], float(errors[0]), float(deviations[0]), float(single.min()), folds)
 
 
 def _choose(missed: Bools, labels: Ints) -> int:
@@ -403,6 +375,7 @@ class LearnedRules:
     noise       relative standard deviation of a single measurement, NaN: unknown
     held_out    the held-out error of such trees; None: not requested, or one class
     full_leaves leaves of the tree before pruning at the cost in `held_out`
+    halves      how rules of one half of the samples do on the other half; None: not requested, or too few samples
     """
 
     samples: tuple[Sample, ...]
@@ -414,6 +387,7 @@ class LearnedRules:
     noise: float
     held_out: TreeError | None = None
     full_leaves: int = 1
+    halves: Halves | None = None
 
     @property
     def measured(self) -> int:

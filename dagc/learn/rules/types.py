@@ -248,3 +248,40 @@ class Tree:
     @property
     def depth(self) -> int:
         return max(node.depth for node in self.nodes)
+
+
+# ---- rules on samples that did not make them ----
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """How rules that were learned from one half of the samples do on the other half, over several draws of the halves.
+
+    halves       number of halves that taught rules, each judged by the other
+    without      how many of these gave no rules; all further values are of the others
+    accuracy     share of held-out samples whose time is in the range, fastest to slowest, of the class that the tree
+                 gives them; mean of the halves
+    constant     the same for one class for all, the best in hindsight
+    chance       the same for random labels with the same class sizes
+    followers    held-out samples in class 1 by the tree, in all halves
+    slower       share of these that are slower than the slowest of class 1 by more than `tolerance`
+    loss         time of the followers over that of the fastest held-out sample, minus 1: the median
+    loss_95      its 95th percentile
+    tolerance    relative
+    """
+
+    halves: int
+    without: int
+    accuracy: float
+    constant: float
+    chance: float
+    followers: int
+    slower: float
+    loss: float
+    loss_95: float
+    tolerance: float
+
+    @property
+    def helps(self) -> bool:
+        """Whether the rules predict classes better than one class for all."""
+        return self.halves > self.without and self.accuracy > self.constant
