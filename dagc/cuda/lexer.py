@@ -12,19 +12,19 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-_COMMENT = r"//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z)"
-_STRING = (
+COMMENT = r"//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z)"
+STRING = (
     r'(?:\b(?:u8|[uUL])?R"(?P<delimiter>[^()\\\s"]{0,16})\(.*?\)(?P=delimiter)"|(?:\b(?:u8|[uUL]))?"(?:\\.|[^"\\\n])*")'
 )
-_CHARACTER = r"(?:\b(?:u8|[uUL]))?'(?:\\.|[^'\\\n])+'"
+CHARACTER = r"(?:\b(?:u8|[uUL]))?'(?:\\.|[^'\\\n])+'"
 _TOKEN = re.compile(
-    rf"(?P<comment>{_COMMENT})|(?P<string>{_STRING})|(?P<number>\.?\d(?:[eEpP][+-]|'?[\w.])*)|{_CHARACTER}"
+    rf"(?P<comment>{COMMENT})|(?P<string>{STRING})|(?P<number>\.?\d(?:[eEpP][+-]|'?[\w.])*)|{CHARACTER}"
     r"|(?P<pragma>#[ \t]*pragma[ \t]+\w+)|(?:(?P<access>\.|->|::)\s*)?\b(?P<name>[A-Za-z_]\w*)|(?P<other>\S)",
     re.DOTALL,
 )
-_BLANK = re.compile(rf"{_COMMENT}|(?P<string>{_STRING}|{_CHARACTER})", re.DOTALL)
+_BLANK = re.compile(rf"{COMMENT}|(?P<string>{STRING}|{CHARACTER})", re.DOTALL)
 _DIRECTIVE = re.compile(
-    rf"^[ \t]*#[ \t]*(?P<name>\w+)(?P<rest>(?:{_COMMENT}|\\\r?\n|[^\n])*)|{_COMMENT}|{_STRING}|{_CHARACTER}",
+    rf"^[ \t]*#[ \t]*(?P<name>\w+)(?P<rest>(?:{COMMENT}|\\\r?\n|[^\n])*)|{COMMENT}|{STRING}|{CHARACTER}",
     re.DOTALL | re.MULTILINE,
 )
 _INCLUDED = re.compile(r'"([^"\n]+)"|<([^>\n]+)>')

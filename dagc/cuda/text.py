@@ -63,6 +63,18 @@ def tree_of(source: bytes) -> Node:
     return root
 
 
+_ATTRIBUTE = re.compile(
+    r"\b(?:__align__|__launch_bounds__|__maxnreg__|__cluster_dims__|__attribute__|alignas)\s*"
+    r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
+    r"|\b(?:__forceinline__|__noinline__|__inline__|__restrict__|__restrict|__grid_constant__)\b|\[\[[^\[\]]*\]\]"
+)
+
+
+def parsable(text: str) -> str:
+    """A text without attributes of declarations, which the grammar has in few places; lines keep their numbers."""
+    return _ATTRIBUTE.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
+
+
 def body_of(text: str) -> Node:
     """The syntax tree of a kernel's body. Raises NotUnderstood if it does not parse."""
     text = _PRAGMA.sub(r"\n#pragma \1\n", text)  # the parser knows only the other spelling

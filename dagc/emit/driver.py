@@ -159,7 +159,8 @@ class _Theirs:
     def __init__(self, plan: Plan, views: Emission) -> None:
         self.plan, self.layout, self.functions = plan, views.layout, views.functions
         ops, arrays = plan.graph.ops, self.layout.arrays
-        on_any = [ops[t.begin].op for t in plan.graph.touches if arrays[t.region.array].place is Place.ANY]
+        any_ = {name for name, array in arrays.items() if array.place is Place.ANY}
+        on_any = [ops[t.begin].op for t in plan.graph.touches if t.region.array in any_]
         # All ops of an exchange or none, since the requests belong to the side that posts it.
         numbers = {op.id for op in ops if self._needs(op) or any(op.op is one for one in on_any)}
         code = (c.text for c in plan.program.code if c.text is not None)

@@ -358,6 +358,16 @@ class Access:
         return self.mode is not Mode.OUT or self.region.start is not None or self.region.part is not None
 
 
+@dataclass(frozen=True, slots=True)
+class HiddenState(Spanned):
+    """A variable that the code of an op uses and no header names: of `__device__` memory, global, or static. `name`: of
+    the storage, `::hits`, which is no name of an array; variables that pointers may connect share one. `span`: of its
+    declaration."""
+
+    name: str
+    mode: Mode
+
+
 # `when`, of ops and messages: the per-rank condition under which a rank runs them; None where all ranks do. Edges,
 # streams and synchronisation are as if all did: a rank that skips an op still passes its place in the order.
 
@@ -380,7 +390,8 @@ class KernelOp(Spanned):
     `others`: the further implementations that may be chosen; none where the text or -D names the variant. `placed`: the
     device is chosen when the program runs. Such an op has a stream and is ordered as a GPU op, whatever `device` is;
     on the CPU it runs once all before it on its stream has completed, and the host waits for it. `worker`: on the CPU
-    it is enqueued on its stream, and runs in a worker thread; the host does not wait.
+    it is enqueued on its stream, and runs in a worker thread; the host does not wait. `states`: what the code uses
+    beside the arguments.
     """
 
     name: str  # display name, indices resolved: `pack[x,lo]`
@@ -396,6 +407,7 @@ class KernelOp(Spanned):
     others: tuple[OtherVariant, ...] = ()
     placed: bool = False
     worker: bool = False
+    states: tuple[HiddenState, ...] = ()
 
     @property
     def on_stream(self) -> bool:

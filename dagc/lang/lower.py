@@ -46,6 +46,7 @@ from dagc.lang.scope import (
     refuse_reserved,
     spelled,
 )
+from dagc.lang.states import with_states
 
 # ---- checks of the whole program ----
 
@@ -306,6 +307,10 @@ def check_unreachable(report: Report, ops: Iterable[ir.Op], out: GraphOut, live:
         if use.mode is not Mode.IN:
             writers.setdefault(use.storage.array.name, []).append(use.op)
     ops = list(ops)
+    for user, state in ((op.name, state) for op in ops if isinstance(op, ir.KernelOp) for state in op.states):
+        reads.setdefault(user, set()).add(state.name)
+        if state.mode is not Mode.IN:
+            writers.setdefault(state.name, []).append(user)
     useful = {op.name for op in ops if isinstance(op, ir.CollectiveOp)}
     wanted = [*live, *(name for op in useful for name in reads.get(op, ()))]
     while wanted:
@@ -488,6 +493,7 @@ class Lowering:
         kernels = {n: lower_kernel(self.ctx, k) for n, k in self.collected.kernels.items()}
         out = GraphOut(kernels, self.collected.dags)
         main = self._main(out)
+        out.ops = with_states(self.ctx, kernels, self.collected.codes, out.ops)
         edges = lower_edges(out)
         repeat, stop = self._repeat(out, main)
         set_up = self._setup()

@@ -20,6 +20,7 @@ from dagc.ir.program import (
     ExchangeOp,
     Graph,
     GraphOp,
+    KernelOp,
     OpId,
     Program,
     Region,
@@ -28,6 +29,7 @@ from dagc.ir.program import (
     certain_regions,
 )
 from dagc.ir.sym import show
+from dagc.lang.scope import listing
 from dagc.passes.messages import Ends, LoweredMessages, lower_messages
 from dagc.passes.regions import Regions, TooManyRegions
 
@@ -325,6 +327,23 @@ def undecided(lowered: LoweredMessages, hazards: Hazards, findings: list[Diagnos
         findings.append(Diagnostic("undecided-overlap", message, v.span, help, Severity.NOTE, related))
 
 
+def shared_states(lowered: LoweredMessages, hazards: Hazards, findings: list[Diagnostic]) -> None:
+    """Add a note for each variable that no header names and that got ops an order."""
+    states = {state.name: (state, op.op) for op in lowered.ops if isinstance(op.op, KernelOp) for state in op.op.states}
+    inferred = {lowered.touches[j].region.array for _, j in hazards.inferred}
+    for name, (state, last) in states.items():
+        if name not in inferred:
+            continue
+        ops = dict.fromkeys(lowered.ops[t.begin].name for t in lowered.touches if t.region.array == name)
+        message = f"{listing([f'`{op}`' for op in ops], 6)} use `{name}`, which no header names: they run in text order"
+        help = "to declare it, make it an array argument of the kernels"
+        findings.append(
+            Diagnostic(
+                "undeclared-state", message, last.span, help, Severity.NOTE, ((state.span, "it is declared here"),)
+            )
+        )
+
+
 def against_text(
     program: Program, lowered: LoweredMessages, hazards: tuple[tuple[int, int], ...], findings: list[Diagnostic]
 ) -> None:
@@ -393,6 +412,7 @@ def connect(
         hazards = tuple(analysis.ordered)
         unordered(program, lowered, analysis.unordered, findings)
         undecided(lowered, analysis, findings)
+        shared_states(lowered, analysis, findings)
         against_text(program, lowered, hazards, findings)
         if not _has_cycle(program, lowered, edges, findings) and transport is Transport.NCCL:
             _one_by_one(lowered, edges)

@@ -245,6 +245,8 @@ class _Lowering:
             self._touch(number, number, staged.region, Mode.OUT)
         for access in _accesses(op):
             self._touch(number, number, access.region, access.mode)
+        for state in op.states if isinstance(op, KernelOp) else ():
+            self._touch(number, number, Region(state.name), state.mode)
         for staged in copy_out:
             self._touch(number, number, staged.region, Mode.OUT, staged=True)
         here = {"": number}

@@ -11,7 +11,7 @@ from dagc.base.errors import ProgramError
 from dagc.base.source import Source
 from dagc.ir.traversal import traversal_text
 from dagc.lang.lower import lower, parse_with_includes
-from dagc.passes import build_graph
+from dagc.passes import analysis_of, build_graph
 from dagc.space import Space
 from tests.passes.text import edges, findings, graph
 
@@ -124,3 +124,35 @@ def test_program_errors_carry_every_finding() -> None:
         graph("u : gpu fill(a)\nv : gpu fill(a)\nw : gpu fill(b)\nx : gpu fill(b)\nedges explicit", AB)
     assert [d.code for d in error.value.diagnostics] == ["unordered-hazard"] * 2
     assert error.value.render().endswith("2 errors")
+
+
+STATE = '''program state
+array x : f32[8] in
+array y, z : f32[8] out
+cuda """__constant__ float weight[8]; __device__ float kept[8]; float* seen;"""
+kernel load(x: in f32[8]) {
+  gpu { cpp """cudaMemcpyToSymbolAsync(weight, x, sizeof(float) * 8, 0, cudaMemcpyDeviceToDevice, stream);""" }
+}
+kernel use(y: out f32[8]) {
+  gpu { launch grid(1) block(8) cuda """y[threadIdx.x] = weight[threadIdx.x];""" }
+  gpu keeping { launch grid(1) block(8) cuda """y[threadIdx.x] = kept[threadIdx.x] = weight[threadIdx.x];""" }
+}
+dag {
+  load : gpu load(x)
+  one : gpu use(y)
+  two : gpu use(z)
+}
+'''
+
+
+@pytest.mark.parametrize(
+    ("variant", "expected"),
+    [("default", {"load -> one", "load -> two"}), ("keeping", {"load -> one", "one -> two"})],
+)
+def test_ops_are_ordered_by_variables_that_no_header_names(variant: str, expected: set[str]) -> None:
+    choices = {"one.variant": variant, "two.variant": variant}
+    assert edges(build_graph(lower(parse_with_includes(Source("s.dag", STATE)), choices))) == expected
+
+
+def test_an_op_that_fills_constant_memory_is_used() -> None:
+    assert "unreachable-op" not in {d.code for d in analysis_of(Source("s.dag", STATE)).diagnostics}
