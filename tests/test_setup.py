@@ -21,7 +21,20 @@ from dagc.base.resources import IMPORTED_FROM
 from dagc.base.source import Source, Span
 from dagc.cli.main import main
 from dagc.ir.enums import ElementType, Place, Role
-from dagc.ir.program import Array, CopyOp, ExchangeOp, Message, Op, Param, Program, Region, Scalar, Setup, Verify
+from dagc.ir.program import (
+    Array,
+    CopyOp,
+    ExchangeOp,
+    Message,
+    Op,
+    Param,
+    Program,
+    Region,
+    Require,
+    Scalar,
+    Setup,
+    Verify,
+)
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, apply
 from dagc.setup import run_setup
 from dagc.setup.arrays import SetupCode
@@ -380,7 +393,7 @@ def test_an_error_in_a_neighbouring_module_is_named_there(tmp_path: Path) -> Non
 def test_a_require_and_slices_are_checked_before_anything_is_built(
     tmp_path: Path, require: Sym, ops: Sequence[Op], message: str
 ) -> None:
-    text = refused(tmp_path, GOOD, replace(small(ops=ops), requires=(require,)))
+    text = refused(tmp_path, GOOD, replace(small(ops=ops), requires=(Require(require, span=span(2)),)))
     assert message in text
     assert "[setup-require]" in text
 

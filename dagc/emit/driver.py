@@ -37,6 +37,7 @@ from dagc.emit.iteration import (
 )
 from dagc.emit.layout import Layout
 from dagc.emit.program import ROLES
+from dagc.emit.render import place
 from dagc.emit.table import BeginCapture, EndCapture, Step, never_captured, plain, with_capture_regions
 from dagc.ir.enums import CodeLang, ElementType, Place, Role
 from dagc.ir.plan import MEASURED, Features, Plan, kernel_of, named_features
@@ -272,16 +273,26 @@ class _Driver:
 
     def _checks(self) -> Iterator[str]:
         """`require`s and slices on which the order of the ops depends."""
-        for condition in self.plan.program.requires:
+        program = self.plan.program
+        for require in program.requires:
+            condition = require.condition
             if not _computed(self.layout, condition):
-                yield f"dagc.check_require({self._text(condition)}, {'require ' + show(condition)!r})"
-        for region in dict.fromkeys(certain_regions(self.plan.program)):
+                what = f"{place(program, require)}require {show(condition)}"
+                values = ", ".join(f"{name!r}: {self._text(Var(name))}" for name in sorted(free(condition)))
+                yield f"dagc.check_require({self._text(condition)}, {what!r}, {{{values}}})"
+        for region in dict.fromkeys(certain_regions(program)):
             dims = self.layout.arrays[region.array].dims
-            if region.start is None or region.stop is None or not dims or dims[0] is None:
-                continue
-            if not all(isinstance(bound, Const) for bound in (region.start, region.stop, dims[0])):
-                bounds = ", ".join(self._text(bound) for bound in (region.start, region.stop, dims[0]))
-                yield f"dagc.check_slice({bounds}, {region.array!r})"
+            if region.start is not None and region.stop is not None:
+                yield from self._within(region, region.start, region.stop, dims[0] if dims else None)
+            if region.columns is not None:
+                dimension, start, stop = region.columns
+                yield from self._within(region, start, stop, dims[dimension])
+
+    def _within(self, region: Region, start: Sym, stop: Sym, length: Sym | None) -> Iterator[str]:
+        """The check that start .. stop lies in a dimension; of an array of unknown size, within its elements."""
+        if not all(isinstance(bound, Const) for bound in (start, stop, length)):
+            size = f"{self._name(region.array)}.size" if length is None else self._text(length)
+            yield f"dagc.check_slice({self._text(start)}, {self._text(stop)}, {size}, {region.array!r})"
 
     # ---- texts ----------------------------------------------------------------------------
 

@@ -315,7 +315,7 @@ def _plan_choice(
     asked: set[str] = set().union(*(free(f) for f in choice.features))
     views = []
     for k, ((label, plan, _), one) in enumerate(zip(plans, libraries, strict=True)):
-        tested = [r for r in plan.program.requires if free(r) <= variable.keys()]
+        tested = [r.condition for r in plan.program.requires if free(r.condition) <= variable.keys()]
         asked = asked.union(*(free(r) for r in tested))
         requires = tuple((cxx_string(f"require {show(r)}"), text(r)) for r in tested)
         views.append(PlanView(k, label, one.name, one.takes_nccl, requires))

@@ -9,7 +9,7 @@ from dagc.base.errors import DagcError, UsageError
 from dagc.emit.iteration import CallStep, Step, StepBuilder, alltoallv_ends, titled_kernel
 from dagc.emit.kernels import Functions, asks_hardware
 from dagc.emit.layout import Layout, OpScratch, ops_in_words, product, value_type
-from dagc.emit.render import Names, cxx_string, cxx_type, cxx_value, expression, render, tidy
+from dagc.emit.render import Names, cxx_string, cxx_type, cxx_value, expression, place, render, tidy
 from dagc.ir import sym
 from dagc.ir.enums import Place, Role
 from dagc.ir.plan import (
@@ -48,7 +48,7 @@ from dagc.ir.program import (
     conditional_regions,
     data_file,
 )
-from dagc.ir.sym import Apply, Const, Fn, Sym, show, substitute
+from dagc.ir.sym import Apply, Const, Fn, Sym, Var, show, substitute
 
 ROLES = {Role.CONST: "constant", Role.IN: "in", Role.OUT: "out", Role.INOUT: "inout", None: "scratch"}
 
@@ -689,7 +689,7 @@ def _verifies(layout: Layout) -> Iterator[VerifyView]:
 def _checks(layout: Layout, steps: StepBuilder) -> Iterator[CallStep]:
     program = layout.program
     for require in program.requires:
-        yield from _require(layout, require, "require")
+        yield from _require(layout, require.condition, f"{place(program, require)}require")
     for op in program.ops:
         for region, when in conditional_regions(op):
             yield from _under(layout, when, (*_slice(layout, region, op.name), *_columns(layout, region, op.name)))
@@ -714,7 +714,7 @@ def _under(layout: Layout, when: Sym | None, checks: Iterable[CallStep]) -> Iter
 
 def _require(layout: Layout, condition: Sym, what: str) -> Iterator[CallStep]:
     for test, text in _tested(layout, condition, what):
-        yield CallStep("dagc::check_require", f"{test}, {text}")
+        yield CallStep("dagc::check_require", f"{test}, {text}, {_values(layout, condition)}")
 
 
 def _tested(layout: Layout, condition: Sym, what: str, hidden: str = "") -> Iterator[tuple[str, str]]:
@@ -728,6 +728,13 @@ def _tested(layout: Layout, condition: Sym, what: str, hidden: str = "") -> Iter
         yield layout.text(condition), cxx_string(text)
     except DagcError as error:
         raise DagcError(f"`{text}`: {error.message}", error.help) from None
+
+
+def _values(layout: Layout, condition: Sym, hidden: str = "") -> str:
+    """C++ text of the names in a condition with their values, for messages."""
+    names = sorted(sym.free(condition))
+    named = (f"{{{cxx_string(name.removeprefix(hidden))}, {layout.text(Var(name))}}}" for name in names)
+    return f"{{{', '.join(named)}}}"
 
 
 def _slice(layout: Layout, region: Region, op: str) -> Iterator[CallStep]:
@@ -773,8 +780,9 @@ def _arguments(layout: Layout, op: KernelOp) -> Iterator[CallStep]:
     of_variant = () if layout.opened.variants(op) else impl.requires  # tested when the variant is chosen
     for condition in (*kernel.requires, *of_variant):
         what, hidden = f"op {op.name}: require", feature_variable(op, "")
-        for test, text in _tested(layout, substitute(condition, env), what, hidden):
-            yield CallStep("dagc::check_require", f"{test}, {text}")
+        settled = substitute(condition, env)
+        for test, text in _tested(layout, settled, what, hidden):
+            yield CallStep("dagc::check_require", f"{test}, {text}, {_values(layout, settled, hidden)}")
     for formal, arg in zip(kernel.formals, op.args, strict=True):
         if not isinstance(arg, Region) or formal.dims is None or (arg.part is not None and arg.start is None):
             continue

@@ -50,6 +50,7 @@ class Facts:
         self._near: dict[int, list[_Row]] = {}  # the rows that contain a monomial
         self._signed: set[tuple[int, bool]] = set()  # monomials, and whether with a positive coefficient
         self._work = _Work()
+        self._chains: _Chains | None = None
 
     @property
     def given_up(self) -> bool:
@@ -93,12 +94,32 @@ class Facts:
             terms[monomial] = terms.get(monomial, 0) - coefficient
         key = (frozenset((m, c) for m, c in terms.items() if c), b.constant - a.constant)
         if key not in self._answers:
+            if self._chained(a, b):
+                return True
             self._work.left -= _QUESTION
             if self._work.left < 0:
                 return None
             difference = {self._monomials[m]: Fraction(c) for m, c in key[0]}
             self._answers[key] = self._sign(difference | {(): Fraction(key[1])})
         return self._answers[key]
+
+    def apart(self, a: tuple[Linear, Linear], b: tuple[Linear, Linear]) -> bool:
+        """Whether two ranges (start, stop) certainly have nothing in common."""
+        return (
+            self._chained(a[1], b[0])
+            or self._chained(b[1], a[0])
+            or bool(self.ascend(a[1], b[0]) or self.ascend(b[1], a[0]))
+        )
+
+    def _chained(self, a: Linear, b: Linear) -> bool:
+        """Whether a <= b follows from conditions that are comparisons, one after the other: quick, also with many."""
+        if self._chains is None:
+            self._chains = _Chains()
+            for condition in self._conditions:
+                for low, high in _compared(condition):
+                    if self._usable(low) and self._usable(high):
+                        self._chains.add(self.linear(low), self.linear(high))
+        return self._chains.ascend(a, b)
 
     def _number(self, monomial: tuple[Sym, ...]) -> int:
         number = self._numbers.setdefault(monomial, len(self._monomials))
@@ -245,6 +266,72 @@ def _properties(atom: Apply) -> Iterator[Poly]:
 def _whole(value: Fraction) -> int | Fraction:
     """The number as int if it is integral, which is several times faster than Fraction."""
     return value.numerator if value.denominator == 1 else value
+
+
+# ---- chains ----------------------------------------------------------------------------------
+
+
+def _compared(condition: Sym) -> Iterator[tuple[Sym, Sym]]:
+    """The pairs low <= high that a condition states."""
+    if not isinstance(condition, Apply):
+        return
+    if condition.fn is Fn.AND:
+        for part in condition.args:
+            yield from _compared(part)
+    elif condition.fn in (Fn.LT, Fn.LE, Fn.GT, Fn.GE, Fn.EQ):
+        a, b = condition.args
+        if condition.fn not in (Fn.GT, Fn.GE):
+            yield a, b
+        if condition.fn not in (Fn.LT, Fn.LE):
+            yield b, a
+
+
+_Varying: TypeAlias = frozenset[tuple[int, int | Fraction]]
+
+
+class _Chains:
+    """Differences of expressions without their constants: `below[a][b]` is the least d known with a <= b + d."""
+
+    def __init__(self) -> None:
+        self._below: dict[_Varying, dict[_Varying, int | Fraction]] = {}
+        self._from: dict[_Varying, dict[_Varying, int | Fraction]] = {}  # along paths, by where they start
+
+    def add(self, low: Linear, high: Linear) -> None:
+        """low <= high."""
+        a, b = _terms_of(low), _terms_of(high)
+        known, difference = self._below.setdefault(a, {}), high.constant - low.constant
+        known[b] = min(difference, known.get(b, difference))
+
+    def ascend(self, low: Linear, high: Linear) -> bool:
+        """Whether low <= high by a path."""
+        start = _terms_of(low)
+        if start not in self._below:
+            return False
+        if start not in self._from:
+            self._from[start] = self._paths(start)
+        difference = self._from[start].get(_terms_of(high))
+        return difference is not None and difference <= high.constant - low.constant
+
+    def _paths(self, start: _Varying) -> dict[_Varying, int | Fraction]:
+        """The least differences of all that are reached. Conditions that contradict each other have a cycle that
+        descends for ever; it is left after as many rounds as there are expressions."""
+        out: dict[_Varying, int | Fraction] = {start: 0}
+        changed = {start}
+        for _ in range(len(self._below) + 1):
+            later = set()
+            for a in changed:
+                for b, difference in self._below.get(a, {}).items():
+                    if out[a] + difference < out.get(b, out[a] + difference + 1):
+                        out[b] = out[a] + difference
+                        later.add(b)
+            changed = later
+            if not changed:
+                break
+        return out
+
+
+def _terms_of(expr: Linear) -> _Varying:
+    return frozenset((m, c) for m, c in expr.terms.items() if c)
 
 
 # ---- elimination -----------------------------------------------------------------------------

@@ -195,6 +195,13 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
+class Require(Spanned):
+    """A condition of the program that each rank checks when it starts."""
+
+    condition: Sym
+
+
+@dataclass(frozen=True, slots=True)
 class Part(Spanned):
     name: str
     region: Region
@@ -610,7 +617,7 @@ class Program:
     code: tuple[CodeText, ...]
     features: tuple[Feature, ...]
     selects: tuple[Select, ...]
-    requires: tuple[Sym, ...]  # those left for run time
+    requires: tuple[Require, ...]  # those left for run time
     decisions: tuple[Decision, ...]
     ops: tuple[Op, ...]  # in text order
     edges: tuple[Edge, ...]
@@ -663,12 +670,12 @@ class Program:
 
 def facts(
     scalars: Iterable[Scalar],
-    conditions: Iterable[Sym],
+    requires: Iterable[Require],
     regions: Iterable[Region] = (),
     comms: Iterable[Communicator] = (),
 ) -> Facts:
     """The conditions that hold on every rank of a running program (otherwise it exits before its first op): the
-    `conditions`, the types of the scalars, how ranks of communicators are numbered, and that no slice of `regions` ends
+    `requires`, the types of the scalars, how ranks of communicators are numbered, and that no slice of `regions` ends
     before it starts.
 
     Conditions on the hardware are excluded: not every program can check them.
@@ -676,7 +683,7 @@ def facts(
     scalars = tuple(scalars)
     rank, ranks, zero = Var("rank"), Var("ranks"), Const(0)
     known: list[Sym] = [Apply(Fn.GE, (rank, zero)), Apply(Fn.LT, (rank, ranks))]
-    known += [c for c in conditions if not any(name.startswith("hw.") for name in free(c))]
+    known += [r.condition for r in requires if not any(name.startswith("hw.") for name in free(r.condition))]
     known += [Apply(Fn.GE, (Var(s.name), zero)) for s in scalars if s.type.is_unsigned]
     known += [fact for comm in comms for fact in comm.facts]
     for region in dict.fromkeys(regions):

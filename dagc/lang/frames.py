@@ -317,7 +317,7 @@ def communicator(ev: Evaluator, item: ast.Communicator, display: str) -> ir.Comm
 
 
 def settled(
-    comms: Iterable[ir.Communicator], scalars: Iterable[ir.Scalar], requires: tuple[Sym, ...]
+    comms: Iterable[ir.Communicator], scalars: Iterable[ir.Scalar], requires: tuple[ir.Require, ...]
 ) -> tuple[ir.Communicator, ...]:
     """The communicators, and whether every rank is in each; `requires` are the conditions on the scalars."""
     scalars = tuple(scalars)

@@ -394,15 +394,15 @@ class OtherChoices(Exception):
         self.picked = picked
 
 
-def satisfy(ctx: Context, requires: Sequence[tuple[Sym, Span]]) -> tuple[Sym, ...]:
+def satisfy(ctx: Context, requires: Sequence[tuple[Sym, Span]]) -> tuple[ir.Require, ...]:
     """The requires left for run time. Raises `OtherChoices` if other choices satisfy those that are violated; reports
     unsatisfiable-require if none do."""
-    left: list[Sym] = []
+    left: list[ir.Require] = []
     broken: list[tuple[Sym, Span]] = []
     for require, span in requires:
         settled = ctx.settle(require)
         if not isinstance(settled, Const):
-            left.append(settled)
+            left.append(ir.Require(settled, span=span))
         elif not settled.value:
             broken.append((require, span))
     if broken:
@@ -518,7 +518,7 @@ class Lowering:
             code=tuple(self.collected.codes),
             features=tuple(self.collected.features),
             selects=(*selects, *out.selects),
-            requires=requires if isinstance(repeat, Const | None) else (*requires, Apply(Fn.GE, (repeat, Const(1)))),
+            requires=(*requires, *self._runs_once(main, repeat)),
             decisions=decisions,
             ops=ops,
             edges=edges,
@@ -655,6 +655,11 @@ class Lowering:
             with self.ctx.report.guard():
                 stop = until(self.ev, out, main.until)
         return repeat, stop
+
+    def _runs_once(self, main: ast.MainDag | None, repeat: Sym | None) -> Iterator[ir.Require]:
+        """What must hold of a number of runs that only the ranks know."""
+        if main is not None and main.repeat is not None and not isinstance(repeat, Const | None):
+            yield ir.Require(Apply(Fn.GE, (repeat, Const(1))), span=main.repeat.span)
 
     # ---- the world outside ------------------------------------------------------------------------
 

@@ -307,24 +307,53 @@ def unordered(
 
 
 def undecided(lowered: LoweredMessages, hazards: Hazards, findings: list[Diagnostic]) -> None:
-    """Add a note for each pair of lines that are ordered because of slices that may or may not overlap."""
+    """Add a note for each pair of lines that are ordered because of regions that may or may not overlap."""
     reported = set()
-    for i, j in hazards.inferred:
+    for i, j in (*hazards.inferred, *_received(lowered, hazards.regions)):
         a, b = lowered.touches[i], lowered.touches[j]
-        comparisons = hazards.regions.undecided(a.region, b.region)
+        comparisons, unbounded = hazards.regions.undecided(a.region, b.region), _unbounded(a.region, b.region)
         u, v = lowered.ops[a.begin], lowered.ops[b.begin]
         lines = frozenset(((u.span.file, u.span.start), (v.span.file, v.span.start)))
-        if not comparisons or lines in reported:
+        if not (comparisons or unbounded) or lines in reported:
             continue
         reported.add(lines)
         first, second = (f"`{t.region.text}` of `{op.op.name if op.op else op.name}`" for t, op in ((a, u), (b, v)))
-        question = " or ".join(f"`{show(c)}`" for c in comparisons)
-        message = f"cannot decide whether {first} and {second} overlap, so one waits for the other: is {question}?"
-        help = f"if so, write `require {show(comparisons[0])}`; it is checked when the program starts"
-        if hazards.regions.given_up:
-            help += "; there are too many slices and `require`s to compare all of them"
+        message = f"cannot decide whether {first} and {second} overlap, so one waits for the other"
+        if unbounded:
+            message += f": `{unbounded}` has no bounds"
+            help = f"give `{unbounded}` bounds, or declare both as parts without bounds, which are taken as disjoint"
+        else:
+            message += f": is {' or '.join(f'`{show(c)}`' for c in comparisons)}?"
+            help = f"if so, write `require {show(comparisons[0])}`; it is checked when the program starts"
+            if hazards.regions.given_up:
+                help += "; there are too many slices and `require`s to compare all of them"
         related = ((u.span, "the first is here"),)
         findings.append(Diagnostic("undecided-overlap", message, v.span, help, Severity.NOTE, related))
+
+
+def _received(lowered: LoweredMessages, regions: Regions) -> Iterator[tuple[int, int]]:
+    """The receives whose copy to the device is part of an op that may touch none of what is received."""
+    receives = {t.region: i for i, t in enumerate(lowered.touches) if t.staged and t.mode is Mode.OUT}
+    fused = {op.id: [receives[s.region] for s in op.copy_in] for op in lowered.ops if op.copy_in}
+    touched: dict[OpId, list[int]] = {}
+    for j, touch in enumerate(lowered.touches):
+        if touch.begin in fused and not touch.staged:
+            touched.setdefault(touch.begin, []).append(j)
+    for op, received in fused.items():
+        for i in received:
+            region = lowered.touches[i].region
+            near = [j for j in touched[op] if lowered.touches[j].region.array == region.array]
+            reads = [j for j in near if lowered.touches[j].mode is not Mode.OUT]
+            met = [j for j in reads if regions.overlap(region, lowered.touches[j].region)]
+            others = (lowered.touches[j].region for j in met)
+            if all(_unbounded(region, other) or regions.undecided(region, other) for other in others):
+                yield from ((i, j) for j in met)
+
+
+def _unbounded(a: Region, b: Region) -> str | None:
+    """The part without bounds of two regions, where the other is a slice that may lie outside of it."""
+    part, slice_ = (a, b) if a.part is not None else (b, a)
+    return part.part if slice_.start is not None else None
 
 
 def shared_states(lowered: LoweredMessages, hazards: Hazards, findings: list[Diagnostic]) -> None:

@@ -19,13 +19,12 @@ class TooManyRegions(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Slice:
-    """A region with its bounds expanded; `family`: of a part that is disjoint from its siblings."""
+    """A region with its bounds expanded."""
 
     region: Region
     start: Linear | None
     stop: Linear | None
     constant: bool
-    family: str | None
 
 
 class Regions:
@@ -34,9 +33,6 @@ class Regions:
     def __init__(self, program: Program, regions: Iterable[Region] = ()) -> None:
         """`regions`: those that every rank checks when the program starts."""
         self._facts = facts(program.scalars, program.requires, regions, program.comms)
-        # A bounded part is identified by its region. Siblings of one family are disjoint by declaration (the emitted
-        # program checks their bounds when it starts), whatever the bounds are.
-        self._families = {p.region: p.name.split("[", 1)[0] for p in program.parts if p.bounded}
         self._slices: dict[Region, _Slice] = {}
         self._cost = 0
 
@@ -66,9 +62,7 @@ class Regions:
             return a.region.part == b.region.part
         if a.start is None or b.start is None or a.stop is None or b.stop is None:
             return True
-        if a.family is not None and a.family == b.family:
-            return False
-        if self._facts.ascend(a.stop, b.start) or self._facts.ascend(b.stop, a.start):
+        if self._facts.apart((a.start, a.stop), (b.start, b.stop)):
             return False
         return not self._other_columns(a.region, b.region)
 
@@ -77,10 +71,8 @@ class Regions:
         if a.columns is None or b.columns is None or a.columns[0] != b.columns[0]:
             return False
         (_, *first), (_, *second) = a.columns, b.columns
-        (start, stop), (other_start, other_stop) = (
-            [self._facts.linear(bound) for bound in bounds] for bounds in (first, second)
-        )
-        return bool(self._facts.ascend(stop, other_start) or self._facts.ascend(other_stop, start))
+        ranges = [(self._facts.linear(start), self._facts.linear(stop)) for start, stop in (first, second)]
+        return self._facts.apart(*ranges)
 
     def within(self, inner: Region, outer: Region) -> bool:
         """Whether every element of `inner` is certainly one of `outer`."""
@@ -101,7 +93,7 @@ class Regions:
         if known_slice is None:
             start, stop = (None if b is None else self._facts.linear(b) for b in (region.start, region.stop))
             constant = isinstance(region.start, Const) and isinstance(region.stop, Const)
-            known_slice = self._slices[region] = _Slice(region, start, stop, constant, self._families.get(region))
+            known_slice = self._slices[region] = _Slice(region, start, stop, constant)
         return known_slice
 
     @property

@@ -180,12 +180,14 @@ class Checker:
 
     def conditions(self) -> None:
         """Check the `require`s left for run time, and the slices of ops. Those on the hardware wait for the run."""
-        for condition in self._program.requires:
+        for require in self._program.requires:
+            condition = require.condition
             if self._evaluated(condition) is False:
                 names = sorted(free(condition))
                 values = ", ".join(f"{name} = {self.env[name]}" for name in names)
                 help = "change these values" + ("; -n sets the number of ranks" if "ranks" in names else "")
-                self._add("setup-require", f"violates `require {show(condition)}`: {values}", help)
+                related = ((require.span, "the `require`"),)
+                self._add("setup-require", f"violates `require {show(condition)}`: {values}", help, related)
         for region, when in dict.fromkeys(pair for op in self._program.ops for pair in conditional_regions(op)):
             if when is not None and self._evaluated(when) is False:
                 continue
@@ -269,8 +271,9 @@ class Checker:
             return None
         return int(value)
 
-    def _add(self, code: str, message: str, help: str) -> None:
-        self.diagnostics.append(Diagnostic(code, f"`{self._giver}` {message} (rank {self._rank})", self._span, help))
+    def _add(self, code: str, message: str, help: str, related: tuple[tuple[Span, str], ...] = ()) -> None:
+        message = f"`{self._giver}` {message} (rank {self._rank})"
+        self.diagnostics.append(Diagnostic(code, message, self._span, help, related=related))
 
 
 def _product(lengths: Iterable[Number | None]) -> int:

@@ -125,14 +125,15 @@ def mpi_takes_device_pointers() -> bool:
     return int(ask()) == 1
 
 
-def check_require(holds: bool, what: str) -> None:
-    """End the program if a condition of the `.dag` does not hold for the data."""
+def check_require(holds: bool, what: str, values: dict[str, float]) -> None:
+    """End the program if a condition of the `.dag` does not hold for the data; `values`: of the names in it."""
     if not holds:
-        fail(BAD_INPUT, f"{what} does not hold for these data")
+        text = ", ".join(f"{name} = {value}" for name, value in values.items())
+        fail(BAD_INPUT, f"{what} does not hold for these data: {text}")
 
 
 def check_slice(start: int, stop: int, length: int, array: str) -> None:
-    """End the program if a slice start .. stop is not within `length` rows."""
+    """End the program if a slice start .. stop of a dimension is not within its `length`."""
     if not 0 <= start <= stop <= length:
         fail(RUN_FAILED, f"{array}: the slice {start} .. {stop} is not within 0 .. {length}")
 

@@ -89,6 +89,10 @@ def test_communicators(tmp_path: Path) -> None:
     prepare(Plan(made, Space(made).first(), Target.CUDA), tmp_path / "comms.dag", tmp_path)
     done = run(tmp_path, "--check-only", "--mpi-takes-device-pointers")
     assert done.returncode == 0, done.stderr
+    np.save(tmp_path / "data/rank-0001/parity.npy", np.int32(-2))
+    done = run(tmp_path, "--check-only", "--mpi-takes-device-pointers")
+    assert done.returncode == 2
+    assert re.search(r"rank 1: .*:8:9: require parity >= 0 does not hold for these data: parity = -2\n", done.stderr)
 
 
 def last(path: Path, **choices: str) -> Plan:

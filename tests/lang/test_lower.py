@@ -463,7 +463,7 @@ def test_a_dag_runs_at_least_once(repeat: str) -> None:
     found = analyse(parse_with_includes(Source("t.dag", text))).diagnostics
     assert [(d.code, d.help) for d in found if d.severity is Severity.ERROR] == [("bad-size", "give at least 1")]
     program = lower(parse_with_includes(Source("t.dag", text.replace(f"repeat {repeat}", "repeat n"))))
-    assert [show(condition) for condition in program.requires] == ["n >= 1"]
+    assert [show(require.condition) for require in program.requires] == ["n >= 1"]
 
 
 def test_an_edge_puts_a_writer_before_a_reader_that_is_above_it_in_the_text() -> None:

@@ -68,7 +68,20 @@ def of_another_library():
         spmv._check(spmv._library.spmv_run(its._handle, 1))
 
 
+def required():
+    """A condition of the program that does not hold on one rank."""
+    (heat,) = others
+    u, out = np.zeros((6, 8)), np.zeros((4, 8))
+    plate = {"n": 8, "m": 1 if me else 4, "up": -1, "down": -1, "u_0": u, "u_1": u.copy(), "result": out}
+    try:
+        heat.Instance(comm, **plate).close()
+    except heat.Error as error:
+        text = str(error)
+        return [error.code, "rank 1" in text, text[text.rindex("heat.dag") :]]
+
+
 whole = np.zeros(12, "f4")
+say("required", required)
 say("of another library", of_another_library)
 say("good", lambda: create(given()))
 say("small", lambda: create(given(val_l=np.zeros(8, "f4"), y=np.zeros(8 - me, "f4"))))

@@ -19,6 +19,7 @@ BAD, MISSING = 2, 3
 
 # Case -> the code, and what the text holds; of the cases that succeed, what they give.
 WANTED: dict[str, tuple[int, Any]] = {
+    "required": (0, [BAD, True, "heat.dag:12:9: require m >= 2 does not hold for these data: m = 1"]),
     "good": (0, True),
     "small": (BAD, "rank 1: array `y` has 7 elements, needs 8"),
     "null": (BAD, "rank 0: array `y` is a null pointer"),

@@ -6,7 +6,9 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <initializer_list>
 #include <string>
+#include <type_traits>
 
 #include "dagc/check.hpp"
 #include "dagc/message.hpp"
@@ -89,8 +91,29 @@ inline void check_peers(const Peers& peers, std::int64_t buffer, int ranks, cons
   check_size(buffer, peers.total(), what);
 }
 
-inline void check_require(bool holds, const char* what) {
-  if (!holds) fail(exit_bad_input, std::string(what) + " does not hold for these data");
+// A value in a message: `m = 5`.
+struct NamedValue {
+  template <typename T>
+  NamedValue(const char* name, T value) : text(std::string(name) + " = " + shown(value)) {}
+
+  template <typename T>
+  static std::string shown(T value) {
+    if constexpr (std::is_same_v<T, bool>) return value ? "true" : "false";
+    if constexpr (!std::is_floating_point_v<T>) return std::to_string(value);
+    char out[32];
+    std::snprintf(out, sizeof out, "%.17g", static_cast<double>(value));
+    return out;
+  }
+
+  std::string text;
+};
+
+// A condition of the program, and the values of the names in it.
+inline void check_require(bool holds, const char* what, const std::initializer_list<NamedValue>& values) {
+  if (holds) return;
+  std::string text = std::string(what) + " does not hold for these data";
+  for (const NamedValue& value : values) text += (&value == values.begin() ? ": " : ", ") + value.text;
+  fail(exit_bad_input, text);
 }
 
 // On rank 0, the text of a warning if the sizes of a rank are more than `far` times outside of those that a choice was
