@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_SIGNAL = re.compile(r"\bsignal:? (\d+)", re.IGNORECASE)
+# Of MPICH, Open MPI and Intel MPI.
+_SIGNAL = re.compile(r"(?:EXIT STRING: .*\(|exited on |killed by:? )signal:? (\d+)", re.IGNORECASE)
 # The C library's description of a signal, as Python's faulthandler writes it -> its name.
 _CALLED = {(signal.strsignal(s) or "").replace("-", " ").lower(): s.name for s in signal.Signals}
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from dagc.build.ranks import joined
-from dagc.build.toolchain import MPI, MPIKind, answer_of
+from dagc.build.toolchain import MPI, MPIKind, file_of
 
 # ---- environment variables that each kind of MPI needs ----
 
@@ -81,17 +81,16 @@ def thread_sanitizer_environment(mpi: MPI) -> dict[str, str]:
 # ---- device pointers ----
 
 
-# MPI_Init first: Open MPI knows its accelerator components only then. The answer is marked, since libraries print
-# lines of their own.
+# MPI_Init first: Open MPI knows its accelerator components only then.
 _ASK = """
 import ctypes, sys
 mpi = ctypes.CDLL(sys.argv[1], ctypes.RTLD_GLOBAL)
 query = getattr(mpi, "MPIX_Query_cuda_support", None)
-if query is not None and mpi.MPI_Init(None, None) == 0:
-    print("cuda support:", query())
+if query is None or mpi.MPI_Init(None, None) == 0:
+    with open(sys.argv[2], "w") as answer:
+        print(query() if query else 0, file=answer)
+if query is not None:
     mpi.MPI_Finalize()
-elif query is None:
-    print("cuda support: 0")
 """
 
 
@@ -104,9 +103,8 @@ def takes_device_pointers(mpi: MPI) -> bool | None:
     library = _library(mpi)
     if library is None or joined() is not None:
         return None
-    text = answer_of([sys.executable, "-c", _ASK, str(library)]) or ""
-    answers = [line for line in text.splitlines() if line.startswith("cuda support:")]
-    return answers[0].split()[-1] != "0" if answers else None
+    answer = (file_of([sys.executable, "-c", _ASK, str(library)]) or "").strip()
+    return answer != "0" if answer else None
 
 
 def _library(mpi: MPI) -> Path | None:

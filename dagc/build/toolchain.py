@@ -103,6 +103,18 @@ def answer_of(command: Sequence[str | Path], seconds: float = 60) -> str | None:
     return done.stdout if done.returncode == 0 else None
 
 
+def file_of(command: Sequence[str | Path], seconds: float = 60) -> str | None:
+    """What a command writes to the file that is its last argument, which this function appends. None as `answer_of`.
+
+    For programs whose libraries may print, such as an MPI.
+    """
+    with tempfile.TemporaryDirectory(prefix="dagc-ask-") as folder:
+        file = Path(folder) / "answer"
+        if answer_of([*command, file], seconds) is None or not file.is_file():
+            return None
+        return file.read_text(errors="replace")
+
+
 @lru_cache(maxsize=32)
 def _version_line(path: Path) -> str:
     """From `path --version`: nvcc's release line, else the first line."""
@@ -321,12 +333,13 @@ def _read_version(include: list[Path]) -> tuple[MPIKind, str]:
 
 
 _ASK_MPI4PY = """
+import sys
 import mpi4py
 mpi4py.rc.initialize = False
 from mpi4py import MPI
-print(MPI.get_vendor()[0])
 paths = {line.split()[-1] for line in open("/proc/self/maps") if "/libmpi" in line}
-print(min(paths, key=len) if paths else "")
+with open(sys.argv[1], "w") as answer:
+    print(MPI.get_vendor()[0], min(paths, key=len) if paths else "", sep="\\n", file=answer)
 """
 _VENDORS = {"Open MPI": MPIKind.OPEN_MPI, "MPICH": MPIKind.MPICH, "Intel MPI": MPIKind.INTEL}
 
@@ -338,7 +351,7 @@ def mpi4py_library() -> tuple[MPIKind, Path] | None:
     Queried in another process, since loading an MPI has side effects.
     """
     asked = importlib.util.find_spec("mpi4py") is not None
-    lines = (answer_of([sys.executable, "-c", _ASK_MPI4PY]) or "").splitlines() if asked else []
+    lines = (file_of([sys.executable, "-c", _ASK_MPI4PY]) or "").splitlines() if asked else []
     if len(lines) != 2 or not lines[1]:
         return None
     return _VENDORS.get(lines[0], MPIKind.OTHER), Path(lines[1])

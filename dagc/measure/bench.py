@@ -15,7 +15,7 @@ import numpy as np
 
 from dagc.base.errors import DagcError, MissingTool, RunFailed, UsageError, WrongResult
 from dagc.base.statistics import median_interval
-from dagc.measure.launch import Finished, launch
+from dagc.measure.launch import Finished, Printed, launch
 from dagc.measure.runner import Row, Runner, world
 from dagc.measure.watchdog import LIMIT, Watchdog, ended, hang_summary, place
 
@@ -89,16 +89,10 @@ def run_bench(
     with tempfile.TemporaryDirectory(prefix="dagc-run-") as scratch:
         record = Path(scratch) / "bench.json"
         argv = [str(binary.absolute()), "--data", str(data.absolute()), "--seconds", repr(seconds)]
-        argv += ["--repeats", str(repeats), "--json", str(record), "--watchdog", repr(watchdog)]
-        if mpi_takes_device_pointers:
-            argv.append("--mpi-takes-device-pointers")
-        done = launch(argv, ranks)
+        argv += ["--repeats", str(repeats), "--watchdog", repr(watchdog)]
+        done, record_json = _launched(argv, ranks, record, mpi_takes_device_pointers)
         if done.returncode:
             raise _failure(done)
-        try:
-            record_json: dict[str, Any] = json.loads(record.read_text())
-        except (OSError, ValueError) as error:
-            raise RunFailed(f"{binary} wrote no record: {error}") from None
     messages = (line.partition("warning: ") for line in done.stderr.splitlines())
     warnings = tuple(text for head, mark, text in messages if mark and not head)
     return replace(_result(record_json, ranks), warnings=warnings)
@@ -130,16 +124,36 @@ def run_audit(
     with tempfile.TemporaryDirectory(prefix="dagc-run-") as scratch:
         file = Path(scratch) / "tables.txt"
         file.write_text("".join(f"{table}\n" for table in tables))
-        argv = [str(runner.absolute()), "--data", str(data.absolute()), "--tables", str(file), "--audit", "--json", "-"]
+        argv = [str(runner.absolute()), "--data", str(data.absolute()), "--tables", str(file), "--audit"]
         argv += ["--watchdog", repr(watchdog)]
-        if mpi_takes_device_pointers:
-            argv.append("--mpi-takes-device-pointers")
-        done = launch(argv, ranks)
-    if done.returncode not in (0, WrongResult.exit_code):
+        done, record = _launched(argv, ranks, Path(scratch) / "audit.json", mpi_takes_device_pointers)
+    if done.returncode not in (0, WrongResult.exit_code) or not record:
         raise _failure(done)
-    for result in json.loads(done.stdout)["results"]:
+    for result in record["results"]:
         if not result["good"]:
             raise WrongResult(result["wrong"])
+
+
+def _launched(
+    argv: Sequence[str], ranks: int, record: Path, mpi_takes_device_pointers: bool
+) -> tuple[Finished, dict[str, Any]]:
+    """Run an emitted program that writes its results to the file `record`; {} if it ended before. What it prints is not
+    read, but passed on."""
+    options = ["--json", str(record), "--quiet"]
+    if mpi_takes_device_pointers:
+        options.append("--mpi-takes-device-pointers")
+    done = launch([*argv, *options], ranks)
+    printed = Printed()
+    printed.add(done.stdout.splitlines())
+    printed.add(done.stderr.splitlines())
+    printed.show()
+    try:
+        content: dict[str, Any] = json.loads(record.read_text()) if record.exists() else {}
+    except (OSError, ValueError) as error:
+        raise RunFailed(f"{argv[0]} wrote no record: {error}") from None
+    if done.returncode == 0 and not content:
+        raise RunFailed(f"{argv[0]} wrote no record")
+    return done, content
 
 
 def _result(record: dict[str, Any], ranks: int) -> BenchResult:

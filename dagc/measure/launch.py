@@ -9,13 +9,17 @@ once, as this rank.
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import shlex
 import signal
 import subprocess
+import sys
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -26,11 +30,14 @@ from dagc.build.mpi import rank_environment, starter_options
 from dagc.build.ranks import joined
 from dagc.build.toolchain import MPI, NO_MPI_HELP, MPIKind, require_mpi
 
-__all__ = ["Finished", "Started", "joined", "launch", "launch_command", "start"]
+__all__ = ["Finished", "Printed", "Started", "joined", "launch", "launch_command", "start"]
 
 _MARK = "DAGC_LAUNCH"
 _GRACE_SECONDS = 3.0
 TIMED_OUT = 124
+_MOST_LINES = 40
+_REPORT = re.compile("=+|-+|.*mpi(exec|run).* noticed.*")  # the first line of it
+_OWN = ("dagc: ", "warning: ")  # messages of the runtime, which dagc reports itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,31 @@ class Finished:
         what = "timed out" if self.timed_out else self.why()
         output = "\n".join((self.stderr or self.stdout).rstrip().splitlines()[-20:])
         raise RunFailed(f"{shlex.join(self.command)} {what}" + (f":\n{output}" if output else ""))
+
+
+class Printed:
+    """What a program prints beside its results, which is its user's. Equal lines are counted: a kernel may print one in
+    each run."""
+
+    def __init__(self) -> None:
+        self._lines: Counter[str] = Counter()
+
+    def add(self, output: Iterable[str]) -> None:
+        """Count lines of one stream, up to the report of a starter on ranks that failed."""
+        lines = itertools.takewhile(lambda line: not _REPORT.fullmatch(line), output)
+        self._lines.update(line for line in lines if line.strip() and not line.startswith(_OWN))
+
+    def show(self) -> None:
+        """Print it to standard error, and forget it."""
+        lines, self._lines = self._lines, Counter()
+        if not lines:
+            return
+        print("the program printed:", file=sys.stderr)
+        for line, count in list(lines.items())[:_MOST_LINES]:
+            print(f"  {line}" + (f"  ({count} times)" if count > 1 else ""), file=sys.stderr)
+        if len(lines) > _MOST_LINES:
+            print(f"  and {counted(len(lines) - _MOST_LINES, 'other line')}", file=sys.stderr)
+        sys.stderr.flush()
 
 
 def launch(

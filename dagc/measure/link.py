@@ -26,7 +26,7 @@ from dagc.base.errors import MissingTool, RunFailed
 from dagc.base.resources import IMPORTED_FROM
 from dagc.build.ranks import rank_among
 from dagc.build.toolchain import require_mpi
-from dagc.measure.launch import Started, start
+from dagc.measure.launch import Printed, Started, start
 from dagc.measure.watchdog import FAULT, died, ended, hang_summary
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ STARTS = 3
 _LATE_SECONDS = 15.0  # beyond a command's limit, for the ranks' own watchdogs and their starter
 _POLITE_SECONDS = 5.0
 _PROFILER_SECONDS = 300.0
+_MOST_SHOWN = 4 << 20  # characters of what ranks print: a kernel may print in each run
 
 
 class RanksDied(Exception):
@@ -65,6 +66,7 @@ class WorkerLink:
         """`profiler`: a command that runs the ranks. `close` then waits until its output is written."""
         self._ranks, self._profiler = ranks, profiler
         self._worker: _Worker | None = None
+        self._printed = Printed()
 
     def __enter__(self) -> Self:
         return self
@@ -79,13 +81,17 @@ class WorkerLink:
         try:
             return self._worker.ask(command)
         except RanksDied:
-            self.close()
+            self._end()
             raise
 
     def close(self) -> None:
+        self._end()
+        self._printed.show()
+
+    def _end(self) -> None:
         worker, self._worker = self._worker, None
         if worker is not None:
-            worker.close()
+            worker.close(self._printed)
 
     def _start(self) -> _Worker:
         for attempt in itertools.count(1):
@@ -164,12 +170,16 @@ class _Worker:
             pass
         raise RanksDied(self._why(self._started.wait(_LATE_SECONDS)))
 
-    def close(self) -> None:
+    def close(self, printed: Printed) -> None:
+        """End the ranks. What they printed is added to `printed`."""
         if not self._pending:
             with suppress(OSError):
                 self._lines.write(json.dumps({"do": "stop"}) + "\n")
                 self._lines.flush()
                 self._started.wait(_PROFILER_SECONDS if self._profiler else _POLITE_SECONDS)
+        if not self._profiler:
+            printed.add(self._read("stdout", _MOST_SHOWN))
+            printed.add(self._read("stderr", _MOST_SHOWN))
         with suppress(OSError):
             self._stack.close()
 
@@ -178,9 +188,9 @@ class _Worker:
     def _log_file(self, name: str) -> Path:
         return self._directory / name
 
-    def _read(self, name: str) -> list[str]:
-        with suppress(OSError):
-            return self._log_file(name).read_text(errors="replace").splitlines()
+    def _read(self, name: str, most: int = -1) -> list[str]:
+        with suppress(OSError), self._log_file(name).open(errors="replace") as file:
+            return file.read(most).splitlines()
         return []
 
     def _missing(self) -> tuple[str, str]:

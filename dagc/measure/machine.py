@@ -156,7 +156,7 @@ def probe(gpu: GPU, folder: Path | None = None) -> Path:
             [str(nvcc.path), "-O2", f"-arch={gpu.arch}", "-o", str(program), str(resource(SOURCE))],
             "of the GPU does not compile",
         )
-        text = _run([str(program)], "of the GPU does not run")
+        text = _answer([str(program)], "of the GPU does not run", temporary)
     path.parent.mkdir(parents=True, exist_ok=True)
     head = "# Queried from the driver and measured by dagc tune. Remove this file to measure again.\n"
     handle, partial = tempfile.mkstemp(dir=path.parent)
@@ -178,7 +178,7 @@ def measured_transfers(target: str, arch: str, pageable: bool = False) -> dict[s
             include=[resource("templates/runtime")], defines=("DAGC_NO_MPI",),
         )  # fmt: skip
         program = build(order, Path(folder) / "transfers")
-        text = _run([str(program), *(["pageable"] if pageable else [])], "of transfers does not run")
+        text = _answer([str(program), *(["pageable"] if pageable else [])], "of transfers does not run", folder)
     out: dict[str, list[tuple[int, float]]] = {direction: [] for direction in DIRECTIONS}
     for line in text.splitlines():
         direction, size, seconds = line.split()
@@ -186,7 +186,14 @@ def measured_transfers(target: str, arch: str, pageable: bool = False) -> dict[s
     return out
 
 
-def _run(command: list[str], what: str) -> str:
+def _answer(command: list[str], what: str, folder: str) -> str:
+    """What a benchmark writes to the file that is its last argument: on standard output, libraries may print, too."""
+    file = Path(folder) / "answer"
+    _run([*command, str(file)], what)
+    return file.read_text(encoding="utf-8")
+
+
+def _run(command: list[str], what: str) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     except subprocess.TimeoutExpired:
@@ -196,4 +203,3 @@ def _run(command: list[str], what: str) -> str:
         number = signals.of_code(done.returncode)
         why = f"terminated by {signals.named(number)}" if number else f"exit code {done.returncode}"
         raise RunFailed(f"the benchmark {what}: {lines[-1] if lines else why}")
-    return done.stdout

@@ -1,6 +1,6 @@
-// What a GPU's driver says of its limits, and what eight micro-benchmarks say of its speed: a TOML table on standard
-// output, times in cycles of a multiprocessor. Written for dagc tune, which runs it once for each GPU and keeps the
-// answer.
+// What a GPU's driver says of its limits, and what eight micro-benchmarks say of its speed: a TOML table in the file
+// FILE of `probe [GPU] FILE`, times in cycles of a multiprocessor. Written for dagc tune, which runs it once for each GPU
+// and keeps the answer.
 //
 //   clock           a loop of dependent multiplications against the wall clock
 //   launch          an empty launch, event to event
@@ -244,7 +244,12 @@ double contended(Device& device, int multiprocessors) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int which = argc > 1 ? std::atoi(argv[1]) : 0;
+  std::FILE* const answer = argc > 1 ? std::fopen(argv[argc - 1], "w") : nullptr;
+  if (answer == nullptr) {
+    std::fprintf(stderr, "dagc: GPU probe: the last argument must be a file that can be written\n");
+    return 2;
+  }
+  const int which = argc > 2 ? std::atoi(argv[1]) : 0;
   CHECK(cudaSetDevice(which));
   cudaDeviceProp p;
   CHECK(cudaGetDeviceProperties(&p, which));
@@ -258,27 +263,27 @@ int main(int argc, char** argv) {
   const std::size_t beyond = std::min(room / 4, std::max(std::size_t{256} << 20, 4 * l2));
   const int blocks = 4 * p.multiProcessorCount;
   const unsigned many = 1u << 20;
-  std::printf("[gpu]\nname = \"%s\"\narch = \"sm_%d%d\"\n", p.name, p.major, p.minor);
-  std::printf("multiprocessors = %d\nclock = %.6g\n", p.multiProcessorCount, clock);
-  std::printf("max_threads_per_multiprocessor = %d\n", p.maxThreadsPerMultiProcessor);
-  std::printf("max_blocks_per_multiprocessor = %d\n", p.maxBlocksPerMultiProcessor);
-  std::printf("registers_per_multiprocessor = %d\n", p.regsPerMultiprocessor);
-  std::printf("shared_per_multiprocessor = %zu\n", p.sharedMemPerMultiprocessor);
-  std::printf("shared_reserved_per_block = %zu\n", p.reservedSharedMemPerBlock);
-  std::printf("l2_bytes = %zu\n\n[gpu.measured]\n", l2);
-  std::printf("launch_cycles = %.5g\n", launch * clock);
-  std::printf("l1_latency = %.5g\n", latency(device, 16 << 10, true, true, 1 << 12));
-  std::printf("l2_latency = %.5g\n", latency(device, std::max(std::size_t{1} << 20, l2 / 8), true, false, 1 << 14));
-  std::printf("memory_latency = %.5g\n", latency(device, beyond, false, false, 1 << 14));
+  std::fprintf(answer, "[gpu]\nname = \"%s\"\narch = \"sm_%d%d\"\n", p.name, p.major, p.minor);
+  std::fprintf(answer, "multiprocessors = %d\nclock = %.6g\n", p.multiProcessorCount, clock);
+  std::fprintf(answer, "max_threads_per_multiprocessor = %d\n", p.maxThreadsPerMultiProcessor);
+  std::fprintf(answer, "max_blocks_per_multiprocessor = %d\n", p.maxBlocksPerMultiProcessor);
+  std::fprintf(answer, "registers_per_multiprocessor = %d\n", p.regsPerMultiprocessor);
+  std::fprintf(answer, "shared_per_multiprocessor = %zu\n", p.sharedMemPerMultiprocessor);
+  std::fprintf(answer, "shared_reserved_per_block = %zu\n", p.reservedSharedMemPerBlock);
+  std::fprintf(answer, "l2_bytes = %zu\n\n[gpu.measured]\n", l2);
+  std::fprintf(answer, "launch_cycles = %.5g\n", launch * clock);
+  std::fprintf(answer, "l1_latency = %.5g\n", latency(device, 16 << 10, true, true, 1 << 12));
+  std::fprintf(answer, "l2_latency = %.5g\n", latency(device, std::max(std::size_t{1} << 20, l2 / 8), true, false, 1 << 14));
+  std::fprintf(answer, "memory_latency = %.5g\n", latency(device, beyond, false, false, 1 << 14));
   const double near = bandwidth(device, std::max(std::size_t{1} << 20, l2 / 4), 40, blocks);
-  std::printf("l2_bytes_per_cycle = %.5g\n", near / clock);
-  std::printf("memory_bytes_per_cycle = %.5g\n", bandwidth(device, large, 1, 16 * blocks) / clock);
-  std::printf("departure_coalesced = %.5g\n", departure(device, 1, 1));
-  std::printf("departure_uncoalesced = %.5g\n", departure(device, 32, 32));
+  std::fprintf(answer, "l2_bytes_per_cycle = %.5g\n", near / clock);
+  std::fprintf(answer, "memory_bytes_per_cycle = %.5g\n", bandwidth(device, large, 1, 16 * blocks) / clock);
+  std::fprintf(answer, "departure_coalesced = %.5g\n", departure(device, 1, 1));
+  std::fprintf(answer, "departure_uncoalesced = %.5g\n", departure(device, 32, 32));
   const std::size_t quarter = std::max(std::size_t{1} << 20, l2 / 4);
-  std::printf("l2_loads_per_cycle = %.5g\n", scattered<false>(device, quarter, p.multiProcessorCount) / clock);
-  std::printf("l2_stores_per_cycle = %.5g\n", scattered<true>(device, quarter, p.multiProcessorCount) / clock);
-  std::printf("atomic_cycles = %.5g\n", contended(device, p.multiProcessorCount) * clock);
-  std::printf("block_start_cycles = %.5g\n", timed([] { empty<<<many, 32>>>(); }) / many * clock);
-  return 0;
+  std::fprintf(answer, "l2_loads_per_cycle = %.5g\n", scattered<false>(device, quarter, p.multiProcessorCount) / clock);
+  std::fprintf(answer, "l2_stores_per_cycle = %.5g\n", scattered<true>(device, quarter, p.multiProcessorCount) / clock);
+  std::fprintf(answer, "atomic_cycles = %.5g\n", contended(device, p.multiProcessorCount) * clock);
+  std::fprintf(answer, "block_start_cycles = %.5g\n", timed([] { empty<<<many, 32>>>(); }) / many * clock);
+  return std::fclose(answer) == 0 ? 0 : 5;
 }

@@ -1,5 +1,6 @@
 // Times of transfers between memory of the host and the device: lines "to_device BYTES SECONDS" and "to_host BYTES SECONDS"
-// on standard output. The memory is page-locked, or pageable with the argument `pageable`. For both targets. Written for dagc tune, which fits a latency and a bandwidth.
+// in the file FILE of `transfers [pageable] FILE`. The memory is page-locked, or pageable. For both targets. Written for
+// dagc tune, which fits a latency and a bandwidth.
 //
 //   to_device   several copies, one behind the other on a stream: the op that reads them follows on the stream
 //   to_host     one copy, waited for: the host reads it next
@@ -47,7 +48,12 @@ double timed(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool pageable = argc > 1 && std::strcmp(argv[1], "pageable") == 0;
+  std::FILE* const answer = argc > 1 ? std::fopen(argv[argc - 1], "w") : nullptr;
+  if (answer == nullptr) {
+    std::fprintf(stderr, "dagc: transfers: the last argument must be a file that can be written\n");
+    return 2;
+  }
+  const bool pageable = argc > 2 && std::strcmp(argv[1], "pageable") == 0;
   char *host = nullptr, *device = nullptr;
   cudaStream_t stream;
   if (pageable)
@@ -58,8 +64,8 @@ int main(int argc, char** argv) {
   CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   std::memset(host, 1, kLargest);
   for (std::size_t bytes = kSmallest; bytes <= kLargest; bytes *= 4) {
-    std::printf("to_device %zu %.9g\n", bytes, timed(device, host, bytes, cudaMemcpyHostToDevice, kBehind, stream));
-    std::printf("to_host %zu %.9g\n", bytes, timed(host, device, bytes, cudaMemcpyDeviceToHost, 1, stream));
+    std::fprintf(answer, "to_device %zu %.9g\n", bytes, timed(device, host, bytes, cudaMemcpyHostToDevice, kBehind, stream));
+    std::fprintf(answer, "to_host %zu %.9g\n", bytes, timed(host, device, bytes, cudaMemcpyDeviceToHost, 1, stream));
   }
   CHECK(cudaStreamDestroy(stream));
   CHECK(cudaFree(device));
@@ -67,4 +73,5 @@ int main(int argc, char** argv) {
     std::free(host);
   else
     CHECK(cudaFreeHost(host));
+  return std::fclose(answer) == 0 ? 0 : 5;
 }

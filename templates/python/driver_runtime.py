@@ -68,6 +68,7 @@ def arguments(program: str) -> argparse.Namespace:
     parser.add_argument("--seconds", metavar="S", type=float, default=0.01, help="length of one measurement (0.01)")
     parser.add_argument("--repeats", metavar="N", type=int, default=20, help="number of measurements (20)")
     parser.add_argument("--json", metavar="FILE", default="", help="write the measurements; - is standard output")
+    parser.add_argument("--quiet", action="store_true", help="print no results")
     parser.add_argument("--check-only", action="store_true", help="check the results, time nothing")
     parser.add_argument(
         "--mpi-takes-device-pointers", action="store_true", help="assert that this MPI accepts device pointers"
@@ -75,6 +76,10 @@ def arguments(program: str) -> argparse.Namespace:
     options = parser.parse_args()
     if not options.seconds > 0 or options.repeats < 1:
         parser.error("--seconds and --repeats must be positive")
+    options.stdout = sys.stdout
+    if options.json == "-":  # what kernels and the MPI print goes to standard error
+        options.stdout, options.quiet = os.fdopen(os.dup(1), "w"), True
+        os.dup2(2, 1)
     return options
 
 
@@ -621,7 +626,7 @@ def run(
     iteration, carried = runs.iteration, runs.on_one_stream is not None
     if _wrong(rank, iteration, verify, 0, 1) or _wrong(rank, iteration, verify, 1, 1):
         return WRONG_RESULT
-    speak = rank.rank == 0 and options.json != "-"
+    speak = rank.rank == 0 and not options.quiet
     if speak:
         print(f"{program} on {rank.ranks} ranks: results agree with the reference")
     if options.check_only:
@@ -641,7 +646,7 @@ def run(
         print(f"measurements: {len(times)} of {iterations} iterations")
     if rank.rank == 0 and options.json:
         _write_json(
-            options.json,
+            options,
             {"program": program, **facts, "environment": environment(rank), "time": _record(times, iterations)},
         )
     return 0
@@ -737,12 +742,13 @@ def environment(rank: Rank) -> dict[str, Any]:
     }
 
 
-def _write_json(path: str, record: dict[str, Any]) -> None:
+def _write_json(options: argparse.Namespace, record: dict[str, Any]) -> None:
     text = json.dumps(record) + "\n"
-    if path == "-":
-        sys.stdout.write(text)
-    else:
-        try:
-            Path(path).write_text(text)
-        except OSError as error:
-            fail(BAD_INPUT, f"{path}: cannot write: {error.strerror}")
+    try:
+        if options.json == "-":
+            options.stdout.write(text)
+            options.stdout.flush()
+        else:
+            Path(options.json).write_text(text)
+    except OSError as error:
+        fail(BAD_INPUT, f"{options.json}: cannot write: {error.strerror}")

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <mpi.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -266,12 +267,24 @@ inline JsonObject to_json(const Measurement& m) {
   return JsonObject().field("unit", "s").field("iterations", m.iterations).field("seconds", m.seconds).field("statistics", to_json(m.stats));
 }
 
+inline std::FILE* json_stdout = stdout;  // where `--json -` writes
+
+// For `--json -`, standard output has the JSON alone: what else is printed there, by kernels or by MPI, goes to standard
+// error. Call it before MPI is initialised.
+inline void keep_stdout_for(const std::string& json) {
+  if (json != "-") return;
+  std::fflush(stdout);
+  const int kept = dup(STDOUT_FILENO);
+  json_stdout = kept < 0 ? nullptr : fdopen(kept, "w");
+  if (json_stdout == nullptr || dup2(STDERR_FILENO, STDOUT_FILENO) < 0) fail(exit_bad_input, "--json -: standard output cannot be written");
+}
+
 // To a file, or to stdout for "-"; ends with a line feed. Call it on one rank.
 inline void write_json(const std::string& path, const JsonObject& object) {
-  std::FILE* file = path == "-" ? stdout : std::fopen(path.c_str(), "w");
+  std::FILE* file = path == "-" ? json_stdout : std::fopen(path.c_str(), "w");
   if (!file) fail(exit_bad_input, path + ": cannot write");
   const bool good = std::fputs((object.text() + "\n").c_str(), file) >= 0 && std::fflush(file) == 0;
-  if (file != stdout) std::fclose(file);
+  if (file != json_stdout) std::fclose(file);
   if (!good) fail(exit_run_failed, path + ": cannot write");
 }
 

@@ -387,7 +387,7 @@ int runner_main(int argc, char** argv, Runner<Program>& runner, const Compiled<P
   timing.seconds = 0;
   timing.repeats = 0;
   double hang = 20;
-  bool device_pointers = false, comparing = false, auditing = false;
+  bool device_pointers = false, comparing = false, auditing = false, quiet = false;
   Options options("runner", "Executes traversals from tables; checks each, and times it where --seconds is given.");
   options.text("--data", "DIR", &data, "arrays of each rank, written by `dagc setup`").required();
   options.text("--tables", "FILE", &tables_file, "one traversal a line: kind,a,b;kind,a,b;... (the program's own)");
@@ -396,9 +396,11 @@ int runner_main(int argc, char** argv, Runner<Program>& runner, const Compiled<P
   options.text("--json", "FILE", &json, "write the results; - is standard output");
   options.number("--watchdog", "S", &hang, "seconds after which an iteration or audit counts as hung (20); 0: never", 0, 1e6);
   options.flag("--compare", &comparing, "time the straight-line code against its table");
+  options.flag("--quiet", &quiet, "print no results");
   options.flag("--audit", &auditing, "run each traversal op by op, and check what each op changes");
   options.flag("--mpi-takes-device-pointers", &device_pointers, "assert that this MPI accepts device pointers");
   options.parse(argc, argv);
+  keep_stdout_for(json);
   if (timing.repeats == 0) timing.repeats = comparing ? 20 : 1;
 
   Mpi mpi(&argc, &argv, compiled.threads);
@@ -410,7 +412,7 @@ int runner_main(int argc, char** argv, Runner<Program>& runner, const Compiled<P
 
   const std::vector<std::vector<Row>> tables =
       tables_file.empty() ? std::vector<std::vector<Row>>{compiled.plan} : read_tables(tables_file);
-  const bool speak = mpi.rank() == 0 && json != "-";
+  const bool speak = mpi.rank() == 0 && !quiet && json != "-";
   Watchdog watchdog(mpi.rank(), hang);
   int wrong = 0;
   std::string results;
