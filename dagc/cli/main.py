@@ -137,12 +137,16 @@ def _setup(args: argparse.Namespace) -> int:
 
 
 def _compile(args: argparse.Namespace) -> int:
+    from functools import partial
+
     from dagc.recipes.compile import compile
     from dagc.recipes.options import CompileOptions
     from dagc.report.display import Display
+    from dagc.report.stages import Printer, stages
 
     options = options_of(args, CompileOptions, defines=defines_of(args))
-    done = compile(args.file, args.output, options, display=Display(quiet=args.quiet))
+    printer = Printer(stages(args.print_after), partial(print, end="", flush=True))
+    done = compile(args.file, args.output, options, display=Display(quiet=args.quiet), printer=printer)
     if done.result is not None or not args.run:  # of several ranks, the first reports
         for warning in done.warnings:
             print(f"dagc: warning: {warning}", file=sys.stderr)
@@ -287,6 +291,8 @@ def _add_compile(compile_: argparse.ArgumentParser) -> None:
     prune(compile_)
     form(compile_)
     add("--no-build", dest="build", action="store_false", help="write only sources")
+    help = "print the program after these stages, with commas: lower, messages, edges, traversal, plan; or all"
+    add("--print-after", default="", metavar="STAGES", help=help)
     add(
         "--run",
         action="store_true",

@@ -18,6 +18,7 @@ from dagc.passes.loops import repeated
 from dagc.recipes.options import CompileOptions
 from dagc.recipes.program import write_arrays
 from dagc.report.display import SILENT, Display
+from dagc.report.stages import NOTHING_PRINTED, Printer
 from dagc.space.enqueue import ROUNDS, overlapped, without_host
 from dagc.space.loops import unroll
 from dagc.space.proof import Prover, prune
@@ -87,6 +88,7 @@ def compile_traversal(
     open: OpenChoices = NOTHING_OPEN,
     arrays: Callable[[Program, Path], None] | None = None,
     display: Display = SILENT,
+    printer: Printer = NOTHING_PRINTED,
 ) -> Compiled:
     """Compile one traversal of a graph into `directory`, in the form that the options ask for. Nothing is emitted
     unproved.
@@ -96,6 +98,7 @@ def compile_traversal(
     """
     library = library_of(options.form, graph.program.name, options.name, options.build)
     plan = open.of(proved_plan(graph, traversal, chosen, options.prune_syncs))  # -> Plan, proved
+    printer.after_proof(plan)
     if options.form == "driver":
         _require_driver(plan)
     files = write_sources(plan, directory, options.force, library)  # Plan -> source files

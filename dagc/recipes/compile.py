@@ -23,6 +23,7 @@ from dagc.recipes.artifacts import Compiled, OpenChoices, Running, build_artifac
 from dagc.recipes.options import CompileOptions
 from dagc.recipes.program import read, read_source
 from dagc.report.display import SILENT, Display
+from dagc.report.stages import NOTHING_PRINTED, Printer
 from dagc.space import Space, TooManyStates
 from dagc.space.loops import is_folded_text
 
@@ -38,11 +39,12 @@ _ID_DIGITS = 4300  # limit for Python's conversion to one number
 
 def compile(
     path: str | Path, out: str | Path | None = None, options: CompileOptions | None = None, *,
-    display: Display = SILENT, **fields: Any,
+    display: Display = SILENT, printer: Printer = NOTHING_PRINTED, **fields: Any,
 ) -> Compiled:  # fmt: skip
     """Compile a `.dag` file into `out` (default: `dagc-out/PROGRAM`); with `run`, also set it up, check it and time it.
 
-    `fields` of the options may be given by name: `compile("spmv.dag", target="host", run=True)`.
+    `fields` of the options may be given by name: `compile("spmv.dag", target="host", run=True)`. `printer` gets the
+    program after each stage.
     """
     options = replace(options or CompileOptions(), **fields)
     options = replace(options, build=options.build or options.run)
@@ -53,19 +55,28 @@ def compile(
     if tuned is not None and _chooses_plans(tuned, options.form):
         from dagc.recipes.plans import compile_plans  # only with --launch
 
+        if printer.stages:
+            raise UsageError(
+                f"--print-after: {tuned.path} chooses among plans", "compile one of them: -D fixes decisions"
+            )
         plans = compile_plans(path, out, tuned, chosen, mode, how)
         return plans.run(how) if options.run else plans.compiled
 
     def compile_here() -> Compiled:
         text, without = read(path, options.defines, folds=not options.unroll).on(chosen.target)  # text -> AST
-        folded = text.with_open_devices(_placed(tuned)).graph()  # -> Program -> Graph
+        text = text.with_open_devices(_placed(tuned))
+        if printer.stages:
+            printer.after_lowering(text.program())
+        folded = text.graph()  # -> Program -> Graph
+        printer.after_edges(folded)
         with display.phase("finding the traversal"):
             graph, picked, number = wanted_traversal(folded, options.traversal)  # Graph -> Traversal
+        printer.after_choosing(graph, picked)
         name = graph.program.name
         compiled = compile_traversal(
             graph, picked, chosen, Path(out) if out is not None else Path("dagc-out") / name, options,
             open=_open(graph.unrolled, tuned, chosen, mode, options), display=display,
-            arrays=how.arrays if options.run else None,
+            arrays=how.arrays if options.run else None, printer=printer,
         )  # fmt: skip
         return replace(compiled, number=number, left_out=(*without, *compiled.left_out))
 
