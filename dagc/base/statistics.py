@@ -85,6 +85,26 @@ def noise_floor(series: Iterable[Sequence[float]]) -> float:
     return 1.4826 / math.sqrt(2) * median(differences)
 
 
+APART = 2.0  # standard deviations of a difference of medians that is beyond the noise
+
+
+def faster(one: Sequence[float], other: Sequence[float], noise: float = math.nan) -> bool:
+    """Whether the median of `one` is below that of `other` beyond the noise.
+
+    `noise`: relative standard deviation of a single measurement; if it is not known, all of `one` must be below all of
+    `other`.
+    """
+    if math.isnan(noise):
+        return max(one) < min(other)
+    margin = APART * noise * math.sqrt(_of_median(len(one)) + _of_median(len(other)))
+    return median(one) < median(other) * (1 - margin)
+
+
+def _of_median(n: int) -> float:
+    """The variance of a median of n measurements, in variances of one."""
+    return (1.0 if n < 3 else 1.5) / n
+
+
 class Changes:
     """The changes of a reference and of the times between successive measurements of one thing, as `followed` takes
     them."""

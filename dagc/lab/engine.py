@@ -5,23 +5,25 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from heapq import nsmallest
 from random import Random
 from statistics import median
 from time import perf_counter
 from typing import Any, Generic, Protocol, TypeVar
 
-from dagc.base.statistics import FEWEST_PAIRS, Changes, followed
+from dagc.base.statistics import FEWEST_PAIRS, Changes, faster, followed, noise_floor
 from dagc.lab.domain import C, Domain
-from dagc.lab.strategy import Judge, RankingStrategy, Strategy
-from dagc.store.results import CONFIRMED, Outcome, best_estimate, drift_factor, rank
+from dagc.lab.strategy import Judge, RankingStrategy, Strategy, fallback
+from dagc.lab.trust import Tally, Trust
+from dagc.store.results import CONFIRMED, NOISY, Outcome, best_estimate, drift_factor, judging, rank
 
 # A search ends if the probability of a better candidate is at most DOUBT in this many consecutive checks. The model is
 # optimistic: on synthetic machines, 5 % in two checks missed a better candidate in 11 % of the searches or more.
 DOUBT, IN_A_ROW = 0.01, 3
 LEFT = 0.05  # fraction of these searches that missed a faster candidate: 1 of 20 on synthetic machines
 FEWEST, CHECKED_EVERY = 20, 5  # candidates before the first such check; measurements between two checks
+WITHOUT = 200  # measurements of a search without a model that would have ended by the model's doubt, at least
 
 M_contra = TypeVar("M_contra", bound=Hashable, contravariant=True)  # a candidate
 
@@ -108,24 +110,6 @@ class Progress(Generic[C]):
     measurements_of_best: int = 0
 
 
-@dataclass(slots=True)
-class Tally(Generic[C]):
-    """The measurements of one candidate.
-
-    `values` have drift divided out; `confirming` are those taken after the candidates to confirm were chosen.
-    """
-
-    candidate: C
-    key: Any
-    values: list[float] = field(default_factory=list)
-    failure: str = ""
-    confirming: list[float] = field(default_factory=list)
-
-    @property
-    def median(self) -> float:
-        return median(self.values) if self.values else math.inf
-
-
 @dataclass(frozen=True, slots=True)
 class Summary(Generic[C]):
     """The result of a search. `best` is None if nothing could be measured.
@@ -140,6 +124,7 @@ class Summary(Generic[C]):
     doubt        probability that an unmeasured candidate is faster by more than `SearchOptions.until`, if the search
                  ended because the model's was low; at least the share of such searches that were wrong; else NaN
     shrunk       whether the estimate and its interval are corrected for selection bias
+    given_up     why the model of the strategy was given up; "" if it was not
     measuring    seconds spent in the machine; `overhead`: in the search itself
     """
 
@@ -163,6 +148,7 @@ class Summary(Generic[C]):
     repeats: int = CONFIRMED
     doubt: float = math.nan
     shrunk: bool = False
+    given_up: str = ""
 
     @property
     def confirmed(self) -> bool:
@@ -181,14 +167,15 @@ def explore(
     base: float = math.nan,
     same: Callable[[C], str] | None = None,
     progress: Callable[[Progress[C]], None] | None = None,
+    show: Callable[[float], str] = "{:.4g}".format,
 ) -> Summary[C]:
     """Search until the budget, the time or the space is exhausted, or the user interrupts.
 
     `known`: results of an earlier run, observed first. `base`: the drift reference that their times are scaled to (NaN:
     the first one measured). `same` returns equal keys for candidates that do the same work (`--prune-syncs`): only the
-    first of them is measured. A failed measurement does not raise.
+    first of them is measured. `show`: a value as text. A failed measurement does not raise.
     """
-    loop = _Loop(domain, strategy, machine, store, options, base, same, progress)
+    loop = _Loop(domain, strategy, machine, store, options, base, same, progress, show)
     for earlier in known:
         loop.learn(earlier)
     try:
@@ -211,6 +198,7 @@ class _Loop(Generic[C]):
         base: float,
         same: Callable[[C], str] | None,
         progress: Callable[[Progress[C]], None] | None,
+        show: Callable[[float], str],
     ) -> None:
         self.domain, self.strategy, self.machine, self.store = domain, strategy, machine, store
         self.options, self.same, self.progress = options, same, progress
@@ -219,6 +207,9 @@ class _Loop(Generic[C]):
         self.measuring = 0.0
         self.timed = 0.0  # without failed measurements: a hang takes as long as the watchdog waits
         self.tallies: dict[C, Tally[C]] = {}
+        self.trust = Trust(strategy, self.tallies, show)
+        self.trust_at = 0  # measurements at the next check of the model
+        self.given_up, self.given_up_at = "", 0  # why, and after how many measurements
         self.first_of: dict[str, Tally[C]] = {}
         self.times: list[float] = []
         self.measurements = self.failures = 0
@@ -244,11 +235,11 @@ class _Loop(Generic[C]):
         self._consider(tally)
 
     def search(self) -> None:
-        budget = self.options.budget
-        while (budget is None or self.measurements < budget) and self._time_to_search():
-            candidate = None if self._enough() else self.strategy.propose()
+        while ((budget := self._budget()) is None or self.measurements < budget) and self._time_to_search():
+            candidate = None if self._enough() else self._doubtful() or self.strategy.propose()
             if candidate is None:
                 return
+            self.trust.predict(candidate)
             first = self._first_of(candidate)
             if first is None:
                 outcome = self._measure(candidate, "search", budget)
@@ -258,6 +249,38 @@ class _Loop(Generic[C]):
                 self.inferred.add(candidate)
                 outcome = Outcome(first.median if first.values else math.nan, failure=first.failure)
             self.strategy.observe(candidate, outcome)
+            if candidate in self.tallies:
+                self.trust.observe(candidate)
+
+    def _budget(self) -> int | None:
+        """The number of measurements of the search. Without its model, one that would have ended by the model's doubt
+        ends after twice as many as it had taken until then."""
+        budget = self.options.budget
+        if not self.given_up or self.options.until is None:
+            return budget
+        most = max(WITHOUT, 2 * self.given_up_at)
+        return most if budget is None else min(budget, most)
+
+    def _doubtful(self) -> C | None:
+        """A candidate to measure again, which shows whether the model of the strategy is wrong; None if there is no
+        doubt. A model that is wrong is given up: a strategy without one continues with the measurements so far."""
+        if self.measurements < self.trust_at:
+            return None
+        again = self.trust.check(self.best, self._noise())
+        if again is not None:
+            return again
+        self.trust_at = self.measurements + CHECKED_EVERY
+        if self.trust.reason:
+            self.given_up, self.given_up_at = self.trust.reason, self.measurements
+            self.strategy = fallback(self.domain, self.options.seed)
+            self.trust = Trust(self.strategy, self.tallies)
+            for tally in self.tallies.values():
+                value = tally.median if tally.values else math.nan
+                self.strategy.observe(tally.candidate, Outcome(value, failure=tally.failure))
+        return None
+
+    def _noise(self) -> float:
+        return noise_floor(tally.values for tally in self.tallies.values())
 
     def _enough(self) -> bool:
         """Whether the strategy expects no better candidate."""
@@ -283,12 +306,19 @@ class _Loop(Generic[C]):
                 self._measure(tally.candidate, "passes", self.measurements + len(again) - i)
 
     def confirm(self) -> None:
-        """Measure the best so far `repeats` times each, interleaved.
+        """Measure the best so far `repeats` times each, then any others that still seem faster than the best of these.
 
-        They are chosen first, and the measurements that chose them do not count. Each round goes from the fastest to
-        the slowest, so that a round that ends early has measured the fastest.
+        They are chosen first, and the measurements that chose them do not count.
         """
-        chosen = self._shortlist()
+        chosen, once = self._shortlist(), self.options.confirm
+        while chosen and self._in_time():
+            self._confirm(chosen)
+            chosen = self._challengers(once)
+            once -= sum(len(tally.values) == 1 for tally in chosen)
+
+    def _confirm(self, chosen: Sequence[Tally[C]]) -> None:
+        """Interleaved. Each round goes from the fastest to the slowest, so that a round that ends early has measured
+        the fastest."""
         while self._in_time():
             short = sorted((t for t in chosen if self._missing(t)), key=lambda t: t.median)
             if not short:
@@ -301,17 +331,38 @@ class _Loop(Generic[C]):
                     return
 
     def _shortlist(self) -> list[Tally[C]]:
-        """The candidates to confirm: the `confirm` best, or fewer if there is no time to measure all of them."""
-        chosen = sorted(self._timed(), key=lambda t: t.median)
-        if isinstance(self.strategy, RankingStrategy):
-            better = [self.tallies[c] for c in self.strategy.ranked(self.options.confirm) if c in self.tallies]
-            chosen = [*(t for t in better if t.values and not t.failure), *(t for t in chosen if t not in better)]
-        del chosen[self.options.confirm :]
+        """The candidates to confirm: the `confirm` best, or fewer if there is no time to measure all of them.
+
+        The first is the best by measurements, then the best of those measured repeatedly. The others are ranked by the
+        strategy if it can, without those that measurements contradict, however the model ranks them.
+        """
+        measured = sorted(self._timed(), key=lambda t: t.median)
+        chosen = [*measured[:1], *[t for t in measured if t.repeated][:1]]
+        if isinstance(self.strategy, RankingStrategy) and measured:
+            noise = self._noise()
+            noise = NOISY if math.isnan(noise) else noise
+            ranked = [self.tallies[c] for c in self.strategy.ranked(self.options.confirm) if c in self.tallies]
+            good = {t.candidate for t in measured if not faster(measured[0].values, [min(t.values)], noise)}
+            chosen += [t for t in ranked if t.candidate in good]
+        chosen = list({t.candidate: t for t in (*chosen, *measured)}.values())[: self.options.confirm]
         if self.options.time is not None and self.times:
             left = (self.options.time - self._elapsed()) / self._cost()
             while len(chosen) > 1 and sum(map(self._missing, chosen)) > left:
                 del chosen[-1]
         return chosen
+
+    def _challengers(self, once: int) -> list[Tally[C]]:
+        """Candidates that are not confirmed and faster than the best of the confirmed, beyond the noise: at most
+        `confirm`, and at most `once` that were measured once."""
+        ranked, noise = self._ranked(), self._noise()
+        best = max(ranked, key=lambda t: len(t.confirming), default=None)  # the first that was confirmed
+        if best is None:
+            return []
+        judged = _judged(best)
+        rivals = [t for t in self._timed() if self._missing(t) and faster(t.values, judged, noise)]
+        rivals.sort(key=lambda t: t.median)
+        single = [t for t in rivals if not t.repeated][: max(0, once)]
+        return [t for t in rivals if t.repeated or t in single][: self.options.confirm]
 
     def _missing(self, tally: Tally[C]) -> int:
         """The number of measurements it still needs to be confirmed."""
@@ -365,6 +416,7 @@ class _Loop(Generic[C]):
             self.store.fail(tally.key, outcome.failure)
         else:
             self.store.add(tally.key, outcome, "confirm" if phase == "confirm" else "search")
+            tally.several |= len(outcome.times) > 1
             outcome = self._without_drift(candidate, outcome)
             tally.values.append(outcome.value)
             if phase == "confirm":
@@ -443,9 +495,10 @@ class _Loop(Generic[C]):
             repeats=min(CONFIRMED, self.options.repeats),
             doubt=self.doubt,
             shrunk=estimate is not None and estimate.shrunk,
+            given_up=self.given_up,
         )
 
 
-def _judged(tally: Tally[Any]) -> list[float]:
-    """The measurements that evaluate a candidate: those that did not choose it, or all if there are none."""
-    return tally.confirming or tally.values
+def _judged(tally: Tally[Any]) -> Sequence[float]:
+    """The measurements that judge a candidate."""
+    return judging(tally.values, tally.confirming)

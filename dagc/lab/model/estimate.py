@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 NOISE = 0.02  # relative standard deviation of a measurement
 SIGNAL = 0.06  # relative standard deviation of the error of the simulation
-NOISES, SIGNALS = (0.01, 0.02, 0.04), (0.06, 0.12)  # candidates for maximum likelihood
+NOISES, SIGNALS = (0.01, 0.02, 0.04), (0.06, 0.12, 0.24, 0.48)  # candidates for maximum likelihood
+AGREED = 4.0  # largest difference of two measurements without a disturbance, in standard deviations
 LENGTH = 0.15  # correlation length of the error, as a share of the bits
 BLOCK = 512  # rows whose paths are computed at once: they need several arrays of shape (instructions, rows)
 ADAPTED = 12  # measurements before signal and noise are chosen by likelihood
@@ -56,6 +57,9 @@ class Model:
         self._level = 1.0  # median of the times when the costs were fitted
         self._observed: list[tuple[Candidate, float]] = []  # every observation of the process
         self._taken: list[float] = []  # the same without outliers
+        self._clipped: dict[
+            Candidate, float
+        ] = {}  # measured once, so unexpectedly that it is not believed: by how much
         self._fresh: list[tuple[Candidate, float]] = []  # measurements that are not in the model yet
         self._simulated: Array | None = None  # per row of the pool: prior costs along the paths of the fitted costs
         self._estimate: tuple[Array, Array] | None = None
@@ -147,12 +151,16 @@ class Model:
             self._fit()
         if self._simulated is None:
             self._rebuild()
+        elif any(candidate in self._clipped for candidate, _ in self._fresh):
+            self._rebuild()  # it is known now whether the first measurement was disturbed
         elif self._fresh:
             self._add()
         assert self._simulated is not None
         missing, deviation = self._process.posterior(self._left(self._taken))
-        expected = self._simulated + self._level * missing
-        return expected + SUSPECTED * self._level * self.pool.suspected, self._level * deviation
+        expected, deviation = self._simulated + self._level * missing, self._level * deviation
+        rows = [self.pool.row[candidate] for candidate in self._clipped]
+        deviation[rows] = np.maximum(deviation[rows], list(self._clipped.values()))
+        return expected + SUSPECTED * self._level * self.pool.suspected, deviation
 
     def _left(self, times: Sequence[float]) -> Array:
         """The residuals of the simulation for the observations, relative to the level."""
@@ -168,10 +176,12 @@ class Model:
         for i, (candidate, time) in enumerate(self._fresh):
             middle = self._simulated[rows[i]] + self._level * missing[i]
             limit = OUTLIER * self._level * math.hypot(deviation[i], process.noise)
+            agreed = self._is_agreed(candidate, time)
             self._observed.append((candidate, time))
-            self._taken.append(float(min(max(time, middle - limit), middle + limit)))
+            self._taken.append(time if agreed else float(min(max(time, middle - limit), middle + limit)))
         process.observe(rows)
         self._fresh.clear()
+        self._clip()
 
     def _rebuild(self) -> None:
         """Recompute everything: the observations held, paths of the fitted costs, signal and noise, outliers."""
@@ -194,7 +204,23 @@ class Model:
         process.observed = rows
         process.rebuild(scaled)
         taken = process.without_outliers(self._left(times)) if rows else np.zeros(0)
-        self._taken = [float(t) for t in taken * self._level + self._simulated[rows]]
+        self._taken = [
+            one[1] if self._is_agreed(*one) else float(time)
+            for one, time in zip(self._observed, taken * self._level + self._simulated[rows], strict=True)
+        ]
+        self._clip()
+
+    def _is_agreed(self, candidate: Candidate, time: float) -> bool:
+        """Whether another measurement of the candidate gave the same within the noise: then it was not disturbed,
+        however unexpected it is."""
+        within = AGREED * self._process.noise * time
+        return sum(abs(other - time) <= within for other in self.times[candidate]) > 1
+
+    def _clip(self) -> None:
+        """Note the candidates of which the only measurement was clipped: it may be the model that is wrong, so they are
+        uncertain by the difference and are measured again where that matters."""
+        pairs = zip(self._observed, self._taken, strict=True)
+        self._clipped = {c: abs(t - taken) for (c, t), taken in pairs if taken != t and len(self.times[c]) == 1}
 
     def _paths(self, rows: Numbers) -> tuple[Array, Array]:
         """Paths (in the units of the process) and simulated times of new rows, with the costs fitted last."""

@@ -22,7 +22,7 @@ RENEW = 6  # measurements between two local searches on the model
 ROUNDS, GROWTH = 2, 40  # rounds of a local search, and neighbours added in each
 DRAWN = 5  # neighbours whose launch settings are chosen by one draw from the model
 FASTEST = 8  # candidates whose neighbours are added
-MOST, LEFT = 1500, 800  # maximal rows of the pool, and how many stay when there are more
+MOST, LEFT = 1500, 800  # maximal unmeasured rows of the pool, and how many stay when there are more
 FIRST = 12  # of this many measurements at the start, every second is drawn uniformly
 HINTED_FROM, HINTED_EVERY = 4, 8  # measurements before the first candidate from elsewhere, and per further one
 FAIR_EVERY = ((32, 4), (64, 8), (math.inf, 16))  # up to the first number of measurements, one in this many is uniform
@@ -133,6 +133,15 @@ class Strategy(Generic[C]):
             self.measured += 1
             self._built.observe(candidate, outcome.value * 1e6)
 
+    def expected(self, candidate: C) -> tuple[float, float] | None:
+        """What the model expects of a candidate in its pool, once it is fitted."""
+        model = self._model()
+        row = model.row.get(candidate)
+        if row is None or not self.measured:
+            return None
+        mean, deviation = model.estimate()
+        return 1e-6 * float(mean[row]), 1e-6 * float(deviation[row])
+
     def best(self) -> C | None:
         """The current choice: the measured candidate with the smallest expected, not the smallest measured time."""
         return next(iter(self.ranked(1)), None)
@@ -200,10 +209,14 @@ class Strategy(Generic[C]):
             for begin in range(0, GROWTH, DRAWN):
                 near += model.improved(near[begin : begin + DRAWN], self.random)
             model.extend(c for c in near if c not in self.closed)
-        if len(model.candidates) > MOST:
+        open_ = self._rows(model, _OPEN)
+        if len(open_) > MOST:
             mean, deviation = model.estimate()
             states = dict(zip(model.candidates, self._states, strict=False))
-            model.keep([int(i) for i in np.argsort(np.round(mean - deviation, 6), kind="stable")[:LEFT]])
+            hopeful = open_[np.argsort(np.round(mean - deviation, 6)[open_], kind="stable")[:LEFT]]
+            # What was measured stays, whatever the model expects of it now.
+            measured = np.concatenate([self._rows(model, _TIMED), self._rows(model, _FAILED)])
+            model.keep([int(row) for row in (*hopeful, *measured)])
             self._states = bytearray(states.get(c, _OPEN) for c in model.candidates)
 
     def _rows(self, model: Surrogate[C], state: int) -> Numbers:

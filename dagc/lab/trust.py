@@ -1,0 +1,122 @@
+"""Whether the model of a strategy agrees with the measurements. A search gives up a model that does not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, Generic, TypeVar
+
+from dagc.base.statistics import APART
+from dagc.lab.strategy import Predictor, RankingStrategy
+
+C = TypeVar("C", bound=Hashable)  # a candidate
+
+FEWEST = 20  # measured candidates before a model is judged
+CLEARLY = 0.05  # a smaller difference does not matter
+IN_A_ROW = 3  # checks in a row at which the model's choice is slower than what was measured
+MISSES = 12  # candidates in a row that are slower than predicted
+FAR = 4.0  # a miss, in standard deviations of the prediction
+ASKED_AGAIN = 3  # of these candidates are measured again before the model is given up
+
+
+@dataclass(slots=True)
+class Tally(Generic[C]):
+    """The measurements of one candidate.
+
+    `values` have drift divided out; `confirming` are those taken after the candidates to confirm were chosen.
+    `repeated`: whether it was measured more than once, or a measurement was the median of several.
+    """
+
+    candidate: C
+    key: Any
+    values: list[float] = field(default_factory=list)
+    failure: str = ""
+    confirming: list[float] = field(default_factory=list)
+    several: bool = False
+
+    @property
+    def median(self) -> float:
+        return median(self.values) if self.values else math.inf
+
+    @property
+    def repeated(self) -> bool:
+        return self.several or len(self.values) > 1
+
+
+class Trust(Generic[C]):
+    """Compares the predictions of a strategy and its choice with repeated measurements.
+
+    `reason`: why the model is given up; "" while it is not. Strategies without a model are never given up.
+    """
+
+    def __init__(self, strategy: Any, tallies: Mapping[C, Tally[C]], show: Callable[[float], str] = repr) -> None:
+        self.strategy, self.tallies, self.show = strategy, tallies, show
+        self.reason = ""
+        self._predicted: dict[C, tuple[float, float]] = {}
+        self._missed: list[C] = []  # in a row, the last ones
+        self._contradicted = 0  # checks in a row
+
+    def predict(self, candidate: C) -> None:
+        """Called before a candidate is measured."""
+        if isinstance(self.strategy, Predictor) and candidate not in self.tallies:
+            expected = self.strategy.expected(candidate)
+            if expected is not None and all(map(math.isfinite, expected)):
+                self._predicted[candidate] = expected
+
+    def observe(self, candidate: C) -> None:
+        """Called after a candidate was measured."""
+        tally = self.tallies[candidate]
+        if candidate not in self._predicted or len(tally.values) != 1 or len(self.tallies) < FEWEST:
+            return
+        if self._is_slower(tally):
+            self._missed.append(candidate)
+        else:
+            self._missed.clear()
+
+    def check(self, best: Tally[C] | None, noise: float) -> C | None:
+        """A candidate that must be measured again to judge the model; None if there is none. `best`: by measurements.
+        Sets `reason`."""
+        if best is None or len(self.tallies) < FEWEST:
+            return None
+        return self._check_choice(best, noise) or self._check_predictions()
+
+    def _check_choice(self, best: Tally[C], noise: float) -> C | None:
+        chosen = self.strategy.best() if isinstance(self.strategy, RankingStrategy) else None
+        choice = self.tallies.get(chosen) if chosen is not None else None
+        margin = CLEARLY if math.isnan(noise) else max(CLEARLY, 2 * APART * noise)
+        if choice is None or choice.failure or not choice.values or min(choice.values) <= best.median * (1 + margin):
+            self._contradicted = 0
+            return None
+        for tally in (choice, best):
+            if not tally.repeated:
+                return tally.candidate
+        self._contradicted += 1
+        if self._contradicted >= IN_A_ROW:
+            times = f"{self.show(choice.median)} in {len(choice.values)} measurements"
+            self.reason = f"its choice takes {times}, another implementation {self.show(best.median)}"
+        return None
+
+    def _check_predictions(self) -> C | None:
+        if len(self._missed) < MISSES:
+            return None
+        asked = [self.tallies[candidate] for candidate in self._missed[-ASKED_AGAIN:]]
+        once = next((tally for tally in asked if not tally.repeated), None)
+        if once is not None:
+            return once.candidate
+        if not all(map(self._is_slower, asked)):
+            self._missed.clear()
+            return None
+        last, expected = asked[-1], self._predicted[self._missed[-1]][0]
+        self.reason = (
+            f"the last {len(self._missed)} implementations were slower than predicted: {self.show(last.median)}"
+            f" instead of {self.show(expected)}"
+        )
+        return None
+
+    def _is_slower(self, tally: Tally[C]) -> bool:
+        """Whether it takes longer than predicted, even by its fastest measurement."""
+        expected, deviation = self._predicted[tally.candidate]
+        slowest = expected + max(FAR * deviation, CLEARLY * abs(expected))
+        return bool(tally.values) and not tally.failure and min(tally.values) > slowest
