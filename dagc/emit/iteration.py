@@ -42,7 +42,7 @@ from dagc.ir.program import (
     blocks,
 )
 from dagc.ir.sym import Apply, Const, Fn, Sym, show, substitute
-from dagc.ir.traversal import Entry, Issue, Record, Sync, Traversal, Wait
+from dagc.ir.traversal import Entry, Issue, Record, Sync, Traversal, Wait, bound, recorded, streams_of
 
 # ---- steps of an op ----
 
@@ -585,8 +585,6 @@ def iteration_view(
     flat = [step for step in placed if not isinstance(step, BeginCapture | EndCapture)]
     written = _Written(graph, steps, flat, short)
     blocks = {block.start: block for block in short.blocks}
-    streams = [e.stream for e in flat if not isinstance(e, Sync) and e.stream is not None]
-    events = [e.event for e in flat if isinstance(e, Record)]
     entries: list[EntryView | LoopView] = []
     regions: list[CaptureRegionView] = []
     at = number = 0  # of the step; of the entry
@@ -594,7 +592,7 @@ def iteration_view(
         step = placed[at]
         if isinstance(step, BeginCapture):
             inside = [e for e in placed[at + 1 : at + 1 + step.length] if not isinstance(e, BeginCapture | EndCapture)]
-            names = ", ".join(graph.ops[e.op].name for e in inside if isinstance(e, Issue))
+            names = ", ".join(graph.ops[op].name for op in bound(inside))
             views = tuple(written.entry(number + i) for i in range(len(inside)))
             regions.append(CaptureRegionView(step.region, step.origin, views, names))
             launch = CallStep(f"p.graph[{step.region}].launch", f"p.stream[{step.origin}]")
@@ -608,8 +606,8 @@ def iteration_view(
             entries.append(written.entry(number))
             at, number = at + 1, number + 1
     return IterationView(
-        streams=max(streams, default=-1) + 1,
-        events=max(events, default=-1) + 1,
+        streams=max(streams_of(flat), default=-1) + 1,
+        events=max(recorded(flat), default=-1) + 1,
         entries=tuple(entries),
         regions=tuple(regions),
         uses_program=any(isinstance(e, LoopView) or e.steps for e in entries),
@@ -621,8 +619,7 @@ def round_view(graph: Graph, traversal: Traversal, back: frozenset[int], steps: 
     entries = traversal.entries
     written = _Written(graph, steps, entries, Rolled(traversal), lane=True)
     views = tuple(written.of_earlier(at) if at in back else written.entry(at) for at in range(len(entries)))
-    streams = 1 + max((e.stream for e in entries if not isinstance(e, Sync) and e.stream is not None), default=-1)
-    return RoundView(streams, sum(isinstance(e, Record) for e in entries), views)
+    return RoundView(1 + max(streams_of(entries), default=-1), len(recorded(entries)), views)
 
 
 def table_ops(graph: Graph, steps: StepBuilder) -> tuple[TableOpView, ...]:
@@ -705,7 +702,7 @@ class _Written:
 
     def of_earlier(self, at: int) -> EntryView:
         """A wait for an event that the previous iteration has recorded."""
-        wait, last = self.entries[at], {e.event: k for k, e in enumerate(self.entries) if isinstance(e, Record)}
+        wait, last = self.entries[at], recorded(self.entries)
         assert isinstance(wait, Wait)
         of = self._recorded[last[wait.event]][1]
         call = CudaCall("cudaStreamWaitEvent", f"{self._stream.format(wait.stream)}, p.event[before + {wait.event}], 0")

@@ -8,7 +8,20 @@ from typing import TypeAlias
 
 from dagc.ir.enums import Opcode
 from dagc.ir.program import CopyOp, Graph, KernelOp, blocks, two_sided
-from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Traversal, Wait
+from dagc.ir.traversal import (
+    Entry,
+    Event,
+    Issue,
+    Record,
+    Stream,
+    Sync,
+    Traversal,
+    Wait,
+    awaited,
+    bound,
+    recorded,
+    streams_of,
+)
 
 # ---- runs of GPU entries that a CUDA graph captures ----
 
@@ -65,7 +78,7 @@ class _CaptureRegions:
     def __init__(self, traversal: Traversal, outside: Collection[int]) -> None:
         self.entries = traversal.entries
         self.outside = frozenset(outside)
-        self.events = sum(isinstance(e, Record) for e in self.entries)
+        self.events = len(recorded(self.entries))
         self.regions = 0
         self.out: list[PositionedStep] = []
 
@@ -75,7 +88,7 @@ class _CaptureRegions:
             end = at
             while end < len(self.entries) and self._may_join(self.entries[end]):
                 end += 1
-            if sum(isinstance(e, Issue) for e in self.entries[at:end]) >= SMALLEST:
+            if len(bound(self.entries[at:end])) >= SMALLEST:
                 self._capture(at, end)
                 at = end
             else:
@@ -87,15 +100,14 @@ class _CaptureRegions:
     def _may_join(self, entry: Entry) -> bool:
         if isinstance(entry, Issue) and int(entry.op) in self.outside:
             return False
-        return not isinstance(entry, Sync) and entry.stream is not None
+        return entry.stream is not None
 
     def _capture(self, start: int, end: int) -> None:
         inside = self.entries[start:end]
-        recorded = {e.event for e in inside if isinstance(e, Record)}
-        streams = list(dict.fromkeys(e.stream for e in inside if not isinstance(e, Sync) and e.stream is not None))
-        origin, others = streams[0], streams[1:]
+        own = recorded(inside)
+        origin, *others = streams_of(inside)
         for i, entry in enumerate(inside, start):
-            if isinstance(entry, Wait) and entry.event not in recorded:
+            if isinstance(entry, Wait) and entry.event not in own:
                 self.out.append(PositionedStep(Wait(entry.event, origin), i))
         for stream in others:
             if self._used(stream, 0, start):
@@ -108,7 +120,7 @@ class _CaptureRegions:
         body += [
             PositionedStep(entry, i)
             for i, entry in enumerate(inside, start)
-            if not (isinstance(entry, Wait) and entry.event not in recorded)
+            if not (isinstance(entry, Wait) and entry.event not in own)
         ]
         for stream in others:
             join = self._event()
@@ -119,14 +131,14 @@ class _CaptureRegions:
             PositionedStep(EndCapture(self.regions), None),
         ]
         self.regions += 1
-        later = {e.event for e in self.entries[end:] if isinstance(e, Wait | Sync)}
-        self.out += [PositionedStep(Record(event, origin), None) for event in sorted(recorded & later)]
+        later = own.keys() & awaited(self.entries[end:])
+        self.out += [PositionedStep(Record(event, origin), None) for event in sorted(later)]
         for stream in others:
             if self._used(stream, end, len(self.entries)):
                 self._order(origin, stream)
 
     def _used(self, stream: Stream, start: int, end: int) -> bool:
-        return any(not isinstance(e, Sync) and e.stream == stream for e in self.entries[start:end])
+        return stream in streams_of(self.entries[start:end])
 
     def _order(self, first: Stream, then: Stream) -> None:
         """Make later work of `then` wait for earlier work of `first`."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NewType, TypeAlias
+from typing import ClassVar, NewType, TypeAlias
 
 from dagc.base.errors import UsageError
 from dagc.ir.program import Graph, GraphOp, OpId
@@ -44,6 +45,7 @@ class Sync:
     """The CPU waits for an event."""
 
     event: Event
+    stream: ClassVar[None] = None  # so that every entry has one
 
 
 Entry: TypeAlias = Issue | Record | Wait | Sync
@@ -54,6 +56,26 @@ class Traversal:
     """Entries in issue order; the last is the issue of `end`."""
 
     entries: tuple[Entry, ...]
+
+
+def streams_of(entries: Iterable[Entry]) -> tuple[Stream, ...]:
+    """The streams that entries use, in the order of their first use."""
+    return tuple(dict.fromkeys(e.stream for e in entries if e.stream is not None))
+
+
+def recorded(entries: Iterable[Entry]) -> dict[Event, int]:
+    """The events that entries record, in order, each with the position of its last record."""
+    return {e.event: at for at, e in enumerate(entries) if isinstance(e, Record)}
+
+
+def awaited(entries: Iterable[Entry]) -> frozenset[Event]:
+    """The events that a stream or the CPU waits for."""
+    return frozenset(e.event for e in entries if isinstance(e, Wait | Sync))
+
+
+def bound(entries: Iterable[Entry]) -> dict[OpId, Stream | None]:
+    """The ops that entries issue, in order, each with its stream; None for a CPU op."""
+    return {e.op: e.stream for e in entries if isinstance(e, Issue)}
 
 
 # ---- its text ----

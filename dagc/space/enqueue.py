@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from dagc.ir.program import Action, Graph, KernelOp, OpId
-from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Traversal, Wait
+from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Traversal, Wait, bound, recorded, streams_of
 from dagc.space.loops import Carried, Slot
 from dagc.space.proof import NotProved, Prover, renumber
 
@@ -30,15 +30,10 @@ def without_host(graph: Graph, traversal: Traversal) -> Traversal | str:
         if op is not None and isinstance(op.op, KernelOp) and op.op.placed:
             return f"op `{op.name}` may run on the host"
     waited = {e.event for e in traversal.entries if isinstance(e, Wait)}
-    kept: list[Entry] = [
-        e
-        for e in traversal.entries
-        if not isinstance(e, Sync)
-        and not (isinstance(e, Record) and e.event not in waited)
-        and not (isinstance(e, Issue) and e.stream is None)
-    ]
+    on_streams = (e for e in traversal.entries if e.stream is not None)
+    kept: list[Entry] = [e for e in on_streams if not isinstance(e, Record) or e.event in waited]
     kept = list(renumber(Traversal(tuple(kept))).entries)
-    events = sum(isinstance(e, Record) for e in kept)
+    events = len(recorded(kept))
     try:
         Prover(graph).prove(Traversal((*kept, *_waits_for_all(kept, events), traversal.entries[-1])))
     except NotProved:
@@ -47,9 +42,8 @@ def without_host(graph: Graph, traversal: Traversal) -> Traversal | str:
 
 
 def _waits_for_all(entries: list[Entry], events: int) -> list[Entry]:
-    streams = sorted({e.stream for e in entries if not isinstance(e, Sync) and e.stream is not None})
     out: list[Entry] = []
-    for event, stream in enumerate(streams, events):
+    for event, stream in enumerate(sorted(streams_of(entries)), events):
         out += [Record(Event(event), Stream(stream)), Sync(Event(event))]
     return out
 
@@ -84,8 +78,8 @@ def unrolled(rounds: Rounds, n: int, times: int) -> Traversal:
     """The traversal of `times` iterations of n ops each, with the streams and events of both lanes, and the host's
     wait for all ops."""
     entries = rounds.traversal.entries
-    streams = 1 + max((e.stream for e in entries if not isinstance(e, Sync) and e.stream is not None), default=-1)
-    events = 1 + max((e.event for e in entries if isinstance(e, Record)), default=-1)
+    streams = 1 + max(streams_of(entries), default=-1)
+    events = 1 + max(recorded(entries), default=-1)
     out: list[Entry] = []
     for turn in range(times):
         lane = turn % LANES
@@ -106,8 +100,8 @@ def _connected(many: Graph, traversal: Traversal) -> Rounds:
     """Add the waits for the iteration before, without those that others imply."""
     n = (len(many.ops) - 1) // ROUNDS
     body = [Slot(e, (0, -1 if isinstance(e, Issue) else int(e.event))) for e in traversal.entries]
-    stream = {e.op: e.stream for e in traversal.entries if isinstance(e, Issue)}
-    labels = count(sum(isinstance(e, Record) for e in traversal.entries))
+    stream = bound(traversal.entries)
+    labels = count(len(recorded(traversal.entries)))
 
     def new_record(stream: Stream) -> Slot:
         event = next(labels)

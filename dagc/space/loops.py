@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 from dagc.base.errors import UsageError
 from dagc.ir.program import Folding, Graph, GraphOp, OpId
-from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Traversal, Wait
+from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Traversal, Wait, bound, recorded
 
 # A record: (segment, label). The label is the event in the folded traversal, or a larger number for an added record.
 Key: TypeAlias = tuple[int, int]
@@ -83,8 +83,8 @@ class _Unrolling:
         self.graph, self.folding = graph, folding
         self.segments = folding.segments
         self.home = {op: number for number, segment in enumerate(self.segments) for op in segment.ops}
-        self.stream = {e.op: e.stream for e in traversal.entries if isinstance(e, Issue)}
-        self.labels = 1 + max((e.event for e in traversal.entries if isinstance(e, Record)), default=-1)
+        self.stream = bound(traversal.entries)
+        self.labels = 1 + max(recorded(traversal.entries), default=-1)
         self.enter: list[list[Slot]] = [[] for _ in self.segments]  # issued once, before the rounds
         self.leave: list[list[Slot]] = [[] for _ in self.segments]  # issued once, after the rounds
         self.bodies = self._split(traversal)
@@ -101,7 +101,7 @@ class _Unrolling:
         """The entries of each segment. A record belongs to the op before it, a wait to the op after it."""
         bodies: list[list[Slot]] = [[] for _ in self.segments]
         places = self._places(traversal)
-        records = {e.event: (at, places[at]) for at, e in enumerate(traversal.entries) if isinstance(e, Record)}
+        records = {event: (at, places[at]) for event, at in recorded(traversal.entries).items()}
         for at, entry in enumerate(traversal.entries):
             here = places[at]
             if isinstance(entry, Issue):

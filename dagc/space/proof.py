@@ -12,12 +12,12 @@ nothing where the event was not recorded yet.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dagc.base.errors import DagcError
 from dagc.ir.enums import Mode
 from dagc.ir.program import Graph, OpId
-from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Traversal, Wait, entry_text
+from dagc.ir.traversal import Event, Issue, Record, Stream, Sync, Traversal, Wait, awaited, entry_text, recorded
 from dagc.space.loops import unroll
 
 
@@ -174,19 +174,13 @@ def prune(traversal: Traversal, prover: Prover) -> Traversal:
             shorter = entries[:i] + entries[i + 1 :]
             if prover.proved(Traversal(tuple(shorter))):
                 entries = shorter
-    used = {e.event for e in entries if isinstance(e, Wait | Sync)}
+    used = awaited(entries)
     return renumber(Traversal(tuple(e for e in entries if not isinstance(e, Record) or e.event in used)))
 
 
 def renumber(traversal: Traversal) -> Traversal:
     """Number events by their records, from 0."""
-    recorded = dict.fromkeys(entry.event for entry in traversal.entries if isinstance(entry, Record))
-    events = {event: Event(number) for number, event in enumerate(recorded)}
-    out: list[Entry] = []
-    for entry in traversal.entries:
-        if isinstance(entry, Issue):
-            out.append(entry)
-            continue
-        event = events[entry.event]  # in a loop a wait may stand before its record
-        out.append(Sync(event) if isinstance(entry, Sync) else type(entry)(event, entry.stream))
-    return Traversal(tuple(out))
+    numbers = {event: Event(number) for number, event in enumerate(recorded(traversal.entries))}
+    # All at once: in a loop a wait may stand before its record.
+    entries = (e if isinstance(e, Issue) else replace(e, event=numbers[e.event]) for e in traversal.entries)
+    return Traversal(tuple(entries))

@@ -207,7 +207,7 @@ class Simulator:
                 instructions = known[entry] = self._instructions(entry)
             if self.captured:
                 blocking = isinstance(entry, Issue) and entry.op in self._blocking
-                on_gpu = not isinstance(entry, Sync) and entry.stream is not None and not blocking
+                on_gpu = entry.stream is not None and not blocking
                 if on_gpu and not captured:
                     out.append(self._capture)
                 captured = on_gpu
