@@ -90,6 +90,20 @@ class Spanned:
     span: Span = field(default=NOWHERE, compare=False, kw_only=True, repr=False)
 
 
+# Bytes of files of code that are not UTF-8, as characters for private use at the end of Unicode.
+_BYTES = {0xDC00 + byte: 0x10FF00 + byte for byte in range(0x80, 0x100)}
+_BACK = {private: escape for escape, private in _BYTES.items()}
+
+
+def _decoded(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape").translate(_BYTES)
+
+
+def encoded(text: str) -> bytes:
+    """A text as the bytes of a file: UTF-8, with the bytes of a `Source` of any encoding unchanged."""
+    return text.encode("utf-8") if text.isascii() else text.translate(_BACK).encode("utf-8", "surrogateescape")
+
+
 @dataclass(frozen=True)
 class Source:
     """The text of one `.dag` file. Diagnostics show `path` as the user gave it."""
@@ -98,8 +112,9 @@ class Source:
     text: str
 
     @classmethod
-    def read(cls, path: str | Path, *, regular: bool = False) -> Source:
-        """Read a file, `regular` as for `read_file`.
+    def read(cls, path: str | Path, *, regular: bool = False, any_encoding: bool = False) -> Source:
+        """Read a file, `regular` as for `read_file`. With `any_encoding`, bytes that are not UTF-8 become characters
+        that `encoded` turns back into these bytes.
 
         Raises OSError (also if it is too large for a program), UnicodeDecodeError if it is not UTF-8 or has a NUL.
         """
@@ -107,7 +122,7 @@ class Source:
         zero = data.find(b"\0")
         if zero >= 0:
             raise UnicodeDecodeError("utf-8", data, zero, zero + 1, "a NUL")
-        return cls(str(path), data.decode("utf-8"))
+        return cls(str(path), _decoded(data) if any_encoding else data.decode("utf-8"))
 
     @cached_property
     def _starts(self) -> tuple[int, ...]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -162,6 +163,88 @@ def _functions(node: Node) -> Iterator[str]:
     elif node.type in _HOLD_FUNCTIONS or node.type.startswith("preproc_"):
         for child in node.named_children:
             yield from _functions(child)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionSignature:
+    """The parameters of a function: their types as the text has them, `const float*`. `kernel`: it is `__global__`."""
+
+    types: tuple[str, ...]
+    kernel: bool
+    template: bool
+
+    def fits(self, wanted: Sequence[str]) -> int:
+        """How well it takes arguments of these types, 0 if it does not: equal types count 2, convertible ones 1."""
+        if self.template:
+            return int(len(wanted) == len(self.types))
+        points = [_likeness(a, b) for a, b in zip(self.types, wanted, strict=False)]
+        return 0 if len(wanted) != len(self.types) or not all(points) else 1 + sum(points)
+
+
+def _likeness(type_: str, wanted: str) -> int:
+    a, b = bare_type(type_), bare_type(wanted)
+    pointer = "*" in type_ or "[" in type_
+    if pointer != ("*" in wanted):
+        return 0
+    unsigned = ("unsigned" in type_ or a.startswith("u")) == ("unsigned" in wanted or b.startswith("u"))
+    if a not in TYPE_SIZES or b not in TYPE_SIZES:
+        return 1 if pointer or a not in TYPE_SIZES else 0  # a structure, or a name of a type
+    floating = (a in FLOATING) == (b in FLOATING) and a not in VECTORS
+    same = floating and TYPE_SIZES[a] == TYPE_SIZES[b]
+    if same and unsigned:
+        return 2
+    return int(same or not pointer or a in VECTORS)
+
+
+@lru_cache(maxsize=256)
+def signatures_of(text: str, function: str) -> tuple[FunctionSignature, ...]:
+    """The signatures of the functions of this name that a file's text declares or defines, each once."""
+    if function not in text:
+        return ()
+    return tuple(dict.fromkeys(_signatures(tree_of(parsable(text).encode()), function, False)))
+
+
+def _signatures(node: Node, function: str, template: bool) -> Iterator[FunctionSignature]:
+    for child in node.named_children:
+        if child.type in ("function_definition", "declaration"):
+            for declarator in child.children_by_field_name("declarator"):
+                while declarator.type in ("pointer_declarator", "reference_declarator"):
+                    declarator = declarator.named_children[-1]
+                if declarator.type != "function_declarator":
+                    continue
+                if text_of(declarator.child_by_field_name("declarator")).rpartition("::")[2] == function:
+                    kernel = any(text_of(c) == "__global__" for c in child.children)
+                    yield FunctionSignature(tuple(_parameters(declarator)), kernel, template)
+        elif child.type in _HOLD_FUNCTIONS or child.type.startswith("preproc_"):
+            yield from _signatures(child, function, template or child.type == "template_declaration")
+
+
+def _parameters(declarator: Node) -> Iterator[str]:
+    parameters = declarator.child_by_field_name("parameters")
+    for parameter in parameters.named_children if parameters is not None else ():
+        named = parameter.child_by_field_name("declarator")
+        at: Node | None = named
+        while at is not None and at.type != "identifier":
+            at = at.child_by_field_name("declarator") or (at.named_children[-1] if at.named_children else None)
+        whole, begin = text_of(parameter), parameter.start_byte
+        if "parameter" in parameter.type and not (parameter.type == "parameter_declaration" and whole == "void"):
+            value = parameter.child_by_field_name("default_value")
+            source = (parameter.text or b"")[: value.start_byte - begin if value is not None else None]
+            if at is not None:
+                source = source[: at.start_byte - begin] + source[at.end_byte - begin :]
+            yield " ".join(source.decode().rstrip("= \n").replace("__restrict__", " ").split())
+
+
+@lru_cache(maxsize=64)
+def has_kernels(text: str) -> bool:
+    """Whether a file must be compiled as CUDA: it defines or launches kernels, also where the compiler is no nvcc."""
+    if "__CUDACC__" in text or not ("__global__" in text or "<<<" in text):
+        return False
+    return "__global__" in {name.text for name in names_in(text)} or _launches(tree_of(text.encode()))
+
+
+def _launches(root: Node) -> bool:
+    return any(node.type == "kernel_call_syntax" for node in _below(root))
 
 
 _OF_THE_GPU = frozenset(("__device__", "__constant__", "__managed__"))

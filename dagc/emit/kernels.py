@@ -11,7 +11,7 @@ from itertools import product
 
 from dagc.base.errors import DagcError, UsageError
 from dagc.cuda.lexer import is_global, names_used, uses_openmp
-from dagc.cuda.text import functions_defined, rewrite_for_host
+from dagc.cuda.text import FunctionSignature, functions_defined, has_kernels, rewrite_for_host, signatures_of
 from dagc.emit.render import (
     CodeView,
     ConstantView,
@@ -91,10 +91,12 @@ class CodeFunctionView:
 
 @dataclass(frozen=True, slots=True)
 class UnitView:
-    """A file of code, which `source` compiles by itself with the entries to its functions."""
+    """A file of code, which `source` compiles by itself with the entries to its functions. `cuda`: as CUDA, whatever
+    its suffix."""
 
     source: str
     file: str
+    cuda: bool
     main: str  # new name of its `main` ("" if it has none), since the program has its own
     entries: tuple[CodeFunctionView, ...]
 
@@ -210,10 +212,11 @@ class Functions:
         for file, those in entries.items():
             stem, _, suffix = file.rpartition(".")
             word = re.sub(r"\W", "_", stem)
-            cuda = self.target is Target.CUDA and suffix in ("cu", "cuh")
-            source = names.new(f"unit_{word}") + (".cu" if cuda else ".cpp")
-            main = f"main_of_{word}" if included or self._defines_main(file) else ""
-            units.append(UnitView(source, f"{CODE}/{file}", main, tuple(those)))
+            cuda = suffix in ("cu", "cuh") or any(e.kernel for e in those) or has_kernels(self._text_of(file))
+            unit = names.new(f"unit_{word}")
+            source = unit + (".cu" if cuda and self.target is Target.CUDA else ".cpp")
+            main = f"main_of_{unit.removeprefix('unit_')}" if included or self._defines_main(file) else ""
+            units.append(UnitView(source, f"{CODE}/{file}", cuda, main, tuple(those)))
         return tuple(units)
 
     def _defines_main(self, file: str) -> bool:
@@ -392,13 +395,30 @@ class Functions:
         return CodeFunctionView(
             name=function,
             parameters=", ".join((*launch, *(text for text, _ in numbered))),
-            call=f"::{code.function}" + (f"<{arguments}>" if arguments else ""),
+            call=self._selected(code, f"::{code.function}" + (f"<{arguments}>" if arguments else ""), formals),
             arguments=", ".join(self._argument(op, code, n, type_) for n, (type_, _) in enumerate(formals)),
             kernel=is_kernel,
             comment=f"{self._comment(op)}: {', '.join(name for _, name in formals)}",
             line=source.line_column(code.span.start)[0] if source is not None else 1,
             file=source.path if source is not None else code.span.file,
         )
+
+    def _selected(self, code: CodeText, named: str, formals: Sequence[tuple[str, str]]) -> str:
+        """A function as it is launched: of several overloads the kernel that takes these formals. (A call of a host
+        function leaves the choice to C++.)"""
+        if code.lang is not CodeLang.CUDA or code.function is None:
+            return named
+        texts = [self.program.sources[f.path].text for f in self.program.files]
+        overloads = dict.fromkeys(s for text in texts for s in signatures_of(text, code.function.rpartition("::")[2]))
+        kernels = [s for s in overloads if s.kernel]
+        if len(overloads) < 2 or not kernels:
+            return named
+        fits = {s: s.fits([type_ for type_, _ in formals]) for s in kernels}
+        best = max(fits.values())
+        chosen: list[FunctionSignature] = [s for s in kernels if fits[s] == best] if best > 0 else []
+        exact = len(chosen) != 1 or chosen[0].template
+        types = [type_ for type_, _ in formals] if exact else chosen[0].types
+        return f"static_cast<void (*)({', '.join(types)})>({named})"
 
     def _argument(self, op: KernelOp, code: CodeText, number: int, type_: str) -> str:
         """The argument with this number. Functions of files may take the rows of an array as structs; for kernels, the

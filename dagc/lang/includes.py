@@ -161,18 +161,19 @@ class _Reader:
         help = "move it there, or give its directory with -I DIR"
         self.report.fail("missing-file", f"cannot read `{name}`: {error.strerror}", span, help)
 
-    def _text(self, path: Path, name: str, source: Source, span: Span) -> Source:
+    def _text(self, path: Path, name: str, source: Source, span: Span, *, code: bool = False) -> Source:
         if self.texts is not None:
             return Source(str(path), self.texts[str(path)])
         if self.opened and (text := self.opened.get(str(_resolved(path)))) is not None:
             return Source(str(path), text)
         try:
-            return Source.read(path, regular=True)
+            return Source.read(path, regular=True, any_encoding=code)
         except OSError as error:
             help = f"give a path relative to `{source.path}`"
             self.report.fail("missing-file", f"cannot read `{name}`: {error.strerror or error}", span, help)
         except (UnicodeDecodeError, ValueError):
-            self.report.fail("missing-file", f"`{name}` is not a text in UTF-8", span, "save it as UTF-8")
+            what = "a text: it has a NUL" if code else "a text in UTF-8"
+            self.report.fail("missing-file", f"`{name}` is not {what}", span, "save it as UTF-8")
 
     def _report_other_language(self, item: ast.Include, other: Source, error: ProgramError) -> NoReturn:
         """Report an included file that is not in the language. Its lines are not shown: it may be any file."""
@@ -229,7 +230,7 @@ class _Reader:
         if posixpath.isabs(name):
             help = f"give a path relative to `{source.path}`"
             self.report.fail("missing-file", f"`{written}` is an absolute path", span, help)
-        text = self._text(path, written, source, span)
+        text = self._text(path, written, source, span, code=True)
         self.files[name] = text.path
         self.sources[text.path] = text
         if sum(len(self.sources[p].text) for p in self.files.values()) > LARGEST_CODE:

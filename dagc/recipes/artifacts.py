@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError
 from dagc.base.files import output_directory
+from dagc.base.source import encoded
 from dagc.build.builder import Build, build, require_wheel, write_wheel
 from dagc.build.toolchain import require_mpi, require_nccl
 from dagc.ir.plan import CodeFeature, EmittedChoosers, OpenTunable, Plan, Target, program_hash
@@ -170,14 +171,14 @@ HEADERS = ("include/dagc/", "src/include/")
 def _program_files(plan: Plan) -> dict[str, bytes]:
     from dagc.emit import emit, runtime_headers  # loads jinja2
 
-    contents = {name: text.encode() for name, text in emit(plan).items()}
+    contents = {name: encoded(text) for name, text in emit(plan).items()}
     return contents | {f"include/{name}": header.read_bytes() for name, header in runtime_headers().items()}
 
 
 def _library_files(plan: Plan, name: str) -> dict[str, bytes]:
     from dagc.emit.library import emit_library  # loads jinja2
 
-    return {file: text.encode() for file, text in emit_library(plan, name, enqueued_of(plan)).items()}
+    return {file: encoded(text) for file, text in emit_library(plan, name, enqueued_of(plan)).items()}
 
 
 def enqueued_of(plan: Plan) -> Enqueued | str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError
 from dagc.base.files import output_directory
+from dagc.base.source import encoded
 from dagc.build.builder import Build, build, write_wheel
 from dagc.build.mpi import cores as compilers
 from dagc.build.ranks import joined, refuse
@@ -213,7 +214,7 @@ def _write_all(files: Mapping[str, str], directory: Path, force: bool, folders: 
     with output_directory(directory, force=force) as scratch:
         for name, text in files.items():
             (scratch / name).parent.mkdir(parents=True, exist_ok=True)
-            (scratch / name).write_text(text, encoding="utf-8")
+            (scratch / name).write_bytes(encoded(text))
         for folder in folders:
             (scratch / folder).mkdir()
 

@@ -237,8 +237,8 @@ def test_what_a_linker_misses_is_named(tmp_path: Path, text: str, libraries: tup
 
 
 def test_a_file_that_is_no_text(copied: Path) -> None:
-    (copied.parent / "inc/grid.cuh").write_bytes(b"\xff\xfe")
-    with pytest.raises(ProgramError, match=r"`grid.cuh` is not a text in UTF-8"):
+    (copied.parent / "inc/grid.cuh").write_bytes("#pragma once".encode("utf-16"))
+    with pytest.raises(ProgramError, match=r"`grid.cuh` is not a text: it has a NUL"):
         program_of(copied)
 
 

@@ -17,10 +17,11 @@ import pytest
 from dagc.base.files import entry_directory, load_entry, store_entry
 from dagc.base.resources import resource
 from dagc.base.source import Source, Span
+from dagc.cuda.lexer import KEYWORDS
 from dagc.ir.enums import CodeLang, Mode, OpKind, Place, Role
 from dagc.lang import ast
 from dagc.lang import parse as parser
-from dagc.lang.ast import Binary, BinaryOp, Call, DeclName, Every, Index, Literal, Member, Named, Range, Ref
+from dagc.lang.ast import Binary, BinaryOp, Call, Code, DeclName, Every, Index, Literal, Member, Named, Range, Ref
 from dagc.lang.parse import parse
 from dagc.lang.syntax import FREE, RESERVED, TokenKind, scan
 
@@ -173,6 +174,13 @@ def test_free_words_are_names() -> None:
 def test_reserved_words_are_those_of_the_grammar() -> None:
     keywords = {w for t, w in parser._terminal_texts().items() if w.isidentifier() and t != "$END"}
     assert keywords == RESERVED | FREE
+
+
+def test_functions_of_files_may_have_names_that_are_reserved_here() -> None:
+    for word in sorted(RESERVED - KEYWORDS):
+        text = f'program p kernel k() {{ cpu {{ cpp {word} from "k.cpp" }} }} dag {{ a : cpu k() }}'
+        (code,) = (n for n in nodes(parse(Source("p.dag", text))) if isinstance(n, Code))
+        assert (code.function, code.file) == (word, "k.cpp")
 
 
 def nodes(node: Any) -> Iterator[Any]:
