@@ -146,7 +146,7 @@ def _add_measuring(parser: argparse.ArgumentParser) -> None:
 
 def _add_machine(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    help = "descriptor of the GPU: h200, a100, v100, rtx2080ti or a .toml file (default: by architecture)"
+    help = "descriptor of the GPU: h200, h100, a100, v100, rtx2080ti or a .toml file (default: by architecture)"
     add("--gpu", metavar="NAME", help=help)
     help = "(default: cuda; host for variants and plans where no GPU or no nvcc is found)"
     add("--target", choices=("cuda", "host"), help=help)
