@@ -13,10 +13,13 @@ from functools import lru_cache
 from typing import NamedTuple
 
 COMMENT = r"//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z)"
+# Without its end, a literal goes on to the end of the line, a raw one to the end of the text (as in clang): if it were
+# then read as other tokens, each of many quotes would be looked for again, in a time quadratic in the text.
 STRING = (
-    r'(?:\b(?:u8|[uUL])?R"(?P<delimiter>[^()\\\s"]{0,16})\(.*?\)(?P=delimiter)"|(?:\b(?:u8|[uUL]))?"(?:\\.|[^"\\\n])*")'
+    r'(?:\b(?:u8|[uUL])?R"(?P<delimiter>[^()\\\s"]{0,16})\(.*?(?:\)(?P=delimiter)"|\Z)'
+    r'|(?:\b(?:u8|[uUL]))?"(?:\\.|[^"\\\n])*+"?)'
 )
-CHARACTER = r"(?:\b(?:u8|[uUL]))?'(?:\\.|[^'\\\n])+'"
+CHARACTER = r"(?:\b(?:u8|[uUL]))?'(?:\\.|[^'\\\n])*+'?"
 _TOKEN = re.compile(
     rf"(?P<comment>{COMMENT})|(?P<string>{STRING})|(?P<number>\.?\d(?:[eEpP][+-]|'?[\w.])*)|{CHARACTER}"
     r"|(?P<pragma>#[ \t]*pragma[ \t]+\w+)|(?:(?P<access>\.|->|::)\s*)?\b(?P<name>[A-Za-z_]\w*)|(?P<other>\S)",

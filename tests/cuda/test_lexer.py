@@ -92,3 +92,16 @@ def test_what_needs_openmp(text: str, expected: bool) -> None:
 )
 def test_variables_of_the_gpu(text: str, expected: bool) -> None:
     assert has_gpu_variable(text) == expected
+
+
+@pytest.mark.parametrize("unit", ['R"(', 'R"d(', '"\\"', "'\\'", 'u8"x\\"', ')aaaaaaaaaaaaaaa"'])
+def test_a_literal_without_its_end_is_read_once(unit: str) -> None:
+    """A file of many does not take a time quadratic in its length: minutes here."""
+    text = 'x R"aaaaaaaaaaaaaaaa(' + unit * 100_000 if unit.startswith(")") else "x " + unit * 100_000
+    assert {name.text for name in names_in(text)} == {"x"}
+    assert not list(directives(text))
+
+
+def test_a_literal_without_its_end_ends_with_its_line() -> None:
+    assert names_used("don't x\ny = \"z;\nw") == {"don", "y", "w"}
+    assert names_used('a R"(\nb )x"\nc') == {"a"}
