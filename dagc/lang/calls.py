@@ -30,7 +30,6 @@ from dagc.lang.scope import (
     Skip,
     Storage,
     condition,
-    did_you_mean,
     integer_range,
     kind_of_type,
     listing,
@@ -104,7 +103,7 @@ def _kernel(out: GraphOut, frame: Frame, item: ast.Op) -> ir.Kernel:
             report.fail("unknown-name", f"`{callee.name}` is a dag, not a kernel", callee.span, help)
         declare = f"declare it: `kernel {callee.name}(...) {{ ... }}`; only `copy` needs no declaration"
         known = [*out.kernels, "copy"]
-        help = did_you_mean(callee.name, known, there_are(known) if out.kernels else declare)
+        help = report.did_you_mean(callee.name, known, there_are(known) if out.kernels else declare)
         report.fail("unknown-name", f"unknown kernel `{callee.name}`", callee.span, help)
     out.called.add(callee.name)
     return out.kernels[callee.name]
@@ -207,7 +206,7 @@ class _Call:
                 code, given = "unknown-name", self._excluded(impls.values()).get(member.name)
                 if given is not None:
                     code, message = "unsatisfiable-require", f"a `require` of `{member.name}` is false for {given}"
-                help = did_you_mean(member.name, impls, f"choose from {listing(impls)}")
+                help = self.frame.ctx.report.did_you_mean(member.name, impls, f"choose from {listing(impls)}")
                 self._fail(code, message, member.span, help, (self.kernel.span, "declared here"))
             return named[0]
         if len(impls) == 1 and not self._excluded(impls.values()):
@@ -235,7 +234,9 @@ class _Call:
         everywhere = {t.name for i in self.kernel.impls for t in i.tunables} | {t.name for t in tunables}
         for pin in self.pins.values():
             if pin.name not in everywhere:
-                help = did_you_mean(pin.name, everywhere, there_are(sorted(everywhere)) if everywhere else "drop it")
+                help = self.frame.ctx.report.did_you_mean(
+                    pin.name, everywhere, there_are(sorted(everywhere)) if everywhere else "drop it"
+                )
                 self._fail("unknown-name", f"kernel `{self.kernel.name}` has no tunable `{pin.name}`", pin.span, help)
         decided = {t.name: ctx.choices[n].chosen for t in tunables if (n := f"{base}.{t.name}") in ctx.choices}
         candidates = self._candidates(impl, base, decided)

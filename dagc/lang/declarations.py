@@ -36,7 +36,6 @@ from dagc.lang.scope import (
     Value,
     What,
     as_sym,
-    did_you_mean,
     element_type,
     integer_range,
     kind_of_constant,
@@ -366,7 +365,7 @@ class Declarer:
     def _param(self, item: ast.Param) -> None:
         ctx = self.ev.ctx
         if item.type not in TYPES and item.type not in ("type", "str", "bool"):
-            help = type_help(item.type, ", str, type")
+            help = type_help(ctx.report, item.type, ", str, type")
             ctx.report.fail("unknown-type", f"`{item.type}` is not a type", item.span, help)
         name = ast.DeclName(item.name, span=item.span)
         if item.name in ctx.defines:
@@ -689,12 +688,12 @@ def select(ev: Evaluator, item: ast.Select, owner: str, names: set[str]) -> ir.S
         for name in item.names:
             if name not in names:
                 none = "nothing is open here: write `tune NAME in {...}`, or several variants of a kernel"
-                help = did_you_mean(name, names, f"choose from {listing(sorted(names))}" if names else none)
+                help = report.did_you_mean(name, names, f"choose from {listing(sorted(names))}" if names else none)
                 report.fail("unknown-name", f"`{name}` is not a decision here", item.span, help)
         args = tuple(ev.settled(a) for a in item.args)
         if item.method not in _METHODS:
             here = _IN_KERNEL if owner not in ("", "dag") else _IN_PROGRAM if owner == "" else (DP,)
-            near = did_you_mean(item.method, here, "")
+            near = report.did_you_mean(item.method, here, "")
             help = f"{near} The methods here are {listing(here, 20)}" if near else f"choose from {listing(here, 20)}"
             report.fail("unknown-name", f"unknown method `{item.method}`", item.span, help)
         if not _used(item, owner):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import NoReturn
 
 from dagc.base.errors import counted
@@ -35,7 +36,6 @@ from dagc.lang.scope import (
     Value,
     What,
     as_sym,
-    did_you_mean,
     indices_text,
     kind_of,
     listing,
@@ -173,8 +173,8 @@ class Evaluator:
         """The family of a name. Reports unknown-name and not-visible; broken names raise Skip without a report."""
         entry = self.scope.find(name)
         if entry is None:
-            known = self.scope.names() | {*self.loops, "rank", "ranks", "hw"}
-            help = did_you_mean(name, known, "declare it before its use")
+            known = chain(self.scope.names(), self.loops, ("rank", "ranks", "hw"))
+            help = self.ctx.report.did_you_mean(name, known, "declare it before its use")
             self._fail("unknown-name", f"unknown name `{name}`", span, help)
         family, outside = entry
         if family.broken:
@@ -266,7 +266,7 @@ class Evaluator:
         if name == "hw" and len(trailers) == 1 and isinstance(trailers[0], ast.Member):
             member = trailers[0].name
             if member not in HARDWARE:
-                help = did_you_mean(member, HARDWARE, there_are(sorted(HARDWARE), 20))
+                help = self.ctx.report.did_you_mean(member, HARDWARE, there_are(sorted(HARDWARE), 20))
                 self._fail("unknown-name", f"`hw` has no `{member}`", trailers[0].span, help)
             return Var(f"hw.{member}")
         if trailers:
@@ -310,7 +310,7 @@ class Evaluator:
         args = [a for a in call.args if not isinstance(a, ast.Named)]
         if call.callee.trailers or (name not in FUNCTIONS and name != "sizeof"):
             known = [*FUNCTIONS, "sizeof"]
-            help = did_you_mean(name, known, f"there are {', '.join(known)}")
+            help = self.ctx.report.did_you_mean(name, known, f"there are {', '.join(known)}")
             self._fail("unknown-name", f"unknown function `{name}`", call.callee.span, help)
         count = FUNCTIONS[name][1] if name in FUNCTIONS else 1
         if len(args) != len(call.args) or (len(args) != count if count else not args):

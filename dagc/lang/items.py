@@ -20,7 +20,7 @@ from dagc.lang.declarations import check_sizes, dimension, overlap, same, select
 from dagc.lang.evaluate import Evaluator, branches, turns
 from dagc.lang.frames import Frame, GraphOut, OpEntry, OpScope, on, words
 from dagc.lang.kernels import declare_formal, lower_formals, wrong_place
-from dagc.lang.scope import Key, ScalarKind, Scope, Skip, Storage, did_you_mean, kind_of_type, listing, there_are
+from dagc.lang.scope import Key, ScalarKind, Scope, Skip, Storage, kind_of_type, listing, there_are
 
 T = TypeVar("T")
 Trailers: TypeAlias = tuple[ast.Member | ast.Index, ...]
@@ -353,7 +353,7 @@ def collective(out: GraphOut, frame: Frame, item: ast.Collective, name: str, bas
     callee = item.call.callee
     known = [k.value for k in CollectiveKind]
     if callee.name not in known or callee.trailers:
-        help = did_you_mean(callee.name, known, f"there are {', '.join(known)}, and `exchange {{...}}`")
+        help = report.did_you_mean(callee.name, known, f"there are {', '.join(known)}, and `exchange {{...}}`")
         report.fail("unknown-name", f"unknown collective `{callee.name}`", callee.span, help)
     kind = CollectiveKind(callee.name)
     form = _FORMS[kind]
@@ -528,7 +528,7 @@ def _entry(frame: Frame, scope: OpScope, ref: ast.Ref) -> tuple[OpEntry, Trailer
     report = frame.ctx.report
     if ref.name not in scope.families:
         known = scope.families
-        help = did_you_mean(ref.name, known, there_are(known) if known else "the dag has no ops")
+        help = report.did_you_mean(ref.name, known, there_are(known) if known else "the dag has no ops")
         report.fail("unknown-name", f"unknown op `{ref.name}`", ref.span, help)
     return _instance(frame, scope.families[ref.name], ref.name, ref.trailers, ref.span)
 
@@ -538,7 +538,7 @@ def _message(frame: Frame, entry: OpEntry, trailers: Trailers) -> tuple[str, Tra
     assert isinstance(member, ast.Member)
     if member.name not in entry.labels:
         known = [*entry.labels, "send", "recv"]
-        help = did_you_mean(member.name, known, there_are(known))
+        help = frame.ctx.report.did_you_mean(member.name, known, there_are(known))
         message = f"exchange `{entry.display}` has no message `{member.name}`"
         frame.ctx.report.fail("unknown-name", message, member.span, help)
     return _instance(frame, entry.labels[member.name], f"{entry.display}.{member.name}", trailers[1:], member.span)
@@ -715,7 +715,7 @@ def _compound(out: GraphOut, frame: Frame, item: ast.Op, entry: OpEntry) -> None
     """Lower the items of a called dag in its own scope, with the prefix of the call."""
     callee, report = item.call.callee, frame.ctx.report
     if callee.name not in out.dags or callee.trailers:
-        help = did_you_mean(callee.name, out.dags, there_are(out.dags) if out.dags else "there is no named dag")
+        help = report.did_you_mean(callee.name, out.dags, there_are(out.dags) if out.dags else "there is no named dag")
         if callee.name in out.kernels:
             help = f"`{callee.name}` is a kernel: write `: gpu {callee.name}(...)`"
         report.fail("unknown-name", f"unknown dag `{callee.name}`", callee.span, help)

@@ -30,7 +30,6 @@ from dagc.lang.scope import (
     TypeValue,
     What,
     as_sym,
-    did_you_mean,
     element_type,
     kind_of_constant,
     kind_of_type,
@@ -415,7 +414,7 @@ def _check_function(ctx: Context, function: str, name: str, code: ast.Code) -> N
     texts = {f.name: ctx.sources[f.path].text for f in ctx.named.files}
     if any(plain in text and plain in {name.text for name in names_in(text)} for text in texts.values()):
         return
-    help = did_you_mean(plain, sorted(functions_defined(texts[name])), f"name a function of `{code.file}`")
+    help = ctx.report.did_you_mean(plain, sorted(functions_defined(texts[name])), f"name a function of `{code.file}`")
     ctx.report.fail("unknown-name", f"`{code.file}` has no function `{function}`", code.span, help)
 
 

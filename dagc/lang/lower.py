@@ -41,7 +41,6 @@ from dagc.lang.scope import (
     ScalarKind,
     What,
     condition,
-    did_you_mean,
     listing,
     refuse_reserved,
     spelled,
@@ -727,7 +726,7 @@ class Lowering:
         for name in self.ctx.defines:
             if name not in self.ctx.defined:
                 known = [p.name for p in self.declared.params] + list(self.ctx.choices)
-                help = did_you_mean(name, known, f"choose from {listing(known, 30)}")
+                help = self.ctx.report.did_you_mean(name, known, f"choose from {listing(known, 30)}")
                 raise UsageError(f"-D {name}: the program has no param or decision of this name", help)
 
 

@@ -11,6 +11,7 @@ from typing import NoReturn, TypeAlias
 
 from dagc.base.errors import Diagnostic, Severity, UsageError
 from dagc.base.source import Source, Span
+from dagc.base.spelling import Spelling
 from dagc.cuda.lexer import KEYWORDS, VARIABLES, is_macro, is_reserved
 from dagc.ir import program as ir
 from dagc.ir import sym
@@ -120,6 +121,7 @@ class Report:
     def __init__(self) -> None:
         self._diagnostics: dict[tuple[str, str, int, int], Diagnostic] = {}
         self._errors = 0  # including repeated ones
+        self._spelling = Spelling()
 
     def add(self, diagnostic: Diagnostic) -> None:
         self._errors += diagnostic.severity is Severity.ERROR
@@ -146,6 +148,11 @@ class Report:
     def note(self, code: str, message: str, span: Span, help: str = "") -> None:
         self.add(Diagnostic(code, message, span, help, Severity.NOTE))
 
+    def did_you_mean(self, name: str, known: Iterable[str], otherwise: str) -> str:
+        """A help that suggests the nearest known word, else `otherwise`."""
+        near = self._spelling.near(name, known, otherwise)
+        return f"did you mean `{near}`?" if near else otherwise
+
     @contextmanager
     def guard(self) -> Iterator[None]:
         """Continue after the block if its item was abandoned."""
@@ -166,14 +173,6 @@ class Report:
         return tuple(
             sorted(self._diagnostics.values(), key=lambda d: (order.get(d.span.file, -1), d.span.start, d.span.end))
         )
-
-
-def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
-    """A help that suggests the nearest known word, else `otherwise`."""
-    from difflib import get_close_matches  # only needed after an error
-
-    near = get_close_matches(name, sorted(set(known)), n=1, cutoff=0.6)
-    return f"did you mean `{near[0]}`?" if near else otherwise
 
 
 def listing(words: Iterable[str], limit: int = 8) -> str:
@@ -395,8 +394,8 @@ class Scope:
             yield scope
             scope = scope.parent
 
-    def names(self) -> set[str]:
-        return {name for scope in self.chain() for name in scope.families}
+    def names(self) -> Iterator[str]:
+        return (name for scope in self.chain() for name in scope.families)
 
     def kind_of(self, var: str) -> ScalarKind:
         kinds = (scope.kinds[var] for scope in self.chain() if var in scope.kinds)
@@ -696,7 +695,9 @@ def element_type(ctx: Context, scope: Scope, name: str, span: Span) -> ElementTy
             ctx.used.add(name)
             return value.type
     if name not in TYPES:
-        ctx.report.fail("unknown-type", f"`{name}` is not a type", span, type_help(name, ", or a `param NAME : type`"))
+        ctx.report.fail(
+            "unknown-type", f"`{name}` is not a type", span, type_help(ctx.report, name, ", or a `param NAME : type`")
+        )
     return TYPES[name]
 
 
@@ -708,13 +709,13 @@ _C_TYPES = {
 _HALVES = {"f16", "bf16", "half", "float16", "bfloat16", "__half"}
 
 
-def type_help(name: str, more: str) -> str:
+def type_help(report: Report, name: str, more: str) -> str:
     """A help for a name that is not a type: the type of that name in C, or the nearest name."""
     if name in _C_TYPES:
         return f"did you mean `{_C_TYPES[name]}`?"
     if name in _HALVES:
         return "there is no half precision: hold the bits in `u16`, and convert in CUDA code (`__ushort_as_half`)"
-    return did_you_mean(name, TYPES, f"choose from {', '.join(TYPES)}{more}")
+    return report.did_you_mean(name, TYPES, f"choose from {', '.join(TYPES)}{more}")
 
 
 def place_of(place: Place | None) -> Place:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import Diagnostic, counted
 from dagc.base.source import Span
+from dagc.base.spelling import Spelling
 from dagc.ir.enums import ElementType, Role
 from dagc.ir.program import (
     Array,
@@ -100,12 +100,12 @@ class Checker:
 
     def names(self, returned: Iterable[str], needed: Iterable[str]) -> None:
         """Check that the names are those wanted."""
-        returned, needed = list(returned), list(needed)
+        returned, needed, spelling = dict.fromkeys(returned), dict.fromkeys(needed), Spelling()
         declared = {a.name: a for a in self._program.arrays}
         for name in needed:
             if name not in returned:
-                near = difflib.get_close_matches(name, [g for g in returned if g not in needed], 1)
-                help = f"`{near[0]}` is spelled `{name}`" if near else f"add {name!r} to the dict"
+                near = spelling.near(name, (g for g in returned if g not in needed), "returned")
+                help = f"`{near}` is spelled `{name}`" if near else f"add {name!r} to the dict"
                 self._add("setup-missing", f"does not return `{name}`", help)
         for name in returned:
             if name in needed:
@@ -115,8 +115,8 @@ class Checker:
                 message = f"returns `{name}`, which is {role.value if role else 'scratch'}"
                 self._add("setup-extra", message, "leave it out, or declare it in or inout")
             else:
-                near = difflib.get_close_matches(name, needed, 1)
-                help = f"did you mean `{near[0]}`" if near else "leave it out, or declare it"
+                near = spelling.near(name, needed, "needed")
+                help = f"did you mean `{near}`" if near else "leave it out, or declare it"
                 self._add("setup-extra", f"returns `{name}`, which is not declared", help)
 
     def scalar(self, scalar: Scalar, value: Any) -> Any:

@@ -257,3 +257,23 @@ def test_many_slices_one_behind_the_other(tmp_path: Path) -> None:
     text += "dag { " + "".join(f"o{i} : gpu k(a[s{i} .. s{i} + 1], 1)\n" for i in many) + " }\n"
     (tmp_path / "many.dag").write_text(text)
     assert edges(api.load_graph(tmp_path / "many.dag")) == set()
+
+
+def test_suggestions_for_thousands_of_misspelt_names(tmp_path: Path) -> None:
+    """Each of 3000 names is like each of 3000 others: to compare them all takes a quarter of an hour."""
+    arrays = "".join(f"array {'a' * 23}{i} : f32[rows] inout\n" for i in range(3000))
+    ops = "".join(f"o{i} : gpu k({'a' * 22}b{i}, rows)\n" for i in range(3000))
+    (tmp_path / "a.dag").write_text(f"{HEAD}{arrays}dag {{\n{ops}}}\n")
+    found = api.check(tmp_path / "a.dag")
+    helps = [d.help for d in found.diagnostics if d.code == "unknown-name"]
+    assert len(helps) == 3000
+    assert set(helps[50:]) == {"declare it before its use"}
+    assert helps[7] == f"did you mean `{'a' * 23}7`?"
+
+
+def test_a_name_misspelt_in_a_loop_is_looked_up_once(tmp_path: Path) -> None:
+    """It does not use up the suggestions for others."""
+    loop = "for i in 0..200 { o[i] : gpu k(ab, rows) }\np : gpu k(a, rowss)"
+    (tmp_path / "a.dag").write_text(f"{HEAD}array bc : f32[rows] inout\ndag {{\n{loop}\n}}\n")
+    helps = [d.help for d in api.check(tmp_path / "a.dag").diagnostics if d.code == "unknown-name"]
+    assert helps == ["did you mean `a`?", "did you mean `rows`?"]
