@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterable, Sequence
 from functools import cache
 from itertools import accumulate, pairwise
@@ -46,13 +46,13 @@ def variation(values: Sequence[float]) -> float:
     return 1.4826 * median(abs(v - middle) for v in values) / middle
 
 
-def shrunk(series: Sequence[Sequence[float]]) -> tuple[float, float, float] | None:
-    """(estimate, low, high) of the true value of the candidate with the least median; None if there are too few data.
+def shrunk(series: Sequence[Sequence[float]]) -> list[tuple[float, float, float]] | None:
+    """(estimate, low, high) of the true value of each candidate; None if there are too few data.
 
     `series` are measurements of each, equally many, of candidates that were not chosen by these. The least of several
-    medians is too low, since it was selected: it is moved towards the mean of the medians by as much as their
-    spread is explained by the noise (parametric empirical Bayes; the 95% interval is that of Morris, "Parametric
-    Empirical Bayes Inference", 1983). At least four series and ten pairs of measurements.
+    medians is too low, since it was selected: each is moved towards the mean of the medians by as much as their spread
+    is explained by the noise (parametric empirical Bayes; the 95% interval is that of Morris, "Parametric Empirical
+    Bayes Inference", 1983). Their order stays. At least four series and ten pairs of measurements.
     """
     noise = noise_floor(series)
     if len(series) < 4 or math.isnan(noise):
@@ -62,13 +62,16 @@ def shrunk(series: Sequence[Sequence[float]]) -> tuple[float, float, float] | No
     each = 1.5 * (noise * mean) ** 2 / min(len(values) for values in series)  # variance of a median
     spread = sum((m - mean) ** 2 for m in medians) / (number - 1)
     kept = 1 - min(1.0, (number - 3) / (number - 1) * each / spread) if spread > 0 else 0.0
-    off = min(medians) - mean
-    variance = each * (1 - (1 - kept) * (number - 1) / number) + 2 / (number - 3) * ((1 - kept) * off) ** 2
-    estimate, margin = mean + kept * off, 1.96 * math.sqrt(variance)
-    return estimate, max(0.0, estimate - margin), estimate + margin  # measurements are above 0
+    out = []
+    for off in (m - mean for m in medians):
+        variance = each * (1 - (1 - kept) * (number - 1) / number) + 2 / (number - 3) * ((1 - kept) * off) ** 2
+        estimate, margin = mean + kept * off, 1.96 * math.sqrt(variance)
+        out.append((estimate, max(0.0, estimate - margin), estimate + margin))  # measurements are above 0
+    return out
 
 
 FEWEST_PAIRS = 10
+PER_CHANGE = 1.4826 / math.sqrt(2)  # standard deviation of a measurement, per median of the changes between two
 
 
 def noise_floor(series: Iterable[Sequence[float]]) -> float:
@@ -78,31 +81,42 @@ def noise_floor(series: Iterable[Sequence[float]]) -> float:
     1.4826 / sqrt(2) times the median of |relative difference of a measurement to the one before it|. For normal noise
     this is the coefficient of variation. A few disturbed measurements and slow drift do not change it.
     """
-    pairs = [pair for values in series for pair in pairwise(values)]
-    differences = [abs(a - b) / ((a + b) / 2) for a, b in pairs if a + b > 0]
-    if len(differences) < FEWEST_PAIRS:
-        return math.nan
-    return 1.4826 / math.sqrt(2) * median(differences)
+    differences = [_change(a, b) for values in series for a, b in pairwise(values) if a + b > 0]
+    return PER_CHANGE * median(differences) if len(differences) >= FEWEST_PAIRS else math.nan
 
 
-APART = 2.0  # standard deviations of a difference of medians that is beyond the noise
+APART = 2.0  # standard deviations of a measurement between medians that differ beyond the noise
+UNKNOWN = 0.1  # the noise where nothing was measured twice
 
 
-def faster(one: Sequence[float], other: Sequence[float], noise: float = math.nan) -> bool:
-    """Whether the median of `one` is below that of `other` beyond the noise.
+def faster(one: Sequence[float], other: Sequence[float], noise: float) -> bool:
+    """Whether the median of `one` is below that of `other` beyond the noise of a single measurement."""
+    return median(one) < median(other) * (1 - APART * noise)
 
-    `noise`: relative standard deviation of a single measurement; if it is not known, all of `one` must be below all of
-    `other`.
+
+class Noise:
+    """The noise of a single measurement, relative; `add` takes the changes between successive ones of one thing.
+
+    As `noise_floor`, but always a number: with fewer than ten changes, that of the largest.
     """
-    if math.isnan(noise):
-        return max(one) < min(other)
-    margin = APART * noise * math.sqrt(_of_median(len(one)) + _of_median(len(other)))
-    return median(one) < median(other) * (1 - margin)
+
+    def __init__(self, series: Iterable[Sequence[float]] = ()) -> None:
+        self._changes = sorted(_change(a, b) for values in series for a, b in pairwise(values) if a + b > 0)
+
+    def add(self, before: float, now: float) -> None:
+        if before + now > 0:
+            insort(self._changes, _change(before, now))
+
+    @property
+    def value(self) -> float:
+        if not self._changes:
+            return UNKNOWN
+        few = len(self._changes) < FEWEST_PAIRS
+        return PER_CHANGE * (self._changes[-1] if few else median(self._changes))
 
 
-def _of_median(n: int) -> float:
-    """The variance of a median of n measurements, in variances of one."""
-    return (1.0 if n < 3 else 1.5) / n
+def _change(a: float, b: float) -> float:
+    return abs(a - b) / ((a + b) / 2)
 
 
 class Changes:

@@ -12,11 +12,11 @@ from statistics import median
 from time import perf_counter
 from typing import Any, Generic, Protocol, TypeVar
 
-from dagc.base.statistics import FEWEST_PAIRS, Changes, faster, followed, noise_floor
+from dagc.base.statistics import FEWEST_PAIRS, Changes, Noise, faster, followed
 from dagc.lab.domain import C, Domain
 from dagc.lab.strategy import Judge, RankingStrategy, Strategy, fallback
 from dagc.lab.trust import Tally, Trust
-from dagc.store.results import CONFIRMED, NOISY, Outcome, best_estimate, drift_factor, judging, rank
+from dagc.store.results import CONFIRMED, Outcome, best_estimate, drift_factor, judging, rank
 
 # A search ends if the probability of a better candidate is at most DOUBT in this many consecutive checks. The model is
 # optimistic: on synthetic machines, 5 % in two checks missed a better candidate in 11 % of the searches or more.
@@ -280,7 +280,7 @@ class _Loop(Generic[C]):
         return None
 
     def _noise(self) -> float:
-        return noise_floor(tally.values for tally in self.tallies.values())
+        return Noise(tally.values for tally in self.tallies.values()).value
 
     def _enough(self) -> bool:
         """Whether the strategy expects no better candidate."""
@@ -340,7 +340,6 @@ class _Loop(Generic[C]):
         chosen = [*measured[:1], *[t for t in measured if t.repeated][:1]]
         if isinstance(self.strategy, RankingStrategy) and measured:
             noise = self._noise()
-            noise = NOISY if math.isnan(noise) else noise
             ranked = [self.tallies[c] for c in self.strategy.ranked(self.options.confirm) if c in self.tallies]
             good = {t.candidate for t in measured if not faster(measured[0].values, [min(t.values)], noise)}
             chosen += [t for t in ranked if t.candidate in good]

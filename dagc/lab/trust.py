@@ -85,7 +85,7 @@ class Trust(Generic[C]):
     def _check_choice(self, best: Tally[C], noise: float) -> C | None:
         chosen = self.strategy.best() if isinstance(self.strategy, RankingStrategy) else None
         choice = self.tallies.get(chosen) if chosen is not None else None
-        margin = CLEARLY if math.isnan(noise) else max(CLEARLY, 2 * APART * noise)
+        margin = max(CLEARLY, APART * noise)
         if choice is None or choice.failure or not choice.values or min(choice.values) <= best.median * (1 + margin):
             self._contradicted = 0
             return None

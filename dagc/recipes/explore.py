@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import ProgramError, UsageError, counted
@@ -58,7 +57,7 @@ from dagc.recipes.runs import (
 from dagc.report import si
 from dagc.report.display import Display, warn
 from dagc.space.proof import Prover, prune
-from dagc.store.results import Implementation, Results, Run, best_estimate, lowest, noise_advice, ranking
+from dagc.store.results import Implementation, Results, Run, best_estimate, lowest, noise_advice, ranking, timed
 from dagc.store.settings import Fixed, fixed_in, fixed_of, fixed_text, not_searched, without_settings
 
 if TYPE_CHECKING:
@@ -585,7 +584,7 @@ def _settled(done: Summary[Candidate], domain: Orders, results: Results) -> Summ
         best=_candidate(domain, ranked[0]),
         value=best.value, low=best.low, high=best.high, measurements_of_best=best.measurements,
         ties=best.ties, shrunk=best.shrunk,
-        worst=max(median(i.judged(reference)) for i in results.measured()), lowest=lowest(results),
+        worst=timed(results)[-1][1].value, lowest=lowest(results),
     )  # fmt: skip
 
 
@@ -700,7 +699,7 @@ def _trace(machine: LiveMachine, domain: Orders, records: Records, done: Summary
         return
     number = records.begin(domain.configuration(done.best), _text(domain, done.best))
     records.trace(number, machine.trace(done.best))
-    slowest = records.results().measured()[-1]
+    slowest = timed(records.results())[-1][0]
     candidate = _candidate(domain, slowest)
     if candidate is not None and slowest.id != number:
         records.trace(slowest.id, machine.trace(candidate))

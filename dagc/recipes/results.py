@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from random import Random
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError, counted
@@ -18,7 +17,6 @@ from dagc.base.files import write_text_atomic
 from dagc.base.objective import TIME
 from dagc.base.resources import __version__
 from dagc.base.source import Source
-from dagc.base.statistics import interval
 from dagc.build.target import choose_target
 from dagc.ir.plan import Target
 from dagc.ir.program import ExchangeOp, shown
@@ -42,7 +40,7 @@ from dagc.recipes.program import ProgramText
 from dagc.recipes.tuned_report import variants_in, variants_page
 from dagc.report.html import as_html
 from dagc.store.export import export_csv, export_parquet
-from dagc.store.results import Estimate, Results, best_estimate, noise_advice_of, ranking, ties, wanted_repeats
+from dagc.store.results import Estimate, Results, estimates, noise_advice_of, ranking, ties, timed, wanted_repeats
 from dagc.store.settings import fixed_of, fixed_text
 
 if TYPE_CHECKING:
@@ -155,15 +153,18 @@ class Loaded:
 
     def samples(self) -> tuple[Sample, ...]:
         """The measured implementations for rules, fastest first."""
-        return tuple(self.sample(implementation) for implementation in self.results.measured())
+        return tuple(self._sample(implementation, estimate.value) for implementation, estimate in timed(self.results))
 
-    def sample(self, implementation: Implementation) -> Sample:
-        """A measured implementation of the file."""
+    def best(self) -> Sample | None:
+        """The best implementation of the file; None without measurements."""
+        chosen = ranking(self.results)
+        return self._sample(chosen[0], judged(chosen, 0, self.results).value) if chosen else None
+
+    def _sample(self, implementation: Implementation, value: float) -> Sample:
         graph = self.structure(implementation.configuration)
         traversal = parse_traversal(implementation.traversal, graph, self.path)
-        seconds = implementation.value(self.results.reference)
         return Sample(
-            graph, implementation.configuration, traversal, seconds, len(implementation.measurements),
+            graph, implementation.configuration, traversal, value, len(implementation.measurements),
             implementation.times(self.results.reference), tuple(m.order for m in implementation.measurements),
         )  # fmt: skip
 
@@ -222,8 +223,7 @@ def rules(
         loaded, all_classes=all_classes, full_tree=full_tree, samples=estimation.samples if estimation else None,
         halves=not (all_classes or full_tree or estimate),
     )  # fmt: skip
-    chosen = ranking(loaded.results)
-    best = loaded.sample(chosen[0]) if chosen else None
+    best = loaded.best()
     advice = noise_advice_of(loaded.results)
     if against is None:
         alone = Findings(learned, sets=sets, estimates=estimation, best=best, advice=advice, objective=shown)
@@ -444,13 +444,11 @@ def best(
 
 
 def judged(ranked: Sequence[Implementation], rank: int, results: Results) -> Estimate:
-    """The estimate for the implementation of this rank: shrunk for the best, for others the median of their values."""
-    chosen, others = ranked[rank], [*ranked[:rank], *ranked[rank + 1 :]]
-    series = [i.judged(results.reference) for i in (chosen, *others)]
-    if rank == 0:
-        return best_estimate(series, results.noise)
-    low, high = interval(series[0])
-    return Estimate(median(series[0]), low, high, len(series[0]), ties(series, results.noise))
+    """The estimate for the implementation of this rank, with the number of others equal to it within the noise."""
+    series = [i.judged(results.reference) for i in ranked]
+    found = estimates(series, results.noise)[rank]
+    others = [*series[:rank], *series[rank + 1 :]]
+    return found if rank == 0 else replace(found, ties=ties([series[rank], *others], results.noise))
 
 
 def _compile(loaded: Loaded, chosen: Implementation, out: str | Path | None, options: CompileOptions) -> str:

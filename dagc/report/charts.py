@@ -15,11 +15,21 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from dagc.base.errors import counted
-from dagc.base.statistics import interval
+from dagc.base.statistics import Noise, faster
 from dagc.ir.program import Configuration, shown
 from dagc.report import si
 from dagc.report.si import TIMES, Quantity, significant
-from dagc.store.results import CONFIRMED, FASTEST, Implementation, ImplementationId, Results, rank
+from dagc.store.results import (
+    CONFIRMED,
+    FASTEST,
+    TWICE,
+    Estimate,
+    Implementation,
+    ImplementationId,
+    Results,
+    rank,
+    timed,
+)
 
 if TYPE_CHECKING:
     from dagc.learn.rules.types import Boundary, Classes, Node, Tree
@@ -30,18 +40,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPoint:
-    """A measured implementation: median of its times and its 95% interval (equal to it with one time)."""
+    """A measured implementation and the estimate of what it takes (`dagc.store.results.timed`)."""
 
     implementation: Implementation
-    value: float
-    low: float
-    high: float
+    estimate: Estimate
     times: tuple[float, ...]
     confirming: tuple[float, ...] = ()  # those of them that did not choose it
 
     @property
-    def judged(self) -> tuple[float, ...]:
-        return self.confirming or self.times
+    def value(self) -> float:
+        return self.estimate.value
+
+    @property
+    def low(self) -> float:
+        return self.estimate.low
+
+    @property
+    def high(self) -> float:
+        return self.estimate.high
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +75,8 @@ COLOURS = 8  # in the style sheet, distinguishable with colour blindness
 
 def points_of(results: Results) -> tuple[MeasuredPoint, ...]:
     """All measured implementations, fastest first, drift divided out."""
-    points = []
-    for implementation in results.measured():
-        times = implementation.times(results.reference)
-        confirming = implementation.confirming(results.reference)
-        points.append(MeasuredPoint(implementation, median(times), *interval(times), times, confirming))
-    return tuple(points)
+    reference = results.reference
+    return tuple(MeasuredPoint(i, found, i.times(reference), i.confirming(reference)) for i, found in timed(results))
 
 
 def groups_of(points: Sequence[MeasuredPoint]) -> tuple[ConfigurationPoints, ...]:
@@ -110,8 +122,8 @@ class Curve:
 
     measured   the time of each
     lowest     (measurement, value): the lowest single time so far, at each decrease
-    choice     (measurement, value): the best at that moment (`dagc.store.results.rank`), at each change, with the
-               median of all its times in the file: the value of the choice
+    choice     (measurement, value): the best at that moment (`dagc.store.results.rank`), at each change, with
+               its estimate by all measurements of the file
     """
 
     run: int
@@ -124,9 +136,9 @@ def curves_of(results: Results) -> tuple[Curve, ...]:
     """One for each run with measurements."""
     rows: dict[int, list[tuple[int, ImplementationId, float]]] = {}
     final: dict[ImplementationId, float] = {}
-    for implementation in results.measured():
+    for implementation, estimate in timed(results):
         times = implementation.times(results.reference)
-        final[implementation.id] = median(times)
+        final[implementation.id] = estimate.value
         for m, seconds in zip(implementation.measurements, times, strict=True):
             rows.setdefault(m.run, []).append((m.order, implementation.id, seconds))
     return tuple(_curve(run, sorted(rows[run]), final) for run in sorted(rows))
@@ -160,9 +172,12 @@ class _SoFar:
         # By the number of measurements, at most CONFIRMED: medians of candidates with that many. Includes outdated
         # ones, which `best` skips.
         self.medians: list[list[tuple[float, ImplementationId]]] = [[] for _ in range(CONFIRMED + 1)]
+        self.noise = Noise()
 
     def add(self, key: ImplementationId, seconds: float) -> None:
         mine = self.times.setdefault(key, [])
+        if mine:
+            self.noise.add(mine[-1], seconds)
         mine.append(seconds)
         if len(mine) == 1:
             insort(self.first, (seconds, key))
@@ -172,7 +187,13 @@ class _SoFar:
 
     def best(self) -> ImplementationId:
         """There must be a measurement."""
-        ranked = self.medians[min(CONFIRMED, max(len(self.times[key]) for _, key in self.first))]
+        first = self._least(min(CONFIRMED, max(len(self.times[key]) for _, key in self.first)))
+        twice = self._least(TWICE) if self.medians[TWICE] else first
+        return twice if faster(self.times[twice], self.times[first], self.noise.value) else first
+
+    def _least(self, number: int) -> ImplementationId:
+        """That with the smallest median of those with at least so many measurements."""
+        ranked = self.medians[number]
         while ranked[0][0] != median(self.times[ranked[0][1]]):
             heapq.heappop(ranked)
         return ranked[0][1]

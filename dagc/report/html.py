@@ -40,7 +40,7 @@ from dagc.report.pages import environment
 from dagc.report.picture import as_svg, kind
 from dagc.report.si import TIMES, Quantity
 from dagc.space.loops import unroll
-from dagc.store.results import Estimate, Results, TraceSpan, best_estimate, noise_advice_of, wanted_repeats
+from dagc.store.results import Results, TraceSpan, noise_advice_of, wanted_repeats
 
 # ---- timelines of a traced iteration, rank by rank: the CPU, each stream, and messages -------------
 
@@ -288,18 +288,12 @@ def _parsed(point: MeasuredPoint, graphs: Mapping[Configuration, Graph], file: s
 
 
 def interval_text(point: MeasuredPoint, by: Quantity) -> str:
-    """`95 %: 60.1 us to 63 us, 7 measurements`; below six measurements, the confidence of their range."""
-    if len(point.times) == 1:
+    """`95 %: 60.1 us to 63 us, 7 measurements`; below six measurements, the range unless the estimate is shrunk."""
+    found = point.estimate
+    if found.measurements == 1:
         return "1 measurement, no interval"
-    what = "95 %" if len(point.times) >= 6 else "range"
-    return f"{what}: {by.text(point.low)} to {by.text(point.high)}, {len(point.times)} measurements"
-
-
-def _estimate_text(estimate: Estimate, by: Quantity) -> str:
-    if estimate.measurements == 1:
-        return "1 measurement, no interval"
-    what = "95 %" if estimate.shrunk or estimate.measurements >= 6 else "range"
-    return f"{what}: {by.text(estimate.low)} to {by.text(estimate.high)}, {estimate.measurements} measurements"
+    what = "95 %" if found.shrunk or found.measurements >= 6 else "range"
+    return f"{what}: {by.text(found.low)} to {by.text(found.high)}, {found.measurements} measurements"
 
 
 def _chip_look(entry: object, graph: Graph) -> str:
@@ -344,14 +338,13 @@ def summary_tiles(
     if best is None:
         return [("best", "none", "nothing could be measured")]
     middle, worst = points[len(points) // 2], points[-1]
-    estimate = best_estimate([p.judged for p in ranked(points)], results.noise)
     measured = sum(len(p.times) for p in points)
     space = domain_of((g.configuration, graphs[g.configuration]) for g in groups if g.configuration in graphs)
     size = space.size() if results.searched is None else results.searched
     of = f"of more than {si.about(space.more_than())}" if size is None else f"of {si.count(size)}"
     reference = "" if math.isnan(results.reference) else "drift divided out"
     return [
-        ("best", by.text(estimate.value), _estimate_text(estimate, by)),
+        ("best", by.text(best.value), interval_text(best, by)),
         ("the median takes", si.times(middle.value / best.value), by.text(middle.value)),
         ("the worst takes", si.times(worst.value / best.value), by.text(worst.value)),
         ("implementations", si.count(len(points)), of),
@@ -455,7 +448,7 @@ def as_html(
     by = TIMES if objective.is_time else Quantity(f"{objective.text} of an iteration", objective.unit)
     points = points_of(results)
     choices = ranked(points)
-    best = choices[0] if choices else None
+    best, ids = choices[0] if choices else None, {p.implementation.id for p in choices}
     groups = groups_of(points)
     if learned is not None and len(learned.classes.times) != len(points):
         learned = None  # for other samples, whose positions are not those of the points
@@ -466,9 +459,9 @@ def as_html(
         program=results.program, file=file, version=version, fixed=fixed,
         name_of=lambda path: os.path.relpath(path, os.path.dirname(results.program.path) or "."),
         tiles=summary_tiles(results, points, best, groups, graphs, by),
-        ties=best_estimate([p.judged for p in choices], results.noise).ties if choices else 0,
+        ties=0 if best is None else best.estimate.ties,
         unconfirmed=_unconfirmed(best, wanted_repeats(results)),
-        less_often=0 if best is None else sum(p.value < best.value for p in points),
+        less_often=0 if best is None else sum(p.value < best.value for p in points if p.implementation.id not in ids),
         common=common_decisions([g.configuration for g in groups]) if len(groups) > 1 else {},
         legend=_legend(groups), compared="" if objective.is_time else objective.text,
         chosen=traced(results, best, points[-1] if len(points) > 1 else None, graphs, file),
@@ -564,15 +557,9 @@ def _data(points: Sequence[MeasuredPoint], groups: Sequence[ConfigurationPoints]
     configuration."""
     place = {group.configuration: number for number, group in enumerate(groups)}
     rows = [
-        [p.implementation.traversal, place[p.implementation.configuration], by.text(p.value), _interval(p, by)]
+        [p.implementation.traversal, place[p.implementation.configuration], by.text(p.value), interval_text(p, by)]
         for p in points
     ]
     content = {"configurations": [g.label for g in groups], "points": rows}
     # Inside <script>: the text of a program must not end the element.
     return json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-
-
-def _interval(point: MeasuredPoint, by: Quantity) -> str:
-    if len(point.times) == 1:
-        return "1 measurement"
-    return f"{by.text(point.low)} to {by.text(point.high)} ({len(point.times)} measurements)"

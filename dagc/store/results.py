@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 from statistics import median
 from typing import Any, NewType, TypeVar
 
 from dagc.base.errors import UsageError, counted
 from dagc.base.objective import TIME, Objective
-from dagc.base.statistics import faster, interval, noise_floor, shrunk
+from dagc.base.statistics import Noise, faster, interval, shrunk
 from dagc.ir.program import Configuration, Value
 
 ImplementationId = NewType("ImplementationId", int)
@@ -102,9 +102,10 @@ class Implementation:
         return tuple(judging(self.times(reference), self.confirming(reference)))
 
     def value(self, reference: float = math.nan) -> float:
-        """The median of `times`; NaN without measurements."""
-        times = self.times(reference)
-        return median(times) if times else math.nan
+        """The median of the values that judge it; NaN without measurements. `timed` gives the estimate that is
+        shown."""
+        values = self.judged(reference)
+        return median(values) if values else math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,9 +213,9 @@ class Results:
             )
 
     def measured(self) -> tuple[Implementation, ...]:
-        """Implementations with at least one time, fastest first (median, drift divided out; ties by ID).
+        """Implementations with at least one time, fastest first (median of the values that judge it; ties by ID).
 
-        Excludes those that ever failed. `ranking` decides which is the best.
+        Excludes those that ever failed. `ranking` decides which is the best, `timed` what each takes.
         """
         timed = [i for i in self.implementations if i.measurements and not i.failure]
         return tuple(sorted(timed, key=lambda i: (i.value(self.reference), i.id)))
@@ -301,7 +302,7 @@ def rank(
     judged.sort(key=lambda pair: median(pair[1]))
     if not judged:
         return ()
-    noise, first = noise_floor(series for _, series, _ in measured), judged[0][1]
+    noise, first = Noise(series for _, series, _ in measured).value, judged[0][1]
     ahead = [
         (one, seen)
         for one, series, confirmed in measured
@@ -323,9 +324,9 @@ def ranking(results: Results) -> tuple[Implementation, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The expected value of the best, its 95% interval `low` to `high`, and the number of measurements behind it.
+    """The expected value of a candidate, its 95% interval `low` to `high`, and the number of measurements behind it.
 
-    ties    number of others that are equal within the noise
+    ties    of the best: number of others that are equal within the noise
     shrunk  shrunk towards the candidates confirmed with it; the interval then covers 95% even with few measurements
     """
 
@@ -337,18 +338,44 @@ class Estimate:
     shrunk: bool = False
 
 
-def best_estimate(ranked: Sequence[Sequence[float]], noise: float = math.nan) -> Estimate:
-    """Of the first of `ranked`: the values that judge each candidate, best first, at least one.
+def estimates(ranked: Sequence[Sequence[float]], noise: float = math.nan) -> list[Estimate]:
+    """Of each of `ranked`: the values that judge each candidate, best first, at least one.
 
-    Candidates confirmed together are similar: the smallest of their medians is shrunk towards the others
-    (`dagc.base.statistics.shrunk`). If there are too few, the estimate is the median with its own interval.
+    Candidates confirmed together are similar: the smallest of their medians is too low, so all are shrunk towards
+    their mean (`dagc.base.statistics.shrunk`). If there are too few, an estimate is the median with its own interval.
     """
     best = ranked[0]
     alike = [series for series in ranked if len(series) == len(best)] if len(best) > 1 else []
-    estimated = shrunk(alike) if len(alike) == len(ranked) <= ALIKE else None
-    value, low, high = estimated or (median(best), *interval(best))
-    equal = ties(ranked, noise) if estimated is None else sum(interval(t)[0] <= high for t in ranked[1:])
-    return Estimate(value, low, high, len(best), equal, estimated is not None)
+    together = shrunk(alike) if len(alike) == len(ranked) <= ALIKE else None
+    if together is not None:
+        out = [Estimate(*one, len(series), 0, True) for one, series in zip(together, ranked, strict=True)]
+        equal = sum(interval(series)[0] <= out[0].high for series in ranked[1:])
+    else:
+        out = [_alone(series) for series in ranked]
+        equal = ties(ranked, noise)
+    return [replace(out[0], ties=equal), *out[1:]]
+
+
+def _alone(series: Sequence[float]) -> Estimate:
+    return Estimate(median(series), *interval(series), len(series), 0)
+
+
+def best_estimate(ranked: Sequence[Sequence[float]], noise: float = math.nan) -> Estimate:
+    """That of the first of `ranked`."""
+    return estimates(ranked, noise)[0]
+
+
+def timed(results: Results) -> list[tuple[Implementation, Estimate]]:
+    """The measured implementations with what each takes, fastest first: the one estimate that every command prints,
+    draws, and divides by.
+
+    Those that were confirmed together are shrunk together, also if others were not measured as often.
+    """
+    ranked = ranking(results)
+    found = estimates([i.judged(results.reference) for i in ranked], results.noise) if ranked else []
+    of_ranked = {i.id: estimate for i, estimate in zip(ranked, found, strict=True)}
+    out = [(i, of_ranked.get(i.id) or _alone(i.judged(results.reference))) for i in results.measured()]
+    return sorted(out, key=lambda pair: (pair[1].value, pair[0].id))
 
 
 def ties(ranked: Sequence[Sequence[float]], noise: float = math.nan) -> int:
