@@ -5,11 +5,13 @@ Everything takes paths and plain values and returns frozen results; failures are
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import Diagnostic, Severity, UsageError, rendered
@@ -177,13 +179,14 @@ def count(
 ) -> CountReport:
     """The exact number of implementations, of the program as requested and of its variations.
 
-    For a loop, the implementations of one period are counted; with `unroll`, those of all its rounds. A count longer
-    than `seconds` is stopped and gives a lower bound.
+    For a loop, the implementations of one period are counted; with `unroll`, those of all its rounds. After `seconds`
+    counting is stopped, and gives a lower bound.
     """
+    end = math.inf if seconds is None else monotonic() + seconds
     from dagc.report.counting import count_report  # only for count
 
     text = read(path, defines, not unroll)
-    return count_report(text.program(), text.graph, display, seconds, text.folds)
+    return count_report(text.graph, display, end, text.folds)
 
 
 def traversals(

@@ -89,38 +89,40 @@ def _unfolded_note(graph: Graph, left: Unfolded) -> str:
     )
 
 
-def count_report(
-    program: Program, build: Build, display: Display = SILENT, seconds: float | None = None, folds: bool = True
-) -> CountReport:
-    """Count `program`'s graph and its variations. `build` lowers the same text under other choices; `folds`: into
-    graphs with one period of each loop.
+def count_report(build: Build, display: Display = SILENT, end: float = math.inf, folds: bool = True) -> CountReport:
+    """Count a program's graph and its variations. `build` lowers the text under the given choices; `folds`: into graphs
+    with one period of each loop.
 
-    After `seconds` counting is stopped, that of the graph itself after half of them if there are variations to count:
-    its count is then a lower bound, and the variations that are left are reported as not counted.
+    At the time `end`, by the monotonic clock, counting is stopped, that of the graph itself after half of the time that
+    its construction left if there are variations to count: its count is then a lower bound, and the variations that
+    are left are reported as not counted.
     """
     began = monotonic()
-    limit = math.inf if seconds is None else seconds
     graph = build({})
-    moves, more = Moves.of(graph), 0
+    program, moves, more = graph.program, Moves.of(graph), 0
     structural = [d for d in program.decisions if d.counted_apart and _matters(d, graph)]
     current = {d.name: d.chosen for d in structural}
     varies = any(_key({**current, d.name: value}) != _key(current) for d in structural for value in d.values)
+    built = monotonic()
+    count, states = None, 0
     with display.phase(f"counting {program.name}", unit="state") as phase:
-        counter = Counter(moves, watch=_watch(phase.at, began + (limit / 2 if varies else limit)))
-        count: int | None = None
         try:
-            count = counter.total()
+            counter = Counter(moves, watch=_watch(phase.at, (built + end) / 2 if varies else end))
+            try:
+                count = counter.total()
+            finally:
+                states = len(counter)
         except TooManyStates as stopped:
             more = stopped.at_least
     per_op = (*_per_op(program), *_global(program))
     with display.phase("counting its variations", unit="variation") as phase:
         combinations = math.prod(number for _, number in per_op)
-        tally = _Tally(build, current, moves, count, phase, combinations, began + limit)
+        tally = _Tally(build, current, moves, count, phase, combinations, end, built - began)
         lines = tuple(_variations(structural, current, tally))
         whole, note = _whole(structural, tally)
     chosen = tuple(_sensible(current).items())
     loops = loop_notes(graph) if folds else ()
-    return CountReport(program.name, count, len(counter), chosen, lines, per_op, whole, note, more, loops)
+    return CountReport(program.name, count, states, chosen, lines, per_op, whole, note, more, loops)
 
 
 def _watch(show: Callable[[int], None], end: float) -> Callable[[int], None]:
@@ -164,10 +166,12 @@ class _Tally:
         phase: Phase,
         combinations: int,
         end: float,
+        building: float,
     ) -> None:
         self._build = build
         self._phase = phase
         self._end = end  # of the time limit
+        self._building = building  # seconds that it took to build the graph of `current`
         whole: int | str = _STOPPED if count is None else count
         self._known: dict[frozenset[tuple[str, Value]], int | str] = {_key(current): whole}
         self._counted: dict[Moves, int | str] = {moves: whole}
@@ -186,7 +190,7 @@ class _Tally:
         return self._combinations[_key(choices)]
 
     def _count(self, key: frozenset[tuple[str, Value]], choices: dict[str, Value]) -> int | str:
-        if monotonic() > self._end:
+        if monotonic() + self._building > self._end:
             return _STOPPED
         try:
             graph = self._build(choices)

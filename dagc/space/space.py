@@ -33,8 +33,9 @@ class Orbit:
     units: tuple[tuple[int, ...], ...]
 
 
-def orbits(moves: Moves) -> tuple[Orbit, ...]:
-    """Disjoint orbits; every transposition of two units of one orbit is an automorphism of the graph (checked)."""
+def orbits(moves: Moves, watch: Callable[[], None] = lambda: None) -> tuple[Orbit, ...]:
+    """Disjoint orbits; every transposition of two units of one orbit is an automorphism of the graph (checked).
+    `watch` is called before each; an exception from it ends the search."""
     tables = (moves.before, moves.needs, moves.users, _followers(moves))
     visited: set[int] = set()
     out: list[Orbit] = []
@@ -46,6 +47,7 @@ def orbits(moves: Moves) -> tuple[Orbit, ...]:
         for b in range(a + 1, moves.size):
             if b in visited or b in used:
                 continue
+            watch()
             swap = _transposition(moves, tables, a, b)
             if swap is None:
                 continue
@@ -108,7 +110,7 @@ def _is_automorphism(moves: Moves, image: dict[int, int]) -> bool:
 
 # ---- counting ----
 
-WATCH_EVERY = 1000  # states, which take some tens of milliseconds
+WATCH_EVERY = 20_000  # ops of states that are visited, which take some tens of milliseconds
 
 _FREE: Hidden = ((),)  # no GPU op is committed to a stream
 # The code of an op is a character: "0" not issued, "1" settled (no op may need it any more), from "2" on its place.
@@ -127,14 +129,16 @@ class Counter:
     """Counts completions of states of one graph. The memo grows with the states visited, and is kept.
 
     `limit`: states after which it stops and raises TooManyStates (default: none). `watch` is called with the number of
-    states after every `WATCH_EVERY` of them; an exception from it ends the count.
+    counted states after every `WATCH_EVERY` ops of visited ones, and while the orbits are searched; an exception from
+    it ends the count.
     """
 
     def __init__(self, moves: Moves, limit: int | None = None, watch: Callable[[int], None] | None = None) -> None:
         self.moves = moves
         self.limit = limit
         self.watch = watch
-        self._orbits: tuple[Orbit, ...] = orbits(moves)
+        self._orbits = orbits(moves) if watch is None else orbits(moves, lambda: watch(0))
+        self._visited, self._watch_every = 0, max(1, WATCH_EVERY // max(1, moves.size))
         self._lay_out()
         self._tables: dict[tuple[int, ...], dict[int, int]] = {}
         self._digits = f"0{moves.size}b"
@@ -185,6 +189,9 @@ class Counter:
             return known
         if self.limit is not None and len(self._memo) >= self.limit:
             raise TooManyStates
+        self._visited += 1
+        if self.watch is not None and self._visited % self._watch_every == 0:
+            self.watch(len(self._memo))
         total = 0
         successors: dict[Entry, int] = {}
         alike = self._alike(state, codes)
@@ -198,8 +205,6 @@ class Counter:
             stopped.at_least += total
             raise
         self._memo[key] = total
-        if self.watch is not None and len(self._memo) % WATCH_EVERY == 0:
-            self.watch(len(self._memo))
         return total
 
     # ---- symmetry -----------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from dagc import api
 from dagc.base.errors import counted
-from dagc.report import si
+from dagc.report import counting, si
 from dagc.report.counting import as_json, as_text
 from dagc.space import Counter
 from tests.tiers import representatives
@@ -76,9 +77,21 @@ def test_large_numbers_are_exact() -> None:
     assert json.loads(as_json(replace(report, count=count)))["count"] == count
 
 
-def test_a_count_that_is_cut_prints_a_lower_bound(tmp_path: Path) -> None:
+def test_a_count_that_is_cut_prints_a_lower_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch, now = counting._watch, [0.0]
+
+    def late_after_1000_states(show: Callable[[int], None], end: float) -> Callable[[int], None]:
+        def at(states: int) -> None:
+            now[0] = 10.0 if states >= 1000 else now[0]
+            show(states)
+
+        return watch(at, end)
+
+    monkeypatch.setattr(counting, "_watch", late_after_1000_states)
+    for module in ("dagc.report.counting", "dagc.recipes.program"):
+        monkeypatch.setattr(f"{module}.monotonic", lambda: now[0])
     halo = SAMPLES / "halo3d/halo3d.dag"
-    report = api.count(halo, {"transport": "mpi_cuda"}, seconds=1e-6)
+    report = api.count(halo, {"transport": "mpi_cuda"}, seconds=9)
     assert report.count is None
     assert report.states >= 1000
     assert 0 < report.more_than < 5367658504764649454197598361600000
@@ -98,7 +111,8 @@ def test_variations_get_half_of_the_time(
 ) -> None:
     """The count of the graph may take all of it where no other choice is left."""
     ends: list[float] = []
-    monkeypatch.setattr("dagc.report.counting.monotonic", lambda: 100.0)
+    for module in ("dagc.report.counting", "dagc.recipes.program"):
+        monkeypatch.setattr(f"{module}.monotonic", lambda: 100.0)
     monkeypatch.setattr("dagc.report.counting._watch", lambda show, end: ends.append(end) or show)
     api.count(SPMV, defines, seconds=6.0)
     assert ends[0] == 100.0 + seconds
@@ -110,3 +124,14 @@ def test_lowerings_with_equal_edges_are_counted_once(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Counter, "total", lambda self: counted_.append(self.moves) or total(self))
     api.count(SPMV)
     assert len(counted_) == len(set(counted_)) == 3  # mpi_host fused and mpi_cuda, staging=ops, nccl and peer
+
+
+def test_the_time_begins_with_the_command(tmp_path: Path) -> None:
+    """Thousands of ops: reading them takes all of the time, and neither symmetries nor states are searched."""
+    (tmp_path / "a.dag").write_text(
+        "program a param rows : i64 = 10 for i in 0..2500 { array a[i] : f32[rows] inout }\n"
+        'kernel k(q: inout f32[n], n: i64) { gpu { launch grid(1) block(32) cuda """ q[0] = 1; """ } }\n'
+        "dag { for i in 0..2500 { o[i] : gpu k(a[i], rows) } }\n"
+    )
+    report = api.count(tmp_path / "a.dag", seconds=0.2)
+    assert (report.count, report.states, report.whole_note) == (None, 0, "stopped by --time")
