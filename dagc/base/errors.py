@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeAlias
 
 from dagc.base.source import Source, Span
 
@@ -16,6 +17,9 @@ class Severity(Enum):
     ERROR = "error"
     WARNING = "warning"
     NOTE = "note"
+
+
+Finding: TypeAlias = tuple[str, str, int, int]  # a code, and a file with start and end
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,11 @@ class Diagnostic:
     help: str = ""
     severity: Severity = Severity.ERROR
     related: tuple[tuple[Span, str], ...] = ()
+
+    @property
+    def key(self) -> Finding:
+        """Its code and its own place: equal for one mistake that several iterations or values bring."""
+        return self.code, self.span.file, self.span.start, self.span.end
 
     @property
     def places(self) -> tuple[tuple[str, int, int], ...]:

@@ -63,6 +63,8 @@ def _check(args: argparse.Namespace) -> int:
         print(counted(result.errors, "error"), file=sys.stderr)
         return 2
     print(f"{args.file}: no errors")
+    if result.left_out:
+        print(result.left_out)
     if result.open_devices:
         print(f"device chosen when the program runs: {', '.join(result.open_devices)}")
     return 0

@@ -122,6 +122,12 @@ _BEFORE_USE = frozenset(
 
 
 @lru_cache(maxsize=256)
+def words_of(text: str) -> frozenset[str]:
+    """The texts of all names in it."""
+    return frozenset(name.text for name in names_in(text))
+
+
+@lru_cache(maxsize=256)
 def names_used(text: str) -> frozenset[str]:
     """Names that the text uses and does not declare. Members (`a.x`, `a::x`) are not names here."""
     used: set[str] = set()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from dagc.cuda.lexer import FUNCTIONS, names_in
+from dagc.cuda.lexer import FUNCTIONS, names_in, words_of
 from dagc.cuda.macros import Macro, expanded, macros_of
 from dagc.cuda.text import TYPE_SIZES, bare_type, parsable, text_of, tree_of
 
@@ -78,6 +78,9 @@ class Definitions:
         self.variables: dict[str, Variable] = {}
         self.units: dict[str, list[_Unit]] = {}
         self.fields: dict[str, frozenset[str]] = {}
+        # Known uses: a text is lowered for many values of what is open.
+        self.found: dict[tuple[str, str, frozenset[str], frozenset[str], str], tuple[VariableUse, ...]] = {}
+        self.of_function: dict[str, tuple[VariableUse, ...]] = {}
         self.members: set[str] = set()  # the variables that are static members
         self.keeps = any(word in text for text in texts.values() for word in _KEPT)
         for key, text in texts.items():
@@ -88,8 +91,16 @@ class Definitions:
     ) -> tuple[VariableUse, ...]:
         """What the body of a function uses. `arrays`, `values`: the names of its arguments and of constants; `owner`:
         its name."""
-        if not (self.variables or self.keeps or _KEPT & {n.text for n in names_in(text)}):
+        if not (self.variables or self.keeps or _KEPT & words_of(text)):
             return ()
+        case = key, text, frozenset(arrays), frozenset(values), owner
+        if case not in self.found:
+            self.found[case] = self._uses(key, text, arrays, values, owner)
+        return self.found[case]
+
+    def _uses(
+        self, key: str, text: str, arrays: Collection[str], values: Collection[str], owner: str
+    ) -> tuple[VariableUse, ...]:
         macros = self.macros | macros_of((text,)) if "define" in text else self.macros
         tree = tree_of(parsable(f"void kernel() {{\n{expanded(text, macros)}\n}}").encode())
         return self._found(_Unit(tree, key, frozenset(values), frozenset(arrays)), owner, shift=1)
@@ -98,8 +109,10 @@ class Definitions:
         """What a function of the texts uses, in all its overloads."""
         if not (self.variables or self.keeps):
             return ()
-        uses = [u for unit in self.units.get(_last(function), ()) for u in self._found(unit, _last(function))]
-        return tuple({(u.variable, u.written, u.escapes, u.keeps): u for u in uses}.values())
+        if function not in self.of_function:
+            uses = [u for unit in self.units.get(_last(function), ()) for u in self._found(unit, _last(function))]
+            self.of_function[function] = tuple({(u.variable, u.written, u.escapes, u.keeps): u for u in uses}.values())
+        return self.of_function[function]
 
     def _found(self, unit: _Unit, owner: str, shift: int = 0) -> tuple[VariableUse, ...]:
         found = _Uses(self)

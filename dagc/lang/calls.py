@@ -159,6 +159,7 @@ class _Call:
         values = (AT_RUN_TIME,) if at_run_time else tuple(d.value for d in have)
         choice = ctx.choose(f"{name}.device", values, self.item.span)
         choice.structural = True
+        ctx.decides.add(choice.name)
         return None if at_run_time else Device(str(choice.chosen))
 
     def choose_elsewhere(self, device: Device, base: str) -> None:

@@ -359,6 +359,8 @@ class Evaluator:
     def _conditional(self, expr: ast.Conditional) -> Value:
         test = self.sym(expr.test, (ScalarKind.BOOL,))
         if isinstance(test, Const):  # the branch not taken may divide by zero
+            left_out = ast.nodes(expr.otherwise if test.value else expr.then)
+            self.ctx.mentioned.update(node.name for node in left_out if isinstance(node, ast.Ref))
             return self.value(expr.then if test.value else expr.otherwise)
         then, otherwise = self.sym(expr.then), self.sym(expr.otherwise)
         kinds = (self.kind(then), self.kind(otherwise))
@@ -427,7 +429,9 @@ def _as_label(fn: Fn, left: Value, right: Value, out: Sym) -> Value:
 
 def turns(ev: Evaluator, item: ast.For) -> Iterator[Evaluator]:
     """An evaluator for each iteration of a loop; an inner range may use outer variables. May raise Skip."""
-    yield from _bind(ev, item.bindings)
+    for inner in _bind(ev, item.bindings):
+        ev.ctx.reached.add((item.span.file, item.span.start, True))
+        yield inner
 
 
 def _bind(ev: Evaluator, bindings: tuple[ast.Binding, ...]) -> Iterator[Evaluator]:
@@ -455,6 +459,7 @@ def _bind(ev: Evaluator, bindings: tuple[ast.Binding, ...]) -> Iterator[Evaluato
 def branch(ev: Evaluator, item: ast.If) -> tuple[ast.Item, ...]:
     """The items of the branch that is taken. May raise Skip."""
     test = ev.constant(item.test, "the test of an `if`", (ScalarKind.BOOL,), structural=True)
+    ev.ctx.reached.add((item.span.file, item.span.start, bool(test)))
     return item.then if test else item.otherwise or ()
 
 
@@ -462,6 +467,8 @@ def branches(ev: Evaluator, item: ast.If) -> tuple[tuple[tuple[ast.Item, ...], S
     """The items of the branch that is taken; if the condition depends on the rank, both branches with their conditions.
     May raise Skip."""
     test = ev.settled(item.test, (ScalarKind.BOOL,), structural=True)
+    held = (bool(test.value),) if isinstance(test, Const) else (True, False)
+    ev.ctx.reached.update((item.span.file, item.span.start, each) for each in held)
     if isinstance(test, Const):
         return ((item.then if test.value else item.otherwise or (), None),)
     machine = sorted(name for name in free(test) if name.startswith("hw."))

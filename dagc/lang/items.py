@@ -493,11 +493,10 @@ def _enter(
         report.fail("self-edge", f"an edge between the ends of one exchange, `{u.op}`", item.span, help)
     completion = arrow is ast.Arrow.COMPLETION
     key = (u, v, completion)
+    at = ((edges[key].span, "first given here"),) if key in edges else ()
+    message = f"the edge from `{u.op}` to `{v.op}` is given twice"
+    report.advise("duplicate-edge", key in edges, message, item.span, "drop one", related=at)
     if key in edges:
-        at = ((edges[key].span, "first given here"),)
-        report.warning(
-            "duplicate-edge", f"the edge from `{u.op}` to `{v.op}` is given twice", item.span, "drop one", at
-        )
         return
     edges[key] = ir.Edge(u, v, completion, span=item.span)
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from dagc.cuda.lexer import names_in, names_used
+from dagc.cuda.lexer import names_used, words_of
 from dagc.cuda.text import functions_defined, names_read
 from dagc.ir import program as ir
 from dagc.ir.enums import CodeLang, ElementType, Mode, OpKind, Role
@@ -54,7 +54,8 @@ class _Parts:
 
 def lower_kernel(ctx: Context, kernel: ast.Kernel) -> ir.Kernel:
     """The kernel. Continues after errors; the result then lacks the wrong items."""
-    scope = Scope(parent=ctx.program, kernel=True)
+    codes = (item for item in ast.nodes(kernel.items) if isinstance(item, ast.Code))
+    scope = Scope(parent=ctx.program, kernel=True, called=any(code.function is not None for code in codes))
     ev = Evaluator(ctx, scope)
     formals = lower_formals(ev, kernel.formals)
     parts = _Parts()
@@ -412,7 +413,7 @@ def _check_function(ctx: Context, function: str, name: str, code: ast.Code) -> N
     """Reports unknown-name if neither the file nor its included files contain the word."""
     plain = function.rpartition("::")[2]
     texts = {f.name: ctx.sources[f.path].text for f in ctx.named.files}
-    if any(plain in text and plain in {name.text for name in names_in(text)} for text in texts.values()):
+    if any(plain in text and plain in words_of(text) for text in texts.values()):
         return
     help = ctx.report.did_you_mean(plain, sorted(functions_defined(texts[name])), f"name a function of `{code.file}`")
     ctx.report.fail("unknown-name", f"`{code.file}` has no function `{function}`", code.span, help)
@@ -498,10 +499,11 @@ def _check_devices(report: Report, selected: Sequence[ast.Select], impls: Sequen
     """Warn of a `select device` for which only one device can be chosen."""
     devices = {impl.device for impl in impls}
     for item in selected:
-        if "device" in item.names and len(devices) == 1:
-            (only,), other = devices, "cpu" if Device.GPU in devices else "gpu"
-            message = f"there is no device to select: all implementations are for the {only.value}"
-            report.warning("one-device", message, item.span, f"add `{other} {{...}}`, or drop `device`")
+        if "device" in item.names:
+            here, other = ("gpu", "cpu") if Device.GPU in devices else ("cpu", "gpu")
+            message = f"there is no device to select: all implementations are for the {here}"
+            help = f"add `{other} {{...}}`, or drop `device`"
+            report.advise("one-device", len(devices) == 1, message, item.span, help)
 
 
 def _check_features(report: Report, features: Sequence[ir.Feature], formals: Sequence[ir.Formal]) -> None:

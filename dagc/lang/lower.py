@@ -5,16 +5,16 @@ All errors are collected. Neither the text nor its set-up is executed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dagc.base.errors import Diagnostic, ProgramError, Severity, UsageError
+from dagc.base.errors import Diagnostic, Finding, ProgramError, Severity, UsageError
 from dagc.base.memory import uncollected
 from dagc.base.source import Source, Span
-from dagc.cuda.lexer import indices_read, may_find_thread, names_in
+from dagc.cuda.lexer import indices_read, may_find_thread, words_of
 from dagc.ir import program as ir
 from dagc.ir import sym
-from dagc.ir.enums import Mode, OpKind, Place, Role
+from dagc.ir.enums import ElementType, Mode, OpKind, Place, Role
 from dagc.ir.linear import Facts
 from dagc.ir.program import Device
 from dagc.ir.sym import Apply, Const, Fn, Sym, apply, show
@@ -28,6 +28,7 @@ from dagc.lang.items import lower_edges, lower_items
 from dagc.lang.kernels import code_text, lower_kernel, wrong_place
 from dagc.lang.parse import parse
 from dagc.lang.scope import (
+    EXPANSION_LIMIT,
     FIX_SOME,
     PREDEFINED,
     TOO_MANY_TRIALS,
@@ -241,70 +242,88 @@ def check_verified(ctx: Context, verifies: Iterable[ir.Verify], uses: Sequence[U
 
 
 def check_unused(ctx: Context, module_kernels: dict[str, ast.Kernel], declared: Declared, out: GraphOut) -> None:
-    """Warn about declarations that are never used."""
-    report = ctx.report
+    """Advise to drop declarations that are never used."""
+    report, used = ctx.report, ctx.used
     for array in declared.arrays:
-        if array.name not in ctx.used:
-            report.warning("unused-array", f"array `{array.name}` is never used", array.span, "drop it")
+        help = "drop it, also where the set-up returns it" if array.role not in (None, Role.OUT) else "drop it"
+        message = f"array `{array.name}` is never used"
+        report.advise("unused-array", array.name not in used, message, array.span, help, _family(array.name))
     for part in declared.parts:
-        if part.name not in ctx.used:
-            report.warning("unused-part", f"part `{part.name}` is never used", part.span, "drop it")
+        message = f"part `{part.name}` is never used"
+        report.advise("unused-part", part.name not in used, message, part.span, "drop it", _family(part.name))
     for scalar in declared.scalars:
-        if scalar.name not in ctx.used:
-            report.warning("unused-scalar", f"scalar `{scalar.name}` is never used", scalar.span, "drop it")
+        message, help = f"scalar `{scalar.name}` is never used", "drop it, also where the set-up returns it"
+        report.advise("unused-scalar", scalar.name not in used, message, scalar.span, help, _family(scalar.name))
     for comm in declared.comms:
-        if comm.name not in ctx.used:
-            report.warning("unused-communicator", f"communicator `{comm.name}` is never used", comm.span, "drop it")
+        message = f"communicator `{comm.name}` is never used"
+        report.advise("unused-communicator", comm.name not in used, message, comm.span, "drop it", _family(comm.name))
     for name, kernel in module_kernels.items():
-        if name not in out.called:
-            report.warning("unused-kernel", f"kernel `{name}` is never called", kernel.name_span, "call it, or drop it")
+        message, help = f"kernel `{name}` is never called", "call it, or drop it"
+        report.advise("unused-kernel", name not in out.called, message, kernel.name_span, help, (name,))
     for name, dag in out.dags.items():
-        if name not in out.called:
-            report.warning("unused-dag", f"dag `{name}` is never called", dag.name_span, f"write `x : dag {name}(...)`")
+        message, help = f"dag `{name}` is never called", f"write `x : dag {name}(...)`"
+        report.advise("unused-dag", name not in out.called, message, dag.name_span, help, (name,))
+        if name in out.called:
+            ctx.reached.add((dag.span.file, dag.span.start, True))
+
+
+def _family(display: str) -> tuple[str]:
+    """The name of a declaration without its indices: of all that it declares."""
+    return (display.partition("[")[0],)
 
 
 def check_unused_values(ctx: Context, declared: Declared, codes: Iterable[ir.CodeText]) -> None:
-    """Warn about params and tunes that no expression or code reads."""
-    codes = list(codes)
-    words = {name.text for c in codes if c.text for name in names_in(c.text)}
+    """Advise to drop params and tunes that no expression or code reads."""
+    texts = [code.text for code in codes if code.text] + [ctx.sources[f.path].text for f in ctx.named.files]
+    words = frozenset[str]().union(*map(words_of, texts))
     for param in declared.params:
-        if param.name not in ctx.used and param.name not in words:
-            ctx.report.warning("unused-param", f"param `{param.name}` is never used", param.span, "drop it")
+        unused = param.name not in ctx.used and param.name not in words
+        message = f"param `{param.name}` is never used"
+        ctx.report.advise("unused-param", unused, message, param.span, "drop it", _family(param.name))
     for name, choice in ctx.choices.items():
-        if name in PREDEFINED or "." in name or name in ctx.used or name.split("[")[0] in words:
+        if name in PREDEFINED or "." in name:
             continue
-        ctx.report.warning("unused-tune", f"tune `{name}` has no effect", choice.span, "use it, or drop it")
+        unused = name not in ctx.used and name.split("[")[0] not in words
+        message = f"tune `{name}` has no effect"
+        ctx.report.advise("unused-tune", unused, message, choice.span, "use it, or drop it", _family(name))
 
 
 def check_unused_axes(report: Report, impls: Iterable[ir.Impl], codes: Iterable[ir.CodeText]) -> None:
-    """Warn about blocks and grids with a y or z that the code of the kernel never reads: all do the same along it. Not
-    where other code may find the thread."""
+    """Advise to drop the y or z of a block or grid that the code of the kernel never reads: all do the same along it.
+    Not where other code may find the thread."""
     if any(may_find_thread(c.text) for c in codes if c.text):
         return
     for impl in impls:
         text = impl.code.text if impl.code is not None else None
         if impl.launch is None or text is None or (read := indices_read(text)) is None:
             continue
-        launch = impl.launch
-        for what, sizes in (("block", launch.block), ("grid", launch.grid)):
-            for axis, size in zip("yz", sizes[1:], strict=False):
-                index = f"{'thread' if what == 'block' else 'block'}Idx.{axis}"
-                if size != Const(1) and index not in read:
-                    message = f"the {what} has the size {show(size)} in {axis}, but the code never reads `{index}`"
-                    each = "threads" if what == "block" else "blocks"
-                    help = f"read it, or drop it from the {what}: all {each} along {axis} do the same work"
-                    report.warning("unused-axis", message, launch.span, help)
+        message, help = next(_unused_axes(impl.launch, read), ("", ""))
+        report.advise("unused-axis", bool(message), message, impl.launch.span, help)
+
+
+def _unused_axes(launch: ir.Launch, read: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Message and help for each axis whose index the code does not read."""
+    for what, sizes in (("block", launch.block), ("grid", launch.grid)):
+        for axis, size in zip("yz", sizes[1:], strict=False):
+            index = f"{'thread' if what == 'block' else 'block'}Idx.{axis}"
+            if size != Const(1) and index not in read:
+                message = f"the {what} has the size {show(size)} in {axis}, but the code never reads `{index}`"
+                each = "threads" if what == "block" else "blocks"
+                yield message, f"read it, or drop it from the {what}: all {each} along {axis} do the same work"
 
 
 def check_unreachable(report: Report, ops: Iterable[ir.Op], out: GraphOut, live: set[str]) -> None:
-    """Warn about ops whose results are unused. `live`: arrays that matter after the run."""
+    """Advise to drop ops whose results are unused. `live`: arrays that matter after the run. An op that writes no array
+    is there for another effect."""
     reads: dict[str, set[str]] = {}
     writers: dict[str, list[str]] = {}
+    writes: dict[str, set[str]] = {}
     for use in out.uses:
         if use.mode is not Mode.OUT:
             reads.setdefault(use.op, set()).add(use.storage.array.name)
         if use.mode is not Mode.IN:
             writers.setdefault(use.storage.array.name, []).append(use.op)
+            writes.setdefault(use.op, set()).add(ir.declared_name(use.storage.array.name))
     ops = list(ops)
     for user, state in ((op.name, state) for op in ops if isinstance(op, ir.KernelOp) for state in op.states):
         reads.setdefault(user, set()).add(state.name)
@@ -318,9 +337,12 @@ def check_unreachable(report: Report, ops: Iterable[ir.Op], out: GraphOut, live:
                 useful.add(op)
                 wanted += reads.get(op, ())
     for one in ops:
-        if one.name not in useful and not (isinstance(one, ir.CopyOp) and one.inserted):
-            message = f"the result of op `{one.name}` is never used"
-            report.warning("unreachable-op", message, one.span, "use its result, or drop it")
+        message = f"the result of op `{one.name}` is never used"
+        unused = one.name not in useful and bool(writes.get(one.name))
+        if not (isinstance(one, ir.CopyOp) and one.inserted):
+            report.advise(
+                "unreachable-op", unused, message, one.span, "use its result, or drop it", writes.get(one.name, ())
+            )
 
 
 # ---- `on any` arrays have a host and a device side. A copy is inserted before the first op that uses a stale side ----
@@ -741,12 +763,49 @@ _ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
+class Trail:
+    """What a lowering has seen.
+
+    opened    decisions of which it took one value: that value, and all
+    params    values after `over` of the params, and of those that are true or false
+    decides   the decisions among `opened` on which the structure of the program depends
+    advice    what it advises to drop, with the names that it concerns; `refuted`: what is of use
+    reached   as in `Context`; `mentioned` too
+    """
+
+    opened: Mapping[str, tuple[ir.Value, tuple[ir.Value, ...]]]
+    params: Mapping[str, tuple[ir.Value, tuple[ir.Value, ...]]]
+    decides: frozenset[str]
+    advice: Mapping[Finding, frozenset[str]]
+    refuted: frozenset[Finding]
+    reached: frozenset[tuple[str, int, bool]]
+    mentioned: frozenset[str]
+    work: int
+
+    @staticmethod
+    def of(ctx: Context, declared: Declared) -> Trail:
+        opened = {n: (c.chosen, c.values) for n, c in ctx.choices.items() if not c.fixed and len(c.values) > 1}
+        params = {p.name: (p.value, _values(p)) for p in declared.params if not isinstance(p.value, ElementType)}
+        report = ctx.report
+        return Trail(
+            opened, {n: v for n, v in params.items() if n not in ctx.defines and len(v[1]) > 1},
+            frozenset(ctx.decides), report.advice, frozenset(report.refuted), frozenset(ctx.reached),
+            frozenset(ctx.mentioned), ctx.expansions,
+        )  # fmt: skip
+
+
+def _values(param: ir.Param) -> tuple[ir.Value, ...]:
+    return (False, True) if param.type == "bool" else param.over
+
+
+@dataclass(frozen=True, slots=True)
 class Lowered:
     """`program` is None where there are errors; `sources` has every file that a diagnostic may point into."""
 
     program: ir.Program | None
     diagnostics: tuple[Diagnostic, ...]
     sources: Mapping[str, Source]
+    trail: Trail
 
 
 @dataclass(frozen=True, slots=True)
@@ -797,9 +856,9 @@ def lower(parsed: Parsed, defines: Defines | None = None) -> ir.Program:
 
 
 @uncollected()
-def analyse(parsed: Parsed, defines: Defines | None = None) -> Lowered:
-    """The complete result of lowering: the program, errors, warnings and notes. Raises `UsageError` for a bad entry of
-    `defines`."""
+def analyse(parsed: Parsed, defines: Defines | None = None, most: int = EXPANSION_LIMIT) -> Lowered:
+    """The complete result of lowering: the program, errors, warnings and notes. Stops with `too-many-ops` beyond `most`
+    expansions. Raises `UsageError` for a bad entry of `defines`."""
     plain = {name.replace(" ", ""): value for name, value in (defines or {}).items()}
     picked: Mapping[str, ir.Value] = {}
     for attempt in range(_ATTEMPTS):
@@ -807,9 +866,10 @@ def analyse(parsed: Parsed, defines: Defines | None = None) -> Lowered:
         for diagnostic in parsed.diagnostics:
             report.add(diagnostic)
         program = None
+        context = Context(report, sources, plain, picked, parsed.named, attempt + 1 < _ATTEMPTS, most=most)
+        lowering = Lowering(context, parsed.module, parsed.source)
         try:
-            context = Context(report, sources, plain, picked, parsed.named, may_pick=attempt + 1 < _ATTEMPTS)
-            program = Lowering(context, parsed.module, parsed.source).run(parsed.items)
+            program = lowering.run(parsed.items)
         except OtherChoices as other:
             picked = {**picked, **other.picked}
             continue
@@ -818,7 +878,8 @@ def analyse(parsed: Parsed, defines: Defines | None = None) -> Lowered:
         except RecursionError:
             report.error("too-deep", "nested too deep", parsed.module.span, "split the text into smaller pieces")
         break
-    return Lowered(None if report.failed else program, report.sorted(sources), sources)
+    trail = Trail.of(context, lowering.declared)
+    return Lowered(None if report.failed else program, report.sorted(sources), sources, trail)
 
 
 # ---- parts of a program that a target lacks ------------------------------------------------------------

@@ -9,7 +9,7 @@ from enum import Enum
 from fractions import Fraction
 from typing import NoReturn, TypeAlias
 
-from dagc.base.errors import Diagnostic, Severity, UsageError
+from dagc.base.errors import Diagnostic, Finding, Severity, UsageError
 from dagc.base.source import Source, Span
 from dagc.base.spelling import Spelling
 from dagc.cuda.lexer import KEYWORDS, VARIABLES, is_macro, is_reserved
@@ -119,14 +119,15 @@ class Report:
     """Diagnostics in the order found, each (code, place) once: loops repeat a mistake in every iteration."""
 
     def __init__(self) -> None:
-        self._diagnostics: dict[tuple[str, str, int, int], Diagnostic] = {}
+        self._diagnostics: dict[Finding, Diagnostic] = {}
         self._errors = 0  # including repeated ones
         self._spelling = Spelling()
+        self.advice: dict[Finding, frozenset[str]] = {}  # the names that each concerns
+        self.refuted: set[Finding] = set()
 
     def add(self, diagnostic: Diagnostic) -> None:
         self._errors += diagnostic.severity is Severity.ERROR
-        span = diagnostic.span
-        self._diagnostics.setdefault((diagnostic.code, span.file, span.start, span.end), diagnostic)
+        self._diagnostics.setdefault(diagnostic.key, diagnostic)
 
     def error(
         self, code: str, message: str, span: Span, help: str = "", related: tuple[tuple[Span, str], ...] = ()
@@ -144,6 +145,19 @@ class Report:
         self, code: str, message: str, span: Span, help: str = "", related: tuple[tuple[Span, str], ...] = ()
     ) -> None:
         self.add(Diagnostic(code, message, span, help, Severity.WARNING, related))
+
+    def advise(
+        self, code: str, holds: bool, message: str, span: Span, help: str, names: Iterable[str] = (),
+        related: tuple[tuple[Span, str], ...] = (),
+    ) -> None:  # fmt: skip
+        """Warn that what stands at `span` can be dropped, if that `holds` in all iterations of the loops around it.
+        `names`: what is dropped with it. Whether it holds for all values of what is open, `dagc.passes.cases` says."""
+        advice = Diagnostic(code, message, span, help, Severity.WARNING, related)
+        if holds:
+            self.add(advice)
+            self.advice[advice.key] = self.advice.get(advice.key, frozenset()).union(names)
+        else:
+            self.refuted.add(advice.key)
 
     def note(self, code: str, message: str, span: Span, help: str = "") -> None:
         self.add(Diagnostic(code, message, span, help, Severity.NOTE))
@@ -171,7 +185,10 @@ class Report:
         """By file in the order given, then by place."""
         order = {name: i for i, name in enumerate(files)}
         return tuple(
-            sorted(self._diagnostics.values(), key=lambda d: (order.get(d.span.file, -1), d.span.start, d.span.end))
+            sorted(
+                (d for key, d in self._diagnostics.items() if key not in self.refuted),
+                key=lambda d: (order.get(d.span.file, -1), d.span.start, d.span.end),
+            )
         )
 
 
@@ -375,6 +392,7 @@ class Scope:
 
     parent: Scope | None = None
     kernel: bool = False  # sees only compile-time names of its parents
+    called: bool = False  # a kernel that calls a function of a file, with its formals as arguments
     families: dict[str, Family] = field(default_factory=dict)
     kinds: dict[str, ScalarKind] = field(default_factory=dict)
 
@@ -454,10 +472,9 @@ class Scope:
         outer = self.parent.find(name)
         if outer and outer[0].what not in hides:
             message = f"`{name}` would hide {outer[0].what.value} of the same name"
+            visible = hides and not self.called and outer[0].what in (What.PARAM, What.LET, What.ENUM)
             formal = "drop the formal and its arguments, since compile-time values are visible here, or "
-            help = (
-                formal if hides and outer[0].what in (What.PARAM, What.LET, What.ENUM) else ""
-            ) + "choose another name"
+            help = (formal if visible else "") + "choose another name"
             report.fail("shadowed-name", message, span, help, ((outer[0].span, "declared here"),))
 
 
@@ -557,21 +574,26 @@ class Context:
     defined: set[str] = field(default_factory=set)  # names given with -D that were used
     used: set[str] = field(default_factory=set)  # display names of values that are read
     expansions: int = 0
+    most: int = EXPANSION_LIMIT  # expansions
     comms: dict[str, ir.Communicator] = field(default_factory=dict)  # by display name, once all values are known
     ops: int = 0
     compared: int = 0  # pairs of slices of messages so far
     facts: Facts = field(default_factory=Facts)  # conditions on the scalars when the program runs
     noted: set[str] = field(default_factory=set)
+    decides: set[str] = field(default_factory=set)  # decisions on which the structure of the program depends
+    # The branches and loops of the text that were entered: file, start, and of an `if` whether it held.
+    reached: set[tuple[str, int, bool]] = field(default_factory=set)
+    mentioned: set[str] = field(default_factory=set)  # by the side of a `? :` that was not taken
     trials: Trials = field(default_factory=Trials)
     legal: dict[object, dict[str, ir.Value]] = field(default_factory=dict)  # by kernel, implementation and candidates
     # The compile-time values that exclude an implementation: by kernel, device and name; for a kernel without device.
     never: dict[tuple[str, ir.Device | None, str], str] = field(default_factory=dict)
 
     def expand(self, span: Span) -> None:
-        """Count one step of expansion. Stops lowering beyond EXPANSION_LIMIT."""
+        """Count one step of expansion. Stops lowering beyond `most`."""
         self.expansions += 1
-        if self.expansions > EXPANSION_LIMIT:
-            self._too_many(f"{EXPANSION_LIMIT} items", span)
+        if self.expansions > self.most:
+            self._too_many(f"{self.most} items", span)
 
     def expand_op(self, span: Span) -> None:
         """Count one op or message. Stops lowering beyond OPS_LIMIT."""
@@ -598,6 +620,7 @@ class Context:
         """
         names = [n for n in sym.free(value) if n in self.choices]
         if structural:
+            self.decides.update(names)
             for name in names:
                 self.choices[name].structural = True
         return sym.substitute(value, {n: Const(self.choices[n].chosen) for n in names}) if names else value

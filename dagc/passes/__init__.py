@@ -11,7 +11,8 @@ from dagc.base.errors import Diagnostic, ProgramError, Severity, report_notes
 from dagc.base.memory import uncollected
 from dagc.base.source import Source
 from dagc.ir.program import Graph, Program, Staging, Transport
-from dagc.lang.lower import Parsed, analyse, parse_with_includes
+from dagc.lang.lower import Parsed, parse_with_includes
+from dagc.passes.cases import examine
 from dagc.passes.edges import connect, written
 from dagc.passes.messages import lower_messages, too_many_edges
 
@@ -88,8 +89,9 @@ class Analysis:
     parsed       None for a text that does not parse
     program      None where there are errors before the graph is built
     graph        None where there are errors
-    diagnostics  of all stages, in the order of the text
+    diagnostics  of all stages and all values of what is open (`dagc.passes.cases`), in the order of the text
     sources      every file that a diagnostic may point into, by its path
+    left_out     a line on the values that were not examined, "" if all were
     """
 
     source: Source
@@ -98,6 +100,7 @@ class Analysis:
     parsed: Parsed | None = None
     program: Program | None = None
     graph: Graph | None = None
+    left_out: str = ""
 
 
 def analysis_of(
@@ -112,9 +115,8 @@ def analysis_of(
         parsed = parse_with_includes(source, opened=opened)
     except ProgramError as error:
         return Analysis(source, error.diagnostics, {source.path: source, **error.sources})
-    lowered = analyse(parsed, dict(defines or {}))
-    if lowered.program is None:
-        return Analysis(source, lowered.diagnostics, lowered.sources, parsed)
-    graph, more = graph_with_diagnostics(lowered.program)
-    program = lowered.program
-    return Analysis(source, (*lowered.diagnostics, *more), program.sources, parsed, program, graph)
+    found = examine(parsed, dict(defines or {}), graph_with_diagnostics)
+    sources = found.lowered.program.sources if found.lowered.program is not None else found.lowered.sources
+    return Analysis(
+        source, found.diagnostics, sources, parsed, found.lowered.program, found.graph, found.coverage.render()
+    )

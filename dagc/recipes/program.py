@@ -147,11 +147,12 @@ def load_space(path: str | Path, defines: Defines | None = None, unroll: bool = 
 @dataclass(frozen=True, slots=True)
 class Checked:
     """The result of `check`: diagnostics of all stages. `open_devices`: ops whose device is chosen when the program
-    runs."""
+    runs; `left_out`: a line on the values that were not examined."""
 
     diagnostics: tuple[Diagnostic, ...]
     sources: Mapping[str, Source]
     open_devices: tuple[str, ...] = ()
+    left_out: str = ""
 
     @property
     def errors(self) -> int:
@@ -167,7 +168,7 @@ def check(path: str | Path, defines: Defines | None = None) -> Checked:
 
     analysis = analysis_of(read_source(path), defines)
     ops = _open_devices(analysis.program, defines or {}) if analysis.program is not None else ()
-    return Checked(analysis.diagnostics, analysis.sources, ops)
+    return Checked(analysis.diagnostics, analysis.sources, ops, analysis.left_out)
 
 
 def count(

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from dagc.base.errors import Diagnostic, ProgramError, Severity
+from dagc.base.errors import Diagnostic, Severity
 from dagc.base.source import Source
-from dagc.lang.lower import analyse, parse_with_includes
-from dagc.passes import graph_with_diagnostics
+from dagc.passes import analysis_of
 from tests.conftest import Compare
 
 BROKEN = Path(__file__).parent / "broken"
@@ -26,15 +25,8 @@ ONLY_WARNED = {
 
 def findings(path: Path) -> tuple[tuple[Diagnostic, ...], dict[str, Source]]:
     """All that a check of the file finds, in every stage. The file is named as from its own folder."""
-    source = Source(path.name, path.read_text(encoding="utf-8"))
-    try:
-        lowered = analyse(parse_with_includes(source))
-    except ProgramError as error:
-        return error.diagnostics, error.sources
-    if lowered.program is None:
-        return lowered.diagnostics, dict(lowered.sources)
-    _, more = graph_with_diagnostics(lowered.program)
-    return (*lowered.diagnostics, *more), dict(lowered.sources)
+    analysis = analysis_of(Source(path.name, path.read_text(encoding="utf-8")))
+    return analysis.diagnostics, dict(analysis.sources)
 
 
 def test_the_suite_is_large() -> None:

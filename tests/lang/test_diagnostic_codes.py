@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 BROKEN = ROOT / "tests" / "lang" / "broken"
-REPORTERS = {"error", "fail", "_fail", "warning", "note", "Diagnostic"}
+REPORTERS = {"advise", "error", "fail", "_fail", "warning", "note", "Diagnostic"}
 CODE = re.compile(r"[a-z]+(-[a-z]+)*")
 
 
