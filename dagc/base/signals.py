@@ -62,6 +62,26 @@ def isolates() -> bool:
     return _ISOLATES.is_set()
 
 
+@contextmanager
+def deferred() -> Iterator[None]:
+    """Signals that raise an exception raise it at the end of the block, for what must not be done by half."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    ways = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    ways = {number: way for number, way in ways.items() if callable(way)}
+    for number in ways:
+        signal.signal(number, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        for number, way in ways.items():
+            signal.signal(number, way)
+        for first in came[:1]:
+            signal.raise_signal(first)
+
+
 class Ended(BaseException):
     """The process received a terminating signal. Unwinds the stack; no `except Exception` catches it."""
 

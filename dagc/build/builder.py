@@ -19,16 +19,17 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sysconfig
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import IO
 
-from dagc.base import signals
+from dagc.base import children, signals
 from dagc.base.errors import BuildFailed, DagcError, MissingTool, counted
 from dagc.base.files import claim, entry_directory, load_entry, store_entry
 from dagc.base.resources import __version__
@@ -89,6 +90,7 @@ CUDA_FLAGS = (
 HEADER_SUFFIXES = frozenset({".h", ".hpp", ".hh", ".cuh", ".inc", ".inl", ".cu"})  # programs include their kernels.cu
 CACHE_LIMIT_BYTES = 2 << 30
 _ERROR_LINES = 30
+_POLL_SECONDS = 0.05
 # Messages of g++, clang++ and nvcc for a `double*` passed as a `double4*`.
 _POINTERS = re.compile(
     r"(?:cannot convert|invalid conversion from) .[\w ]+\*. .*to .*\*.|no known conversion from .[\w ]+\*. to .*\*.|"
@@ -272,7 +274,8 @@ def _compile_to(order: Build, command: tuple[str, ...], out: Path, wanted: Path)
         with TemporaryDirectory(prefix=".dagc-build-", dir=out.parent) as scratch:
             output = Path(scratch, "out")
             words = [*command, "-o", str(output)]
-            done = subprocess.run(words, cwd=order.where, capture_output=True, text=True, errors="replace", check=False)
+            # A compiler that is killed leaves its temporary files.
+            done = children.run(words, cwd=order.where, env={"TMPDIR": scratch})
             if done.returncode != 0 or not output.is_file():
                 number = signals.of_code(done.returncode)
                 did = f"was terminated by {signals.named(number)} at" if number else "refused"
@@ -332,8 +335,18 @@ def _locked(path: Path) -> Iterator[None]:
     except OSError as error:
         raise DagcError(f"the build cache {path.parent} cannot be written: {error.strerror or error}") from error
     with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        while not _taken(lock):
+            children.check()
+            time.sleep(_POLL_SECONDS)
         yield
+
+
+def _taken(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _prune(cache: Path, keep: Path) -> None:

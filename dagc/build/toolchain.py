@@ -18,6 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
+from dagc.base import children
 from dagc.base.errors import MissingTool, UsageError
 from dagc.cuda.ptx import Resources, read_instructions
 
@@ -94,10 +95,10 @@ def _override(variable: str) -> Path | None:
     return Path(path)
 
 
-def answer_of(command: Sequence[str | Path], seconds: float = 60) -> str | None:
+def answer_of(command: Sequence[str | Path], seconds: float = 60, cwd: Path | None = None) -> str | None:
     """The output of a command. None if it cannot be started, fails, or takes longer than `seconds`."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+        done = children.run(command, seconds=seconds, cwd=cwd)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None
@@ -375,7 +376,7 @@ def _links(compiler: Path, name: str, folders: tuple[str, ...]) -> bool:
         source = ["-x", "c++", "-", "-x", "none"]
         command = [str(compiler), *source, "-o", f"{folder}/out", *folders, *library_flags(name)]
         try:
-            done = subprocess.run(command, input=b"int main() {}", capture_output=True, timeout=60, check=False)
+            done = children.run(command, text="int main() {}", seconds=60, env={"TMPDIR": folder})
         except (OSError, subprocess.TimeoutExpired):
             return True
     return done.returncode == 0
@@ -482,9 +483,7 @@ def kernel_resources(source: Path, arch: str) -> dict[str, Resources]:
         for options in (front, assembler):
             command = [str(nvcc.path), f"-arch={arch}", *options]
             try:
-                done = subprocess.run(
-                    command, cwd=source.parent, capture_output=True, text=True, timeout=PATIENCE, check=False
-                )
+                done = children.run(command, cwd=source.parent, seconds=PATIENCE, env={"TMPDIR": folder})
             except (OSError, subprocess.TimeoutExpired):
                 return {}
             if done.returncode != 0:

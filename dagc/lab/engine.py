@@ -12,6 +12,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any, Generic, Protocol, TypeVar
 
+from dagc.base.signals import deferred
 from dagc.base.statistics import FEWEST_PAIRS, Changes, Noise, faster, followed
 from dagc.lab.domain import C, Domain
 from dagc.lab.strategy import Judge, RankingStrategy, Strategy, fallback
@@ -409,12 +410,15 @@ class _Loop(Generic[C]):
         elapsed = perf_counter() - before
         self.measuring += elapsed
         self.measurements += 1
+        with deferred():  # what was measured is kept
+            if outcome.failure:
+                self.store.fail(tally.key, outcome.failure)
+            else:
+                self.store.add(tally.key, outcome, "confirm" if phase == "confirm" else "search")
         if outcome.failure:
             self.failures += 1
             tally.failure = outcome.failure
-            self.store.fail(tally.key, outcome.failure)
         else:
-            self.store.add(tally.key, outcome, "confirm" if phase == "confirm" else "search")
             tally.several |= len(outcome.times) > 1
             outcome = self._without_drift(candidate, outcome)
             tally.values.append(outcome.value)

@@ -20,6 +20,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -38,6 +39,7 @@ TIMED_OUT = 124
 _MOST_LINES = 40
 _REPORT = re.compile("=+|-+|.*mpi(exec|run).* noticed.*")  # the first line of it
 _OWN = ("dagc: ", "warning: ")  # messages of the runtime, which dagc reports itself
+_SHARED = re.compile(r"/dev/shm/(?:mpich_shm_|vader_segment|sm_segment|nccl-)[^/\s]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,11 @@ class Started:
 
     def __init__(self, process: subprocess.Popen[str], mark: str) -> None:
         self._process, self._mark = process, mark
+        self._shared: set[Path] = set()
+
+    def connected(self) -> None:
+        """To be called when MPI is initialised: files in shared memory are known even if the ranks die."""
+        self._shared = _shared_memory(_marked(self._mark))
 
     def wait(self, timeout: float) -> int | None:
         """The starter's exit code; None if the program still runs after `timeout` seconds (0: do not wait)."""
@@ -154,6 +161,7 @@ class Started:
     def end(self) -> None:
         """End all ranks, with SIGTERM and then SIGKILL."""
         _end(self._process, self._mark, own_group=True)
+        _remove(self._shared)
 
 
 def start(
@@ -236,6 +244,7 @@ def _run(
 
 def _end(process: subprocess.Popen[str], mark: str, own_group: bool) -> tuple[str, str]:
     """End the starter and all ranks, with SIGTERM and then SIGKILL; returns their output so far."""
+    shared = _shared_memory(_marked(mark))
     _signal(process, signal.SIGTERM, own_group)
     try:
         stdout, stderr = process.communicate(timeout=_GRACE_SECONDS)
@@ -250,7 +259,23 @@ def _end(process: subprocess.Popen[str], mark: str, own_group: bool) -> tuple[st
     _signal(process, signal.SIGKILL, own_group)
     if process.returncode is None:
         stdout, stderr = process.communicate()
+    _remove(shared)
     return stdout or "", stderr or ""
+
+
+def _shared_memory(processes: Iterable[int]) -> set[Path]:
+    """The files that MPI and NCCL share between these processes, and remove when they are finalised."""
+    found: set[Path] = set()
+    for pid in processes:
+        with suppress(OSError):
+            found |= {Path(name) for name in _SHARED.findall(Path(f"/proc/{pid}/maps").read_text(errors="replace"))}
+    return found
+
+
+def _remove(files: Iterable[Path]) -> None:
+    for file in files:
+        with suppress(OSError):
+            file.unlink()
 
 
 def _signal(process: subprocess.Popen[str], number: signal.Signals, own_group: bool) -> None:

@@ -15,8 +15,8 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -116,9 +116,11 @@ class _Worker:
             listener = stack.enter_context(socket.socket(socket.AF_UNIX))
             listener.bind(str(self._directory / "socket"))
             listener.listen(1)
-            self._started = self._start(ranks)
-            stack.callback(self._started.end)
+            with signals.deferred():
+                self._started = self._start(ranks)
+                stack.callback(self._started.end)
             self._connection = stack.enter_context(self._accept(listener))
+            self._started.connected()
             self._lines = stack.enter_context(self._connection.makefile("rw", encoding="utf-8"))
             self._stack = stack.pop_all()
 
@@ -253,7 +255,7 @@ class TeamLink:
     def ask(self, command: dict[str, Any]) -> dict[str, Any]:
         from dagc.measure.executor import share  # loads numpy
 
-        with _interrupted_later():  # half a command would leave the other ranks waiting
+        with signals.deferred():  # half a command would leave the other ranks waiting
             share(self._comm, command)
             return self._executor.run(command)
 
@@ -264,19 +266,6 @@ class TeamLink:
             self._closed = True
             share(self._comm, STOP)
             self._executor.close()
-
-
-@contextmanager
-def _interrupted_later() -> Iterator[None]:
-    """Ctrl-C within the block is raised at its end."""
-    came: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if came:
-        raise KeyboardInterrupt
 
 
 def require_ranks() -> None:

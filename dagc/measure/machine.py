@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from dagc.base import signals
+from dagc.base import children, signals
 from dagc.base.errors import MissingTool, RunFailed
 from dagc.base.resources import resource
 from dagc.build.builder import Build, build
@@ -109,9 +109,7 @@ def _smi(query: str) -> list[list[str]]:
     if smi is None:
         return []
     try:
-        done = subprocess.run(
-            [smi, query, "--format=csv,noheader"], capture_output=True, text=True, timeout=60, check=False
-        )
+        done = children.run([smi, query, "--format=csv,noheader"], seconds=60)
     except (OSError, subprocess.TimeoutExpired):
         return []
     if done.returncode:
@@ -195,7 +193,7 @@ def _answer(command: list[str], what: str, folder: str) -> str:
 
 def _run(command: list[str], what: str) -> None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        done = children.run(command, seconds=PATIENCE)
     except subprocess.TimeoutExpired:
         raise RunFailed(f"the benchmark {what} in {PATIENCE:g} s") from None
     if done.returncode:

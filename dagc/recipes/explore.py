@@ -360,7 +360,8 @@ def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOpt
         notes += _of_earlier_runs(prepared.output, records, run, options)
         before = records.results(request.objective.text) if options.resume else None
         done = _search(request, domain, machine, OrderStore(domain, records), noise, before)
-        machine.time_reference()
+        if not done.interrupted:
+            machine.time_reference()
         results = records.results()
         done, noise = _settled(done, domain, results), results.noise
         notes += [*noise_advice(noise, facts, options.ranks), *text.changed()]

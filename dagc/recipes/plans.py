@@ -4,12 +4,12 @@ them."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dagc.base.children import Workers
 from dagc.base.errors import UsageError
 from dagc.base.files import output_directory
 from dagc.base.source import encoded
@@ -224,7 +224,7 @@ def _building(plans: Mapping[str, Plan], build_plan: Callable[[str, Plan], objec
     """Build all plans in parallel, beside what is built inside. Raises what `build_plan` raises."""
     with (
         display.phase("compiling", len(plans), "plan") as phase,
-        ThreadPoolExecutor(max_workers=compilers()) as pool,
+        Workers(compilers()) as pool,
     ):
         jobs = [pool.submit(build_plan, label, plan) for label, plan in plans.items()]
         for job in jobs:

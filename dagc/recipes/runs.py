@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -13,6 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dagc.base.children import Workers
 from dagc.base.errors import LOOK, BuildFailed, MissingTool, RunFailed, UsageError, WrongResult, counted
 from dagc.base.files import is_output
 from dagc.base.objective import TIME, Objective
@@ -22,7 +22,7 @@ from dagc.build import target
 from dagc.build.mpi import cores as compilers
 from dagc.build.mpi import takes_device_pointers
 from dagc.build.target import TargetChoice
-from dagc.build.toolchain import require_mpi
+from dagc.build.toolchain import answer_of, require_mpi
 from dagc.ir.enums import ElementType
 from dagc.ir.plan import Plan, Target, open_tunables, program_hash, stays_fixed
 from dagc.ir.program import CollectiveOp, Configuration, ExchangeOp, KernelOp, Program, Value, shown
@@ -303,7 +303,7 @@ def _side_by_side(
     phase: Phase,
     first: Callable[[Path], None] | None,
 ) -> list[Path | BuildFailed]:
-    with ThreadPoolExecutor(max_workers=compilers()) as pool:
+    with Workers(compilers()) as pool:
         jobs = [pool.submit(make, item) for item in items]
         try:
             for job in jobs:
@@ -319,14 +319,9 @@ def _side_by_side(
 
 def revision(folder: Path) -> str:
     """The git revision of the directory, with + if it has changes; "" if there is none."""
-    import subprocess
 
     def git(*words: str) -> str:
-        try:
-            done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=False, timeout=10)
-        except (OSError, subprocess.TimeoutExpired):
-            return ""
-        return done.stdout.strip() if done.returncode == 0 else ""
+        return (answer_of(["git", *words], 10, cwd=folder) or "").strip()
 
     commit = git("rev-parse", "HEAD")
     return f"{commit}+" if commit and git("status", "--porcelain", "--untracked-files=no") else commit

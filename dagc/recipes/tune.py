@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dagc.base.children import Workers
 from dagc.base.errors import UsageError
 from dagc.base.files import scratch_directory
 from dagc.base.objective import Objective
@@ -253,7 +253,7 @@ def _prepared(request: TuneRequest, folder: Path) -> ChooserInputs:
     cuda = task.chosen.target is Target.CUDA
     builds = request.top or any(a.method not in MODELS for a in request.asked.values())
     request.say(f"setting up the arrays of all sizes{', compiling' if builds else ''}")
-    with ThreadPoolExecutor(1) as pool:
+    with Workers(1) as pool:
         compiling = pool.submit(compiled_resources, task, folder) if cuda else None  # in addition to the program
         ready = prepare(task, folder) if builds else unbuilt(task, folder)
         task = ready.task

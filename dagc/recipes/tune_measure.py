@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from dagc.base.children import Workers
 from dagc.base.errors import DagcError, RunFailed, counted
 from dagc.choice.legal import op_of, op_under, unit_in
 from dagc.choice.types import PROGRAM, Cell, Point, Settings, Unit, settings_text
@@ -695,8 +696,6 @@ def collect(ready: Prepared, folder: Path, ops: Sequence[str], sizes: int, per_s
 
     Raises MissingTool if counters cannot be read.
     """
-    from concurrent.futures import ThreadPoolExecutor
-
     task = ready.task
     points, wanted = sample_plan(task, ops, sizes, per_size)
 
@@ -707,7 +706,7 @@ def collect(ready: Prepared, folder: Path, ops: Sequence[str], sizes: int, per_s
             return point, str(error)
 
     at: dict[Point, tune_prepare.AtPoint] = {}
-    with ThreadPoolExecutor(max_workers=4) as pool:
+    with Workers(4) as pool:
         for point, sample in pool.map(written, points):
             if isinstance(sample, str):
                 ready.notes.append(f"no counters at {point.text}: {' '.join(sample.split())}")

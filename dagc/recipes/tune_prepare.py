@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from dagc.base.children import Workers
 from dagc.base.errors import BuildFailed, DagcError, ProgramError, UsageError
 from dagc.build import target
 from dagc.build.mpi import cores
@@ -615,7 +615,7 @@ def check_point(program: Program, points: Sequence[Point], text: str) -> Point:
 def prepare(task: TuningTask, folder: Path, jobs: int | None = None) -> Prepared:
     """Build the library and write the data of each size, in parallel. Runs the program's Python code."""
     every = list(dict.fromkeys((task.check_at, *task.points)))
-    with ThreadPoolExecutor(max_workers=jobs or cores()) as pool:
+    with Workers(jobs or cores()) as pool:
         written = [pool.submit(_tried, task, p, folder) for p in every]
         at, notes = _usable_points(task, [w.result() for w in written], (task.check_at,))
         there = {a.point for a in at}

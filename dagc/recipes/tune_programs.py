@@ -6,7 +6,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,6 +14,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from dagc.base.children import Workers
 from dagc.base.errors import DagcError, ProgramError, Severity, UsageError, counted
 from dagc.base.files import scratch_directory
 from dagc.build.mpi import cores
@@ -245,7 +246,7 @@ def build_programs(
 
     built: dict[Settings, BuiltProgram] = {}
     refused: dict[Settings, str] = {}
-    with ThreadPoolExecutor(max_workers=cores()) as pool:
+    with Workers(cores()) as pool:
         jobs = {pool.submit(make, s): s for s in settings}
         for job in as_completed(jobs):
             setting = jobs[job]

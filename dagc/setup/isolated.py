@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
-from dagc.base import signals
+from dagc.base import children, signals
 from dagc.base.errors import DagcError, UsageError
 
 if TYPE_CHECKING:
@@ -121,6 +121,7 @@ def _listen(connection: Connection, child: int, said: dict[str, Any], done: Call
     """The status of the child at its end; fills `said` with the last of each kind that it said."""
     ended = status = 0
     while True:
+        children.check()
         if connection.poll(0 if ended else _POLL_SECONDS):
             try:
                 kind, value = connection.recv()

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Pipe
@@ -19,6 +19,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Generic, Self, TypeVar
 
+from dagc.base.children import Workers
 from dagc.base.errors import DagcError
 from dagc.base.resources import IMPORTED_FROM
 from dagc.ir.program import Program
@@ -65,7 +66,7 @@ class Prefetch(Generic[K]):
         directory.mkdir(parents=True, exist_ok=True)
         self._directory, self._job, self._ahead, self._between = directory, job, max(1, ahead), between
         self._most = most_bytes or min(MOST_BYTES, shutil.disk_usage(directory).free // 2)
-        self._pool, self._threads = ThreadPoolExecutor(max_workers=max(1, processes)), threads
+        self._pool, self._threads = Workers(max(1, processes)), threads
         self._processes: list[_Process] = []
         self._idle: list[_Process] = []
         self._lock = Lock()
@@ -80,7 +81,7 @@ class Prefetch(Generic[K]):
 
     def __exit__(self, *_: object) -> None:
         self._next.clear()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.stop()
         for process in self._processes:
             process.kill()  # what runs in one fails
         self._pool.shutdown(wait=True)
