@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +45,34 @@ def _linked(plan: Plan, functions: Functions) -> Linked:
         directories.append(f"{CODE}/{_ON_HOST}")
     units, reads = tuple(u.source for u in functions.units), (CODE,) if plan.program.files else ()
     return Linked(units, tuple(directories), functions.links, functions.openmp, reads)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenFlags:
+    """The flags that the user adds to every compilation, as text for CMake: of the compiler, and of the linker."""
+
+    variable: str
+    compiler: str
+    linker: str
+
+    @staticmethod
+    def of(target: Target) -> GivenFlags:
+        variable = "DAGC_NVCCFLAGS" if target is Target.CUDA else "DAGC_CXXFLAGS"
+        compiler, linker = [], []
+        words = iter(shlex.split(os.environ.get(variable, "")))
+        for word in words:
+            if word in ("-L", "-l", "-Xlinker"):
+                linker += [word, next(words, "")]
+            elif word.startswith(("-l", "-L", "-Wl,", "-Xlinker=")) or word.endswith((".a", ".o", ".so")):
+                linker.append(word)
+            else:
+                compiler.append(word)
+        return GivenFlags(variable, _cmake(shlex.join(compiler)), " ".join(f'"{_cmake(word)}"' for word in linker))
+
+
+def _cmake(text: str) -> str:
+    """For a quoted argument of CMake."""
+    return "".join(f"\\{c}" if c in '\\"$;' else c for c in text)
 
 
 _ON_HOST = "_host"  # headers of CUDA, for files that include them
@@ -138,6 +168,7 @@ def _common(
         "folders": others.include,
         "links": others.libraries,
         "openmp": others.openmp,
+        "given": GivenFlags.of(plan.target),
         "step": macro("bench/step.j2", "step"),
         "arch": plan.arch.removeprefix("sm_"),
         "carried": any(a.role is Role.INOUT for a in plan.program.arrays),

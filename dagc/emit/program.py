@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dagc.base.errors import DagcError, UsageError
@@ -31,6 +31,7 @@ from dagc.ir.plan import (
     variants_of,
 )
 from dagc.ir.program import (
+    LARGEST_GRID,
     Array,
     CollectiveKind,
     CollectiveOp,
@@ -39,6 +40,7 @@ from dagc.ir.program import (
     ExchangeOp,
     GraphOp,
     HostMemory,
+    Impl,
     KernelOp,
     Program,
     Region,
@@ -783,6 +785,7 @@ def _arguments(layout: Layout, op: KernelOp) -> Iterator[CallStep]:
         settled = substitute(condition, env)
         for test, text in _tested(layout, settled, what, hidden):
             yield CallStep("dagc::check_require", f"{test}, {text}, {_values(layout, settled, hidden)}")
+    yield from _grid(layout, op, impl, env)
     for formal, arg in zip(kernel.formals, op.args, strict=True):
         if not isinstance(arg, Region) or formal.dims is None or (arg.part is not None and arg.start is None):
             continue
@@ -791,6 +794,19 @@ def _arguments(layout: Layout, op: KernelOp) -> Iterator[CallStep]:
             wanted = substitute(product(dims), env)
             what = f"{op.name}, argument `{formal.name}` of {op.kernel}"
             yield from _same_size(layout, what, _size(layout, arg), wanted)
+
+
+def _grid(layout: Layout, op: KernelOp, impl: Impl, env: Mapping[str, Sym]) -> Iterator[CallStep]:
+    """The grid in y and z against the limit of every GPU, where it depends on what is known when the program starts."""
+    known = {"rank", "ranks", *(s.name for s in layout.program.scalars)}
+    sizes = impl.launch.grid[1:] if impl.launch is not None and not layout.opened.variants(op) else ()
+    for axis, written in zip("yz", sizes, strict=False):
+        size = substitute(written, env)
+        if not isinstance(size, Const) and sym.free(size) <= known:
+            condition = Apply(Fn.LE, (size, Const(LARGEST_GRID)))
+            what = f"{place(layout.program, impl.launch)}op {op.name}: the grid in {axis},"
+            for test, text in _tested(layout, condition, what):
+                yield CallStep("dagc::check_require", f"{test}, {text}, {_values(layout, condition)}")
 
 
 def _size(layout: Layout, region: Region) -> Sym | str:

@@ -255,6 +255,10 @@ class CodeFile:
     path: str
 
 
+LARGEST_GRID = 65535  # blocks of a grid in y and z, on every GPU
+LARGEST_GRID_X = 2**31 - 1
+
+
 @dataclass(frozen=True, slots=True)
 class Launch(Spanned):
     """Grid, block and dynamic shared bytes, in formals, compile-time names and tunables (as `Var`)."""

@@ -16,7 +16,7 @@ from dagc.ir import program as ir
 from dagc.ir import sym
 from dagc.ir.enums import Mode, OpKind, Place, Role
 from dagc.ir.program import AT_RUN_TIME, Device
-from dagc.ir.sym import Const, Sym, show
+from dagc.ir.sym import Apply, Const, Sym, Var, show
 from dagc.lang import ast
 from dagc.lang.declarations import check_sizes, overlap, storage
 from dagc.lang.frames import Frame, GraphOut
@@ -70,6 +70,7 @@ def kernel_op(out: GraphOut, frame: Frame, item: ast.Op, name: str, base: str) -
     if item.kind is OpKind.ANY and device is not None:
         call.choose_elsewhere(device, base)
     args = _arguments(frame, kernel, positional, {i.device for i in every.values()}, chosen)
+    _check_grid(frame, item, kernel, impl, {**dict(chosen), **_by_value(kernel, args)})
     accesses = _accesses(out, frame, name, args)
     fixed = item.call.callee.trailers
     _check_prepared(frame, args, [i for i in every.values() if i is impl or not fixed])
@@ -391,6 +392,37 @@ def _block_fits(impl: ir.Impl) -> tuple[Constraint, ...]:
         return threads <= 1024
 
     return (Constraint(frozenset().union(*map(sym.free, block)), fits, sum(map(nodes, block))),)
+
+
+def _by_value(kernel: ir.Kernel, args: Sequence[Argument | Sym]) -> dict[str, Sym]:
+    return {f.name: a for f, a in zip(kernel.formals, args, strict=True) if not isinstance(a, Argument)}
+
+
+def _check_grid(
+    frame: Frame, item: ast.Op, kernel: ir.Kernel, impl: ir.Impl, values: Mapping[str, ir.Value | Sym]
+) -> None:
+    """Report a grid that no GPU accepts, as far as its size is known."""
+    if impl.launch is None:
+        return
+    env = {n: v if isinstance(v, Const | Var | Apply) else Const(v) for n, v in values.items()}
+    for name, expr in (*kernel.lets, *impl.lets):
+        env.setdefault(name, _folded(expr, env))
+    limits = (ir.LARGEST_GRID_X, ir.LARGEST_GRID, ir.LARGEST_GRID)
+    for axis, size, limit in zip("xyz", impl.launch.grid, limits, strict=False):
+        blocks = _folded(size, env)
+        if isinstance(blocks, Const) and isinstance(blocks.value, int) and not 0 <= blocks.value <= limit:
+            message = f"the grid of this op has {blocks.value} blocks in {axis}; GPUs accept {limit} there"
+            other = "" if axis == "x" else f", or move the large dimension to x, whose limit is {ir.LARGEST_GRID_X}"
+            help = "give a size of at least 0" if blocks.value < 0 else f"let a block do more of the work{other}"
+            frame.ctx.report.error("bad-launch", message, item.span, help, ((impl.launch.span, "the launch is here"),))
+
+
+def _folded(expr: Sym, env: Mapping[str, Sym]) -> Sym:
+    """An expression with the values of names; unchanged where they leave no value, such as a division by zero."""
+    try:
+        return sym.substitute(expr, env)
+    except (ArithmeticError, ValueError, TypeError):
+        return expr
 
 
 # ---- arguments --------------------------------------------------------------------------------------

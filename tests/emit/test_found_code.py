@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dagc import api
+from dagc.base.errors import DagcError
 from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc
 from dagc.cuda.text import has_kernels, signatures_of
 
@@ -106,3 +107,38 @@ def test_the_signatures_of_a_function() -> None:
 )
 def test_files_with_kernels(text: str, expected: bool) -> None:
     assert has_kernels(text) is expected
+
+
+ROWS = """program rows
+setup "rows.py" data(n)
+param n : i64 = 70000
+scalar m : i64
+array y : f32[m] out
+kernel one(y: out f32[k], k: i64) { gpu { launch grid(1, k) block(1) cuda \"\"\" y[blockIdx.y] = 1; \"\"\" } }
+dag { a : gpu one(y, m) }
+"""
+
+
+@pytest.mark.skipif(find_mpi() is None or find_cxx() is None, reason="needs an MPI and a C++ compiler")
+@pytest.mark.usefixtures("unoptimised")
+def test_a_grid_that_is_too_large_is_reported_at_start(tmp_path: Path) -> None:
+    (tmp_path / "rows.dag").write_text(ROWS)
+    (tmp_path / "rows.py").write_text("def data(rank, size, seed, n): return {'m': n}\n")
+    with pytest.raises(DagcError, match=r"rows.dag:6:\d+: op a: the grid in y, m <= 65535"):
+        api.compile(tmp_path / "rows.dag", tmp_path / "out", target="host", run=True, ranks=1)
+
+
+@pytest.mark.parametrize(
+    ("target", "variable", "library"), [("host", "DAGC_CXXFLAGS", True), ("cuda", "DAGC_NVCCFLAGS", False)]
+)
+def test_the_flags_of_the_user_are_in_the_emitted_project(
+    target: str, variable: str, library: bool, found: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "--expt-relaxed-constexpr '-DNAME=\"a b\"' -L/some/where -lthing")
+    form = "library" if library else "program"
+    made = api.compile(found, found.parent / "out", target=target, build=False, form=form)
+    text = (made.directory / "CMakeLists.txt").read_text()
+    language = "CUDA" if target == "cuda" else "CXX"
+    options = "--expt-relaxed-constexpr '-DNAME=\\\"a b\\\"'"
+    assert f'add_compile_options("$<$<COMPILE_LANGUAGE:{language}>:SHELL:{options}>")' in text
+    assert '"-L/some/where" "-lthing"' in text

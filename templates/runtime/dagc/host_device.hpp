@@ -195,26 +195,28 @@ inline unsigned int atomicDec(unsigned int* address, unsigned int last) {
 
 // ---- memory, bits, time ---------------------------------------------------------------------------------------------
 
-template <class T>
-T __ldg(const T* address) {
-  return *address;
-}
-template <class T>
-T __ldcg(const T* address) {
-  return *address;
-}
-template <class T>
-T __ldcs(const T* address) {
-  return *address;
-}
-template <class T>
-void __stcs(T* address, T value) {
-  *address = value;
-}
-template <class T>
-void __stcg(T* address, T value) {
-  *address = value;
-}
+#define DAGC_LOAD(name)       \
+  template <class T>          \
+  T name(const T* address) {  \
+    return *address;          \
+  }
+#define DAGC_STORE(name)                 \
+  template <class T>                     \
+  void name(T* address, T value) {       \
+    *address = value;                    \
+  }
+DAGC_LOAD(__ldg)
+DAGC_LOAD(__ldca)
+DAGC_LOAD(__ldcg)
+DAGC_LOAD(__ldcs)
+DAGC_LOAD(__ldcv)
+DAGC_LOAD(__ldlu)
+DAGC_STORE(__stcg)
+DAGC_STORE(__stcs)
+DAGC_STORE(__stwb)
+DAGC_STORE(__stwt)
+#undef DAGC_LOAD
+#undef DAGC_STORE
 
 inline int __popc(unsigned int x) { return __builtin_popcount(x); }
 inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }

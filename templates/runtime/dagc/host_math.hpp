@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include <cfenv>
 #include <cstdint>
 #include <limits>
 
@@ -16,20 +17,6 @@ inline double rsqrt(double x) { return 1.0 / ::sqrt(x); }
 inline float rcbrtf(float x) { return 1.0f / cbrtf(x); }
 inline double rcbrt(double x) { return 1.0 / ::cbrt(x); }
 inline float __saturatef(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }
-inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
-inline double __fma_rn(double a, double b, double c) { return ::fma(a, b, c); }
-inline float __fadd_rn(float a, float b) { return a + b; }
-inline float __fsub_rn(float a, float b) { return a - b; }
-inline float __fmul_rn(float a, float b) { return a * b; }
-inline float __fdiv_rn(float a, float b) { return a / b; }
-inline float __fsqrt_rn(float x) { return sqrtf(x); }
-inline float __frcp_rn(float x) { return 1.0f / x; }
-inline float __frsqrt_rn(float x) { return 1.0f / sqrtf(x); }
-inline double __dadd_rn(double a, double b) { return a + b; }
-inline double __dsub_rn(double a, double b) { return a - b; }
-inline double __dmul_rn(double a, double b) { return a * b; }
-inline double __ddiv_rn(double a, double b) { return a / b; }
-inline double __dsqrt_rn(double x) { return ::sqrt(x); }
 inline float __fdividef(float a, float b) { return a / b; }
 inline float __expf(float x) { return expf(x); }
 inline float __exp10f(float x) { return powf(10.0f, x); }
@@ -40,7 +27,51 @@ inline float __powf(float x, float y) { return powf(x, y); }
 inline float __sinf(float x) { return sinf(x); }
 inline float __cosf(float x) { return cosf(x); }
 inline float __tanf(float x) { return tanf(x); }
-inline float __double2float_rn(double x) { return static_cast<float>(x); }
+inline float __tanhf(float x) { return tanhf(x); }
+
+// ---- arithmetic with a rounding mode
+// ---------------------------------------------------------------------------------
+
+namespace dagc::host {
+// A value that compilers do not know: they move and fold arithmetic as if the rounding mode never changed.
+template <class T>
+T unknown(T value) {
+  volatile T kept = value;
+  return kept;
+}
+
+// The result of an operation under a rounding mode.
+template <class Operation, class... T>
+auto rounded(int mode, Operation operation, T... operands) {
+  const int before = std::fegetround();
+  std::fesetround(mode);
+  const auto result = unknown(operation(unknown(operands)...));
+  std::fesetround(before);
+  return result;
+}
+}  // namespace dagc::host
+
+#define DAGC_ROUNDED(type, name, formals, arguments, operation)                                           \
+  inline type name##_rn formals { return (operation)arguments; } \
+  inline type name##_rz formals { return dagc::host::rounded(FE_TOWARDZERO, operation, DAGC_ALL arguments); } \
+  inline type name##_rd formals { return dagc::host::rounded(FE_DOWNWARD, operation, DAGC_ALL arguments); } \
+  inline type name##_ru formals { return dagc::host::rounded(FE_UPWARD, operation, DAGC_ALL arguments); }
+#define DAGC_ALL(...) __VA_ARGS__
+#define DAGC_ARITHMETIC(T, letter, root, product_and_sum, fma)                                            \
+  DAGC_ROUNDED(T, __##letter##add, (T a, T b), (a, b), [](T x, T y) { return x + y; })                    \
+  DAGC_ROUNDED(T, __##letter##sub, (T a, T b), (a, b), [](T x, T y) { return x - y; })                    \
+  DAGC_ROUNDED(T, __##letter##mul, (T a, T b), (a, b), [](T x, T y) { return x * y; })                    \
+  DAGC_ROUNDED(T, __##letter##div, (T a, T b), (a, b), [](T x, T y) { return x / y; })                    \
+  DAGC_ROUNDED(T, __##letter##rcp, (T a), (a), [](T x) { return 1 / x; })                                 \
+  DAGC_ROUNDED(T, __##letter##sqrt, (T a), (a), [](T x) { return root(x); })                              \
+  DAGC_ROUNDED(T, fma, (T a, T b, T c), (a, b, c), [](T x, T y, T z) { return product_and_sum(x, y, z); })
+DAGC_ARITHMETIC(float, f, ::sqrtf, ::fmaf, __fmaf)
+DAGC_ARITHMETIC(double, d, ::sqrt, ::fma, __fma)
+#undef DAGC_ARITHMETIC
+DAGC_ROUNDED(float, __fmaf_ieee, (float a, float b, float c), (a, b, c),
+             [](float x, float y, float z) { return ::fmaf(x, y, z); })
+DAGC_ROUNDED(float, __double2float, (double a), (a), [](double x) { return static_cast<float>(x); })
+inline float __frsqrt_rn(float x) { return static_cast<float>(1.0 / ::sqrt(static_cast<double>(x))); }
 
 // Arguments in units of pi. The reduction is exact, so whole and half arguments
 // give exact results, as on a GPU.
@@ -114,6 +145,18 @@ inline unsigned int __dp4a(unsigned int a, unsigned int b, unsigned int c) {
   for (int i = 0; i < 32; i += 8) c += (a >> i & 0xffu) * (b >> i & 0xffu);
   return c;
 }
+// The sum of the products of two halves of a and two bytes of b, its lower or upper ones, and c.
+#define DAGC_DP2A(T, Half, Byte)                                                                             \
+  inline T __dp2a_lo(T a, T b, T c) {                                                                        \
+    const auto product = [&](int i) {                                                                        \
+      return static_cast<unsigned int>(static_cast<Half>(a >> 16 * i) * static_cast<Byte>(b >> 8 * i));      \
+    };                                                                                                       \
+    return static_cast<T>(static_cast<unsigned int>(c) + product(0) + product(1));                           \
+  }                                                                                                          \
+  inline T __dp2a_hi(T a, T b, T c) { return __dp2a_lo(a, static_cast<T>(b >> 16), c); }
+DAGC_DP2A(int, short, signed char)
+DAGC_DP2A(unsigned int, unsigned short, unsigned char)
+#undef DAGC_DP2A
 // Four of the eight bytes of high:low, by the lower three bits of each nibble
 // of the selector.
 inline unsigned int __byte_perm(unsigned int low, unsigned int high, unsigned int selector) {
@@ -164,14 +207,16 @@ T saturated(double whole) {
 #define DAGC_CONVERSIONS(name, type)                                         \
   DAGC_TO_INTEGER(float, name, type)                                         \
   DAGC_TO_INTEGER(double, name, type)                                        \
-  inline float __##name##2float_rn(type x) { return static_cast<float>(x); } \
-  inline double __##name##2double_rn(type x) { return static_cast<double>(x); }
+  DAGC_ROUNDED(float, __##name##2float, (type a), (a), [](type x) { return static_cast<float>(x); })    \
+  DAGC_ROUNDED(double, __##name##2double, (type a), (a), [](type x) { return static_cast<double>(x); })
 DAGC_CONVERSIONS(int, int)
 DAGC_CONVERSIONS(uint, unsigned int)
 DAGC_CONVERSIONS(ll, long long)
 DAGC_CONVERSIONS(ull, unsigned long long)
 #undef DAGC_CONVERSIONS
 #undef DAGC_TO_INTEGER
+#undef DAGC_ROUNDED
+#undef DAGC_ALL
 inline int __double2hiint(double x) { return static_cast<int>(dagc::host::to_bits(x) >> 32); }
 inline int __double2loint(double x) { return static_cast<int>(dagc::host::to_bits(x)); }
 inline double __hiloint2double(int high, int low) {

@@ -296,6 +296,23 @@ __global__ void more_arithmetic(unsigned long long* wrong, float x, double y, in
   expect(__float2int_rz(x * 1e20f) == 2147483647 && __double2uint_rz(-y) == 0u);
   expect(__double2ll_rn(y * 1e30) == 9223372036854775807LL && __float2ull_rz(x) == 4ULL);
   expect(__hiloint2double(__double2hiint(y), __double2loint(y)) == y && __uint2double_rn(u) == 4026663684.0);
+  // Rounded in each direction: 1/3 in binary is below a third if rounded down.
+  const float one = x / 4, three = x - 1;
+  const double d_one = y / 4, d_three = y - 1;
+  expect(__fdiv_ru(one, three) > __fdiv_rd(one, three) && __fdiv_rz(-one, three) == -__fdiv_rd(one, three));
+  expect(__ddiv_ru(d_one, d_three) > __ddiv_rd(d_one, d_three) && __ddiv_rz(-d_one, d_three) == -__ddiv_rd(d_one, d_three));
+  expect(__fadd_ru(one, 1e-9f) > one && __fadd_rd(one, 1e-9f) == one && __fadd_rn(one, 1e-9f) == one);
+  expect(__dsub_rd(d_one, 1e-30) < d_one && __dsub_ru(d_one, 1e-30) == d_one && __dadd_rz(-d_one, 1e-30) > -d_one);
+  expect(__fmul_ru(1 + 0x1p-23f * one, 1 + 0x1p-23f) > __fmul_rz(1 + 0x1p-23f * one, 1 + 0x1p-23f));
+  expect(__dmul_ru(1 + 0x1p-52 * d_one, 1 + 0x1p-52) > __dmul_rn(1 + 0x1p-52 * d_one, 1 + 0x1p-52));
+  expect(__frcp_ru(three) - __frcp_rd(three) == 0x1p-25f && __drcp_rn(d_three) == d_one / d_three && __drcp_ru(d_three) > __drcp_rz(d_three));
+  expect(__fsqrt_rn(x) == 2 && __dsqrt_rn(y) == 2 && __fsqrt_ru(three) > __fsqrt_rd(three) && __dsqrt_ru(d_three) > __dsqrt_rd(d_three));
+  expect(__fmaf_ru(x, x, 1e-9f) > 16 && __fma_rd(y, y, -1e-30) < 16 && __fmaf_ieee_rn(x, x, 1e-9f) == 16 && __fma_rn(y, y, 1) == 17);
+  expect(__double2float_ru(1 + 1e-12 * d_one) > 1 && __double2float_rd(1 + 1e-12 * d_one) == 1 && __frsqrt_rn(x) == 0.5f);
+  expect(__int2float_ru(i + 1) > __int2float_rz(i + 1) && __ll2double_rd((1LL << 60) + i) < __ll2double_ru((1LL << 60) + i));
+  expect(__uint2float_rn(u) == static_cast<float>(u) && __ull2float_rz(~0ULL) < __ull2float_ru(~0ULL));
+  expect(__dp2a_lo(0x0002ffff, 0x0403fe01, 5) == -1 - 4 + 5 && __dp2a_hi(0x00020001u, 0x0403fe01u, 5u) == 3 + 8 + 5);
+  expect(__ldca(&one) == one && __ldcv(&one) == one && __ldlu(&one) == one && fabsf(__tanhf(one) - 0.7615942f) < 1e-6f);
   *wrong = bits;
 }
 
