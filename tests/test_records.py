@@ -445,7 +445,8 @@ def test_a_measured_implementation_may_fail_in_another_file_first_or_last(tmp_pa
 @pytest.mark.parametrize(
     ("program", "run", "message"),
     [
-        (replace(PROGRAM, hash="fedcba"), RUN, "another program"),
+        (replace(PROGRAM, hash="fedcba", sources=(("p.dag", "program p2"),)), RUN, "another program"),
+        (replace(PROGRAM, hash="fedcba", params=(("n", 3),)), RUN, "another program"),
         (PROGRAM, replace(RUN, ranks=2), "2 ranks"),
         (PROGRAM, replace(RUN, machine=replace(MACHINE, target="host")), "another machine"),
     ],
@@ -541,13 +542,15 @@ def test_parquet_has_the_same(tmp_path: Path) -> None:
 
 
 def test_a_tuned_file_goes_on_wherever_the_program_lies(tmp_path: Path) -> None:
-    """The texts count, not their paths; another text is refused."""
+    """The texts count, not their paths, comments and layout; another text is refused."""
     path = tmp_path / "t.db"
     written(path, {"a": [1.0]})
     moved = replace(PROGRAM, path="/elsewhere/p.dag", sources=(("/elsewhere/p.dag", "program p"),))
     Records.open(path, moved, RUN, resume=True, tuning=True).close()
+    edited = replace(moved, sources=(("/elsewhere/p.dag", "program   p // edited"),))
+    Records.open(path, edited, RUN, resume=True, tuning=True).close()
     with pytest.raises(UsageError, match="tuned for another text of p"):
-        Records.open(path, replace(moved, sources=(("p.dag", "program p "),)), RUN, resume=True, tuning=True)
+        Records.open(path, replace(moved, sources=(("p.dag", "program p2"),)), RUN, resume=True, tuning=True)
 
 
 def test_inputs_are_kept_one_by_one_and_those_of_earlier_versions_are_read(tmp_path: Path) -> None:

@@ -30,6 +30,12 @@ _DIRECTIVE = re.compile(
     rf"^[ \t]*#[ \t]*(?P<name>\w+)(?P<rest>(?:{COMMENT}|\\\r?\n|[^\n])*)|{COMMENT}|{STRING}|{CHARACTER}",
     re.DOTALL | re.MULTILINE,
 )
+_PUNCTUATOR = r"<=>|<<=|>>=|->\*|\.\.\.|##|::|->|\.\*|\+\+|--|<<|>>|[<>=!+\-*/%&|^]=|&&|\|\||\S"
+_LEXEME = re.compile(
+    rf"(?P<blank>(?:{COMMENT}|\\\r?\n|[^\S\n])+)|(?P<newline>\n)|(?P<token>{STRING}|{CHARACTER}"
+    rf"|\.?\d(?:[eEpP][+-]|'?[\w.])*|\w+|{_PUNCTUATOR})",
+    re.DOTALL,
+)
 _INCLUDED = re.compile(r'"([^"\n]+)"|<([^>\n]+)>')
 
 
@@ -68,6 +74,30 @@ def names_in(text: str) -> Iterator[Name]:
             before, pragma = "", 0
         elif match["comment"] is None:
             before, pragma = "", pragma + 1 if pragma and match["other"] == "(" else 0
+
+
+@lru_cache(maxsize=256)
+def tokens_of(text: str) -> str:
+    """The tokens of a text, separated by spaces; equal for texts that differ in comments and layout only.
+
+    Directives have a line each, on which blanks count: `#define f (x)` differs from `#define f(x)`.
+    """
+    out: list[str] = []
+    at_start, directive, blank = True, False, False
+    for match in _LEXEME.finditer(text):
+        token = match["token"]
+        if match["newline"] is not None:
+            out += ["\n"] * directive
+            at_start, directive = True, False
+        elif token is not None:
+            if at_start and token == "#":
+                out.append("\n#")
+                directive = True
+            else:
+                out.append(token if directive and not blank else f" {token}")
+            at_start = False
+        blank = token is None
+    return "".join(out).strip()
 
 
 def directives(text: str) -> Iterator[Directive]:

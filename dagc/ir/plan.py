@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Any
 
 from dagc.base.errors import UsageError
+from dagc.cuda.lexer import tokens_of
 from dagc.cuda.text import constant_names, names_read
 from dagc.ir.enums import ElementType, Mode, Role
 from dagc.ir.program import (
@@ -512,10 +513,12 @@ _TOKENS = re.compile(
 
 
 def canonical_text(text: str) -> str:
-    """A program's text without comments and layout; code and strings are unchanged."""
+    """A program's text without comments and layout, in its code too."""
     out: list[str] = []
     for match in _TOKENS.finditer(text):
-        if match["code"] is not None or match["string"] is not None or match["other"] is not None:
+        if match["code"] is not None:
+            out.append(f'"""{tokens_of(match["code"])}"""')
+        elif match["string"] is not None or match["other"] is not None:
             out.append(match.group())
         elif out and out[-1] != " ":
             out.append(" ")
@@ -532,7 +535,7 @@ def program_hash(program: Program) -> str:
     Comments, layout and open decisions do not change it, so records of one program belong together.
     """
     code = {file.path for file in program.files}
-    texts = [s.text if p in code else canonical_text(s.text) for p, s in sorted(program.sources.items())]
+    texts = [tokens_of(s.text) if p in code else canonical_text(s.text) for p, s in sorted(program.sources.items())]
     params = [[p.name, _plain(p.value)] for p in program.params]
     return hashlib.sha256(json.dumps([texts, params]).encode()).hexdigest()[:16]
 

@@ -177,7 +177,7 @@ def _replayed(loaded: Loaded, options: ExplainOptions, replay: str) -> tuple[Exp
     from dagc.store.records import load  # loads msgspec, sqlite3
 
     recorded = load(replay, loaded.results.objective.text)
-    if recorded.program.hash != loaded.results.program.hash:
+    if not recorded.program.is_same(loaded.results.program):
         raise UsageError(
             f"{replay} holds results of another program ({recorded.program.hash}, not {loaded.results.program.hash})",
             "replay an exploration of the same text and parameters",

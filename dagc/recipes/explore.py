@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dagc.base.errors import ProgramError, UsageError, counted
 from dagc.base.objective import TIME, Objective
 from dagc.build.target import choose_target
-from dagc.ir.plan import Target, program_hash
+from dagc.ir.plan import Target
 from dagc.ir.traversal import parse_traversal, traversal_text
 from dagc.lab.candidate import Candidate
 from dagc.lab.engine import Machine as Measurer
@@ -512,10 +512,11 @@ def _check_recorded(request: SearchRequest, program: Program, configurations: Se
     """Raises UsageError if the recorded results are of another program."""
     recorded, path = request.earlier, str(request.options.replay)
     assert recorded is not None
-    if program_hash(program) != recorded.program.hash:
+    now = program_record(program)
+    if not recorded.program.is_same(now):
         raise UsageError(
             f"{path} holds results of another program ({recorded.program.name} {recorded.program.hash};"
-            f" this is {program.name} {program_hash(program)})",
+            f" this is {now.name} {now.hash})",
             "give the .dag text and the -D that it was recorded with",
         )
     recorded.check_folded(is_folded(configurations), path)

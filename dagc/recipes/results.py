@@ -239,7 +239,7 @@ def rules(
 
 def _shared_configurations(path: str | Path, loaded: Loaded, against: str | Path, full: Loaded) -> set[Configuration]:
     """The configurations of `loaded`. Raises UsageError unless `full` is of the same program and ranks, and has one."""
-    if full.results.program.hash != loaded.results.program.hash:
+    if not full.results.program.is_same(loaded.results.program):
         raise UsageError(
             f"{path} and {against} hold results of two programs ({loaded.results.program.hash},"
             f" {full.results.program.hash})",
@@ -298,7 +298,7 @@ def _check_joinable(files: Sequence[Loaded]) -> None:
     first = files[0]
     for other in files[1:]:
         one, two = first.results.program, other.results.program
-        if [text for _, text in one.sources] != [text for _, text in two.sources]:
+        if not one.has_text_of(two):
             what = f"two versions of `{one.name}`" if one.name == two.name else f"`{one.name}` and `{two.name}`"
             raise UsageError(
                 f"{first.path} and {other.path} hold results of {what}",

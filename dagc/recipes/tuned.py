@@ -141,7 +141,7 @@ def check_tuned(tuned: Tuned, program: Program, arch: str | None, other_machine:
     now = program_record(program)
     if tuned.program.name != now.name:
         raise UsageError(f"{path}: tuned for program {tuned.program.name}, this is {now.name}", "tune this program")
-    if sorted(text for _, text in tuned.program.sources) != sorted(text for _, text in now.sources):
+    if not tuned.program.has_text_of(now):
         raise UsageError(f"{path}: tuned for another text of {tuned.program.name}", "tune the program again")
     if arch is not None and tuned.facts.target == "host" and any(cell.times for cell in tuned.cells):
         raise UsageError(

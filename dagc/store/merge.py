@@ -135,10 +135,7 @@ def _check_equal(files: Sequence[Path], results: Sequence[Results], other_machin
 
 def _same_program(one: ProgramRecord, other: ProgramRecord, tuned: bool) -> bool:
     """For tuned files, only the text must be equal: the files themselves determine which parameters may differ."""
-    if not tuned:
-        return one.hash == other.hash
-    texts = (sorted(text for _, text in program.sources) for program in (one, other))
-    return one.name == other.name and next(texts) == next(texts)
+    return one.has_text_of(other) if tuned else one.is_same(other)
 
 
 def _copy(source: sqlite3.Connection, target: sqlite3.Connection, path: Path) -> None:

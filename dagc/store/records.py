@@ -495,10 +495,9 @@ def _check_program(
     connection: sqlite3.Connection, path: Path, program: ProgramRecord, ranks: int, tuning: bool
 ) -> None:
     stored = read_program(connection)
-    texts, now = (sorted(text for _, text in p.sources) for p in (stored, program))  # wherever the files lie
-    if tuning and texts != now:
+    if tuning and not stored.has_text_of(program):
         raise UsageError(f"{path}: tuned for another text of {stored.name}", "tune again into another file with -o")
-    if not tuning and stored.hash != program.hash:
+    if not tuning and not stored.is_same(program):
         raise UsageError(
             f"{path}: contains results of another program ({stored.name} {stored.hash}; this is {program.name}"
             f" {program.hash})",

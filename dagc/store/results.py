@@ -15,6 +15,8 @@ from typing import Any, NewType, TypeVar
 from dagc.base.errors import UsageError, counted
 from dagc.base.objective import TIME, Objective
 from dagc.base.statistics import Noise, faster, interval, shrunk
+from dagc.cuda.lexer import tokens_of
+from dagc.ir.plan import canonical_text
 from dagc.ir.program import Configuration, Value
 
 ImplementationId = NewType("ImplementationId", int)
@@ -153,6 +155,18 @@ class ProgramRecord:
     hash: str  # dagc.ir.plan.program_hash
     sources: tuple[tuple[str, str], ...]  # path, text
     params: tuple[tuple[str, Value], ...]
+
+    def has_text_of(self, other: ProgramRecord) -> bool:
+        """Whether the texts are equal but for comments and layout, wherever the files lie; parameters may differ."""
+        return self.name == other.name and self._texts() == other._texts()
+
+    def is_same(self, other: ProgramRecord) -> bool:
+        """Whether results of one may be used for the other: as `has_text_of`, and the parameters are equal."""
+        return self.hash == other.hash or (self.has_text_of(other) and sorted(self.params) == sorted(other.params))
+
+    def _texts(self) -> list[str]:
+        texts = ((path.endswith(".dag") or path == self.path, text) for path, text in self.sources)
+        return sorted(canonical_text(text) if dag else tokens_of(text) for dag, text in texts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from dagc.cuda.lexer import directives, includes, names_in, names_used, uses_openmp
+from dagc.cuda.lexer import directives, includes, names_in, names_used, tokens_of, uses_openmp
 from dagc.cuda.text import has_gpu_variable
 
 
@@ -105,3 +107,39 @@ def test_a_literal_without_its_end_is_read_once(unit: str) -> None:
 def test_a_literal_without_its_end_ends_with_its_line() -> None:
     assert names_used("don't x\ny = \"z;\nw") == {"don", "y", "w"}
     assert names_used('a R"(\nb )x"\nc') == {"a"}
+
+
+WORDS = st.sampled_from(
+    ["x", "if", "0x1p-3", "1'000", "<", ">>", "<<<", "-", "--", "->", "(", "{", ";", '"a // b"', "'/'", 'R"(/* x)"']
+)
+BLANKS = st.sampled_from([" ", "\n", "\t  ", " /* x */ ", "// y\n", "/**/", "\\\n", "/* \n # define x */"])
+
+
+@given(st.lists(st.tuples(WORDS, BLANKS, BLANKS), min_size=1, max_size=12), st.data())
+def test_comments_and_layout_are_no_tokens(parts: list[tuple[str, str, str]], data: st.DataObject) -> None:
+    one, other = ("".join(f"{part[0]} {part[i]}" for part in parts) for i in (1, 2))
+    assert tokens_of(one) == tokens_of(other)
+    at = data.draw(st.integers(0, len(parts) - 1))
+    words = [word for word, _, _ in parts]
+    changed = [*words[:at], data.draw(WORDS.filter(lambda w: w != words[at])), *words[at + 1 :]]
+    assert tokens_of(" ".join(changed)) != tokens_of(one)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        ("a+b", "a + b", True),
+        ("f<<<g,b>>>(x)", "f<<< g, b >>> ( x )", True),
+        ("a - -b", "a--b", False),
+        ("int x; // old", "int x; /* new */", True),
+        ("#define f(x) x\ny", "#define f (x) x\ny", False),
+        ("#define n 1\ny", "#define n\n1 y", False),
+        ("#define n \\\n 1 // one\ny", "#define n 1\n\n  y", True),
+        ("x\n#pragma unroll 4\nfor", "x\n  # pragma unroll 4\nfor", False),
+        ("x\n#pragma unroll 4\nfor", "x // a\n  #pragma   unroll /* 4 */ 4\nfor", True),
+        ('s = "a  b"', 's = "a b"', False),
+        ('R"(a // b)"', 'R"(a)"', False),
+    ],
+)
+def test_which_texts_have_equal_tokens(one: str, other: str, equal: bool) -> None:
+    assert (tokens_of(one) == tokens_of(other)) == equal

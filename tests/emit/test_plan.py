@@ -73,10 +73,12 @@ def test_layout_and_comments_do_not_change_the_hash() -> None:
     source = program.sources[program.path]
     other = Source(program.path, "// a new comment\n" + source.text.replace("  gpu {", "    gpu   {"))
     assert program_hash(lower(parse_with_includes(other), {})) == program_hash(program)
+    commented = Source(program.path, source.text.replace("a[i] + b[i]", "a[i] /* x */\n+ b[i] // y\n"))
+    assert program_hash(lower(parse_with_includes(commented), {})) == program_hash(program)
     changed = Source(program.path, source.text.replace("a[i] + b[i]", "a[i] - b[i]"))
     assert program_hash(lower(parse_with_includes(changed), {})) != program_hash(program)
 
 
-def test_canonical_text_keeps_code_and_strings() -> None:
-    text = 'a  /* x */ b // c\n"d  // e"  """ f  // g """'
-    assert canonical_text(text) == 'a b "d  // e" """ f  // g """'
+def test_canonical_text_has_no_comments_but_keeps_strings() -> None:
+    text = 'a  /* x */ b // c\n"d  // e"  """ f  + "x // y"// g """'
+    assert canonical_text(text) == 'a b "d  // e" """f + "x // y""""'

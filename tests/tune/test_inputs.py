@@ -230,7 +230,7 @@ def test_a_test_input_of_one_file_is_one_of_both(parts: tuple[Path, Path], tmp_p
      ("UPDATE fact SET value = json_set(value, '$.decisions.transport', 'nccl') WHERE key = 'kernels'",
       "tuned with transport="),
      ("UPDATE chooser SET chooser = json_set(chooser, '$.method', 'tree')", r"learns by knn \(fill\), .*: tree"),
-     ("UPDATE source SET text = text || '// another'", "another program"),
+     ("UPDATE source SET text = text || ' another'", "another program"),
      ("UPDATE meta SET value = 'modes2' WHERE key = 'name'", "another program"),
      ("DELETE FROM chooser", "no chooser in it: tuning did not end"),
      ("UPDATE run SET ranks = 2", "measured on 2 ranks"),

@@ -142,6 +142,9 @@ def test_a_tuned_file_of_another_text(tmp_path: Path) -> None:
     shutil.copy(SYRK.with_suffix(".py"), tmp_path)
     with pytest.raises(UsageError, match="tuned for another text"):
         api.compile(other, tmp_path / "out", target="host", launch=str(tuned), build=False)
+    other.write_text(SYRK.read_text().replace("real(beta)", "real(beta) /* of the old C */\n // edited\n"))
+    assert "/* of the old C */" in other.read_text()
+    api.compile(other, tmp_path / "commented", target="cuda", launch=str(tuned), build=False)
     with pytest.raises(UsageError, match="tuned for sm_90, this is compiled for sm_80"):
         api.compile(SYRK, tmp_path / "out", target="cuda", arch="sm_80", launch=str(tuned), build=False)
     with pytest.raises(UsageError, match="exists"):
