@@ -399,10 +399,41 @@ def test_fmt_says_that_it_formatted_when_it_has(tmp_path: Path) -> None:
     code = full.replace("main()", "sys.exit(main())")
     command = [sys.executable, "-c", code, "fmt", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
+    assert done.returncode == 5
     assert f"{path} cannot be written: File too large" in done.stderr
     assert done.stdout == ""
     assert path.read_text() == "program   a\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "limit"),
+    [
+        ("setup FILE -n 1 -D rows=5000 -o out --quiet", 40_000),
+        ("compile FILE --target host --no-build -o out --quiet", 2_000),
+        ("init out --from spmv", 2_000),
+        ("list FILE --limit 1000", 2_000),
+    ],
+)
+def test_a_full_disk_ends_a_command_with_code_5(tmp_path: Path, words: str, limit: int) -> None:
+    """A limit on the size of files stands in for the disk. Nothing is left."""
+    code = "import resource, sys; from dagc.cli.main import main\n"
+    code += f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit})); sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, *words.replace("FILE", str(SPMV)).split()]
+    with (tmp_path / "stdout").open("w") as stdout:
+        done = subprocess.run(
+            command, cwd=tmp_path, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, env=ENVIRONMENT
+        )
+    assert done.returncode == 5, done.stderr
+    assert done.stderr.startswith("dagc: error: out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_quote_without_its_end_in_the_flags_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAGC_CXXFLAGS", "-DNAME='text")
+    done = dagc("compile", SPMV, "--target", "host", "-o", tmp_path / "out", "--quiet")
+    assert done.returncode == 2
+    assert 'DAGC_CXXFLAGS cannot be split into words: No closing quotation in "-DNAME=\'text"' in done.stderr
+    assert "help: close the quote" in done.stderr
 
 
 def test_a_target_is_as_asked_for_only_where_it_was(tmp_path: Path) -> None:

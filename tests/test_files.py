@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dagc.base.errors import DagcError, UsageError
+from dagc.base.errors import DagcError, NotWritten, UsageError
 from dagc.base.files import (
     MARK,
     claim,
@@ -72,7 +72,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
-        with pytest.raises(DagcError, match="a.bin cannot be written"):
+        with pytest.raises(NotWritten, match="a.bin cannot be written"):
             write_bytes_atomic(path, b"x" * 10000)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagc.base.errors import DagcError, UsageError
+from dagc.base.errors import DagcError, NotWritten, UsageError
 from dagc.ir.program import Configuration
 from dagc.store.export import export_csv, export_parquet
 from dagc.store.merge import merge
@@ -275,7 +275,7 @@ def test_a_run_that_measured_nothing_leaves_no_file(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_told_and_what_was_measured_stays(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
-    full = pytest.raises(UsageError, match=r"r\.db cannot be written: database or disk is full")
+    full = pytest.raises(NotWritten, match=r"r\.db cannot be written: database or disk is full")
     records = Records.open(path, PROGRAM, RUN)
     records.add(records.begin(HOST, "a"), 1.0, NAN, 1)
     (pages,) = records._connection.execute("PRAGMA page_count").fetchone()
@@ -501,7 +501,7 @@ def test_a_merge_onto_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path) -> 
     code = "import sys; from dagc.cli.main import main; sys.exit(main(['merge', '1.db', '2.db', '-o', 'out.db']))"
     limits = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000)); "
     done = subprocess.run([sys.executable, "-c", limits + code], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 2
+    assert done.returncode == 5
     assert "dagc: error: out.db cannot be read or written" in done.stderr
     assert sorted(p.name for p in tmp_path.iterdir()) == ["1.db", "2.db"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -191,6 +192,27 @@ class UsageError(DagcError):
 
 
 LOOK = "check the kernels and the reference, and look for a missing edge"
+
+
+class NotWritten(DagcError):
+    """Output cannot be written though its path is right: the disk is full, for example (exit code 5)."""
+
+    exit_code = 5
+
+
+# None: NumPy has written a part of an array.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, None)
+PLACE_HELP = "name another place, or free some space there and check its permissions"
+
+
+def is_full(error: OSError) -> bool:
+    """Whether the disk, or the user's share of it, is full, or fails."""
+    return error.errno in _FULL
+
+
+def not_written(path: object, error: OSError, help: str = PLACE_HELP) -> DagcError:
+    """The error for output that cannot be written: NotWritten for a full disk, else UsageError."""
+    return (NotWritten if is_full(error) else UsageError)(f"{path} cannot be written: {error.strerror or error}", help)
 
 
 class WrongResult(DagcError):

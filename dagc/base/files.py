@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory, gettempdir, mkdtemp
 
-from dagc.base.errors import DagcError, UsageError
+from dagc.base.errors import UsageError, not_written
 from dagc.base.source import read_file
 
 MARK = ".dagc-output"
@@ -24,8 +24,7 @@ def _errors_name(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        message = f"{path} cannot be written: {error.strerror or error}"
-        raise DagcError(message, "name another place, or free some space there and check its permissions") from error
+        raise not_written(path, error) from error
 
 
 def write_text_atomic(path: str | os.PathLike[str], text: str) -> None:

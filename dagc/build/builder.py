@@ -12,6 +12,7 @@ built the program, and nodes may share the cache. DAGC_CXXFLAGS and DAGC_NVCCFLA
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import importlib.util
@@ -30,10 +31,10 @@ from tempfile import TemporaryDirectory
 from typing import IO
 
 from dagc.base import children, signals
-from dagc.base.errors import BuildFailed, DagcError, MissingTool, counted
+from dagc.base.errors import BuildFailed, DagcError, MissingTool, NotWritten, counted, is_full, not_written
 from dagc.base.files import claim, entry_directory, load_entry, store_entry
 from dagc.base.resources import __version__
-from dagc.build.toolchain import MPI, Compiler, find_cxx, library_flags, require_cxx, require_nvcc
+from dagc.build.toolchain import MPI, Compiler, find_cxx, library_flags, require_cxx, require_nvcc, user_flags
 
 # ---- files of a build that failed ----
 
@@ -214,7 +215,7 @@ def command_line(order: Build, compiler: Compiler) -> tuple[str, ...]:
     words += [word for library in order.libraries for word in library_flags(library, nvcc=cuda)]
     if order.mpi is not None:
         words += order.mpi.link_flags(nvcc=cuda)
-    words += shlex.split(os.environ.get("DAGC_NVCCFLAGS" if cuda else "DAGC_CXXFLAGS", ""))
+    words += user_flags(cuda)
     return tuple(words)
 
 
@@ -280,10 +281,12 @@ def _compile_to(order: Build, command: tuple[str, ...], out: Path, wanted: Path)
                 number = signals.of_code(done.returncode)
                 did = f"was terminated by {signals.named(number)} at" if number else "refused"
                 said = done.stderr + done.stdout
-                raise BuildFailed(_failure(order, words, wanted, did, said), _help(said))
+                kind = NotWritten if os.strerror(errno.ENOSPC) in said else BuildFailed
+                raise kind(_failure(order, words, wanted, did, said), _help(said))
             output.replace(out)
     except OSError as error:
-        raise BuildFailed(f"{wanted} could not be built: {error.strerror or error}") from error
+        kind = NotWritten if is_full(error) else BuildFailed
+        raise kind(f"{wanted} could not be built: {error.strerror or error}") from error
 
 
 def _failure(order: Build, words: list[str], wanted: Path, did: str, output: str) -> str:
@@ -323,7 +326,7 @@ def _write(out: Path, content: bytes) -> None:
                 file.write(content)
             output.replace(out)
     except OSError as error:
-        raise DagcError(f"{out} could not be written: {error.strerror or error}") from error
+        raise not_written(out, error) from error
 
 
 @contextmanager
@@ -333,7 +336,7 @@ def _locked(path: Path) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = path.open("a")
     except OSError as error:
-        raise DagcError(f"the build cache {path.parent} cannot be written: {error.strerror or error}") from error
+        raise not_written(f"the build cache {path.parent}", error) from error
     with lock:
         while not _taken(lock):
             children.check()

@@ -358,13 +358,24 @@ def mpi4py_library() -> tuple[MPIKind, Path] | None:
     return _VENDORS.get(lines[0], MPIKind.OTHER), Path(lines[1])
 
 
-# ---- libraries that a program links ----
+# ---- flags of the user, and libraries that a program links ----
+
+
+def user_flags(cuda: bool) -> list[str]:
+    """The flags in DAGC_CXXFLAGS, or for `cuda` DAGC_NVCCFLAGS. Raises UsageError for a quote without its end."""
+    name = "DAGC_NVCCFLAGS" if cuda else "DAGC_CXXFLAGS"
+    text = os.environ.get(name, "")
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        why = f"{name} cannot be split into words: {error} in {text!r}"
+        raise UsageError(why, "close the quote: the text is split into words as by a shell") from None
 
 
 def has_library(name: str, cuda: bool = False) -> bool:
     """Whether the linker finds the library, with the directories that DAGC_CXXFLAGS, or for `cuda` DAGC_NVCCFLAGS,
     gives. True without a C++ compiler, which is then reported as missing."""
-    words = shlex.split(os.environ.get("DAGC_NVCCFLAGS" if cuda else "DAGC_CXXFLAGS", ""))
+    words = user_flags(cuda)
     compiler = find_cxx()
     return compiler is None or _links(compiler.path, name, tuple(word for word in words if word.startswith("-L")))
 

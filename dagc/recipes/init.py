@@ -7,7 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from dagc.base.errors import UsageError
+from dagc.base.errors import UsageError, not_written
 from dagc.base.resources import files_below, resource
 from dagc.cuda.lexer import KEYWORDS, is_reserved
 from dagc.lang.syntax import RESERVED
@@ -42,8 +42,10 @@ def init(path: str | Path, sample: str | None = None) -> tuple[Path, ...]:
         for file, content in contents.items():
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             (folder / file).write_bytes(content)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise not_written(folder, error) from error
         raise
     return tuple(folder / file for file in sorted(contents))
 

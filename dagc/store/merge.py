@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.errors import UsageError
+from dagc.base.errors import UsageError, not_written
 from dagc.store.read import read_program, results_in, snapshot
 from dagc.store.results import ProgramRecord, Results
 from dagc.store.schema import candidate_id, connect, connect_as, create, damaged, elsewhere, metric_id
@@ -55,7 +55,7 @@ def merge(
     except sqlite3.DatabaseError as error:
         raise damaged(out, error) from None
     except OSError as error:
-        raise UsageError(f"{out}: {error.strerror}", "choose a place that can be written to") from None
+        raise not_written(out, error) from None
 
 
 def _read(path: Path) -> Results:

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dagc.base.errors import UsageError, counted
+from dagc.base.errors import NotWritten, UsageError, counted, not_written
 from dagc.choice.types import Cell, Point, Settings
 from dagc.ir.program import Configuration
 from dagc.store.read import (
@@ -44,6 +44,7 @@ from dagc.store.schema import (
     create,
     current,
     damaged,
+    full,
     insert_sample,
     metric_id,
     reading,
@@ -79,7 +80,7 @@ class WriterLock:
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):  # a symbolic link, a directory, a socket
                 raise self._foreign() from None
-            raise UsageError(f"{self._name}: {error.strerror}", "choose a place that can be written to") from None
+            raise not_written(self._name, error) from None
         try:
             self._check(file)
             self._lock(file, path)
@@ -195,7 +196,7 @@ class Records:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(f"{path.parent}: {error.strerror}", "choose a place that can be written to") from None
+            raise not_written(path.parent, error) from None
         lock = WriterLock(path)
         try:
             fresh, note = is_fresh(path, resume), ""
@@ -388,7 +389,7 @@ class Records:
         try:
             yield
         except sqlite3.Error as error:
-            raise UsageError(
+            raise (NotWritten if full(error) else UsageError)(
                 f"{self.path} cannot be written: {error}",
                 "free some space; earlier measurements are stored, and --resume continues",
             ) from None
@@ -457,7 +458,7 @@ def _existing(
         try:
             kept = replace_old(path, readable)
         except OSError as error:
-            raise UsageError(f"{path}: {error.strerror}", "choose a place that can be written to") from None
+            raise not_written(path, error) from None
         readable.close()
         connection = connect_as(path, "rw")
         return connection, f"{path} was converted from schema {version} to {SCHEMA_VERSION}; the old file is {kept}"

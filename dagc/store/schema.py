@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from dagc.base.errors import UsageError
+from dagc.base.errors import DagcError, NotWritten, UsageError
 
 if TYPE_CHECKING:
     from dagc.store.results import ProgramRecord
@@ -319,12 +319,18 @@ def elsewhere(error: object) -> bool:
     return str(getattr(error, "sqlite_errorname", "")).startswith(_ELSEWHERE)
 
 
-def damaged(path: Path, why: object) -> UsageError:
+def full(error: object) -> bool:
+    """Whether SQLite's error is that of a disk that is full, or fails."""
+    return str(getattr(error, "sqlite_errorname", "")).startswith(("SQLITE_FULL", "SQLITE_IOERR"))
+
+
+def damaged(path: Path, why: object) -> DagcError:
     """The error for an unusable file, in one line; `why` is what SQLite raised or reported."""
     text = " ".join(str(why).split())
     text = "".join(c if c.isprintable() else "\ufffd" for c in text[:300])
     if elsewhere(why):
-        return UsageError(f"{path} cannot be read or written: {text}", "free some space, or choose another place")
+        kind = NotWritten if full(why) else UsageError
+        return kind(f"{path} cannot be read or written: {text}", "free some space, or choose another place")
     return UsageError(f"{path}: truncated, damaged, or not a results file: {text}", "measure again into another file")
 
 
