@@ -33,8 +33,9 @@ from typing import IO
 from dagc.base import children, signals
 from dagc.base.errors import BuildFailed, DagcError, MissingTool, NotWritten, counted, is_full, not_written
 from dagc.base.files import claim, entry_directory, load_entry, store_entry
+from dagc.base.flags import user_flags
 from dagc.base.resources import __version__
-from dagc.build.toolchain import MPI, Compiler, find_cxx, library_flags, require_cxx, require_nvcc, user_flags
+from dagc.build.toolchain import MPI, Compiler, find_cxx, library_flags, require_cxx, require_nvcc
 
 # ---- files of a build that failed ----
 

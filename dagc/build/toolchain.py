@@ -20,6 +20,7 @@ from typing import TypeVar
 
 from dagc.base import children
 from dagc.base.errors import MissingTool, UsageError
+from dagc.base.flags import user_flags
 from dagc.cuda.ptx import Resources, read_instructions
 
 # ---- compilers and MPI ----
@@ -358,18 +359,7 @@ def mpi4py_library() -> tuple[MPIKind, Path] | None:
     return _VENDORS.get(lines[0], MPIKind.OTHER), Path(lines[1])
 
 
-# ---- flags of the user, and libraries that a program links ----
-
-
-def user_flags(cuda: bool) -> list[str]:
-    """The flags in DAGC_CXXFLAGS, or for `cuda` DAGC_NVCCFLAGS. Raises UsageError for a quote without its end."""
-    name = "DAGC_NVCCFLAGS" if cuda else "DAGC_CXXFLAGS"
-    text = os.environ.get(name, "")
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        why = f"{name} cannot be split into words: {error} in {text!r}"
-        raise UsageError(why, "close the quote: the text is split into words as by a shell") from None
+# ---- libraries that a program links ----
 
 
 def has_library(name: str, cuda: bool = False) -> bool:

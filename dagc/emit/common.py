@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from dagc.base.flags import flags_variable, user_flags
 from dagc.base.resources import resource
 from dagc.cuda.lexer import includes
 from dagc.cuda.text import rewrite_for_host
@@ -57,9 +57,9 @@ class GivenFlags:
 
     @staticmethod
     def of(target: Target) -> GivenFlags:
-        variable = "DAGC_NVCCFLAGS" if target is Target.CUDA else "DAGC_CXXFLAGS"
+        cuda = target is Target.CUDA
         compiler, linker = [], []
-        words = iter(shlex.split(os.environ.get(variable, "")))
+        words = iter(user_flags(cuda))
         for word in words:
             if word in ("-L", "-l", "-Xlinker"):
                 linker += [word, next(words, "")]
@@ -67,7 +67,9 @@ class GivenFlags:
                 linker.append(word)
             else:
                 compiler.append(word)
-        return GivenFlags(variable, _cmake(shlex.join(compiler)), " ".join(f'"{_cmake(word)}"' for word in linker))
+        return GivenFlags(
+            flags_variable(cuda), _cmake(shlex.join(compiler)), " ".join(f'"{_cmake(word)}"' for word in linker)
+        )
 
 
 def _cmake(text: str) -> str:

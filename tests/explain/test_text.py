@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from functools import cache
+from random import Random
 
 import pytest
 
@@ -138,6 +140,20 @@ def test_what_an_edit_changes_for_the_machine(edit: str, about: tuple[str, str],
     graph = h200_graph()
     list(Space(graph).replay(parse_traversal(edit, graph)))
     assert mechanism(graph, parse_traversal(BEST, graph), parse_traversal(edit, graph), about) == said
+
+
+def test_names_stay_whole_in_every_sentence() -> None:
+    """In sentences of random pairs of traversals, each word is a name of an op or a sync op, or a word of English."""
+    graph, random, seen = h200_graph(), Random(0), set[str]()
+    space = Space(graph)
+    names = {op.name for op in graph.ops}
+    for _ in range(60):
+        text = mechanism(graph, space.sample(random), space.sample(random), ("yl", "y"))
+        seen |= {word for word in re.split("[ ,;]+", text) if word not in names and not word.startswith("CE")}
+    known = """also an and after are before by CPU different entries entry event fewer follows for from in is issued its
+        later earlier longer may more no nothing only op ops other overlap posted stream sync the to waits it"""
+    assert {word for word in seen if not word.isdigit()} <= {*known.split(), ""}
+    assert "different" in seen
 
 
 def test_what_another_configuration_changes() -> None:

@@ -161,7 +161,7 @@ def _streams(graph: Graph, before: _Facts, after: _Facts) -> Iterable[_Fact]:
         if share:
             text = f"{second} follows {first} in its stream" + ("" if ordered else ", and waits for it")
         elif ordered:
-            text = f"{second} is in a different stream from {first}and waits for it by an event"
+            text = f"{second} is in a different stream from {first}, and waits for it by an event"
         else:
             text = f"{first} and {second} may overlap"
         yield (a, b), text
