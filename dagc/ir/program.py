@@ -341,13 +341,15 @@ class Kernel(Spanned):
 class Decision(Spanned):
     """An open choice. `name` is its name for -D: `transport`, `streams`, `threads[x]`, `yl.block`, `yl.variant`,
     `dense[0].device`, `test.thread`. `structural`: another value may give another graph. `restricts`: another value may
-    leave other variants and tunables of kernels, whose `require`s depend on it. values[0] is the default."""
+    leave other variants and tunables of kernels, whose `require`s depend on it. `slices`: another value moves bounds of
+    slices. values[0] is the default."""
 
     name: str
     values: tuple[Value, ...]
     chosen: Value
     structural: bool
     restricts: bool = False
+    slices: bool = False
 
     @property
     def counted_apart(self) -> bool:
@@ -635,6 +637,7 @@ class Program:
     files: tuple[CodeFile, ...] = ()
     directories: tuple[str, ...] = ()  # where code finds what it includes; named as the files are
     comms: tuple[Communicator, ...] = ()  # in text order; a colour may depend on those before
+    constraints: tuple[Sym, ...] = ()  # `require`s on decisions, which are variables in it
     domain: tuple[Sym, ...] = ()  # `require`s on nothing but params with values after `over`, which are variables in it
 
     def chose(self, value: HostMemory | TransferTiming) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from dagc.base.errors import UsageError, counted
@@ -14,6 +14,7 @@ from dagc.cuda.lexer import names_used
 from dagc.cuda.text import names_read
 from dagc.ir import program as ir
 from dagc.ir import sym
+from dagc.ir.constraints import decidable, of_launch
 from dagc.ir.enums import Mode, OpKind, Place, Role
 from dagc.ir.program import AT_RUN_TIME, Device
 from dagc.ir.sym import Apply, Const, Sym, Var, show
@@ -23,17 +24,13 @@ from dagc.lang.frames import Frame, GraphOut
 from dagc.lang.scope import (
     FIX_SOME,
     TOO_MANY_TRIALS,
-    Assignment,
-    Constraint,
     Context,
     ScalarKind,
     Skip,
     Storage,
-    condition,
     integer_range,
     kind_of_type,
     listing,
-    nodes,
     parse_choice,
     spelled,
     there_are,
@@ -314,8 +311,7 @@ def _first_legal(
     """The first combination that violates no `require` and gives blocks that a GPU accepts, None if there is none."""
     key = (kernel.name, impl.device, impl.name, tuple(candidates.values()))
     if key not in ctx.legal:
-        requires = [condition(c, _holds) for c in _decidable(kernel, impl, candidates)]
-        legal = ctx.trials.first(candidates, [*requires, *_block_fits(impl)])
+        legal = ctx.trials.first(candidates, of_launch(kernel, impl, candidates))
         if legal is None:
             return None
         ctx.legal[key] = legal
@@ -327,9 +323,10 @@ def _no_legal(
 ) -> NoReturn:
     """Report that the tunables of the op have no legal combination, and the reason."""
     _refuse_excluded(ctx, item, (kernel, impl))
-    requires = _decidable(kernel, impl, candidates)
+    requires = decidable(kernel, impl, candidates)
     cut = ctx.trials.cut
-    blocks = not cut and ctx.trials.first(candidates, [condition(c, _holds) for c in requires]) is not None
+    apart = of_launch(kernel, replace(impl, launch=None), candidates)
+    blocks = not cut and ctx.trials.first(candidates, apart) is not None
     texts = BLOCK_LIMIT if blocks else listing([f"`{show(c)}`" for c in requires] or [BLOCK_LIMIT])
     open_names = [n for n, c in candidates.items() if len(c) > 1]
     fixed = ", ".join(f"{n} = {spelled(c[0])}" for n, c in candidates.items() if len(c) == 1)
@@ -356,42 +353,6 @@ def _refuse_excluded(ctx: Context, item: ast.Op, owners: Sequence[ir.Kernel | ir
 
 def _is_excluded(one: ir.Kernel | ir.Impl) -> bool:
     return any(isinstance(c, Const) and not c.value for c in one.requires)
-
-
-def _decidable(kernel: ir.Kernel, impl: ir.Impl, names: Collection[str]) -> list[Sym]:
-    """The `require`s on nothing but these tunables and the machine."""
-    return [c for c in (*kernel.requires, *impl.requires) if all(n in names or n[:3] == "hw." for n in sym.free(c))]
-
-
-def _holds(condition: Sym, env: Assignment) -> bool:
-    """False only if it is certainly false; conditions on the machine may hold."""
-    try:
-        return bool(sym.evaluate(condition, env))
-    except sym.UnboundName:
-        return True
-    except (ArithmeticError, ValueError, TypeError):
-        return False
-
-
-def _block_fits(impl: ir.Impl) -> tuple[Constraint, ...]:
-    """Whether the launch has 1 to 1024 threads in a block, as far as is known."""
-    if impl.launch is None:
-        return ()
-    block = impl.launch.block
-
-    def fits(env: Assignment) -> bool:
-        threads = 1
-        for size in block:
-            try:
-                value = sym.evaluate(size, env)
-            except (sym.UnboundName, ArithmeticError, ValueError, TypeError):
-                return True
-            if not isinstance(value, int) or value < 1:
-                return False
-            threads *= value
-        return threads <= 1024
-
-    return (Constraint(frozenset().union(*map(sym.free, block)), fits, sum(map(nodes, block))),)
 
 
 def _by_value(kernel: ir.Kernel, args: Sequence[Argument | Sym]) -> dict[str, Sym]:

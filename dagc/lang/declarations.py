@@ -107,7 +107,7 @@ def _sliced(ev: Evaluator, base: Storage, trailer: ast.Member | ast.Index, what:
         if base.dims == (Const(1),):  # as of an array of one element that `until` names
             help = f"write `{base.label}` without an index: it has one element"
         report.fail("bad-index", message, first.span, help)
-    start, stop = (ev.settled(e, (ScalarKind.INT,)) for e in (first.start, first.stop))
+    start, stop = _bounds(ev, first)
     _check_bounds(ev, base, start, stop, first.span)
     length = sym.apply(Fn.SUB, stop, start)
     offset = base.region.start
@@ -135,7 +135,7 @@ def _strided(
     if not isinstance(inner, ast.Range):
         help = "write `c .. c + 1` for one column"
         report.fail("bad-index", "a slice is expected here", inner.span, help)
-    start, stop = (ev.settled(e, (ScalarKind.INT,)) for e in (inner.start, inner.stop))
+    start, stop = _bounds(ev, inner)
     size = base.dims[dimension]
     _check_bounds(ev, Storage(base.array, base.region, (size,), base.label), start, stop, inner.span, "column")
     assert rows.dims is not None
@@ -147,6 +147,14 @@ def _strided(
     dims = tuple(lengths.get(k, d) for k, d in enumerate(rows.dims))
     region = ir.Region(base.array.name, *bounds, columns=(dimension, start, stop))
     return Storage(base.array, region, dims, region.text, base.mode)
+
+
+def _bounds(ev: Evaluator, slice_: ast.Range) -> tuple[Sym, Sym]:
+    """Start and stop of a slice. Decisions in them may give other edges, which depend on which slices overlap."""
+    start, stop = (ev.sym(e, (ScalarKind.INT,)) for e in (slice_.start, slice_.stop))
+    for name in (sym.free(start) | sym.free(stop)) & ev.ctx.choices.keys():
+        ev.ctx.choices[name].slices = True
+    return ev.settle(start, slice_.start.span), ev.settle(stop, slice_.stop.span)
 
 
 def _check_bounds(ev: Evaluator, base: Storage, start: Sym, stop: Sym, span: Span, noun: str = "row") -> None:

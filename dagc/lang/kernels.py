@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import product
+from math import prod
 
 from dagc.cuda.lexer import names_used, words_of
 from dagc.cuda.text import functions_defined, names_read
 from dagc.ir import program as ir
+from dagc.ir.constraints import block_fits
 from dagc.ir.enums import CodeLang, ElementType, Mode, OpKind, Role
 from dagc.ir.program import Device
 from dagc.ir.sym import Apply, Const, Sym, Var, free, show
 from dagc.lang import ast
-from dagc.lang.declarations import dimension, feature, selects, tunable_values
+from dagc.lang.declarations import MAX_CHOICES, dimension, feature, selects, tunable_values
 from dagc.lang.evaluate import Evaluator
 from dagc.lang.scope import (
     PREDEFINED,
@@ -361,8 +364,22 @@ def _launch(ev: Evaluator, item: ast.Launch, parts: _Parts) -> ir.Launch:
     for expr, value in zip(item.block, block, strict=True):
         _check_block(ev, expr, value)
     _check_threads(report, item, block)
+    _restrict(ev, item)
     shared = ev.settled(item.shared, (ScalarKind.INT,)) if item.shared else None
     return ir.Launch(grid, block, shared, span=item.span)
+
+
+def _restrict(ev: Evaluator, item: ast.Launch) -> None:
+    """Decisions of the program in a block restrict it, unless it fits whatever they are."""
+    block = tuple(ev.sym(e, (ScalarKind.INT,)) for e in item.block)
+    names = set().union(*map(free, block))
+    decisions = {n: ev.ctx.choices[n] for n in sorted(names & ev.ctx.choices.keys())}
+    values = [c.values for c in decisions.values()]
+    few = decisions.keys() == names and prod(map(len, values)) <= MAX_CHOICES
+    if few and all(block_fits(block, dict(zip(decisions, some, strict=True))) for some in product(*values)):
+        return
+    for decision in decisions.values():
+        decision.restricts = True
 
 
 def _check_block(ev: Evaluator, expr: ast.Expr, value: Sym) -> None:

@@ -14,6 +14,7 @@ from dagc.base.source import Source, Span
 from dagc.cuda.lexer import indices_read, may_find_thread, words_of
 from dagc.ir import program as ir
 from dagc.ir import sym
+from dagc.ir.constraints import condition, may_hold
 from dagc.ir.enums import ElementType, Mode, OpKind, Place, Role
 from dagc.ir.linear import Facts
 from dagc.ir.program import Device
@@ -34,14 +35,12 @@ from dagc.lang.scope import (
     TOO_MANY_TRIALS,
     WORDS,
     Aborted,
-    Assignment,
     CodeFiles,
     Context,
     Defines,
     Report,
     ScalarKind,
     What,
-    condition,
     listing,
     refuse_reserved,
     spelled,
@@ -442,7 +441,7 @@ def _pick(ctx: Context, requires: Sequence[tuple[Sym, Span]], broken: list[tuple
     open_names = [n for n in candidates if not ctx.choices[n].fixed]
     cut = False
     if open_names and ctx.may_pick:
-        values = ctx.trials.first(candidates, [condition(c, _may_hold) for c, _ in requires])
+        values = ctx.trials.first(candidates, [condition(c, may_hold) for c, _ in requires])
         if values is not None:
             raise OtherChoices({n: values[n] for n in open_names})
         cut = ctx.trials.cut
@@ -457,7 +456,7 @@ def _why(ctx: Context, wrong: Sym, candidates: dict[str, tuple[ir.Value, ...]], 
     free = [n for n in candidates if not ctx.choices[n].fixed]
     if free and cut:
         return f"{TOO_MANY_TRIALS} of {listing(free)} that satisfies `{show(wrong)}`", FIX_SOME
-    if free and ctx.trials.first(candidates, [condition(wrong, _may_hold)]) is not None:
+    if free and ctx.trials.first(candidates, [condition(wrong, may_hold)]) is not None:
         return f"no choice of {listing(free)} satisfies `{show(wrong)}` together with the other `require`s", help
     if free:
         return f"no choice of {listing(free)} satisfies `{show(wrong)}`", help
@@ -465,14 +464,6 @@ def _why(ctx: Context, wrong: Sym, candidates: dict[str, tuple[ir.Value, ...]], 
         return "this is false for these params", help
     settings = ", ".join(f"{n} = {spelled(values[0])}" for n, values in candidates.items())
     return f"`{show(wrong)}` is false for {settings}", help
-
-
-def _may_hold(expr: Sym, env: Assignment) -> bool:
-    try:
-        settled = sym.substitute(expr, {name: Const(value) for name, value in env.items()})
-    except (ArithmeticError, ValueError, TypeError):
-        return False
-    return not isinstance(settled, Const) or bool(settled.value)
 
 
 # ---- stages ----
@@ -554,6 +545,7 @@ class Lowering:
             directories=self.ctx.named.directories,
             comms=comms,
             domain=d.drawn.conditions,
+            constraints=tuple(c for c, _ in d.requires if not sym.free(c).isdisjoint(self.ctx.choices)),
         )
 
     # ---- values -------------------------------------------------------------------------------

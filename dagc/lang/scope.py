@@ -15,6 +15,7 @@ from dagc.base.spelling import Spelling
 from dagc.cuda.lexer import KEYWORDS, VARIABLES, is_macro, is_reserved
 from dagc.ir import program as ir
 from dagc.ir import sym
+from dagc.ir.constraints import Assignment, Constraint
 from dagc.ir.enums import ElementType, Mode, Place
 from dagc.ir.linear import Facts
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var
@@ -22,30 +23,11 @@ from dagc.ir.sym import Apply, Const, Fn, Sym, Var
 # ---- bounded search --------------------------------------------------------------------------------
 
 
-Assignment = Mapping[str, ir.Value]
 MOST_WORK = 500_000  # nodes of expressions evaluated in one lowering: about a second
 
 _LEAST = 300  # that every search may evaluate, even if others used up the budget
 TOO_MANY_TRIALS = "too many combinations to try all; found no choice"
 FIX_SOME = "list values that satisfy it first, allow fewer values, or fix some with -D"
-
-
-@dataclass(frozen=True, slots=True)
-class Constraint:
-    """`holds` is called as soon as all of `names` are assigned. `work`: nodes that it evaluates."""
-
-    names: frozenset[str]
-    holds: Callable[[Assignment], bool]
-    work: int
-
-
-def condition(expr: Sym, holds: Callable[[Sym, Assignment], bool]) -> Constraint:
-    """The condition for an expression, which `holds` evaluates."""
-    return Constraint(sym.free(expr), lambda env: holds(expr, env), nodes(expr))
-
-
-def nodes(expr: Sym) -> int:
-    return 1 + sum(nodes(a) for a in expr.args) if isinstance(expr, sym.Apply) else 1
 
 
 @dataclass(slots=True)
@@ -541,10 +523,11 @@ class LoweringChoice:
     structural: bool = False
     fixed: bool = False
     restricts: bool = False
+    slices: bool = False
 
     def decision(self) -> ir.Decision:
         values = (self.chosen,) if self.fixed else self.values
-        return ir.Decision(self.name, values, self.chosen, self.structural, self.restricts, span=self.span)
+        return ir.Decision(self.name, values, self.chosen, self.structural, self.restricts, self.slices, span=self.span)
 
 
 @dataclass(frozen=True, slots=True)

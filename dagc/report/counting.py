@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from time import monotonic
 
 from dagc.base.errors import ProgramError, Severity
+from dagc.ir.constraints import TooManyAssignments, assignments, condition, may_hold, of_launch
 from dagc.ir.program import Decision, Graph, Kernel, KernelOp, Program, Value, shown
-from dagc.ir.sym import Sym, UnboundName, evaluate
+from dagc.ir.sym import Sym
 from dagc.lab.configurations import in_use
 from dagc.passes.loops import Unfolded, unfolded
 from dagc.report import si
@@ -30,12 +32,12 @@ Build = Callable[[dict[str, Value]], Graph]
 @dataclass(frozen=True, slots=True)
 class Variation:
     """One variation: the choices that differ from the default, and its count (None: not counted, `note` gives the
-    reason). `combinations`: of variants and tunables, which may be others there."""
+    reason). `combinations`: of variants and tunables, which may be others there, None if they were not counted."""
 
     choices: tuple[tuple[str, Value], ...]
     count: int | None
     note: str = ""
-    combinations: int = 1
+    combinations: int | None = 1
 
     @property
     def label(self) -> str:
@@ -46,8 +48,9 @@ class Variation:
 class CountReport:
     """`count`: orders and stream bindings of the graph as requested. `states`: number that the exact count needed.
 
-    `per_op`: open variants and tunables: (op name, legal combinations); each count times all of these is the number of
-    what `dagc explore` searches. `whole` is None if it was not counted.
+    `per_op`: open variants and tunables: (op name, legal combinations), and decisions of the program that change no
+    edge: (name, values). `combinations` of all these satisfy the program's `require`s; each count times them is the
+    number of what `dagc explore` searches. `combinations` and `whole` are None if they were not counted.
     `count` is None if the time limit ended it; `more_than` is then a lower bound. `loops`: how they count.
     """
 
@@ -57,15 +60,11 @@ class CountReport:
     choices: tuple[tuple[str, Value], ...]
     lines: tuple[Variation, ...]
     per_op: tuple[tuple[str, int], ...]
+    combinations: int | None
     whole: int | None
     whole_note: str
     more_than: int = 0
     loops: tuple[str, ...] = ()
-
-    @property
-    def combinations(self) -> int:
-        """The combinations of variants and tunables."""
-        return math.prod(number for _, number in self.per_op)
 
 
 def loop_notes(graph: Graph) -> tuple[str, ...]:
@@ -100,7 +99,11 @@ def count_report(build: Build, display: Display = SILENT, end: float = math.inf,
     began = monotonic()
     graph = build({})
     program, moves, more = graph.program, Moves.of(graph), 0
-    structural = [d for d in program.decisions if d.counted_apart and _matters(d, graph)]
+    reslices = [
+        d.name for d in program.decisions if d.slices and not d.counted_apart and _reslices(d, build, moves, end)
+    ]
+    apart = [d for d in program.decisions if d.counted_apart or d.name in reslices]
+    structural = [d for d in apart if _matters(d, graph)]
     current = {d.name: d.chosen for d in structural}
     varies = any(_key({**current, d.name: value}) != _key(current) for d in structural for value in d.values)
     built = monotonic()
@@ -114,15 +117,23 @@ def count_report(build: Build, display: Display = SILENT, end: float = math.inf,
                 states = len(counter)
         except TooManyStates as stopped:
             more = stopped.at_least
-    per_op = (*_per_op(program), *_global(program))
+    per_op, combinations = _open(program, reslices)
     with display.phase("counting its variations", unit="variation") as phase:
-        combinations = math.prod(number for _, number in per_op)
-        tally = _Tally(build, current, moves, count, phase, combinations, end, built - began)
+        tally = _Tally(build, current, moves, count, phase, combinations, end, built - began, reslices)
         lines = tuple(_variations(structural, current, tally))
-        whole, note = _whole(structural, tally)
+        whole, note = _whole(structural, program.constraints, tally)
     chosen = tuple(_sensible(current).items())
     loops = loop_notes(graph) if folds else ()
-    return CountReport(program.name, count, states, chosen, lines, per_op, whole, note, more, loops)
+    return CountReport(program.name, count, states, chosen, lines, per_op, combinations, whole, note, more, loops)
+
+
+def _reslices(decision: Decision, build: Build, moves: Moves, end: float) -> bool:
+    """Whether some value of a decision moves slices so that other ones overlap, which gives other edges."""
+    for value in decision.values if monotonic() < end else ():
+        with suppress(ProgramError):
+            if value != decision.chosen and Moves.of(build({decision.name: value})) != moves:
+                return True
+    return False
 
 
 def _watch(show: Callable[[int], None], end: float) -> Callable[[int], None]:
@@ -164,18 +175,20 @@ class _Tally:
         moves: Moves,
         count: int | None,
         phase: Phase,
-        combinations: int,
+        combinations: int | None,
         end: float,
         building: float,
+        reslices: Sequence[str],
     ) -> None:
         self._build = build
+        self._reslices = reslices
         self._phase = phase
         self._end = end  # of the time limit
         self._building = building  # seconds that it took to build the graph of `current`
         whole: int | str = _STOPPED if count is None else count
         self._known: dict[frozenset[tuple[str, Value]], int | str] = {_key(current): whole}
         self._counted: dict[Moves, int | str] = {moves: whole}
-        self._combinations: dict[frozenset[tuple[str, Value]], int] = {_key(current): combinations}
+        self._combinations: dict[frozenset[tuple[str, Value]], int | None] = {_key(current): combinations}
 
     def count(self, choices: dict[str, Value]) -> int | str:
         """The count, or the reason why there is none."""
@@ -185,8 +198,8 @@ class _Tally:
             self._phase.advance()
         return self._known[key]
 
-    def combinations(self, choices: dict[str, Value]) -> int:
-        """Of variants and tunables, where `count` gave a number."""
+    def combinations(self, choices: dict[str, Value]) -> int | None:
+        """Of variants and tunables, where `count` gave a number; None if there are too many to count."""
         return self._combinations[_key(choices)]
 
     def _count(self, key: frozenset[tuple[str, Value]], choices: dict[str, Value]) -> int | str:
@@ -195,7 +208,7 @@ class _Tally:
         try:
             graph = self._build(choices)
             moves = Moves.of(graph)
-            self._combinations[key] = math.prod(n for _, n in (*_per_op(graph.program), *_global(graph.program)))
+            self._combinations[key] = _open(graph.program, self._reslices)[1]
         except ProgramError as error:
             first = next(d for d in error.diagnostics if d.severity is Severity.ERROR)
             return first.message
@@ -208,6 +221,7 @@ class _Tally:
         return self._counted[moves]
 
 
+_TOO_MANY_CHOICES = "too many combinations of variants and tunables that `require`s connect"
 _TOO_MANY = "not counted: too many states"
 _STOPPED = "not counted: stopped by --time"
 
@@ -241,10 +255,10 @@ def _variations(structural: list[Decision], current: dict[str, Value], tally: _T
                 yield Variation(tuple(choices.items()), count, "", tally.combinations({**current, **choices}))
 
 
-def _whole(structural: list[Decision], tally: _Tally) -> tuple[int | None, str]:
+def _whole(structural: list[Decision], constraints: tuple[Sym, ...], tally: _Tally) -> tuple[int | None, str]:
     if math.prod(len(d.values) for d in structural) > WHOLE_COMBINATIONS**2:  # too many to form them
         return None, f"more than {WHOLE_COMBINATIONS} structural combinations"
-    combinations = list(_combinations(structural))
+    combinations = [c for c in _combinations(structural) if all(may_hold(each, c) for each in constraints)]
     if len(combinations) > WHOLE_COMBINATIONS:
         return None, f"{len(combinations)} structural combinations, more than {WHOLE_COMBINATIONS}"
     total = 0
@@ -254,8 +268,11 @@ def _whole(structural: list[Decision], tally: _Tally) -> tuple[int | None, str]:
             return None, _STOPPED.removeprefix("not counted: ")
         if count == _TOO_MANY:
             return None, "a combination has too many states"
-        # A combination forbidden by `require` or the checks is not part of the space.
-        total += count * tally.combinations(chosen) if isinstance(count, int) else 0
+        if isinstance(count, int):  # one forbidden by `require` or the checks is not part of the space
+            number = tally.combinations(chosen)
+            if number is None:
+                return None, _TOO_MANY_CHOICES
+            total += count * number
     return total, ""
 
 
@@ -286,11 +303,19 @@ def _prefixes(op: KernelOp) -> tuple[str, ...]:
     return (f"{op.site}.",) if op.placed else (f"{op.base}.", f"{op.base}.{op.device.value}.")
 
 
-def _global(program: Program) -> Iterator[tuple[str, int]]:
-    """Choices of the whole program that change no edge, such as a block size shared by several kernels."""
-    for decision in program.decisions:
-        if not decision.counted_apart and "." not in decision.name and len(decision.values) > 1:
-            yield decision.name, len(decision.values)
+def _open(program: Program, apart: Sequence[str]) -> tuple[tuple[tuple[str, int], ...], int | None]:
+    """What is open of the ops and of the program, with numbers, and that of the combinations that the program's
+    `require`s allow; None if there are too many to count. `apart`: names of decisions that are counted apart."""
+    ops = tuple(_per_op(program))
+    every = (d for d in program.decisions if not d.counted_apart and d.name not in apart)
+    values = {d.name: d.values for d in every if "." not in d.name}
+    settled = {d.name: d.chosen for d in program.decisions if d.name not in values}
+    constraints = [condition(c, lambda c, env: may_hold(c, {**settled, **env})) for c in program.constraints]
+    per_op = (*ops, *((name, len(some)) for name, some in values.items() if len(some) > 1))
+    try:
+        return per_op, assignments(values, constraints) * math.prod(number for _, number in ops)
+    except TooManyAssignments:
+        return per_op, None
 
 
 def _legal(kernel: Kernel, op: KernelOp, open_: dict[str, Decision]) -> int:
@@ -304,22 +329,15 @@ def _legal(kernel: Kernel, op: KernelOp, open_: dict[str, Decision]) -> int:
             continue
         own, fixed = open_, pinned
         other = others.get((impl.device, impl.name))
+        if other is None and (impl.device, impl.name) != (op.device, op.variant):
+            continue  # no values of its tunables are legal
         if other is not None:  # with tunables, and values of them, of its own
             own = {d.name.rpartition(".")[2]: d for d in other.choices}
             fixed = dict(other.tunables)
-        names = [t.name for t in (*kernel.tunables, *impl.tunables) if t.name in own]
-        for values in product(*(own[name].values for name in names)):
-            env = {**fixed, **dict(zip(names, values, strict=True))}
-            total += all(_holds(r, env) for r in (*kernel.requires, *impl.requires))
+        values: dict[str, tuple[Value, ...]] = {n: (v,) for n, v in fixed.items()}
+        values |= {t.name: own[t.name].values for t in (*kernel.tunables, *impl.tunables) if t.name in own}
+        total += assignments(values, of_launch(kernel, impl, values))
     return max(total, 1)
-
-
-def _holds(condition: Sym, env: dict[str, Value]) -> bool:
-    """A condition on values known only at run time, or on the device, excludes nothing here."""
-    try:
-        return bool(evaluate(condition, env))
-    except UnboundName:
-        return True
 
 
 # ---- text ----------------------------------------------------------------------------------
@@ -335,12 +353,20 @@ def as_text(report: CountReport) -> str:
         out += [f"  {line.label:{width}}  {_counted(line)}" for line in report.lines]
     if report.per_op:
         each = ", ".join(f"{op} {n}" for op, n in report.per_op)
-        out.append(f"variants and tunables, for each of them: {each}: {si.exact(report.combinations)} combinations")
+        out.append(f"variants and tunables, for each of them: {each}: {_combined(report)}")
     if report.whole is not None:
         out.append(f"whole space: {si.exact(report.whole)}")
     else:
         out.append(f"whole space: not counted ({report.whole_note})")
     return "\n".join(out) + "\n"
+
+
+def _combined(report: CountReport) -> str:
+    if report.combinations is None:
+        return _TOO_MANY_CHOICES
+    every = math.prod(number for _, number in report.per_op)
+    alone = "" if every == report.combinations else f" of {si.exact(every)} satisfy the `require`s"
+    return f"{si.exact(report.combinations)}{alone or ' combinations'}"
 
 
 def _counted(line: Variation) -> str:
@@ -349,6 +375,8 @@ def _counted(line: Variation) -> str:
         return f"({line.note})"
     orders = si.exact(line.count)
     times = line.combinations
+    if times is None:
+        return f"{orders} x ({_TOO_MANY_CHOICES})"
     return orders if times == 1 else f"{orders} x {times} = {si.exact(line.count * times)}"
 
 
@@ -374,7 +402,7 @@ def as_json(report: CountReport) -> str:
                     "choices": dict(x.choices),
                     "count": x.count,
                     "note": x.note,
-                    "whole": None if x.count is None else x.count * x.combinations,
+                    "whole": None if x.count is None or x.combinations is None else x.count * x.combinations,
                 }
                 for x in report.lines
             ],

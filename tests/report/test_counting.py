@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from functools import reduce
+from math import comb
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dagc import api
-from dagc.base.errors import counted
+from dagc.base.errors import ProgramError, counted
+from dagc.base.source import Source
+from dagc.ir.constraints import TooManyAssignments, assignments, condition, may_hold
+from dagc.ir.program import Configuration, Value
+from dagc.ir.sym import Apply, Const, Fn, Var
+from dagc.lab.configurations import configuration_of
+from dagc.lang.lower import lower, parse_with_includes
+from dagc.passes import build_graph
 from dagc.report import counting, si
 from dagc.report.counting import as_json, as_text
-from dagc.space import Counter
-from tests.tiers import representatives
+from dagc.space import Counter, Space
+from tests.tiers import examples, representatives
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 SPMV = SAMPLES / "spmv/spmv.dag"
@@ -135,3 +147,119 @@ def test_the_time_begins_with_the_command(tmp_path: Path) -> None:
     )
     report = api.count(tmp_path / "a.dag", seconds=0.2)
     assert (report.count, report.states, report.whole_note) == (None, 0, "stopped by --time")
+
+
+# ---- against enumeration ----
+
+
+def enumerated(text: str) -> int:
+    """Traversals of all programs that the choices give, each lowered by itself."""
+    parsed = parse_with_includes(Source("p.dag", text))
+    counts: dict[Configuration, int] = {}
+
+    def choose(defines: dict[str, Value]) -> None:
+        with suppress(ProgramError):
+            program = lower(parsed, defines)
+            undecided = next((d for d in program.decisions if len(d.values) > 1), None)
+            if undecided is None:
+                graph = build_graph(program)
+                counts.setdefault(configuration_of(graph), Space(graph).count())
+            else:
+                for value in undecided.values:
+                    choose({**defines, undecided.name: value})
+
+    choose({})
+    return sum(counts.values())
+
+
+DECISIONS = {
+    "p0": "tune p0 in {1, 2, 3}",
+    "p1": "tune p1 in {1, 2, 4}",
+    "p2": "tune p2 in {0, 2}",
+    "extra": "tune extra in {false, true}",
+    "streams": "tune streams in {1, 2}",
+    "transport": "tune transport in {mpi_host, peer}",
+}
+NUMBERS = ["p0", "p1", "p2", "streams", "n", "m", "2", "3", "(extra ? 1 : 3)"]
+SUMS = st.recursive(
+    st.sampled_from(NUMBERS),
+    lambda inner: st.tuples(inner, st.sampled_from("+*-"), inner).map(lambda t: f"({t[0]} {t[1]} {t[2]})"),
+    max_leaves=3,
+)
+CONDITIONS = st.tuples(SUMS, st.sampled_from(["<=", "<", "==", "!="]), SUMS).map(" ".join)
+IN_KERNEL = st.sampled_from(["q * bx <= 128", "q <= p0", "bx * p1 <= 128", "q * p2 < 4 || bx == 32", "q != 2"])
+BLOCKS = st.sampled_from(["bx", "bx * q", "64 * p1 * q", "400 * p0", "bx, p0"])
+SLICES = st.sampled_from(["a, b", "a[0 .. 8 * p0], b[0 .. 8 * p0]", "a, b, bx = 32"])
+
+
+@st.composite
+def coupled_programs(draw: st.DrawFn) -> str:
+    """Ops of one kernel and a message, under decisions that `require`s connect."""
+    used = draw(st.lists(st.sampled_from(sorted(DECISIONS)), min_size=2, max_size=3, unique=True))
+    declared = "\n".join(DECISIONS[name] if name in used else f"let {name} = {OTHERWISE[name]}" for name in OTHERWISE)
+    declared += "\n" + "\n".join(DECISIONS[name] for name in ("streams", "transport") if name in used)
+    conditions = "\n".join(f"require {c}" for c in draw(st.lists(CONDITIONS, min_size=1, max_size=3)))
+    conditions = conditions if "streams" in used else conditions.replace("streams", "2")
+    second = f"gpu two {{ tune r in {{1, 2}} require r + q <= {draw(st.integers(1, 4))} {LAUNCH % '32'} }}"
+    exchange = "e : mpi exchange { send c to (rank + 1) % ranks recv b from (rank + ranks - 1) % ranks }"
+    return f"""program p
+param n : i64 = {draw(st.integers(1, 4))}
+scalar m : i64
+{declared}
+{conditions}
+array a, b, c : f64[64] inout
+kernel k(y: inout f64[*], x: in f64[*]) {{
+  tune bx in {{32, 64}}
+  tune q in {{1, 2}}
+  require {draw(IN_KERNEL)}
+  gpu one {{ {LAUNCH % draw(BLOCKS)} }}
+  {second if draw(st.booleans()) else ""}
+}}
+dag {{
+  o1 : gpu k({draw(SLICES)})
+  if extra {{ o2 : gpu k(b[16 .. 24], c) }} else {{ o3 : gpu k(b[16 .. 24], c, q = 1) }}
+  {exchange if "transport" in used else ""}
+}}
+"""
+
+
+OTHERWISE = {"p0": "2", "p1": "1", "p2": "0", "extra": "false"}
+LAUNCH = 'launch grid(1) block(%s) cuda """ ; """'
+
+
+@settings(max_examples=examples(12), deadline=None)
+@given(coupled_programs())
+def test_the_count_is_the_number_of_what_the_choices_give(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    path = tmp_path_factory.getbasetemp() / "coupled.dag"
+    path.write_text(text)
+    try:
+        report = api.count(path)
+    except ProgramError:
+        assert enumerated(text) == 0
+        return
+    assert report.whole == enumerated(text)
+    assert report.whole_note == ""
+
+
+def test_requires_that_connect_choices_of_any_number() -> None:
+    """Only the choices that a condition names are enumerated together."""
+    chain = {f"t{k}": (1, 2, 3, 4) for k in range(60)}
+    ascending = [condition(Apply(Fn.LE, (Var(f"t{k}"), Var(f"t{k + 1}"))), may_hold) for k in range(59)]
+    assert assignments(chain, ascending) == comb(60 + 3, 3)
+    assert assignments(chain, ()) == 4**60
+    with pytest.raises(TooManyAssignments):
+        sum_ = reduce(lambda a, b: Apply(Fn.ADD, (a, b)), [Var(name) for name in chain])
+        assignments(chain, [condition(Apply(Fn.LE, (sum_, Const(100))), may_hold)])
+
+
+def test_the_text_says_how_many_combinations_are_left(tmp_path: Path) -> None:
+    path = tmp_path / "w.dag"
+    choices = "tune layout in {0, 1, 2}\ntune chunk in {1, 2}\nrequire chunk * (layout + 1) <= 4"
+    kernel = f"kernel k(y: inout f64[8]) {{ gpu {{ {LAUNCH % '32 * (layout + 1)'} }} }}"
+    path.write_text(f"program w\n{choices}\narray a : f64[8] inout\n{kernel}\ndag {{ o : gpu k(a) }}\n")
+    report = api.count(path)
+    assert (report.count, report.whole) == (1, 5)
+    assert as_text(report).splitlines()[1:] == [
+        "variants and tunables, for each of them: layout 3, chunk 2: 5 of 6 satisfy the `require`s",
+        "whole space: 5",
+    ]
