@@ -150,8 +150,8 @@ def test_names_stay_whole_in_every_sentence() -> None:
     for _ in range(60):
         text = mechanism(graph, space.sample(random), space.sample(random), ("yl", "y"))
         seen |= {word for word in re.split("[ ,;]+", text) if word not in names and not word.startswith("CE")}
-    known = """also a an and after are before by CPU different entries entry event fewer follows for from in is issued its
-        later earlier longer may more no nothing only op ops other overlap posted stream sync the to waits it"""
+    known = """also a an and after are before by CPU different entries entry event fewer follows for from in is issued
+        its later earlier longer may more no nothing only op ops other overlap posted stream sync the to waits it"""
     assert {word for word in seen if not word.isdigit()} <= {*known.split(), ""}
     assert "different" in seen
 
