@@ -325,6 +325,7 @@ class _Indexer:
         self.walk(node.target, scope)
         self._arguments(node.call, scope)
         self.walk(node.rtol, scope)
+        self.walk(node.atol, scope)
 
     def _include(self, node: ast.Include, scope: NameScope) -> None:
         self._string(node.span, node.file)

@@ -346,7 +346,8 @@ class _Driver:
             start, count = (t.replace("p.", "self.") for t in self._span(v.region))
             name = v.region.array
             array = f"self.{self.layout.member[name]}"
-            out.append(f"{array}, {name!r}, {file!r}, {start}, {count}, {float(v.rtol)!r}, {v.nan_equal}")
+            tolerance = f"{v.rtol!r}, {v.nan_equal}" + (f", {v.atol!r}" if v.atol else "")
+            out.append(f"{array}, {name!r}, {file!r}, {start}, {count}, {tolerance}")
         return out
 
     # ---- entries --------------------------------------------------------------------------

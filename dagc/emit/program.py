@@ -681,7 +681,7 @@ def _verifies(layout: Layout) -> Iterator[VerifyView]:
     for v, file in zip(program.verifies, program.expected_files, strict=True):
         extent = layout.extent(v.region)
         name = v.region.array
-        tolerance = f"{{{float(v.rtol)!r}, {'true' if v.nan_equal else 'false'}}}"
+        tolerance = f"{{{float(v.rtol)!r}, {'true' if v.nan_equal else 'false'}{f', {v.atol!r}' * bool(v.atol)}}}"
         yield VerifyView(layout.array(name), cxx_string(name), cxx_string(file), extent.start, extent.count, tolerance)
 
 

@@ -579,8 +579,9 @@ class Verify(Spanned):
     region: Region
     function: str
     args: tuple[tuple[str, Value], ...]
-    rtol: float
+    rtol: float  # of the largest value of the reference; `atol` is added to it
     nan_equal: bool = False  # NaN is correct where the reference has NaN
+    atol: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,6 +114,11 @@ def verify(service: Service, program: SizedProgram, base: Values, settings: Valu
     return _outcome(answer).failure
 
 
+Tolerance: TypeAlias = tuple[
+    float, float
+]  # of two results: relative to the largest value, and absolute; they are added
+
+
 class Launches:
     """Times single launches of one op, on the data that it reads in its program. A candidate is a setting of the op."""
 
@@ -126,14 +131,14 @@ class Launches:
         named: Callable[[Settings], Values],
         *,
         timing: Timing,
-        rtol: float,
+        tolerance: Tolerance,
     ) -> None:
         """`op`: an index of the graph; `base`: all open launch parameters; `named`: settings by their program names.
 
-        Results under each setting must agree with those under `base` within `rtol` of the largest value.
+        Results under each setting must agree with those under `base` within `tolerance`.
         """
         self._service, self._program, self._op = service, program, op
-        self._base, self._named, self._timing, self._rtol = base, named, timing, rtol
+        self._base, self._named, self._timing, self._tolerance = base, named, timing, tolerance
         self._placed_at = -1  # the number of rank deaths when the program was last run up to the op
         self._wrong = ""  # why the op itself does not run
         self._best = math.inf  # seconds of the fastest so far
@@ -162,20 +167,20 @@ class Launches:
 
     def measure(self, candidate: Settings) -> Outcome:
         """Time single launches; the value is their median, or that of the objective. A failure is an outcome."""
-        return self._observed(candidate, self._series(candidate, self._rtol))
+        return self._observed(candidate, self._series(candidate, self._tolerance))
 
     def again(self, candidate: Settings) -> Outcome:
         """Another series of launches of a candidate whose results have been compared."""
         return self._series(candidate, None)
 
-    def _series(self, candidate: Settings, rtol: float | None) -> Outcome:
-        """`rtol`: None for results that have been compared."""
+    def _series(self, candidate: Settings, tolerance: Tolerance | None) -> Outcome:
+        """`tolerance`: None for results that have been compared."""
         if self._timing.clear:
             few = replace(self._timing, most=self._timing.fewest)
-            outcome, rtol = self._timed(candidate, few, rtol), None
+            outcome, tolerance = self._timed(candidate, few, tolerance), None
             if outcome.failure or min(outcome.times, default=0.0) > self._timing.clear * self._best:
                 return outcome
-        outcome = self._timed(candidate, self._timing, rtol)
+        outcome = self._timed(candidate, self._timing, tolerance)
         if not outcome.failure:
             self._best = min(self._best, outcome.value)
         return outcome
@@ -191,8 +196,8 @@ class Launches:
             self._service.placed = None  # the program has run
         return self._timing.valued(outcome, observed)
 
-    def _timed(self, candidate: Settings, timing: Timing, rtol: float | None) -> Outcome:
-        return self._ask(candidate, do="launch", rtol=rtol, timing=timing.limits)
+    def _timed(self, candidate: Settings, timing: Timing, tolerance: Tolerance | None) -> Outcome:
+        return self._ask(candidate, do="launch", tolerance=tolerance, timing=timing.limits)
 
     def count(self, candidate: Settings) -> str:
         """Issue one launch for a profiler. Returns "", or the failure."""

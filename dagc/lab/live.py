@@ -17,7 +17,7 @@ from dagc.choice.types import Settings
 from dagc.ir.enums import Opcode
 from dagc.ir.traversal import Traversal
 from dagc.lab.candidate import Candidate, LaunchSite
-from dagc.lab.launches import Launches, SizedProgram, Timing, Values
+from dagc.lab.launches import Launches, SizedProgram, Timing, Tolerance, Values
 from dagc.lab.orders import Orders
 from dagc.measure.link import RankLink, RanksDied
 from dagc.measure.machine import machine_facts
@@ -167,7 +167,7 @@ class LiveMachine:
         return narrowed
 
     def alone(
-        self, index: int, site: LaunchSite, repeats: int, timing: Timing, rtol: float
+        self, index: int, site: LaunchSite, repeats: int, timing: Timing, tolerance: Tolerance
     ) -> Callable[[int], Outcome]:
         """Time single launches of an op of a space under one of its settings (by number), on the data that it reads in
         its program. `repeats`: number of runs of the program that produced the references."""
@@ -180,7 +180,9 @@ class LiveMachine:
         def named(settings: Settings) -> Values:
             return [(f"{site.op}.{name}", int(value)) for name, value in settings]
 
-        launches = Launches(self._service, program, op, self._settings(first), named, timing=timing, rtol=rtol)
+        launches = Launches(
+            self._service, program, op, self._settings(first), named, timing=timing, tolerance=tolerance
+        )
         return lambda number: launches.measure(site.settings[number])
 
     def trace(self, candidate: Candidate) -> tuple[TraceSpan, ...]:

@@ -377,6 +377,7 @@ class Verify(Spanned):
     call: Call
     rtol: Expr
     nan_equal: bool = False
+    atol: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,10 +203,7 @@ def verify(ev: Evaluator, out: GraphOut, item: ast.Verify, has_setup: bool) -> i
     """May raise Skip."""
     report = ev.ctx.report
     target = storage(ev, item.target, sliced="copy it into an array of its own with a kernel, and verify that")
-    rtol = ev.constant(item.rtol, "a tolerance", (ScalarKind.INT, ScalarKind.REAL))
-    assert not isinstance(rtol, str)
-    if rtol < 0:
-        report.fail("bad-verify", "this tolerance is below 0", item.rtol.span, "give 0 or more")
+    rtol, atol = (0.0 if expr is None else _tolerance(ev, expr) for expr in (item.rtol, item.atol))
     if not has_setup:
         help = 'add `setup "file.py" function(...)`: the reference is in the same file'
         report.error("bad-verify", "there is nothing to verify with: the program has no set-up", item.span, help)
@@ -216,7 +213,15 @@ def verify(ev: Evaluator, out: GraphOut, item: ast.Verify, has_setup: bool) -> i
     if target.region.part is not None:
         report.fail("bad-verify", f"part `{target.label}` has no bounds", item.target.span, "verify the array itself")
     function = _function(ev, item.call)
-    return ir.Verify(target.region, function, _keywords(ev, item.call), float(rtol), item.nan_equal, span=item.span)
+    return ir.Verify(target.region, function, _keywords(ev, item.call), rtol, item.nan_equal, atol, span=item.span)
+
+
+def _tolerance(ev: Evaluator, expr: ast.Expr) -> float:
+    value = ev.constant(expr, "a tolerance", (ScalarKind.INT, ScalarKind.REAL))
+    assert not isinstance(value, str)
+    if value < 0:
+        ev.ctx.report.fail("bad-verify", "this tolerance is below 0", expr.span, "give 0 or more")
+    return float(value)
 
 
 def until(ev: Evaluator, out: GraphOut, item: ast.Until) -> ir.Until:

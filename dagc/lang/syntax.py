@@ -45,7 +45,7 @@ FREE = frozenset(("device", "host", "pinned", "grid", "block", "shared", "explic
 _RESERVED = (
     "program param over let enum scalar comm array on const in out inout part of tune require feature cost select with "
     "kernel gpu cpu any mpi dag link launch prepare cuda cpp from repeat until exchange stream send recv to counts "
-    "before edges for if else setup verify rtol nan include true false"
+    "before edges for if else setup verify rtol atol nan include true false"
 )
 RESERVED = frozenset(_RESERVED.split())
 
@@ -118,7 +118,7 @@ FORMS = {
     "for": "for NAME in RANGE, ... {...}",
     "if": "if CONDITION {...} [else {...}]",
     "setup": 'setup "FILE.py" FUNCTION(ARGUMENT, ...)',
-    "verify": "verify ARRAY ~ FUNCTION(ARGUMENT, ...) rtol NUMBER [nan equal]",
+    "verify": "verify ARRAY ~ FUNCTION(ARGUMENT, ...) rtol NUMBER [atol NUMBER] [nan equal]",
     "include": 'include "FILE.dag" or include "DIRECTORY/"',
 }
 RANKS = {"rank": "number of this rank", "ranks": "number of ranks"}  # values, and members of a communicator

@@ -17,14 +17,14 @@ libraries with open launch parameters:
 
     verify   key rows base settings runs                -> wrong, or {}
     place    key rows base ops op iterations            -> wrong, or times: of the op, once
-    launch   key op settings rtol timing                -> wrong, or times
+    launch   key op settings tolerance timing           -> wrong, or times
     observe  key op settings metrics seconds [rows]     -> wrong, or metrics by name
     count    key op settings                            -> wrong, or {}
 
 `verify` compares whole runs of the program with its references. `place` runs the program `iterations` times, then its
 `ops` up to `op`, so that `op` finds the data of a real run; `launch` times single launches of `op` from there, whose
-results must agree with those under `base` (`rtol` None: not compared again); `observe` observes metrics of a launch of
-at least `seconds`, and with `rows` those of the results of a run, after which the data of `place` are lost; `count`
+results must agree with those under `base` (no `tolerance`: not compared again); `observe` observes metrics of a launch
+of at least `seconds`, and with `rows` those of the results of a run, after which the data of `place` are lost; `count`
 runs one launch under a profiler.
 """
 
@@ -287,8 +287,9 @@ class Executor:
             return self._slowest(wrong, [time.perf_counter() - began])
 
     def _launch(self, command: Command) -> Answer:
+        tolerance = command["tolerance"]  # relative, absolute
         with self._at(command) as runner:
-            wrong = "" if command["rtol"] is None else runner.again(command["op"], command["rtol"])
+            wrong = "" if tolerance is None else runner.again(command["op"], *tolerance)
             times = [] if wrong else [float(t) for t in runner.time(command["op"], **command["timing"])]
             return self._slowest(wrong, times)
 

@@ -209,12 +209,13 @@ class Runner:
         """Issue an op as `issue` does, and save its inputs and results for `again`."""
         return self._error_text(self._library.dagc_runner_keep, ctypes.c_int64(op))
 
-    def again(self, op: int, rtol: float) -> str:
+    def again(self, op: int, rtol: float, atol: float = 0.0) -> str:
         """Issue the op of `keep` from the same data: "" if the results agree, else the error.
 
-        They agree if max|got - kept| <= `rtol` * max|kept|, array by array.
+        They agree if max|got - kept| <= `atol` + `rtol` * max|kept|, array by array.
         """
-        return self._error_text(self._library.dagc_runner_again, ctypes.c_int64(op), ctypes.c_double(rtol))
+        tolerance = ctypes.c_double(rtol), ctypes.c_double(atol)
+        return self._error_text(self._library.dagc_runner_again, ctypes.c_int64(op), *tolerance)
 
     def restore(self, op: int) -> None:
         """Restore the data from before the op of `keep`."""

@@ -28,7 +28,7 @@ from dagc.recipes.runs import SEARCH, SearchRequest
 from dagc.recipes.tune import tune_task
 from dagc.recipes.tune_choosers import Asked, ChooserInputs, first_choosers
 from dagc.recipes.tune_gpu import NOT_COUNTED, hardware_at_hand
-from dagc.recipes.tune_measure import computed_features, results_agree
+from dagc.recipes.tune_measure import computed_features, tolerance_between
 from dagc.recipes.tune_prepare import (
     DEFAULT_FLUSH,
     Prepared,
@@ -341,7 +341,7 @@ def timed_sites(machine: LiveMachine, data: Path, request: SearchRequest) -> Ord
                 if key not in ops:
                     repeats = repeats_of(program, read_scalars(program, data, options.ranks))
                     op = next(op for op in program.ops if isinstance(op, KernelOp) and op.base == site.op)
-                    measure = machine.alone(index, site, repeats, timing, results_agree(program, op))
+                    measure = machine.alone(index, site, repeats, timing, tolerance_between(program, op))
                     ops[key] = site, measure
         timed = timed_alone(list(ops.values()), ALONE, options.seed, late=lambda: time.monotonic() > end)
     known = dict(zip(ops, timed, strict=True))

@@ -46,6 +46,13 @@ RESULTS_AGREE = 1e-3  # tolerance of results without a `verify`
 LAUNCHES = 2  # of each setting, at least: one is compared, one is timed
 
 
+def tolerance_between(program: Program, op: KernelOp) -> tuple[float, float]:
+    """Of two settings of an op: `results_agree`, and twice the largest `atol` of what it writes."""
+    written = {access.region.array for access in op.accesses if access.mode is not Mode.IN}
+    atol = max((v.atol for v in program.verifies if v.region.array in written), default=0.0)
+    return results_agree(program, op), 2 * atol
+
+
 def results_agree(program: Program, op: KernelOp) -> float:
     """The largest difference between two settings of an op, over the largest value. If every array that the op writes
     has a `verify`, of all or of a part: twice the largest tolerance, since both may differ from the reference; of those
@@ -414,7 +421,7 @@ class Measuring:
         return Launches(
             self.service, self.program(point), unit_in(graph, unit).index, self.values(),
             lambda settings: self.decisions(unit, settings), timing=replace(self.timing, transfers=transfers),
-            rtol=results_agree(graph.program, op_at),
+            tolerance=tolerance_between(graph.program, op_at),
         )  # fmt: skip
 
     def _time_unit(self, item: Wanted, wrong: set[tuple[str, Settings]]) -> str:
@@ -731,7 +738,7 @@ def _counted(ready: Prepared, wanted: Sequence[Wanted]) -> Iterator[CounterSampl
                     unit = units[item.op]
                     launches = Launches(
                         service, program, unit_in(task.graph_at(point), unit).index, base,
-                        partial(decisions, task.graph, unit), timing=Timing(), rtol=0.0,
+                        partial(decisions, task.graph, unit), timing=Timing(), tolerance=(0.0, 0.0),
                     )  # fmt: skip
                     for settings in item.settings:
                         if settings in ready.at[point].fits[item.op]:

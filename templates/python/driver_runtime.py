@@ -202,10 +202,15 @@ def element(at: int, shape: Sequence[int]) -> str:
     return "[" + ", ".join(str(int(i)) for i in np.unravel_index(at, shape)) + "]"
 
 
-def difference(got: Any, want: Any, rtol: float, nan_equal: bool, shape: Sequence[int] = (), start: int = 0) -> str:
-    """ "" if max|got - want| <= rtol * max|want|, else the difference. Integers are compared as integers; NaN and
-    infinities are correct only where the reference has the same, NaN only under `nan_equal`."""
-    found = _floats_differ(got, want, rtol, nan_equal) if want.dtype.kind == "f" else _integers_differ(got, want, rtol)
+def difference(
+    got: Any, want: Any, rtol: float, nan_equal: bool, shape: Sequence[int] = (), start: int = 0, atol: float = 0.0
+) -> str:
+    """ "" if max|got - want| <= atol + rtol * max|want|, else the difference. Integers are compared as integers; NaN
+    and infinities are correct only where the reference has the same, NaN only under `nan_equal`."""
+    if want.dtype.kind == "f":
+        found = _floats_differ(got, want, rtol, atol, nan_equal)
+    else:
+        found = _integers_differ(got, want, rtol, atol)
     if found is None:
         return ""
     at, worst, allowed = found
@@ -213,23 +218,23 @@ def difference(got: Any, want: Any, rtol: float, nan_equal: bool, shape: Sequenc
     return f"{where}; largest difference {worst:.3g}, allowed {allowed:.3g}"
 
 
-def _integers_differ(got: Any, want: Any, rtol: float) -> tuple[int, int, int] | None:
+def _integers_differ(got: Any, want: Any, rtol: float, atol: float) -> tuple[int, int, int] | None:
     low, high = np.minimum(got, want), np.maximum(got, want)
     off = high.astype(np.uint64) - low.astype(np.uint64)  # modulo 2**64: also of i64
     if not off.any():
         return None
     scale = max(abs(int(want.min())), abs(int(want.max())))
     at = int(np.argmax(off))
-    allowed = math.floor(Fraction(rtol) * scale)
+    allowed = math.floor(Fraction(rtol) * scale) + math.floor(atol)
     return None if off[at] <= allowed else (at, int(off[at]), allowed)
 
 
-def _floats_differ(got: Any, want: Any, rtol: float, nan_equal: bool) -> tuple[int, float, float] | None:
+def _floats_differ(got: Any, want: Any, rtol: float, atol: float, nan_equal: bool) -> tuple[int, float, float] | None:
     g, w = got.astype(np.float64), want.astype(np.float64)
     equal = (g == w) | (nan_equal & np.isnan(g) & np.isnan(w))
     finite = np.isfinite(g) & np.isfinite(w)
     scale = float(np.max(np.abs(w[np.isfinite(w)]), initial=0))
-    allowed = rtol * scale
+    allowed = atol + rtol * scale
     if (wrong := np.flatnonzero(~equal & ~finite)).size:
         return int(wrong[0]), math.inf, allowed
     both = finite & ~equal
@@ -240,7 +245,7 @@ def _floats_differ(got: Any, want: Any, rtol: float, nan_equal: bool) -> tuple[i
         half = np.where(both, np.abs(0.5 * g - 0.5 * w), 0.0)  # does not overflow
     over = np.isinf(off)
     at = int(np.argmax(np.where(over, half, 0.0) if over.any() else off))
-    within = half[at] <= rtol * (0.5 * scale) if over.any() else off[at] <= allowed
+    within = half[at] <= 0.5 * atol + rtol * (0.5 * scale) if over.any() else off[at] <= allowed
     return None if within else (at, float(off[at]), allowed)
 
 
@@ -433,8 +438,9 @@ class Rank:
         )
 
     def compare(
-        self, array: Array, name: str, file: str, start: int, count: int, rtol: float, nan_equal: bool = False
-    ) -> str:
+        self, array: Array, name: str, file: str, start: int, count: int, rtol: float, nan_equal: bool = False,
+        atol: float = 0.0,
+    ) -> str:  # fmt: skip
         """ "" if the results agree with a reference, else the difference; as in dagc/compare.hpp."""
         want = self._file(file).reshape(-1)
         got = array.read()[start : start + count]
@@ -447,7 +453,7 @@ class Rank:
             want = self._kept[file]
             if got.tobytes() == want.tobytes():
                 return ""  # also if both have a NaN
-        wrong = difference(got, want, rtol, nan_equal, array.shape, start)
+        wrong = difference(got, want, rtol, nan_equal, array.shape, start, atol)
         if not wrong and array.poisoned:
             left = array.unwritten(got, self._poison) + start
             if self._poison == 0:

@@ -8,7 +8,7 @@ import pytest
 
 from dagc.base.errors import RunFailed, WrongResult
 from dagc.ir.program import Region
-from dagc.recipes.tune_measure import results_agree
+from dagc.recipes.tune_measure import results_agree, tolerance_between
 from tests.emit.build import graph_of
 from tests.measure.conftest import needs_mpi
 from tests.regressions.programs import run, write
@@ -25,6 +25,9 @@ def right(data, *, rank, size, seed):
 
 def near(data, *, rank, size, seed):
     return {"u": data["x"] + 0.5}
+
+def above(data, *, rank, size, seed):
+    return {"v": np.arange(1, 11, dtype=np.int8)}
 """
 DAG = '''program small
 setup "small.py" made()
@@ -46,6 +49,7 @@ verify u[3 .. 10] ~ right() rtol 0
 verify u[0 .. 1] ~ right() rtol 0
 verify v[0 .. 3] ~ right() rtol 1e10
 verify v[3 .. 10] ~ right() rtol 0
+verify v[3 .. 10] ~ above() rtol 0 atol 1.5
 '''
 
 
@@ -79,3 +83,6 @@ def test_settings_must_agree_as_the_whole_array_must() -> None:
     program = graph_of(re.sub("verify v.*\n", "", DAG) + "verify v[0 .. 3] ~ right() rtol 0.05\n").program
     assert [v.region == Region("u") for v in program.verifies] == [True, *[False] * 4]
     assert results_agree(program, program.kernel_ops[0]) == 0.2
+    assert tolerance_between(program, program.kernel_ops[0]) == (0.2, 0)
+    absolute = graph_of(DAG.replace("rtol 0.1", "rtol 0.1 atol 4")).program
+    assert tolerance_between(absolute, absolute.kernel_ops[0])[1] == 8

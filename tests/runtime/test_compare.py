@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from fractions import Fraction
+from math import floor
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,11 @@ import sys
 import mpi4py, numpy as np
 mpi4py.rc.initialize = False
 import driver_runtime
-rtol, nan_equal, *paths = sys.argv[1:]
+rtol, atol, nan_equal, *paths = sys.argv[1:]
 for got, want in zip(paths[::2], paths[1::2]):
     got, want = np.load(got), np.load(want)
-    print(driver_runtime.difference(got.reshape(-1), want.reshape(-1), float(rtol), nan_equal == "1", want.shape))
+    told = float(rtol), nan_equal == "1", want.shape, 0, float(atol)
+    print(driver_runtime.difference(got.reshape(-1), want.reshape(-1), *told))
 """
 
 
@@ -40,19 +42,21 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make("compare", tmp_path_factory.mktemp("compare"))
 
 
-def said(command: list[Any], pairs: list[tuple[Any, Any]], folder: Path, rtol: float, nan_equal: bool) -> list[str]:
+def said(
+    command: list[Any], pairs: list[tuple[Any, Any]], folder: Path, rtol: float, nan_equal: bool, atol: float = 0.0
+) -> list[str]:
     paths = []
     for i, pair in enumerate(pairs):
         for name, array in zip(("got", "want"), pair, strict=True):
             paths.append(folder / f"{name}-{i}.npy")
             np.save(paths[-1], array)
-    words = [*command, repr(rtol), str(int(nan_equal)), *paths]
+    words = [*command, repr(rtol), repr(atol), str(int(nan_equal)), *paths]
     path = f"{ROOT / 'templates/python'}:{ROOT / 'tests/emit/fake_cuda'}"
     done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=True, env={"PYTHONPATH": path})
     return done.stdout.splitlines()
 
 
-def margin(got: Any, want: Any, rtol: float, nan_equal: bool) -> Fraction | None:
+def margin(got: Any, want: Any, rtol: float, nan_equal: bool, atol: float) -> Fraction | None:
     """What is allowed, less the largest difference: 0 or more where the arrays agree; None where rounding decides."""
     whole = want.dtype.kind != "f"
     worst = scale = Fraction(0)
@@ -64,7 +68,8 @@ def margin(got: Any, want: Any, rtol: float, nan_equal: bool) -> Fraction | None
             worst = max(worst, abs(Fraction(g) - Fraction(w)))
         if whole or np.isfinite(w):
             scale = max(scale, abs(Fraction(w)))
-    allowed = Fraction(rtol) * scale
+    terms = Fraction(rtol) * scale, Fraction(atol)
+    allowed = Fraction(sum(map(floor, terms))) if whole else sum(terms)
     rounding = Fraction(0) if whole or worst == 0 else allowed / 10**14  # of difference and tolerance in float64
     return None if 0 < abs(allowed - worst) <= rounding else allowed - worst
 
@@ -85,18 +90,24 @@ def pairs(draw: st.DrawFn) -> tuple[Any, Any]:
 @given(
     cases=st.lists(pairs(), min_size=30, max_size=60),
     rtol=st.sampled_from([0.0, 1e-15, 1e-6, 0.3, 1.0, 1e10, 1e300]),
+    atol=st.sampled_from([0.0, 1e-9, 0.5, 2.7, 1e19, 1e300]),
     nan_equal=st.booleans(),
 )
 def test_the_bench_and_the_driver_agree_with_exact_arithmetic(
-    program: Path, tmp_path_factory: pytest.TempPathFactory, cases: list[tuple[Any, Any]], rtol: float, nan_equal: bool
+    program: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    cases: list[tuple[Any, Any]],
+    rtol: float,
+    atol: float,
+    nan_equal: bool,
 ) -> None:
     folder = tmp_path_factory.mktemp("arrays")
     driver = folder / "driver_difference.py"
     driver.write_text(DRIVER)
-    in_cxx = said([program], cases, folder, rtol, nan_equal)
-    in_python = said([sys.executable, driver], cases, folder, rtol, nan_equal)
+    in_cxx = said([program], cases, folder, rtol, nan_equal, atol)
+    in_python = said([sys.executable, driver], cases, folder, rtol, nan_equal, atol)
     for (got, want), one, other in zip(cases, in_cxx, in_python, strict=True):
-        exact = margin(got, want, rtol, nan_equal)
+        exact = margin(got, want, rtol, nan_equal, atol)
         assert (one == "") == (other == ""), (got, want, rtol, one, other)
         if exact is not None:
             assert (one == "") == (exact >= 0), (got, want, rtol, one)

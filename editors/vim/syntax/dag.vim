@@ -8,7 +8,7 @@ unlet! b:current_syntax
 
 syntax keyword dagStatement program param over let enum scalar comm array part of tune require feature cost select with kernel
 syntax keyword dagStatement link launch prepare cuda cpp dag gpu cpu any mpi exchange stream send recv to from counts edges setup
-syntax keyword dagStatement verify rtol nan include before
+syntax keyword dagStatement verify rtol atol nan include before
 syntax keyword dagConditional if else
 syntax keyword dagRepeat for repeat until
 syntax keyword dagStorage in out inout const on

@@ -12,10 +12,12 @@
 
 namespace dagc {
 
-// max|got - want| may be `rtol` * max|want|; 0: equal. `nan_equal`: NaN is correct where the reference has NaN.
+// max|got - want| may be `atol` + `rtol` * max|want|; 0 and 0: equal. `nan_equal`: NaN is correct where the reference has
+// NaN.
 struct Tolerance {
   double rtol = 0;
   bool nan_equal = false;
+  double atol = 0;
 };
 
 // ---- poison --------------------------------------------------------------------------------------------------------
@@ -61,7 +63,7 @@ namespace detail {
 __extension__ typedef unsigned __int128 Wide;
 
 // floor(rtol * scale), exactly; the largest integer if it is larger.
-inline std::uint64_t allowed(double rtol, std::uint64_t scale) {
+inline std::uint64_t share(double rtol, std::uint64_t scale) {
   int exponent = 0;
   const std::uint64_t mantissa = static_cast<std::uint64_t>(std::ldexp(std::frexp(rtol, &exponent), 53));
   const Wide product = static_cast<Wide>(mantissa) * scale;
@@ -72,6 +74,12 @@ inline std::uint64_t allowed(double rtol, std::uint64_t scale) {
   if (shift <= 0) return static_cast<std::uint64_t>((product >> -shift) > most ? most : product >> -shift);
   return shift >= 64 || product > (most >> shift) ? static_cast<std::uint64_t>(most)
                                                   : static_cast<std::uint64_t>(product << shift);
+}
+
+// Each of the two terms is rounded down.
+inline std::uint64_t allowed(const Tolerance& tolerance, std::uint64_t scale) {
+  const std::uint64_t of_scale = share(tolerance.rtol, scale), fixed = share(tolerance.atol, 1);
+  return fixed > std::numeric_limits<std::uint64_t>::max() - of_scale ? std::numeric_limits<std::uint64_t>::max() : of_scale + fixed;
 }
 
 template <class T>
@@ -88,7 +96,7 @@ inline std::string number_text(double value, int digits) {
 }
 
 template <class T>
-std::string integers_differ(const T* got, const T* want, std::int64_t n, double rtol,
+std::string integers_differ(const T* got, const T* want, std::int64_t n, const Tolerance& tolerance,
                             const std::vector<std::int64_t>& shape, std::int64_t start, double* error) {
   std::uint64_t scale = 0, worst = 0;
   std::int64_t at = -1;
@@ -98,10 +106,10 @@ std::string integers_differ(const T* got, const T* want, std::int64_t n, double 
     if (off > worst) worst = off, at = i;
   }
   *error = worst == 0 ? 0 : static_cast<double>(worst) / static_cast<double>(scale);
-  if (at < 0 || worst <= allowed(rtol, scale)) return "";
+  if (at < 0 || worst <= allowed(tolerance, scale)) return "";
   return "element " + element_text(start + at, shape) + " is " + std::to_string(got[at]) + ", expected " +
          std::to_string(want[at]) + "; largest difference " + std::to_string(worst) + ", allowed " +
-         std::to_string(allowed(rtol, scale));
+         std::to_string(allowed(tolerance, scale));
 }
 
 template <class T>
@@ -120,9 +128,9 @@ std::string floats_differ(const T* got, const T* want, std::int64_t n, const Tol
     const double off = std::fabs(g - w), halved = std::fabs(0.5 * g - 0.5 * w);
     if (off > worst || (std::isinf(off) && halved > half)) worst = off, half = halved, at = i;
   }
-  const double most = tolerance.rtol * scale;
+  const double most = tolerance.atol + tolerance.rtol * scale;
   *error = not_finite >= 0 ? HUGE_VAL : worst == 0 ? 0 : std::isinf(worst) ? half / (0.5 * scale) : worst / scale;
-  const bool within = std::isinf(worst) ? half <= tolerance.rtol * (0.5 * scale) : worst <= most;
+  const bool within = std::isinf(worst) ? half <= 0.5 * tolerance.atol + tolerance.rtol * (0.5 * scale) : worst <= most;
   if (not_finite < 0 && (at < 0 || within)) return "";
   if (not_finite >= 0) at = not_finite, worst = HUGE_VAL;
   return "element " + element_text(start + at, shape) + " is " + number_text(static_cast<double>(got[at]), 9) +
@@ -141,7 +149,7 @@ std::string difference(const T* got, const T* want, std::int64_t n, const Tolera
   double unused = 0;
   if (error == nullptr) error = &unused;
   if constexpr (std::is_floating_point_v<T>) return detail::floats_differ(got, want, n, tolerance, shape, start, error);
-  else return detail::integers_differ(got, want, n, tolerance.rtol, shape, start, error);
+  else return detail::integers_differ(got, want, n, tolerance, shape, start, error);
 }
 
 }  // namespace dagc

@@ -47,7 +47,7 @@ __global__ void largest_difference(const T* got, const T* want, std::int64_t n, 
 }
 
 template <class T>
-std::string device_difference(const T* got, const T* want, std::int64_t n, double rtol) {
+std::string device_difference(const T* got, const T* want, std::int64_t n, const Tolerance& tolerance) {
   unsigned long long* most = nullptr;
   DAGC_CUDA(cudaMalloc(&most, 2 * sizeof *most));
   DAGC_CUDA(cudaMemset(most, 0, 2 * sizeof *most));
@@ -56,9 +56,10 @@ std::string device_difference(const T* got, const T* want, std::int64_t n, doubl
   double found[2];
   DAGC_CUDA(cudaMemcpy(found, most, sizeof found, cudaMemcpyDeviceToHost));
   DAGC_CUDA(cudaFree(most));
-  if (std::isfinite(found[0]) && found[0] <= rtol * found[1]) return "";
+  const double most_allowed = tolerance.atol + tolerance.rtol * found[1];
+  if (std::isfinite(found[0]) && found[0] <= most_allowed) return "";
   char text[120];
-  std::snprintf(text, sizeof text, "largest difference %.3g, allowed %.3g", found[0], rtol * found[1]);
+  std::snprintf(text, sizeof text, "largest difference %.3g, allowed %.3g", found[0], most_allowed);
   return text;
 }
 
@@ -66,8 +67,8 @@ std::string device_difference(const T* got, const T* want, std::int64_t n, doubl
 
 // On the host target all memory is the host's. Values that were undefined before and still are count as equal.
 template <class T>
-std::string device_difference(const T* got, const T* want, std::int64_t n, double rtol) {
-  return difference(got, want, n, {rtol, true});
+std::string device_difference(const T* got, const T* want, std::int64_t n, const Tolerance& tolerance) {
+  return difference(got, want, n, tolerance);
 }
 
 #endif
@@ -102,13 +103,13 @@ class Kept {
 
   // "" if what the op wrote agrees with `after`, else the difference.
   template <class Program, class Written>
-  std::string difference(Program& p, Written written, double rtol) {
+  std::string difference(Program& p, Written written, const Tolerance& tolerance) {
     std::size_t i = 0;
     std::string wrong;
     written(p, [&](auto& a) {
       using T = std::remove_reference_t<decltype(*a.data)>;
       const T* want = static_cast<const T*>(after_[i++]);
-      if (wrong.empty()) wrong = detail::device_difference<T>(a.data, want, a.size, rtol);
+      if (wrong.empty()) wrong = detail::device_difference<T>(a.data, want, a.size, tolerance);
     });
     return wrong;
   }

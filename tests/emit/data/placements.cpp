@@ -16,7 +16,7 @@ static void time_first(std::int64_t variant, std::int32_t transfers) {
   dagc_runner_reset();
   dagc_runner_set("first.variant", variant);
   int bad = dagc_runner_keep(0, message, sizeof message);
-  if (bad == 0) bad = dagc_runner_again(0, 0, message, sizeof message);
+  if (bad == 0) bad = dagc_runner_again(0, 0, 0, message, sizeof message);
   copies = 0;
   const std::int64_t n = dagc_runner_time(0, 0, 1e3, 5, 5, 0, transfers, seconds);
   if (open_runner->program().rank == 0)

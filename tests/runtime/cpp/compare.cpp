@@ -1,4 +1,4 @@
-// difference() of two .npy files of the same type: compare RTOL NAN_EQUAL [GOT WANT]...; a line for each pair.
+// difference() of two .npy files of the same type: compare RTOL ATOL NAN_EQUAL [GOT WANT]...; a line for each pair.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -16,8 +16,8 @@ std::string compared(const dagc::NpyArray& got, const dagc::NpyArray& want, cons
 }  // namespace
 
 int main(int argc, char** argv) {
-  const dagc::Tolerance tolerance{std::atof(argv[1]), std::atoi(argv[2]) != 0};
-  for (int i = 3; i + 1 < argc; i += 2) {
+  const dagc::Tolerance tolerance{std::atof(argv[1]), std::atoi(argv[3]) != 0, std::atof(argv[2])};
+  for (int i = 4; i + 1 < argc; i += 2) {
     const dagc::NpyArray got = dagc::load_npy(argv[i]), want = dagc::load_npy(argv[i + 1]);
     const std::string type = want.header().type;
     std::string said = "?";
