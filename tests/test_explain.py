@@ -52,6 +52,7 @@ def test_a_recording_of_another_program(recorded: Path, tmp_path: Path) -> None:
     other.write_bytes(recorded.read_bytes())
     with sqlite3.connect(other) as file:
         file.execute("UPDATE meta SET value = 'feed' WHERE key = 'hash'")
+        file.execute("UPDATE source SET text = text || 'param more : i64 = 1'")
     file.close()
     with pytest.raises(UsageError, match="another program"):
         explain(recorded, ExplainOptions(replay=str(other)))

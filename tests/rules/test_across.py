@@ -178,7 +178,7 @@ def test_files_that_cannot_be_joined(paths: list[str], message: str) -> None:
 def test_versions_of_a_program_are_not_joined(tmp_path: Path) -> None:
     other = h200_file(tmp_path, passes=1)
     with sqlite3.connect(other) as file:
-        file.execute("UPDATE source SET text = text || '// changed'")
+        file.execute("UPDATE source SET text = text || 'param more : i64 = 1'")
     file.close()
     with pytest.raises(UsageError, match="hold results of two versions of `spmv`"):
         rules_across([PEER, str(other)])
