@@ -12,6 +12,10 @@ A chooser has a model (a rational program for the time of a launch), measured be
 If a feature is not a number (a division by zero), the default is taken. For variants, the default is also taken if a
 feature is FAR times outside of the measured range, or if the selector's confidence is below its threshold. The distance
 of two points is the product over the features of the larger over the smaller value.
+
+An answer that failed at inputs like this one in training (`dagc.choice.avoid`), be it chosen or the default, is
+replaced by the next one in the selector's order that did not. If all failed, the default is taken, and the program
+warns.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from typing import Any
 
 from dagc.base.errors import counted
 from dagc.base.resources import names_in
+from dagc.choice.avoid import PENALTY, Avoided, Tried
 from dagc.choice.feature import SelectorFeature, offered
 from dagc.choice.legal import block_of, legal_settings, op_of, op_under, unit_of
 from dagc.choice.models import MODELS, ModelInputs, doubts, ranking_model, why
@@ -69,7 +74,7 @@ def chooser_c(chooser: Chooser, margin: float) -> str:
     functions += [to_c(program, f"dagc_{what}_{name}") for what, program in programs.items() if program is not None]
     selector = chooser.selector
     if selector is not None:
-        functions.append(selector.c_text(f"dagc_select_{name}", ranked=chooser.guarded))
+        functions.append(selector.c_text(f"dagc_select_{name}", ranked=chooser.guarded or bool(chooser.avoided.ever)))
     whole = sorted(_asked(chooser.model, chooser.launchable) & set(data))
     batch = _batch(chooser, whole)
     launch = site.kind is SiteKind.LAUNCH
@@ -85,7 +90,8 @@ def chooser_c(chooser: Chooser, margin: float) -> str:
         ranges=[{"index": data.index(f), "low": low, "high": high} for f, low, high in chooser.extent.ranges],
         selector={"function": f"dagc_select_{name}", "places": [data.index(d) for d in selector.data]}
         if selector is not None else None,
-        predict=site.predict if chooser.predicts else "",
+        predict=site.predict if chooser.predicts else "", avoided=chooser.avoided, failed=site.failed,
+        penalty=PENALTY,
     )  # fmt: skip
 
 
@@ -136,13 +142,16 @@ def worth_measuring(top: int, legal: int) -> int:
 
 
 class Reason(Enum):
-    """Why an answer is taken: the chooser chose it, or one of the reasons for the default, answer 0. In the order of
-    `choice/head.h.j2`."""
+    """Why an answer is taken: the chooser chose it, or one of the reasons for the default, answer 0, or for another
+    one. In the order of `choice/head.h.j2`."""
 
     CHOSEN = "chosen"
     UNSURE = "unsure"
     OUTSIDE = "outside"
     NOT_FINITE = "not finite"
+    CONSTRAINT = "constraint"  # only in programs, where a `require` of what was chosen does not hold
+    AVOIDED = "avoided"  # what was chosen, or the default, failed at inputs like this one in training
+    FAILED = "failed"  # all answers did
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +169,7 @@ class Chooser:
     `model`: the time of a launch in cycles, a function of sizes and block; None: measured bests only. `launchable`: 1
     if an answer can be launched. `columns`: parameters of both programs that depend on the answer, a value for each.
     `selector`: answers where nothing was measured; it replaces the model. `extent`: range of the measured features.
+    `avoided`: where answers failed in training.
     """
 
     site: Site
@@ -171,6 +181,7 @@ class Chooser:
     selector: Selector | None = None
     extent: Extent = Extent(())
     note: str = ""
+    avoided: Avoided = Avoided()
 
     @property
     def op(self) -> str:
@@ -226,13 +237,20 @@ class Chooser:
 
     def predict(self, values: Mapping[str, Number]) -> tuple[float, ...]:
         """The expected seconds of each answer, by a selector that predicts times; constraints are ignored. Infinite for
-        an answer that was never timed, and for all answers if a feature is not finite."""
+        an answer that was never timed, and for all answers if a feature is not finite; PENALTY times as long for an
+        answer that failed at inputs like this one."""
         assert self.selector is not None
         here = dict(zip(self.data, self.vector(values), strict=True))
         if not all(map(math.isfinite, here.values())):
             return (math.inf,) * len(self.site.answers)
         seconds = self.selector.seconds([here[n] for n in self.selector.data])
-        return tuple(seconds.get(i, math.inf) for i in range(len(self.site.answers)))
+        failed = self.failed(values)
+        factors = (PENALTY if i in failed else 1.0 for i in range(len(self.site.answers)))
+        return tuple(seconds.get(i, math.inf) * factor for i, factor in enumerate(factors))
+
+    def failed(self, values: Mapping[str, Number]) -> frozenset[int]:
+        """The answers that failed at inputs like this one in training."""
+        return self.avoided.at(self.vector(values))
 
     def choose(self, values: Mapping[str, Number]) -> int:
         """The number of the answer."""
@@ -240,6 +258,24 @@ class Chooser:
 
     def decide(self, values: Mapping[str, Number]) -> tuple[int, Reason]:
         """The number of the answer, and why it is taken."""
+        answer, reason = self._wanted(values)
+        failed = self.failed(values)
+        if answer not in failed:
+            return answer, reason
+        others = (*self._ranked(values, reason is not Reason.NOT_FINITE), *range(len(self.site.answers)))
+        good = self.can_launch(values) if reason is not Reason.NOT_FINITE else [True] * len(self.site.answers)
+        other = next((i for i in others if i not in failed and good[i]), None)
+        return (0, Reason.FAILED) if other is None else (other, Reason.AVOIDED)
+
+    def _ranked(self, values: Mapping[str, Number], known: bool) -> tuple[int, ...]:
+        """The answers of the selector in its order, if the features are `known`."""
+        if self.selector is None or not known:
+            return ()
+        here = dict(zip(self.data, self.vector(values), strict=True))
+        return self.selector.order([here[n] for n in self.selector.data])
+
+    def _wanted(self, values: Mapping[str, Number]) -> tuple[int, Reason]:
+        """As `decide`, whether or not the answer failed."""
         here = self.vector(values)
         if not all(map(math.isfinite, here)):
             return 0, Reason.NOT_FINITE
@@ -262,14 +298,13 @@ class Chooser:
         return (0, Reason.UNSURE) if sure < self.least_sure else (answer, Reason.CHOSEN)
 
     def order(self, values: Mapping[str, Number]) -> tuple[int, ...]:
-        """All answers, the best first: that of `decide`, then those of the selector in its order, then the rest. If a
-        `require` of an answer does not hold, the next one is taken."""
+        """All answers, the best first: that of `decide`, then those of the selector in its order, then the rest; last
+        those that failed at inputs like this one. If a `require` of an answer does not hold, the next one is taken."""
         answer, reason = self.decide(values)
-        ranked: tuple[int, ...] = ()
-        if self.selector is not None and reason is Reason.CHOSEN:
-            here = dict(zip(self.data, self.vector(values), strict=True))
-            ranked = self.selector.order([here[n] for n in self.selector.data])
-        return tuple(dict.fromkeys((answer, *ranked, *range(len(self.site.answers)))))
+        here, failed = self.vector(values), self.failed(values)
+        known = reason in (Reason.CHOSEN, Reason.AVOIDED) and all(map(math.isfinite, here))
+        every = dict.fromkeys((answer, *self._ranked(values, known), *range(len(self.site.answers))))
+        return tuple(sorted(every, key=lambda i: i in failed))
 
     def _launched(self, wanted: int, values: Mapping[str, Number]) -> int:
         """The answer, or the first that can be launched."""
@@ -329,6 +364,7 @@ class Chooser:
             self.site.function, self.site.table, self.op, tuple(f.expression for f in self.features),
             self.site.decisions, self.extent.text, self.site.label, len(self.site.answers),
             predict=self.site.predict if self.predicts else "", order=self.site.order if self.guarded else "",
+            failed=self.site.failed if self.avoided.ever else "",
         )  # fmt: skip
 
 
@@ -395,10 +431,11 @@ def unit_chooser(
     anchors: Sequence[tuple[Mapping[str, float], Settings]] = (),
     selector: Selector | None = None,
     asked: Sequence[str] = (),
+    tried: Sequence[Tried] = (),
 ) -> Chooser:
     """The chooser of a unit's launch parameters. `anchors`: features at a measured size, and the setting that was best.
     `selector`: its labels are indices of `settings`. `asked`: features that determine the nearest measured variant if
-    there is no selector.
+    there is no selector. `tried`: the inputs of training, if something failed at one.
 
     If the kernel's text cannot be read, or the model needs values that are not known when the program runs, the chooser
     has no model. Measured sizes that lack a feature are skipped. `note` reports both.
@@ -426,7 +463,16 @@ def unit_chooser(
         tuple((n, tuple(v)) for n, v in columns.items() if n in used), programs.model,
         launchable if launchable is not None and launchable.parameters else None, placed, selector,
         Extent.of(dict(zip(names, anchor.data, strict=True)) for anchor in placed), programs.note,
+        avoided_of(names, settings, tried),
     )  # fmt: skip
+
+
+def avoided_of(names: Sequence[str], settings: Sequence[Settings], tried: Sequence[Tried]) -> Avoided:
+    """Where answers of a chooser failed, by its features `names` and its `settings`."""
+    number = {answer: i for i, answer in enumerate(settings)}
+    rows = [[one.features.get(name, math.nan) for name in names] for one in tried]
+    worked = [{number[s] for s in one.worked if s in number} for one in tried]
+    return Avoided.of(rows, worked, [{number[s] for s in one.failed if s in number} for one in tried])
 
 
 def default_chooser(graph: Graph, op: str) -> Chooser:

@@ -4,8 +4,11 @@ ways to choose.
 A table has the value of the objective of every answer at every input, seconds unless energy or another metric was
 measured. An infinite value marks an answer whose constraint fails at the input: a program that requests it takes the
 next answer in the selector's order, or the default if no order is given. An answer without a value failed (a crash, a
-wrong result, no convergence): choosing it gains 0 % of exhaustive. Inputs at which no answer has a finite value are
-unsolved and excluded.
+wrong result, no convergence).
+
+Every input is in one of three groups: the choice worked, and the figures are over these; the choice failed, which is
+counted, with the reason; or no answer has a finite value (unsolved). A single answer, the default and a random one gain
+0 % of exhaustive at an input of the first group at which they fail. So all figures are finite, or NaN without inputs.
 """
 
 from __future__ import annotations
@@ -28,7 +31,8 @@ POOR = 0.7  # of exhaustive: the goal is that no input is below this
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One input. `taken` runs where `chosen` was requested: another answer where the constraint of `chosen` fails."""
+    """One input. `taken` runs where `chosen` was requested: another answer where the constraint of `chosen` fails.
+    `failure`: why `taken` failed, as far as is known."""
 
     name: str
     chosen: int
@@ -38,10 +42,16 @@ class Case:
     best_value: float
     tolerance: float
     reason: str = ""
+    failure: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether `taken` has no value."""
+        return not math.isfinite(self.value)
 
     @property
     def ratio(self) -> float:
-        """t_taken / t_best, 1 or more."""
+        """t_taken / t_best, 1 or more; infinite where `taken` failed."""
         return self.value / self.best_value
 
     @property
@@ -52,7 +62,8 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Figures for some of the inputs. Fractions are in [0, 1], NaN for an empty set.
+    """Figures for some of the inputs: over the `inputs` at which the choice worked, besides those where it `failed`.
+    Fractions are in [0, 1], NaN for an empty set.
 
     `percent`: mean of t_best / t_taken, as in Nitro (Muralidharan et al. 2014, section V). `balanced`: mean over the
     best answers of the fraction of their inputs with a right choice. `regret`: mean of t_taken / t_best - 1;
@@ -62,10 +73,12 @@ class Figures:
 
     In the terms of MLCD (section IV-D), PPP, the percentage performance penalty, is `regret`, and PoIS is `ideal`, the
     sum of t_best over the sum of t_taken. `faster` and `faster_sum`: the least speed-up over a single answer, as the
-    mean of t_single / t_taken and as the ratio of the sums.
+    mean of t_single / t_taken and as the ratio of the sums, over the inputs at which that answer works; of the answers
+    that fail at the fewest, `single_failed`.
     """
 
     inputs: int
+    failed: int
     percent: float
     accuracy: float
     balanced: float
@@ -79,6 +92,7 @@ class Figures:
     ideal: float
     faster: float
     faster_sum: float
+    single_failed: int
 
     @property
     def single(self) -> tuple[int, float]:
@@ -104,8 +118,13 @@ class Judged:
 
     @property
     def wrong(self) -> tuple[Case, ...]:
-        """Not within the noise of the best, the costliest first."""
-        return tuple(case for case in self.cases if not case.right)
+        """Not within the noise of the best, the costliest first; without those that failed."""
+        return tuple(case for case in self.cases if not case.right and not case.failed)
+
+    @property
+    def failed(self) -> tuple[Case, ...]:
+        """The inputs at which the choice failed."""
+        return tuple(case for case in self.cases if case.failed)
 
     def share(self, reason: str) -> float:
         """The fraction of the inputs with this reason, such as `unsure`."""
@@ -115,17 +134,29 @@ class Judged:
         """A table as text, followed by the names of the costliest mistakes. `text`: the text of an answer."""
         parts = [("all", self.all), ("best beyond the noise", self.decisive), *self.bands]
         width = max(len(name) for name, _ in parts)
-        head = ("inputs", "% of exhaustive", "accuracy", "balanced", "mean regret", "single", "default", "random")
+        head = (
+            "inputs",
+            "failed",
+            "% of exhaustive",
+            "accuracy",
+            "balanced",
+            "mean regret",
+            "single",
+            "default",
+            "random",
+        )
         out = [f"{'':{width}}  " + "  ".join(head)]
         for name, f in parts:
-            row = (str(f.inputs), *map(_percent, (f.percent, f.accuracy, f.balanced, f.regret)))
+            row = (str(f.inputs), str(f.failed), *map(_percent, (f.percent, f.accuracy, f.balanced, f.regret)))
             row += tuple(map(_percent, (f.singles[0][1] if f.singles else math.nan, f.default, f.random)))
             out.append(f"{name:{width}}  " + "  ".join(f"{v:>{len(h)}}" for v, h in zip(row, head, strict=True)))
-        if self.cases:
+        out += self._failures(text, worst)
+        if self.all.inputs:
             f = self.all
             out.append(f"PPP {_percent(f.regret)}, PoIS {_percent(f.ideal)}, accuracy {_percent(f.accuracy)}")
-            over = f"{f.faster:.3f} (mean of ratios), {f.faster_sum:.3f} (ratio of sums)"
-            out.append(f"speed-up over the best single variant: {over}")
+            over = f"{_ratio(f.faster)} (mean of ratios), {_ratio(f.faster_sum)} (ratio of sums)"
+            where = f", which fails at {counted(f.single_failed, 'input')} more" if f.single_failed else ""
+            out.append(f"speed-up over the best single variant{where}: {over}")
         if self.all.singles:
             out.append(f"best single variant, in hindsight: {text(self.all.single[0])}")
         if self.reasons:
@@ -142,6 +173,19 @@ class Judged:
             )
         return tuple(out)
 
+    def _failures(self, text: Callable[[int], str], worst: int) -> list[str]:
+        """The inputs at which the choice failed, with the reasons."""
+        if not self.failed:
+            return []
+        rest = (
+            f"the figures are over the other {counted(self.all.inputs, 'input')}" if self.all.inputs else "no figures"
+        )
+        out = [f"the choice failed at {counted(len(self.failed), 'input')}; {rest}"]
+        for case in self.failed[:worst]:
+            why = f": {case.failure}" if case.failure else ""
+            out.append(f"  {case.name}: {text(case.taken)} failed{why}; the best is {text(case.best)}")
+        return out
+
 
 def judge(
     names: Sequence[str],
@@ -153,19 +197,22 @@ def judge(
     sizes: Sequence[float] = (),
     bands: Sequence[float] = BANDS,
     reasons: Sequence[str] = (),
+    failures: Sequence[Mapping[int, str]] = (),
 ) -> Judged:
     """Evaluate the answers `chosen` at the inputs `names`, with full measurements `times`. Where constraints may fail,
     an element of `chosen` is an order of all answers instead.
 
     `tolerance`: the relative noise of a comparison, one number or one for each input. `sizes`: a number for each input,
     by which bands are formed (`bands`: the lower bounds of all but the first). `reasons`: why each answer was given
-    (`chosen`, `unsure`). Raises ValueError if the lengths differ.
+    (`chosen`, `unsure`). `failures`: why answers failed at each input, by number. Raises ValueError if the lengths
+    differ.
     """
     noise = list(tolerance) if isinstance(tolerance, Sequence) else [tolerance] * len(names)
     reason = list(reasons) or [""] * len(names)
     solved = [i for i, at in enumerate(times) if any(math.isfinite(t) for t in at.values())]
-    rows = list(zip(names, times, chosen, noise, reason, list(sizes) or [math.nan] * len(names), strict=True))
-    kept = [(_case(rows[i][:5], default), rows[i][1], rows[i][5]) for i in solved]
+    why = list(failures) or [{}] * len(names)
+    rows = list(zip(names, times, chosen, noise, reason, why, list(sizes) or [math.nan] * len(names), strict=True))
+    kept = [(_case(rows[i][:6], default), rows[i][1], rows[i][6]) for i in solved]
     answers = sorted({answer for at in times for answer in at})
 
     def figures(part: Iterable[tuple[Case, Times, float]]) -> Figures:
@@ -214,12 +261,24 @@ def pays_after(feature_seconds: float, default_seconds: float, chosen_seconds: f
     return max(1.0, math.ceil(feature_seconds / gain)) if gain > 0 else math.inf
 
 
-def worst_cases(rows: Sequence[Times]) -> dict[int, float]:
-    """Of each answer that `rows` of times by answer name: how many times the best of an input it takes at its worst;
-    infinite where it fails at one, or is missing. Rows without a finite time do not count."""
+@dataclass(frozen=True, slots=True, order=True)
+class Worst:
+    """`failed`: the number of inputs at which an answer fails or is not allowed. `ratio`: how many times the best it
+    takes at its worst, of the others; 1 without any."""
+
+    failed: int
+    ratio: float
+
+
+def worst_cases(rows: Sequence[Times]) -> dict[int, Worst]:
+    """Of each answer that `rows` of times by answer name. Rows without a finite time do not count."""
     timed = [(times, min(times.values())) for times in rows if min(times.values(), default=math.inf) < math.inf]
-    answers = sorted({answer for times, _ in timed for answer in times})
-    return {answer: max(times.get(answer, math.inf) / best for times, best in timed) for answer in answers}
+    out = {}
+    for answer in sorted({answer for times, _ in timed for answer in times}):
+        ratios = [times.get(answer, math.inf) / best for times, best in timed]
+        worked = [ratio for ratio in ratios if ratio < math.inf]
+        out[answer] = Worst(len(ratios) - len(worked), max(worked, default=1.0))
+    return out
 
 
 def least_calls(inputs: Iterable[tuple[float, Iterable[tuple[float, float]]]], most: int = 1 << 40) -> float:
@@ -244,8 +303,8 @@ def least_calls(inputs: Iterable[tuple[float, Iterable[tuple[float, float]]]], m
     return float(high)
 
 
-def _case(row: tuple[str, Times, Asked, float, str], default: int) -> Case:
-    name, at, chosen, noise, reason = row
+def _case(row: tuple[str, Times, Asked, float, str, Mapping[int, str]], default: int) -> Case:
+    name, at, chosen, noise, reason, failures = row
     taken = _taken(at, chosen, default)
     best = min(at, key=lambda answer: (at[answer], answer))
     return Case(
@@ -257,6 +316,7 @@ def _case(row: tuple[str, Times, Asked, float, str], default: int) -> Case:
         at[best],
         noise,
         reason,
+        failures.get(taken, ""),
     )
 
 
@@ -276,7 +336,8 @@ def _decisive(at: Times, tolerance: float) -> bool:
     return len(ordered) > 1 and ordered[1] > (1 + tolerance) * ordered[0]
 
 
-def _figures(part: Sequence[tuple[Case, Times]], answers: Sequence[int], default: int) -> Figures:
+def _figures(every: Sequence[tuple[Case, Times]], answers: Sequence[int], default: int) -> Figures:
+    part = [(case, at) for case, at in every if not case.failed]
     cases = [case for case, _ in part]
     of_best: dict[int, list[bool]] = {}
     for case in cases:
@@ -285,6 +346,7 @@ def _figures(part: Sequence[tuple[Case, Times]], answers: Sequence[int], default
     ratios = [case.ratio for case in cases]
     return Figures(
         len(cases),
+        len(every) - len(part),
         _mean([1 / r for r in ratios]),
         _mean([case.right for case in cases]),
         _mean([_mean(right) for right in of_best.values()]),
@@ -300,17 +362,19 @@ def _figures(part: Sequence[tuple[Case, Times]], answers: Sequence[int], default
     )
 
 
-def _faster(part: Sequence[tuple[Case, Times]], answers: Sequence[int], default: int) -> tuple[float, float]:
-    """The least speed-up over a single answer: mean of ratios, ratio of sums. Infinite if every single answer fails
-    somewhere, NaN without an input, 0 if the choice failed."""
-    ratios, sums = [], []
-    taken = sum(case.value for case, _ in part)
+def _faster(part: Sequence[tuple[Case, Times]], answers: Sequence[int], default: int) -> tuple[float, float, int]:
+    """The least speed-up over a single answer, of those that fail at the fewest of the inputs: mean of ratios, ratio of
+    sums, and at how many inputs it fails. NaN without an input."""
+    over: list[tuple[int, float, float]] = []
     for answer in answers if part else ():
         values = [at.get(_taken(at, answer, default), math.inf) for _, at in part]
-        each = [v / case.value if math.isfinite(case.value) else 0.0 for v, (case, _) in zip(values, part, strict=True)]
-        ratios.append(_mean(each))
-        sums.append(sum(values) / taken if math.isfinite(taken) else 0.0)
-    return min(ratios, default=math.nan), min(sums, default=math.nan)
+        both = [(v, case.value) for v, (case, _) in zip(values, part, strict=True) if math.isfinite(v)]
+        if both:
+            sums = sum(v for v, _ in both) / sum(taken for _, taken in both)
+            over.append((len(part) - len(both), _mean([v / taken for v, taken in both]), sums))
+    fewest = min((failed for failed, _, _ in over), default=0)
+    rest = [(ratio, sums) for failed, ratio, sums in over if failed == fewest]
+    return min((r for r, _ in rest), default=math.nan), min((s for _, s in rest), default=math.nan), fewest
 
 
 def _banded(
@@ -331,10 +395,12 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _geometric(ratios: Sequence[float]) -> float:
-    if not ratios:
-        return math.nan
-    return math.exp(_mean([math.log(r) for r in ratios])) if math.inf not in ratios else math.inf
+    return math.exp(_mean([math.log(r) for r in ratios])) if ratios else math.nan
 
 
 def _percent(share: float) -> str:
-    return "-" if math.isnan(share) else "inf" if share == math.inf else f"{100 * share:.2f} %"
+    return "-" if math.isnan(share) else f"{100 * share:.2f} %"
+
+
+def _ratio(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.3f}"

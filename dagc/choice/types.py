@@ -209,6 +209,11 @@ class Site:
         return f"dagc_predict_{self.identifier}"
 
     @property
+    def failed(self) -> str:
+        """The C function of the answers that failed in training: `dagc_failed_gemm(features, failed)`."""
+        return f"dagc_failed_{self.identifier}"
+
+    @property
     def label(self) -> str:
         """The C function of the text of an answer: `dagc_text_gemm(answer)`."""
         return f"dagc_text_{self.identifier}"

@@ -299,6 +299,9 @@ def emit_plans(
     return out
 
 
+_OURS = "sizes site rank ranks features choice answer chosen options sites far plans plan dagc comm failed before"
+
+
 def _plan_choice(
     plans: Sequence[tuple[str, Plan, Enqueued | str]], libraries: Sequence[LibraryView], view: LibraryView,
     chooser: EmittedChoosers, names: Sequence[str],
@@ -306,7 +309,7 @@ def _plan_choice(
     """The variables of the template."""
     program, (choice,) = plans[0][1].program, chooser.choices
     known, given = {s.name: s for s in program.scalars}, dict(zip(program.scalars, view.sizes, strict=True))
-    ours = Names("sizes site rank ranks features choice answer chosen options sites far plans plan dagc comm".split())
+    ours = Names(_OURS.split())
     variable = {"rank": "rank", "ranks": "ranks"} | {s: ours.new(mangle(s)) for s in known}
 
     def text(expr: Sym) -> str:
@@ -326,6 +329,7 @@ def _plan_choice(
     )
     features = [(n, text(f)) for n, f in zip(names, choice.features, strict=True)]
     out = {"plans": tuple(views), "function": choice.function, "features": features, "measured": choice.measured}
+    out["failed"] = choice.failed
     return {**out, "far": FAR, "scalars": tuple(scalars)}
 
 

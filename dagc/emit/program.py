@@ -197,6 +197,7 @@ class ChoiceView:
     voted: bool
     requires: tuple[tuple[str, str, str], ...]
     order: str = ""
+    failed: str = ""
     needs: tuple[tuple[int, tuple[int, ...]], ...] = ()
     variant: int = 0
     placed: bool = False
@@ -495,6 +496,7 @@ def _choice(layout: Layout, choice: ChoiceCall, constraints: bool) -> ChoiceView
         voted,
         tuple(_of_variants(layout, choice.op, constraints)),
         choice.order,
+        choice.failed,
         tuple(_needs(layout, choice.op)) if voted else (),
         choice.decisions.index(VARIANT) if voted else 0,
     )
@@ -896,7 +898,7 @@ def emit_launcher(
     common = {"program": program.name, "path": program.path, "labels": tuple(labels)}
     view = {
         "names": choice.decisions, "why": why, "measured": choice.measured, "far": FAR, "function": choice.function,
-        "features": features, "sizes": sizes,
+        "failed": choice.failed, "features": features, "sizes": sizes,
     }  # fmt: skip
     return {
         "bench.cpp": tidy(render("plans/bench.cpp.j2", **view, **common)),

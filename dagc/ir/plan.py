@@ -129,7 +129,8 @@ class ChoiceCall:
 
     `predict`: the C function `void predict(features, double* seconds)` of the expected time of each answer, "" if the
     selector does not predict times. `order`: the C function `void order(features, int* answers)` of all answers, the
-    best first, "" if there is none.
+    best first, "" if there is none. `failed`: the C function `int failed(features, unsigned char* answers)` that marks
+    the answers that failed at inputs like this one in training, "" if none failed anywhere.
     """
 
     function: str
@@ -144,6 +145,7 @@ class ChoiceCall:
     least: float = 0.0
     predict: str = ""
     order: str = ""
+    failed: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from dagc.recipes.artifacts import (
 )
 from dagc.recipes.options import CompileOptions
 from dagc.recipes.program import read
-from dagc.recipes.tuned import check_tuned, open_choices
+from dagc.recipes.tuned import check_tuned, open_choices, tried_in
 from dagc.report.display import Display
 from dagc.setup import read_scalars
 from dagc.space import Space
@@ -127,7 +127,7 @@ def _program_chooser(tuned: Tuned) -> ProgramChooser:
 def plan_chooser(program: Program, tuned: Tuned) -> Chooser:
     """The chooser among the plans of a tuned file. Raises UsageError if there is none, or if it uses values that the
     launcher cannot read."""
-    from dagc.choice.choose import Chooser  # loads numpy, sympy
+    from dagc.choice.choose import Chooser, avoided_of  # loads numpy, sympy
 
     stored = _program_chooser(tuned)
     features = offered(program)
@@ -142,7 +142,10 @@ def plan_chooser(program: Program, tuned: Tuned) -> Chooser:
     except ValueError as error:
         raise UsageError(f"{tuned.path}: the sizes are damaged ({error})", "tune again into another file") from None
     site = Site(SiteKind.PLAN, PROGRAM, stored.settings)
-    return Chooser(site, tuple(features[n] for n in stored.data), selector=stored.selector, extent=extent)
+    avoided = avoided_of(stored.data, stored.settings, tried_in(tuned, PROGRAM))
+    return Chooser(
+        site, tuple(features[n] for n in stored.data), selector=stored.selector, extent=extent, avoided=avoided
+    )
 
 
 def _choosers(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import UsageError
 from dagc.base.objective import TIME, Objective
+from dagc.choice.avoid import Tried, tried_at
 from dagc.choice.feature import FeatureContext, SelectorFeature, asked_features, offered, values_of
 from dagc.choice.legal import bindings, op_of, op_under, unit_in
 from dagc.choice.selector import FEWEST, Selector
@@ -366,15 +367,17 @@ def chooser_with(
     unit: Unit,
     anchors: Sequence[tuple[Mapping[str, float], Settings]],
     selector: Selector | None = None,
+    tried: Sequence[Tried] = (),
     point: Point | None = None,
 ) -> Any:
-    """`ready`: with the settings that may be chosen. `point`: for the program at this size."""
+    """`ready`: with the settings that may be chosen. `tried`: the inputs of training, if something failed at one.
+    `point`: for the program at this size."""
     from dagc.choice.choose import unit_chooser  # loads numpy, sympy
 
     graph = ready.task.graph if point is None else ready.task.graph_at(point)
     return unit_chooser(
         graph, unit_in(graph, unit), ready.task.settings[unit.op], inputs.hardware, inputs.model_of(unit.op),
-        anchors=anchors, selector=selector, asked=inputs.asked[unit.op].data,
+        anchors=anchors, selector=selector, asked=inputs.asked[unit.op].data, tried=tried,
     )  # fmt: skip
 
 
@@ -401,7 +404,9 @@ class AtSizes:
 def first_choosers(inputs: ChooserInputs) -> dict[str, AtSizes]:
     """Each unit's chooser before any measurement."""
     ready = inputs.ready
-    return {u.op: AtSizes.of(ready.task, partial(chooser_with, inputs, ready, u, (), None)) for u in ready.task.units}
+    return {
+        u.op: AtSizes.of(ready.task, partial(chooser_with, inputs, ready, u, (), None, ())) for u in ready.task.units
+    }
 
 
 def final_choosers(
@@ -435,7 +440,12 @@ def final_choosers(
         bests = {point: cell.settings for point, cell in cells.items() if cell is not None}
         bests |= {p: s for (op, p), s in guessed.items() if op == unit.op and p not in bests and s in fit[op]}
         anchors = [(_features_at(ready, unit, p), bests[p]) for p in ready.task.points if p in bests]
-        out[unit.op] = AtSizes.of(ready.task, partial(chooser_with, inputs, good, unit, anchors, learned.selector))
+        tried = tried_at(
+            right.values(), unit.op, {p: _features_at(ready, unit, p) for p in ready.task.points if p in ready.at}
+        )
+        out[unit.op] = AtSizes.of(
+            ready.task, partial(chooser_with, inputs, good, unit, anchors, learned.selector, tried)
+        )
         learned_by_op[unit.op] = replace(
             learned, notes=tuple(f"{unit.op}: {note}" for note in (asked.note, *learned.notes) if note)
         )

@@ -53,7 +53,7 @@ from dagc.recipes.tune_prepare import (
     read_point,
     same_at,
 )
-from dagc.recipes.tune_results import Measurements, choosable, failures_before, paid
+from dagc.recipes.tune_results import OTHER, Measurements, choosable, failures_before, paid
 from dagc.setup.arrays import elements
 from dagc.setup.prefetch import AHEAD, Job, Prefetch
 from dagc.store.results import Run
@@ -391,11 +391,71 @@ class Inputs(Visits[TuningTask]):
         super()._refuse(point, error)
 
     def _label(self, point: Point, then: Callable[[AtPoint], str] | None) -> str:
-        at = self.ready.at[point]
-        failure = self.run.time_at(point, self._wanted(at), self.wrong) or (then(at) if then else "")
+        failure = self.run.time_at(point, self._wanted(self.ready.at[point]), self.wrong)
+        if not failure:
+            self._settle(point)
+            failure = then(self.ready.at[point]) if then else ""
         if not failure:
             self._note_conversions(point)
         return failure
+
+    # ---- which of two results is right -----------------------------------------------------
+
+    def _settle(self, point: Point) -> None:
+        """Where answers differ from the default, compare the default with the reference. If it is wrong, it has failed
+        there, and those that are right are timed."""
+        cells = self.known.measured.cells
+        differ: dict[str, list[Settings]] = {}
+        for unit in self.task.units:
+            here = {s: cells.get((unit.op, point, s)) for s in self.ready.at[point].fits[unit.op]}
+            base, wrong = here.get(self.run.base[unit.op]), [s for s, c in here.items() if c and OTHER in c.failure]
+            if wrong and base is not None and base.times and not base.failure:
+                differ[unit.op] = wrong
+        if not differ or not self.task.program.verifies:
+            return
+        try:
+            if not self._with_references(point):
+                return
+            for op, wrong in differ.items():
+                self._settle_op(op, point, wrong)
+        except DagcError as error:
+            what = "whether the default or what differs from it is right is not known"
+            self.ready.notes.append(f"{point.text or 'as given'}: {what}: {' '.join(str(error).split())}")
+
+    def _with_references(self, point: Point) -> bool:
+        """Load the arrays of a point again, with references; False if there is no time for that."""
+        if self.task.compared or point in self.references:
+            return True
+        left = math.inf if self.end is None else self.end - time.monotonic()
+        if left <= 0:
+            return False
+        self.say(f"comparing at {point.text or 'as given'}")
+        before = list(self.references)
+        self.run.close(point)
+        self._drop(point)
+        self.references[:] = [point]
+        try:
+            self._read(point, wait=min(left, self.options.watchdog))
+        finally:
+            self.references[:] = before
+        return True
+
+    def _settle_op(self, op: str, point: Point, differ: list[Settings]) -> None:
+        base, run = self.run.base[op], self.run
+        failure = next((r.failure for r in run.results({op: [base]}, point)), "")
+        if not failure:
+            return
+        right = [r.settings for r in run.results({op: differ}, point) if not r.failure]
+        for settings in (base, *right):
+            self.forget((op, point, settings))
+        self.keep(Cell(op, point, base, (), failure))
+        if not right:
+            return
+        run.base[op] = right[0]
+        try:
+            run.time_at(point, [Wanted(op, point, tuple(right))], self.wrong)
+        finally:
+            run.base[op] = base
 
     def _leave(self, point: Point) -> None:
         self.run.close(point)

@@ -6,6 +6,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -160,6 +161,13 @@ class Recording:
             if self.records is not None:
                 self.records.add_check(result.op, result.settings, where, result.failure)
         self.say(self.now)
+
+    def forget(self, key: tuple[str, Point, Settings]) -> None:
+        """Forget a result that is measured again, or replaced."""
+        cell = self.measured.cells.pop(key)
+        self.done, self.left, self.measured.busy = self.done - 1, self.left + 1, self.measured.busy - cell.took
+        with suppress(ValueError):
+            self.measured.failures.remove(f"{in_words(cell.op, cell.settings, cell.point)}: {cell.failure}")
 
     def _keep_cell(self, cell: Cell) -> None:
         """Store a cell, which may replace that of the first series of its launches."""
@@ -332,8 +340,9 @@ class Measuring:
         for result in self.results({op: [s for s in of if (op, s) not in self.compared] for op, of in later.items()}):
             self.keep(result)
 
-    def results(self, check: Mapping[str, Sequence[Settings]]) -> Iterator[CheckedSettings]:
-        point = self.task.check_at
+    def results(self, check: Mapping[str, Sequence[Settings]], point: Point | None = None) -> Iterator[CheckedSettings]:
+        """Compare settings with the references, at the input of the checks or another one that has references."""
+        point = self.task.check_at if point is None else point
         for op, settings in check.items():
             for one in settings:
                 if one not in self.ready.at[point].fits[op]:
@@ -351,7 +360,8 @@ class Measuring:
                 took = time.perf_counter() - began
                 if not failure:
                     self.least = took if self.least is None else min(self.least, took)
-                self.compared.add((op, one))
+                if point == self.task.check_at:
+                    self.compared.add((op, one))
                 yield CheckedSettings(op, one, failure, took)
 
     def require_short(self) -> None:

@@ -45,8 +45,8 @@ def choosable(
     """The settings of each unit that a chooser may return, and notes. These agree with the reference (or, if they
     cannot be launched at the size of the checks, with another setting at the sizes where they were timed), and failed
     at no size. All, if nothing was run; only the default, if none is correct. A size at which each of several settings
-    failed does not count against them. A setting that fails at an input counts as infinitely slow there and is used for
-    training; at a drawn input, results that differ from the default's exclude it."""
+    failed does not count against them. A setting that fails at an input is not chosen at inputs like this one
+    (`dagc.choice.avoid`)."""
     good = {key for key, failure in checks.items() if not failure} | {
         (o, s) for (o, _, s), c in cells.items() if c.times
     }
@@ -54,15 +54,17 @@ def choosable(
     bad = {key for key, failure in checks.items() if failure}
     drawn = {p.name for p in task.program.params if p.spread is not None}
     failed: dict[tuple[str, Settings], list[Point]] = {}
+    avoided: dict[tuple[str, Settings], list[Point]] = {}
     for (o, p, s), c in cells.items():
-        learned = is_input(p) or (OTHER not in c.failure and any(name in drawn for name, _ in p.params))
-        if c.failure and (o, p) not in lost and not learned:
-            failed.setdefault((o, s), []).append(p)
+        learned = is_input(p) or any(name in drawn for name, _ in p.params)
+        if c.failure and (learned or (o, p) not in lost):
+            (avoided if learned else failed).setdefault((o, s), []).append(p)
     bad |= failed.keys()
     right = good - bad
     out: dict[str, tuple[Settings, ...]] = {}
     notes = [f"{op} at {point.text}: all settings failed, so no single setting is the cause" for op, point in lost]
     notes += [_excluded(op, settings, points) for (op, settings), points in failed.items()]
+    notes += [_excluded(*key, points, near=True) for key, points in avoided.items()]
     notes += _timed_alone(task, dict.fromkeys(op for op, settings in failed if checks.get((op, settings)) == ""))
     for unit in task.units:
         legal = task.settings[unit.op]
@@ -90,9 +92,11 @@ def _timed_alone(task: TuningTask, ops: Iterable[str]) -> Iterator[str]:
             )
 
 
-def _excluded(op: str, settings: Settings, points: Sequence[Point]) -> str:
+def _excluded(op: str, settings: Settings, points: Sequence[Point], near: bool = False) -> str:
     where = ", ".join(p.text or "as given" for p in points[:3]) + (", ..." if len(points) > 3 else "")
-    return f"{op} {settings_text(settings)}: never chosen, since it failed at {counted(len(points), 'input')} ({where})"
+    number = counted(len(points), "input")
+    said = f"not chosen near the {number} at which it failed" if near else f"never chosen, since it failed at {number}"
+    return f"{op} {settings_text(settings)}: {said} ({where})"
 
 
 def _lost(cells: Mapping[tuple[str, Point, Settings], Cell]) -> list[tuple[str, Point]]:

@@ -448,19 +448,27 @@ def costs(inputs: Inputs, task: TuningTask, choosers: Mapping[str, Any]) -> list
 
 
 def risky_defaults(inputs: Inputs, task: TuningTask) -> list[str]:
-    """Of each op whose default is more than twice as bad at its worst as the answer with the least worst case: both.
-    The default is taken where a selector is unsure, and outside of the trained range."""
+    """Of each op whose default fails at more inputs than another answer, or is more than twice as bad at its worst:
+    both. The default is taken where a selector is unsure, and outside of the trained range."""
     from dagc.choice import judge  # only over inputs
 
     out = []
     for unit in task.units:
         worst = judge.worst_cases([times_at(inputs, unit.op, point) for point in task.points])
         least = min(worst, key=lambda i: worst[i], default=0)
-        if worst.get(0, 1.0) > 2 * worst.get(least, 1.0):
-            default, other = (settings_text(task.settings[unit.op][i]) for i in (0, least))
+        default, other = (settings_text(task.settings[unit.op][i]) for i in (0, least))
+        mine, best = (worst.get(i, judge.Worst(0, 1.0)) for i in (0, least))
+        advice = f"the default is taken for inputs unlike these: make it {other}"
+        if mine.failed > best.failed:
+            where = f"at {best.failed}" if best.failed else "at none"
             out.append(
-                f"{unit.op}: the default, {default}, is up to {worst[0]:.3g} times the best answer, {other} at most"
-                f" {worst[least]:.2f} times; the default is taken for inputs unlike these: make it {other}"
+                f"{unit.op}: the default, {default}, does not work at {counted(mine.failed, 'input')}, {other}"
+                f" {where}; {advice}"
+            )
+        elif mine.ratio > 2 * best.ratio:
+            out.append(
+                f"{unit.op}: the default, {default}, is up to {mine.ratio:.3g} times the best answer, {other} at most"
+                f" {best.ratio:.2f} times; {advice}"
             )
     return out
 

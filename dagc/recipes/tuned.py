@@ -9,9 +9,10 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.errors import UsageError
+from dagc.base.errors import UsageError, counted
 from dagc.base.objective import TIME
 from dagc.build import target
+from dagc.choice.avoid import Tried, tried_at
 from dagc.choice.feature import offered
 from dagc.choice.legal import legal_settings, op_of, unit_of, units
 from dagc.choice.selector import far_parameters
@@ -67,7 +68,15 @@ def choosers_of(
     _check_open(graph, stored, tuned.path)
     every = sorted((unit_of(graph, op, chooser.variants) for op, chooser in stored.items()), key=lambda u: u.index)
     timed = tuned.facts.objective == TIME.text
-    return tuple(_chooser_of(graph, unit, stored[unit.op], tuned.path, timed) for unit in every)
+    return tuple(
+        _chooser_of(graph, unit, stored[unit.op], tuned.path, timed, tried_in(tuned, unit.op)) for unit in every
+    )
+
+
+def tried_in(tuned: Tuned, op: str) -> tuple[Tried, ...]:
+    """The training inputs of an op, or of PROGRAM, if something failed at one."""
+    features = {one.point: one.features.get(op, {}) for one in tuned.facts.inputs}
+    return tried_at(tuned.cells, op, features, tuned.facts.tests)
 
 
 def _check_open(graph: Graph, stored: Mapping[str, KernelChooser], path: str | Path) -> None:
@@ -93,7 +102,9 @@ def _check_open(graph: Graph, stored: Mapping[str, KernelChooser], path: str | P
             )
 
 
-def _chooser_of(graph: Graph, unit: Unit, stored: KernelChooser, path: str | Path, timed: bool) -> Any:
+def _chooser_of(
+    graph: Graph, unit: Unit, stored: KernelChooser, path: str | Path, timed: bool, tried: Sequence[Tried]
+) -> Any:
     """`timed`: the time was minimised, which the models predict. Raises UsageError if the record is from a newer dagc,
     or no longer matches the program's choices and sizes."""
     from dagc.choice.choose import unit_chooser  # loads numpy, sympy
@@ -113,7 +124,7 @@ def _chooser_of(graph: Graph, unit: Unit, stored: KernelChooser, path: str | Pat
     model = ModelInputs(stored.method if timed else "", stored.resources, stored.fits)
     return unit_chooser(
         graph, unit, stored.settings, stored.hardware, model, anchors=anchors, selector=stored.selector,
-        asked=stored.data,
+        asked=stored.data, tried=tried,
     )  # fmt: skip
 
 
@@ -192,10 +203,24 @@ def open_choices(
     if places_together(graph.program):
         chooser = replace(chooser, placement=_placement(tuned, choosers, mode))
     if mode is Features.BESIDE:
+        _check_defaults(tuned, choosers)
         both = zip(chooser.choices, choosers, strict=True)
         priced = (replace(call, payoffs=_payoffs(tuned, c), least=_least(graph, tuned, c)) for call, c in both)
         chooser = replace(chooser, choices=tuple(priced))
     return OpenChoices(opened, chooser, tuple(features))
+
+
+def _check_defaults(tuned: Tuned, choosers: Sequence[Chooser]) -> None:
+    """Raises UsageError for a default that failed in training, which the first runs would use at any input."""
+    for chooser in choosers:
+        default = chooser.settings[0]
+        failed = sum(default in one.failed for one in tried_in(tuned, chooser.op))
+        if failed:
+            raise UsageError(
+                f"{chooser.op}: the default, {settings_text(default)}, failed at {counted(failed, 'input')} when it was"
+                " tuned, and the first runs would use it",
+                "compile with --features now, parallel or async",
+            )
 
 
 def _placement(tuned: Tuned, choosers: Sequence[Chooser], mode: Features) -> Placement:

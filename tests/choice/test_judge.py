@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict, astuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagc.choice.judge import importance, judge, least_calls, pays_after, worst_cases
+from dagc.choice.judge import Worst, importance, judge, least_calls, pays_after, worst_cases
 from tests.tiers import examples
 
 INF = math.inf
@@ -31,11 +32,11 @@ def test_figures_by_hand() -> None:
 
 
 def test_worst_cases() -> None:
-    assert worst_cases(TIMES) == {0: 4.0, 1: INF, 2: INF}
-    assert worst_cases([{0: 3.0, 1: 1.5}, {0: 2.0, 1: 2.5}, {0: INF}, {}]) == {0: 2.0, 1: 1.25}, (
+    assert worst_cases(TIMES) == {0: Worst(0, 4.0), 1: Worst(1, 2.0), 2: Worst(1, 4.0)}
+    assert worst_cases([{0: 3.0, 1: 1.5}, {0: 2.0, 1: 2.5}, {0: INF}, {}]) == {0: Worst(0, 2.0), 1: Worst(0, 1.25)}, (
         "nothing is known of two"
     )
-    assert worst_cases([{0: 1.0, 1: 2.0}, {0: 1.0}]) == {0: 1.0, 1: INF}, "1 failed at the second"
+    assert worst_cases([{0: 1.0, 1: 2.0}, {0: 1.0}]) == {0: Worst(0, 1.0), 1: Worst(1, 2.0)}, "1 failed at the second"
     assert worst_cases([]) == {}
 
 
@@ -51,12 +52,19 @@ def test_where_a_constraint_fails_the_default_runs() -> None:
     assert found.all.random == pytest.approx(sum(always) / 3)
 
 
-def test_a_failure_gains_nothing_and_an_unsolved_input_judges_nothing() -> None:
-    times = [{0: 2.0, 2: 1.0}, {0: INF, 1: INF}, {}]
-    found = judge(["solved", "constrained", "crashed"], times, [1, 0, 0])
+def test_failures_are_counted_apart_and_an_unsolved_input_judges_nothing() -> None:
+    times = [{0: 2.0, 2: 1.0}, {0: INF, 1: INF}, {}, {0: 1.0, 1: 2.0}]
+    why = [{1: "largest difference 0.5, allowed 0.01"}, {}, {}, {}]
+    found = judge(["solved", "constrained", "crashed", "right"], times, [1, 0, 0, 1], failures=why)
     assert found.unsolved == ("constrained", "crashed")
-    assert (found.all.inputs, found.all.percent, found.all.regret, found.all.geometric) == (1, 0, INF, INF)
-    assert "no variant works at 2 inputs: constrained, crashed" in found.lines()
+    assert (found.all.inputs, found.all.failed, found.all.percent, found.all.regret) == (1, 1, 0.5, 1)
+    lines = found.lines(lambda answer: "xyz"[answer])
+    assert "the choice failed at 1 input; the figures are over the other 1 input" in lines
+    assert "  solved: y failed: largest difference 0.5, allowed 0.01; the best is z" in lines
+    assert "no variant works at 2 inputs: constrained, crashed" in lines
+    alone = judge(["solved"], times[:1], [1]).lines()
+    assert "the choice failed at 1 input; no figures" in alone
+    assert not any("inf" in line or "nan" in line for line in (*lines, *alone))
 
 
 def test_where_a_constraint_fails_the_next_in_the_order_runs() -> None:
@@ -147,8 +155,42 @@ def test_penalty_ideal_speed_and_speed_up_over_the_best_single_answer() -> None:
     assert all_.faster == pytest.approx((2 + 1 + 2 / 3) / 3), "over always 1, against which it is least"
     assert all_.faster_sum == pytest.approx(14 / 14)
     failed = judge(["a", "b"], [{0: 1.0}, {0: 1.0, 1: 2.0}], [1, 1], 0).all
-    assert (failed.ideal, failed.faster_sum) == (0, 0), "what was chosen failed somewhere"
+    assert (failed.ideal, failed.faster_sum) == (0.5, 0.5), "over the input at which the choice works"
     assert math.isnan(judge([], [], [], 0).all.ideal)
     text = "\n".join(judge(["a", "b", "c"], times, [0, 1, 0], 0).lines())
     assert "PPP 16.67 %, PoIS 92.86 %, accuracy 66.67 %" in text
     assert "speed-up over the best single variant: 1.222 (mean of ratios), 1.000 (ratio of sums)" in text
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[list[dict[int, float]], list[int | list[int]]]:
+    """Any pattern of cells that are timed, not allowed, or failed, and any choice."""
+    cell = st.one_of(st.floats(1e-9, 1e6), st.just(INF), st.none())
+    rows = draw(st.lists(st.lists(cell, min_size=3, max_size=3), max_size=8))
+    times = [{n: t for n, t in enumerate(row) if t is not None} for row in rows]
+    asked = st.one_of(st.integers(0, 2), st.permutations([0, 1, 2]))
+    return times, draw(st.lists(asked, min_size=len(rows), max_size=len(rows)))
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(tables(), st.integers(0, 2))
+def test_any_pattern_of_failures_gives_finite_figures_and_counts_that_add_up(
+    drawn: tuple[list[dict[int, float]], list[int | list[int]]], default: int
+) -> None:
+    times, chosen = drawn
+    names = [str(n) for n in range(len(times))]
+    found = judge(names, times, chosen, default, sizes=[10.0**n for n in range(len(times))])
+    parts = [figures for _, figures in found.bands]
+    for f in (found.all, found.decisive, *parts):
+        values = [v for v in astuple(f) if isinstance(v, float)] + [share for _, share in f.singles]
+        assert not any(map(math.isinf, values))
+        if f.inputs:
+            most = [v for n, v in asdict(f).items() if isinstance(v, float) and n not in ("faster", "faster_sum")]
+            assert all(map(math.isfinite, most))
+    assert found.all.inputs + found.all.failed + len(found.unsolved) == len(times)
+    assert sum(f.inputs + f.failed for f in parts) == len(found.cases)
+    assert len(found.failed) == found.all.failed
+    assert len(found.wrong) == sum(not case.right and not case.failed for case in found.cases)
+    text = " ".join(found.lines())
+    assert "inf" not in text
+    assert "nan" not in text

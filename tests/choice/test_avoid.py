@@ -1,0 +1,141 @@
+"""What failed in training is not chosen at inputs like these: in Python as in C, by every method."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dagc.choice.avoid import PENALTY, Avoided, Tried, tried_at
+from dagc.choice.choose import Chooser, Reason, avoided_of, emitted
+from dagc.choice.feature import SelectorFeature
+from dagc.choice.methods import LEARNED
+from dagc.choice.selector import Extent
+from dagc.choice.train import merged, train
+from dagc.choice.types import Cell, Point, Settings, Site, SiteKind
+from dagc.ir.sym import Var
+from tests.tiers import examples
+
+NAMES = ("n", "share")
+ANSWERS: tuple[Settings, ...] = tuple((("variant", name),) for name in ("row", "ell", "dia"))
+VALUES = st.tuples(st.sampled_from([1.0, 2.0, 50.0, 3e4, math.nan]), st.sampled_from([-1.0, 0.0, 0.25, 1.0]))
+INPUTS = st.lists(st.tuples(VALUES, st.sets(st.integers(0, 2)), st.sets(st.integers(0, 2))), max_size=8)
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(INPUTS)
+def test_what_failed_is_avoided_there_and_what_worked_is_not(
+    inputs: list[tuple[tuple[float, float], set[int], set[int]]],
+) -> None:
+    rows, worked, failed = [i[0] for i in inputs], [i[1] - i[2] for i in inputs], [i[2] for i in inputs]
+    avoided = Avoided.of(rows, worked, failed)
+    for row in rows:
+        same = [k for k, other in enumerate(rows) if other == row]
+        there = set().union(*(failed[k] for k in same))
+        if not all(map(math.isfinite, row)):
+            assert avoided.at(row) == set().union(*failed), "where is not known"
+        else:
+            assert there <= avoided.at(row)
+            assert not (set().union(*(worked[k] for k in same)) - there) & avoided.at(row)
+
+
+def test_a_region_reaches_to_the_nearest_input_at_which_the_answer_worked() -> None:
+    avoided = Avoided.of([(16.0,), (64.0,), (256.0,), (1024.0,)], [{0, 1}, {0}, {0}, {0, 1}], [set(), {1}, {1}, set()])
+    assert [n for n in (16, 17, 60, 64, 100, 1000, 1024, 4000) if 1 in avoided.at((float(n),))] == [
+        17,
+        60,
+        64,
+        100,
+        1000,
+    ]
+    nowhere = Avoided.of([(16.0,), (64.0,)], [set(), set()], [{0}, {0}])
+    assert nowhere.at((1e9,)) == {0}
+    assert Avoided.of([(16.0,)], [{0}], [set()]) == Avoided()
+    cells = [Cell("y", Point.of({"k": k}), ANSWERS[0], (), "wrong" if k else "") for k in range(3)]
+    features = {cell.point: {"n": 1.0} for cell in cells[1:]}
+    assert tried_at(cells, "y", features, {cells[2].point}) == (Tried({"n": 1.0}, frozenset(), frozenset(ANSWERS[:1])),)
+
+
+def chooser(method: str, variants: bool, seed: int) -> Chooser:
+    """Each answer fails in some region: the default for small `n`, the second one for large `share`, the third one at a
+    few inputs at random; the default also where a feature is not a number."""
+    draw = random.Random(seed)
+    rows = [(float(round(2 ** draw.uniform(2, 16))), round(draw.uniform(-1, 1), 3)) for _ in range(40)]
+    times = [{0: 1e-6 * n, 1: 3e-5 + 2e-7 * n, 2: 1e-4 * (2 + share)} for n, share in rows]
+    failed = [{a for a, bad in enumerate((n < 50, share > 0.3, draw.random() < 0.1)) if bad} for n, share in rows]
+    kept = [{a: t for a, t in at.items() if a not in bad} or {2: 1.0} for at, bad in zip(times, failed, strict=True)]
+    known = merged(rows, kept, [[(0.99, 1.0, 1.01)]] * len(rows))
+    tried = [
+        Tried(dict(zip(NAMES, row, strict=True)), frozenset(ANSWERS[a] for a in at if a not in bad),
+              frozenset(ANSWERS[a] for a in bad))
+        for row, at, bad in zip(rows, times, failed, strict=True)
+    ]  # fmt: skip
+    tried.append(Tried({"n": 4.0}, frozenset(ANSWERS[1:]), frozenset(ANSWERS[:1])))
+    names = ("row", "ell", "dia") if variants else ()
+    site = Site(
+        SiteKind.LAUNCH, f"y{seed}", ANSWERS if variants else tuple((("bx", 32 << k),) for k in range(3)), names
+    )
+    features = tuple(SelectorFeature(name, Var(name)) for name in NAMES)
+    extent = Extent.of(dict(zip(NAMES, row, strict=True)) for row in rows)
+    selector = train(method, NAMES, known, default=0 if variants else None)
+    return Chooser(
+        site, features, selector=selector, extent=extent, avoided=avoided_of(NAMES, ANSWERS, tried)
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("method", LEARNED)
+def test_no_answer_that_failed_is_chosen_or_fallen_back_to(method: str, tmp_path: Path) -> None:
+    found = [chooser(method, True, 1), chooser(method, False, 2)]
+    text = emitted(found).source
+    for made in found:
+        name = made.site.identifier
+        text += f"int ask_{name}(const double* x, int* why) {{ const dagc_choice c = dagc_choose_{name}(x);"
+        text += " *why = c.reason; return c.answer; }\n"
+        if made.guarded:
+            text += f"void all_{name}(const double* x, int* order) {{ dagc_order_{name}(x, order); }}\n"
+        if made.predicts:
+            text += f"void time_{name}(const double* x, double* t) {{ dagc_predict_{name}(x, t); }}\n"
+    (tmp_path / "choose.c").write_text(text)
+    flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-ffp-contract=off", "-shared", "-fPIC"]
+    subprocess.run(["gcc", *flags, str(tmp_path / "choose.c"), "-o", str(tmp_path / "c.so"), "-lm"], check=True)
+    loaded, draw = ctypes.CDLL(str(tmp_path / "c.so")), random.Random(5)
+    points = [{"n": float(round(2 ** draw.uniform(0, 18))), "share": draw.uniform(-2, 2)} for _ in range(150)]
+    points += [
+        {"n": math.nan, "share": 0.0},
+        {"n": 1e9, "share": 0.9},
+        {"n": 20.0, "share": 40.0},
+        points[0],
+        points[0],
+    ]
+    reasons = set()
+    for made in found:
+        for here in points:
+            x, why, order = (ctypes.c_double * 2)(*here.values()), ctypes.c_int(), (ctypes.c_int * 3)()
+            answer, reason = made.decide(here)
+            failed = made.failed(here)
+            assert answer not in failed or (reason is Reason.FAILED and len(failed) == 3)
+            reasons.add(reason)
+            name = made.site.identifier
+            assert getattr(loaded, f"ask_{name}")(x, ctypes.byref(why)) == answer
+            assert list(Reason)[why.value] is reason
+            ordered = made.order(here)
+            assert ordered[0] == answer
+            assert set(ordered[len(ordered) - len(failed) :]) == failed, "they come last"
+            if made.guarded:
+                getattr(loaded, f"all_{name}")(x, order)
+                assert tuple(order) == ordered
+            if made.predicts and math.isfinite(here["n"]):
+                seconds, plain = made.predict(here), made.selector
+                assert plain is not None
+                raw = plain.seconds([here[n] for n in NAMES])
+                assert all(seconds[a] == t * (PENALTY if a in failed else 1) for a, t in raw.items())
+                out = (ctypes.c_double * 3)()
+                getattr(loaded, f"time_{name}")(x, out)
+                assert list(out) == pytest.approx(seconds, rel=1e-14)
+    assert Reason.AVOIDED in reasons
