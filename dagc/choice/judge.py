@@ -134,9 +134,10 @@ class Judged:
         """A table as text, followed by the names of the costliest mistakes. `text`: the text of an answer."""
         parts = [("all", self.all), ("best beyond the noise", self.decisive), *self.bands]
         width = max(len(name) for name, _ in parts)
+        apart = ("failed",) if self.failed else ()
         head = (
             "inputs",
-            "failed",
+            *apart,
             "% of exhaustive",
             "accuracy",
             "balanced",
@@ -147,7 +148,11 @@ class Judged:
         )
         out = [f"{'':{width}}  " + "  ".join(head)]
         for name, f in parts:
-            row = (str(f.inputs), str(f.failed), *map(_percent, (f.percent, f.accuracy, f.balanced, f.regret)))
+            row = (
+                str(f.inputs),
+                *(str(f.failed) for _ in apart),
+                *map(_percent, (f.percent, f.accuracy, f.balanced, f.regret)),
+            )
             row += tuple(map(_percent, (f.singles[0][1] if f.singles else math.nan, f.default, f.random)))
             out.append(f"{name:{width}}  " + "  ".join(f"{v:>{len(h)}}" for v, h in zip(row, head, strict=True)))
         out += self._failures(text, worst)

@@ -7,10 +7,11 @@ import math
 import random
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dagc.base.errors import counted
+from dagc.choice.avoid import Avoided
 from dagc.choice.labels import ascends, corrected_labels, observed_labels
 from dagc.choice.methods import fit, unsure_below
 from dagc.choice.selector import FEWEST, Answer, Selector
@@ -26,12 +27,19 @@ JUDGES = 0.5  # tolerance up to which it says something that a choice is within 
 @dataclass(frozen=True, slots=True)
 class Training:
     """The measurements: a row for each different size. `intervals`: those of all measurements at each size. `barred`:
-    the choices that a constraint excludes at each, () for none; other missing choices have failed."""
+    the choices that a constraint excludes at each, () for none. `failed`: those that failed at each, as far as is
+    known, () for none."""
 
     sizes: tuple[tuple[float, ...], ...]
     times: tuple[Times, ...]
     intervals: tuple[tuple[Interval, ...], ...]
     barred: tuple[frozenset[int], ...] = ()
+    failed: tuple[frozenset[int], ...] = ()
+
+    @property
+    def avoided(self) -> Avoided:
+        """Where choices failed."""
+        return Avoided.of(self.sizes, [set(at) for at in self.times], self.failed) if self.failed else Avoided()
 
     @property
     def tolerance(self) -> float:
@@ -40,14 +48,14 @@ class Training:
 
     def only(self, kept: Sequence[int]) -> Training:
         """The training data of some of the sizes."""
-        columns = (self.sizes, self.times, self.intervals, self.barred)
+        columns = (self.sizes, self.times, self.intervals, self.barred, self.failed)
         return Training(*(tuple(column[k] for k in kept) if column else () for column in columns))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
 class CrossValidation:
     """Cross-validation, leave-one-out or in `folds`: t_chosen / t_best - 1 at each of `sizes`, chosen by a selector
-    trained on the others.
+    trained on the others; NaN where the choice failed.
 
     `beside`: the same for other ways to choose, by name. `tolerance` is the noise of all sizes; it is used for
     evaluation, not for training.
@@ -71,15 +79,24 @@ class CrossValidation:
         Within a tolerance above JUDGES any choice is right, so it says that instead.
         """
         of = counted(len(self.regrets), "size")
-        others = ", ".join(f"{name} {100 * statistics.fmean(regrets):.1f} %" for name, regrets in self.beside)
+        others = ", ".join(f"{name} {_mean_regret(regrets)}" for name, regrets in self.beside)
+        worked = [regret for regret in self.regrets if not math.isnan(regret)]
         what = f"{self.folds} folds left out" if self.folds else "leave one out"
         right = f"{self.right} of {of} within {100 * self.tolerance:.1f} % of the best"
         if self.tolerance > JUDGES:
             right = f"{of}, not judged: repetitions differ by {100 * self.tolerance:.0f} % (a busy machine?)"
         return (
             f"{what}: {right},"
-            f" mean regret {100 * statistics.fmean(self.regrets):.1f} %, largest {100 * max(self.regrets):.1f} %"
+            f" mean regret {_mean_regret(self.regrets)}" + (f", largest {100 * max(worked):.1f} %" if worked else "")
         ) + (f"; compared: {others}" if others else "")
+
+
+def _mean_regret(regrets: Sequence[float]) -> str:
+    """`1.2 %`, `1.2 % (failed at 2 more)`, `- (failed at 9)`: over the sizes at which the choice works."""
+    worked = [regret for regret in regrets if not math.isnan(regret)]
+    failed = len(regrets) - len(worked)
+    shown = f"{100 * statistics.fmean(worked):.1f} %" if worked else "-"
+    return shown + (f" (failed at {failed}{' more' if worked else ''})" if failed else "")
 
 
 def tolerance_of(intervals: Iterable[Interval]) -> float:
@@ -99,18 +116,25 @@ def noise_of_best(intervals: Iterable[Interval]) -> float:
 
 
 def merged(
-    sizes: Sequence[Sequence[float]], times: Sequence[Times], intervals: Sequence[Sequence[Interval]]
+    sizes: Sequence[Sequence[float]],
+    times: Sequence[Times],
+    intervals: Sequence[Sequence[Interval]],
+    failed: Sequence[Collection[int]] = (),
 ) -> Training:
     """Merge points of equal sizes: the mean of each choice's time over the best, over the choices that all have, times
     the geometric mean of the best.
 
     Points may have equal sizes if the selector uses fewer features than distinguish them. An infinite time (the
-    constraint of a variant fails) bars the choice there; a point without times is dropped. The rows are in the order of
-    the sizes, so that training does not depend on the order in which inputs were listed or measured.
+    constraint of a variant fails) bars the choice there; a point without times is dropped. `failed`: the choices that
+    failed at each. The rows are in the order of the sizes, so that training does not depend on the order in which
+    inputs were listed or measured.
     """
     groups: dict[tuple[float, ...], list[Times]] = {}
     noise: dict[tuple[float, ...], list[Interval]] = {}
     barred: dict[tuple[float, ...], set[int]] = {}
+    lost: dict[tuple[float, ...], set[int]] = {}
+    for row, bad in zip(sizes, failed, strict=bool(failed)):
+        lost.setdefault(tuple(row), set()).update(bad)
     for row, all_times, seen in zip(sizes, times, intervals, strict=True):
         if at := {label: seconds for label, seconds in all_times.items() if math.isfinite(seconds)}:
             groups.setdefault(tuple(row), []).append(at)
@@ -119,7 +143,8 @@ def merged(
     rows = sorted(groups)
     times_of = tuple(_mean(groups[row]) for row in rows)
     without = tuple(frozenset(barred[row] - at.keys()) for row, at in zip(rows, times_of, strict=True))
-    return Training(tuple(rows), times_of, tuple(tuple(noise[row]) for row in rows), without)
+    bad_at = tuple(frozenset(lost.get(row, ())) for row in rows) if any(lost.values()) else ()
+    return Training(tuple(rows), times_of, tuple(tuple(noise[row]) for row in rows), without, bad_at)
 
 
 def _mean(group: Sequence[Times]) -> Times:
@@ -176,6 +201,15 @@ def shares_of(times: Times) -> dict[int, float]:
     return {label: least / seconds for label, seconds in times.items()}
 
 
+def ask_avoiding(selector: Selector, avoided: Avoided, x: Sequence[float]) -> Answer:
+    """The answer of a selector; where it failed at inputs like this one, the next in its order that did not, if there
+    is one."""
+    answer, failed = selector.ask(x), avoided.at(x)
+    if answer.label not in failed:
+        return answer
+    return Answer(next((label for label in selector.order(x) if label not in failed), answer.label), answer.sure)
+
+
 def answers_left_out(
     method: str, data: Sequence[str], training: Training, seed: int = 0, folds: int = 5
 ) -> tuple[Answer, ...]:
@@ -187,8 +221,9 @@ def answers_left_out(
         kept = [i for i in range(len(training.sizes)) if i not in set(fold)]
         if not fold or len(kept) < FEWEST:
             return ()
-        selector = train(method, data, training.only(kept), seed)
-        answers.update((i, selector.ask(training.sizes[i])) for i in fold)
+        others = training.only(kept)
+        selector, avoided = train(method, data, others, seed), others.avoided
+        answers.update((i, ask_avoiding(selector, avoided, training.sizes[i])) for i in fold)
     return tuple(answers[i] for i in range(len(order)))
 
 
@@ -228,7 +263,7 @@ def leave_one_out(
     size).
 
     Nothing of the held-out sizes is used, including the noise of their measurements. A choice that was not measured at
-    a size, since it cannot be launched there, counts as the first that was.
+    a size, since it cannot be launched there, counts as the first that was; one that failed has no regret.
     """
     if len(training.sizes) <= FEWEST:
         return None
@@ -239,11 +274,14 @@ def leave_one_out(
     for k in range(folds or count):
         fold = order[k :: folds or count]
         others = training.only([i for i in range(count) if i not in set(fold)])
-        selector, constant = train(method, data, others, seed), best_constant(others.times)
+        selector, constant, avoided = train(method, data, others, seed), best_constant(others.times), others.avoided
         for i in fold:
-            chosen[""][i], chosen["best constant"][i] = selector.choose(training.sizes[i]), constant
+            chosen[""][i] = ask_avoiding(selector, avoided, training.sizes[i]).label
+            chosen["best constant"][i] = constant
+    failed: Sequence[frozenset[int]] = training.failed or [frozenset()] * count
     regrets = {
-        name: tuple(map(_regret, training.times, choices)) for name, choices in {**chosen, **(untrained or {})}.items()
+        name: tuple(map(_regret, training.times, choices, failed))
+        for name, choices in {**chosen, **(untrained or {})}.items()
     }
     return CrossValidation(training.sizes, regrets.pop(""), training.tolerance, tuple(regrets.items()), folds)
 
@@ -260,8 +298,8 @@ def best_constant(times: Sequence[Times]) -> int:
     return min(loss, key=lambda label: (loss[label], label))
 
 
-def _regret(at: Times, choice: int) -> float:
-    return at.get(choice, at[min(at)]) / min(at.values()) - 1
+def _regret(at: Times, choice: int, failed: Collection[int]) -> float:
+    return math.nan if choice in failed else at.get(choice, at[min(at)]) / min(at.values()) - 1
 
 
 # ---- fewer features --------------------------------------------------------------------------------

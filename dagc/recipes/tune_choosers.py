@@ -145,6 +145,7 @@ def learn(
         list(rows.values()),
         [{index[c.settings]: c.value for c in timed} for timed in points.values()],
         [[(c.interval[0], c.value, c.interval[1]) for c in timed] for timed in points.values()],
+        _failed(unit, points, index, cells),
     )
     if not names or len(training.sizes) < FEWEST:
         lost = f" (a feature is not finite or was not computed at {missing} more)" if missing else ""
@@ -312,6 +313,17 @@ def _measured(ready: Prepared, unit: Unit, cells: Mapping[Any, Cell]) -> dict[Po
         for point in ready.task.points
         if point in timed and all((point, s) in tried for s in ready.at[point].fits[unit.op] if s in ever_timed)
     }
+
+
+def _failed(
+    unit: Unit, points: Iterable[Point], index: Mapping[Settings, int], cells: Mapping[Any, Cell]
+) -> list[set[int]]:
+    """The numbers of the answers that failed at each point."""
+    out: dict[Point, set[int]] = {point: set() for point in points}
+    for (op, point, settings), cell in cells.items():
+        if op == unit.op and cell.failure and point in out and settings in index:
+            out[point].add(index[settings])
+    return list(out.values())
 
 
 def features_of(ready: Prepared, unit: Unit, points: Sequence[Point]) -> tuple[str, ...]:

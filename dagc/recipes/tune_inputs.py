@@ -815,6 +815,13 @@ def times_at(inputs: Visits[Any], op: str, point: Point, priced: bool = True) ->
     return out
 
 
+def failures_at(inputs: Visits[Any], op: str, point: Point) -> dict[int, str]:
+    """Why each answer of an op failed at an input, by number; without those that did not."""
+    cells = inputs.known.measured.cells
+    here = ((n, cells.get((op, point, settings))) for n, settings in enumerate(inputs.answers[op]))
+    return {n: cell.failure for n, cell in here if cell is not None and cell.failure}
+
+
 def noise(inputs: Visits[Any], op: str) -> float:
     """The noise of a comparison of two answers of an op, relative: the median over the inputs."""
     return median(noises(inputs, op, list(inputs.known.inputs)) or [0.0])

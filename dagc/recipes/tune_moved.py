@@ -63,6 +63,9 @@ def lost_by_move(tuned: Tuned, op: str, chooser: KernelChooser, here: Judged, se
         home = cross_validated(tuned, op, chooser, FOLDS, seed).judged.all
     except UsageError as error:
         return f"on its own machine unknown: {error.message}"
+    if not (home.inputs and here.all.inputs):
+        where = "on its own machine" if here.all.inputs else "here"
+        return f"PPP here and on its own machine unknown: the choice failed at every input {where}"
     lost = 100 * (here.all.regret - home.regret)
     return (
         f"PPP on its own machine {100 * home.regret:.2f} % ({FOLDS} folds of its inputs), here"
@@ -125,7 +128,7 @@ def borrowed(
         method, tolerance = asked[unit.op].method, noise(inputs, unit.op)
         losses = losses_of(method, names, ours, theirs.rows, tolerance, seed)
         way = min(range(len(WAYS)), key=lambda n: losses[n])
-        shown = ", ".join(f"{what} {100 * loss:.2f} %" for what, loss in zip(WAYS, losses, strict=True))
+        shown = ", ".join(f"{what} {loss.text}" for what, loss in zip(WAYS, losses, strict=True))
         notes.append(f"{unit.op}: learned from {WAYS[way]}; PPP at {counted(len(ours), 'sample')} here: {shown}")
         if way:
             ratios = ratios_of(ours, theirs.rows) if way == 2 else {}
@@ -183,9 +186,8 @@ def ratios_of(ours: Rows, theirs: Rows) -> dict[int, float]:
 
 def losses_of(
     method: str, names: Sequence[str], ours: Rows, theirs: Rows, tolerance: float, seed: int, folds: int = 5
-) -> list[float]:
-    """Mean PPP of each of WAYS at the samples here, each left out in turn with a fold of the others; infinite if too
-    few remain for training."""
+) -> list[MeanRegret]:
+    """Mean PPP of each of WAYS at the samples here, each left out in turn with a fold of the others."""
     order = random.Random(f"{seed} moved").sample(sorted(ours), len(ours))
     lost: list[list[float]] = [[] for _ in WAYS]
     for fold in (order[k::folds] for k in range(folds)):
@@ -198,7 +200,30 @@ def losses_of(
         borrowed: tuple[Rows, ...] = ({}, others, scaled)
         for way, more in enumerate(borrowed):
             lost[way] += _regrets(method, names, {**more, **kept}, [ours[p] for p in fold], tolerance, seed)
-    return [fmean(regrets) if regrets else math.inf for regrets in lost]
+    return [mean_regret(regrets) for regrets in lost]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class MeanRegret:
+    """`failed`: the number of inputs at which the choice failed, or nothing could be trained; `mean`: over the others,
+    0 without any."""
+
+    failed: int
+    mean: float
+    inputs: int
+
+    @property
+    def text(self) -> str:
+        """`1.20 %`, `1.20 % and 2 failures`, `-`."""
+        worked = self.inputs - self.failed
+        shown = f"{100 * self.mean:.2f} %" if worked else "-"
+        return shown + (f" and {counted(self.failed, 'failure')}" if self.failed and worked else "")
+
+
+def mean_regret(regrets: Sequence[float]) -> MeanRegret:
+    """Of regrets that are infinite where the choice failed."""
+    worked = [regret for regret in regrets if math.isfinite(regret)]
+    return MeanRegret(len(regrets) - len(worked), fmean(worked) if worked else 0.0, len(regrets))
 
 
 def _regrets(

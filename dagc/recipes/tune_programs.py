@@ -45,6 +45,7 @@ from dagc.recipes.tune_inputs import (
     Session,
     Visits,
     elements_of,
+    failures_at,
     label,
     minimise,
     noises,
@@ -66,7 +67,7 @@ from dagc.recipes.tune_prepare import (
     single_values,
 )
 from dagc.recipes.tune_results import Evaluated, Evaluation, KernelResult, Measurements, Tuning, minimised, priced
-from dagc.recipes.tune_variants import nothing_evaluated, untrained
+from dagc.recipes.tune_variants import measured_in_full, nothing_evaluated, untrained
 from dagc.setup import read_scalars
 from dagc.setup.prefetch import Job, Prefetch
 from dagc.space import Space
@@ -599,15 +600,18 @@ def evaluate_program(
     with _opened(task, tuned.path, replace(options, resume=True), progress, training=False) as plans:
         plans.begin()
         done = sorted(p for p in to_visit(task) if not plans.over and plans.visit(p, test=True))
+        done, partly = measured_in_full(plans, done)
         if not done:
             raise nothing_evaluated(plans.known.measured.failures)
         known = plans.known.inputs
-        chosen = [task.settings.index(chooser.settings[chooser.choose(known[p].values)]) for p in done]
+        orders = [chooser.order(known[p].values) for p in done]
+        chosen = [[task.settings.index(chooser.settings[i]) for i in order] for order in orders]
         judged = judge(
             [p.text for p in done], [times_at(plans, PROGRAM, p) for p in done], chosen, 0,
             noises(plans, PROGRAM, done), sizes=[known[p].elements for p in done],
+            failures=[failures_at(plans, PROGRAM, p) for p in done],
         )  # fmt: skip
         return Evaluation(
             (Evaluated(PROGRAM, judged, task.settings),), _grade(task), len(done), tuple(plans.known.measured.failures),
-            (*notes, *plans.remarks, *task.text.changed()), time.monotonic() - began,
+            (*notes, *partly, *plans.remarks, *task.text.changed()), time.monotonic() - began,
         )  # fmt: skip

@@ -39,6 +39,8 @@ from dagc.recipes.tune_gpu import NOT_COUNTED, hardware_at_hand, require_runs
 from dagc.recipes.tune_inputs import (
     MANY,
     Inputs,
+    Visits,
+    failures_at,
     keep,
     label,
     noise,
@@ -168,14 +170,16 @@ class PlacedPrograms:
     times: dict[str, dict[int, float]]  # by input
     chosen: dict[str, int]
     fixed: dict[str, dict[int, int]]  # the numbers of GPU only and CPU only, by input and side
+    failures: dict[str, dict[int, str]]  # why placements failed, by input
     noise: dict[str, float]  # relative noise of comparing the two fastest, by input
 
     @classmethod
     def of(cls, inputs: Inputs, choosers: Mapping[str, Chooser], transfers: Transfers) -> PlacedPrograms:
-        return cls(inputs, choosers, transfers, [], {}, {}, {}, {})
+        return cls(inputs, choosers, transfers, [], {}, {}, {}, {}, {})
 
     def time(self, at: AtPoint) -> str:
-        """Time at one input, whose arrays are loaded. Returns "" or why the program does not run there."""
+        """Time at one input, whose arrays are loaded. Returns "" or why the program does not run there, however its ops
+        are placed."""
         from dagc.choice.train import noise_of_best  # loads msgspec
 
         program = self.inputs.task.graph_at(at.point).program
@@ -183,15 +187,22 @@ class PlacedPrograms:
         best = place(placed.problem).placement
         wanted = list(dict.fromkeys((placed.only(DEVICE), placed.only(HOST), best, *_others(placed, best))))
         seconds: dict[Placement, list[float]] = {p: [] for p in wanted}
+        failed: dict[Placement, str] = {}
         order = random.Random(f"{self.inputs.task.seed} {at.point.text}")
         for _ in range(ROUNDS):
             order.shuffle(wanted)
-            for placement in wanted:
+            for placement in (p for p in wanted if p not in failed):
                 answer = self._measured(at, placed, placement, seconds[placement])
-                if "seconds" not in answer:
-                    return one_line(str(answer.get("error") or answer.get("wrong")))
-                seconds[placement].append(answer["seconds"])
+                if "seconds" in answer:
+                    seconds[placement].append(answer["seconds"])
+                else:
+                    failed[placement] = one_line(str(answer.get("error") or answer.get("wrong")))
+        for placement in failed:
+            del seconds[placement]
+        if not seconds:
+            return next(iter(failed.values()))
         name = at.point.text or "as given"
+        self.failures[name] = {self._number(placed, p): why for p, why in failed.items()}
         self.times[name] = {self._number(placed, p): median(times) for p, times in seconds.items()}
         self.noise[name] = noise_of_best([(min(t), median(t), max(t)) for t in seconds.values()])
         self.chosen[name] = self._number(placed, best)
@@ -224,17 +235,24 @@ class PlacedPrograms:
         from dagc.choice.judge import judge  # only to evaluate
 
         inputs = list(self.times)
-        taken = sum(self.times[name][self.chosen[name]] for name in inputs)
-        alone = {
-            side: sum(self.times[name][self.fixed[name][side]] for name in inputs) / taken for side in (DEVICE, HOST)
-        }
         figures = judge(
             inputs, [self.times[n] for n in inputs], [self.chosen[n] for n in inputs],
-            tolerance=[self.noise[n] for n in inputs],
+            tolerance=[self.noise[n] for n in inputs], failures=[self.failures[n] for n in inputs],
         )  # fmt: skip
         settings = tuple(((VARIANT, name),) for name in self.names)
-        faster = f"{alone[DEVICE]:.3f} times as fast as GPU only, {alone[HOST]:.3f} times as CPU only (ratios of sums)"
+        alone = [self._faster_than(side) for side in (DEVICE, HOST)]
+        faster = f"{alone[0]} times as fast as GPU only, {alone[1]} times as CPU only (ratios of sums)"
         return figures, settings, (faster,)
+
+    def _faster_than(self, side: int) -> str:
+        """The ratio of the sums of the times with all ops on one side and as they were placed, over the inputs at which
+        both run."""
+        both = [
+            (of[self.fixed[name][side]], of[self.chosen[name]])
+            for name, of in self.times.items()
+            if self.fixed[name][side] in of and self.chosen[name] in of
+        ]
+        return f"{sum(a for a, _ in both) / sum(b for _, b in both):.3f}" if both else "-"
 
 
 def _others(placed: PlacedAt, best: Placement) -> Iterator[Placement]:
@@ -523,6 +541,7 @@ def evaluate_inputs(
         placed = _programs(inputs, choosers, tuned) if places_together(task.program) else None
         then = placed.time if placed is not None else None
         done = [p for p in order_of(inputs.task) if not inputs.over and inputs.visit(p, test=True, then=then)]
+        done, partly = measured_in_full(inputs, done)
         if not done:
             raise nothing_evaluated(inputs.known.measured.failures)
         ops = [_evaluated(inputs, choosers[unit.op], unit, sorted(done)) for unit in inputs.task.units]
@@ -530,7 +549,8 @@ def evaluate_inputs(
         ops += [Evaluated(TOGETHER, *placed.judged())] if placed is not None else []
         return Evaluation(
             tuple(ops), grade(task, len(inputs.known.measured.cells), NOT_COUNTED, {}), len(done),
-            tuple(inputs.known.measured.failures), (*notes, *inputs.remarks, *inputs.ready.notes, *task.text.changed()),
+            tuple(inputs.known.measured.failures),
+            (*notes, *partly, *inputs.remarks, *inputs.ready.notes, *task.text.changed()),
             time.monotonic() - began, trained,
         )  # fmt: skip
 
@@ -577,6 +597,13 @@ def untrained(asked: Sequence[Point], tuned: Tuned, programs: bool = False) -> t
     return points, len(trained), [f"{p.text}: skipped: the file was trained on it" for p in asked if p in trained]
 
 
+def measured_in_full(inputs: Visits[Any], visited: Sequence[Point]) -> tuple[list[Point], list[str]]:
+    """The visited inputs at which every answer was tried, and a note on the others."""
+    done = [p for p in visited if inputs.complete(p)]
+    left = len(visited) - len(done)
+    return done, [f"{counted(left, 'input')} measured in part: not judged"] if left else []
+
+
 def _moved(one: Evaluated, tuned: Tuned, seed: int) -> Evaluated:
     """The evaluation, with the loss by the move to another machine."""
     line = lost_by_move(tuned, one.op, tuned.kernel_choosers[one.op], one.judged, seed)
@@ -600,6 +627,7 @@ def _evaluated(inputs: Inputs, chooser: Any, unit: Unit, points: Sequence[Point]
         noises(inputs, unit.op, points),
         sizes=[inputs.known.inputs[p].elements for p in points],
         reasons=[chooser.decide(at)[1].value for at in values],
+        failures=[failures_at(inputs, unit.op, p) for p in points],
     )  # fmt: skip
     one = replace(inputs.task, units=(unit,))
     return Evaluated(unit.op, judged, chooser.settings, tuple(costs(inputs, one, {unit.op: chooser})))

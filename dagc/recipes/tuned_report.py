@@ -24,6 +24,8 @@ from dagc.report import si
 from dagc.report.variants import LOOKS, Axis, Mark, Mistake, ShareBar, VariantView, as_page
 
 if TYPE_CHECKING:
+    from dagc.choice.avoid import Avoided
+    from dagc.choice.train import Training
     from dagc.recipes.options import TuneOptions
     from dagc.recipes.program import ProgramText
     from dagc.store.tuned import KernelChooser, Tuned
@@ -70,8 +72,8 @@ def variants_page(tuned: Tuned, version: str) -> str:
 @dataclass(frozen=True, slots=True)
 class MeasuredInputs:
     """Inputs of an op that have finite features and a time, in the order in which they were measured: names, features,
-    values of the objective of each answer, and whether they are test inputs. `noise`: relative noise of a
-    comparison."""
+    values of the objective of each answer, and whether they are test inputs. `noise`: relative noise of a comparison.
+    `failures`: why answers failed at each."""
 
     points: tuple[Point, ...]
     vectors: tuple[tuple[float, ...], ...]
@@ -79,6 +81,7 @@ class MeasuredInputs:
     test: tuple[bool, ...]
     noise: float
     objective: Objective = TIME
+    failures: tuple[Mapping[int, str], ...] = ()
 
     def part(self, test: bool) -> MeasuredInputs:
         """The test inputs, or the others."""
@@ -86,8 +89,17 @@ class MeasuredInputs:
         return MeasuredInputs(
             tuple(self.points[i] for i in kept), tuple(self.vectors[i] for i in kept),
             tuple(self.times[i] for i in kept), tuple(self.test[i] for i in kept), self.noise,
-            self.objective,
+            self.objective, tuple(self.failures[i] for i in kept) if self.failures else (),
         )  # fmt: skip
+
+    def training(self, numbers: Sequence[int]) -> Training:
+        """Of some of the inputs, to learn from."""
+        from dagc.choice.train import merged  # loads msgspec
+
+        noise = (1 - self.noise / 2, 1.0, 1 + self.noise / 2)
+        failed = [self.failures[i].keys() for i in numbers] if self.failures else ()
+        vectors, times = [self.vectors[i] for i in numbers], [self.times[i] for i in numbers]
+        return merged(vectors, times, [[noise]] * len(numbers), failed)
 
 
 def measured(tuned: Tuned, op: str, chooser: KernelChooser, names: Sequence[str]) -> MeasuredInputs:
@@ -102,12 +114,14 @@ def measured(tuned: Tuned, op: str, chooser: KernelChooser, names: Sequence[str]
         if c.op == op and c.settings in number
     ]
     at: dict[Point, dict[int, float]] = {}
+    failures: dict[Point, dict[int, str]] = {}
     for cell in cells:
         row = at.setdefault(cell.point, dict.fromkeys(range(len(number)), math.inf))
         if cell.times and not cell.failure:
             row[number[cell.settings]] = cell.value
         else:
             del row[number[cell.settings]]
+            failures.setdefault(cell.point, {})[number[cell.settings]] = cell.failure
     features = {point: one.features.get(op, {}) for point, one in inputs.items()}
     vectors = {p: tuple(features.get(p, {}).get(n, math.nan) for n in names) for p in at}
     kept = [p for p in at if all(map(math.isfinite, vectors[p])) and any(map(math.isfinite, at[p].values()))]
@@ -120,6 +134,7 @@ def measured(tuned: Tuned, op: str, chooser: KernelChooser, names: Sequence[str]
         tuple(p in tests for p in kept),
         noise,
         objective,
+        tuple(failures.get(p, {}) for p in kept),
     )
 
 
@@ -142,21 +157,30 @@ def taken(answer: Answer, selector: Selector, beyond: float) -> tuple[int, str]:
     return (0, "unsure") if answer.sure < selector.least_sure else (answer.label, "chosen")
 
 
+def choice_at(selector: Selector, avoided: Avoided, extent: Extent, x: Sequence[float]) -> tuple[int, str]:
+    """The answer and the reason, as a chooser decides."""
+    beyond = max(extent.beyond(dict(zip(selector.data, x, strict=True))).values(), default=1)
+    label, reason = taken(selector.ask(x), selector, beyond)
+    failed = avoided.at(x)
+    if label not in failed:
+        return label, reason
+    other = next((answer for answer in selector.order(x) if answer not in failed), None)
+    return (0, "failed") if other is None else (other, "avoided")
+
+
 def chosen_at(method: str, selector: Selector, inputs: MeasuredInputs) -> AnswersAtInputs:
     """The answers at the test inputs if there are any, else at the training inputs by cross-validation."""
-    from dagc.choice.train import answers_left_out, merged  # loads msgspec
+    from dagc.choice.train import answers_left_out  # loads msgspec
 
     tests, kept = inputs.part(True), inputs.part(False)
     names = selector.data
     if tests.points:
         extent = Extent.of(dict(zip(names, row, strict=True)) for row in kept.vectors)
-        reasoned = [
-            taken(selector.ask(x), selector, max(extent.beyond(dict(zip(names, x, strict=True))).values(), default=1))
-            for x in tests.vectors
-        ]
+        avoided = kept.training(range(len(kept.points))).avoided
+        reasoned = [choice_at(selector, avoided, extent, x) for x in tests.vectors]
         how = f"Evaluated at {counted(len(tests.points), 'test input')} that were not used for training."
         return AnswersAtInputs(tests, tuple(a for a, _ in reasoned), tuple(r for _, r in reasoned), how)
-    known = merged(kept.vectors, kept.times, [[(1 - kept.noise / 2, 1.0, 1 + kept.noise / 2)]] * len(kept.points))
+    known = kept.training(range(len(kept.points)))
     answers = dict(zip(known.sizes, answers_left_out(method, names, known), strict=False))
     if not answers:
         return AnswersAtInputs(MeasuredInputs((), (), (), (), kept.noise), (), (), "Too few inputs to leave any out.")
@@ -185,7 +209,7 @@ def learning_curve(method: str, names: Sequence[str], inputs: MeasuredInputs) ->
         vectors = tests.vectors or kept.vectors[count:]
         times = tests.times or kept.times[count:]
         share = judge([""] * len(vectors), times, [selector.order(x) for x in vectors], 0, kept.noise).all.percent
-        out.append((count, share))
+        out += [(count, share)] if not math.isnan(share) else []
     return tuple(out)
 
 
@@ -221,7 +245,10 @@ def _view(
     judged = None
     if chosen.answers:
         where, noise = [p.text for p in chosen.inputs.points], chosen.inputs.noise
-        judged = judge(where, chosen.inputs.times, chosen.answers, 0, noise, reasons=chosen.reasons)
+        judged = judge(
+            where, chosen.inputs.times, chosen.answers, 0, noise, reasons=chosen.reasons,
+            failures=chosen.inputs.failures,
+        )  # fmt: skip
     best = [min(at, key=lambda a: (at[a], a)) for at in inputs.times]
     looks = _looks(best)
     order = sorted(names, key=lambda name: -lost.get(name, 0.0))
@@ -266,7 +293,7 @@ class _Drawn:
 
 def _marks(drawn: _Drawn, judged: Judged | None, two: Sequence[str]) -> tuple[tuple[Axis, Axis], tuple[Mark, ...]]:
     """The axes are two features; with a single feature, the second axis is the gain of the best over the default."""
-    wrong = {case.name: case for case in judged.wrong} if judged is not None else {}
+    wrong = {case.name: case for case in (*judged.failed, *judged.wrong)} if judged is not None else {}
     titles = [*two, *["t_default / t_best"] * (2 - len(two))]
     places, marks, inputs = [], [], drawn.inputs
     for i, (point, vector, at) in enumerate(zip(inputs.points, inputs.vectors, inputs.times, strict=True)):
@@ -295,13 +322,19 @@ def _tip(
     lines = [name, ", ".join(f"{n} {si.significant(v)}" for n, v in features.items())]
     lines += [f"{texts[a]}: {si.seconds(value) if objective.is_time else objective.scaled(value)}" for value, a in best]
     if case is not None:
-        lines.append(f"chosen: {texts[case.taken]}, {case.ratio:.2f} times the best")
+        how = "failed" if case.failed else f"{case.ratio:.2f} times the best"
+        lines.append(f"chosen: {texts[case.taken]}, {how}")
     return "\n".join(lines)
 
 
 def _tiles(judged: Judged, texts: Sequence[str]) -> tuple[tuple[str, str, str], ...]:
-    f, (single, share), decisive = judged.all, judged.all.single, judged.decisive
+    f, decisive = judged.all, judged.decisive
+    failed = [("failed", str(f.failed), f"inputs; the figures are over the other {f.inputs}")] if f.failed else []
+    if not f.inputs:
+        return tuple(failed)
+    single, share = f.single
     return (
+        *failed,
         (
             "percent of exhaustive",
             _percent(f.percent),
@@ -323,11 +356,12 @@ def _bars(judged: Judged, texts: Sequence[str], looks: Mapping[int, int]) -> tup
 def _figures(judged: Judged) -> tuple[tuple[str, ...], ...]:
     def row(name: str, f: Figures) -> tuple[str, ...]:
         shares = (f.percent, f.accuracy, f.balanced, f.regret, f.singles[0][1] if f.singles else math.nan, f.default)
-        return name, str(f.inputs), *map(_percent, shares), str(f.poor)
+        return name, str(f.inputs), str(f.failed), *map(_percent, shares), str(f.poor)
 
     head = (
         "",
         "inputs",
+        "failed",
         "% of exhaustive",
         "accuracy",
         "balanced",
@@ -337,7 +371,7 @@ def _figures(judged: Judged) -> tuple[tuple[str, ...], ...]:
         "under 70 %",
     )
     parts = [("all", judged.all), ("best beyond the noise", judged.decisive), *judged.bands]
-    return (head, *(row(name, f) for name, f in parts if f.inputs))
+    return (head, *(row(name, f) for name, f in parts if f.inputs or f.failed))
 
 
 def _mistakes(
@@ -346,15 +380,16 @@ def _mistakes(
     vectors = {p.text: x for p, x in zip(chosen.inputs.points, chosen.inputs.vectors, strict=True)}
     return tuple(
         Mistake(
-            case.name, texts[case.taken], texts[case.best], case.ratio, case.reason,
+            case.name, texts[case.taken], texts[case.best], "failed" if case.failed else f"{case.ratio:.2f}",
+            case.failure or case.reason,
             ", ".join(f"{n} {si.significant(v)}" for n, v in zip(names, vectors[case.name], strict=True)),
         )
-        for case in judged.wrong[:MOST_MISTAKES]
+        for case in (*judged.failed, *judged.wrong)[:MOST_MISTAKES]
     )  # fmt: skip
 
 
 def _percent(share: float, digits: int = 1) -> str:
-    return "-" if math.isnan(share) else "inf" if share == math.inf else f"{100 * share:.{digits}f} %"
+    return "-" if math.isnan(share) else f"{100 * share:.{digits}f} %"
 
 
 # ---- folds and shares of the inputs, left out ------------------------------------------------------
@@ -376,14 +411,13 @@ class LeftOut:
         """Mean and standard deviation over the folds; nothing for one part."""
         if len(self.parts) < 2:
             return ""
-        named = [("PPP", [f.regret for f in self.parts]), ("PoIS", [f.ideal for f in self.parts])]
-        named.append(("accuracy", [f.accuracy for f in self.parts]))
-        shown = (f"{n} {_percent(statistics.fmean(v), 2)} +- {_percent(_deviation(v), 2)}" for n, v in named)
-        return f"mean and standard deviation of {len(self.parts)} folds: {', '.join(shown)}"
-
-
-def _deviation(values: Sequence[float]) -> float:
-    return statistics.stdev(values) if all(map(math.isfinite, values)) else math.inf
+        parts = [f for f in self.parts if f.inputs]  # in which the choice works at an input
+        if len(parts) < 2:
+            return ""
+        named = [("PPP", [f.regret for f in parts]), ("PoIS", [f.ideal for f in parts])]
+        named.append(("accuracy", [f.accuracy for f in parts]))
+        shown = (f"{n} {_percent(statistics.fmean(v), 2)} +- {_percent(statistics.stdev(v), 2)}" for n, v in named)
+        return f"mean and standard deviation of {len(parts)} folds: {', '.join(shown)}"
 
 
 def left_out(
@@ -391,25 +425,20 @@ def left_out(
 ) -> LeftOut:
     """Evaluate on each of `parts`, numbers of inputs, a selector trained on all others. Raises UsageError if these are
     too few."""
-    from dagc.choice.train import merged, train  # loads msgspec
+    from dagc.choice.train import train  # loads msgspec
 
-    noise = (1 - inputs.noise / 2, 1.0, 1 + inputs.noise / 2)
     figures, answers, trained = [], [], 0
     for part in parts:
         kept = sorted(set(range(len(inputs.points))) - set(part))
-        known = merged(
-            [inputs.vectors[i] for i in kept], [inputs.times[i] for i in kept], [[noise]] * len(kept)
-        )  # fmt: skip
+        known = inputs.training(kept)
         if len(known.sizes) < FEWEST:
             left = counted(len(known.sizes), "input")
             raise UsageError(f"{left} to train on, {FEWEST} are needed", "leave fewer out, or tune with more")
         trained = max(trained, len(kept))
-        selector = train(method, names, known, seed, default=0)
+        selector, avoided = train(method, names, known, seed, default=0), known.avoided
         extent = Extent.of(dict(zip(names, inputs.vectors[i], strict=True)) for i in kept)
         for i in part:
-            x = inputs.vectors[i]
-            beyond = max(extent.beyond(dict(zip(names, x, strict=True))).values(), default=1)
-            answers.append((i, *taken(selector.ask(x), selector, beyond)))
+            answers.append((i, *choice_at(selector, avoided, extent, inputs.vectors[i])))
         figures.append(_judged(inputs, answers[-len(part) :]).all)
     return LeftOut(_judged(inputs, answers), tuple(figures), trained)
 
@@ -418,6 +447,7 @@ def _judged(inputs: MeasuredInputs, answers: Sequence[tuple[int, int, str]]) -> 
     return judge(
         [inputs.points[i].text for i, _, _ in answers], [inputs.times[i] for i, _, _ in answers],
         [a for _, a, _ in answers], 0, inputs.noise, reasons=[reason for _, _, reason in answers],
+        failures=[inputs.failures[i] for i, _, _ in answers] if inputs.failures else (),
     )  # fmt: skip
 
 

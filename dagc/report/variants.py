@@ -57,12 +57,13 @@ class ShareBar:
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """`ratio`: t_taken / t_best. `features`: the inputs of the selector."""
+    """`ratio`: t_taken / t_best as text, or `failed`; `reason`: of the choice, or of the failure. `features`: the
+    inputs of the selector."""
 
     name: str
     taken: str
     best: str
-    ratio: float
+    ratio: str
     reason: str
     features: str
 
