@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
@@ -136,16 +137,29 @@ def test_an_input_requested_again_is_kept_when_its_first_set_up_ends(job: Callab
         assert prefetch.bytes("10") == 0
 
 
-@pytest.mark.parametrize("jobs", [{"between": True, "processes": 2, "ahead": 4}], indirect=True)
-def test_set_ups_between_measurements_are_done_before_one_begins(jobs: Prefetch[str], tmp_path: Path) -> None:
-    names = [str(10 * (i + 1)) for i in range(8)]
+@pytest.mark.parametrize("jobs", [{"processes": 2, "ahead": 6}], indirect=True)
+def test_set_ups_go_on_while_nothing_is_requested(jobs: Prefetch[str], tmp_path: Path) -> None:
+    """While the program is compiled, or the first input measured: as many as may lie ahead."""
+    names = [str(10 * (i + 1)) for i in range(9)]
     jobs.expect(names)
-    written = []
-    for name in names:
-        jobs.get(name)
-        here = {folder.name for folder in (tmp_path / "data").iterdir()}
-        assert all((tmp_path / "data" / one / "setup.json").exists() for one in here), "none is being written"
-        jobs.drop(name)
-        assert {f.name for f in (tmp_path / "data").iterdir()} < here, "and none begins while something is measured"
-        written.append(len(here))
-    assert written == [3, 2, 1, 4, 3, 2, 1, 1], "a few until a size is known, then as many as requested"
+    end = time.monotonic() + 60
+    while len(list((tmp_path / "data").glob("*/setup.json"))) < 6 and time.monotonic() < end:
+        time.sleep(0.02)
+    assert sorted(int(jobs.get(name).name.partition("-")[2]) for name in names[:6]) == [1, 2, 3, 4, 5, 6]
+    assert len(list((tmp_path / "data").iterdir())) == 6
+
+
+@pytest.mark.parametrize("jobs", [{"between": True, "processes": 2, "ahead": 4}], indirect=True)
+def test_nothing_runs_while_something_is_measured(jobs: Prefetch[str], tmp_path: Path) -> None:
+    """A set-up that is not ready is stopped with its process, and goes on when the next input is waited for."""
+    names = ["10", "wait", "20", "30"]
+    jobs.expect(names)
+    jobs.get("10")
+    jobs.drop("10")
+    (tmp_path / "go").touch()
+    before = sorted((tmp_path / "data").rglob("*"))
+    time.sleep(0.3)
+    assert sorted((tmp_path / "data").rglob("*")) == before, "all are stopped"
+    assert [size(jobs.get(name), tmp_path) for name in names[2:]] == [20, 30]
+    with pytest.raises(DagcError, match="wait"):
+        jobs.get("wait")

@@ -70,8 +70,9 @@ if TYPE_CHECKING:
 
 ROUNDS = 3  # most series of launches of an answer
 CLEAR = 1.25  # times the best so far at an input: slower answers are timed only a few times
-PROCESSES = max(1, min(3, cores() - 1))  # processes that run set-ups during measurements on a GPU
+PROCESSES = max(1, min(8, cores() // 2))  # processes that run set-ups during measurements on a GPU
 BETWEEN = min(16, cores())  # processes that run set-ups between measurements that use the cores
+EACH = 4  # inputs ahead for each of these processes
 SHARE = 0.25  # of the time limit that the launches of one op at one input may take
 FAILED_CHECKS = 3  # failing inputs after which the program counts as failing at all
 MANY = 10_000  # most inputs on disk in incremental tuning; their bytes are limited as well
@@ -602,10 +603,9 @@ def asked_cells(task: TuningTask) -> set[tuple[str, Point]]:
 def processes(cores_used: bool, ahead: int = AHEAD) -> dict[str, Any]:
     """How set-ups run: during measurements, or between them if what is measured uses the cores: threads of its own, or
     the host's loop of a whole program, which another process would hold up for a few milliseconds."""
-    if not cores_used:
-        return {"processes": PROCESSES, "ahead": ahead, "threads": max(1, cores() // (PROCESSES + 1))}
-    threads = max(1, cores() // BETWEEN)
-    return {"processes": BETWEEN, "ahead": max(ahead, 4 * BETWEEN), "between": True, "threads": threads}
+    number = BETWEEN if cores_used else PROCESSES
+    threads = max(1, cores() // (number if cores_used else number + 1))
+    return {"processes": number, "ahead": max(ahead, EACH * number), "between": cores_used, "threads": threads}
 
 
 def uses_cores(task: TuningTask) -> bool:

@@ -1,13 +1,14 @@
 """Set-ups of several inputs, run by separate processes: during the measurement of other inputs, or between
 measurements.
 
-The data of a few inputs are on disk at a time: those that were requested and not dropped, and the next ones.
+As many inputs are on disk as were asked for and as fit: those that were requested and not dropped, and the next ones.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Hashable, Sequence
@@ -16,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Pipe
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 from typing import Any, Generic, Self, TypeVar
 
 from dagc.base.children import Workers
@@ -25,7 +26,7 @@ from dagc.base.resources import IMPORTED_FROM
 from dagc.ir.program import Program
 
 K = TypeVar("K", bound=Hashable)  # an input
-AHEAD = 3  # inputs whose data lie on disk, or are written
+AHEAD = 3  # inputs whose data lie on disk, or are written, while nothing is known of their size
 MOST_BYTES = 32 << 30
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -59,9 +60,9 @@ class Prefetch(Generic[K]):
         between: bool = False,
         threads: int = 1,
     ) -> None:
-        """`job` may raise DagcError. `most_bytes`: of data on disk beyond which no further set-up begins (0: half of
-        what is free there, at most MOST_BYTES). `between`: set-ups run only while one of them is waited for, `ahead` at
-        a time, since what is measured after `get` uses the same cores; those of the first `expect` run until then.
+        """`job` may raise DagcError. `ahead`: the most inputs on disk. `most_bytes`: of data on disk beyond which no
+        further set-up begins (0: half of what is free there, at most MOST_BYTES). `between`: the processes are stopped
+        when `get` returns, since what is measured then uses the same cores, and go on when one of them is waited for.
         `threads`: of the libraries of a process, see `_Process`."""
         directory.mkdir(parents=True, exist_ok=True)
         self._directory, self._job, self._ahead, self._between = directory, job, max(1, ahead), between
@@ -69,7 +70,8 @@ class Prefetch(Generic[K]):
         self._pool, self._threads = Workers(max(1, processes)), threads
         self._processes: list[_Process] = []
         self._idle: list[_Process] = []
-        self._lock = Lock()
+        self._lock = RLock()  # of all of this, which the threads that wait for the processes change as well
+        self._stopped = self._ended = False
         self._next: list[K] = []
         self._running: dict[K, Future[Path]] = {}
         self._bytes: dict[Path, int] = {}  # by directory: an input may be requested again while an earlier run ends
@@ -80,7 +82,9 @@ class Prefetch(Generic[K]):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._next.clear()
+        with self._lock:
+            self._ended = True
+            self._next.clear()
         self._pool.stop()
         for process in self._processes:
             process.kill()  # what runs in one fails
@@ -91,38 +95,43 @@ class Prefetch(Generic[K]):
 
     def expect(self, inputs: Sequence[K]) -> None:
         """Announce the inputs that will be requested, in this order."""
-        self._next = [one for one in inputs if one not in self._running]
-        self._start()
+        with self._lock:
+            self._next = [one for one in inputs if one not in self._running]
+            self._start()
 
     def get(self, one: K, seconds: float | None = None) -> Path:
         """The directory of an input's data; waits for it. Raises DagcError with the message of the set-up, or if it has
         not ended after `seconds`."""
-        missing = one not in self._running
-        if missing:
-            with suppress(ValueError):
-                self._next.remove(one)
-            self._submit(one)
-        if self._between and missing:
+        with self._lock:
+            if one not in self._running:
+                with suppress(ValueError):
+                    self._next.remove(one)
+                self._submit(one)
+            running = self._running[one]
+            if not running.done():
+                self._go_on()
             self._start()
-        wait(list(self._running.values()) if self._between else [self._running[one]], seconds)
-        if not self._running[one].done():
+        wait([running], seconds)
+        if self._between:
+            self._stop()
+        if not running.done():
             raise DagcError("its set-up has not ended within the time limit")
-        if not self._between:
-            self._start()
-        return self._running[one].result()
+        return running.result()
 
     def drop(self, one: K) -> None:
         """Remove the data of an input, now or when its set-up ends."""
 
         def remove(ended: Future[Path]) -> None:
             if not ended.cancelled() and ended.exception() is None:
-                self._bytes.pop(ended.result(), None)
+                with self._lock:
+                    self._bytes.pop(ended.result(), None)
                 shutil.rmtree(ended.result(), ignore_errors=True)
 
-        running = self._running.pop(one, None)
+        with self._lock:
+            running = self._running.pop(one, None)
         if running is not None and not running.cancel():
             running.add_done_callback(remove)
-        if not self._between:
+        with self._lock:
             self._start()
 
     def bytes(self, one: K) -> int:
@@ -137,11 +146,23 @@ class Prefetch(Generic[K]):
         """Whether there is room to write more while the present data stay on disk."""
         return len(self._running) < self._ahead and sum(self._bytes.values()) <= self._most // 2
 
+    def _stop(self) -> None:
+        """Stop the processes until the next input is waited for."""
+        with self._lock:
+            self._stopped = True
+            for process in self._processes:
+                process.stop()
+
+    def _go_on(self) -> None:
+        self._stopped = False
+        for process in self._processes:
+            process.go_on()
+
     def _start(self) -> None:
         """Start the next set-ups while there is room for one as large as the largest so far; a few as long as no size
-        is known."""
+        is known. None while the processes are stopped."""
         ahead = self._ahead if self._largest else min(self._ahead, AHEAD)
-        while self._next and len(self._running) < ahead:
+        while self._next and len(self._running) < ahead and not self._stopped:
             known = self._bytes.values()
             unknown = len(self._running) - len(known) + 1
             if self._running and sum(known) + unknown * self._largest > self._most:
@@ -161,22 +182,30 @@ class Prefetch(Generic[K]):
                 "references": job.references,
             }
         )  # fmt: skip
-        if process.alive:
-            with self._lock:
-                self._idle.append(process)
         if failure:
             shutil.rmtree(place, ignore_errors=True)
+        written = 0 if failure else sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
+        with self._lock:
+            if process.alive:
+                self._idle.append(process)
+            if not failure:
+                self._bytes[place] = written
+                self._largest = max(self._largest, written)
+                if not self._ended:
+                    self._start()  # its size is known
+        if failure:
             raise DagcError(failure)
-        self._bytes[place] = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
-        self._largest = max(self._largest, self._bytes[place])
         return place
 
     def _process(self) -> _Process:
+        """A process that waits for a job; a new one is stopped like the others."""
         with self._lock:
-            if self._idle:
-                return self._idle.pop()
-            process = _Process(self._threads)
-            self._processes.append(process)
+            process = self._idle.pop() if self._idle else None
+            if process is None:
+                process = _Process(self._threads)
+                self._processes.append(process)
+                if self._stopped:
+                    process.stop()
             return process
 
 
@@ -207,6 +236,14 @@ class _Process:
             code = self._process.wait()
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
             return f"the process of its set-up ended with {how}"
+
+    def stop(self) -> None:
+        """Stop the process until it goes on."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let the process go on."""
+        self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """Kill the process."""
