@@ -136,7 +136,7 @@ def _answers(chooser: Chooser, at: AtPoint) -> dict[int, tuple[float, Settings]]
         side = _side(settings)
         if settings in legal and seconds < out.get(side, (math.inf,))[0]:
             out[side] = seconds, settings
-    if out and reason.value == "chosen":
+    if out and reason.value in ("chosen", "avoided"):
         return out
     allowed = (
         pair for pair in zip(predicted, chooser.settings, strict=True) if pair[1] in legal and pair[0] < math.inf

@@ -41,16 +41,18 @@ class Placing {
   }
 
   // The next op has `n` implementations, on `sides`, with expected `seconds`; this takes the maximum over the ranks,
-  // infinite for an implementation that is not allowed. If a chooser has a `reason` for the default, only the first
-  // allowed implementation is kept, or 0 if none is allowed. Collective.
+  // infinite for an implementation that is not allowed, very long for one that failed at inputs like this one when it was
+  // tuned. If a chooser has a `reason` for the default, only the first allowed implementation is kept, or 0 if none is
+  // allowed. Collective.
   void open(const Site& site, int n, const placement::Side* sides, double* seconds, int reason) {
     DAGC_MPI(MPI_Allreduce(MPI_IN_PLACE, seconds, n, MPI_DOUBLE, MPI_MAX, comm_));
     DAGC_MPI(MPI_Allreduce(MPI_IN_PLACE, &reason, 1, MPI_INT, MPI_MAX, comm_));
     int best[2] = {-1, -1};
     for (int i = 0; i < n; ++i)
       if (seconds[i] < placement::never && (best[sides[i]] < 0 || seconds[i] < seconds[best[sides[i]]])) best[sides[i]] = i;
-    if (reason == 0 && best[0] < 0 && best[1] < 0) reason = constraint;
-    if (reason != 0) {
+    const bool by_time = reason == 0 || reason == avoided;
+    if (by_time && best[0] < 0 && best[1] < 0) reason = constraint;
+    if (!by_time || reason == constraint) {
       const int allowed = static_cast<int>(std::find_if(seconds, seconds + n, [](double s) { return s < placement::never; }) - seconds);
       const int first = allowed < n ? allowed : 0;
       const int both[2] = {first, first};
