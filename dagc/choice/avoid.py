@@ -45,7 +45,7 @@ def tried_at(
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class FailureRegion:
     """`answer` failed at the input with the features `centre`; `radius`: the squared distance of the nearest input at
     which it worked."""
 
@@ -62,7 +62,7 @@ class Avoided:
     scales: tuple[Scale, ...] = ()
     lows: tuple[int, ...] = ()
     widths: tuple[int, ...] = ()
-    regions: tuple[Region, ...] = ()
+    regions: tuple[FailureRegion, ...] = ()
     ever: tuple[int, ...] = ()
 
     @classmethod
@@ -81,7 +81,7 @@ class Avoided:
         empty = cls(scales, lows, widths, (), ever)
         places = {i: empty.place(rows[i]) for i in known}
         regions = {
-            Region(answer, places[i], min((_apart(places[i], places[k]) for k in known if answer in worked[k]),
+            FailureRegion(answer, places[i], min((_apart(places[i], places[k]) for k in known if answer in worked[k]),
                                           default=EVERYWHERE))
             for i in known for answer in failed[i]
         }  # fmt: skip
