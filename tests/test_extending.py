@@ -55,7 +55,9 @@ class Strategy:
 """
 METRIC = """
 import platform, os, time
+from dagc.measure.metrics import Amount
 
+AMOUNT = Amount.SUM
 SUMMARY, UNIT, SECONDS, combine = "CPU seconds of the busiest rank", "s", 0.0, max
 
 
@@ -69,6 +71,24 @@ class Observer:
 
     def stop(self):
         return {f"{platform.node()} {os.getpid()}": time.process_time() - self.begin}
+"""
+
+LEVEL = """
+from dagc.measure.metrics import Amount
+
+SUMMARY, UNIT, SECONDS, AMOUNT, combine = "a level", "m", 0.0, Amount.PEAK, max
+
+
+def why_not(target, program):
+    return None
+
+
+class Observer:
+    def start(self):
+        pass
+
+    def stop(self):
+        return {"here": 7.0}
 """
 
 
@@ -150,6 +170,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     (root / "dagc/choice/learners/one.py").write_text(LEARNER)
     (root / "dagc/choice/features/half.py").write_text(FEATURE)
     (root / "dagc/measure/metrics/busiest.py").write_text(METRIC)
+    (root / "dagc/measure/metrics/level.py").write_text(LEVEL)
     return {**os.environ, "PYTHONPATH": str(root)}
 
 
@@ -221,8 +242,11 @@ def test_a_metric_is_one_file(extended: dict[str, str], tmp_path: Path) -> None:
     words = "--target host -n 2 -D rows=2000 --transport mpi_host --seconds 5e-4 --budget 3 --confirm 0 --quiet"
     words += " --only orders"
     environment = {**extended, "DAGC_CXXFLAGS": os.environ["DAGC_CXXFLAGS"]}
-    said = _run(environment, "explore", spmv, "-o", file, *words.split(), "--objective", "busiest * time")
-    assert re.search(r"^best +\S+ busiest \* time \(", said, flags=re.M)
+    said = _run(environment, "explore", spmv, "-o", file, *words.split(), "--objective", "busiest * level")
+    assert re.search(r"^best +\S+ busiest \* level \(", said, flags=re.M)
     assert " us busiest (" in _run(environment, "best", file, "--plan", "--objective", "busiest")
     busiest = load(file, "busiest")  # by a dagc that does not have the metric
     assert all(m.value > 0 for i in busiest.implementations for m in i.measurements)
+    # The first is divided by the iterations, the second is the same for any number of them.
+    assert {m.value for i in load(file, "level").implementations for m in i.measurements} == {7.0}
+    assert all(m.value < 1 for i in busiest.implementations for m in i.measurements)

@@ -16,7 +16,7 @@ from dagc.base.errors import MissingTool, UsageError
 from dagc.base.objective import TIME, Objective, parse_objective
 from dagc.build.target import gpus
 from dagc.cli.main import main
-from dagc.measure.metrics import energy, objective_for
+from dagc.measure.metrics import Amount, energy, memory, objective_for
 from dagc.recipes.explore import explore
 from dagc.recipes.options import ExploreOptions
 from dagc.store.merge import merge
@@ -274,7 +274,7 @@ def test_the_metrics_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         main(["explore", "--objective", "help"])
     assert end.value.code == 0
     assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()] == [
-        ["time", "s"], ["cpu", "s"], ["energy", "J"], ["error", "largest"],
+        ["time", "s"], ["cpu", "s"], ["energy", "J"], ["error", "largest"], ["memory", "B"],
     ]  # fmt: skip
 
 
@@ -295,3 +295,26 @@ def test_energy_of_the_gpu(tmp_path: Path) -> None:
     for m in (m for i in load(file).implementations for m in i.measurements):
         assert 10 < m.metrics["energy"] / m.metrics["time"] < 2000
     assert load(file).objective.unit == "J"
+
+
+def test_amounts_are_added_and_shared_or_are_levels() -> None:
+    parts = [{"a": 3.0, "b": 1.0}, {"a": 5.0}]
+    assert Amount.SUM.joined(parts) == {"a": 8.0, "b": 1.0}
+    assert Amount.PEAK.joined(parts) == {"a": 5.0, "b": 1.0}
+    assert (Amount.SUM.of_one(8.0, 4), Amount.PEAK.of_one(8.0, 4)) == (2.0, 8.0)
+
+
+@pytest.mark.skipif(memory.why_not("host", None) is not None, reason="needs Linux's /proc/self/clear_refs")  # type: ignore[arg-type]
+def test_the_peak_of_memory_is_that_between_start_and_stop() -> None:
+    observer, size = memory.Observer(), 1 << 26
+    observer.start()
+    bytearray(b"x" * size)  # and gone
+    observer.start()
+    (without,) = observer.stop().values()
+    observer.start()
+    bytearray(b"x" * size)
+    (peak,) = observer.stop().values()
+    assert peak > without + 0.9 * size
+    observer.start()
+    assert next(iter(observer.stop().values())) < peak - 0.9 * size
+    assert Objective("memory", ("memory",), "B").show(peak).endswith("MB") or peak >= 1e9

@@ -12,7 +12,7 @@ from typing import Any
 from dagc.base.errors import UsageError
 
 _LONGEST = 200  # characters of an expression
-_PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "u"), (1e-9, "n"))
+_PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "u"), (1e-9, "n"))
 _FUNCTIONS: dict[str, Callable[..., Any]] = {"max": max, "min": min}
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,

@@ -36,7 +36,6 @@ import math
 import os
 import platform
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -49,7 +48,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dagc.base.errors import DagcError, RunFailed, counted
-from dagc.measure.metrics import least_seconds, metric, of_results
+from dagc.measure.metrics import Amount, least_seconds, metric, of_results
 from dagc.measure.runner import Runner, Table
 from dagc.measure.watchdog import Watchdog, place
 
@@ -177,7 +176,7 @@ class Executor:
         if not names:
             return metrics
         observers = self._observers(names)
-        amounts: dict[str, Counter[str]] = {name: Counter() for name in names}
+        amounts: dict[str, list[dict[str, float]]] = {name: [] for name in names}
         batch = runner.longest() or iterations
         if batch < iterations and batch * seconds < least_seconds(names):
             raise RunFailed(
@@ -192,8 +191,8 @@ class Executor:
             runner.execute(table, min(batch, iterations - done))
             self._comm.Barrier()
             for name, observer in observers.items():
-                amounts[name].update(observer.stop())
-        return metrics | {name: self._combined(name, amounts[name]) / iterations for name in names}
+                amounts[name].append(observer.stop())
+        return metrics | {name: self._of_one(name, amounts[name], iterations) for name in names}
 
     def _of_results(self, runner: Runner, table: Table, names: Sequence[str]) -> dict[str, float]:
         """Metrics of the results of one run, by name. Raises RunFailed where these are wrong."""
@@ -212,6 +211,11 @@ class Executor:
             error = raised.message
         self._agree(error)
         return observers
+
+    def _of_one(self, name: str, parts: Sequence[Mapping[str, float]], iterations: int) -> float:
+        """The metric of one iteration or launch, from what was observed in the parts of a repetition."""
+        amount: Amount = getattr(metric(name), "AMOUNT", Amount.SUM)
+        return amount.of_one(self._combined(name, amount.joined(parts)), iterations)
 
     def _combined(self, name: str, amounts: Mapping[str, float]) -> float:
         """The amounts of all ranks combined, each measured device once."""
@@ -315,9 +319,9 @@ class Executor:
             for observer in observers.values():
                 observer.start()
             wrong = runner.issue(command["op"], number)
-            amounts = {name: observer.stop() for name, observer in observers.items()}
+            amounts = {name: [observer.stop()] for name, observer in observers.items()}
             self._agree(wrong)
-        return {name: self._combined(name, amounts[name]) / number for name in names}
+        return {name: self._of_one(name, amounts[name], number) for name in names}
 
     def _count(self, command: Command) -> Answer:
         with self._at(command) as runner:

@@ -3,13 +3,14 @@
 A file defines
 
     SUMMARY                   a short description
-    UNIT                      of its values, for one iteration
+    UNIT                      of its values
+    AMOUNT                    what its values are (`Amount`): a sum over the iterations (the default), or a peak
     SECONDS                   the least length of a repetition that is measured
     why_not(target, program)  why it cannot be measured here for "host" or "cuda", and a help; None if it can. Called
                               before anything is compiled
     Observer                  created on each rank, with its library open; `start()` and `stop()` enclose the
-                              repetition. `stop` returns amounts by the name of the measured device: equal names on
-                              several ranks count once
+                              repetition, or each of its parts. `stop` returns amounts by the name of the measured
+                              device: equal names on several ranks count once
     combine                   the value of all ranks from these amounts: `sum`, or `max`
 
 A metric of what a run computes has, instead of `Observer`,
@@ -22,7 +23,8 @@ Adding one needs no other file.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import MissingTool
@@ -33,13 +35,30 @@ if TYPE_CHECKING:
     from dagc.ir.program import Program
 
 
+class Amount(Enum):
+    """What an observer's values are: how those of the parts of a repetition are joined, and what an iteration has."""
+
+    SUM = "grows with the iterations: parts are added, and an iteration has its share"  # energy, CPU time
+    PEAK = "a level: the largest of the parts is that of an iteration"  # memory, power
+
+    def joined(self, parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+        """The amounts of a repetition by the name of the device, from those of its parts."""
+        join = sum if self is Amount.SUM else max
+        names = dict.fromkeys(name for part in parts for name in part)
+        return {name: float(join(part[name] for part in parts if name in part)) for name in names}
+
+    def of_one(self, amount: float, iterations: int) -> float:
+        """The amount of an iteration, from that of a repetition."""
+        return amount / iterations if self is Amount.SUM else amount
+
+
 def metric(name: str) -> Any:
     """The module of a metric."""
     return importlib.import_module(f"dagc.measure.metrics.{name}")
 
 
 def units() -> dict[str, str]:
-    """The unit of every metric for one iteration, including `time`."""
+    """The unit of every metric, including `time`."""
     names = (name.replace("-", "_") for name in names_in("measure/metrics"))
     return {"time": "s"} | {name: metric(name).UNIT for name in names}
 

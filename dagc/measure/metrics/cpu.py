@@ -7,12 +7,15 @@ import platform
 import resource
 from typing import TYPE_CHECKING
 
+from dagc.measure.metrics import Amount
+
 if TYPE_CHECKING:
     from dagc.ir.program import Program
 
 SUMMARY = "CPU seconds of all ranks"
 UNIT = "s"
 SECONDS = 0.0  # the counter is exact
+AMOUNT = Amount.SUM
 combine = sum
 
 

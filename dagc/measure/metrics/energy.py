@@ -12,6 +12,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import RunFailed
+from dagc.measure.metrics import Amount
 
 if TYPE_CHECKING:
     from dagc.ir.program import Program
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 SUMMARY = "joules of the GPUs"
 UNIT = "J"
 SECONDS = 0.1  # the counter advances every few tens of milliseconds
+AMOUNT = Amount.SUM
 combine = sum
 _SUPPORT = "it needs a GPU of the Volta generation or newer; use another --objective"
 
