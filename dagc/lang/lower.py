@@ -21,6 +21,7 @@ from dagc.ir.program import Device
 from dagc.ir.sym import Apply, Const, Fn, Sym, apply, show
 from dagc.lang import ast
 from dagc.lang.calls import stream_choice
+from dagc.lang.carried import check_carried
 from dagc.lang.declarations import Declared, Declarer, feature, selects
 from dagc.lang.evaluate import Evaluator, branch, refuse_too_many, turns
 from dagc.lang.frames import Frame, GraphOut, OpScope, Use, communicator, settled, setup, until, verify
@@ -713,6 +714,7 @@ class Lowering:
         live = {v.region.array for v in verifies} | ({stop.array} if stop else set())
         live |= {a.name for a in self.declared.arrays if a.role in (Role.OUT, Role.INOUT)}
         check_unreachable(report, out.ops, out, live)
+        check_carried(report, out.ops, self.declared.arrays)
 
     def _decisions(self, out: GraphOut, ops: Sequence[ir.Op]) -> tuple[ir.Decision, ...]:
         """transport, staging and streams always, those of transfers where there are any, then the others as they came
