@@ -40,11 +40,10 @@ from dagc.lab.orders import Orders
 from dagc.lab.replay import UNKEPT
 from dagc.lab.strategy import find
 from dagc.measure.link import WorkerLink
-from dagc.recipes.explore import Ready, ready
+from dagc.recipes.explore import Ready, checked, ready
 from dagc.recipes.launch import timed_sites
 from dagc.recipes.options import ExploreOptions
 from dagc.recipes.program import read
-from dagc.recipes.runs import working
 from dagc.report.display import SILENT
 from dagc.store.results import Outcome
 
@@ -130,8 +129,7 @@ class Session:
 
     def __init__(self, made: Ready, machine: LiveMachine) -> None:
         self.machine, self.options = machine, made.request.options
-        machine.facts(made.request.chosen.target.value, made.request.chosen.arch)
-        working(machine, made.domain)
+        checked(made, machine)
         alone = _Alone(machine)
         timed_sites(alone, made.data, made.request)  # type: ignore[arg-type]
         self.alone = sum(map(len, alone.found.values()))
@@ -212,9 +210,9 @@ def serve(name: str, args: argparse.Namespace) -> int:
     with ExitStack() as stack:
         link = stack.enter_context(WorkerLink(options.ranks))
         text = read(ROOT / "samples" / subject.path, subject.small if host else subject.defines, True)
-        made = ready(text, folder / "r.db", options, link, SILENT)
+        made = ready(text, folder / "r.db", options, SILENT)
         _answer(record | {"compiled": len(made.domain.spaces)})
-        machine = LiveMachine(made.domain, made.loadables, link, seconds=args.seconds)
+        machine = made.machine(link)
         session: Session | None = None
         for line in sys.stdin:
             asked = json.loads(line)

@@ -74,7 +74,7 @@ def _add_explore(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     help = "number of measurements in the search (default: until 1%%; random, mcts: 200; exhaustive: all)"
     add("--budget", type=positive, metavar="N", help=help)
-    add("--time", type=duration, metavar="T", help="time limit of the search, such as 90s, 10m, 1.5h (default: none)")
+    add("--time", type=duration, metavar="T", help="time limit of the command, such as 90s, 10m, 1.5h (default: none)")
     help = "stop when no improvement by more than this fraction is expected (default: 1%% without the above)"
     add("--until", type=share, metavar="SHARE", help=help)
     help = f"{TRANSPORTS} (default: all that the program allows and this machine supports)"

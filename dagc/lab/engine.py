@@ -23,6 +23,7 @@ from dagc.store.results import CONFIRMED, Outcome, best_estimate, drift_factor, 
 # optimistic: on synthetic machines, 5 % in two checks missed a better candidate in 11 % of the searches or more.
 DOUBT, IN_A_ROW = 0.01, 3
 LEFT = 0.05  # fraction of these searches that missed a faster candidate: 1 of 20 on synthetic machines
+TRIED = 3  # candidates that are measured whatever the time limit, until one can be
 FEWEST, CHECKED_EVERY = 20, 5  # candidates before the first such check; measurements between two checks
 WITHOUT = 200  # measurements of a search without a model that would have ended by the model's doubt, at least
 
@@ -381,10 +382,10 @@ class _Loop(Generic[C]):
         return self.timed / len(self.times)
 
     def _time_to_search(self) -> bool:
-        """Whether there is time for one more measurement and for the confirmation."""
+        """Whether there is time for one more measurement and for the confirmation, or nothing could be measured yet."""
         time, options = self.options.time, self.options
         if time is None or not self.times:
-            return self._in_time()
+            return self._in_time() or self.failures < TRIED
         left, cost = time - self._elapsed(), self._cost()
         if left > cost * (1 + options.confirm * options.repeats):
             return True

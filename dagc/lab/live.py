@@ -64,14 +64,14 @@ class LiveMachine:
         on_reference: Callable[[float], None] | None = None,
         objective: Objective = TIME,
     ) -> None:
-        """`loadables`: one for each space of the domain. `seconds`: length of one measurement, longer if a metric of
-        the objective needs more.
+        """`loadables`: one for each space of the domain; those that are missing are loaded later. `seconds`: length of
+        one measurement, longer if a metric of the objective needs more.
 
         `watchdog`: seconds after which a measurement counts as hung, at least a hundred times its expected length.
         """
         self.domain = domain
         self.on_reference = on_reference
-        self._loadables = tuple(loadables)
+        self._loadables = dict(enumerate(loadables))
         self._service = Service(link, watchdog=watchdog)
         self._objective, self._observed = objective, observed(objective)
         self._seconds, self._watchdog = max(seconds, least_seconds(self._observed)), watchdog
@@ -147,6 +147,14 @@ class LiveMachine:
             timings.append(self.time_reference())
         return noise_floor([[t for t in timings if not math.isnan(t)]])
 
+    def load(self, index: int, loadable: Loadable) -> None:
+        """The runner library of a space, which has been built."""
+        self._loadables[index] = loadable
+
+    def seconds_of(self, index: int) -> float:
+        """Seconds of the iteration of a space that was timed last."""
+        return self._last[index]
+
     def probe(self, index: int) -> str:
         """Open the library of a space, check and time its first traversal. Returns the failure, or ""."""
         return self._time(self.domain.first(index))[2]
@@ -159,7 +167,8 @@ class LiveMachine:
     def narrow(self, spaces: Sequence[int]) -> Orders:
         """Restrict the machine to these spaces. Returns the new domain; candidates of the old one become invalid."""
         narrowed = Orders([self.domain.spaces[index] for index in spaces])
-        self.domain, self._loadables = narrowed, tuple(self._loadables[index] for index in spaces)
+        self.domain = narrowed
+        self._loadables = {new: self._loadables[old] for new, old in enumerate(spaces)}
         self._last = {new: self._last[old] for new, old in enumerate(spaces) if old in self._last}
         self._service.deaths.forget()
         self._measured.clear()

@@ -267,9 +267,7 @@ def _machine(
     require_device_pointers(configurations, chosen, options.mpi_takes_device_pointers)
     folder = Path(loaded.path).parent / f"{Path(loaded.path).stem}-build"
     data = _data(loaded, options, domain, folder)
-    libraries, failed = build_runners(configurations, chosen, folder / "explain", display=display)
-    if failed:
-        raise next(iter(failed.values()))
+    libraries = build_runners(configurations, chosen, folder / "explain", display)
     runners = {c: RunnerLibrary(libraries[c], data, options.mpi_takes_device_pointers) for c in libraries}
     loadables = [loadable_of(space, runners[space.configuration]) for space in domain.spaces]
     return LiveMachine(

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dagc.base.children import Workers
+from dagc.base.deadline import ENDLESS, Clock, Deadline
 from dagc.base.errors import ProgramError, UsageError, counted
 from dagc.base.objective import TIME, Objective
 from dagc.build.target import choose_target
@@ -19,7 +23,7 @@ from dagc.lab.candidate import Candidate
 from dagc.lab.engine import Machine as Measurer
 from dagc.lab.engine import PriorResult, SearchOptions, Store, Summary
 from dagc.lab.engine import explore as run_search
-from dagc.lab.live import LiveMachine, Loadable
+from dagc.lab.live import LiveMachine
 from dagc.lab.orders import Orders, OrderStore
 from dagc.lab.replay import UNKEPT, ReplayMachine
 from dagc.lab.strategy import Judge, default, find, names
@@ -31,6 +35,7 @@ from dagc.recipes.launch import (
     choosers_for,
     launch_sites,
     launched,
+    predicted,
     timed_sites,
     variants_by_file,
     with_defaults,
@@ -41,23 +46,34 @@ from dagc.recipes.runs import (
     SEARCH,
     Excluded,
     SearchRequest,
+    Usable,
     arrays_of,
+    check_as_built,
+    compiling,
     configured,
     domain_of,
     excluded_notes,
     is_folded,
-    loadables_of,
     program_record,
     require_machine,
     run_record,
     setup_digest,
     that_can_run,
-    working,
 )
 from dagc.report import si
 from dagc.report.display import Display, warn
 from dagc.space.proof import Prover, prune
-from dagc.store.results import Implementation, Results, Run, best_estimate, lowest, noise_advice, ranking, timed
+from dagc.store.results import (
+    Implementation,
+    MachineRecord,
+    Results,
+    Run,
+    best_estimate,
+    lowest,
+    noise_advice,
+    ranking,
+    timed,
+)
 from dagc.store.settings import Fixed, fixed_in, fixed_of, fixed_text, not_searched, without_settings
 
 if TYPE_CHECKING:
@@ -199,7 +215,9 @@ def spread(low: float, high: float, measurements: int, objective: Objective = TI
 
 DEFAULT_BUDGET = 200  # budget of strategies that cannot estimate when to end
 MOST = 2000  # most measurements of a search without a budget
-NOISE_SHARE = 0.1  # fraction of the time limit for measuring the noise floor before the search
+NOISE_SHARE = 0.1  # fraction of the time that is left for measuring the noise floor before the search
+BUILD_SHARE = 0.6  # of the time limit: when no further configuration is waited for
+SEARCH_SHARE = 0.97  # of the time that is left for the search; the rest is for traces
 
 
 def strategies() -> tuple[tuple[str, str], ...]:
@@ -211,54 +229,60 @@ def strategies() -> tuple[tuple[str, str], ...]:
 
 
 def explore(
-    path: str | Path, out: str | Path | None, options: ExploreOptions, defines: Mapping[str, Any] | None = None
+    path: str | Path,
+    out: str | Path | None,
+    options: ExploreOptions,
+    defines: Mapping[str, Any] | None = None,
+    clock: Clock = time.monotonic,
 ) -> Explored | None:
     """Search the implementations of a `.dag` text for the fastest, and keep every measurement in `out`.
 
     `out` is a results file (default: `dagc-out/PROGRAM.db`; with `replay`: none). Runs the set-up's Python code, unless
-    `data` already contains its arrays or times are replayed. None on all ranks but the first if the user started
-    several. Raises DagcErrors; a measurement that fails is recorded, and the search continues.
+    `data` already contains its arrays or times are replayed. A time limit is for all of it, by `clock`. None on all
+    ranks but the first if the user started several. Raises DagcErrors; a measurement that fails is recorded, and the
+    search continues.
     """
     _check_strategy(options)
+    deadline = Deadline.after(options.time, clock)
     if options.replay is not None:
-        return _explore_replayed(read(path, defines, not options.unroll), out, options)
+        return _explore_replayed(read(path, defines, not options.unroll), out, options, deadline)
 
     link = link_ranks(options.ranks)
     if link is None:
         return None
     with link:
-        return _explore_here(read(path, defines, not options.unroll), out, options, link)
+        return _explore_here(read(path, defines, not options.unroll), out, options, link, deadline)
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The search, with everything that must be known before the ranks are started. `excluded`: configurations that do
-    not build."""
+    """The search, with everything that must be known before anything is compiled, which is done in `folder`."""
 
     request: SearchRequest
     program: Program
     output: Path
     domain: Orders
-    loadables: Sequence[Loadable]
-    excluded: Sequence[Excluded]
+    configurations: Sequence[Configured]
     fixed: tuple[Fixed, ...]
     notes: list[str]
     data: Path
+    folder: Path
 
     def machine(self, link: RankLink) -> LiveMachine:
-        """Measures its candidates on these ranks."""
+        """Measures its candidates on these ranks, as soon as their configurations are loaded."""
         request = self.request
         return LiveMachine(
-            self.domain, self.loadables, link, seconds=request.options.seconds, watchdog=request.options.watchdog,
+            self.domain, (), link, seconds=request.options.seconds, watchdog=request.options.watchdog,
             objective=request.objective,
         )  # fmt: skip
 
 
 def ready(
-    text: ProgramText, out: str | Path | None, options: ExploreOptions, link: RankLink, display: Display
+    text: ProgramText, out: str | Path | None, options: ExploreOptions, display: Display, deadline: Deadline = ENDLESS
 ) -> Ready:
-    """Text -> configurations, with their launch settings -> domain -> compiled runners."""
+    """Text -> configurations, with their launch settings -> domain."""
     request, output, missing = _requested(text, out, options, display)
+    request = replace(request, deadline=deadline)
     folder = output.parent / f"{output.stem}-build"
 
     @cache
@@ -279,9 +303,43 @@ def ready(
     configurations = list(settled.configurations)
     fixed = _fixed(program, configurations, (*taken, *settled.settings), request.text.defines, sites)
     request, domain = _domain(request, configurations, sites, notes)
-    domain, loadables, excluded = loadables_of(domain, configurations, request, folder, arrays(), link)
-    notes += [*settled.notes, *sites.notes]
-    return Ready(request, program, output, domain, loadables, excluded, fixed, notes, arrays())
+    notes += settled.notes
+    return Ready(request, program, output, domain, configurations, fixed, notes, arrays(), folder)
+
+
+def checked(prepared: Ready, machine: LiveMachine) -> tuple[MachineRecord, Usable]:
+    """The machine's facts, and the configurations that can be searched, checked as they are built. While compilers run,
+    the ranks start, the space is counted, and the model ranks launch settings."""
+    request, domain, deadline = prepared.request, prepared.domain, prepared.request.deadline
+    sites = {space.configuration: space.sites for space in domain.spaces}
+    with (
+        compiling(
+            prepared.configurations, request.chosen, prepared.folder, sites, hurry=not math.isinf(deadline.seconds)
+        ) as compilation,
+        Workers(1) as pool,
+    ):
+        predicting = pool.submit(predicted, request, domain.spaces, prepared.data)
+        facts = machine.facts(request.chosen.target.value, request.chosen.arch)
+        domain.size()
+        out = check_as_built(machine, compilation, request, prepared.data, deadline.part(BUILD_SHARE))
+        wait([predicting], None if request.options.time is None else deadline.part(BUILD_SHARE).left)
+        if not predicting.done():
+            prepared.notes.append("the model ranked no launch settings within the time limit (--time)")
+            pool.stop()
+        else:
+            _use(machine, predicting.result(), prepared.notes)
+            out = replace(out, domain=machine.domain)
+    late = ((dict(s.configuration.decisions), "not built and checked within the time limit (--time)") for s in out.late)
+    prepared.notes.extend(excluded_notes((choices, why, why) for choices, why in late))
+    return facts, out
+
+
+def _use(machine: LiveMachine, sites: Sites, notes: list[str]) -> None:
+    """The domain of the machine with predicted times of launch settings."""
+    if sites.of:
+        spaces = [replace(s, sites=sites.of.get(s.configuration, s.sites)) for s in machine.domain.spaces]
+        machine.domain = Orders(spaces, machine.domain.earlier)
+    notes += sites.notes
 
 
 def _requested(
@@ -341,20 +399,22 @@ def _domain(
     return request, warm(domain, request, notes)
 
 
-def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOptions, link: RankLink) -> Explored:
+def _explore_here(
+    text: ProgramText, out: str | Path | None, options: ExploreOptions, link: RankLink, deadline: Deadline
+) -> Explored:
     from dagc.store.records import Records  # loads msgspec, sqlite3
 
-    prepared = ready(text, out, options, link, Display(quiet=options.quiet))
+    prepared = ready(text, out, options, Display(quiet=options.quiet), deadline)
     request, program, notes = prepared.request, prepared.program, prepared.notes
     options, machine = request.options, prepared.machine(link)
-    facts = machine.facts(request.chosen.target.value, request.chosen.arch)
-    setup, size = setup_digest(text.path, program, options), prepared.domain.size()
+    facts, usable = checked(prepared, machine)
+    setup, size = setup_digest(text.path, program, options), usable.domain.size()
     run = run_record(facts, options, text.path, setup, prepared.fixed, prepared.domain.folded, size)
     with Records.open(
         prepared.output, program_record(program), run, resume=options.resume, other_machine=options.other_machine
     ) as records:
         notes += filter(None, [records.note])
-        domain = _usable(prepared, machine, records)
+        domain = _usable(prepared, machine, usable, records)
         noise = _noise_floor(request, machine, records)
         warn(noise_advice(noise, facts, options.ranks), quiet=options.quiet)
         notes += _of_earlier_runs(prepared.output, records, run, options)
@@ -365,30 +425,27 @@ def _explore_here(text: ProgramText, out: str | Path | None, options: ExploreOpt
         results = records.results()
         done, noise = _settled(done, domain, results), results.noise
         notes += [*noise_advice(noise, facts, options.ranks), *text.changed()]
-        if options.trace and not done.interrupted:
-            with request.display.phase("tracing the best and the slowest"):
-                _trace(machine, domain, records, done)
+        _traced(request, machine, domain, records, done, notes)
     return _explored(done, domain, prepared.output, notes, results, options)
 
 
-def _usable(prepared: Ready, machine: LiveMachine, records: Records) -> Orders:
+def _usable(prepared: Ready, machine: LiveMachine, usable: Usable, records: Records) -> Orders:
     """The domain without what does not run, which the file keeps as failures; with the times of single launches."""
-    request = prepared.request
+    request, domain = prepared.request, usable.domain
     machine.on_reference = records.reference
     _declare(records, request.objective, units())
-    domain, wrong = working(machine, prepared.domain, request.display)
     if request.options.strategy == "model" and any(s.sites for s in domain.spaces):
         domain = timed_sites(machine, prepared.data, request)
     if not domain.earlier:  # a configuration was excluded
         domain = warm(domain, request, [])
-    prepared.notes.extend(_keep_excluded(records, (*prepared.excluded, *wrong)))
+    prepared.notes.extend(_keep_excluded(records, usable.excluded))
     return domain
 
 
 def _noise_floor(request: SearchRequest, machine: LiveMachine, records: Records) -> float:
     """Of the quickest configuration, as probed. It becomes the drift reference: what may be chosen depends on the same
     parts of the machine."""
-    limit = math.inf if request.options.time is None else NOISE_SHARE * request.options.time
+    limit = request.deadline.limit(NOISE_SHARE)
     with request.display.phase("measuring the noise floor"):
         noise = machine.noise_floor(machine.quickest(), limit=limit)
     records.noise(noise)
@@ -467,11 +524,14 @@ def _other_arrays(output: Path, runs: Sequence[Run], now: Run) -> list[str]:
     return out
 
 
-def _explore_replayed(text: ProgramText, out: str | Path | None, options: ExploreOptions) -> Explored:
+def _explore_replayed(
+    text: ProgramText, out: str | Path | None, options: ExploreOptions, deadline: Deadline
+) -> Explored:
     """Explore with a recorded results file instead of a machine."""
     from dagc.store.records import Records  # loads msgspec, sqlite3
 
     request, recorded = _recorded(text, options)
+    request = replace(request, deadline=deadline)
     program, configurations, notes = configured(text, request.options, gpus=True)
     _check_recorded(request, program, configurations)
     configurations, sites = _recorded_configurations(request, configurations)
@@ -554,7 +614,8 @@ def _search(
     if budget is None and options.strategy != "exhaustive" and options.time is None:
         until = UNTIL if until is None and isinstance(strategy, Judge) else until
         budget = DEFAULT_BUDGET if until is None else MOST
-    chosen = SearchOptions(budget, options.time, options.passes, options.confirm, options.repeats, options.seed, until)
+    seconds = None if options.time is None else request.deadline.limit(SEARCH_SHARE)
+    chosen = SearchOptions(budget, seconds, options.passes, options.confirm, options.repeats, options.seed, until)
 
     def describe(candidate: Candidate) -> str:
         return f"{domain.configuration(candidate).text}\n{_text(domain, candidate)}"
@@ -693,6 +754,20 @@ def _explored(
 
 
 # ---- traces ---------------------------------------------------------------------------------
+
+
+def _traced(
+    request: SearchRequest, machine: LiveMachine, domain: Orders, records: Records, done: Summary[Candidate],
+    notes: list[str],
+) -> None:  # fmt: skip
+    """Trace, if that is wanted and there is time."""
+    if not request.options.trace or done.interrupted:
+        return
+    if request.deadline.over:
+        notes.append("no traces for the report: the time limit was reached (--time)")
+        return
+    with request.display.phase("tracing the best and the slowest"):
+        _trace(machine, domain, records, done)
 
 
 def _trace(machine: LiveMachine, domain: Orders, records: Records, done: Summary[Candidate]) -> None:

@@ -16,7 +16,7 @@ from dagc.choice.types import Point, Settings
 from dagc.ir.plan import VARIANT, Target
 from dagc.ir.program import Configuration, Graph, KernelOp
 from dagc.ir.sym import Number, free
-from dagc.lab.candidate import LaunchSite
+from dagc.lab.candidate import ConfiguredSpace, LaunchSite
 from dagc.lab.configurations import Configured, configuration_of
 from dagc.lab.launches import Timing
 from dagc.lab.live import LiveMachine
@@ -199,7 +199,7 @@ def _chosen(
         text, first.graph.unrolled, request.chosen, options.ranks, data, options.mpi_takes_device_pointers
     )
     with request.display.phase(f"tuning the launch settings of {', '.join(u.op for u in task.units)}") as phase:
-        return chosen_here(task, phase.at)
+        return chosen_here(task, phase.at, request.deadline.limit(TIMING_SHARE, MEASURING_SECONDS))
 
 
 def _with(configured: Configured, chosen: Sequence[Fixed], text: ProgramText, notes: list[str]) -> Configured:
@@ -232,14 +232,14 @@ def settings_by_file(choosers: Sequence[Any], graph: Graph, values: Mapping[str,
 
 
 def chosen_here(
-    task: TuningTask, progress: Callable[[int, int, str], None] | None = None
+    task: TuningTask, progress: Callable[[int, int, str], None] | None = None, seconds: float = MEASURING_SECONDS
 ) -> tuple[tuple[Fixed, ...], list[str]]:
-    """Settings for everything open in a plan, and notes: ranked by the model, the best few measured if possible. A
-    failure is a note: the model alone then decides, and if that fails as well, nothing is set."""
+    """Settings for everything open in a plan, and notes: ranked by the model, the best few measured for `seconds`, if
+    possible. A failure is a note: the model alone then decides, and if that fails as well, nothing is set."""
     notes: list[str] = []
     for top in (TOP, 0):
         options = TuneOptions(
-            method="volume", top=top, cell=CELL_SECONDS, seconds=MEASURING_SECONDS, ranks=task.ranks
+            method="volume", top=top, cell=CELL_SECONDS, seconds=seconds, ranks=task.ranks
         )  # fmt: skip
         try:
             done = tune_task(task, None, options, progress)
@@ -287,38 +287,47 @@ NO_SITES = Sites({})
 
 
 def launch_sites(request: SearchRequest, configurations: Sequence[Configured], data: Path | None) -> Sites:
-    """The legal settings of everything open, with the volume model's predictions if the target is a GPU.
+    """The legal settings of everything open. `data`: the arrays of the ranks, which determine what can be launched;
+    None: not checked."""
+    out: dict[Configuration, tuple[LaunchSite, ...]] = {}
+    for configured in configurations if request.searches else ():
+        graph = configured.graph.unrolled
+        if not open_settings(graph.program):
+            continue
+        task = _task(request, graph, data or Path())
+        settings = _that_fit(task, data)
+        out[configured.configuration] = tuple(
+            LaunchSite(u.op, settings[u.op]) for u in task.units if len(settings[u.op]) > 1
+        )
+    return Sites({c: sites for c, sites in out.items() if sites})
 
-    `data`: the arrays of the ranks, which determine what can be launched; None: not checked, and no model.
-    """
+
+def predicted(request: SearchRequest, spaces: Sequence[ConfiguredSpace], data: Path) -> Sites:
+    """The searched settings of the spaces with the volume model's predictions, if the target is a GPU; kernels are
+    compiled for their registers."""
     out: dict[Configuration, tuple[LaunchSite, ...]] = {}
     known: dict[tuple[str, str, str, tuple[Settings, ...]], tuple[float, ...]] = {}
     notes: list[str] = []
-    if not request.searches:
-        return NO_SITES
-    options, chosen, count = request.options, request.chosen, len(configurations)
-    with request.display.phase("ranking the launch settings by the model", count, "configuration") as phase:
-        for configured in configurations:
-            phase.advance()
-            graph = configured.graph.unrolled
-            if not open_settings(graph.program):
-                continue
-            task = task_as_given(
-                replace(request.text, folds=False), graph, chosen, options.ranks, data or Path(),
-                options.mpi_takes_device_pointers,
-            )  # fmt: skip
-            settings = _that_fit(task, data)
-            keys = {u.op: (u.op, u.kernel, op_of(graph, u).variant, settings[u.op]) for u in task.units}
-            if data is not None and chosen.target.value == "cuda" and not known.keys() >= set(keys.values()):
-                times, more = _modelled(replace(task, settings=settings))
-                known |= {keys[op]: of_op for op, of_op in times.items()}
-                notes += more
-            out[configured.configuration] = tuple(
-                LaunchSite(u.op, settings[u.op], known.get(keys[u.op], ()))
-                for u in task.units
-                if len(settings[u.op]) > 1
-            )
-    return Sites({c: sites for c, sites in out.items() if sites}, tuple(dict.fromkeys(notes)))
+    for space in spaces if request.chosen.target is Target.CUDA else ():
+        if not space.sites:
+            continue
+        task = _task(request, space.graph.unrolled, data)
+        settings = _that_fit(task, data)
+        keys = {u.op: (u.op, u.kernel, op_of(task.graph, u).variant, settings[u.op]) for u in task.units}
+        if not known.keys() >= set(keys.values()):
+            times, more = _modelled(replace(task, settings=settings))
+            known |= {keys[op]: of_op for op, of_op in times.items()}
+            notes += more
+        out[space.configuration] = tuple(replace(site, prior=known.get(keys[site.op], ())) for site in space.sites)
+    return Sites(out, tuple(dict.fromkeys(notes)))
+
+
+def _task(request: SearchRequest, graph: Graph, data: Path) -> TuningTask:
+    options = request.options
+    return task_as_given(
+        replace(request.text, folds=False), graph, request.chosen, options.ranks, data,
+        options.mpi_takes_device_pointers,
+    )  # fmt: skip
 
 
 ALONE = 6  # most settings of each op that are timed alone before the search
@@ -326,10 +335,9 @@ ALONE = 6  # most settings of each op that are timed alone before the search
 
 def timed_sites(machine: LiveMachine, data: Path, request: SearchRequest) -> Orders:
     """The domain of a machine with the times of single launches for the settings of each op; it becomes the machine's
-    domain. Takes at most MEASURING_SECONDS, or a fraction of the time limit."""
+    domain. Takes at most MEASURING_SECONDS, or a fraction of the time that is left."""
     spaces, options = machine.domain.spaces, request.options
-    limit = MEASURING_SECONDS if options.time is None else min(MEASURING_SECONDS, TIMING_SHARE * options.time)
-    end = time.monotonic() + limit
+    end = time.monotonic() + request.deadline.limit(TIMING_SHARE, MEASURING_SECONDS)
     flush = DEFAULT_FLUSH if request.chosen.target is Target.CUDA else 0
     timing = Timing(seconds=CELL_SECONDS, flush=flush, watchdog=options.watchdog)
     ops: dict[tuple[object, ...], tuple[LaunchSite, Callable[[int], Outcome]]] = {}

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
+from dagc.base import children
 from dagc.base.children import Workers
+from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import LOOK, BuildFailed, MissingTool, RunFailed, UsageError, WrongResult, counted
 from dagc.base.files import is_output
 from dagc.base.objective import TIME, Objective
@@ -31,13 +37,13 @@ from dagc.lab.configurations import Configured, combinations, configurations, op
 from dagc.lab.live import LiveMachine, Loadable
 from dagc.lab.orders import COUNTING_WORK, Orders
 from dagc.lab.orders import domain_of as domain
-from dagc.measure.link import RankLink, require_ranks
+from dagc.measure.link import require_ranks
 from dagc.measure.service import RunnerLibrary
 from dagc.recipes.artifacts import build_artifact, write_sources
 from dagc.recipes.program import ProgramText
 from dagc.report import si
 from dagc.report.counting import loop_notes
-from dagc.report.display import SILENT, Display, Phase
+from dagc.report.display import SILENT, Display
 from dagc.setup import check_arrays, run_setup
 from dagc.space import Space
 from dagc.space.loops import unroll
@@ -51,14 +57,15 @@ if TYPE_CHECKING:
     from dagc.recipes.options import ExploreOptions
 
 
+_POLL_SECONDS = 0.05
 SEARCH = "search"  # the value of --launch, and in the options of a run
 
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """The arguments of a search: the program's text for its target, the options, and the results that it continues or
-    replays (`earlier`) and those of `--warm-start` (`other`). The option `launch` is "search", "fixed", "auto", the
-    path of a tuned file, or None: as in `earlier`."""
+    """The arguments of a search: the program's text for its target, the options, the results that it continues or
+    replays (`earlier`) and those of `--warm-start` (`other`), and when the command ends. The option `launch` is
+    "search", "fixed", "auto", the path of a tuned file, or None: as in `earlier`."""
 
     text: ProgramText
     options: ExploreOptions
@@ -67,6 +74,7 @@ class SearchRequest:
     earlier: Results | None = None
     objective: Objective = TIME
     other: Results | None = None
+    deadline: Deadline = ENDLESS
 
     @property
     def file(self) -> str | None:
@@ -247,33 +255,52 @@ def require_machine(chosen: TargetChoice) -> None:
         raise MissingTool("no GPU was found, which measuring on the CUDA target needs", "explore with --target host")
 
 
-def build_runners(
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """Runner libraries that are being built, each with the configurations that use it."""
+
+    jobs: Mapping[Future[Path | BuildFailed], tuple[Configuration, ...]]
+
+    def as_built(
+        self, left: Callable[[], float] = lambda: math.inf
+    ) -> Iterator[tuple[tuple[Configuration, ...], Path | BuildFailed]]:
+        """Each as soon as it is built, or why it is not; ends early when no seconds are `left`."""
+        pending = set(self.jobs)
+        while pending:
+            seconds = left()
+            done, pending = wait(pending, None if math.isinf(seconds) else seconds, FIRST_COMPLETED)
+            if not done:
+                return
+            for job in self.jobs:
+                if job in done:
+                    yield self.jobs[job], job.result()
+
+
+@contextmanager
+def compiling(
     configurations: Sequence[Configured],
     chosen: TargetChoice,
     folder: Path,
-    *,
-    display: Display = SILENT,
-    first: Callable[[Path], None] | None = None,
     sites: Mapping[Configuration, Sequence[LaunchSite]] | None = None,
-) -> tuple[dict[Configuration, Path], dict[Configuration, BuildFailed]]:
-    """Build one runner library per configuration, in parallel on all cores; returns also why some have none.
+    *,
+    hurry: bool = False,
+) -> Iterator[Compilation]:
+    """Build one runner library per configuration, in parallel on all cores, the first ones first; what is not built at
+    the end of the block is not built at all. Capture needs no separate library.
 
-    `sites`: launch settings that stay open until they are set at run time.
-
-    Capture needs no separate library. `first` is called with the library of the first configuration, if that builds,
-    while the others are compiled; an exception from it ends the rest. Raises MissingTool as `require_machine`.
+    `sites`: launch settings that stay open until they are set at run time. `hurry`: the first has the cores for itself
+    if there are fewer than libraries. Raises MissingTool as `require_machine`.
     """
     require_machine(chosen)
-
-    def key(configuration: Configuration) -> Configuration:
-        return Configuration(tuple((n, v) for n, v in configuration.decisions if n != "capture"))
-
-    distinct: dict[Configuration, Configured] = {}
+    others = Event()  # may be built
+    distinct: dict[Configuration, list[Configured]] = {}
     for configured in configurations:
-        distinct.setdefault(key(configured.configuration), configured)
+        decisions = tuple((n, v) for n, v in configured.configuration.decisions if n != "capture")
+        distinct.setdefault(Configuration(decisions), []).append(configured)
 
-    def make(item: tuple[int, Configured]) -> Path | BuildFailed:
-        number, configured = item
+    def make(number: int, configured: Configured) -> Path | BuildFailed:
+        while number and not others.wait(_POLL_SECONDS):
+            children.check()
         run = unroll(configured.graph, Space(configured.graph).first())
         names = [site.op for site in (sites or {}).get(configured.configuration, ())]
         plan = Plan(*run, chosen.target, chosen.arch, open_tunables(configured.graph.program, names))
@@ -284,37 +311,31 @@ def build_runners(
         except BuildFailed as error:
             return error
 
-    with display.phase("compiling", len(distinct), "configuration") as phase:
-        done = dict(zip(distinct, _side_by_side(make, list(enumerate(distinct.values())), phase, first), strict=True))
-    built: dict[Configuration, Path] = {}
-    failed: dict[Configuration, BuildFailed] = {}
-    for configured in configurations:
-        runner = done[key(configured.configuration)]
-        if isinstance(runner, BuildFailed):
-            failed[configured.configuration] = runner
-        else:
-            built[configured.configuration] = runner
-    return built, failed
-
-
-def _side_by_side(
-    make: Callable[[tuple[int, Configured]], Path | BuildFailed],
-    items: Sequence[tuple[int, Configured]],
-    phase: Phase,
-    first: Callable[[Path], None] | None,
-) -> list[Path | BuildFailed]:
     with Workers(compilers()) as pool:
-        jobs = [pool.submit(make, item) for item in items]
-        try:
-            for job in jobs:
-                job.add_done_callback(lambda _: phase.advance())
-            built = jobs[0].result()
-            if first is not None and isinstance(built, Path):
-                first(built)
-            return [job.result() for job in jobs]
-        finally:
-            for job in jobs:
-                job.cancel()
+        jobs = {
+            pool.submit(make, number, members[0]): tuple(c.configuration for c in members)
+            for number, members in enumerate(distinct.values())
+        }
+        if hurry and len(jobs) > compilers():
+            next(iter(jobs)).add_done_callback(lambda _: others.set())
+        else:
+            others.set()
+        yield Compilation(jobs)
+        pool.stop()
+
+
+def build_runners(
+    configurations: Sequence[Configured], chosen: TargetChoice, folder: Path, display: Display = SILENT
+) -> dict[Configuration, Path]:
+    """All libraries of `compiling`. Raises BuildFailed if one does not build."""
+    built: dict[Configuration, Path] = {}
+    with display.phase("compiling") as phase, compiling(configurations, chosen, folder) as compilation:
+        for number, (members, library) in enumerate(compilation.as_built()):
+            if isinstance(library, BuildFailed):
+                raise library
+            built |= dict.fromkeys(members, library)
+            phase.at(number + 1, len(compilation.jobs))
+    return built
 
 
 def revision(folder: Path) -> str:
@@ -422,52 +443,6 @@ def arrays_of(program: Program, folder: Path, request: SearchRequest) -> Path:
     return data
 
 
-def loadables_of(
-    domain: Orders,
-    configurations: Sequence[Configured],
-    request: SearchRequest,
-    folder: Path,
-    data: Path,
-    link: RankLink,
-) -> tuple[Orders, list[Loadable], list[Excluded]]:
-    """The configurations that build, with the runner library and the arrays of each; and those that do not.
-
-    The first is run once while the others are compiled, and wrong results are reported at once. Raises BuildFailed if
-    none remains.
-    """
-
-    options, display = request.options, request.display
-
-    def loadable(configured: ConfiguredSpace, library: Path) -> Loadable:
-        return loadable_of(configured, RunnerLibrary(library, data, options.mpi_takes_device_pointers))
-
-    def check_first(library: Path) -> None:
-        alone = Orders(domain.spaces[:1])
-        machine = LiveMachine(
-            alone, [loadable(alone.spaces[0], library)], link, seconds=options.seconds, watchdog=options.watchdog
-        )
-        failure = machine.probe(0)
-        if failure and len(configurations) > 1:
-            rest = counted(len(configurations) - 1, "other configuration follows", "other configurations follow")
-            display.say(f"{alone.spaces[0].configuration.text}: {failure}\n  {rest}; Ctrl-C ends it")
-        domain.size()  # counted while compilers run
-
-    sites = {configured.configuration: configured.sites for configured in domain.spaces}
-    built, failed = build_runners(
-        configurations, request.chosen, folder, display=display, first=check_first, sites=sites
-    )
-    if not built:
-        raise next(iter(failed.values()))
-    excluded = [
-        Excluded(configured, f"does not build: {_first_error(failed[configured.configuration])}")
-        for configured in domain.spaces
-        if configured.configuration in failed
-    ]
-    usable = [configured for configured in domain.spaces if configured.configuration in built]
-    loadables = [loadable(configured, built[configured.configuration]) for configured in usable]
-    return (Orders(usable) if excluded else domain), loadables, excluded
-
-
 def loadable_of(configured: ConfiguredSpace, library: RunnerLibrary) -> Loadable:
     """The runner library of a space, which executes all rounds of its loops."""
     from dagc.emit import never_captured, rows  # loads jinja2
@@ -500,22 +475,74 @@ def _first_error(failure: BuildFailed) -> str:
     return next((line.strip() for line in lines[1:] if "error:" in line), lines[0])
 
 
-def working(machine: LiveMachine, domain: Orders, display: Display = SILENT) -> tuple[Orders, list[Excluded]]:
-    """The configurations that run once with correct results, and the others.
+@dataclass(frozen=True, slots=True)
+class Usable:
+    """What is searched: the configurations that run once with correct results; those that do not build or run; and the
+    number of others, which were `late`."""
 
-    If none remains, raises WrongResult if all results were wrong, else RunFailed.
+    domain: Orders
+    excluded: tuple[Excluded, ...]
+    late: tuple[ConfiguredSpace, ...]
+
+
+def check_as_built(
+    machine: LiveMachine, compilation: Compilation, request: SearchRequest, data: Path, end: Deadline = ENDLESS
+) -> Usable:
+    """Check each configuration of the machine's domain as soon as it is built, and leave out what fails. When one is
+    right, no other is waited for beyond `end`.
+
+    If none remains, raises BuildFailed if none was built, WrongResult if all results were wrong, else RunFailed.
     """
-    wrong = []
-    with display.phase("checking results against the reference", len(domain.spaces), "configuration") as phase:
-        for index in range(len(domain.spaces)):
-            wrong.append(machine.probe(index))
-            phase.advance()
-    excluded = [
-        Excluded(configured, failure) for configured, failure in zip(domain.spaces, wrong, strict=True) if failure
-    ]
-    if len(excluded) == len(domain.spaces):
-        if all(failure.startswith("wrong result") for failure in wrong):
-            raise WrongResult(f"no configuration gives correct results: {wrong[0]}", LOOK)
-        raise RunFailed(f"no configuration runs here: {wrong[0]}")
-    usable = [i for i, failure in enumerate(wrong) if not failure]
-    return (machine.narrow(usable) if excluded else domain), excluded
+    domain, display, vouched = machine.domain, request.display, request.options.mpi_takes_device_pointers
+    number = {space.configuration: index for index, space in enumerate(domain.spaces)}
+    results: dict[int, str | BuildFailed] = {}
+
+    def left() -> float:
+        return end.left if "" in results.values() else math.inf
+
+    with display.phase("compiling, checking results against the reference", len(number), "configuration") as phase:
+        for configurations, library in compilation.as_built(left):
+            for index in (number[c] for c in configurations):
+                if left() == 0:
+                    break
+                if isinstance(library, BuildFailed):
+                    results[index] = library
+                else:
+                    runner = RunnerLibrary(library, data, vouched)
+                    machine.load(index, loadable_of(domain.spaces[index], runner))
+                    results[index] = machine.probe(index)
+                    _say_first(machine, index, results, display)
+                phase.advance()
+    return _of_results(machine, results)
+
+
+def _say_first(machine: LiveMachine, index: int, results: Mapping[int, str | BuildFailed], display: Display) -> None:
+    """Report the first that was checked: its time, or why it fails."""
+    space, failure = machine.domain.spaces[index], results[index]
+    rest = len(machine.domain.spaces) - len(results)
+    if failure and len(results) == 1 and rest:
+        others = counted(rest, "other configuration follows", "other configurations follow")
+        display.say(f"{space.configuration.text}: {failure}\n  {others}; Ctrl-C ends it")
+    if not failure and list(results.values()).count("") == 1:
+        display.say(f"first measurement: {si.seconds(machine.seconds_of(index))}, {space.configuration.text}")
+
+
+def _of_results(machine: LiveMachine, results: Mapping[int, str | BuildFailed]) -> Usable:
+    """The results of the checks, by number of the space."""
+    spaces = machine.domain.spaces
+    usable = [index for index in sorted(results) if results[index] == ""]
+    if not usable:
+        failures = [results[index] for index in sorted(results)]
+        ran = [failure for failure in failures if isinstance(failure, str)]
+        if not ran:
+            raise next(failure for failure in failures if isinstance(failure, BuildFailed))
+        if all(failure.startswith("wrong result") for failure in ran):
+            raise WrongResult(f"no configuration gives correct results: {ran[0]}", LOOK)
+        raise RunFailed(f"no configuration runs here: {ran[0]}")
+    excluded = tuple(
+        Excluded(spaces[index], f"does not build: {_first_error(why)}" if isinstance(why, BuildFailed) else why)
+        for index, why in sorted(results.items())
+        if why
+    )
+    late = tuple(space for index, space in enumerate(spaces) if index not in results)
+    return Usable(machine.narrow(usable) if excluded or late else machine.domain, excluded, late)

@@ -257,10 +257,14 @@ def test_the_display_shows_what_would_be_the_result() -> None:
     assert (searching[-1].best, searching[-1].measurements_of_best) == (lucky, 1)
 
 
-def test_no_time_no_measurement() -> None:
-    machine = Table(steady)
-    done, _, _ = run(machine, SearchOptions(time=0.0))
-    assert done.measurements == 0
+def test_without_time_one_is_measured() -> None:
+    done, _, _ = run(Table(steady), SearchOptions(time=0.0))
+    assert (done.measurements, done.implementations) == (1, 1)
+
+
+def test_without_time_what_fails_is_not_tried_for_ever() -> None:
+    done, _, _ = run(Table(lambda candidate, number: Outcome(failure="no")), SearchOptions(time=0.0))
+    assert (done.measurements, done.best) == (3, None)
 
 
 def test_replay_deals_every_pass_once() -> None:

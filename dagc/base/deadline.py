@@ -1,0 +1,48 @@
+"""The end of a command with a time limit."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Clock = Callable[[], float]  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """When a command ends: `seconds` after it began. All its stages get this one, and ask how much is left."""
+
+    seconds: float
+    end: float
+    clock: Clock = time.monotonic
+
+    @classmethod
+    def after(cls, seconds: float | None, clock: Clock = time.monotonic) -> Deadline:
+        """From now on; None: without an end."""
+        limit = math.inf if seconds is None else seconds
+        return cls(limit, clock() + limit, clock)
+
+    @property
+    def left(self) -> float:
+        """Seconds, at least 0."""
+        return max(0.0, self.end - self.clock())
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left."""
+        return self.left == 0
+
+    def part(self, share: float) -> Deadline:
+        """The end of a stage that may take until this fraction of the whole has passed."""
+        if math.isinf(self.seconds):
+            return self
+        return Deadline(self.seconds, self.end - (1 - share) * self.seconds, self.clock)
+
+    def limit(self, share: float, most: float = math.inf) -> float:
+        """Seconds for a stage: this fraction of what is left, at most `most`."""
+        return min(most, share * self.left)
+
+
+ENDLESS = Deadline.after(None)

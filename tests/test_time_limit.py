@@ -1,0 +1,116 @@
+"""A time limit is for the whole command: each stage asks the same clock, one result comes first, the rest is told."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dagc.base.deadline import ENDLESS, Deadline
+from dagc.recipes.explore import Explored, explore
+from dagc.recipes.options import ExploreOptions
+from dagc.store.records import load
+
+pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
+
+PROGRAM = '''program modes
+setup "modes.py" numbers()
+array x : f64[100] on host in
+array y, z : f64[100] on host out
+kernel twice(y: out f64[n], x: in f64[n], n: i64) {
+  tune mode in {0, 1, 2, 3}
+  cpu { cpp """ for (long i = 0; i < n; ++i) y[i] = 2 * x[i] + 0 * mode; """ }
+}
+dag {
+  first : cpu twice(y, x, 100)
+  second : cpu twice(z, x, 100)
+}
+verify y ~ expected() rtol 1e-12
+'''
+SETUP = """import numpy as np
+from pathlib import Path
+
+def numbers(rank, size, seed):
+    return {"x": np.arange(100.0)}
+
+def expected(data, **_):
+    with (Path(__file__).parent / "references").open("a") as file:
+        file.write("x")
+    return {"y": 2 * data["x"]}
+"""
+OPTIONS = ExploreOptions(
+    ranks=1, target="host", seconds=5e-4, confirm=2, repeats=2, only="orders", opened=("first.mode",)
+)
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("modes")
+    (folder / "modes.py").write_text(SETUP)
+    (folder / "modes.dag").write_text(PROGRAM)
+    return folder / "modes.dag"
+
+
+class Jump:
+    """A clock that stands at 0, and from its n-th reading on at 1000."""
+
+    def __init__(self, number: float) -> None:
+        self.number, self.read = number, 0
+
+    def __call__(self) -> float:
+        self.read += 1
+        return 0.0 if self.read < self.number else 1000.0
+
+
+def searched(program: Path, out: Path, clock: Callable[[], float], **options: object) -> Explored:
+    done = explore(program, out, replace(OPTIONS, **options), clock=clock)  # type: ignore[arg-type]
+    assert done is not None
+    assert done.exit_code == 0
+    return done
+
+
+def test_a_deadline_and_its_parts() -> None:
+    now = [5.0]
+    end = Deadline.after(10.0, lambda: now[0])
+    assert (end.left, end.part(0.6).left, end.limit(0.1), end.limit(0.5, 3.0)) == (10.0, 6.0, 1.0, 3.0)
+    now[0] = 12.0
+    assert (end.left, end.part(0.6).left, end.part(0.6).over, end.over) == (3.0, 0.0, True, False)
+    now[0] = 15.0
+    assert end.over
+    assert (ENDLESS.left, ENDLESS.part(0.5).left, ENDLESS.limit(0.1, 20.0)) == (math.inf, math.inf, 20.0)
+
+
+def test_after_the_limit_one_configuration_is_measured_once(
+    program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The time has passed when the set-up begins: the first configuration is built, checked and measured all the
+    same."""
+    done = searched(program, tmp_path / "r.db", Jump(2), time=30.0)
+    assert (done.summary.measurements, done.summary.implementations) == (1, 1)
+    assert len({i.configuration for i in load(tmp_path / "r.db").implementations}) == 1
+    (left,) = [note for note in done.notes if note.startswith("without ")]
+    assert left.startswith("without 3 combinations, ")
+    assert left.endswith("not built and checked within the time limit (--time)")
+    assert "no traces for the report: the time limit was reached (--time)" in done.notes
+    assert "first measurement: " in capsys.readouterr().err
+
+
+def test_within_the_limit_nothing_is_left_out(program: Path, tmp_path: Path) -> None:
+    """And the references are computed once for all configurations."""
+    (program.parent / "references").unlink(missing_ok=True)
+    done = searched(program, tmp_path / "r.db", Jump(math.inf), time=1e4, budget=6)
+    assert not [note for note in done.notes if "--time" in note]
+    assert len({i.configuration for i in load(tmp_path / "r.db").implementations}) > 1
+    assert (program.parent / "references").read_text() == "x"
+
+
+def test_wherever_the_limit_falls_there_is_a_result(program: Path, tmp_path: Path) -> None:
+    """Every reading of the clock is a stage that may be cut."""
+    clock = Jump(math.inf)
+    searched(program, tmp_path / "all.db", clock, time=1e4, budget=2)
+    for number in range(3, clock.read + 1, max(1, clock.read // 4)):
+        done = searched(program, tmp_path / f"{number}.db", Jump(number), time=30.0, budget=2)
+        assert done.summary.measurements >= 1
