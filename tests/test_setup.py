@@ -107,7 +107,7 @@ def test_every_rank_gets_its_arrays(tmp_path: Path) -> None:
     run_setup(small(), write(tmp_path), 3, 7, out)
     for rank in range(3):
         folder = out / f"rank-{rank:04d}"
-        assert sorted(p.name for p in folder.iterdir()) == ["expected", "m_x_lo.npy", "n.npy", "w.npy", "x.npy"]
+        assert sorted(p.name for p in folder.iterdir()) == ["expected", "m_x_lo_.npy", "n.npy", "w.npy", "x.npy"]
         n, x = np.load(folder / "n.npy"), np.load(folder / "x.npy")
         assert (n.shape, n.dtype, int(n)) == ((), np.int32, rank + 2)
         assert np.array_equal(x, np.arange(rank + 2, dtype="f4") * 3 + 7)
@@ -125,7 +125,7 @@ def test_every_rank_gets_its_arrays(tmp_path: Path) -> None:
         "ranks": 3,
         "seed": 7,
     }
-    assert names == {"n": "n", "m[x,lo]": "m_x_lo", "x": "x", "w": "w", "y": "y", "t": "t"}
+    assert names == {"n": "n", "m[x,lo]": "m_x_lo_", "x": "x", "w": "w", "y": "y", "t": "t"}
 
 
 def test_fewer_ranks_leave_no_old_rank_behind(tmp_path: Path) -> None:

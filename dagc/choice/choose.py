@@ -36,6 +36,7 @@ from dagc.choice.models import MODELS, ModelInputs, doubts, ranking_model, why
 from dagc.choice.selector import EXP2, EXP2_FRACTION, FRACTION, LOG2, LOG2_FRACTION, Extent, Selector
 from dagc.choice.types import Settings, Site, SiteKind, Unit
 from dagc.cuda.text import NotUnderstood
+from dagc.ir.names import mangle, set_apart
 from dagc.ir.plan import AXES, FAR, VARIANT, ChoiceCall, EmittedChoosers, answers_of
 from dagc.ir.program import Device, Graph, Program
 from dagc.ir.sym import Number
@@ -74,7 +75,7 @@ def chooser_c(chooser: Chooser, margin: float) -> str:
     functions += [to_c(program, f"dagc_{what}_{name}") for what, program in programs.items() if program is not None]
     selector = chooser.selector
     if selector is not None:
-        functions.append(selector.c_text(f"dagc_select_{name}", ranked=chooser.guarded or bool(chooser.avoided.ever)))
+        functions.append(selector.c_text(name, ranked=chooser.guarded or bool(chooser.avoided.ever)))
     whole = sorted(_asked(chooser.model, chooser.launchable) & set(data))
     batch = _batch(chooser, whole)
     launch = site.kind is SiteKind.LAUNCH
@@ -84,11 +85,14 @@ def chooser_c(chooser: Chooser, margin: float) -> str:
         answers=[site.row(i) for i in range(n)] if launch else [],
         text=site.label, texts=[site.text(i) for i in range(n)] if launch else [],
         guarded=chooser.guarded, order=site.order if chooser.guarded else "", least_sure=chooser.least_sure, far=FAR,
-        columns=[{"name": c, "type": _column_type(c), "values": [_number(v) for v in vs]} for c, vs in chooser.columns],
+        columns=[
+            {"name": _column(chooser, c), "type": _column_type(c), "values": [_number(v) for v in vs]}
+            for c, vs in chooser.columns
+        ],
         measured=chooser.anchors,
-        data=[{"name": identifier(d), "index": data.index(d)} for d in whole],
+        data=[{"name": _local(d), "index": data.index(d)} for d in whole],
         ranges=[{"index": data.index(f), "low": low, "high": high} for f, low, high in chooser.extent.ranges],
-        selector={"function": f"dagc_select_{name}", "places": [data.index(d) for d in selector.data]}
+        selector={"places": [data.index(d) for d in selector.data]}
         if selector is not None else None,
         predict=site.predict if chooser.predicts else "", avoided=chooser.avoided, failed=site.failed,
         penalty=PENALTY,
@@ -104,7 +108,7 @@ def _batch(chooser: Chooser, whole: Sequence[str]) -> dict[str, Any]:
     batch = split(programs, dict(chooser.columns))
     if batch is None:
         return {"batch": "", "batched": None}
-    data, name = [identifier(d) for d in whole], f"dagc_batch_{chooser.site.identifier}"
+    data, name = [_local(d) for d in whole], f"dagc_batch_{chooser.site.identifier}"
     text = "/* All settings at once; tables hold what depends on a setting alone. */\n"
     text += batch_to_c(batch, name, whole, len(chooser.site.answers))
     condition = " && ".join(["DAGC_IEEE", *(f"{d} >= 1 && {d} <= {batch.limit}" for d in data)])
@@ -115,9 +119,24 @@ def _batch(chooser: Chooser, whole: Sequence[str]) -> dict[str, Any]:
 
 
 def _call(chooser: Chooser, what: str, program: RationalProgram) -> str:
-    columns, name = {c for c, _ in chooser.columns}, chooser.site.identifier
-    args = [f"dagc_{p.name}_{name}[i]" if p.name in columns else identifier(p.name) for p in program.parameters]
-    return f"dagc_{what}_{name}({', '.join(args)})"
+    columns = {c for c, _ in chooser.columns}
+    args = [f"{_column(chooser, p.name)}[i]" if p.name in columns else _local(p.name) for p in program.parameters]
+    return f"dagc_{what}_{chooser.site.identifier}({', '.join(args)})"
+
+
+def _column(chooser: Chooser, name: str) -> str:
+    """The table of a column of the site's answers."""
+    return f"dagc_column_{mangle(f'{chooser.site.name}.{name}')}"
+
+
+# Variables of choice/chooser.h.j2.
+_LOCALS = frozenset("x times i k wanted choice near least apart asked best seconds last known".split())
+
+
+def _local(size: str) -> str:
+    """The variable of a size in the functions of a chooser."""
+    name = identifier(size)
+    return set_apart(name) if name in _LOCALS else name
 
 
 def _column_type(column: str) -> str:

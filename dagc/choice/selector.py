@@ -226,12 +226,13 @@ class Selector:
         """The number of the choice."""
         return self.ask(x).label
 
-    def c_text(self, function: str, ranked: bool = False) -> str:
-        """C99 (and C++): `static inline int function(const double* x, double* sure)`, with its helpers. `ranked`: also
-        `int function_order(const double* x, int* order)`, which returns the number of choices and fills in `order`."""
+    def c_text(self, site: str, ranked: bool = False) -> str:
+        """C99 (and C++): `static inline int dagc_select_SITE(const double* x, double* sure)`, with its helpers. `site`:
+        its identifier. `ranked`: also `int dagc_preferred_SITE(const double* x, int* order)`, which returns the number
+        of choices and fills in `order`."""
         from dagc.emit.render import render  # loads jinja2
 
-        view = {"function": function, "scales": self.scales, "ranked": ranked}
+        view = {"site": site, "scales": self.scales, "ranked": ranked}
         return render(f"choice/{self.method}.h.j2", **view, **self.view())
 
     def common_json(self) -> dict[str, Any]:

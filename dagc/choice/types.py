@@ -15,6 +15,7 @@ from statistics import median
 from typing import Any, TypeAlias
 
 from dagc.base.statistics import interval
+from dagc.ir.names import mangle
 from dagc.ir.plan import VARIANT, OpenTunable
 from dagc.ir.program import Value
 
@@ -191,7 +192,7 @@ class Site:
     @property
     def identifier(self) -> str:
         """The identifier in C names."""
-        return "plan" if self.name == PROGRAM else "".join(c if c.isalnum() else "_" for c in self.name)
+        return mangle(self.name)
 
     @property
     def function(self) -> str:

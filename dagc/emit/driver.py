@@ -37,9 +37,10 @@ from dagc.emit.iteration import (
 )
 from dagc.emit.layout import Layout
 from dagc.emit.program import ROLES
-from dagc.emit.render import place
+from dagc.emit.render import Names, place
 from dagc.emit.table import BeginCapture, EndCapture, Step, never_captured, plain, with_capture_regions
 from dagc.ir.enums import CodeLang, ElementType, Place, Role
+from dagc.ir.names import data_file
 from dagc.ir.plan import MEASURED, Features, Plan, kernel_of, named_features
 from dagc.ir.program import (
     Action,
@@ -53,8 +54,6 @@ from dagc.ir.program import (
     Region,
     Staged,
     certain_regions,
-    data_file,
-    mangle,
 )
 from dagc.ir.sym import TIGHTEST, Apply, Const, Fn, Sym, Var, fraction, free, infix, show, substitute
 from dagc.ir.traversal import Entry, Issue, Record, Sync, Wait
@@ -138,6 +137,10 @@ class DriverView:
     entries: tuple[PyEntry, ...]
     library: bool  # whether it needs libdriver.so
     ops: tuple[tuple[int, TableOpView], ...]  # those of libdriver.so, with their numbers in the graph
+
+
+# What `bind` uses, besides names with a number: `s0`, `e0`, `op_0`, `graph_0`, `region_0`.
+_LOCALS = "p library module streams iteration dagc cuda MPI list count at".split()
 
 
 def why_no_driver(plan: Plan) -> str:
@@ -224,6 +227,8 @@ class _Driver:
         self.theirs = {i: op for i, op in every if i in theirs}  # those of libdriver.so
         self.setup: dict[str, None] = {}
         self.kernels: dict[str, str] = {}
+        self.names = Names(_LOCALS)
+        self.locals: dict[tuple[str, str], str] = {}
 
     def view(self) -> DriverView:
         program = self.plan.program
@@ -296,18 +301,24 @@ class _Driver:
 
     # ---- texts ----------------------------------------------------------------------------
 
+    def _local(self, of: str, suffix: str = "") -> str:
+        """The variable of `bind` for something of an op or a kernel."""
+        if (of, suffix) not in self.locals:
+            self.locals[of, suffix] = self.names.new(of, suffix)
+        return self.locals[of, suffix]
+
     def _text(self, expr: Sym, owner: str = "p") -> str:
         return python(expr, lambda name: self.layout.variable(name).replace("p.", f"{owner}.", 1))
 
-    def _name(self, array: str) -> str:
-        return f"p.{self.layout.member[array]}"
+    def _name(self, array: str, owner: str = "p") -> str:
+        return f"{owner}.{self.layout.member[array]}"
 
-    def _span(self, region: Region) -> tuple[str, str]:
+    def _span(self, region: Region, owner: str = "p") -> tuple[str, str]:
         """Start and number of elements."""
         extent = self.layout.extent_sym(region)
         if extent is None:
-            return "0", f"{self._name(region.array)}.size"
-        return self._text(extent[0]), self._text(extent[1])
+            return "0", f"{self._name(region.array, owner)}.size"
+        return self._text(extent[0], owner), self._text(extent[1], owner)
 
     def _members(self) -> Iterator[tuple[str, str]]:
         program, layout = self.plan.program, self.layout
@@ -343,7 +354,7 @@ class _Driver:
         out = []
         program = self.plan.program
         for v, file in zip(program.verifies, program.expected_files, strict=True):
-            start, count = (t.replace("p.", "self.") for t in self._span(v.region))
+            start, count = self._span(v.region, "self")
             name = v.region.array
             array = f"self.{self.layout.member[name]}"
             tolerance = f"{v.rtol!r}, {v.nan_equal}" + (f", {v.atol!r}" if v.atol else "")
@@ -398,18 +409,19 @@ class _Driver:
         letters = "".join(_LETTERS[f.type] if f.mode is None else "P" for f in kernel.formals) + "P" * len(scratch)
         assert impl.launch is not None
         function = "function" if impl.launch.shared is None else "function_with_shared"
-        self.kernels.setdefault(name, f"launch_{name} = dagc.{function}(module, {name!r}, {letters!r})")
+        launch = self._local(f"launch_{name}")
+        self.kernels.setdefault(name, f"{launch} = dagc.{function}(module, {name!r}, {letters!r})")
         env = self.layout.formals(op)
         size = [self._text(substitute(e, env)) for e in impl.launch.grid]
         block = [self._text(substitute(e, env)) for e in impl.launch.block]
-        where = f"{mangle(op.name)}_grid"
+        where = self._local(op.name, "grid")
         self.setup[f"{where} = dagc.grid({', '.join(size)})"] = None
         args = [self._arg(a) for a in op.args] + [f"p.{s.member}.address" for s in scratch]
         shape = ", ".join(block + ["1"] * (3 - len(block)))
         shared = (
             "" if impl.launch.shared is None else f", shared_size={self._text(substitute(impl.launch.shared, env))}"
         )
-        return [f"if {where}:", f"    launch_{name}({', '.join([where, f'({shape})', stream, *args])}{shared})"]
+        return [f"if {where}:", f"    {launch}({', '.join([where, f'({shape})', stream, *args])}{shared})"]
 
     def _arg(self, arg: Region | Sym) -> str:
         if not isinstance(arg, Region):
@@ -420,7 +432,7 @@ class _Driver:
     def _copy(self, op: CopyOp, stream: str) -> list[str]:
         whole = op.src if op.src.start is not None else op.dst
         _start, count = self._span(whole)
-        setup = f"{mangle(op.name)}_count"
+        setup = self._local(op.name, "count")
         self.setup[f"{setup} = {count}"] = None
         on_device = [self.layout.arrays[r.array].place is Place.DEVICE for r in (op.dst, op.src)]
         dst, src = (
@@ -451,7 +463,7 @@ class _Driver:
     # ---- messages -------------------------------------------------------------------------
 
     def _requests(self, op: GraphOp) -> str:
-        name = f"{mangle(self.layout.wait_of(op).name)}_requests"
+        name = self._local(self.layout.wait_of(op).name, "requests")
         self.setup[f"{name}: list[MPI.Request] = []"] = None
         return name
 
@@ -467,7 +479,7 @@ class _Driver:
         assert op.message is not None
         message, send = exchange.messages[op.message], op.action is Action.POST_SEND
         region, peer, counts = message.end(send)
-        ends = f"{mangle(op.name)}_{'to' if send else 'from'}"
+        ends = self._local(op.name, "to" if send else "from")
         if isinstance(peer, str):
             assert counts is not None
             part = self._part(region, "count", "at")
@@ -482,7 +494,7 @@ class _Driver:
 
     def _collective(self, op: GraphOp, collective: CollectiveOp) -> list[str]:
         regions = collective.regions
-        buffers = [f"{mangle(op.name)}_{k}" for k in range(len(regions))]
+        buffers = [self._local(op.name, str(k)) for k in range(len(regions))]
         for name, region in zip(buffers, regions, strict=True):
             self.setup[f"{name} = {self._part(region, self._span(region)[1])}"] = None
         requests, comm = self._requests(op), f"{self.layout.on(collective.comm)}.comm"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -46,7 +45,6 @@ from dagc.ir.program import (
     Program,
     Region,
     Value,
-    mangle,
 )
 from dagc.ir.sym import Const, Sym, free, substitute
 
@@ -138,7 +136,7 @@ class Functions:
                         self._prepares.setdefault(self._key(one, prepare), one)
         self._names = self._name_all()
         names = Names({*(c.name for c in self._constants[0]), *_OURS, *self._names.values()}, library=True)
-        self.feature_names = {f.name: names.new(mangle(f.name)) for f in self.features}
+        self.feature_names = {f.name: names.new(*f.name.rsplit(".", 1)) for f in self.features}
         self._prepare_names = {k: names.new(f"prepare_{self.name(op)}") for k, op in self._prepares.items()}
 
     def name(self, op: KernelOp) -> str:
@@ -211,11 +209,10 @@ class Functions:
         units = []
         for file, those in entries.items():
             stem, _, suffix = file.rpartition(".")
-            word = re.sub(r"\W", "_", stem)
             cuda = suffix in ("cu", "cuh") or any(e.kernel for e in those) or has_kernels(self._text_of(file))
-            unit = names.new(f"unit_{word}")
+            unit = names.new(f"unit_{stem}")
             source = unit + (".cu" if cuda and self.target is Target.CUDA else ".cpp")
-            main = f"main_of_{unit.removeprefix('unit_')}" if included or self._defines_main(file) else ""
+            main = f"main_of_{unit}" if included or self._defines_main(file) else ""
             units.append(UnitView(source, f"{CODE}/{file}", cuda, main, tuple(those)))
         return tuple(units)
 
@@ -311,7 +308,7 @@ class Functions:
                 parts += ([device] if both else []) + ([variant] if len(variants) > 1 else [])
             for tunable, value in key[2]:
                 if len({dict(k[2]).get(tunable) for k in same if k[1] == key[1]}) > 1:
-                    parts.append(mangle(f"{tunable}{value}").replace("-", "m").replace("+", ""))
+                    parts.append(f"{tunable}{value}")
             out[key] = names.new("_".join(parts))
         return out
 

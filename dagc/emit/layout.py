@@ -39,7 +39,6 @@ from dagc.ir.program import (
     KernelOp,
     Region,
     Scalar,
-    mangle,
     two_sided,
 )
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, difference, free, show, specialised, substitute
@@ -48,12 +47,13 @@ from dagc.ir.sym import Apply, Const, Fn, Sym, Var, difference, free, show, spec
 _MEMBERS = (
     *"comm rank ranks stream event store hardware load grow read check reset verify Program".split(),
     *"want before_run arrays changed send receive wait_all".split(),
-    *"connect graph group_comm folder scalar make compare peers peer start choose feature features".split(),
+    *"connect graph group_comm folder scalar make compare reload peers peer start choose feature features".split(),
     *"sites chosen_sites warn settle started at_once".split(),
     *"prepare prepared prepare_seconds preparations make_scratch compute_features check_features".split(),
     *"once compute_together computed known".split(),
     *"begin_sides early end_sides".split(),
     *"beside needs members payoff make_graphs compute_late_features start_seconds".split(),
+    *"_file _kept _left _poison _roles _self_halves _self_stream _to_self".split(),
     *keyword.kwlist,
 )
 # Names of the language, and of members of dagc::Hardware.
@@ -122,21 +122,21 @@ class Layout:
         self.features = {name: members[number] for name, number in self.feature_numbers.items()}
         self.reals = frozenset((*self.features, *(s.name for s in self.program.scalars if s.type.is_float)))
         self._value_names = {s.name for s in self.program.scalars}
-        self.tunable_member = {name: names.new(name) for name in dict.fromkeys(t.decision for t in self.opened.every)}
-        self.sides = {name: names.new(f"{self.member[name]}_sides") for name in self._two_sided()}
+        self.tunable_member = {  # a decision is `OP.TUNABLE`
+            d: names.new(*d.rsplit(".", 1)) for d in dict.fromkeys(t.decision for t in self.opened.every)
+        }
+        self.sides = {name: names.new(name, "sides") for name in self._two_sided()}
         self._requests = {
-            op.name: names.new(f"{mangle(op.name)}_requests")
+            op.name: names.new(op.name, "requests")
             for op in graph.ops
             if op.action in (Action.WAIT_SEND, Action.WAIT_RECV, Action.WAIT_COLLECTIVE)
         }
-        self._groups = {op.name: names.new(f"{mangle(op.name)}_group") for op in graph.ops if op.action is Action.GROUP}
+        self._groups = {op.name: names.new(op.name, "group") for op in graph.ops if op.action is Action.GROUP}
         grouped = {
             op.op.comm for op in graph.ops if op.action is Action.GROUP and isinstance(op.op, ExchangeOp | CollectiveOp)
         }
         # Connections of the ranks of groups, for communicators that have groups.
-        self.group_comms = {
-            name: names.new(f"{member}_group_comm") for name, member in self.comms.items() if name in grouped
-        }
+        self.group_comms = {name: names.new(name, "group_comm") for name in self.comms if name in grouped}
         self.kernel_ops = self.opened.every_op(self.program)
         self._converting: dict[Hashable, list[KernelOp]] = {}
         for one in self.kernel_ops:
@@ -324,11 +324,11 @@ class Layout:
         of = Counter(region.array for region in self.graph.staged)
         numbers: Counter[str] = Counter()
         for region in self.graph.staged:
-            array, suffix = region.array, ""
+            array, suffix = region.array, "staging"
             if of[array] > 1:
-                suffix = f"_{numbers[array]}"
+                suffix += f"_{numbers[array]}"
                 numbers[array] += 1
-            member = names.new(f"{mangle(array)}_staging{suffix}")
+            member = names.new(array, suffix)
             yield StagingBuffer(member, self.arrays[array].type, region, f"{region.text}: staging buffer")
 
     def scratch(self, op: KernelOp) -> tuple[OpScratch, ...]:
@@ -354,7 +354,7 @@ class Layout:
             if len(dims) != len(scratch.dims):
                 raise DagcError(f"scratch array `{scratch.name}` of kernel `{kernel.name}` needs a size, not `*`")
             place = Place.DEVICE if op.device is Device.GPU else Place.HOST
-            member = names.new(f"{mangle(op.name)}_{scratch.name}")
+            member = names.new(op.name, scratch.name)
             measured = any(name.startswith(MEASURED) for d in dims for name in free(d))
             owner = ops_in_words(sharing) if scratch.const else op.name
             label = f"{owner}: {scratch.name}{variant}"

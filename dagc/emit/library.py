@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -26,7 +27,7 @@ from dagc.emit.program import ArrayView, ProgramView, ValueView
 from dagc.emit.render import Names, cxx_string, expression, render, tidy
 from dagc.ir.enums import ElementType, Place, Role
 from dagc.ir.plan import FAR, EmittedChoosers, Plan, Target
-from dagc.ir.program import Action, Array, ExchangeOp, Graph, Scalar, Transport, mangle
+from dagc.ir.program import Action, Array, ExchangeOp, Graph, Scalar, Transport
 from dagc.ir.sym import Sym, free, show
 from dagc.ir.traversal import Traversal
 
@@ -37,7 +38,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,30}")  # with suffixes, a Fortran na
 
 def library_name(program: str, name: str | None) -> str:
     """The name of the library, and the prefix of its functions. Raises UsageError if it cannot be one."""
-    wanted = name if name is not None else mangle(program)
+    wanted = name if name is not None else program
     help = "give --name NAME: a letter, then at most 30 letters, digits and underscores"
     if not _NAME.fullmatch(wanted) or wanted.endswith("_"):
         raise UsageError(f"`{wanted}` cannot be the name of a library", help)
@@ -53,14 +54,19 @@ _INTERFACE_NAMES = frozenset(
     """int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t size_t
     self comm stream allocator mpi_takes_device_pointers nccl_comm""".split()
 )
+# What Python's `Instance.__init__` uses besides, and parameters for communicators would hide.
+_CREATION_NAMES = frozenset(
+    "ctypes create handle number options name one given values communicators setattr int".split()
+)
 
 
 def _interface_names(layout: Layout) -> dict[str, str]:
     """Of the values, arrays and communicators: in C and C++ members of three structures, in Python arguments of one
     function."""
     names, program = Names(_KEYWORDS | _INTERFACE_NAMES), layout.program
-    given = [s.name for s in program.scalars], [a.name for a in program.arrays if a.role is not None], layout.comms
-    return {name: names.new(name) for group in given for name in group}
+    given = [s.name for s in program.scalars], [a.name for a in program.arrays if a.role is not None]
+    out = {name: names.new(name) for group in given for name in group}
+    return out | {name: names.new(f"{name}.comm" if name in _CREATION_NAMES else name) for name in layout.comms}
 
 
 # ---- data from the application ----
@@ -310,7 +316,7 @@ def _plan_choice(
     program, (choice,) = plans[0][1].program, chooser.choices
     known, given = {s.name: s for s in program.scalars}, dict(zip(program.scalars, view.sizes, strict=True))
     ours = Names(_OURS.split())
-    variable = {"rank": "rank", "ranks": "ranks"} | {s: ours.new(mangle(s)) for s in known}
+    variable = {"rank": "rank", "ranks": "ranks"} | {s: ours.new(s) for s in known}
 
     def text(expr: Sym) -> str:
         return expression(expr, variable.__getitem__)
@@ -342,10 +348,10 @@ def _library_view(plan: Plan, name: str, views: Emission, enqueued: Enqueued | s
     declared = dict(zip(arrays, program.arrays, strict=True))
     given = [n for n, a in arrays.items() if a.role is not None]
     names = _interface_names(layout)
-    fortran = Names(())
     values = zip(plan.program.scalars, program.values, strict=True)
+    fortran = _fortran_names([names[s.name] for s in plan.program.scalars])
     sizes = tuple(_size(layout, scalar, view, names, fortran) for scalar, view in values)
-    fortran = Names(())
+    fortran = _fortran_names([names[n] for n in given])
     arguments = tuple(_argument(layout, arrays[n], declared[n], names, fortran) for n in given)
     comms = tuple(_communicators(layout, names))
     own = tuple(declared[n] for n, a in arrays.items() if a.role is None)
@@ -370,16 +376,20 @@ def _library_view(plan: Plan, name: str, views: Emission, enqueued: Enqueued | s
     )
 
 
-def _size(layout: Layout, scalar: Scalar, view: ValueView, names: dict[str, str], fortran: Names) -> InterfaceSizeView:
+def _size(
+    layout: Layout, scalar: Scalar, view: ValueView, names: dict[str, str], fortran: dict[str, str]
+) -> InterfaceSizeView:
     name = names[scalar.name]
     ctypes_type = _CTYPES.get(scalar.type, f"c_{_C_TYPES[scalar.type].removesuffix('_t')}")
     return InterfaceSizeView(
-        layout.member[scalar.name], name, _fortran(fortran, name), _C_TYPES[scalar.type], view.file_type, view.file,
+        layout.member[scalar.name], name, fortran[name], _C_TYPES[scalar.type], view.file_type, view.file,
         _FORTRAN_TYPES[scalar.type], ctypes_type, f"{scalar.name} : {scalar.type.value}",
     )  # fmt: skip
 
 
-def _argument(layout: Layout, array: Array, view: ArrayView, names: dict[str, str], fortran: Names) -> ArgumentView:
+def _argument(
+    layout: Layout, array: Array, view: ArrayView, names: dict[str, str], fortran: dict[str, str]
+) -> ArgumentView:
     name = names[array.name]
     dims = ", ".join("*" if d is None else show(d) for d in array.dims)
     constant, label = array.role in (Role.CONST, Role.IN), cxx_string(array.name)
@@ -387,7 +397,7 @@ def _argument(layout: Layout, array: Array, view: ArrayView, names: dict[str, st
     return ArgumentView(
         member=layout.member[array.name],
         name=name,
-        fortran=_fortran(fortran, name),
+        fortran=fortran[name],
         element=array.type.value,
         c_type=_C_TYPES[array.type],
         label=label,
@@ -402,19 +412,30 @@ def _argument(layout: Layout, array: Array, view: ArrayView, names: dict[str, st
 
 
 def _communicators(layout: Layout, names: dict[str, str]) -> Iterator[CommunicatorView]:
-    fortran = Names(("stream", "allocator", "mpi_takes_device_pointers", "nccl_comm"))
+    fortran = _fortran_names([names[c.name] for c in layout.program.comms], _FORTRAN_OPTIONS)
     for comm in layout.program.comms:
         colour, key = (layout.text(e) for e in (comm.colour, comm.key))
         in_example = (_in_example(names, comm.colour), _in_example(names, comm.key))
         name = names[comm.name]
-        label, component = cxx_string(comm.name), _fortran(fortran, name)
+        label, component = cxx_string(comm.name), fortran[name]
         yield CommunicatorView(layout.comms[comm.name], name, component, label, colour, key, in_example, comm.text)
 
 
-def _fortran(names: Names, member: str) -> str:
-    """A component's name: Fortran ignores case and allows no leading underscore."""
-    name = member.lower()
-    return names.new((name if name[0].isalpha() else f"v{name}")[:60])
+_FORTRAN_OPTIONS = ("stream", "allocator", "mpi_takes_device_pointers", "nccl_comm")
+_FORTRAN_LENGTH = 60  # the standard allows 63
+
+
+def _fortran_names(members: Sequence[str], reserved: Sequence[str] = ()) -> dict[str, str]:
+    """The names of components, for the members of a structure in C: Fortran ignores case and allows no leading
+    underscore. Where several members would be equal, and for long ones, a digest of the member follows."""
+    plain = {m: m.lower() if m[0].isalpha() else f"v{m.lower()}" for m in members}
+    common = Counter((*plain.values(), *reserved))
+    out = {}
+    for member, name in plain.items():
+        apart = name in reserved or len(name) > _FORTRAN_LENGTH or (common[name] > 1 and name != member)
+        digest = sha256(member.encode()).hexdigest()[:8]
+        out[member] = f"{name[: _FORTRAN_LENGTH - 9]}_{digest}" if apart else name
+    return out
 
 
 def _in_example(names: dict[str, str], expr: Sym) -> str:
@@ -423,7 +444,7 @@ def _in_example(names: dict[str, str], expr: Sym) -> str:
     def name(variable: str) -> str:
         comm, _, member = variable.rpartition(".")
         if comm in names and member in ("rank", "ranks"):
-            return f"comm_{names[comm]}_{member}"
+            return f"{member}_of_{names[comm]}"
         return f"static_cast<std::int64_t>(sizes.{names[variable]})" if variable in names else variable
 
     return expression(expr, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,6 +13,7 @@ from dagc.emit.layout import Layout, OpScratch, ops_in_words, product, value_typ
 from dagc.emit.render import Names, cxx_string, cxx_type, cxx_value, expression, place, render, tidy
 from dagc.ir import sym
 from dagc.ir.enums import Place, Role
+from dagc.ir.names import data_file
 from dagc.ir.plan import (
     FAR,
     MEASURED,
@@ -48,7 +50,6 @@ from dagc.ir.program import (
     TransferTiming,
     certain_regions,
     conditional_regions,
-    data_file,
 )
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, show, substitute
 
@@ -435,7 +436,7 @@ def _tunables(layout: Layout) -> Iterator[TunableView]:
 
 def _measured(text: str) -> bool:
     """Whether C++ text depends on features."""
-    return "p.feature_" in text
+    return re.search(r"\bp\.feature_\w+\(\)", text) is not None
 
 
 def _numbers(layout: Layout, ops: Iterable[KernelOp]) -> tuple[int, ...]:

@@ -17,7 +17,8 @@ from dagc.base.resources import resource
 from dagc.cuda.lexer import KEYWORDS, directives, is_global, is_macro
 from dagc.ir import sym
 from dagc.ir.enums import ElementType
-from dagc.ir.program import CodeText, Param, Program, Value, mangle
+from dagc.ir.names import mangle, set_apart
+from dagc.ir.program import CodeText, Param, Program, Value
 from dagc.ir.sym import Const, Sym, Var, free, substitute
 
 # ---- types, values and symbolic expressions ----
@@ -85,28 +86,36 @@ def expression(expr: Sym, name: Callable[[str], str], reals: Collection[str] = (
 
 
 class Names:
-    """Assigns unique C++ names. A name that is taken or reserved by C++ gets underscores.
+    """Assigns unique identifiers of one scope: those of `mangle`, except for names that are reserved there, by C++ or
+    otherwise.
 
     With `library`, names are those of functions in the global namespace: kernels of C linkage.
     """
 
-    def __init__(self, taken: Iterable[str] = (), *, library: bool = False) -> None:
-        self._taken = set(taken) | KEYWORDS
-        self._is_reserved = is_global if library else hides_declaration
+    def __init__(self, reserved: Iterable[str] = (), *, library: bool = False) -> None:
+        self._reserved = KEYWORDS.union(reserved)
+        self._means_something = _is_function if library else hides_declaration
+        self._taken: set[str] = set()
 
-    def new(self, display: str) -> str:
-        name = mangle(display)
-        if self._is_reserved(name):
-            name += "_"
-        while name in self._taken:
+    def new(self, display: str, suffix: str = "") -> str:
+        """The identifier of a name, or in this scope alone of what belongs to it: `pack_x_lo_requests`."""
+        name = f"{re.sub(r'[^A-Za-z0-9_]+', '_', display).rstrip('_')}_{suffix}" if suffix else mangle(display)
+        if name in self._reserved or self._means_something(name):
+            name = set_apart(name)
+        while name in self._taken or name in self._reserved:
             name += "_"
         self._taken.add(name)
         return name
 
 
+def _is_function(name: str) -> bool:
+    """Names in the global namespace that C++ and CUDA, or emitted code, may have for something else."""
+    return is_global(name) or name.startswith("dagc_")
+
+
 def hides_declaration(name: str) -> bool:
     """Names that no member of a struct may have: macros, or what CUDA and MPI declare, which it would hide."""
-    return is_macro(name) or name.startswith(("cuda", "MPI_"))
+    return is_macro(name) or name.startswith(("cuda", "MPI_", "SYS_"))
 
 
 # ---- constants ----

@@ -18,6 +18,7 @@ from typing import Any, NewType, TypeAlias
 from dagc.base.source import NOWHERE, Source, Span, Spanned
 from dagc.ir.enums import CodeLang, ElementType, Mode, Place, Role
 from dagc.ir.linear import Facts
+from dagc.ir.names import mangle
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, free, show
 
 OpId = NewType("OpId", int)  # index into Graph.ops
@@ -27,17 +28,6 @@ Value: TypeAlias = int | float | bool | str
 def shown(value: Value) -> str:
     """A value as `-D NAME=VALUE` takes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def mangle(display: str) -> str:
-    """`pack[x,lo]` -> `pack_x_lo`, `A.to_device` -> `A_to_device`: a name in C++, and of a file. Not necessarily
-    unique."""
-    return display.translate({ord("["): "_", ord(","): "_", ord("."): "_", ord("]"): None})
-
-
-def data_file(name: str) -> str:
-    """The file of a value or an array in the directory of a rank."""
-    return f"{mangle(name)}.npy"
 
 
 def declared_name(display: str) -> str:

@@ -6,7 +6,6 @@ of the op PROGRAM. Times are in seconds.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from dagc.choice.inputs import is_input
 from dagc.choice.selector import Extent
 from dagc.choice.types import PROGRAM, Cell, Point, Settings
 from dagc.ir.enums import ElementType
+from dagc.ir.names import mangle
 from dagc.ir.program import Program
 from dagc.ir.sym import free
 
@@ -71,7 +71,7 @@ def numbers(program: Program) -> frozenset[str]:
 
 def plan_label(settings: Settings) -> str:
     """`m8-chunks4-streams4`: the name of a plan's directory."""
-    return "-".join(re.sub(r"\W+", "_", f"{name}{value}") for name, value in settings)
+    return "-".join(mangle(f"{name}{value}") for name, value in settings)
 
 
 # ---- measurements ---------------------------------------------------------------------------

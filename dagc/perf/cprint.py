@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from dagc.cuda.lexer import KEYWORDS, is_global
+from dagc.ir.names import mangle, set_apart
 from dagc.perf.lower import (
     ANY,
     COMPARISONS,
@@ -411,7 +412,7 @@ def to_c(program: RationalProgram, function: str, *, parameters: Sequence[str] |
     lines = [f"/* {program.name}, in {program.unit}. {program.source} */"]
     lines.append(f"static inline {C_TYPES[result.number]} {function}({args}) {{")
     lines += [f"  (void){identifier(n)};" for n in order if n not in used]
-    lines += [f"  const {C_TYPES[i.number]} {i.name} = {_expression(i)};" for i in code[:-1]]
+    lines += [f"  const {C_TYPES[i.number]} {identifier(i.name)} = {_expression(i)};" for i in code[:-1]]
     lines += [f"  return {_expression(result)};", "}"]
     return "\n".join(lines) + "\n"
 
@@ -444,44 +445,44 @@ def _infix(i: Instruction) -> str:
 
 
 def batch_to_c(batch: BatchLoop, function: str, parameters: Sequence[str], count: int) -> str:
-    """`static inline void function(int64_t <parameters>..., double* out_)`, after HELPERS and BATCH_HELPERS.
+    """`static inline void function(int64_t <parameters>..., double* dagc_out)`, after HELPERS and BATCH_HELPERS.
 
-    `out_` receives the first result for each of the `count` settings, infinity if one of the others is zero; it must
-    have room for `padded_count`. All parameters must be from 1 to `batch.limit`, and DAGC_IEEE must hold.
+    `dagc_out` receives the first result for each of the `count` settings, infinity if one of the others is zero; it
+    must have room for `padded_count`. All parameters must be from 1 to `batch.limit`, and DAGC_IEEE must hold.
     """
     padded = padded_count(count)
-    tables = {name: f"{function}_{name}" for name in batch.tables}
-    lines = []
+    args = "".join(f"int64_t {identifier(n)}, " for n in parameters)
+    lines = [f"static inline void {function}({args}double* dagc_out) {{"]
     for name, values in batch.tables.items():
         numbers = ", ".join(_real(v) for v in (*values, *[values[-1]] * (padded - count)))
-        lines.append(f"static const double {tables[name]}[{padded}] = {{{numbers}}};")
-    args = "".join(f"int64_t {identifier(n)}, " for n in parameters)
-    lines.append(f"static inline void {function}({args}double* out_) {{")
+        lines.append(f"  static const double dagc_table_{identifier(name)}[{padded}] = {{{numbers}}};")
     used = {a for i in (*batch.before, *batch.loop) for a in i.args}
     lines += [f"  (void){identifier(n)};" for n in parameters if n not in used]
-    lines += [f"  const {C_TYPES[i.number]} {i.name} = {_shorter(i, batch)};" for i in batch.before]
+    lines += [f"  const {C_TYPES[i.number]} {identifier(i.name)} = {_shorter(i, batch)};" for i in batch.before]
     outside = {i.name for i in batch.before}
-    bounds: dict[Operand, str] = {}
+    bounds: dict[Operand, _Local] = {}
     for i in batch.loop:
         for a in i.args if i.operation in _CHOICES else ():
             if isinstance(a, float) or a in outside:
-                bounds.setdefault(a, f"bound_{len(bounds)}_")
+                bounds.setdefault(a, _Local(f"dagc_bound_{len(bounds)}"))
     result, *conditions = (operand(r) for r in batch.results)
-    names = {operand(a): name for a, name in bounds.items()}
+    names = {operand(a): str(name) for a, name in bounds.items()}
     if conditions:
-        names |= {"0.0": names.get("0.0", "none_"), "INFINITY": "never_"}
+        names |= {"0.0": names.get("0.0", "dagc_none"), "INFINITY": "dagc_never"}
     if names:
         lines.append("  /* Volatile: what compilers know of a bound, they would compute in a branch. */")
-        lines.append(f"  volatile double bounds_[{len(names)}] = {{{', '.join(names)}}};")
-        lines += [f"  const double {name} = bounds_[{k}];" for k, name in enumerate(names.values())]
-    lines.append(f"  for (int setting_ = 0; setting_ < {padded}; ++setting_) {{")
-    lines += [f"    const double {name} = {table}[setting_];" for name, table in tables.items()]
+        lines.append(f"  volatile double dagc_bounds[{len(names)}] = {{{', '.join(names)}}};")
+        lines += [f"  const double {name} = dagc_bounds[{k}];" for k, name in enumerate(names.values())]
+    lines.append(f"  for (int dagc_setting = 0; dagc_setting < {padded}; ++dagc_setting) {{")
+    lines += [f"    const double {name} = dagc_table_{name}[dagc_setting];" for name in map(identifier, batch.tables)]
     for i in batch.loop:
         if i.operation in _CHOICES:
             i = replace(i, args=tuple(bounds.get(a, a) for a in i.args))
-        lines.append(f"    const {'int' if i.number is None else 'double'} {i.name} = {_shorter(i, batch)};")
-    more = "".join(f" + ({c} != 0 ? {names['0.0']} : never_)" for c in conditions)
-    lines.append(f"    out_[setting_] = {result}{more};")
+        lines.append(
+            f"    const {'int' if i.number is None else 'double'} {identifier(i.name)} = {_shorter(i, batch)};"
+        )
+    more = "".join(f" + ({c} != 0 ? {names['0.0']} : dagc_never)" for c in conditions)
+    lines.append(f"    dagc_out[dagc_setting] = {result}{more};")
     return "\n".join([*lines, "  }", "}"]) + "\n"
 
 
@@ -534,9 +535,16 @@ def operand(value: Operand) -> str:
     if isinstance(value, float):
         text = repr(value)
         return f"({text})" if value < 0 else text
-    return identifier(value)
+    return value if isinstance(value, _Local) else identifier(value)
+
+
+class _Local(str):
+    """A variable of printed code alone, which no name of a program may be."""
+
+    __slots__ = ()
 
 
 def identifier(name: str) -> str:
-    """A name in C: `n_x_` for `n[x]`, `row_ranks` for `row.ranks`."""
-    return name if name.isidentifier() else re.sub(r"\W", "_", name)
+    """A parameter or a variable in C. The name of a parameter may be a word of C."""
+    name = mangle(name)
+    return set_apart(name) if name in KEYWORDS or is_global(name) or name.startswith("dagc_") else name

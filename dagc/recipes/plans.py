@@ -119,7 +119,7 @@ def _program_chooser(tuned: Tuned) -> ProgramChooser:
     stored = tuned.program_chooser
     if stored is None:
         raise UsageError(f"{tuned.path}: no chooser in it: tuning did not end", "tune again with --resume")
-    if len({plan_label(setting) for setting in stored.settings}) != len(stored.settings):
+    if len(set(stored.settings)) != len(stored.settings):
         raise UsageError(f"{tuned.path}: two settings are the same", "tune again into another file")
     return stored
 

@@ -18,8 +18,9 @@ from dagc.choice.feature import offered
 from dagc.choice.legal import op_of
 from dagc.choice.placement import DEVICE, HOST, Placement, Problem, Transfers, Value, fit_transfer, place
 from dagc.choice.types import PROGRAM, Cell, Point, Settings, Unit, settings_text, variant_of
+from dagc.ir.names import data_file
 from dagc.ir.plan import VARIANT, needed_features, places_together, users_of, values_of, variants_of
-from dagc.ir.program import Device, HostMemory, Program, data_file
+from dagc.ir.program import Device, HostMemory, Program
 from dagc.ir.sym import evaluate
 from dagc.lab.launches import BATCH
 from dagc.measure.link import RanksDied

@@ -22,7 +22,8 @@ from dagc.base import signals
 from dagc.base.errors import Diagnostic, ProgramError, UsageError, counted
 from dagc.base.files import output_directory
 from dagc.base.source import NOWHERE, Span, find_file, read_file
-from dagc.ir.program import Program, Setup, Verify, data_file
+from dagc.ir.names import alike, data_file
+from dagc.ir.program import Program, Setup, Verify
 from dagc.ir.sym import Number, UnboundName
 from dagc.setup.checks import Checker, Matching, RankMembers, dtype, team, wanted
 from dagc.setup.isolated import isolated, say
@@ -307,8 +308,14 @@ class _Run:
         (directory / "expected").mkdir(parents=True)
         for name, value in checked.items():
             _save(directory / data_file(name), value)
+        files = [data_file(name) for name in checked]
         for file, value in self._references(data, rank) if references else ():
             _save(directory / file, value)
+            files.append(file)
+        for one, other in alike(files):
+            if (directory / one).samefile(directory / other):
+                message = f"{one} and {other} are one file in {directory.parent}, whose file system ignores case"
+                raise UsageError(message, "write to another file system, or rename an array")
 
     def _references(self, data: dict[str, Any], rank: int) -> Iterator[tuple[str, Any]]:
         """(file, expected array) of each `verify`; a reference used several times is called once."""

@@ -43,7 +43,7 @@ product = spmv.Instance(
 plate = xp.zeros((130, 512))
 plate[:, 0] = 1
 result = xp.empty((128, 512))
-diffusion = heat.Instance(comm, n=512, m=128, up=up, down=down, u_0=plate, u_1=plate.copy(), result=result)
+diffusion = heat.Instance(comm, n=512, m=128, up=up, down=down, u_0_=plate, u_1_=plate.copy(), result=result)
 
 with product, diffusion:
     for _ in range(10):

@@ -91,8 +91,8 @@ def test_python_c_and_scikit_learn_agree(k: int, weights: str, tmp_path: Path) -
     from sklearn.neighbors import KNeighborsClassifier
 
     chooser = Knn(("n",), (Scale(),), tuple((s,) for s in SIZES), tuple(LABELS), k, weights)
-    text = c_head() + chooser.c_text("choose_m")
-    text += "int ask(int64_t n) { const double x = (double)n; double sure; return choose_m(&x, &sure); }\n"
+    text = c_head() + chooser.c_text("m")
+    text += "int ask(int64_t n) { const double x = (double)n; double sure; return dagc_select_m(&x, &sure); }\n"
     source, library = tmp_path / "knn.c", tmp_path / "knn.so"
     source.write_text(text)
     flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-O2", "-shared", "-fPIC"]

@@ -61,12 +61,12 @@ Asking = Callable[[Sequence[float]], tuple[int, float]]
 
 def compiled(selectors: Sequence[Selector], folder: Path, compiler: Sequence[str]) -> list[Asking]:
     """Each as compiled C, called with a vector of features: the label, and how sure. Checks the order of all labels."""
-    text = c_head() + "".join(selector.c_text(f"choose_{i}", ranked=True) for i, selector in enumerate(selectors))
+    text = c_head() + "".join(selector.c_text(f"{i}", ranked=True) for i, selector in enumerate(selectors))
     for i, selector in enumerate(selectors):
-        text += f"int ask_{i}(const double* x, double* sure) {{ return choose_{i}(x, sure); }}\n"
-        text += f"int rank_{i}(const double* x, int* order) {{ return choose_{i}_order(x, order); }}\n"
+        text += f"int ask_{i}(const double* x, double* sure) {{ return dagc_select_{i}(x, sure); }}\n"
+        text += f"int rank_{i}(const double* x, int* order) {{ return dagc_preferred_{i}(x, order); }}\n"
         if selector.predicts:
-            text += f"void predict_{i}(const double* x, double* seconds) {{ choose_{i}_seconds(x, seconds); }}\n"
+            text += f"void predict_{i}(const double* x, double* seconds) {{ dagc_seconds_{i}(x, seconds); }}\n"
     source, library = folder / "choose.c", folder / "choose.so"
     source.write_text(f'extern "C" {{\n{text}}}\n' if compiler[0] == "g++" else text)
     flags = ["-Wall", "-Wextra", "-Werror", "-O2", "-shared", "-fPIC"]

@@ -21,6 +21,7 @@ RANKS = Path(__file__).parent / "data/ranks.dag"
 COLUMNS = Path(__file__).parent / "data/columns.dag"
 HEAT2D = Path(__file__).parent / "data/heat2d.dag"
 ALLTOALLV = Path(__file__).parent / "data/alltoallv.dag"
+ALIKE = Path(__file__).parent / "data/alike.dag"
 COMMS = Path(__file__).parent / "data/comms.dag"
 
 

@@ -118,7 +118,7 @@ def test_a_main_of_an_included_file_is_another(copied: Path) -> None:
     (copied.parent / "heat.cu").write_text('#define NX 64\n#include "before.cu"\n')
     files = api.compile(copied, copied.parent / "out", target="host", build=False)
     text = (files.directory / "unit_heat.cpp").read_text()
-    assert text.index("#define main main_of_heat") < text.index('code/heat.cu"')
+    assert text.index("#define main main_of_unit_heat") < text.index('code/heat.cu"')
 
 
 # ---- the files belong to the program -------------------------------------------------------------

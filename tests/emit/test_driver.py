@@ -21,7 +21,7 @@ from dagc.ir.traversal import Entry, Sync, Traversal, Wait
 from dagc.measure.launch import Finished, launch
 from dagc.setup import run_setup
 from dagc.space import Space
-from tests.emit.build import COMMS, HALO, SPMV, graph_of, plan, write
+from tests.emit.build import ALIKE, COMMS, HALO, SPMV, graph_of, plan, write
 from tests.tiers import representatives
 
 mpi = find_mpi()
@@ -71,6 +71,12 @@ def test_right_results(path: Path, lowering: str, tmp_path: Path) -> None:
     done = run(prepare(made, path, tmp_path), "--check-only", "--mpi-takes-device-pointers")
     assert done.returncode == 0, done.stderr
     assert "agree with the reference" in done.stdout
+
+
+def test_names_that_are_alike(tmp_path: Path) -> None:
+    """Two ops had one grid, two arrays one file, and `comp.ranks` lost its `p.`."""
+    done = run(prepare(plan(ALIKE, Target.CUDA, transport="mpi_host"), ALIKE, tmp_path), "--check-only")
+    assert done.returncode == 0, done.stderr
 
 
 WITHOUT_ALLTOALLV = """import whole

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 from collections.abc import Callable
@@ -10,14 +11,17 @@ from pathlib import Path
 import pytest
 
 from dagc.base.errors import UsageError
+from dagc.base.resources import resource
 from dagc.build.builder import Build, command_line, compiler_of
 from dagc.build.toolchain import find_cxx, find_mpi, find_nccl, find_nvcc, require_mpi, require_nccl
 from dagc.cuda.lexer import KEYWORDS, is_global
 from dagc.emit import emit
+from dagc.emit.library import emit_library
 from dagc.ir.plan import Plan, Target
+from dagc.lang.syntax import RESERVED
 from dagc.space import Space
 from tests.emit.build import SPMV, graph_of, plan, write
-from tests.tiers import representatives
+from tests.tiers import representatives, thorough
 
 needs_host = pytest.mark.skipif(find_mpi() is None or find_cxx() is None, reason="needs an MPI and a C++ compiler")
 needs_cuda = pytest.mark.skipif(find_mpi() is None or find_nvcc() is None, reason="needs an MPI and nvcc")
@@ -91,6 +95,68 @@ def test_a_program_of_such_names_compiles(tmp_path: Path, target: Target, lines:
     write(Plan(graph, Space(graph).first(), target), tmp_path)
     done = compiles(target, tmp_path, "bench.cpp" if target is Target.HOST else "bench.cu")
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+# Of the language: words, types, and decisions that every program has.
+NOT_A_NAME = re.compile(
+    r"__|_[A-Z]|[iuf](8|16|32|64)$|(bool|rank|ranks|hw|copy|seed|streams|transport|staging|capture|host_memory|transfers)$"
+)
+
+
+@thorough
+@needs_host
+@pytest.mark.parametrize("number", range(2))
+def test_values_and_arrays_may_have_every_name_of_the_runtime(tmp_path: Path, number: int) -> None:
+    """`reload` and the `SYS_` of futexes were members of the program."""
+    folder = resource("templates")
+    texts = [p.read_text() for p in (*folder.glob("bench/*.j2"), *folder.glob("runtime/dagc/*.hpp"))]
+    words = set(re.findall(r"\b[A-Za-z_]\w*\b", re.sub(r"//.*", "", "".join(texts)))) - RESERVED
+    names = [w for w in sorted(words) if not NOT_A_NAME.match(w)]
+    lines = [f"scalar {n} : i64" if i % 2 == number else f"array {n} : f32[64] inout" for i, n in enumerate(names)]
+    graph = graph_of(whole([*lines, kernel("k", "1"), "dag { o : gpu k(v0, u0) }"]), transport="mpi_host", streams="1")
+    write(Plan(graph, Space(graph).first(), Target.HOST), tmp_path)
+    for source in ("bench.cpp", "runner.cpp"):
+        done = compiles(Target.HOST, tmp_path, source)
+        assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_members_of_a_driver_are_not_those_of_its_base_class() -> None:
+    """`_kept` was one."""
+    tree = ast.parse(resource("templates/python/driver_runtime.py").read_text())
+    (rank,) = (n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Rank")
+    members = {n.name for n in rank.body if isinstance(n, ast.FunctionDef) and not n.name.startswith("__")}
+    members |= {
+        n.attr for n in ast.walk(rank) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)
+        and n.value.id == "self"
+    }  # fmt: skip
+    assert len(members) > 20
+    names = sorted(n for n in members - RESERVED if not NOT_A_NAME.match(n))
+    lines = [*(f"scalar {n} : i64" for n in names), kernel("k", "1"), "dag { o : gpu k(v0, u0) }"]
+    graph = graph_of(whole(lines), transport="mpi_host", streams="1")
+    driver = emit(Plan(graph, Space(graph).first(), Target.CUDA))["driver.py"]
+    assigned = set(re.findall(r"self\.(\w+) = self\.scalar\(", driver))
+    assert len(assigned) == len(names)
+    assert not assigned & members
+
+
+def test_fortran_takes_names_that_differ_in_case_or_are_long_apart() -> None:
+    names = ["U", "u", "Ab", "aB", "_c", "c_", "n[0]", "n_0", "N_0", "vc", "a" * 70, "a" * 71]
+    declared = [f"array {n} : f32[64] out" for n in names if "[" not in n]
+    declared.append("for i in 0..1 { array n[i] : f32[64] out }")
+    lines = [
+        *declared,
+        kernel("k", "1"),
+        "dag {",
+        *(f"o{i} : gpu k({n}, u0)" for i, n in enumerate([*names, "v0"])),
+        "}",
+    ]
+    graph = graph_of(whole(lines), transport="mpi_host", streams="1")
+    made = Plan(graph, Space(graph).first(), Target.HOST)
+    text = emit_library(made, "mine", "a test")["fortran/mine.f90"]
+    components = re.findall(r"type\(mine_array\) :: (\S+)", text)
+    assert len(components) == len(set(components)) == len(names) + 2
+    assert {"u", "n_0"} <= set(components)
+    assert [c for c in components if not re.fullmatch(r"[a-z]\w{0,62}", c)] == []
 
 
 def test_a_driver_of_such_names_is_emitted() -> None:

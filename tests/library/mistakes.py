@@ -63,7 +63,7 @@ def of_another_library():
     """The first instance of each of two libraries."""
     (heat,) = others
     u, out = np.zeros((6, 8)), np.zeros((4, 8))
-    plate = {"n": 8, "m": 4, "up": -1, "down": -1, "u_0": u, "u_1": u.copy(), "result": out}
+    plate = {"n": 8, "m": 4, "up": -1, "down": -1, "u_0_": u, "u_1_": u.copy(), "result": out}
     with spmv.Instance(comm, **given()), heat.Instance(comm, **plate) as its:
         spmv._check(spmv._library.spmv_run(its._handle, 1))
 

@@ -25,8 +25,8 @@ program plate
   u0(1, :) = 1
   u1 = u0
   sizes = heat_sizes(n=columns, m=rows, up=rank - 1, down=merge(1, -1, rank == 0))
-  arrays%u_0 = heat_array(c_loc(u0), size(u0, kind=c_int64_t))
-  arrays%u_1 = heat_array(c_loc(u1), size(u1, kind=c_int64_t))
+  arrays%u_0_ = heat_array(c_loc(u0), size(u0, kind=c_int64_t))
+  arrays%u_1_ = heat_array(c_loc(u1), size(u1, kind=c_int64_t))
   arrays%result = heat_array(c_loc(warmth), 7_c_int64_t)
   if (heat_create(handle, world, sizes, arrays) /= heat_bad_argument) stop 'a small array was accepted'
   if (index(heat_message(), 'array `result` has 7 elements, needs 8192') == 0) stop 'another message'

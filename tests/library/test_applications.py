@@ -62,7 +62,7 @@ def test_the_example_compares_slices(tmp_path: Path) -> None:
     """Of arrays of the application; where one starts follows from the values of the rank."""
     api.compile(SAMPLES / "port/overlap.dag", tmp_path / "plate", target="host", form="library", build=False)
     text = (tmp_path / "plate/example/main.cpp").read_text(encoding="utf-8")
-    assert "from = arrays.u_0.data + (static_cast<std::int64_t>(sizes.nx));" in text
+    assert "from = arrays.u_0_.data + (static_cast<std::int64_t>(sizes.nx));" in text
     assert "overlap: right; create" in text
 
 
@@ -178,7 +178,7 @@ def test_a_wheel(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "-t", site, done.binary], check=True)
     script = "import plates, sys; print(sorted(plates.ARRAYS), 'dagc' in sys.modules)"
     said = start(sys.executable, "-c", script, ranks=1, PYTHONPATH=str(site)).check().stdout
-    assert said == "['result', 'u_0', 'u_1'] False\n"
+    assert said == "['result', 'u_0_', 'u_1_'] False\n"
 
 
 @pytest.mark.thorough

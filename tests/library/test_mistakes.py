@@ -128,7 +128,7 @@ from mpi4py import MPI
 import dagc
 heat, comm = dagc.load_library(sys.argv[1]), MPI.COMM_WORLD
 def create(**changes):
-    given = dict(n=8, m=4, up=-1, down=-1, u_0=np.zeros((6, 8)), u_1=np.zeros((6, 8)), result=np.zeros((4, 8)))
+    given = dict(n=8, m=4, up=-1, down=-1, u_0_=np.zeros((6, 8)), u_1_=np.zeros((6, 8)), result=np.zeros((4, 8)))
     return heat.Instance(comm, **{**given, **(changes if comm.rank == 1 else {})}), given
 def said(call):
     try:

@@ -11,6 +11,7 @@ import pytest
 
 from dagc import api
 from dagc.cuda.lexer import KEYWORDS, is_macro, is_reserved
+from tests.emit.build import ALIKE
 from tests.measure.conftest import can_run
 from tests.regressions.programs import DAG, HEAD, KERNEL, SETUP, run, write
 
@@ -89,3 +90,13 @@ def test_kernels_and_arrays_may_be_named_so(tmp_path: Path) -> None:
     head = HEAD.replace("array y : f32[10] out\n", "")
     copied = "array cudaEvent_t : f32[10]\n", "copy : gpu copy(cudaEvent_t, x)"
     run(write(tmp_path, head + copied[0] + declared + kernels + f"dag {{ {copied[1]} {ops} }}\n{checks}", setup))
+
+
+@pytest.mark.mpi
+@needs_mpi
+@pytest.mark.usefixtures("unoptimised")
+def test_names_that_are_alike_are_not_one(tmp_path: Path) -> None:
+    """`u[0, 1]` and `u_0[1]` were one file: the result of one was compared with the reference of the other."""
+    for file in (ALIKE, ALIKE.with_suffix(".py")):
+        shutil.copy(file, tmp_path)
+    run(tmp_path / ALIKE.name, ranks=1)

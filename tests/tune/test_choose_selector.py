@@ -126,7 +126,7 @@ def test_a_feature_that_is_not_finite_gets_the_default_and_leaves_nothing_behind
     asked = ", ".join(f"at({x}).answer" for x in ("0.9", "NAN", "0.9", "-INFINITY", "0.1"))
     source.write_text(
         f"#include <stdio.h>\n{emitted([made]).source}"
-        "static dagc_choice at(double x) { return dagc_choose_plan(&x); }\n"
+        "static dagc_choice at(double x) { return dagc_choose_program(&x); }\n"
         f'int main(void) {{ const int a[] = {{{asked}}}; printf("%d%d%d%d%d", a[0], a[1], a[2], a[3], a[4]); }}\n'
     )
     flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-O1"]

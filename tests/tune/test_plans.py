@@ -503,7 +503,7 @@ def test_kernels_tuned_into_the_same_file(faulty: Path, tmp_path: Path) -> None:
     done = api.compile(faulty, tmp_path / "out", target="host", launch=str(tmp_path / "t.db"), build=False)
     assert done.launcher is not None
     (label,) = done.launcher.plans
-    assert "dagc_choice dagc_choose_plan(const double* x)" in (tmp_path / "out" / "chooser.h").read_text()
+    assert "dagc_choice dagc_choose_program(const double* x)" in (tmp_path / "out" / "chooser.h").read_text()
     assert "dagc_choose_fill(" in (tmp_path / "out" / "plans" / label / "chooser.h").read_text()
 
 
