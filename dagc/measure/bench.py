@@ -65,10 +65,15 @@ class BenchResult:
         return ["results agree with the reference; time per iteration, maximum over ranks:", *rows, *self._solve()]
 
     def _solve(self) -> list[str]:
-        """The lines for a program that chose during its runs: the time of all runs, and when it switched."""
-        if "beside" not in self.record:
-            return []
-        return [f"all runs in {self.record['solve_seconds']:.4g} s; beside the first: {self.record['beside']}"]
+        """The lines for a program with `until`, how its repetition ended, and for one that chose during its runs: the
+        time of all runs, and when it switched."""
+        record, out = self.record, []
+        if "converged" in record:
+            end = "until its end" if record["converged"] else "not converged:"
+            out.append(f"repetition {end} {record['runs']} runs, {record['solve_seconds']:.4g} s")
+        if "beside" in record:
+            out.append(f"all runs in {record['solve_seconds']:.4g} s; beside the first: {record['beside']}")
+        return out
 
 
 def run_bench(

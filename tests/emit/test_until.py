@@ -58,13 +58,16 @@ def test_it_ends_when_numpy_does(built: tuple[dict[str, Path], Path], tmp_path: 
     assert 3 < runs < 30
     assert f"until residual < tolerance: {runs} of at most 30 runs" in done.stdout
     record = json.loads((tmp_path / "out.json").read_text())
-    assert record["runs"] == runs
+    assert (record["runs"], record["converged"]) == (runs, True)
     assert record["time"]["iterations"] <= runs  # then the data are reset: beyond the end they are of no interest
 
 
-def test_the_number_of_runs_is_bounded(built: tuple[dict[str, Path], Path]) -> None:
+def test_the_number_of_runs_is_bounded(built: tuple[dict[str, Path], Path], tmp_path: Path) -> None:
     programs, data = built
-    assert "3 of at most 3 runs" in bench(programs["three"], data, "--check-only").stdout
+    done = bench(programs["three"], data, "--json", tmp_path / "out.json")
+    assert "until residual < tolerance: not converged, 3 of at most 3 runs" in done.stdout
+    record = json.loads((tmp_path / "out.json").read_text())
+    assert (record["runs"], record["converged"]) == (3, False)
 
 
 def test_ranks_that_end_by_themselves_are_an_error_and_no_hang(

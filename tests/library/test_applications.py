@@ -253,7 +253,10 @@ def test_a_repetition_that_ends_by_itself(start: Start, tmp_path: Path, monkeypa
         "newton = dagc.load_library(sys.argv[1])\n"
         "values = dict(tolerance=1e-9, odd=-1, a=a, x=x, residual=residual)\n"
         "with newton.Instance(MPI.COMM_WORLD, **values) as instance: runs = instance.solve()\n"
-        "good = np.allclose(x * x, a) and residual[0] < 1e-9 and 3 < runs < 30\n"
+        "good = np.allclose(x * x, a) and residual[0] < 1e-9 and 3 < runs < 30 and runs.converged\n"
+        "values['tolerance'] = -1.0\n"
+        "with newton.Instance(MPI.COMM_WORLD, **values) as instance: runs = instance.solve()\n"
+        "good = good and runs == 30 and not runs.converged\n"
         'print(f\'rank {rank}: {"right" if good else "wrong"}\')'
     )
     _right(start(sys.executable, "-c", script, tmp_path / "newton", ranks=2).check().stdout, 2)
