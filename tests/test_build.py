@@ -14,7 +14,7 @@ from dagc.base.errors import BuildFailed, DagcError, MissingTool, UsageError
 from dagc.build import builder as build_module
 from dagc.build import toolchain
 from dagc.build.builder import KEPT, Build, build, cache_directory
-from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc, find_openblas, mpi_of_wrapper
+from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc, find_openblas, first_error, mpi_of_wrapper
 
 pytestmark = pytest.mark.skipif(find_cxx() is None, reason="needs a C++ compiler")
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="needs nvcc")
@@ -299,3 +299,54 @@ def test_a_library_given_by_its_path_is_linked(tmp_path: Path, monkeypatch: pyte
         assert not toolchain.has_library("no_such_library")
     finally:
         toolchain._links.cache_clear()
+
+
+# ---- which line says what is wrong ----
+
+SAID = {
+    "g++": """
+In file included from errors/error.hpp:3,
+                 from runner.cpp:12:
+x.dag: In function 'void k()':
+! x.dag:11:19: error: static assertion failed: m must be 4
+x.dag:12:1: error: and more
+cc1plus: all warnings being treated as errors
+""",
+    "a missing header": """
+! x.cpp:1:10: fatal error: no.hpp: No such file
+""",
+    "a linker": """
+/usr/bin/ld: /tmp/x.o: in function `main':
+! x.cpp:(.text+0x9): undefined reference to `f()'
+collect2: error: ld returned 1 exit status
+""",
+    "a library": """
+! /usr/bin/ld: cannot find -lnone: No such file
+collect2: error: ld returned 1 exit status
+""",
+    "lld": """
+! ld.lld: error: undefined symbol: f()
+>>> referenced by x.cpp
+clang++: error: linker command failed
+""",
+    "nvcc": """
+x.dag(9): warning #177-D: variable "error" was declared but never referenced
+! x.dag(16): error: identifier "mystery" is undefined
+1 error detected in the compilation of "x.cu".
+""",
+    "ptxas": """
+ptxas info    : 0 bytes gmem
+! ptxas error   : Entry function 'k' uses too much shared data (0x20000 bytes)
+""",
+    "nvlink": "! nvlink error   : Undefined reference to 'f' in 'x.o'",
+    "nvcc alone": "! nvcc fatal   : Unsupported gpu architecture",
+    "only what follows": "! collect2: error: ld returned 1 exit status",
+    "neither": "\n! segmentation fault\n",
+}
+
+
+@pytest.mark.parametrize("tool", SAID)
+def test_the_first_error_is_named(tool: str) -> None:
+    (expected,) = (line[2:] for line in SAID[tool].splitlines() if line.startswith("! "))
+    assert first_error(SAID[tool].replace("! ", "")) == expected
+    assert first_error("") == ""

@@ -228,9 +228,13 @@ class MissingTool(DagcError):
 
 
 class BuildFailed(DagcError):
-    """A compiler refused emitted code (exit code 4)."""
+    """A compiler refused emitted code (exit code 4). `first`: the line of its first error."""
 
     exit_code = 4
+
+    def __init__(self, message: str, help: str = "", first: str = "") -> None:
+        super().__init__(message, help)
+        self.first = first or message.splitlines()[0]
 
 
 class RunFailed(DagcError):

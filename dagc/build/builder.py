@@ -35,7 +35,16 @@ from dagc.base.errors import BuildFailed, DagcError, MissingTool, NotWritten, co
 from dagc.base.files import claim, entry_directory, load_entry, store_entry
 from dagc.base.flags import user_flags
 from dagc.base.resources import __version__
-from dagc.build.toolchain import MPI, Compiler, find_cxx, library_flags, require_cxx, require_nvcc
+from dagc.build.toolchain import (
+    MPI,
+    Compiler,
+    error_lines,
+    find_cxx,
+    first_error,
+    library_flags,
+    require_cxx,
+    require_nvcc,
+)  # fmt: skip
 
 # ---- files of a build that failed ----
 
@@ -98,7 +107,6 @@ _POINTERS = re.compile(
     r"(?:cannot convert|invalid conversion from) .[\w ]+\*. .*to .*\*.|no known conversion from .[\w ]+\*. to .*\*.|"
     r'argument of type "[\w ]+\*" is incompatible with parameter of type ".*\*"|another size than the rows of the array'
 )
-_ERROR = re.compile(r"error|undefined reference|cannot find -l|multiple definition", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,8 +290,10 @@ def _compile_to(order: Build, command: tuple[str, ...], out: Path, wanted: Path)
                 number = signals.of_code(done.returncode)
                 did = f"was terminated by {signals.named(number)} at" if number else "refused"
                 said = done.stderr + done.stdout
-                kind = NotWritten if os.strerror(errno.ENOSPC) in said else BuildFailed
-                raise kind(_failure(order, words, wanted, did, said), _help(said))
+                failure = _failure(order, words, wanted, did, said)
+                if os.strerror(errno.ENOSPC) in said:
+                    raise NotWritten(failure, _help(said))
+                raise BuildFailed(failure, _help(said), first_error(said))
             output.replace(out)
     except OSError as error:
         kind = NotWritten if is_full(error) else BuildFailed
@@ -293,8 +303,7 @@ def _compile_to(order: Build, command: tuple[str, ...], out: Path, wanted: Path)
 def _failure(order: Build, words: list[str], wanted: Path, did: str, output: str) -> str:
     """The exception for a failed compilation: how the compiler ended, its first errors, and the command to repeat
     it."""
-    lines = [line for line in output.splitlines() if line.strip()]
-    first = next((i for i, line in enumerate(lines) if _ERROR.search(line)), 0)
+    lines, first = error_lines(output)
     # The lines before the first error name the headers that include it.
     start = max(0, first - 2)
     shown = lines[start : start + _ERROR_LINES]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from dagc.base import children
-from dagc.base.errors import MissingTool, UsageError
+from dagc.base.errors import BuildFailed, MissingTool, UsageError
 from dagc.base.flags import user_flags
 from dagc.cuda.ptx import Resources, read_instructions
 
@@ -463,22 +463,50 @@ def library_flags(name: str, *, nvcc: bool = False) -> tuple[str, ...]:
     return (f"-l{name}",) if openblas is None else openblas.flags(nvcc=nvcc)
 
 
+# ---- what a compiler says ----
+
+# An error of g++, clang++, nvcc, ptxas or a linker. `x.dag(7): error: ...` and `ptxas error   : ...` are NVIDIA's.
+_ERROR = re.compile(
+    r"\b(?:error|fatal)(?: #[\w-]+)?\s*:|undefined reference|undefined symbol|cannot find -l|multiple definition"
+)
+# What follows from errors before: that a linker, or a part of the compiler, failed.
+_FOLLOWS = re.compile(r"ld returned|linker command failed|warnings being treated as errors|terminated due to")
+
+
+def error_lines(output: str) -> tuple[list[str], int]:
+    """The lines of a compiler's or linker's output that are not empty, and the index of its first error: the one place
+    that picks it. If no line is an error, the first."""
+    lines = [line for line in output.splitlines() if line.strip()]
+    errors = [i for i, line in enumerate(lines) if _ERROR.search(line)]
+    causes = [i for i in errors if not _FOLLOWS.search(lines[i])]
+    return lines, next(iter(causes or errors), 0)
+
+
+def first_error(output: str) -> str:
+    """The line of the first error; "" if there is no output."""
+    lines, first = error_lines(output)
+    return lines[first].strip() if lines else ""
+
+
 # ---- resources of kernels ----
 
 PATIENCE = 300.0  # seconds
+_MOST_LINES = 30
 _FUNCTION = re.compile(r"Compiling entry function '(\w+)'")
 _USED = re.compile(r"Used (\d+) registers(?:.*?(\d+) bytes smem)?")
 _SPILLED = re.compile(r"(\d+) bytes spill stores")
 
 
-def kernel_resources(source: Path, arch: str) -> dict[str, Resources]:
-    """Resources of each kernel function of an emitted `kernels.cu`, by name; empty if nvcc is missing or rejects it."""
+def kernel_resources(source: Path, arch: str, include: Sequence[str] = ()) -> dict[str, Resources]:
+    """Resources of each kernel function of an emitted `kernels.cu`, by name; empty without nvcc. Raises BuildFailed if
+    nvcc rejects it."""
     nvcc = find_nvcc()
     if nvcc is None:
         return {}
     with tempfile.TemporaryDirectory(prefix="dagc-ptxas-") as folder:
         ptx, cubin = Path(folder) / "kernels.ptx", Path(folder) / "kernels.cubin"
-        front = ["-ptx", "-std=c++17", "-O3", "-Iinclude", "-o", str(ptx), source.name]
+        words = ["-std=c++17", "-O3", "--extended-lambda", *(f"-I{path}" for path in ("include", *include))]
+        front = ["-ptx", *words, *user_flags(True), "-o", str(ptx), source.name]
         assembler = ["-cubin", "-Xptxas", "-v", "-o", str(cubin), str(ptx)]
         output = ""
         for options in (front, assembler):
@@ -488,7 +516,9 @@ def kernel_resources(source: Path, arch: str) -> dict[str, Resources]:
             except (OSError, subprocess.TimeoutExpired):
                 return {}
             if done.returncode != 0:
-                return {}
+                output = done.stderr + done.stdout
+                shown = "\n".join(output.splitlines()[:_MOST_LINES])
+                raise BuildFailed(f"nvcc refused {source.name} for {arch}:\n{shown}", "", first_error(output))
             output = done.stdout + done.stderr
         instructions = read_instructions(ptx.read_text(encoding="utf-8"))
     return {name: replace(r, instructions=instructions.get(name)) for name, r in read_resources(output).items()}

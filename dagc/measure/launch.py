@@ -38,7 +38,8 @@ _GRACE_SECONDS = 3.0
 TIMED_OUT = 124
 _MOST_LINES = 40
 _REPORT = re.compile("=+|-+|.*mpi(exec|run).* noticed.*")  # the first line of it
-_OWN = ("dagc: ", "warning: ")  # messages of the runtime, which dagc reports itself
+# Messages of the runtime, which dagc reports itself, and what an MPI says when a program ends itself.
+_OWN = re.compile(r"dagc: |warning: |.*\bMPI_ABORT was invoked|.*\bapplication called MPI_Abort|Abort\(\d+\) on node")
 _SHARED = re.compile(r"/dev/shm/(?:mpich_shm_|vader_segment|sm_segment|nccl-)[^/\s]*")
 
 
@@ -83,7 +84,7 @@ class Printed:
     def add(self, output: Iterable[str]) -> None:
         """Count lines of one stream, up to the report of a starter on ranks that failed."""
         lines = itertools.takewhile(lambda line: not _REPORT.fullmatch(line), output)
-        self._lines.update(line for line in lines if line.strip() and not line.startswith(_OWN))
+        self._lines.update(line for line in lines if line.strip() and not _OWN.match(line))
 
     def show(self) -> None:
         """Print it to standard error, and forget it."""

@@ -469,12 +469,6 @@ def clear_incomplete(data: Path) -> None:
         shutil.rmtree(data)
 
 
-def _first_error(failure: BuildFailed) -> str:
-    """The line of the first error in a compiler's output."""
-    lines = failure.message.splitlines()
-    return next((line.strip() for line in lines[1:] if "error:" in line), lines[0])
-
-
 @dataclass(frozen=True, slots=True)
 class Usable:
     """What is searched: the configurations that run once with correct results; those that do not build or run; and the
@@ -540,7 +534,7 @@ def _of_results(machine: LiveMachine, results: Mapping[int, str | BuildFailed]) 
             raise WrongResult(f"no configuration gives correct results: {ran[0]}", LOOK)
         raise RunFailed(f"no configuration runs here: {ran[0]}")
     excluded = tuple(
-        Excluded(spaces[index], f"does not build: {_first_error(why)}" if isinstance(why, BuildFailed) else why)
+        Excluded(spaces[index], f"does not build: {why.first}" if isinstance(why, BuildFailed) else why)
         for index, why in sorted(results.items())
         if why
     )

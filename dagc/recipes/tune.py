@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from dagc.base.children import Workers
-from dagc.base.errors import UsageError
+from dagc.base.errors import BuildFailed, MissingTool, UsageError
 from dagc.base.files import scratch_directory
 from dagc.base.objective import Objective
 from dagc.choice.inputs import has_inputs
 from dagc.choice.legal import op_of
 from dagc.choice.types import PROGRAM, Cell, Point, Settings, Unit
+from dagc.cuda.ptx import Resources
 from dagc.ir.plan import Target, stays_fixed
 from dagc.lab.across import AcrossSizes
 from dagc.lab.launches import Timing
@@ -54,6 +56,7 @@ from dagc.recipes.tune_prepare import (
     Prepared,
     TuningTask,
     assumed,
+    build_what_compiles,
     compiled_resources,
     computed_of,
     most_of,
@@ -256,20 +259,39 @@ def _prepared(request: TuneRequest, folder: Path) -> ChooserInputs:
     with Workers(1) as pool:
         compiling = pool.submit(compiled_resources, task, folder) if cuda else None  # in addition to the program
         ready = prepare(task, folder) if builds else unbuilt(task, folder)
-        task = ready.task
-        computed = [f.name for f in computed_of(task)]
+        computed = [f.name for f in computed_of(ready.task)]
         if computed and ready.library.name:
             request.say("computing the features of all sizes")
             computed_features(ready, computed)
         request.say("reading the resource use of the kernels")
-        compiled = compiling.result() if compiling is not None else {}
-    if cuda and ready.failures:
-        compiled = compiled_resources(task, folder)  # of settings that compile
+        ready, compiled = _resources(ready, folder, compiling) if compiling is not None else (ready, {})
+    task = ready.task
     resources = most_of(task, compiled)
     counted = _counted(request, ready, folder)
     ready.notes += [*notes, *assumed(task, resources), *_fixed(task), *counted.notes]
     each = of_settings(task, compiled)
     return ChooserInputs(ready, request.asked, counted, hardware, resources, each, request.objective)
+
+
+def _resources(
+    ready: Prepared, folder: Path, compiling: Future[dict[str, Resources]]
+) -> tuple[Prepared, dict[str, Resources]]:
+    """nvcc's report on the kernels, of the settings that compile. Raises BuildFailed if none does."""
+    try:
+        if not ready.failures:
+            return ready, compiling.result()
+    except BuildFailed as refused:
+        if ready.library.name:
+            return ready, {}  # it compiles as a program
+        try:
+            _, task, failures = build_what_compiles(ready.task, folder)
+        except MissingTool:
+            raise refused from None
+        ready = replace(ready, task=task, failures=failures)
+    try:
+        return ready, compiled_resources(ready.task, folder)
+    except BuildFailed:
+        return ready, {}
 
 
 def _counted(request: TuneRequest, ready: Prepared, folder: Path) -> Counted:

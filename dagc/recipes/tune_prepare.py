@@ -23,6 +23,7 @@ from dagc.choice.legal import SHARED_LIMIT, fits, legal_settings, op_of, unit_in
 from dagc.choice.types import Point, Settings, Unit
 from dagc.cuda.lexer import names_used
 from dagc.cuda.ptx import ASSUMED, Resources
+from dagc.emit import linked
 from dagc.emit.kernels import Functions
 from dagc.ir.plan import VARIANT, CodeFeature, Opened, OpenTunable, Plan, Target, needed_features
 from dagc.ir.program import CodeText, Graph, Program, Value
@@ -79,10 +80,10 @@ def resources_of(task: TuningTask, folder: Path) -> dict[str, Resources]:
 
 
 def compiled_resources(task: TuningTask, folder: Path) -> dict[str, Resources]:
-    """Resources of each kernel function, by its name; empty without nvcc."""
+    """Resources of each kernel function, by its name; empty without nvcc. Raises BuildFailed if it does not compile."""
     directory = folder / "resources"
-    _written(task, directory)
-    return kernel_resources(directory / "kernels.cu", task.chosen.arch)
+    plan = _written(task, directory)
+    return kernel_resources(directory / "kernels.cu", task.chosen.arch, linked(plan).include)
 
 
 def most_of(task: TuningTask, compiled: Mapping[str, Resources]) -> dict[str, Resources]:
@@ -127,7 +128,7 @@ def assumed(task: TuningTask, resources: Mapping[str, Resources]) -> list[str]:
     unknown = [u.op for u in task.units if u.op not in resources]
     if not unknown or task.chosen.target.value != "cuda":
         return []
-    why = f"does not compile them for {task.chosen.arch}" if find_nvcc() is not None else "was not found"
+    why = f"does not report them for {task.chosen.arch}" if find_nvcc() is not None else "was not found"
     what = f"{ASSUMED.registers} registers a thread are assumed, and instructions counted in the text"
     return [f"{', '.join(unknown)}: {what}, since nvcc {why}"]
 
@@ -187,7 +188,7 @@ def _without_what_fails(task: TuningTask, folder: Path, error: BuildFailed) -> t
                     if value == tunable.default:
                         raise error from None
                     what = f"{tunable.variant} {tunable.name}".strip()
-                    failures.append(f"{unit.op} {what}={value}: does not compile: {_reason(refused)}")
+                    failures.append(f"{unit.op} {what}={value}: does not compile: {refused.first}")
             if not tunable.axis and len(good) < len(tunable.values):
                 units = _with_values(units, u, tunable, tuple(good))
     if not failures:
@@ -214,12 +215,6 @@ def _with_values(
     key = tunable.variant, tunable.name
     changed = tuple(replace(t, values=values) if (t.variant, t.name) == key else t for t in units[unit].tunables)
     return (*units[:unit], replace(units[unit], tunables=changed), *units[unit + 1 :])
-
-
-def _reason(error: BuildFailed) -> str:
-    """The line of the compiler's error."""
-    lines = [line.strip() for line in error.message.splitlines()]
-    return next((line for line in lines[1:] if "error" in line), lines[0])
 
 
 # ---- what is tuned, and its data ----

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagc.base.children import Workers
-from dagc.base.errors import DagcError, ProgramError, Severity, UsageError, counted
+from dagc.base.errors import BuildFailed, DagcError, ProgramError, Severity, UsageError, counted
 from dagc.base.files import scratch_directory
 from dagc.build.mpi import cores
 from dagc.build.target import choose_target
@@ -100,7 +100,6 @@ class PlanPoints(Visits[ProgramTask]):
             raise UsageError(what, "use another --objective")
         self.notes: list[str] = []  # of the file
         self.built: dict[Settings, BuiltProgram] = {}
-        self.unbuilt: dict[Settings, str] = {}
         self.prefetch = Prefetch(folder / "inputs", partial(_job, task, self.together), **processes(cores_used=True))
         self.timing = Timing(
             seconds=self.options.cell, clear=CLEAR, objective=self.objective, rounds=ROUNDS,
@@ -136,12 +135,18 @@ class PlanPoints(Visits[ProgramTask]):
         return {key: self.priced(c) for key, c in right.items() if not inputs[key[0]].test}
 
     def begin(self) -> None:
-        """Compile the plans while the set-ups of the first points run."""
+        """Compile the plans while the set-ups of the first points run. Raises BuildFailed if none compiles."""
         todo = [p for p in to_visit(self.task) if not self.complete(p)]
         self.expect(todo)
         cells = self.known.measured.cells
         needed = [s for s in self.task.settings if any((PROGRAM, p, s) not in cells for p in todo)]
-        self.built, self.unbuilt = build_programs(self.task, needed, self.folder, self.progress)
+        self.built, refused = build_programs(self.task, needed, self.folder, self.progress)
+        if needed and not self.built:
+            raise refused[needed[0]]
+        for settings, error in refused.items():
+            why = error.first if isinstance(error, BuildFailed) else error.message.splitlines()[0]
+            self.wrong.add((PROGRAM, settings))
+            self.keep(CheckedSettings(PROGRAM, settings, f"does not compile: {why}"))
         self.limit_time()
 
     def expect(self, points: Sequence[Point]) -> None:
@@ -196,9 +201,6 @@ class PlanPoints(Visits[ProgramTask]):
         wanted = [s for s in self.task.settings if (PROGRAM, point, s) not in known and (PROGRAM, s) not in wrong]
         random.Random(f"{self.task.seed} {point.text}").shuffle(wanted)
         wanted = wanted[: max(0, self.left)]
-        for s in wanted:
-            if s in self.unbuilt:
-                self.keep(Cell(PROGRAM, point, s, (), self.unbuilt[s]))
         here = [s for s in wanted if s in self.built]
         place = self.prefetch.get((point, None), self._seconds_left())
         store = CellStore(PROGRAM, point, self.keep, self.say)
@@ -233,8 +235,8 @@ class BuiltProgram:
 
 def build_programs(
     task: ProgramTask, settings: Sequence[Settings], folder: Path, progress: Progress | None = None
-) -> tuple[dict[Settings, BuiltProgram], dict[Settings, str]]:
-    """The runner library of each setting, compiled in parallel; and one line on why some have none."""
+) -> tuple[dict[Settings, BuiltProgram], dict[Settings, DagcError]]:
+    """The runner library of each setting, compiled in parallel; and why some have none."""
     from dagc.emit import rows  # loads jinja2
 
     def make(setting: Settings) -> BuiltProgram:
@@ -246,7 +248,7 @@ def build_programs(
         return BuiltProgram(build_artifact(directory, plan, "runner"), tuple(rows(first)))
 
     built: dict[Settings, BuiltProgram] = {}
-    refused: dict[Settings, str] = {}
+    refused: dict[Settings, DagcError] = {}
     with Workers(cores()) as pool:
         jobs = {pool.submit(make, s): s for s in settings}
         for job in as_completed(jobs):
@@ -254,7 +256,7 @@ def build_programs(
             try:
                 built[setting] = job.result()
             except DagcError as error:
-                refused[setting] = f"not compiled: {error.message.splitlines()[0]}"
+                refused[setting] = error
             if progress is not None:
                 progress(len(built) + len(refused), len(settings), f"compiled {plan_label(setting)}")
     return built, refused

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dagc.base.errors import BuildFailed
 from dagc.build.toolchain import find_nvcc, kernel_resources, read_resources
 from dagc.cuda.ptx import Resources
 
@@ -50,5 +51,7 @@ def test_kernels_are_asked_without_a_gpu(tmp_path: Path) -> None:
     assert counts["tiled"] is not None
     assert 2 <= counts["plain"].once < counts["tiled"].once < 64
     assert counts["plain"].loops == ()
-    source.write_text("nonsense")
-    assert kernel_resources(source, "sm_80") == {}
+    source.write_text("__global__ void plain() {}\n__global__ void k(int* y) { *y = mystery(1); }\n")
+    with pytest.raises(BuildFailed) as caught:
+        kernel_resources(source, "sm_80")
+    assert caught.value.first == 'kernels.cu(2): error: identifier "mystery" is undefined'

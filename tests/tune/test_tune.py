@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from dagc import api
 from dagc.base.errors import BuildFailed, UsageError
 from dagc.base.objective import TIME
+from dagc.build.toolchain import find_nvcc
 from dagc.cli import tune as cli_tune
 from dagc.cli.main import main
 from dagc.measure.bench import run_bench
@@ -195,6 +197,19 @@ def test_a_value_that_does_not_compile_is_told_and_left_out(tmp_path: Path) -> N
     assert all(dict(line.chosen)["tile"] < 64 for line in done.lines)
     out = tmp_path / "out"
     assert main(["compile", str(program), "--launch", str(tuned), "--target", "host", "-o", str(out)]) == 0
+
+
+@pytest.mark.mpi
+@pytest.mark.nvcc
+@pytest.mark.skipif(find_nvcc() is None, reason="nvcc is not installed")
+def test_what_does_not_compile_is_not_ranked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = tmp_path / "faulty.dag"
+    program.write_text(FAULTY.replace("int i =", "int i = mystery(2) +"))
+    (tmp_path / "faulty.py").write_text(FAULTY_PY)
+    words = ["--sizes", "N=100", "--target", "cuda", "--top", "0", "-o", str(tmp_path / "t.db")]
+    assert main(["tune", str(program), *words]) == 4
+    said = capsys.readouterr().err
+    assert re.search(r'faulty\.dag\(\d+\): error: identifier "mystery" is undefined', said)
 
 
 @pytest.mark.mpi
