@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from dagc.cuda.execute import Callee
 from dagc.cuda.lexer import FUNCTIONS, names_in, words_of
 from dagc.cuda.macros import Macro, expanded, macros_of
 from dagc.cuda.text import TYPE_SIZES, bare_type, parsable, text_of, tree_of
@@ -86,6 +87,31 @@ class Definitions:
         for key, text in texts.items():
             _Reader(self, key).read(tree_of(parsable(expanded(text, self.macros)).encode()))
 
+    def functions(self) -> dict[str, tuple[Callee, ...]]:
+        """The functions with a body, by name; overloads in the order of the texts."""
+        out: dict[str, tuple[Callee, ...]] = {}
+        for name, units in self.units.items():
+            found = [_callee(u.node) for u in units if u.node.type == "function_definition"]
+            if bodies := tuple(c for c in found if c is not None):
+                out[name] = bodies
+        return out
+
+    def numbers(self) -> dict[str, int]:
+        """The constants that are defined by a number."""
+        return {
+            name: int(text_of(unit.node).rstrip("uUlL"))
+            for name, units in self.units.items()
+            for unit in units
+            if name not in self.variables and text_of(unit.node).rstrip("uUlL").isdecimal()
+        }
+
+    def block(self, text: str) -> Node:
+        """The tree of a kernel's text, a block of statements, with its macros expanded."""
+        macros = self.macros | macros_of((text,)) if "define" in text else self.macros
+        tree = tree_of(parsable(f"void kernel() {{\n{expanded(text, macros)}\n}}").encode())
+        first = tree.named_children[0].child_by_field_name("body") if tree.named_children else None
+        return first if first is not None else tree
+
     def uses(
         self, key: str, text: str, arrays: Collection[str], values: Collection[str], owner: str
     ) -> tuple[VariableUse, ...]:
@@ -101,9 +127,7 @@ class Definitions:
     def _uses(
         self, key: str, text: str, arrays: Collection[str], values: Collection[str], owner: str
     ) -> tuple[VariableUse, ...]:
-        macros = self.macros | macros_of((text,)) if "define" in text else self.macros
-        tree = tree_of(parsable(f"void kernel() {{\n{expanded(text, macros)}\n}}").encode())
-        return self._found(_Unit(tree, key, frozenset(values), frozenset(arrays)), owner, shift=1)
+        return self._found(_Unit(self.block(text), key, frozenset(values), frozenset(arrays)), owner, shift=1)
 
     def uses_of(self, function: str) -> tuple[VariableUse, ...]:
         """What a function of the texts uses, in all its overloads."""
@@ -127,6 +151,20 @@ class Definitions:
                     found.read(each, name)
                 todo += found.named - before
         return tuple(found.uses.values())
+
+
+def _callee(node: Node) -> Callee | None:
+    body, at = node.child_by_field_name("body"), node.child_by_field_name("declarator")
+    while at is not None and at.type != "function_declarator":
+        at = next((c for c in at.named_children if "declarator" in c.type), None)
+    formals = at.child_by_field_name("parameters") if at is not None else None
+    if body is None or formals is None:
+        return None
+    names = [_Declarator.of(d).name for p in formals.named_children for d in _declarators(p)[:1]]
+    above = node.parent
+    template = above.child_by_field_name("parameters") if above is not None and "template" in above.type else None
+    constants = [_Declarator.of(p.named_children[-1]).name for p in template.named_children] if template else []
+    return Callee(body, tuple(names), tuple(constants))
 
 
 def _last(name: str) -> str:

@@ -29,6 +29,7 @@ from dagc.lang.includes import read_included
 from dagc.lang.items import lower_edges, lower_items
 from dagc.lang.kernels import code_text, lower_kernel, wrong_place
 from dagc.lang.parse import parse
+from dagc.lang.races import block_races
 from dagc.lang.scope import (
     EXPANSION_LIMIT,
     FIX_SOME,
@@ -345,6 +346,18 @@ def check_unreachable(report: Report, ops: Iterable[ir.Op], out: GraphOut, live:
             )
 
 
+def warn_of_races(report: Report, program: ir.Program) -> None:
+    """Warn about kernels in which a block writes what another block of the launch reads."""
+    for op, impl, race in block_races(program):
+        message = (
+            f"a block of `{op.kernel}` writes `{race.write}` while another block of the launch reads `{race.read}`:"
+            " the result depends on which comes first"
+        )
+        help = "write to another array, or split the kernel: blocks of one launch are not ordered"
+        span = impl.code.span if impl.code is not None else impl.span
+        report.warning("racing-blocks", message, span, help)
+
+
 # ---- `on any` arrays have a host and a device side. A copy is inserted before the first op that uses a stale side ----
 
 _SIDES = {Device.GPU: "device", Device.CPU: "host"}
@@ -518,7 +531,7 @@ class Lowering:
         d = self.declared
         ops = insert_copies(out.ops, d.arrays)
         decisions = self._decisions(out, ops)
-        return ir.Program(
+        program = ir.Program(
             name=self.module.program or "",
             path=self.source.path,
             params=tuple(d.params),
@@ -548,6 +561,8 @@ class Lowering:
             domain=d.drawn.conditions,
             constraints=tuple(c for c, _ in d.requires if not sym.free(c).isdisjoint(self.ctx.choices)),
         )
+        warn_of_races(report, program)
+        return program
 
     # ---- values -------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from dagc.base.errors import LOOK, RunFailed, UsageError, WrongResult
+from dagc.base.errors import RunFailed, UsageError, WrongResult
 from dagc.build.ranks import rank_among, ranks_or_default
 from dagc.build.target import TargetChoice, choose_target
 from dagc.choice.legal import unit_of
@@ -19,6 +19,7 @@ from dagc.emit.layout import promises
 from dagc.ir.plan import Features, open_variants, plan_from_json, plan_inputs
 from dagc.ir.program import Device, KernelOp
 from dagc.ir.traversal import Traversal, parse_traversal
+from dagc.lang.races import where_to_look
 from dagc.recipes.artifacts import Compiled, OpenChoices, Running, build_artifact, compile_traversal
 from dagc.recipes.options import CompileOptions
 from dagc.recipes.program import read, read_source
@@ -107,7 +108,7 @@ def _checked(done: Compiled, how: Running) -> Compiled:
         if not wrong:
             raise
         audited = "" if done.plan.open else "run one by one, all ops change only what their headers declare; "
-        raise WrongResult(error.message, audited + LOOK) from None
+        raise WrongResult(error.message, audited + where_to_look(done.plan.program)) from None
 
 
 def _tuned(launch: str) -> Tuned | None:
@@ -213,9 +214,11 @@ def _run_as_rank(compile_here: Callable[[], Compiled], how: Running) -> Compiled
 
     done, data, library = team.first(prepare)
     o = how.options
-    result = team.measure(
-        library, data, rows(done.plan.traversal), o.seconds, o.repeats, o.mpi_takes_device_pointers, o.watchdog
-    )
+    table = rows(done.plan.traversal)
+    try:
+        result = team.measure(library, data, table, o.seconds, o.repeats, o.mpi_takes_device_pointers, o.watchdog)
+    except WrongResult as error:
+        raise WrongResult(error.message, error.help or where_to_look(done.plan.program)) from None
     return replace(done, result=result if team.rank == 0 else None)
 
 

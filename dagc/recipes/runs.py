@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from dagc.base import children
 from dagc.base.children import Workers
 from dagc.base.deadline import ENDLESS, Deadline
-from dagc.base.errors import LOOK, BuildFailed, MissingTool, RunFailed, UsageError, WrongResult, counted
+from dagc.base.errors import BuildFailed, MissingTool, RunFailed, UsageError, WrongResult, counted
 from dagc.base.files import is_output
 from dagc.base.objective import TIME, Objective
 from dagc.base.resources import __version__
@@ -37,6 +37,7 @@ from dagc.lab.configurations import Configured, combinations, configurations, op
 from dagc.lab.live import LiveMachine, Loadable
 from dagc.lab.orders import COUNTING_WORK, Orders
 from dagc.lab.orders import domain_of as domain
+from dagc.lang.races import where_to_look
 from dagc.measure.link import require_ranks
 from dagc.measure.service import RunnerLibrary
 from dagc.recipes.artifacts import build_artifact, write_sources
@@ -531,7 +532,8 @@ def _of_results(machine: LiveMachine, results: Mapping[int, str | BuildFailed]) 
         if not ran:
             raise next(failure for failure in failures if isinstance(failure, BuildFailed))
         if all(failure.startswith("wrong result") for failure in ran):
-            raise WrongResult(f"no configuration gives correct results: {ran[0]}", LOOK)
+            help = where_to_look(spaces[0].graph.program)
+            raise WrongResult(f"no configuration gives correct results: {ran[0]}", help)
         raise RunFailed(f"no configuration runs here: {ran[0]}")
     excluded = tuple(
         Excluded(spaces[index], f"does not build: {why.first}" if isinstance(why, BuildFailed) else why)

@@ -7,9 +7,14 @@ from pathlib import Path
 import pytest
 
 from dagc import api
-from dagc.base.errors import DagcError
+from dagc.base.errors import DagcError, WrongResult
+from dagc.base.source import Source
 from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc
 from dagc.cuda.text import has_kernels, signatures_of
+from dagc.lang.lower import lower, parse_with_includes
+from dagc.lang.races import suspects
+
+ROOT = Path(__file__).parents[2]
 
 PROGRAM = """program found
 setup "found.py" data()
@@ -142,3 +147,56 @@ def test_the_flags_of_the_user_are_in_the_emitted_project(
     options = "--expt-relaxed-constexpr '-DNAME=\\\"a b\\\"'"
     assert f'add_compile_options("$<$<COMPILE_LANGUAGE:{language}>:SHELL:{options}>")' in text
     assert '"-L/some/where" "-lthing"' in text
+
+
+IN_STEP = """program step
+setup "step.py" data()
+array x : f32[64] in
+array y : f32[1] out
+kernel total(y: out f32[1], x: in f32[64]) {
+  gpu {
+    launch grid(1) block(64)
+    cuda \"\"\"
+      __shared__ volatile float s[64];
+      int t = threadIdx.x;
+      s[t] = x[t];
+      __syncthreads();
+      if (t < 32) {
+        s[t] += s[t + 32]; s[t] += s[t + 16]; s[t] += s[t + 8]; s[t] += s[t + 4]; s[t] += s[t + 2]; s[t] += s[t + 1];
+      }
+      if (t == 0) y[0] = s[0];
+    \"\"\"
+  }
+}
+dag { a : gpu total(y, x) }
+verify y ~ want() rtol 1e-6
+"""
+
+
+@pytest.mark.skipif(find_mpi() is None or find_cxx() is None, reason="needs an MPI and a C++ compiler")
+@pytest.mark.usefixtures("unoptimised")
+def test_wrong_results_name_lanes_that_run_in_step(tmp_path: Path) -> None:
+    (tmp_path / "step.dag").write_text(IN_STEP)
+    (tmp_path / "step.py").write_text(SETUP.partition("def want")[0].replace(', "d": np.arange(64.0)', "") + WANTED)
+    with pytest.raises(WrongResult) as info:
+        api.compile(tmp_path / "step.dag", tmp_path / "out", target="host", run=True, ranks=1)
+    assert "`total` relies on lanes of a warp that run in step" in info.value.help
+    assert "`__syncwarp()`" in info.value.help
+
+
+WANTED = "def want(data, *, rank, size, seed):\n    return {'y': np.array([data['x'].sum()], 'f4')}\n"
+
+
+@pytest.mark.thorough
+def test_no_kernel_of_the_samples_and_the_corpus_is_suspected() -> None:
+    """All kernels that were measured with right results."""
+    programs = [*(ROOT / "samples").glob("*/*.dag"), *(ROOT / "benchmarks/corpus").glob("*/*.dag")]
+    assert len(programs) > 150
+    found = {
+        path.name: suspects(lower(parse_with_includes(Source.read(path)))) for path in programs if _stands_alone(path)
+    }
+    assert not {name: texts for name, texts in found.items() if texts}
+
+
+def _stands_alone(path: Path) -> bool:
+    return path.read_text().lstrip().startswith(("program", "//")) and "\nprogram " in "\n" + path.read_text()
