@@ -7,6 +7,8 @@ program (its set-up, its references) is never run, and no file is written.
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import os
 import re
 import signal
@@ -17,9 +19,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import Any, cast
 
 from lsprotocol import types as lsp
+from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
+from pygls.protocol import LanguageServerProtocol
 from pygls.uris import from_fs_path, to_fs_path
 
 from dagc.base.errors import MOST_SHOWN, DagcError, Diagnostic, ProgramError, Severity, printable
@@ -96,14 +101,55 @@ def _moves(old: str, new: str) -> TextMap:
 _lines = lru_cache(maxsize=8)(Lines)  # finding the lines of a text takes longer than finding a place in them
 
 
+class Protocol(LanguageServerProtocol):
+    """Answers every request: pygls drops one that it cannot read, a negative line for example, and the client waits."""
+
+    def structure_message(self, data: dict[str, Any]) -> Any:
+        """The message of a JSON object; None for one that has been answered."""
+        try:
+            return super().structure_message(data)
+        except JsonRpcException as error:
+            if "id" in data and "method" in data:
+                self.refuse(data["id"], lsp.ErrorCodes.InvalidParams, f"{data['method']}: {_reason(error)}")
+            return None
+
+    def handle_message(self, message: Any) -> None:
+        """Delegate a message. JSON that is not one is refused."""
+        if hasattr(message, "jsonrpc"):
+            super().handle_message(message)
+        elif message is not None:
+            self.refuse(None, lsp.ErrorCodes.InvalidRequest, "not a message of JSON-RPC 2.0")
+
+    def refuse(self, request: Any, code: lsp.ErrorCodes, message: str) -> None:
+        """Answer with an error; `request` is None where the message has no readable number."""
+        self._send_response(request, error=lsp.ResponseError(code.value, message))
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost reasons why a value is not of the protocol's type."""
+    cause: BaseException = error.__cause__ or error
+    while isinstance(cause, BaseExceptionGroup):
+        cause = cause.exceptions[0]
+    return str(cause) or type(cause).__name__
+
+
 class Server(LanguageServer):
     """Keeps the open texts. Made by `server`."""
 
     def __init__(self) -> None:
         # Whole texts: other servers and clients disagree about what ends a line.
-        super().__init__("dagc", __version__, text_document_sync_kind=lsp.TextDocumentSyncKind.Full)
+        super().__init__(
+            "dagc", __version__, text_document_sync_kind=lsp.TextDocumentSyncKind.Full, protocol_cls=Protocol
+        )
         self.documents: dict[str, Document] = {}
         self.analyst = ThreadPoolExecutor(1, "analysis")
+
+    def report_server_error(self, error: Exception, source: Any) -> None:
+        """Answer text that is not JSON."""
+        if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
+            cast("Protocol", self.protocol).refuse(None, lsp.ErrorCodes.ParseError, f"not JSON: {error}")
+        else:
+            super().report_server_error(error, source)
 
     # ---- analysis -------------------------------------------------------------------------------
 
@@ -455,6 +501,9 @@ def serve() -> None:
     """Serve one client on standard input and output, until it ends."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)  # nothing to clean up; a handler would wait for the thread that reads
+    # Messages that cannot be read are answered; a trace of pygls says nothing more.
+    for name in ("pygls.protocol.json_rpc", "pygls.io_"):
+        logging.getLogger(name).addFilter(lambda record: not str(record.msg).startswith("Unable to "))
     stdout = sys.stdout.buffer
     sys.stdout = sys.stderr  # what anything prints is not a message of the protocol
     server().start_io(stdout=stdout)
@@ -464,8 +513,12 @@ def serve() -> None:
 
 
 def _path(uri: str) -> str:
-    """The path of a file; the address itself of a text that is not on disk."""
-    return (to_fs_path(uri) if uri.startswith("file:") else None) or uri
+    """The path of a file; the address itself of a text that is not on disk, or of one that no file can have."""
+    try:
+        path = (to_fs_path(uri) if uri.startswith("file:") else None) or uri
+    except ValueError:
+        return uri
+    return uri.replace("\0", "%00") if "\0" in path else path
 
 
 def _resolved(path: str) -> str:

@@ -397,6 +397,30 @@ def test_a_misspelt_name_is_fixed(client: Client, spmv: Text) -> None:
     assert client.ask("textDocument/codeAction", params) == []
 
 
+# ---- what no editor should send ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["hover", "definition", "completion", "references", "signatureHelp"])
+def test_a_request_that_cannot_be_read_is_answered(client: Client, spmv: Text, method: str) -> None:
+    """With an error that says why; the next request has its answer."""
+    context = {"includeDeclaration": True, "triggerKind": 1, "isRetrigger": False}
+    document = {"textDocument": {"uri": spmv.uri}, "context": context}
+    for position in ({"line": -1, "character": 0}, {"line": 0, "character": 2**31}, {"line": None}, None, [], "0:0"):
+        with pytest.raises(AssertionError, match=rf"-32602, 'message': .textDocument/{method}: "):
+            client.ask(f"textDocument/{method}", {**document, "position": position})
+    with pytest.raises(AssertionError, match="-32602"):
+        client.ask(f"textDocument/{method}", None)
+    client.ask(f"textDocument/{method}", {**document, "position": {"line": 10**6, "character": 10**6}})
+
+
+@pytest.mark.parametrize("name", ["a%00b.dag", "a\0b.dag", "%ff.dag", "a%2.dag", "a" * 5000, "[.dag"])
+def test_a_document_that_no_file_can_hold(client: Client, name: str) -> None:
+    text = client.open(f"file:///{name}", 'program a\ninclude "b.dag"\ndag { x : gpu k() }\n')
+    assert any("b.dag" in message for message in _messages(text.diagnostics()))
+    text.close()
+    assert text.diagnostics() == []
+
+
 # ---- start and end ----------------------------------------------------------------------------------
 
 
