@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -196,9 +197,18 @@ def _audit(done: Compiled, how: Running) -> None:
     with how.display.phase("compiling the runner, checking what each op changes"):
         runner = build_artifact(done.directory, done.plan, "audit")
         tables = [table_line(t) for t in (done.plan.traversal, Space(done.plan.graph).last())]
-        run_audit(
-            runner, how.data(done), how.ranks, tables, how.options.mpi_takes_device_pointers, how.options.watchdog
-        )
+        direct, watchdog = how.options.mpi_takes_device_pointers, how.options.watchdog
+        with _saying_where_to_look(done):
+            run_audit(runner, how.data(done), how.ranks, tables, direct, watchdog)
+
+
+@contextmanager
+def _saying_where_to_look(done: Compiled) -> Iterator[None]:
+    """Gives wrong results their help."""
+    try:
+        yield
+    except WrongResult as error:
+        raise WrongResult(error.message, error.help or where_to_look(done.plan.program)) from None
 
 
 def _run_as_rank(compile_here: Callable[[], Compiled], how: Running) -> Compiled:
@@ -215,10 +225,8 @@ def _run_as_rank(compile_here: Callable[[], Compiled], how: Running) -> Compiled
     done, data, library = team.first(prepare)
     o = how.options
     table = rows(done.plan.traversal)
-    try:
+    with _saying_where_to_look(done):
         result = team.measure(library, data, table, o.seconds, o.repeats, o.mpi_takes_device_pointers, o.watchdog)
-    except WrongResult as error:
-        raise WrongResult(error.message, error.help or where_to_look(done.plan.program)) from None
     return replace(done, result=result if team.rank == 0 else None)
 
 

@@ -173,6 +173,12 @@ verify y ~ want() rtol 1e-6
 """
 
 
+def test_lanes_that_run_in_step_are_suspected() -> None:
+    (text,) = suspects(lower(parse_with_includes(Source("step.dag", IN_STEP))))
+    assert "one writes `s[t]` and another reads `s[t + 16]` without `__syncwarp()` between" in text
+
+
+@pytest.mark.thorough
 @pytest.mark.skipif(find_mpi() is None or find_cxx() is None, reason="needs an MPI and a C++ compiler")
 @pytest.mark.usefixtures("unoptimised")
 def test_wrong_results_name_lanes_that_run_in_step(tmp_path: Path) -> None:
