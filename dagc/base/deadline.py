@@ -30,6 +30,11 @@ class Deadline:
         return max(0.0, self.end - self.clock())
 
     @property
+    def timeout(self) -> float | None:
+        """The same for what takes None for no limit."""
+        return None if math.isinf(self.end) else self.left
+
+    @property
     def over(self) -> bool:
         """Whether nothing is left."""
         return self.left == 0

@@ -134,7 +134,7 @@ def _add_measuring(parser: argparse.ArgumentParser) -> None:
         dest="seconds",
         type=duration,
         metavar="T",
-        help="time limit of measuring, such as 90s, 10m, 1.5h (default: none; launch settings on the CPU: 60s)",
+        help="time limit of the command, such as 90s, 10m, 1.5h (default: none; launch settings on the CPU: 60s)",
     )
     help = "maximal time for one setting in seconds (default: 0.25)"
     add("--cell", type=seconds, default=0.25, metavar="S", help=help)

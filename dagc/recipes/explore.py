@@ -314,7 +314,7 @@ def checked(prepared: Ready, machine: LiveMachine) -> tuple[MachineRecord, Usabl
     sites = {space.configuration: space.sites for space in domain.spaces}
     with (
         compiling(
-            prepared.configurations, request.chosen, prepared.folder, sites, hurry=not math.isinf(deadline.seconds)
+            prepared.configurations, request.chosen, prepared.folder, sites, hurry=deadline.timeout is not None
         ) as compilation,
         Workers(1) as pool,
     ):
@@ -322,7 +322,7 @@ def checked(prepared: Ready, machine: LiveMachine) -> tuple[MachineRecord, Usabl
         facts = machine.facts(request.chosen.target.value, request.chosen.arch)
         domain.size()
         out = check_as_built(machine, compilation, request, prepared.data, deadline.part(BUILD_SHARE))
-        wait([predicting], None if request.options.time is None else deadline.part(BUILD_SHARE).left)
+        wait([predicting], deadline.part(BUILD_SHARE).timeout)
         if not predicting.done():
             prepared.notes.append("the model ranked no launch settings within the time limit (--time)")
             pool.stop()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
+from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.resources import names_in
 from dagc.measure.watchdog import LIMIT
 
@@ -104,8 +105,8 @@ class TuneOptions:
     `method`: one of METHODS; "": that of the program's `select`, else `volume`. `inputs`: lists of inputs
     (`dagc.choice.inputs`). `top`: settings that are measured at each size in addition to the default, on average (0:
     none; None: TOP if neither `budget` nor `seconds` nor `until` is given). `gpu`: a descriptor's name or file (None:
-    by the architecture). `budget`: most cells; `seconds`: time for measuring; `until`: a fraction (0.01: one percent);
-    stops when no setting is expected to be faster by more.
+    by the architecture). `budget`: most cells; `seconds`: for the command, which ends at `deadline`; `until`: a
+    fraction (0.01: one percent); stops when no setting is expected to be faster by more.
 
     `samples`: inputs to draw from the values after `over` (None: all of these). `active`: by Algorithm 1
     (`dagc.choice.active`): `initial` at random, then batches of `batch` below `margin`. `folds`, `hold_out`: evaluate
@@ -155,6 +156,11 @@ class TuneOptions:
     hold_out: float | None = None
     warm_start: str | None = None
     watchdog: float = LIMIT
+    deadline: Deadline = ENDLESS
+
+    def begun(self) -> TuneOptions:
+        """With the end of the command, which begins now, unless that is known."""
+        return replace(self, deadline=Deadline.after(self.seconds)) if self.deadline is ENDLESS else self
 
     @property
     def each(self) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dagc.base.children import Workers
+from dagc.base.deadline import Deadline
 from dagc.base.errors import BuildFailed, MissingTool, UsageError
 from dagc.base.files import scratch_directory
 from dagc.base.objective import Objective
@@ -98,6 +99,7 @@ def tune(
     """
     from dagc.store.records import is_fresh  # loads msgspec, sqlite3
 
+    options = options.begun()
     text = read(path, options.defines)
     if _wants_programs(text, options):
         from dagc.recipes.tune_programs import tune_program  # only of whole programs
@@ -129,6 +131,7 @@ def evaluate(path: str | Path, tuned: str | Path, options: TuneOptions, progress
     """
     from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
 
+    options = options.begun()
     text, learned = read(path, options.defines), load_tuned(tuned)
     if options.folds is not None or options.hold_out is not None:
         from dagc.recipes.tuned_report import evaluate_left_out  # only with --folds and --hold-out
@@ -219,6 +222,9 @@ def tune_task(
 
     Raises DagcErrors of the set-up, the compiler and the ranks, but not for a setting that fails.
     """
+    if options.seconds is None and task.chosen.target is Target.HOST:
+        options = replace(options, seconds=None, deadline=Deadline.after(HOST_SECONDS))
+    options = options.begun()
     request = _requested(task, output, options, progress)
     with scratch_directory("dagc-tune-") as folder:
         known = _prepared(request, folder)
@@ -462,13 +468,11 @@ def _run(
     began = time.monotonic()
     with Service(WorkerLink(task.ranks), watchdog=options.watchdog) as service:
         host = task.chosen.target is Target.HOST
-        seconds = HOST_SECONDS if options.seconds is None and host else options.seconds
-        end = None if seconds is None else time.monotonic() + seconds
         timing = Timing(
             seconds=options.cell, flush=recording.flush, objective=known.objective, watchdog=options.watchdog,
             longest=HOST_LAUNCH if host else math.inf,
         )  # fmt: skip
-        run = Measuring(ready, service, timing, recording.keep, before, end, recording.say)
+        run = Measuring(ready, service, timing, recording.keep, before, options.deadline, recording.say, at_least=1)
         run.require_short()
         run.time(todo, run.check(check))
         if search is not None:
@@ -476,5 +480,5 @@ def _run(
         run.verify(later)
     ready.notes += run.hangs.notes
     if run.over():
-        ready.notes.append(f"measuring ended at the time limit of {seconds:g} s (--time)")
+        ready.notes.append(f"measuring ended at the time limit of {options.deadline.seconds:g} s (--time)")
     measured.seconds = time.monotonic() - began

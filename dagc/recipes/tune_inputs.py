@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import random
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from dagc.base.deadline import ENDLESS
 from dagc.base.errors import DagcError, RunFailed, UsageError, counted
 from dagc.base.files import scratch_directory
 from dagc.base.objective import Objective
@@ -171,7 +171,7 @@ class Visits(Recording, Generic[Task]):
         self.options, self.objective = session.options, session.objective
         self.refused: set[Point] = set()
         self.wrong = {key for key, failure in known.measured.checks.items() if failure}
-        self.end: float | None = None
+        self.end = ENDLESS
         self.hangs = Hangs(self.options.watchdog)
         self.service.on_death = self.say  # hanging answers are tried again, so report progress
 
@@ -183,8 +183,8 @@ class Visits(Recording, Generic[Task]):
         self.known.measured.failures += failures_before(earlier)
 
     def limit_time(self) -> None:
-        """Start the time limit of the options."""
-        self.end = None if self.options.seconds is None else time.monotonic() + self.options.seconds
+        """From now on, the time limit of the options counts."""
+        self.end = self.options.deadline
 
     # ---- what is chosen ------------------------------------------------------------------------
 
@@ -215,12 +215,11 @@ class Visits(Recording, Generic[Task]):
     @property
     def over(self) -> bool:
         """Whether the time limit or the budget is reached."""
-        return self.left <= 0 or (self.end is not None and time.monotonic() > self.end)
+        return self.left <= 0 or self.end.over
 
     def past(self, share: float) -> bool:
         """Whether this share of the time limit is over."""
-        limit = self.options.seconds or 0.0
-        return self.end is not None and time.monotonic() > self.end - (1 - share) * limit
+        return self.end.part(share).over
 
     @property
     def repeats(self) -> list[str]:
@@ -303,7 +302,7 @@ class Visits(Recording, Generic[Task]):
             return True
         self.say(point.text)
         try:
-            self._read(point, test, None if self.end is None else max(0.0, self.end - time.monotonic()))
+            self._read(point, test, self.end.timeout)
         except DagcError as error:
             self._refuse(point, error)
             return False
@@ -427,7 +426,7 @@ class Inputs(Visits[TuningTask]):
         """Load the arrays of a point again, with references; False if there is no time for that."""
         if self.task.compared or point in self.references:
             return True
-        left = math.inf if self.end is None else self.end - time.monotonic()
+        left = self.end.left
         if left <= 0:
             return False
         self.say(f"comparing at {point.text or 'as given'}")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from dagc.base.children import Workers
+from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import DagcError, RunFailed, counted
 from dagc.choice.legal import op_of, op_under, unit_in
 from dagc.choice.types import PROGRAM, Cell, Point, Settings, Unit, settings_text
@@ -21,7 +22,7 @@ from dagc.ir.plan import MEASURED, VARIANT, selects_device, variant_number
 from dagc.ir.program import Graph, KernelOp, Program, Region
 from dagc.ir.sym import Number
 from dagc.lab.across import AcrossSizes, Proposal
-from dagc.lab.engine import PriorResult, SearchOptions, explore
+from dagc.lab.engine import TRIED, PriorResult, SearchOptions, explore
 from dagc.lab.launches import EXPECTED, Launches, Programs, SizedProgram, Timing, Values, repeated, verify
 from dagc.lab.settings import LaunchSettings
 from dagc.lab.strategy import find
@@ -277,16 +278,18 @@ class Measuring:
 
     def __init__(
         self, ready: Prepared, service: Service, timing: Timing, keep: Keep, known: Iterable[Cell] = (),
-        end: float | None = None, say: Say = no_report,
+        end: Deadline = ENDLESS, say: Say = no_report, at_least: int = 0,
     ) -> None:  # fmt: skip
         """Each result is handed to `keep` as it comes, and announced to `say` before it is measured. `known`: cells of
-        an earlier run. At `end`, of `time.monotonic()`, it ends between two cells."""
+        an earlier run. At `end` it ends between two cells, but not before `at_least` cells were timed."""
         self.ready, self.task, self.service, self.timing = ready, ready.task, service, timing
         self.keep, self.known, self.end, self.say = keep, tuple(known), end, say
+        self.at_least = at_least
         self.units = {u.op: u for u in self.task.units}
         self.base = {u.op: u.default for u in self.task.units}
         self.hangs = Hangs(timing.watchdog)
         self.timed = 0  # cells
+        self.late = 0  # wrong results after the end
         self.least: float | None = None  # seconds of a comparison with the reference
         self.compared: set[tuple[str, Settings]] = set()  # with the reference
         self.programs: dict[Point, SizedProgram] = {}
@@ -297,7 +300,7 @@ class Measuring:
         self.keep(cell)
 
     def over(self) -> bool:
-        return self.end is not None and time.monotonic() > self.end
+        return self.end.over and (self.timed >= self.at_least or self.late >= TRIED)
 
     def values(self) -> list[tuple[str, int]]:
         """Every open launch parameter."""
@@ -363,6 +366,9 @@ class Measuring:
                 if point == self.task.check_at:
                     self.compared.add((op, one))
                 yield CheckedSettings(op, one, failure, took)
+                if self.end.over and not failure:
+                    return
+                self.late += self.end.over
 
     def require_short(self) -> None:
         """Raises RunFailed if a launch takes too long where results are compared: where nothing is smaller."""
@@ -438,6 +444,8 @@ class Measuring:
         """Time settings of one unit at one size. Returns "" or why not at this size."""
         at = self.ready.at[item.point]
         right = [i for i, s in enumerate(item.settings) if s in at.fits[item.op] and (item.op, s) not in wrong]
+        if self.end.over:  # the others could not be compared
+            right = [i for i in right if (item.op, item.settings[i]) in self.compared]
         if not right or self.over():
             return ""
         machine = self.machine(item.op, item.point)
@@ -457,7 +465,7 @@ class Measuring:
             if (c.op, c.point) == (item.op, item.point) and c.settings in domain
         ]
         budget = None if item.budget is None else item.budget - len(known)
-        left = None if self.end is None else self.end - time.monotonic()
+        left = self.end.timeout
         store = CellStore(item.op, item.point, self.keep_cell, self.say)
         options = SearchOptions(budget, left, confirm=0, seed=self.task.seed)
         watched = WatchedMachine(machine, self.hangs, item.op, item.point)
@@ -489,10 +497,10 @@ class Searching:
         self.lost: list[Lost] = []  # sizes at which the program does not run
 
     def run(self) -> None:
-        began = time.monotonic()
+        left = self.measuring.end.left
         self._check({op: self.search.hopeful(op, CHECKED_TOGETHER) for op in self.search.ops})
         while not self.measuring.over():
-            self.search.out_of_time = self._late(began)
+            self.search.out_of_time = self._late(left)
             cell = self.search.propose(*self.at)
             if cell is None:
                 break
@@ -504,13 +512,14 @@ class Searching:
         for lost in self.lost:
             self.measuring.keep(lost)
 
-    def _late(self, began: float) -> bool:
-        """Whether the remaining time suffices only for the settings that would be chosen."""
+    def _late(self, left: float) -> bool:
+        """Whether the remaining time suffices only for the settings that would be chosen. `left`: seconds at the
+        beginning."""
         run = self.measuring
-        if run.end is None or not run.timed:
+        if run.end.timeout is None or not run.timed:
             return False
-        now = time.monotonic()
-        return run.end - now < (now - began) / run.timed * (1 + self.search.to_confirm)
+        now = run.end.left
+        return now < (left - now) / run.timed * (1 + self.search.to_confirm)
 
     # ---- checks -------------------------------------------------------------------------
 

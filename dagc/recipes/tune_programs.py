@@ -188,12 +188,9 @@ class PlanPoints(Visits[ProgramTask]):
         test = before.test if before is not None else test
         self.note_input(InputFacts(dict(point.params), test, values, {PROGRAM: features}, {}, elements_of(place)))
 
-    def _seconds_left(self) -> float | None:
-        return None if self.end is None else max(0.0, self.end - time.monotonic())
-
     def _late(self) -> bool:
         """Whether the time limit is reached. What is timed again takes nothing of the budget."""
-        return self.end is not None and time.monotonic() > self.end
+        return self.end.over
 
     def _label(self, point: Point, then: Any) -> str:
         """Measure every plan. A failure is a result of the plan."""
@@ -202,9 +199,9 @@ class PlanPoints(Visits[ProgramTask]):
         random.Random(f"{self.task.seed} {point.text}").shuffle(wanted)
         wanted = wanted[: max(0, self.left)]
         here = [s for s in wanted if s in self.built]
-        place = self.prefetch.get((point, None), self._seconds_left())
+        place = self.prefetch.get((point, None), self.end.timeout)
         store = CellStore(PROGRAM, point, self.keep, self.say)
-        domain, options = LaunchSettings(here), SearchOptions(time=self._seconds_left(), confirm=0, seed=self.task.seed)
+        domain, options = LaunchSettings(here), SearchOptions(time=self.end.timeout, confirm=0, seed=self.task.seed)
         machine = self._programs(place, here)
         watched = WatchedMachine(machine, self.hangs, PROGRAM, point)
         if explore(domain, find("exhaustive")(domain, 0), watched, store, options).interrupted:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dagc.base.deadline import Deadline
 from dagc.base.errors import RunFailed, UsageError
 from dagc.ir.plan import Target
 from dagc.recipes import tune as tune_recipe
@@ -65,7 +66,26 @@ def test_a_size_with_long_launches_is_skipped(tmp_path: Path, monkeypatch: pytes
         tune_recipe.tune(program, None, TuneOptions(sizes="N=300", target="host", cell=0.001))
 
 
-def test_measuring_on_the_cpu_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("method", ["volume", "exhaustive"])
+def test_measuring_on_the_cpu_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    """One setting is compared and timed all the same; what was not compared is not chosen."""
     monkeypatch.setattr(tune_recipe, "HOST_SECONDS", 1e-9)
-    done = tune_recipe.tune(write_fill(tmp_path, BLOCKS), None, TuneOptions(sizes="N=100", target="host", cell=0.001))
+    asked = TuneOptions(sizes="N=100,200", target="host", cell=0.001, method=method)
+    done = tune_recipe.tune(write_fill(tmp_path, BLOCKS), tmp_path / "t.db", asked)
     assert "measuring ended at the time limit of 1e-09 s (--time)" in done.notes
+    assert done.cells == 1
+    assert {line.chosen for line in done.lines} == {line.default for line in done.lines}
+
+
+def test_the_time_limit_begins_with_the_command(tmp_path: Path) -> None:
+    """It is over when everything has been set up and compiled: one setting is measured, not all of two sizes."""
+    now = [0.0]
+
+    def clock() -> float:
+        now[0] += 1.0
+        return now[0]
+
+    deadline = Deadline.after(2.5, clock)
+    options = TuneOptions(sizes="N=100,200", target="host", cell=0.001, seconds=2.5, deadline=deadline)
+    done = tune_recipe.tune(write_fill(tmp_path, BLOCKS), tmp_path / "t.db", options)
+    assert done.cells == 1

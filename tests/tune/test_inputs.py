@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from dagc import api
+from dagc.base.deadline import Deadline
 from dagc.base.errors import UsageError
 from dagc.choice.types import Point
 from dagc.cli.main import main
@@ -26,6 +28,7 @@ from dagc.store.records import Records
 from dagc.store.tuned import load_tuned
 from tests.tune.parts import part_of, run_sql
 
+LONG = Deadline(20.0, math.inf)  # a limit of launches that does not end the command
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 
 # The kernel is slow where `mode` is not what the input asks for. Mode 2 is wrong at inputs of 77 elements, crashes at
@@ -464,7 +467,7 @@ def test_variants_alone(program: Path, tmp_path: Path) -> None:
 def test_fewer_inputs_than_a_selector_needs(program: Path, tmp_path: Path) -> None:
     """The measurements are kept; until there are more, the best of the nearest measured input is taken."""
     inputs = tuple(f"made(mode = {m}, n = {n})" for m, n in ((0, 0), (0, 41), (0, 42), (1, 50)))
-    options = TuneOptions(target="host", cell=0.01, inputs=inputs, seconds=20)
+    options = TuneOptions(target="host", cell=0.01, inputs=inputs, seconds=20, deadline=LONG)
     done = tune_recipe.tune(program, tmp_path / "t.db", options)
     empty, slow = sorted(done.failures)
     assert empty.startswith("made(mode = 0, n = 0): skipped: "), "results are checked at the next input"
@@ -485,7 +488,7 @@ def test_what_was_measured_before_does_not_count_for_the_limit(program: Path, tm
     slow, fast = ("made(mode = 0, n = 43)",), "made(mode = 0, n = 44)"
     tune_recipe.tune(program, tmp_path / "t.db", replace(HOST, inputs=slow, check_at=fast, budget=2))
     assert len(load_tuned(tmp_path / "t.db").cells) == 2
-    again = replace(HOST, inputs=slow, check_at=fast, seconds=4.6, resume=True)
+    again = replace(HOST, inputs=slow, check_at=fast, seconds=4.6, deadline=LONG, resume=True)
     done = tune_recipe.tune(program, tmp_path / "t.db", again)
     assert not any("skipped" in failure for failure in done.failures)
     assert len(load_tuned(tmp_path / "t.db").cells) == 3
