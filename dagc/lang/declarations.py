@@ -628,7 +628,7 @@ def tunable_values(ev: Evaluator, item: ast.Tune) -> tuple[ir.Value, ...]:
 
 # Methods that `dagc tune` implements: those for the tunables of a kernel, and those at program level.
 _LEARNED = names_in("choice/learners")
-_IN_KERNEL = ("rational", *_LEARNED)
+_IN_KERNEL = ("volume", "rational", *_LEARNED)
 _IN_PROGRAM = (*_LEARNED, "exhaustive")
 # All that a `select` may name. Some are of no use where it is.
 _METHODS = frozenset((DP, "rational", "volume", "exhaustive", *_LEARNED, *names_in("lab/strategies")))
@@ -699,15 +699,16 @@ def select(ev: Evaluator, item: ast.Select, owner: str, names: set[str]) -> ir.S
                 help = report.did_you_mean(name, names, f"choose from {listing(sorted(names))}" if names else none)
                 report.fail("unknown-name", f"`{name}` is not a decision here", item.span, help)
         args = tuple(ev.settled(a) for a in item.args)
+        here = _IN_KERNEL if owner not in ("", "dag") else _IN_PROGRAM if owner == "" else (DP,)
         if item.method not in _METHODS:
-            here = _IN_KERNEL if owner not in ("", "dag") else _IN_PROGRAM if owner == "" else (DP,)
             near = report.did_you_mean(item.method, here, "")
             help = f"{near} The methods here are {listing(here, 20)}" if near else f"choose from {listing(here, 20)}"
             report.fail("unknown-name", f"unknown method `{item.method}`", item.span, help)
         if not _used(item, owner):
-            ev.ctx.not_used_yet(
-                "`select`", item.span, "the default is used; choose with -D until selectors are implemented"
-            )
+            where = {"dag": "in the main dag", "": "at program level"}.get(owner, "in a kernel")
+            methods = f"the methods here are {listing(here, 20)}"
+            help = f"write `select device with {DP}()`" if owner == "dag" else methods
+            ev.ctx.not_used_yet(f"`select` with `{item.method}` {where}", item.span, help)
         return ir.Select(owner, item.names, item.method, args, span=item.span)
     except Skip:
         return None

@@ -105,7 +105,8 @@ def test_the_program_says_which_method_and_by_what(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("select", "noted"),
-    [("bx with rational(size)", ""), ("bx with forest(size)", ""), ("bx with dp(size)", "not-used-yet"),
+    [("bx with rational(size)", ""), ("bx with volume(size)", ""),
+     ("bx with forest(size)", ""), ("bx with dp(size)", "not-used-yet"),
      ("device with tree(size)", "one-device"), ("variant with tree(size)", "")],
 )  # fmt: skip
 def test_a_note_where_nothing_acts_on_it(select: str, noted: str, tmp_path: Path) -> None:
