@@ -42,9 +42,9 @@ def build(name: str, out: Path) -> None:
         return
     words = [ROOT / path, *(word for d in defines for word in ("-D", d))]
     run(*DAGC, "setup", *words, "-n", "1", "-o", out / name / "data")
-    run(*DAGC, "compile", *words, "-n", "1", "--target", "host", "--force", "-o", out / name / "program")
+    run(*DAGC, "compile", *words, "--target", "host", "--force", "-o", out / name / "program")
     library = out / name / "library"
-    run(*DAGC, "compile", *words, "-n", "1", "--target", "host", "--force", "--as", "library", "--name", "mine",
+    run(*DAGC, "compile", *words, "--target", "host", "--force", "--as", "library", "--name", "mine",
         "-o", library)  # fmt: skip
     run("mpicxx", "-std=c++17", "-O2", "-pthread", f"-I{library}/include", f"-I{library}/src/include",
         library / "example/main.cpp", "-o", out / name / "example", f"-L{library}/lib", "-lmine",

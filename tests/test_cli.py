@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from dagc.cli.belongs import RULES
 from dagc.cli.main import main
 from tests.measure.conftest import can_run
 
@@ -445,3 +447,43 @@ def test_a_target_is_as_asked_for_only_where_it_was(tmp_path: Path) -> None:
     assert "capture=true" in text
     assert "=True" not in text
     assert "=False" not in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("compile FILE --seconds 0.01", "--seconds belongs to --run"),  # the default, too
+        ("compile FILE -n 4", "-n belongs to --run"),
+        ("compile FILE -n4", "-n belongs to --run"),
+        ("compile FILE --run --no-build", "--no-build has no effect with --run"),
+        ("compile FILE --no-build --name x", "--name belongs to --as library or --as wheel"),
+        ("compile FILE --no-build --target host --arch=sm_80", "--arch has no effect with --target host"),
+        ("explore FILE --other-machine", "--other-machine belongs to --resume"),
+        ("explore FILE --confirm 0 --repeats 3", "--repeats has no effect with --confirm 0"),
+        ("explore FILE --strategy random --max 10", "--max has no effect with another --strategy"),
+        ("explore FILE --replay r.db --watchdog 3", "--watchdog has no effect with --replay"),
+        ("best r.db --plan -o there", "-o has no effect with --plan"),
+        ("best r.db --plan --fo", "--force has no effect with --plan"),
+        ("rules a.db b.db --sets 3", "--sets has no effect with several results files"),
+        ("explain r.db --replay q.db --other-machine", "--other-machine has no effect with --replay"),
+        ("show FILE --fold --format html", "--fold has no effect with --format html"),
+        ("tune FILE --next cost", "--next belongs to --incremental"),
+        ("tune FILE --format text", "--format belongs to --show"),
+        ("tune FILE --other-machine", "--other-machine belongs to --resume or --evaluate"),
+        ("tune FILE --show gemm --sizes NI=3", "--sizes has no effect with --show"),
+        ("tune FILE --ite 3", "--iterations belongs to --incremental"),
+    ],
+)
+def test_an_option_without_effect_is_refused(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words.replace("FILE", str(SPMV)).split()) == 2
+    error, help = capsys.readouterr().err.splitlines()
+    assert error == f"dagc: error: {said}"
+    assert f"drop {said.split(maxsplit=1)[0]}" in help
+
+
+def test_the_table_of_options_names_options_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    for command, rules in RULES.items():
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        known = set(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", capsys.readouterr().out))
+        assert {option for rule in rules for option in rule.options} <= known, command

@@ -33,6 +33,7 @@ from dagc.cli.arguments import (
     space,
     unroll,
 )
+from dagc.cli.belongs import refuse_without_effect
 from dagc.cli.results import Add, add_commands
 from dagc.cli.tune import add_tune, run_tune
 
@@ -454,6 +455,7 @@ def _run_command(args: argparse.Namespace, argv: Sequence[str] | None) -> int:
     from dagc.base.errors import DagcError
 
     try:
+        refuse_without_effect(args, argv)
         if _for_first_rank(args):
             return 0
         if argv is None:

@@ -210,7 +210,6 @@ def _rules(args: argparse.Namespace) -> int:
     if more:
         from dagc.base.errors import counted
 
-        _only_across(args)
         with _phase(args, f"{counted(len(args.results), 'results file')}: reading, learning rules across them"):
             text = api.rules_across(args.results, args.format, objective=args.objective)
     else:
@@ -221,16 +220,6 @@ def _rules(args: argparse.Namespace) -> int:
             )  # fmt: skip
     print(text, end="")
     return 0
-
-
-def _only_across(args: argparse.Namespace) -> None:
-    given = {"--against": args.against, "--classes": args.classes != "distinct", "--tree": args.tree != "pruned",
-             "--estimate": args.estimate}  # fmt: skip
-    for option, there in given.items():
-        if there:
-            from dagc.base.errors import UsageError
-
-            raise UsageError(f"{option} is for one results file", "leave it out, or give one file")
 
 
 def _add_explain(parser: argparse.ArgumentParser) -> None:

@@ -216,19 +216,8 @@ def run_tune(args: argparse.Namespace) -> int:
 
 
 def _options(args: argparse.Namespace) -> TuneOptions:
-    """Raises UsageError for an option without the one that it belongs to."""
-    from dagc.base.errors import UsageError
     from dagc.recipes.options import TuneOptions
 
-    for names, owner in (
-        (("initial", "batch", "margin"), "active"),
-        (("iterations", "accuracy"), "incremental"),
-        (("folds", "hold_out"), "evaluate"),
-    ):
-        for name in names:
-            if getattr(args, name) is not None and not getattr(args, owner):
-                option = f"--{name.replace('_', '-')}"
-                raise UsageError(f"{option} belongs to --{owner}", f"add --{owner}, or drop {option}")
     return options_of(args, TuneOptions, sizes="; ".join(args.sizes), defines=defines_of(args))
 
 

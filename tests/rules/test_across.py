@@ -187,7 +187,7 @@ def test_versions_of_a_program_are_not_joined(tmp_path: Path) -> None:
 @pytest.mark.parametrize("option", [["--estimate"], ["--against", PEER], ["--classes", "all"], ["--tree", "full"]])
 def test_options_of_one_file(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rules", PEER, PEER, *option]) == 2
-    assert f"{option[0]} is for one results file" in capsys.readouterr().err
+    assert f"{option[0]} has no effect with several results files" in capsys.readouterr().err
 
 
 def test_message_bytes_where_the_program_fixes_them() -> None:
