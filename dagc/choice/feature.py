@@ -18,7 +18,7 @@ from dagc.choice.selector import MOST_FEATURES
 from dagc.ir.plan import MEASURED, CodeFeature
 from dagc.ir.program import Feature as Declared
 from dagc.ir.program import Kernel, KernelOp, Program, Region
-from dagc.ir.sym import RULES, Apply, Const, Fn, Number, Sym, Var, evaluate, free, show, substitute
+from dagc.ir.sym import Apply, Const, Number, Sym, Var, at_run_time, free, show, substitute
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,26 +33,10 @@ class SelectorFeature:
         """The value in double precision, as computed in C; NaN if undefined (a division by zero). Raises KeyError for a
         missing value."""
         try:
-            result = in_doubles(self.expression, values)
+            result = at_run_time(self.expression, values)
         except (ZeroDivisionError, ValueError, OverflowError, TypeError):
             return math.nan
         return float(result)
-
-
-def in_doubles(expr: Sym, values: Mapping[str, Number]) -> Number:
-    """Evaluate like the C code of `dagc.ir.sym.to_c`: integers, divisions in doubles, exact `floor` and `ceil`."""
-    if isinstance(expr, Const):
-        return expr.value
-    if isinstance(expr, Var):
-        return values[expr.name]
-    if expr.fn in (Fn.FLOOR, Fn.CEIL):
-        return evaluate(expr, values)
-    if expr.fn is Fn.COND:
-        return in_doubles(expr.args[1] if in_doubles(expr.args[0], values) else expr.args[2], values)
-    parts = [in_doubles(a, values) for a in expr.args]
-    if expr.fn is Fn.DIV:
-        return float(parts[0]) / float(parts[1])
-    return RULES[expr.fn](*parts)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import NoReturn
 
 from dagc.base.errors import UsageError
-from dagc.choice.feature import in_doubles
 from dagc.choice.types import Settings, Unit, variant_of
 from dagc.ir import sym
 from dagc.ir.plan import (
@@ -21,7 +20,7 @@ from dagc.ir.plan import (
     variants_of,
 )
 from dagc.ir.program import CodeText, Graph, Impl, KernelOp, Program, Region
-from dagc.ir.sym import Const, Number, Sym, Var, free, specialised, substitute
+from dagc.ir.sym import Const, Number, Sym, Var, at_run_time, free, specialised, substitute
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 BLOCK_LIMITS = (1024, 1024, 64)
@@ -222,6 +221,6 @@ def _holds(condition: Sym, values: Mapping[str, Number]) -> bool:
     if not free(condition) <= values.keys():
         return True
     try:
-        return bool(in_doubles(condition, values))
+        return bool(at_run_time(condition, values))
     except (ArithmeticError, ValueError, TypeError):
         return False  # a feature that is not finite

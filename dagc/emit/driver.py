@@ -1,4 +1,4 @@
-"""Views of `driver.py` (a traversal with PyCUDA and mpi4py), and symbolic expressions in Python.
+"""Views of `driver.py` (a traversal with PyCUDA and mpi4py).
 
 Python text is made here, since an op takes only a line or two; the template has the frame.
 
@@ -20,13 +20,14 @@ and any op is issued by the library, the library issues all kernels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
+from functools import partial
 
 from dagc.base.errors import DagcError
 from dagc.cuda.text import has_gpu_variable
 from dagc.emit.common import Emission
+from dagc.emit.expressions import PYTHON, Expressions
 from dagc.emit.iteration import (
     EntryView,
     IterationView,
@@ -55,44 +56,8 @@ from dagc.ir.program import (
     Staged,
     certain_regions,
 )
-from dagc.ir.sym import TIGHTEST, Apply, Const, Fn, Sym, Var, fraction, free, infix, show, substitute
+from dagc.ir.sym import Apply, Const, Fn, Sym, Var, free, show, substitute
 from dagc.ir.traversal import Entry, Issue, Record, Sync, Wait
-
-# ---- symbolic expressions in Python ----
-
-_WORDS = {Fn.AND: "and", Fn.OR: "or"}
-_CALLS = {Fn.MIN: "min", Fn.MAX: "max", Fn.ABS: "abs", Fn.LOG2: "dagc.math.log2", Fn.SQRT: "dagc.math.sqrt"}
-
-
-def python(expr: Sym, name: Callable[[str], str], outer: int = 0) -> str:
-    """Python text that computes the same integers as the C++ text."""
-
-    def py(e: Sym, outer: int = 0) -> str:
-        return python(e, name, outer)
-
-    if isinstance(expr, Const):
-        return repr(float(expr.value) if isinstance(expr.value, Fraction) else expr.value)
-    if isinstance(expr, Var):
-        return name(expr.name)
-    fn, args = expr.fn, expr.args
-    if fn in (Fn.FLOOR, Fn.CEIL):
-        top, bottom = fraction(args[0])
-        if bottom == Const(1):
-            return py(top, outer)
-        return f"dagc.ceil_div({py(top)}, {py(bottom)})" if fn is Fn.CEIL else f"(({py(top)}) // ({py(bottom)}))"
-    if fn in _CALLS:
-        return f"{_CALLS[fn]}({', '.join(map(py, args))})"
-    if fn is Fn.NEG:
-        return f"-{py(args[0], TIGHTEST)}"
-    if fn is Fn.NOT:
-        return f"(not {py(args[0], TIGHTEST)})"
-    if fn is Fn.COND:
-        test, then, otherwise = (py(a, 1) for a in args)
-        return f"({then} if {test} else {otherwise})"
-    if fn is Fn.DIV:
-        return f"(({py(args[0])}) / ({py(args[1])}))"
-    return infix(expr, _WORDS.get(fn, fn.value), py, outer)
-
 
 # ---- views ----
 
@@ -308,7 +273,8 @@ class _Driver:
         return self.locals[of, suffix]
 
     def _text(self, expr: Sym, owner: str = "p") -> str:
-        return python(expr, lambda name: self.layout.variable(name).replace("p.", f"{owner}.", 1))
+        names = partial(self.layout.variable, owner=owner)
+        return Expressions(PYTHON, names, self.layout.reals).text(expr)
 
     def _name(self, array: str, owner: str = "p") -> str:
         return f"{owner}.{self.layout.member[array]}"

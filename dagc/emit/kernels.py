@@ -345,7 +345,7 @@ class Functions:
             comment=comment,
             constants=(
                 *(c for c in self._constants[1] if not used.isdisjoint(c.labels or (c.name,))),
-                *local_constants(op.tunables, (*kernel.lets, *impl.lets), used, axes=axes),
+                *local_constants(op.tunables, (*kernel.lets, *impl.lets), used, kernel.formals, axes),
             ),
             code=view,
             kernel=is_kernel,
@@ -447,7 +447,7 @@ class Functions:
 
     def _feature(self, feature: CodeFeature) -> FunctionView:
         """A function of the arguments that it names, in order; it gets the arrays that it reads on the host."""
-        view = self._code(feature.code)
+        view, kernel = self._code(feature.code), self.program.kernel(feature.op.kernel)
         used = names_used(view.text)
         formals = [
             f"dagc::Elements<{cxx_type(f.type)}>& {f.name}"
@@ -462,7 +462,7 @@ class Functions:
             comment=feature.name,
             constants=(
                 *(c for c in self._constants[1] if not used.isdisjoint(c.labels or (c.name,))),
-                *local_constants((), self.program.kernel(feature.op.kernel).lets, used, axes={}),
+                *local_constants((), kernel.lets, used, kernel.formals, {}),
             ),
             code=view,
             kernel=False,

@@ -1,7 +1,7 @@
 """`Layout`: C++ names and texts of all data of a program: values of a rank, arrays, scratch, requests.
 
-Integer values of a rank are 64 bits wide in the emitted program, whatever their declared type, so that products of
-sizes do not overflow.
+Values of a rank have 64 bits in the emitted program, integers and real numbers, whatever their declared type, so that
+products of sizes do not overflow.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dagc.base.errors import DagcError
-from dagc.emit.render import Names, cxx_type, expression
+from dagc.emit.expressions import CXX, Expressions
+from dagc.emit.render import Names
 from dagc.ir.enums import ElementType, Mode, Place
 from dagc.ir.plan import (
     MEASURED,
@@ -41,7 +42,7 @@ from dagc.ir.program import (
     Scalar,
     two_sided,
 )
-from dagc.ir.sym import Apply, Const, Fn, Sym, Var, difference, free, show, specialised, substitute
+from dagc.ir.sym import Apply, Const, Fn, Sym, Var, difference, free, is_real, show, specialised, substitute
 
 # Members that Program always has, in C++ and in Python (whose keywords are not names there).
 _MEMBERS = (
@@ -112,7 +113,7 @@ class Layout:
         self.member |= {a.name: names.new(a.name) for a in self.program.arrays}
         self.comms = {c.name: names.new(c.name) for c in self.program.comms}
         self._of_comms = {
-            variable.name: f"p.{self.comms[c.name]}.{what}"
+            variable.name: f"{self.comms[c.name]}.{what}"
             for c in self.program.comms
             for variable, what in ((c.rank, "rank"), (c.ranks, "ranks"))
         }
@@ -149,20 +150,21 @@ class Layout:
 
     # ---- expressions ----------------------------------------------------------------------
 
-    def variable(self, name: str) -> str:
-        """C++ text of a variable of an expression."""
+    def variable(self, name: str, owner: str = "p") -> str:
+        """Text of a variable of an expression in C++ and, unless it is of `hw` or a feature, in Python. `owner`: the
+        program there."""
         if name in ("rank", "ranks"):
-            return f"p.{name}"
+            return f"{owner}.{name}"
         if name in self._of_comms:
-            return self._of_comms[name]
+            return f"{owner}.{self._of_comms[name]}"
         if name in self._value_names:
-            return f"p.{self.member[name]}"
+            return f"{owner}.{self.member[name]}"
         if name in self.tunable_member:
-            return f"p.{self.tunable_member[name]}"
+            return f"{owner}.{self.tunable_member[name]}"
         if name in self.features:
-            return f"p.{self.features[name]}()"
+            return f"{owner}.{self.features[name]}()"
         if name.startswith("hw.") and name[3:] in HARDWARE:
-            return f"p.hardware.{name[3:]}"
+            return f"{owner}.hardware.{name[3:]}"
         raise DagcError(f"`{name}` is not known when the program starts, so no code can be emitted for it")
 
     def on(self, comm: str) -> str:
@@ -175,12 +177,12 @@ class Layout:
         return f"{self.variable(f'{op.site}.{VARIANT}')} == {variant_number(self.program, op)}"
 
     def text(self, expr: Sym) -> str:
-        return expression(expr, self.variable, self.reals)
+        return Expressions(CXX, self.variable, self.reals).text(expr)
 
     def size(self, dim: Sym, what: str) -> str:
         """C++ text of a dimension; one computed from real numbers must be an integer. `what`: a C++ string."""
         text = self.text(dim)
-        return text if free(dim).isdisjoint(self.reals) else f"dagc::whole({text}, {what})"
+        return f"dagc::whole({text}, {what})" if is_real(dim, self.reals) else text
 
     # ---- arrays ---------------------------------------------------------------------------
 
@@ -392,9 +394,9 @@ _WAITS = {
 
 def value_type(scalar: Scalar) -> str:
     """Type of the member that holds a value of the rank."""
-    if scalar.type is ElementType.BOOL or scalar.type.is_float:
-        return cxx_type(scalar.type)
-    return "std::int64_t"
+    if scalar.type is ElementType.BOOL:
+        return "bool"
+    return "double" if scalar.type.is_float else "std::int64_t"
 
 
 def _fold(expr: Sym) -> Sym:

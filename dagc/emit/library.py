@@ -13,6 +13,7 @@ from dagc.base.errors import UsageError
 from dagc.base.resources import __version__, resource
 from dagc.cuda.lexer import KEYWORDS, is_global
 from dagc.emit.common import Emission, emission, headers_for, records_of, sources_of_ops
+from dagc.emit.expressions import CXX, Expressions
 from dagc.emit.iteration import (
     CallStep,
     IterationView,
@@ -24,7 +25,7 @@ from dagc.emit.iteration import (
 )
 from dagc.emit.layout import Layout
 from dagc.emit.program import ArrayView, ProgramView, ValueView
-from dagc.emit.render import Names, cxx_string, expression, render, tidy
+from dagc.emit.render import Names, cxx_string, render, tidy
 from dagc.ir.enums import ElementType, Place, Role
 from dagc.ir.plan import FAR, EmittedChoosers, Plan, Target
 from dagc.ir.program import Action, Array, ExchangeOp, Graph, Scalar, Transport
@@ -318,9 +319,7 @@ def _plan_choice(
     ours = Names(_OURS.split())
     variable = {"rank": "rank", "ranks": "ranks"} | {s: ours.new(s) for s in known}
 
-    def text(expr: Sym) -> str:
-        return expression(expr, variable.__getitem__)
-
+    text = Expressions(CXX, variable.__getitem__, {n for n, s in known.items() if s.type.is_float}).text
     asked: set[str] = set().union(*(free(f) for f in choice.features))
     views = []
     for k, ((label, plan, _), one) in enumerate(zip(plans, libraries, strict=True)):
@@ -406,7 +405,7 @@ def _argument(
         constant=constant,
         written=not constant,
         file=view.file,
-        size=" * ".join(f"({_in_example(names, d)})" for d in array.dims if d is not None) or "1",
+        size=" * ".join(f"({_in_example(layout, names, d)})" for d in array.dims if d is not None) or "1",
         comment=f"{array.name} : {array.type.value}[{dims}]{place}, {array.role.value if array.role else ''}",
     )
 
@@ -415,7 +414,7 @@ def _communicators(layout: Layout, names: dict[str, str]) -> Iterator[Communicat
     fortran = _fortran_names([names[c.name] for c in layout.program.comms], _FORTRAN_OPTIONS)
     for comm in layout.program.comms:
         colour, key = (layout.text(e) for e in (comm.colour, comm.key))
-        in_example = (_in_example(names, comm.colour), _in_example(names, comm.key))
+        in_example = (_in_example(layout, names, comm.colour), _in_example(layout, names, comm.key))
         name = names[comm.name]
         label, component = cxx_string(comm.name), fortran[name]
         yield CommunicatorView(layout.comms[comm.name], name, component, label, colour, key, in_example, comm.text)
@@ -438,16 +437,17 @@ def _fortran_names(members: Sequence[str], reserved: Sequence[str] = ()) -> dict
     return out
 
 
-def _in_example(names: dict[str, str], expr: Sym) -> str:
+def _in_example(layout: Layout, names: dict[str, str], expr: Sym) -> str:
     """A size or a place in an array, from the values of the rank."""
 
     def name(variable: str) -> str:
         comm, _, member = variable.rpartition(".")
         if comm in names and member in ("rank", "ranks"):
             return f"{member}_of_{names[comm]}"
-        return f"static_cast<std::int64_t>(sizes.{names[variable]})" if variable in names else variable
+        type_ = "double" if variable in layout.reals else "std::int64_t"
+        return f"static_cast<{type_}>(sizes.{names[variable]})" if variable in names else variable
 
-    return expression(expr, name)
+    return Expressions(CXX, name, layout.reals).text(expr)
 
 
 def _verified(layout: Layout, view: ProgramView, names: dict[str, str]) -> tuple[VerifiedView, ...]:
@@ -458,7 +458,7 @@ def _verified(layout: Layout, view: ProgramView, names: dict[str, str]) -> tuple
         if array.role is None:
             continue
         extent = layout.extent_sym(declared.region)
-        start = "0" if extent is None else f"({_in_example(names, extent[0])})"
+        start = "0" if extent is None else f"({_in_example(layout, names, extent[0])})"
         tolerance = f"dagc::Tolerance{v.tolerance}"
         out.append(VerifiedView(names[array.name], v.name, _C_TYPES[array.type], v.file, start, tolerance))
     return tuple(out)

@@ -7,10 +7,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dagc.base.errors import DagcError, UsageError
+from dagc.emit.expressions import CXX, Expressions
 from dagc.emit.iteration import CallStep, Step, StepBuilder, alltoallv_ends, titled_kernel
 from dagc.emit.kernels import Functions, asks_hardware
 from dagc.emit.layout import Layout, OpScratch, ops_in_words, product, value_type
-from dagc.emit.render import Names, cxx_string, cxx_type, cxx_value, expression, place, render, tidy
+from dagc.emit.render import Names, cxx_string, cxx_type, cxx_value, place, render, tidy
 from dagc.ir import sym
 from dagc.ir.enums import Place, Role
 from dagc.ir.names import data_file
@@ -895,7 +896,8 @@ def emit_launcher(
     cxx_names = Names(_OURS.split())
     sizes = tuple(_size_of(scalars[name], cxx_names) for name in asked)
     variable = {size.comment: size.variable for size in sizes}
-    features = [(n, expression(f, variable.__getitem__)) for n, f in zip(names, choice.features, strict=True)]
+    printer = Expressions(CXX, variable.__getitem__, {n for n, s in scalars.items() if s.type.is_float})
+    features = [(n, printer.text(f)) for n, f in zip(names, choice.features, strict=True)]
     common = {"program": program.name, "path": program.path, "labels": tuple(labels)}
     view = {
         "names": choice.decisions, "why": why, "measured": choice.measured, "far": FAR, "function": choice.function,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -15,10 +15,10 @@ from jinja2.bccache import Bucket
 from dagc.base.files import entry_directory, load_entry, store_entry
 from dagc.base.resources import resource
 from dagc.cuda.lexer import KEYWORDS, directives, is_global, is_macro
-from dagc.ir import sym
+from dagc.emit.expressions import CXX, Expressions
 from dagc.ir.enums import ElementType
 from dagc.ir.names import mangle, set_apart
-from dagc.ir.program import CodeText, Param, Program, Value
+from dagc.ir.program import CodeText, Formal, Param, Program, Value
 from dagc.ir.sym import Const, Sym, Var, free, substitute
 
 # ---- types, values and symbolic expressions ----
@@ -72,14 +72,6 @@ def value_type(value: Value) -> str:
     if isinstance(value, int):
         return "int" if -(2**31) < value < 2**31 else "std::int64_t"
     return "double" if isinstance(value, float) else "const char*"
-
-
-def expression(expr: Sym, name: Callable[[str], str], reals: Collection[str] = ()) -> str:
-    """C++ text of an expression whose integer variables are 64 bits wide, so that literals need no type."""
-    text = sym.to_c(expr, name, reals)
-    if re.fullmatch(r"std::int64_t\{-\d+\}", text):
-        return text[13:-1]
-    return re.sub(r"std::int64_t\{(-\d+)\}", r"(\1)", re.sub(r"std::int64_t\{(\d+)\}", r"\1", text))
 
 
 # ---- names ----
@@ -169,12 +161,19 @@ def local_constants(
     tunables: Iterable[tuple[str, Value]],
     lets: Iterable[tuple[str, Sym]],
     used: frozenset[str],
-    name: Callable[[str], str] = str,
-    axes: Mapping[str, str] | None = None,
+    formals: Iterable[Formal],
+    axes: Mapping[str, str],
 ) -> tuple[ConstantView, ...]:
     """Tunables and kernel `let`s at the start of a kernel's body. A `let` of by-value formals is a run-time constant,
     and so is a tunable in `axes`: it is read from that dimension of the block."""
-    tunables, lets, axes = tuple(tunables), tuple(lets), axes or {}
+    types = {f.name: f.type for f in formals if f.mode is None}
+    printer = Expressions(
+        CXX,
+        lambda n: f"double({n})" if types.get(n) is ElementType.F32 else n,
+        frozenset(n for n, type_ in types.items() if type_.is_float),
+        lambda n: 2**10 if n in axes else 2**31 - 1 if n in types and types[n].size < 8 else 0,
+    )
+    tunables, lets = tuple(tunables), tuple(lets)
     env: dict[str, Sym] = {n: Var(n) if n in axes else Const(v) for n, v in tunables}
     needed = used | {n for let, e in lets if let in used for n in free(e)} if axes else used
     out = [
@@ -189,7 +188,7 @@ def local_constants(
         if isinstance(value, Const):
             out.append(constant(let, _value(value)))
         else:
-            out.append(ConstantView(let, f"const auto {let} = {expression(value, name)};"))
+            out.append(ConstantView(let, f"const auto {let} = {printer.text(value)};"))
     return tuple(out)
 
 

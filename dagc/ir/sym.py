@@ -261,9 +261,50 @@ def infix(expr: Apply, operator: str, operand: Callable[[Sym, int], str], outer:
     return f"({text})" if level < outer else text
 
 
-# ---- C++ ------------------------------------------------------------------------------------
+# ---- values when the program runs -------------------------------------------------------------
 
-_CALLS = {Fn.MIN: "std::min", Fn.MAX: "std::max", Fn.ABS: "std::abs", Fn.LOG2: "std::log2", Fn.SQRT: "std::sqrt"}
+
+def is_real(expr: Sym, reals: Collection[str]) -> bool:
+    """Whether the value is a real number when the program runs; the variables `reals` are."""
+    if isinstance(expr, Const):
+        return isinstance(expr.value, float | Fraction)
+    if isinstance(expr, Var):
+        return expr.name in reals
+    if expr.fn in _WHOLE:
+        return False
+    return expr.fn in (Fn.DIV, Fn.LOG2, Fn.SQRT) or any(is_real(a, reals) for a in expr.args[expr.fn is Fn.COND :])
+
+
+_WHOLE = (Fn.FLOOR, Fn.CEIL, Fn.EQ, Fn.NE, Fn.LT, Fn.LE, Fn.GT, Fn.GE, Fn.AND, Fn.OR, Fn.NOT)
+
+
+def at_run_time(expr: Sym, values: Mapping[str, Number]) -> Number:
+    """The value as emitted programs compute it: in 64-bit integers, which do not overflow here, and in doubles. A
+    quotient is a double, and so is what an integer is combined or compared with a real number as; `floor` and `ceil` of
+    quotients of integers are exact. Raises as `evaluate`, and OverflowError."""
+    reals = frozenset(name for name, value in values.items() if isinstance(value, float))
+
+    def real(part: Sym) -> float:
+        return float(at(part))
+
+    def at(e: Sym) -> Number:
+        if not isinstance(e, Apply):
+            value = evaluate(e, values)
+            return float(value) if isinstance(value, Fraction) else value
+        if e.fn in (Fn.FLOOR, Fn.CEIL):
+            top, bottom = fraction(e.args[0])
+            if is_real(top, reals) or is_real(bottom, reals):
+                return RULES[e.fn](real(e.args[0]))
+            return RULES[e.fn](RULES[Fn.DIV](at(top), at(bottom)))
+        if e.fn in (Fn.AND, Fn.OR):
+            return any(map(at, e.args)) if e.fn is Fn.OR else all(map(at, e.args))
+        if e.fn is Fn.COND:
+            value = at(e.args[1] if at(e.args[0]) else e.args[2])
+            return float(value) if is_real(e, reals) else value
+        doubles = any(is_real(a, reals) for a in e.args) or e.fn in (Fn.DIV, Fn.LOG2, Fn.SQRT)
+        return RULES[e.fn](*(real(a) if doubles else at(a) for a in e.args))
+
+    return at(expr)
 
 
 def fraction(expr: Sym) -> tuple[Sym, Sym]:
@@ -290,74 +331,6 @@ def _times(a: Sym, b: Sym) -> Sym:
     if a == Const(1):
         return b
     return a if b == Const(1) else apply(Fn.MUL, a, b)
-
-
-def to_c(expr: Sym, name: Callable[[str], str] = str, reals: Collection[str] = (), _outer: int = 0) -> str:
-    """C++ text over std::int64_t and double; `name` maps variables to C++ names, `reals` are those that are doubles.
-
-    Of integers, `ceil(a / b)` becomes `dagc::ceil_div(a, b)`, `floor(a / b)` `dagc::floor_div(a, b)`, `a % b`
-    `dagc::floor_mod(a, b)` (templates/runtime). What depends on a real variable is a double.
-    """
-    if isinstance(expr, Const):
-        return _constant_to_c(expr)
-    if isinstance(expr, Var):
-        return name(expr.name)
-
-    def c(e: Sym, outer: int = 0) -> str:
-        return to_c(e, name, reals, outer)
-
-    fn, args = expr.fn, expr.args
-    real = bool(reals) and not free(expr).isdisjoint(reals)
-    if fn in (Fn.FLOOR, Fn.CEIL):
-        numerator, denominator = fraction(args[0])
-        if real:
-            return f"std::{fn.value}({c(args[0])})"
-        if _is_double(numerator) or _is_double(denominator):
-            return f"static_cast<std::int64_t>(std::{fn.value}({c(args[0])}))"
-        if denominator == Const(1):
-            return c(numerator, _outer)
-        return f"dagc::{fn.value}_div({c(numerator)}, {c(denominator)})"
-    if fn in _CALLS:
-        cast = ("double" if real or _is_double(expr) else "std::int64_t") if fn in (Fn.MIN, Fn.MAX) else ""
-        inner = ", ".join(f"{cast}({c(a)})" if cast else c(a) for a in args)
-        return f"{_CALLS[fn]}({inner})"
-    if fn is Fn.NEG:
-        inner = c(args[0], TIGHTEST)
-        return f"-({inner})" if inner.startswith("-") else f"-{inner}"
-    if fn is Fn.MOD:  # C's % rounds to zero
-        left, right = c(args[0]), c(args[1])
-        if real:
-            return f"({left} - {c(args[1], 9)} * std::floor(double({left}) / double({right})))"
-        return f"dagc::floor_mod({left}, {right})"
-    if fn is Fn.NOT:
-        return f"!{c(args[0], TIGHTEST)}"
-    if fn is Fn.COND:
-        return "(" + f"{c(args[0], 1)} ? {c(args[1], 1)} : {c(args[2], 1)}" + ")"
-    if fn is Fn.DIV:
-        return f"(double({c(args[0])}) / double({c(args[1])}))"
-    return infix(expr, fn.value, c, _outer)
-
-
-def _is_double(expr: Sym) -> bool:
-    """Whether the C++ text of an expression is a double, if its variables are integers."""
-    if not isinstance(expr, Apply):
-        return isinstance(expr, Const) and isinstance(expr.value, float | Fraction)
-    if expr.fn in (Fn.FLOOR, Fn.CEIL, Fn.MOD):
-        return False
-    return expr.fn in (Fn.DIV, Fn.LOG2, Fn.SQRT) or any(map(_is_double, expr.args[expr.fn is Fn.COND :]))
-
-
-def _constant_to_c(expr: Const) -> str:
-    value = expr.value
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, Fraction):
-        return f"({value.numerator}.0 / {value.denominator}.0)"
-    if isinstance(value, int) and not -(2**31) < value < 2**31:
-        return f"std::int64_t{{{value}}}"
-    if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    return repr(value)
 
 
 # ---- text in the language ----

@@ -43,8 +43,42 @@ def fail(code: int, message: str) -> NoReturn:
     os._exit(code)
 
 
+# ---- arithmetic, as in dagc/math.hpp: integers do not overflow, and real numbers become infinite or NaN ----
+
+
 def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
+
+
+def quotient(a: float, b: float) -> float:
+    if b != 0:
+        return a / b
+    return math.nan if a == 0 or math.isnan(a) else math.copysign(math.inf, a) * math.copysign(1, b)
+
+
+def real_mod(a: float, b: float) -> float:
+    return a % b if b != 0 and math.isfinite(a) else math.nan
+
+
+def sqrt(a: float) -> float:
+    return math.sqrt(a) if a >= 0 else math.nan
+
+
+def log2(a: float) -> float:
+    return math.log2(a) if a > 0 else -math.inf if a == 0 else math.nan
+
+
+def _integer(a: float, rounded: Callable[[float], int]) -> int:
+    """The least integer for what 64 bits do not hold."""
+    return rounded(a) if -(2.0**63) <= a < 2.0**63 else -(2**63)
+
+
+def floor(a: float) -> int:
+    return _integer(a, math.floor)
+
+
+def ceil(a: float) -> int:
+    return _integer(a, math.ceil)
 
 
 def grid(x: int, y: int = 1, z: int = 1) -> Grid | None:

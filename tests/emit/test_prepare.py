@@ -201,8 +201,5 @@ def test_code_names_features() -> None:
     assert "op_0(s0.handle)" in found["driver.py"]
     assert "const double mean, const double most)" in found["kernels.cu"]
     mean = "(double(p.nnz) / double(p.n))"
-    assert (
-        f"static_cast<double>({mean}), static_cast<double>(std::max(double({mean}), double(2.5)))"
-        in found["iteration.hpp"]
-    )
+    assert f"static_cast<double>({mean}), static_cast<double>(std::max({mean}, 2.5))" in found["iteration.hpp"]
     assert "dagc::ceil_div(p.nnz, p.n)" in found["program.hpp"], "whole numbers stay whole"

@@ -1,7 +1,9 @@
 // Integer arithmetic as the language defines it, for host and device code.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <limits>
 
 #if defined(__CUDACC__)
 #define DAGC_HOST_DEVICE __host__ __device__
@@ -36,5 +38,19 @@ DAGC_HOST_DEVICE constexpr std::int64_t floor_mod(std::int64_t a, std::int64_t b
   const std::int64_t rest = a % b;
   return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
+
+// Of real numbers, exact; NaN for b = 0.
+DAGC_HOST_DEVICE inline double real_mod(double a, double b) {
+  const double rest = std::fmod(a, b);
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+// The integer that a whole number is; the least one for what 64 bits do not hold, which no size, place or count is.
+DAGC_HOST_DEVICE inline std::int64_t integer(double whole) {
+  constexpr double end = 9223372036854775808.0;
+  return whole >= -end && whole < end ? static_cast<std::int64_t>(whole) : std::numeric_limits<std::int64_t>::min();
+}
+DAGC_HOST_DEVICE inline std::int64_t floor(double a) { return integer(std::floor(a)); }
+DAGC_HOST_DEVICE inline std::int64_t ceil(double a) { return integer(std::ceil(a)); }
 
 }  // namespace dagc
