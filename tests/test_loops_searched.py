@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dagc.cli.main import main
-from dagc.ir.traversal import parse_traversal
+from dagc.ir.traversal import Wait, parse_traversal
 from dagc.recipes.program import read
 from dagc.space.loops import is_folded_text, unroll
 from dagc.store.records import load
@@ -141,3 +141,24 @@ def test_a_search_keeps_the_period(capsys: pytest.CaptureFixture[str], tmp_path:
     capsys.readouterr()
     assert main(["explain", str(file), "--pairs", "1"]) == 0, "explain runs all rounds, as explore does"
     assert "timed in 1 interleaved pair" in capsys.readouterr().out
+
+
+def test_waits_between_rounds_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """As many as the unrolled traversal has beside those of the period, in a comment that is not read."""
+    words = [*SMALL, "--transport", "nccl", "--streams", "2"]
+    assert main(["list", JACOBI, *words, "--plain", "--quiet"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    defines = {"nx": 40, "rows": 5, "steps": 4, "transport": "nccl", "streams": 2}
+    graph = read(JACOBI, defines, folds=True).graph()
+    assert len(lines) == 88
+    for line in lines:
+        text, _, comment = line.partition("  # ")
+        traversal = parse_traversal(line, graph)
+        assert traversal == parse_traversal(text, graph)
+        _, flat = unroll(graph, traversal)
+        waits = sum(isinstance(e, Wait) for e in flat.entries) - 4 * sum(isinstance(e, Wait) for e in traversal.entries)
+        between = [part for part in comment.split("; ") if not part.startswith("end waits")]
+        assert all(part.endswith(" of the round before") for part in between)
+        assert waits == 3 * len(between)  # not in the first round
+    last = "inner[t]@s0 first[t]@s1 last[t]@s1 halo[t]@s1 end  # inner[t]@s0 waits for last[t]@s1 of the round before; "
+    assert any(line.startswith(last) for line in lines)

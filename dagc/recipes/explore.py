@@ -62,6 +62,7 @@ from dagc.recipes.runs import (
 )
 from dagc.report import si
 from dagc.report.display import Display, warn
+from dagc.space.loops import waits_between
 from dagc.space.proof import Prover, prune
 from dagc.store.results import (
     Implementation,
@@ -105,6 +106,7 @@ class Explored:
     fixed: tuple[Fixed, ...] = ()
     objective: Objective = TIME
     until: float = UNTIL
+    waits: str = ""  # of the best between the rounds of a loop
 
     @property
     def exit_code(self) -> int:
@@ -152,6 +154,7 @@ class Explored:
             f"           the {worst.format(s.worst / s.value)}{noise}",
             f"           {self.configuration.text}",
             f"           {self.traversal}",
+            *([f"           {self.waits}"] if self.waits else []),
             *fixed_lines(self.fixed),
         ]
         if self.output is not None:
@@ -741,15 +744,16 @@ def _explored(
     results: Results,
     options: ExploreOptions,
 ) -> Explored:
-    configuration, text = None, ""
+    configuration, text, waits = None, "", ""
     fixed: tuple[Fixed, ...] = ()
     if done.best is not None:
         configured = domain.spaces[done.best.space]
         configuration, text = domain.configuration(done.best), traversal_text(done.best.traversal, configured.graph)
         fixed = fixed_of(results.runs, configuration)
+        waits = waits_between(configured.graph, done.best.traversal)
     return Explored(
         done, configuration, text, output, tuple(notes), results.noise, domain.more_than(), fixed, results.objective,
-        UNTIL if options.until is None else options.until,
+        UNTIL if options.until is None else options.until, waits,
     )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from dagc.report.display import SILENT, Display
 
 if TYPE_CHECKING:
     from dagc.ir.plan import Target
+    from dagc.ir.traversal import Traversal
     from dagc.report.counting import CountReport
     from dagc.space import Space
 
@@ -200,20 +201,26 @@ def traversals(
     """(ID, text) of the traversals, in the order of their IDs, from 0.
 
     With `prune_syncs`, redundant sync ops are removed, and only the first of several traversals that become equal is
-    listed. A loop is represented by one round (`[t]`), unless `unroll` is set.
+    listed. A loop is represented by one round (`[t]`), unless `unroll` is set; a comment after `#` then has the waits
+    between rounds, which are no decisions.
     """
     from dagc.ir.traversal import traversal_text  # only for list
+    from dagc.space.loops import waits_between  # only for list
+
+    def shown(traversal: Traversal) -> str:
+        text, waits = traversal_text(traversal, space.graph), waits_between(space.graph, traversal)
+        return f"{text}  # {waits}" if waits else text
 
     space = load_space(path, defines, unroll)
     if not prune_syncs:
-        return islice(((i, traversal_text(t, space.graph)) for i, t in enumerate(space)), limit)
+        return islice(((i, shown(t)) for i, t in enumerate(space)), limit)
     from dagc.space.proof import Prover, prune  # only with --prune-syncs
 
     prover, seen = Prover(space.graph), set[str]()
 
     def pruned() -> Iterator[tuple[int, str]]:
         for number, traversal in enumerate(space):
-            text = traversal_text(prune(traversal, prover), space.graph)
+            text = shown(prune(traversal, prover))
             if text not in seen:
                 seen.add(text)
                 yield number, text

@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 from dagc.base.errors import UsageError
 from dagc.ir.program import Folding, Graph, GraphOp, OpId
-from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Traversal, Wait, bound, recorded
+from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Traversal, Wait, bound, entry_text, recorded
 
 # A record: (segment, label). The label is the event in the folded traversal, or a larger number for an added record.
 Key: TypeAlias = tuple[int, int]
@@ -78,6 +78,16 @@ def is_folded_text(text: str, graph: Graph) -> bool:
     return any(word.partition("@")[0] in names for word in text.split())
 
 
+def waits_between(graph: Graph, traversal: Traversal) -> str:
+    """The waits that unrolling adds between rounds of a loop, and between a loop and what surrounds it: `first[t]@s0
+    waits for inner[t]@s1 of the round before; ...`. "" without a loop."""
+    if graph.folding is None:
+        return ""
+    unrolling = _Unrolling(graph, graph.folding, traversal)
+    unrolling.close()
+    return "; ".join(dict.fromkeys(unrolling.added(graph)))
+
+
 class _Unrolling:
     def __init__(self, graph: Graph, folding: Folding, traversal: Traversal) -> None:
         self.graph, self.folding = graph, folding
@@ -90,12 +100,50 @@ class _Unrolling:
         self.bodies = self._split(traversal)
 
     def run(self) -> Traversal:
+        self.close()
+        return _numbered(list(self._rounds()))
+
+    def close(self) -> None:
+        """Add the sync ops between rounds and between segments."""
         for number, segment in enumerate(self.segments):
             if segment.carried:
                 new = partial(self.new_record, number)
                 Carried(self.bodies[number], self.stream, segment.ops, segment.carried, new).close()
         self._cross()
-        return _numbered(list(self._rounds()))
+
+    def added(self, graph: Graph) -> Iterator[str]:
+        """A text for each wait that was added."""
+        for number, segment in enumerate(self.segments):
+            slots = [*self.enter[number], *self.bodies[number]]
+            for at, slot in enumerate(slots):
+                if not slot.added or isinstance(slot.entry, Record):
+                    continue
+                issues = (s.entry for s in slots[at + 1 :] if isinstance(s.entry, Issue))
+                later = next((i for i in issues if i.stream == slot.entry.stream), None)
+                before = self._recorded_after(slot.key)
+                if later is None or before is None:
+                    continue
+                when = (
+                    ""
+                    if slot.back == 0
+                    else " of the round before"
+                    if slot.back == 1
+                    else f" {slot.back} rounds before"
+                )
+                loop = self.segments[slot.key[0]].loop and slot.key[0] != number
+                once = (
+                    " of the last round" if loop else ", once" if segment.loop and at < len(self.enter[number]) else ""
+                )
+                yield f"{entry_text(later, graph)} waits for {entry_text(before, graph)}{when}{once}"
+
+    def _recorded_after(self, key: Key) -> Issue | None:
+        """The op of its stream that a record follows."""
+        slots = [*self.bodies[key[0]], *self.leave[key[0]]]
+        at = next((n for n, s in enumerate(slots) if isinstance(s.entry, Record) and s.key == key), 0)
+        issues = [
+            s.entry for s in slots[:at] if isinstance(s.entry, Issue) and s.entry.stream == slots[at].entry.stream
+        ]
+        return issues[-1] if issues else None
 
     def _split(self, traversal: Traversal) -> list[list[Slot]]:
         """The entries of each segment. A record belongs to the op before it, a wait to the op after it."""
