@@ -326,6 +326,7 @@ class _Indexer:
         self._arguments(node.call, scope)
         self.walk(node.rtol, scope)
         self.walk(node.atol, scope)
+        self.walk(node.runs, scope)
 
     def _include(self, node: ast.Include, scope: NameScope) -> None:
         self._string(node.span, node.file)

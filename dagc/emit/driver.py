@@ -91,7 +91,7 @@ class DriverView:
     """Texts are Python."""
 
     members: tuple[tuple[str, str], ...]  # of the program, with what makes them: values, communicators, arrays
-    verifies: tuple[str, ...]
+    verifies: tuple[tuple[int, str], ...]  # after so many runs
     streams: str  # names of the streams, "" for none
     stream_count: int
     events: str
@@ -316,7 +316,7 @@ class _Driver:
         args += [repr(a.place.value), repr(ROLES[a.role])]
         return f"self.{'load' if loaded else 'make'}({', '.join(args)})"
 
-    def _verify(self) -> list[str]:
+    def _verify(self) -> list[tuple[int, str]]:
         out = []
         program = self.plan.program
         for v, file in zip(program.verifies, program.expected_files, strict=True):
@@ -324,7 +324,7 @@ class _Driver:
             name = v.region.array
             array = f"self.{self.layout.member[name]}"
             tolerance = f"{v.rtol!r}, {v.nan_equal}" + (f", {v.atol!r}" if v.atol else "")
-            out.append(f"{array}, {name!r}, {file!r}, {start}, {count}, {tolerance}")
+            out.append((v.runs, f"{array}, {name!r}, {file!r}, {start}, {count}, {tolerance}"))
         return out
 
     # ---- entries --------------------------------------------------------------------------

@@ -287,7 +287,8 @@ def emit_plans(
     host = next((e for _, _, e in plans if isinstance(e, str)), None)
     view = _library_view(first, name, every[0], enqueued if host is None else host)
     view = replace(view, takes_nccl=any(one.takes_nccl for one in libraries))
-    view = replace(view, interface=_interface(name, view.sizes, view.comms, view.arguments, view.takes_nccl))
+    solves = first.program.until is not None
+    view = replace(view, interface=_interface(name, view.sizes, view.comms, view.arguments, view.takes_nccl, solves))
     for (label, _, _), one in zip(plans, libraries, strict=True):
         if (one.sizes, one.arguments, one.comms) != (view.sizes, view.arguments, view.comms):
             raise UsageError(
@@ -359,7 +360,7 @@ def _library_view(plan: Plan, name: str, views: Emission, enqueued: Enqueued | s
     return LibraryView(
         name=name,
         space=f"{name}_library",
-        interface=_interface(name, sizes, comms, arguments, takes_nccl),
+        interface=_interface(name, sizes, comms, arguments, takes_nccl, plan.program.until is not None),
         sizes=sizes,
         comms=comms,
         arguments=arguments,
@@ -451,11 +452,11 @@ def _in_example(layout: Layout, names: dict[str, str], expr: Sym) -> str:
 
 
 def _verified(layout: Layout, view: ProgramView, names: dict[str, str]) -> tuple[VerifiedView, ...]:
-    """Those of the application's arrays."""
+    """Those of the application's arrays after one run."""
     out = []
     for declared, v in zip(layout.program.verifies, view.verifies, strict=True):
         array = layout.arrays[declared.region.array]
-        if array.role is None:
+        if array.role is None or declared.runs > 1:
             continue
         extent = layout.extent_sym(declared.region)
         start = "0" if extent is None else f"({_in_example(layout, names, extent[0])})"
@@ -470,10 +471,11 @@ def _interface(
     comms: tuple[CommunicatorView, ...],
     arguments: tuple[ArgumentView, ...],
     nccl: bool,
+    solves: bool,
 ) -> str:
     """A hash of the interface, by which programs compiled with another header are refused."""
     given = [(s.name, s.c_type) for s in sizes], [(a.name, a.element, a.place) for a in arguments]
-    text = repr((3, nccl, name, *given, *(c.name for c in comms)))
+    text = repr((4 if solves else 3, nccl, name, *given, *(c.name for c in comms)))
     return f"0x{sha256(text.encode()).hexdigest()[:15]}"
 
 

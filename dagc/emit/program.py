@@ -120,6 +120,7 @@ class VerifyView:
     start: str
     count: str
     tolerance: str
+    runs: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -686,7 +687,9 @@ def _verifies(layout: Layout) -> Iterator[VerifyView]:
         extent = layout.extent(v.region)
         name = v.region.array
         tolerance = f"{{{float(v.rtol)!r}, {'true' if v.nan_equal else 'false'}{f', {v.atol!r}' * bool(v.atol)}}}"
-        yield VerifyView(layout.array(name), cxx_string(name), cxx_string(file), extent.start, extent.count, tolerance)
+        yield VerifyView(
+            layout.array(name), cxx_string(name), cxx_string(file), extent.start, extent.count, tolerance, v.runs
+        )
 
 
 # ---- checks -----------------------------------------------------------------------------

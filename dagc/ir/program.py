@@ -572,6 +572,7 @@ class Verify(Spanned):
     rtol: float  # of the largest value of the reference; `atol` is added to it
     nan_equal: bool = False  # NaN is correct where the reference has NaN
     atol: float = 0.0
+    runs: int = 1  # of the dag and of the reference, before they are compared
 
 
 @dataclass(frozen=True, slots=True)

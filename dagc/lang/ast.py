@@ -378,6 +378,7 @@ class Verify(Spanned):
     rtol: Expr
     nan_equal: bool = False
     atol: Expr | None = None
+    runs: Expr | None = None  # after which it is compared
 
 
 @dataclass(frozen=True, slots=True)

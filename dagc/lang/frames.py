@@ -212,8 +212,21 @@ def verify(ev: Evaluator, out: GraphOut, item: ast.Verify, has_setup: bool) -> i
         report.error("bad-verify", f"no op writes `{target.label}`", item.target.span, help)
     if target.region.part is not None:
         report.fail("bad-verify", f"part `{target.label}` has no bounds", item.target.span, "verify the array itself")
-    function = _function(ev, item.call)
-    return ir.Verify(target.region, function, _keywords(ev, item.call), rtol, item.nan_equal, atol, span=item.span)
+    function, runs = _function(ev, item.call), _runs(ev, item.runs)
+    return ir.Verify(
+        target.region, function, _keywords(ev, item.call), rtol, item.nan_equal, atol, runs, span=item.span
+    )
+
+
+MOST_RUNS = 1000  # that a `verify` waits for: the reference is called as often
+
+
+def _runs(ev: Evaluator, expr: ast.Expr | None) -> int:
+    """The runs before a comparison."""
+    runs = 1 if expr is None else ev.integer(expr, "a number of runs")
+    if expr is not None and not 1 <= runs <= MOST_RUNS:
+        ev.ctx.report.fail("bad-verify", f"a comparison after {runs} runs", expr.span, f"give 1 to {MOST_RUNS}")
+    return runs
 
 
 def _tolerance(ev: Evaluator, expr: ast.Expr) -> float:

@@ -217,8 +217,9 @@ _RULES: dict[str, _Rule] = {
     "if": _if,
     # the world outside
     "setup": lambda b, c, s: ast.Setup(_string(c[0]), c[1], span=s),
-    "verify": lambda b, c, s: ast.Verify(c[0], c[1], c[2], c[4] is not None, c[3], span=s),
+    "verify": lambda b, c, s: ast.Verify(c[0], c[1], c[2], c[4] is not None, c[3], c[5], span=s),
     "nan_equal": lambda b, c, s: True,
+    "after": lambda b, c, s: c[0],
     "include": lambda b, c, s: ast.Include(_string(c[0]), span=s),
     # expressions
     "cmp": lambda b, c, s: ast.Binary(c[1], c[0], c[2], span=s),

@@ -41,7 +41,7 @@ class Token:
 
 
 # The words that cannot be names: all keywords of grammar/dag.lark but those in FREE (a test compares them).
-FREE = frozenset(("device", "host", "pinned", "grid", "block", "shared", "explicit", "equal"))
+FREE = frozenset(("device", "host", "pinned", "grid", "block", "shared", "explicit", "equal", "after", "runs"))
 _RESERVED = (
     "program param over let enum scalar comm array on const in out inout part of tune require feature cost select with "
     "kernel gpu cpu any mpi dag link launch prepare cuda cpp from repeat until exchange stream send recv to counts "
@@ -118,7 +118,7 @@ FORMS = {
     "for": "for NAME in RANGE, ... {...}",
     "if": "if CONDITION {...} [else {...}]",
     "setup": 'setup "FILE.py" FUNCTION(ARGUMENT, ...)',
-    "verify": "verify ARRAY ~ FUNCTION(ARGUMENT, ...) rtol NUMBER [atol NUMBER] [nan equal]",
+    "verify": "verify ARRAY ~ FUNCTION(ARGUMENT, ...) rtol NUMBER [atol NUMBER] [nan equal] [after NUMBER runs]",
     "include": 'include "FILE.dag" or include "DIRECTORY/"',
 }
 RANKS = {"rank": "number of this rank", "ranks": "number of ranks"}  # values, and members of a communicator

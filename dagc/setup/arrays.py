@@ -318,7 +318,8 @@ class _Run:
                 raise UsageError(message, "write to another file system, or rename an array")
 
     def _references(self, data: dict[str, Any], rank: int) -> Iterator[tuple[str, Any]]:
-        """(file, expected array) of each `verify`; a reference used several times is called once."""
+        """(file, expected array) of each `verify`; a reference used several times is called once. Where it is compared
+        after several runs, each call gets the arrays that the one before returned."""
         results: dict[str, dict[str, Any]] = {}
         # References get the set-up's results unchanged, whatever an earlier reference did: arrays are read-only.
         frozen = {name: _read_only(value) for name, value in data.items()}
@@ -326,10 +327,14 @@ class _Run:
         for verify, file in zip(every, self.program.expected_files, strict=True):
             given = {"rank": rank, "size": self.team.ranks, "seed": self.seed}
             named = given | dict(self.setup.args) | dict(verify.args)
-            key = repr((verify.function, verify.args))
+            key = repr((verify.function, verify.args, verify.runs))
             if key not in results:
                 names = [v.region.array for v in every if (v.function, v.args) == (verify.function, verify.args)]
-                results[key] = self.code.call(verify.function, verify.span, (dict(frozen),), named, rank, names)
+                state = dict(frozen)
+                for _ in range(verify.runs):
+                    result = self.code.call(verify.function, verify.span, (dict(state),), named, rank, names)
+                    state |= {name: _read_only(value) for name, value in result.items() if name in state}
+                results[key] = result
             yield file, self._expected(verify, results[key], data, rank)
 
     def _expected(self, verify: Verify, result: Mapping[str, Any], data: Mapping[str, Any], rank: int) -> Any:

@@ -647,11 +647,13 @@ class Runs:
 
     on_one_stream   the same ops on one stream, where a run changes what the next one reads; else None
     most            how many runs may follow each other before the data start anew; 0: any number
+    later           numbers of runs after which results are compared, besides one
     """
 
     iteration: Callable[[], None]
     on_one_stream: Callable[[], None] | None
     most: int
+    later: tuple[int, ...] = ()
 
     @property
     def in_a_row(self) -> int:
@@ -660,25 +662,28 @@ class Runs:
 
 
 def run(
-    program: str, rank: Rank, runs: Runs, verify: Callable[[], str], options: argparse.Namespace, facts: dict[str, Any]
+    program: str, rank: Rank, runs: Runs, verify: Callable[..., str], options: argparse.Namespace, facts: dict[str, Any]
 ) -> int:
     """Check, then time; returns the exit code."""
     iteration, carried = runs.iteration, runs.on_one_stream is not None
     if _wrong(rank, iteration, verify, 0, 1) or _wrong(rank, iteration, verify, 1, 1):
         return WRONG_RESULT
+    if any(_wrong(rank, iteration, partial(verify, later), poison, later) for later in runs.later for poison in (0, 1)):
+        return WRONG_RESULT
+    every = partial(verify, 0) if runs.later else verify
     speak = rank.rank == 0 and not options.quiet
     if speak:
         print(f"{program} on {rank.ranks} ranks: results agree with the reference")
     if options.check_only:
         return 0
     if runs.on_one_stream is not None:
-        _keep(rank, runs.on_one_stream, verify, runs.in_a_row)
+        _keep(rank, runs.on_one_stream, every, runs.in_a_row)
     reset = rank.reset if carried else _nothing
     times, iterations = measure(iteration, reset, rank.comm, options.seconds, options.repeats, runs.most)
     if _wrong(rank, iteration, verify, 1, 1 if carried else runs.in_a_row):  # a race may show late
         return WRONG_RESULT
     rank.want = "kept"
-    if carried and _wrong(rank, iteration, verify, 1, runs.in_a_row):
+    if carried and _wrong(rank, iteration, every, 1, runs.in_a_row):
         return WRONG_RESULT
     if speak:
         middle, low, high = (f"{1e6 * f(times):.4g} us" for f in (np.median, np.min, np.max))
@@ -700,8 +705,8 @@ def _wrong(rank: Rank, iteration: Callable[[], None], verify: Callable[[], str],
     cuda.Context.synchronize()
     changed = rank.changed()
     mine = f"{changed} changed, which no op declares to write" if changed else verify()
-    if mine and rank.want == "kept":
-        mine += f", after {runs} runs without a pause"
+    if mine and (rank.want == "kept" or runs > 1):
+        mine += f", after {runs} runs" + (" without a pause" if rank.want == "kept" else "")
     wrong = [f"rank {r}: {text}" for r, text in enumerate(rank.comm.allgather(mine)) if text]
     if wrong and rank.rank == 0:
         print(f"dagc: {wrong[0]}", file=sys.stderr)

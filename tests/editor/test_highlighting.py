@@ -33,6 +33,8 @@ CONTEXTS = {
     "shared": "launch shared(4)",
     "explicit": "edges explicit",
     "equal": "rtol 0 nan equal",
+    "after": "rtol 0 after 2 runs",
+    "runs": "rtol 0 after 2 runs",
 }
 
 

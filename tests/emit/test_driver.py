@@ -22,6 +22,7 @@ from dagc.measure.launch import Finished, launch
 from dagc.setup import run_setup
 from dagc.space import Space
 from tests.emit.build import ALIKE, COMMS, HALO, SPMV, graph_of, plan, write
+from tests.regressions.test_verify import COUNTED, STEPS
 from tests.tiers import representatives
 
 mpi = find_mpi()
@@ -99,6 +100,19 @@ def test_communicators(tmp_path: Path) -> None:
     done = run(tmp_path, "--check-only", "--mpi-takes-device-pointers")
     assert done.returncode == 2
     assert re.search(r"rank 1: .*:8:9: require parity >= 0 does not hold for these data: parity = -2\n", done.stderr)
+
+
+def test_results_after_several_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WHICH", "0")
+    (tmp_path / "small.py").write_text(COUNTED)
+    made = graph_of(STEPS)
+    prepare(Plan(made, Space(made).first(), Target.CUDA), tmp_path / "small.dag", tmp_path)
+    done = run(tmp_path, "--seconds", "0.001", "--repeats", "2")
+    assert done.returncode == 0, done.stderr
+    np.save(tmp_path / "data/rank-0001/which.npy", np.int32(1))
+    done = run(tmp_path, "--check-only")
+    assert done.returncode == 1
+    assert re.search(r"rank 1: u\[0\] is wrong.*, after 2 runs\n", done.stderr)
 
 
 def last(path: Path, **choices: str) -> Plan:

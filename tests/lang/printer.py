@@ -242,8 +242,9 @@ def _if(i: ast.If, indent: int) -> str:
 
 def _verify(i: ast.Verify, indent: int) -> str:
     nan = " nan equal" if i.nan_equal else ""
+    after = "" if i.runs is None else f" after {print_expr(i.runs)} runs"
     atol = "" if i.atol is None else f" atol {print_expr(i.atol)}"
-    return f"verify {print_expr(i.target)} ~ {print_expr(i.call)} rtol {print_expr(i.rtol)}{atol}{nan}"
+    return f"verify {print_expr(i.target)} ~ {print_expr(i.call)} rtol {print_expr(i.rtol)}{atol}{nan}{after}"
 
 
 _ITEMS: dict[type, Callable[[Any, int], str]] = {

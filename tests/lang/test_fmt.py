@@ -56,6 +56,7 @@ CASES = {
     "continued formals": ("kernel k(a: in f32[n],\n  n: i32) {}\n", "kernel k(a: in f32[n],\n         n: i32) {}\n"),
     "continued list": ("let a = {\n1,\n2\n}\n", "let a = {\n  1,\n  2\n}\n"),
     "continued item": ("verify a ~ f()\nrtol 0\n", "verify a ~ f()\n  rtol 0\n"),
+    "runs": ("verify a ~ f() rtol  0 after  3   runs\n", "verify a ~ f() rtol 0 after 3 runs\n"),
     "tolerances": ("verify a ~ f() rtol  0  atol 1e-8\n", "verify a ~ f() rtol 0 atol 1e-8\n"),
     "prepare": ('kernel k() { gpu {\nprepare  cpp f from "x.cu"\ncpp g from "x.cu"\n} }\n',
                 'kernel k() {\n  gpu {\n    prepare cpp f from "x.cu"\n    cpp g from "x.cu"\n  }\n}\n'),

@@ -123,6 +123,9 @@ ITEMS = {
     "if a {} else if b {} else {}": ast.If(A, (), (ast.If(B, (), ()),)),
     'setup "s.py" f(n)': ast.Setup("s.py", Call(Ref("f"), (N,))),
     "verify a ~ f() rtol 1e-5": ast.Verify(A, Call(Ref("f")), Literal(1e-5)),
+    "verify a ~ f() rtol 0 after 2 * n runs": ast.Verify(
+        A, Call(Ref("f")), Literal(0), runs=Binary(BinaryOp.MUL, Literal(2), N)
+    ),
     "verify a ~ f() rtol 0 atol n nan equal": ast.Verify(A, Call(Ref("f")), Literal(0), True, N),
     'include "other.dag"': ast.Include("other.dag"),
 }

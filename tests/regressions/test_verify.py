@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from dagc.base.errors import RunFailed, WrongResult
+from dagc.base.errors import ProgramError, RunFailed, WrongResult
 from dagc.ir.program import Region
 from dagc.recipes.tune_measure import results_agree, tolerance_between
 from tests.emit.build import graph_of
@@ -86,3 +86,62 @@ def test_settings_must_agree_as_the_whole_array_must() -> None:
     assert tolerance_between(program, program.kernel_ops[0]) == (0.2, 0)
     absolute = graph_of(DAG.replace("rtol 0.1", "rtol 0.1 atol 4")).program
     assert tolerance_between(absolute, absolute.kernel_ops[0])[1] == 8
+
+
+COUNTED = """
+import os
+import numpy as np
+
+def made(rank, size, seed):
+    return {"u[0]": np.arange(10.0), "u[1]": np.zeros(10), "which": int(os.environ["WHICH"])}
+
+def moved(data, *, rank, size, seed):
+    u = 3 * (3 * (3 * data["u[0]"] + 1) + 1) + 1
+    return {"u[0]": u, "u[1]": (u - 1) / 3, "kept": u}
+"""
+STEPS = '''program steps
+setup "small.py" made()
+scalar which : i32
+for p in 0..2 { array u[p] : f64[10] inout }
+array kept : f64[10] out
+kernel grow(v: out f64[10], u: in f64[10]) {
+  gpu { launch grid(1) block(10) cuda """ v[threadIdx.x] = 3 * u[threadIdx.x] + 1; """ }
+}
+kernel back(u: inout f64[10], v: in f64[10], which: i32) {
+  gpu { launch grid(1) block(10) cuda """ if (which == 0) u[threadIdx.x] = v[threadIdx.x]; """ }
+}
+dag {
+  for t in 0..3 { step[t] : gpu grow(u[(t + 1) % 2], u[t % 2]) }
+  keep : gpu copy(kept, u[1])
+  back : gpu back(u[0], u[1], which)
+}
+verify kept ~ moved() rtol 0
+verify kept ~ moved() rtol 0 after 3 runs
+verify u[0] ~ moved() rtol 0 after 2 runs
+'''
+
+
+@pytest.mark.mpi
+@needs_mpi[1]
+@pytest.mark.usefixtures("unoptimised")
+@pytest.mark.parametrize("which", [0, 1], ids=["right", "state of a step before"])
+def test_after_several_runs(
+    which: int, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reference is applied as often, each time to the arrays that it returned before."""
+    monkeypatch.setenv("WHICH", str(which))
+    folder = tmp_path_factory.getbasetemp() / "steps"
+    folder.mkdir(exist_ok=True)
+    path = write(folder, STEPS, COUNTED)
+    if which == 0:
+        run(path, ranks=1)
+        return
+    with pytest.raises(WrongResult, match=r"u\[0\] is wrong.*, after 2 runs"):
+        run(path, ranks=1)
+
+
+def test_runs_are_at_least_one() -> None:
+    for runs in (0, 1001):
+        with pytest.raises(ProgramError, match=rf"a comparison after {runs} runs"):
+            graph_of(STEPS.replace("after 3", f"after {runs}"))
+    assert [v.runs for v in graph_of(STEPS).program.verifies] == [1, 3, 2]

@@ -17,6 +17,8 @@ syntax keyword dagType i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 bool str type
 syntax match dagFunction "\<\%(floor\|ceil\|min\|max\|abs\|log2\|sqrt\|sizeof\|copy\|allreduce\|bcast\|alltoallv\|barrier\)\ze\s*("
 syntax match dagStatement "\<\%(grid\|block\|shared\)\ze\s*("
 syntax match dagStatement "\%(\<edges\s\+\)\@<=explicit\>"
+syntax match dagStatement "\<after\ze\s[^~{}]*\<runs\>"
+syntax match dagStatement "\%(\<after\s[^~{}]*\)\@<=\<runs\>"
 syntax match dagStatement "\%(\<nan\s\+\)\@<=equal\>"
 syntax match dagStorage "\%(\<on\s\+\)\@<=\%(device\|host\|pinned\)\>"
 syntax match dagNumber "\<[0-9][0-9_]*\%(\.[0-9]\+\)\?\%([eE][+-]\?[0-9]\+\)\?\>"

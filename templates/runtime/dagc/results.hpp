@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "dagc/store.hpp"
@@ -44,18 +45,35 @@ inline std::string choices_json(const Site* sites, int n, MPI_Comm comm) {
 // The number of consecutive runs that are checked, at most `most` (0: any number).
 inline std::int64_t runs_in_a_row(std::int64_t most) { return most > 0 && most < 3 ? most : 3; }
 
+// The last number of runs after which results of a program are compared.
+template <class Program, class = void>
+struct VerifiedRuns {
+  static constexpr std::int64_t last = 1;
+};
+template <class Program>
+struct VerifiedRuns<Program, std::void_t<decltype(Program::verified_runs)>> {
+  static constexpr std::int64_t last = Program::verified_runs;
+};
+
 // Everything is collective; errors are the same text on every rank, "" if there is none.
 template <class Program>
 class Results {
  public:
   explicit Results(Program& program) : p_(program) {}
 
-  // Reset with poison 0 or 1, `runs` runs, comparison with the reference.
+  // Reset with poison 0 or 1, `runs` runs, comparison with the reference. After one run, also those that it is compared
+  // after.
   template <class Run>
   std::string after(int poison, std::int64_t runs, Run run) {
     p_.reset(poison);
     for (std::int64_t i = 0; i < runs; ++i) run();
-    return verify();
+    std::string wrong = verify();
+    for (std::int64_t i = runs + 1; runs == 1 && i <= VerifiedRuns<Program>::last && wrong.empty(); ++i) {
+      run();
+      wrong = verify(i);
+      if (!wrong.empty()) wrong += ", after " + std::to_string(i) + " runs";
+    }
+    return wrong;
   }
 
   // Stores the results of `runs` runs, once. Each ends, on all ranks, before the next begins; `run` must not depend on
@@ -71,7 +89,7 @@ class Results {
       DAGC_MPI(MPI_Barrier(p_.comm));
     }
     p_.store.want(Store::Want::keep);
-    p_.verify();
+    compared(0);
     p_.store.want(Store::Want::file);
   }
 
@@ -81,23 +99,30 @@ class Results {
     p_.reset(poison);
     for (std::int64_t i = 0; i < runs; ++i) run();
     p_.store.want(Store::Want::kept);
-    const std::string wrong = verify();
+    const std::string wrong = verify(0);
     p_.store.want(Store::Want::file);
     return wrong.empty() ? wrong : wrong + ", after " + std::to_string(runs) + " runs without a pause";
   }
 
-  // After a run. Afterwards inputs have their loaded values again.
-  std::string verify() {
+  // After so many runs; 0: of all that is compared after some number. Afterwards inputs have their loaded values again.
+  std::string verify(std::int64_t runs = 1) {
     DAGC_CUDA(cudaGetLastError());
     DAGC_CUDA(cudaDeviceSynchronize());
     std::string changed = first_wrong(changed_text(p_.changed()), p_.rank, p_.comm);
     if (!changed.empty()) p_.reload();
     const std::string overrun = first_wrong(overrun_text(p_.store.overrun()), p_.rank, p_.comm);
     if (changed.empty()) changed = overrun;
-    return changed.empty() ? first_wrong(p_.verify(), p_.rank, p_.comm) : changed;
+    return changed.empty() ? first_wrong(compared(runs), p_.rank, p_.comm) : changed;
   }
 
  private:
+  std::string compared([[maybe_unused]] std::int64_t runs) {
+    if constexpr (VerifiedRuns<Program>::last > 1)
+      return p_.verify(runs);
+    else
+      return p_.verify();
+  }
+
   Program& p_;
   bool kept_ = false;
 };
