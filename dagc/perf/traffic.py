@@ -30,7 +30,7 @@ from dagc.cuda.expressions import (
 from dagc.cuda.ptx import Instructions
 from dagc.ir.plan import AXES
 from dagc.perf.geometry import TUNABLE, Geometry
-from dagc.perf.guards import Reach, reach_of
+from dagc.perf.guards import WARP, Reach, reach_of
 from dagc.perf.rounding import ceil_div, int_div, maximum, minimum
 
 SECTOR, LINE, BANKS = 32, 128, 32  # bytes, bytes, banks of 4 bytes
@@ -134,7 +134,7 @@ class Traffic:
         trips = self.trips_of(access.loops)
         for number in trips:
             times = times * number
-        reach = self._reach(access.guards)
+        reach = self._in_lanes(self._reach(access.guards), access.loops)
         times = times * reach.warps
         exact = self._in_iterations(access)
         loaded = {s for s in exact.free_symbols if s.name.startswith("unknown_")}
@@ -158,6 +158,24 @@ class Traffic:
         rows = self._rows_of([lo for lo, row in zip(access.loops, continues, strict=True) if row])
         others = tuple(one for one, row in zip(loops, continues, strict=True) if not row)
         return StridedAccess(access, steps, apart[2], loops, rest, times, reach, blocks[:2], rows, others)  # type: ignore[arg-type]
+
+    def _in_lanes(self, reach: Reach, loops: Sequence[CountedLoop]) -> Reach:
+        """The part of the launch that runs an access in loops: of a loop of less than an iteration, the lanes of a warp
+        that have one, on average."""
+        x, *others = reach.lanes
+        for loop in loops:
+            all_ = self._of_all_threads(loop, loop.trips)
+            if all_ is not None and symbol("threadIdx_x") in loop.first.free_symbols:
+                x = self._working_lanes(x, *all_)
+        return replace(reach, lanes=(x, *others))
+
+    def _working_lanes(self, lanes: sp.Expr, places: sp.Expr, step: sp.Expr) -> sp.Expr:
+        if places.is_number and step.is_number and places >= step:
+            return lanes
+        warps = self.b.let("warps", ceil_div(maximum(ONE, places), sp.Integer(WARP)), "", "with work", integer=True)
+        mean = minimum(lanes, ceil_div(maximum(ONE, places), warps))
+        fewer = sp.Piecewise((mean, places < step), (lanes, True))
+        return self.b.let("lanes", fewer, "", "of a warp that have an iteration", integer=True)
 
     def _reach(self, guards: frozenset[Guard]) -> Reach:
         """The part of the launch that passes the conditions of an access; for data, also the conditions of all threads
@@ -184,6 +202,10 @@ class Traffic:
         rows: sp.Expr = ONE
         for loop in loops:
             trips = loop.trips.args[0] if isinstance(loop.trips, sp.ceiling) else loop.trips
+            all_ = self._of_all_threads(loop, trips)
+            if all_ is not None:
+                rows = rows * all_[0] / all_[1]
+                continue
             rows = rows * self._of_first_thread(trips.subs(self._shape).subs(self.sizes))
         return rows
 
@@ -205,8 +227,12 @@ class Traffic:
             trips, first = loop.trips, loop.first
             if trips.free_symbols & halfway.keys() or first.free_symbols & halfway.keys():
                 trips, first = (_unrounded(e.subs(halfway)) for e in (trips, first))
-            out.append(self._average(trips.subs(self.sizes)))
-            halfway[loop.counter] = first + loop.step * (out[-1] - 1) / 2
+            average = self._average(trips.subs(self.sizes))
+            all_ = self._of_all_threads(loop, trips)
+            if all_ is not None:
+                average = self._of_working_warps(all_, average)
+            out.append(average)
+            halfway[loop.counter] = first + loop.step * (average - 1 if all_ is None else maximum(0, average - 1)) / 2
         return out
 
     def _average(self, trips: sp.Expr) -> sp.Expr:
@@ -214,6 +240,32 @@ class Traffic:
         average = self._of_first_thread(trips.subs(self._shape))
         trips = sp.Float(average) if average.is_Integer else sp.Float(1) * average
         return self.b.let("trips", trips, "", "iterations of a loop, in the middle of the grid")
+
+    def _of_all_threads(self, loop: CountedLoop, trips: sp.Expr) -> tuple[sp.Expr, sp.Expr] | None:
+        """Of a loop whose threads begin at neighbouring places that one iteration covers (`for (i = index of the
+        thread; i < n; i += number of threads)`): the places of all iterations, and those of one. None of other
+        loops."""
+        first, step = (sp.expand(e.subs(self._shape).subs(self.sizes)) for e in (loop.first, loop.step))
+        of_axes = {
+            symbol(f"{name}_{a}"): n
+            for name, dims in (("threadIdx", self.geometry.block), ("blockIdx", self.geometry.grid))
+            for a, n in zip("xyz", dims, strict=True)
+        }
+        used = first.free_symbols & of_axes.keys()
+        covered = ONE + sum((first.coeff(index, 1) * (of_axes[index] - 1) for index in used), ZERO)
+        if not used or sp.expand(covered - step) != 0:
+            return None
+        iterations = _unrounded(trips).subs(self._shape).subs(self.sizes).subs(dict.fromkeys(of_axes, 0))
+        return sp.expand(iterations * step), step
+
+    def _of_working_warps(self, all_: tuple[sp.Expr, sp.Expr], average: sp.Expr) -> sp.Expr:
+        """Iterations of a warp: where one iteration covers all, the share of the warps that have it."""
+        places, step = all_
+        if places.is_number and step.is_number and places >= step:
+            return average
+        share = sp.Float(1) * ceil_div(maximum(0, places), sp.Integer(WARP)) * WARP / step
+        fewer = sp.Piecewise((minimum(sp.Float(1), share), places < step), (average, True))
+        return self.b.let("trips", fewer, "", "iterations of a loop, of a warp")
 
     def _of_first_thread(self, trips: sp.Expr) -> sp.Expr:
         """Of the block in the middle of the grid."""

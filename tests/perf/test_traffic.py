@@ -164,6 +164,32 @@ def test_warps_and_bytes_are_those_of_the_launch(pattern: tuple[Pattern, object]
             assert value * found["active_warps"] == pytest.approx(counted, rel=0.05 + 1 / counted)
 
 
+SHORT = ("a block for each row", "a block for each row, blockDim", "a grid-stride loop", "a block for each column")
+
+
+@given(n=st.sampled_from([8, 16, 24, 40, 48, 64, 96, 100]), bx=st.sampled_from([32, 64, 128, 256]))
+@settings(max_examples=examples(12), deadline=None)
+@pytest.mark.parametrize("pattern", SHORT, indirect=True)
+def test_loops_of_less_than_an_iteration(pattern: tuple[Pattern, object], n: int, bx: int) -> None:
+    """Warps without an iteration start too, and move nothing."""
+    one, program = pattern
+    hardware = load_hardware("h200")
+    values = {**hardware.parameters(), **calibration_of(hardware), "n": n, "blockDim_x": bx, "registers": 32}
+    found = evaluate_all(program, {**values, "log2_threads": 7.0})  # type: ignore[arg-type]
+    blocks = one.blocks(n, bx)
+    requests: dict[tuple[object, ...], set[tuple[str, int]]] = defaultdict(set)
+    turns: Counter[tuple[int, int]] = Counter()
+    for block, thread, array, element in one.loads(n, bx, blocks):
+        requests[block, thread // WARP, turns[block, thread]].add((array, 4 * element // SECTOR))
+        turns[block, thread] += 1
+    if max(turns.values()) > 1:
+        return  # of the launches of the test above
+    asked = sum(map(len, requests.values()))
+    sectors = set().union(*requests.values())
+    assert found["memory_bytes"] == pytest.approx(SECTOR * len(sectors), rel=0.15)
+    assert (found["sectors"] + found["stored_sectors"]) * found["active_warps"] == pytest.approx(asked, rel=0.35)
+
+
 # ---- blocks of two dimensions: sectors of loads and stores in any direction ------------------------
 
 PLANE = """
