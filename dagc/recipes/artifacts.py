@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+import sysconfig
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,8 +72,8 @@ def library_of(form: str, program: str, name: str | None, build: bool) -> Librar
     from dagc.emit.library import library_name  # loads jinja2
 
     library = Library(library_name(program, name), form == "wheel")
-    if library.wheel and library.name in sys.stdlib_module_names:
-        raise UsageError(f"Python's own module `{library.name}` would hide the wheel's", "give --name NAME")
+    if library.wheel:
+        _check_module(library.name)
     if library.wheel and not build:
         raise UsageError("a wheel holds the library that is built", "drop --no-build, or write --as library")
     if library.wheel:
@@ -213,21 +215,39 @@ def build_chooser(directory: Path, plan: Plan, name: str, plans: Mapping[str, st
     return build(order, directory / f"lib/lib{name}.so")
 
 
+# Packages whose communicators and arrays a wheel takes, and what these import.
+_USED_WITH = frozenset("numpy mpi4py cupy cupy_backends torch jax jaxlib numba pycuda pytools scipy ml_dtypes".split())
+
+
+def _check_module(name: str) -> None:
+    """Raises UsageError for a wheel whose module would hide another one, or be hidden."""
+    if name in sys.stdlib_module_names:
+        raise UsageError(f"Python's own module `{name}` would hide the wheel's", "give --name NAME")
+    installed = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    there = PathFinder.find_spec(name, installed)
+    place = Path(there.origin).parent if there is not None and there.origin is not None else None
+    # An earlier wheel of the same name is replaced.
+    if name.lower() in _USED_WITH or (place is not None and not (place / f"lib{name}.so").exists()):
+        where = f" in {place}" if place is not None else ""
+        raise UsageError(f"the wheel's module would hide the module `{name}`{where}", "give --name NAME")
+
+
 def build_shared(directory: Path, plan: Plan, name: str, out: Path) -> Path:
     """The shared library of one plan, from the directory of its sources."""
     from dagc.emit import linked, uses_nccl  # loads jinja2
 
     cuda, others = plan.target is Target.CUDA, linked(plan)
     hidden = ("-Xcompiler=-fvisibility=hidden",) if cuda else ("-fvisibility=hidden",)
-    # A missing function is an error at link time, not when the library is loaded.
-    complete = ("-Xlinker", "-z", "-Xlinker", "defs")
+    # A missing function is an error at link time, not when the library is loaded. Threads of streams run its code
+    # until the process ends: dlclose must leave it there.
+    linker = tuple(word for z in ("defs", "nodelete") for word in ("-Xlinker", "-z", "-Xlinker", z))
     nccl = require_nccl().flags() if cuda and uses_nccl(plan) else ()
     names = (f"{name}.{'cu' if cuda else 'cpp'}", *others.sources)
     order = Build(
         [directory / "src" / source for source in names], directory=directory,
         include=("include", "src/include", *(f"src/{f}" for f in others.include)), libraries=others.libraries,
         openmp=others.openmp, reads=tuple(f"src/{f}" for f in others.reads), target=plan.target.value, arch=plan.arch,
-        mpi=require_mpi(), shared=True, warnings_as_errors=False, flags=(*hidden, *complete, *nccl),
+        mpi=require_mpi(), shared=True, warnings_as_errors=False, flags=(*hidden, *linker, *nccl),
     )  # fmt: skip
     return build(order, out)
 

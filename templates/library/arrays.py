@@ -7,7 +7,19 @@ import ctypes
 import math
 from typing import Any, NamedTuple
 
-_KINDS = {"i": "int", "u": "unsigned int", "f": "float", "b": "bool"}
+_KINDS = {
+    "i": "int",
+    "u": "unsigned int",
+    "f": "float",
+    "b": "bool",
+    "c": "complex",
+    "O": "Python objects",
+    "M": "dates",
+    "m": "time differences",
+    "S": "bytes",
+    "U": "characters",
+    "V": "records",
+}
 _WORDS = {ctypes.c_float: "number", ctypes.c_double: "number", ctypes.c_bool: "bool"}
 _DLPACK_KINDS = {0: "i", 1: "u", 2: "f", 6: "b"}
 _DLPACK_HOST = {1, 3, 11}  # CPU, page-locked by CUDA, by ROCm
@@ -45,9 +57,9 @@ def array(value: Any, name: str, element: str, *, on_device: bool, written: bool
     found = _find(value, name, on_device)
     wanted = ("b", 1) if element == "bool" else (element[0], int(element[1:]) // 8)
     if (found.kind, found.bytes) != wanted:
-        raise ValueError(
-            f"{name}: its elements are {_KINDS.get(found.kind, found.kind)} of {found.bytes} bytes, not {element}"
-        )
+        kind = _KINDS.get(found.kind, found.kind)
+        theirs = kind if found.kind == "O" else f"{kind} of {found.bytes} bytes"
+        raise ValueError(f"{name}: its elements are {theirs}, not {element}")
     if found.on_device != on_device:
         sides = ("in host memory", "on the GPU")
         raise ValueError(f"{name}: it is {sides[found.on_device]}, and must be {sides[on_device]}")
@@ -106,7 +118,9 @@ def _contiguous(found: _Found) -> bool:
 def _from_interface(interface: dict[str, Any], name: str, owner: object, on_device: bool) -> _Found:
     if interface.get("mask") is not None:
         raise ValueError(f"{name}: it has a mask")
-    order, kind, size = interface["typestr"][0], interface["typestr"][1], int(interface["typestr"][2:])
+    typestr = interface["typestr"]
+    order, kind, digits = typestr[0], typestr[1], typestr[2:].partition("[")[0]  # "|O" has none, "<M8[ns]" a unit
+    size = int(digits) if digits else ctypes.sizeof(ctypes.c_void_p)
     if order == ">" and size > 1:
         kind = "big-endian " + kind
     address, read_only = interface["data"]

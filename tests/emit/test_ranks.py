@@ -258,7 +258,7 @@ WRONG = {
     "other order": "rank 0: communicator `col`: this is rank 0 of 2 in the one given, and must be rank 1 of 2",
     "other size": "rank 0: communicator `row`: this is rank 0 of 4 in the one given, and must be rank 0 of 2",
     "not a member": "communicator `io`: ",
-    "no communicator": "row: 'row' is no communicator",
+    "no communicator": "row: 'row' is not a communicator",
 }
 
 

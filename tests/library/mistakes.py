@@ -1,8 +1,13 @@
 """What an application may do wrong, on two ranks: a line of JSON for each case and rank. See test_mistakes.py."""
 
+import copy
 import ctypes
 import json
+import pickle
 import sys
+import threading
+import types
+import warnings
 from typing import ClassVar
 
 import numpy as np
@@ -72,7 +77,7 @@ def required():
     """A condition of the program that does not hold on one rank."""
     (heat,) = others
     u, out = np.zeros((6, 8)), np.zeros((4, 8))
-    plate = {"n": 8, "m": 1 if me else 4, "up": -1, "down": -1, "u_0": u, "u_1": u.copy(), "result": out}
+    plate = {"n": 8, "m": 1 if me else 4, "up": -1, "down": -1, "u_0_": u, "u_1_": u.copy(), "result": out}
     try:
         heat.Instance(comm, **plate).close()
     except heat.Error as error:
@@ -181,7 +186,78 @@ def other_header():
     spmv._check(spmv._library.spmv_create_f(7, ctypes.byref(ctypes.c_uint64()), comm.py2f(), *places))
 
 
+def used_by_two_threads():
+    """While a call of one thread allocates memory, another thread uses the instance."""
+    errors = []
+
+    def use():
+        for call in (lambda: spmv._library.spmv_run(handle, 1), lambda: spmv._library.spmv_destroy(handle)):
+            try:
+                spmv._check(call())
+            except spmv.Error as error:
+                errors.append([error.code, str(error).partition(":")[0]])
+
+    def allocate(_, size, place):
+        memory.append(ctypes.create_string_buffer(size + 256))
+        if len(memory) > created > 0:
+            thread = threading.Thread(target=use)
+            thread.start()
+            thread.join()
+        return (ctypes.addressof(memory[-1]) + 255) // 256 * 256
+
+    memory, created, handle = [], 0, ctypes.c_uint64()
+    function = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)(allocate)
+    sizes, arrays, _arrays = spmv._given(given())
+    options = spmv._Options(None, ctypes.cast(function, ctypes.c_void_p), None, None, 0)
+    places = (ctypes.byref(sizes), ctypes.byref(arrays))
+    create = spmv._library.spmv_create_f
+    spmv._check(create(spmv._INTERFACE, ctypes.byref(handle), comm.py2f(), *places, ctypes.byref(options)))
+    created = len(memory)
+    spmv._check(spmv._library.spmv_rebind(handle, *places))
+    spmv._check(spmv._library.spmv_run(handle, 1))
+    spmv._check(spmv._library.spmv_destroy(handle))
+    return sorted({tuple(error) for error in errors})
+
+
+def refused(work):
+    try:
+        work()
+    except TypeError as error:
+        return str(error)
+
+
+def dropped():
+    one = spmv.Instance(comm, **given())
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        del one
+    return [[w.category.__name__, str(w.message).partition(" was ")[2]] for w in found]
+
+
+class Bound:
+    """A communicator of Python bindings of another MPI."""
+
+    __module__ = "another.MPI"
+
+    def py2f(self):
+        return comm.py2f()
+
+
+def of_another_mpi():
+    sys.modules["another.MPI"] = types.SimpleNamespace(Get_library_version=lambda: "Another MPI 1.2\nbuilt elsewhere")
+    return spmv.Instance(Bound(), **given())
+
+
 say("other header", other_header)
+say("used by two threads", used_by_two_threads)
+with spmv.Instance(comm, **given()) as kept:
+    for case, work in {"pickled": pickle.dumps, "copied": copy.copy, "copied deeply": copy.deepcopy}.items():
+        say(case, lambda work=work: refused(lambda: work(kept)))
+say("dropped", dropped)
+say("another MPI", of_another_mpi)
+say("comm 0", lambda: spmv.Instance(0, **given()))
+say("comm 1234567", lambda: spmv.Instance(1234567, **given()))
+say("bytes by comm 0", lambda: spmv.scratch_bytes(0, **given()))
 say("no communicator", lambda: spmv.Instance(MPI.COMM_NULL, **given()))
 between = MPI.COMM_SELF.Create_intercomm(0, comm, other)
 say("intercommunicator", lambda: spmv.Instance(between, **given()))

@@ -13,7 +13,7 @@ import pytest
 
 from dagc import api
 from dagc.base.errors import UsageError
-from dagc.base.resources import resource
+from dagc.base.resources import __version__, resource
 from dagc.build.builder import Build, build
 from dagc.build.mpi import thread_sanitizer_environment
 from dagc.build.toolchain import find_cmake, require_cxx, require_mpi
@@ -83,11 +83,12 @@ def test_from_fortran(libraries: Libraries, start: Start, tmp_path: Path) -> Non
 @pytest.mark.thorough
 @pytest.mark.skipif(find_cmake() is None, reason="CMake is not installed")
 def test_cmake_builds_a_library_in_a_project(libraries: Libraries, tmp_path: Path) -> None:
-    """One project with one library as a subfolder, built there, and the other found as dagc built it."""
-    mpi = require_mpi()
+    """One project with one library as a subfolder, built there and installed, and the other found as dagc built it."""
+    mpi, fortran = require_mpi(), shutil.which("gfortran") is not None
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.18)\nproject(app LANGUAGES C CXX)\n"
-        f"set(SPMV_NVTX OFF)\nadd_subdirectory({libraries.spmv} spmv EXCLUDE_FROM_ALL)\n"
+        f"set(SPMV_NVTX OFF)\nset(SPMV_FORTRAN {fortran:d})\n"
+        f"add_subdirectory({libraries.spmv} spmv EXCLUDE_FROM_ALL)\n"
         f"find_package(heat REQUIRED PATHS {libraries.heat}/cmake NO_DEFAULT_PATH)\n"
         f"add_executable(app {SAMPLES}/apps/app.cpp)\ntarget_link_libraries(app PRIVATE spmv::spmv heat::heat)\n"
     )
@@ -98,10 +99,38 @@ def test_cmake_builds_a_library_in_a_project(libraries: Libraries, tmp_path: Pat
     options = [f"-DMPI_CXX_COMPILER={wrapper}", "-DCMAKE_CXX_FLAGS=-O0", "-DCMAKE_BUILD_TYPE=Debug"]
     built = tmp_path / "built"
     subprocess.run(["cmake", "-S", tmp_path, "-B", built, *options], check=True, capture_output=True)
-    done = subprocess.run(["cmake", "--build", built, "--target", "app"], capture_output=True, text=True, check=False)
+    targets = ["app", *(["spmv_fortran"] if fortran else [])]
+    done = subprocess.run(
+        ["cmake", "--build", built, "--target", *targets], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert (built / "spmv/libspmv.so").exists()
     assert (built / "app").exists()
+    _check_installed(built / "spmv", tmp_path / "installed", wrapper, fortran)
+
+
+def _check_installed(built: Path, to: Path, wrapper: Path, fortran: bool) -> None:
+    """The installed library is found by CMake, with its version and the Fortran module, and by pkg-config."""
+    subprocess.run(["cmake", "--install", built, "--prefix", to], check=True, capture_output=True)
+    (library,) = to.glob("lib*/libspmv.so")
+    version = ".".join(__version__.split(".")[:2])
+    user = to.with_name("user")
+    user.mkdir()
+    (user / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.18)\nproject(user LANGUAGES C CXX)\n"
+        f"find_package(spmv 99 QUIET)\nif(spmv_FOUND)\nmessage(FATAL_ERROR version)\nendif()\n"
+        f"find_package(spmv {version} REQUIRED)\n"
+        + ("get_target_property(modules spmv::fortran INTERFACE_INCLUDE_DIRECTORIES)\n"
+           "if(NOT EXISTS ${modules}/spmv.mod)\nmessage(FATAL_ERROR module)\nendif()\n" if fortran else "")
+    )  # fmt: skip
+    options = [f"-DMPI_CXX_COMPILER={wrapper}", f"-DCMAKE_PREFIX_PATH={to}"]
+    done = subprocess.run(["cmake", "-S", user, "-B", user, *options], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    if shutil.which("pkg-config") is not None:
+        words = ["pkg-config", "--variable=libdir", "spmv"]
+        environment = {**os.environ, "PKG_CONFIG_PATH": str(library.parent / "pkgconfig")}
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+        assert Path(done.stdout.strip()).resolve() == library.parent
 
 
 @pytest.mark.skipif(find_cmake() is None, reason="CMake is not installed")

@@ -136,9 +136,22 @@ def test_what_is_no_array() -> None:
     for value in (3, None, [1.0, 2.0], "text"):
         with pytest.raises(TypeError, match="x: .* is no array"):
             _array(value)
-    for value in (NUMBERS.astype("f4"), NUMBERS.astype(complex), NUMBERS.astype(">f8"), memoryview(b"12345678")):
+    for value in (
+        NUMBERS.astype("f4"),
+        NUMBERS.astype(complex),
+        NUMBERS.astype(">f8"),
+        memoryview(b"12345678"),
+        NUMBERS.astype(object),
+        memoryview(NUMBERS.astype(object)),
+        NUMBERS.astype("M8[ns]"),
+        np.array(["a"]),
+        np.zeros(2, "f8,f8"),
+        np.zeros(2, "S8"),
+    ):
         with pytest.raises(ValueError, match="x: its elements are .*, not f64"):
             _array(value, written=False)
+    with pytest.raises(ValueError, match="x: its elements are Python objects, not f64"):
+        _array(NUMBERS.astype(object))
 
 
 def test_functions_of_python_stay_as_others_set_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -263,30 +263,52 @@ class Handles {
     Slot* const slot = slot_of(handle);
     return slot != nullptr ? slot->instance.get() : nullptr;
   }
-  Instance& at(std::uint64_t handle) {
-    Instance* const found = find(handle);
-    if (found == nullptr) fail_without_instance();
-    return *found;
-  }
+  // An instance during a call. Another thread's call with it fails: both would wait for each other's messages.
+  class Use {
+   public:
+    Use(Handles& of, std::uint64_t handle) : of_(of) {
+      const std::lock_guard<std::mutex> lock(of_.mutex_);
+      Slot& slot = of_.idle(handle);
+      slot.in_use = true;
+      number_ = static_cast<std::size_t>(&slot - of_.slots_.data());
+      instance_ = slot.instance.get();
+    }
+    ~Use() {
+      const std::lock_guard<std::mutex> lock(of_.mutex_);
+      of_.slots_[number_].in_use = false;
+    }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+    Instance& operator*() const { return *instance_; }
+
+   private:
+    Handles& of_;
+    std::size_t number_ = 0;
+    Instance* instance_ = nullptr;
+  };
   std::unique_ptr<Instance> take(std::uint64_t handle) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    Slot* const slot = slot_of(handle);
-    if (slot == nullptr || !slot->instance) fail_without_instance();
-    return std::move(slot->instance);
+    return std::move(idle(handle).instance);
   }
 
  private:
   struct Slot {
     std::uint64_t generation = 0;
+    bool in_use = false;
     std::unique_ptr<Instance> instance;
   };
+  Slot& idle(std::uint64_t handle) {
+    Slot* const slot = slot_of(handle);
+    if (slot == nullptr || !slot->instance)
+      fail(exit_bad_input, "this handle names no instance: it was destroyed, never created, or is of another library");
+    if (slot->in_use)
+      fail(exit_bad_input, "another thread is in a call with this instance: give each thread an instance of its own");
+    return *slot;
+  }
   Slot* slot_of(std::uint64_t handle) {
     const std::uint64_t key = handle ^ own_;
     const std::size_t slot = key & 0xffff;
     return slot < slots_.size() && slots_[slot].generation == key >> 16 ? &slots_[slot] : nullptr;
-  }
-  [[noreturn]] static void fail_without_instance() {
-    fail(exit_bad_input, "this handle names no instance: it was destroyed, never created, or is of another library");
   }
 
   // Differs between the libraries of a process, so that none takes the handle of another: the mixed bits of this address.
@@ -304,16 +326,60 @@ class Handles {
 
 // ---- errors of the C interface --------------------------------------------------------------------------------------
 
-inline void require_mpi() {
-  if (!mpi_running()) fail(exit_bad_input, "MPI is not running: call MPI_Init first, and destroy before MPI_Finalize");
+// The MPI that the library is linked with, in one line.
+inline std::string own_mpi() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  std::string out;
+  for (const char* c = text; *c != '\0' && *c != '\r' && *c != '\n'; ++c) {
+    const bool blank = *c == ' ' || *c == '\t';
+    if (!blank || (!out.empty() && out.back() != ' ')) out += blank ? ' ' : *c;
+  }
+  return out;
 }
+
+inline void require_mpi() {
+  if (!mpi_running())
+    fail(exit_bad_input, "MPI is not running: call MPI_Init first, and destroy before MPI_Finalize (this library is linked with " +
+                             own_mpi() + ")");
+}
+
+// Errors without a communicator are returned while this lives. MPI raises them on MPI_COMM_WORLD or, since MPI 4, on
+// MPI_COMM_SELF, where they end the process by default.
+class ReturnedErrors {
+ public:
+  ReturnedErrors() {
+    for (int k = 0; k < 2; ++k) {
+      MPI_Comm_get_errhandler(comms_[k], &before_[k]);
+      MPI_Comm_set_errhandler(comms_[k], MPI_ERRORS_RETURN);
+    }
+  }
+  ~ReturnedErrors() {
+    for (int k = 0; k < 2; ++k) {
+      MPI_Comm_set_errhandler(comms_[k], before_[k]);
+      MPI_Errhandler_free(&before_[k]);
+    }
+  }
+  ReturnedErrors(const ReturnedErrors&) = delete;
+  ReturnedErrors& operator=(const ReturnedErrors&) = delete;
+
+ private:
+  const MPI_Comm comms_[2] = {MPI_COMM_WORLD, MPI_COMM_SELF};
+  MPI_Errhandler before_[2];
+};
 
 // A communicator that the application gives. An intercommunicator could not be duplicated and then used.
 inline void require_mpi(MPI_Comm comm) {
   require_mpi();
   if (comm == MPI_COMM_NULL) fail(exit_bad_input, "the communicator is MPI_COMM_NULL");
   int between = 0;
-  DAGC_MPI(MPI_Comm_test_inter(comm, &between));
+  bool known = comm != MPI_Comm{};  // 0: an integer that is none, or a null pointer
+  if (known) {
+    const ReturnedErrors returned;
+    known = MPI_Comm_test_inter(comm, &between) == MPI_SUCCESS;
+  }
+  if (!known) fail(exit_bad_input, "no communicator: give one of MPI, or the integer of MPI_Comm_c2f");
   if (between) fail(exit_bad_input, "the communicator is an intercommunicator: merge it by MPI_Intercomm_merge");
 }
 
