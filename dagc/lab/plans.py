@@ -80,13 +80,15 @@ def plan_label(settings: Settings) -> str:
 @dataclass(frozen=True, slots=True)
 class PlanTimes:
     """Training data: `settings` with correct results at every size, and at each point (ascending by its data) the
-    seconds of each setting by its number. `notes` report what was skipped."""
+    seconds of each setting by its number. `failed`: the settings that failed at each. `notes` report what was
+    skipped."""
 
     settings: tuple[Settings, ...]
     points: tuple[Point, ...]
     data: tuple[tuple[float, ...], ...]
     times: tuple[Mapping[int, float], ...]
     intervals: tuple[tuple[tuple[float, float, float], ...], ...]  # low, median, high of each cell, by point
+    failed: tuple[frozenset[int], ...]
     notes: tuple[str, ...]
 
 
@@ -121,6 +123,7 @@ def measured(cells: Iterable[Cell], legal: Sequence[Settings], data: Mapping[Poi
         settings, tuple(complete), tuple(data[p] for p in complete),
         tuple({i: c.value for i, c in here.items()} for here in by_setting),
         tuple(tuple((c.interval[0], c.value, c.interval[1]) for c in here.values()) for here in by_setting),
+        tuple(frozenset(number[s] for s, c in h.items() if s in number and c.failure) for h in complete.values()),
         tuple(notes),
     )  # fmt: skip
 

@@ -350,7 +350,7 @@ def learn(task: ProgramTask, method: str, cells: Cells, data: Data) -> LearnedPl
 
     complete = measured(cells.values(), task.settings, data)
     notes, names = list(complete.notes), task.select.data
-    training = merged(complete.data, complete.times, complete.intervals)
+    training = merged(complete.data, complete.times, complete.intervals, complete.failed)
     sizes, times = training.sizes, training.times
     fewest = 1 if method == "exhaustive" else FEWEST
     if len(sizes) < fewest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -197,3 +198,20 @@ def test_what_may_be_chosen_is_best_somewhere_or_on_average_or_the_default(metho
     selector = train(method, ["n", "m"], exact(sizes, times), default=0)
     assert selector.answers <= {0, 3, 5, 6} or selector.predicts, "times are known of all"
     assert method in ("svm", "tree") or 3 in selector.answers
+
+
+def test_where_the_choice_failed_is_counted_apart() -> None:
+    """Choice 1 is the fastest, but fails at every third size, at which choice 0 alone works."""
+    sizes = [(float(2**k),) for k in range(12)]
+    times = [{0: 2.0} if k % 3 == 0 else {0: 2.0, 1: 1.0} for k in range(12)]
+    failed = [{1} if k % 3 == 0 else set() for k in range(12)]
+    out = leave_one_out(
+        "tree", ["n"], merged(sizes, times, [[(1.0, 1.0, 1.0)]] * 12, failed), 0, {"always 1": [1] * 12}
+    )
+    assert out is not None
+    assert sum(map(math.isnan, dict(out.beside)["always 1"])) == 4
+    assert "always 1 0.0 % (failed at 4 more)" in out.text
+    assert not any(word in out.text for word in ("inf", "nan"))
+    nowhere = replace(out, regrets=(math.nan,) * 12)
+    assert "0 of 12 sizes within" in nowhere.text
+    assert "mean regret - (failed at 12)" in nowhere.text
