@@ -12,6 +12,7 @@ error of `dagc rules --estimate` instead: one measurement of each of the drawn, 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 from random import Random
@@ -91,6 +92,13 @@ def estimate_row(path: str, seed: int, measured: int) -> str:
     return f"| {Path(path).stem} | {seed} | {measured} | {100 * found.error:.2f} % | {cells} |"
 
 
+def mean_row(path: str, measured: int, rows: list[str]) -> str:
+    """The means over the seeds of the first and the last error of each row."""
+    errors = [re.findall(r"([\d.]+) %", one) for one in rows]
+    first, last = (np.mean([float(of[place]) for of in errors]) for place in (0, -1))
+    return f"| {Path(path).stem} | mean | {measured} | {first:.1f} % | | {last:.1f} % |"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
@@ -105,8 +113,11 @@ def main() -> int:
     print(f"| file | seed | measured | {columns} |\n|---|---|---|---|---|---|")
     for path in args.results:
         for measured in args.measured:
+            rows = []
             for seed in range(args.seeds):
-                print((estimate_row if args.estimate else row)(path, seed, measured), flush=True)
+                rows.append((estimate_row if args.estimate else row)(path, seed, measured))
+                print(rows[-1], flush=True)
+            print(mean_row(path, measured, rows), flush=True)
     return 0
 
 

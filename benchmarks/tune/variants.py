@@ -237,12 +237,15 @@ def compare(
         rest = (
             [one.decisive.percent for one in found], *([getattr(one.all, name) for one in found] for name in AVERAGED)
         )  # fmt: skip
-        worst, poor = max(one.cases[0].ratio for one in found), fmean(one.all.poor for one in found)
+        ratios = [case.ratio for one in found for case in one.cases if not case.failed]
+        worst, poor = max(ratios, default=math.nan), fmean(one.all.poor for one in found)
         print(
             f"| {method} | {percent(fmean(shares))}{span} | {' | '.join(percent(fmean(column)) for column in rest)} |"
             f" {fmean(one.all.geometric for one in found):.3f} | {worst:.2f} | {poor:.3g} | {took:.1f} |",
             flush=True,
         )
+        for case in found[0].failed:
+            print(f"{method} failed at {len(found[0].failed)} of {len(found[0].cases)} inputs: {case.name}")
     print(
         f"best single ({table.variants[f.single[0]]}) {percent(f.single[1])}, default {percent(f.default)},"
         f" random {percent(f.random)}"
