@@ -110,6 +110,8 @@ class _Subject:
     def __init__(self, loaded: Loaded) -> None:
         """Raises UsageError if nothing was measured, or if the fastest is not in the space of the program."""
         self.loaded = loaded
+        if loaded.disagreement is not None:
+            raise loaded.disagreement.error(loaded.path)
         self.ranked = ranking(loaded.results)
         if not self.ranked:
             raise UsageError(

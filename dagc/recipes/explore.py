@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.children import Workers
 from dagc.base.deadline import ENDLESS, Clock, Deadline
-from dagc.base.errors import ProgramError, UsageError, counted
+from dagc.base.errors import ProgramError, UsageError, WrongResult, counted
 from dagc.base.objective import TIME, Objective
 from dagc.build.target import choose_target
 from dagc.ir.plan import Target
@@ -27,6 +27,7 @@ from dagc.lab.live import LiveMachine
 from dagc.lab.orders import Orders, OrderStore
 from dagc.lab.replay import UNKEPT, ReplayMachine
 from dagc.lab.strategy import Judge, default, find, names
+from dagc.learn.disagreement import WRONG, Disagreement, SpaceKind, by_settings, disagreement
 from dagc.measure.link import RankLink, link_ranks
 from dagc.measure.metrics import objective_for, units
 from dagc.recipes.launch import (
@@ -94,7 +95,10 @@ DISTINCT = 0.005  # a lowest time this close to the median is not reported
 
 @dataclass(frozen=True, slots=True)
 class Explored:
-    """How an exploration ended, and where its results are. `fixed`: choices of the best that were not searched."""
+    """How an exploration ended, and where its results are. `fixed`: choices of the best that were not searched.
+
+    `disagreement`: implementations that differ only in their order give right and wrong results, so none is the best.
+    """
 
     summary: Summary[Candidate]
     configuration: Configuration | None
@@ -107,12 +111,15 @@ class Explored:
     objective: Objective = TIME
     until: float = UNTIL
     waits: str = ""  # of the best between the rounds of a loop
+    disagreement: Disagreement | None = None
 
     @property
     def exit_code(self) -> int:
-        """0; 130 if the user interrupted, 5 if nothing could be measured."""
+        """0; 130 if the user interrupted, 1 if results are wrong in some orders, 5 if nothing could be measured."""
         if self.summary.interrupted:
             return 130
+        if self.disagreement is not None:
+            return WrongResult.exit_code
         return 0 if self.summary.best is not None else 5
 
     def render(self) -> str:
@@ -136,6 +143,10 @@ class Explored:
                 f"an implementation faster by more than {100 * self.until:.3g} % remains with probability {s.doubt:.2f}"
             )
             out.append(f"ended      {left}")
+        if self.disagreement is not None:
+            first, *others = self.disagreement.lines
+            kept = [] if self.output is None else [f"results    {self.output} keeps the measurements and the failures"]
+            return "\n".join([*out, f"best       none: {first}", *(f"           {line}" for line in others), *kept, ""])
         if s.best is None or self.configuration is None:
             early = (
                 "interrupted before the first measurement"
@@ -428,8 +439,10 @@ def _explore_here(
         results = records.results()
         done, noise = _settled(done, domain, results), results.noise
         notes += [*noise_advice(noise, facts, options.ranks), *text.changed()]
-        _traced(request, machine, domain, records, done, notes)
-    return _explored(done, domain, prepared.output, notes, results, options)
+        wrong = _disagreement(request, machine, domain, records, done)
+        if wrong is None:
+            _traced(request, machine, domain, records, done, notes)
+    return _explored(done, domain, prepared.output, notes, results, options, wrong)
 
 
 def _usable(prepared: Ready, machine: LiveMachine, usable: Usable, records: Records) -> Orders:
@@ -654,6 +667,43 @@ def _settled(done: Summary[Candidate], domain: Orders, results: Results) -> Summ
     )  # fmt: skip
 
 
+SEPARATED = 4  # wrong implementations whose order and launch settings are tried apart
+
+
+def _disagreement(
+    request: SearchRequest, machine: LiveMachine, domain: Orders, records: Records, done: Summary[Candidate]
+) -> Disagreement | None:
+    """Whether implementations that differ only in their order give right and wrong results.
+
+    Where launch settings were measured with wrong results only, the order is tried with the program's settings, and the
+    settings with the first order, if there is time: then it is known which of them is wrong.
+    """
+
+    def kind(implementation: Implementation) -> SpaceKind | None:
+        entry = domain.find(implementation.configuration)
+        if entry is None:
+            return None
+        configured = domain.spaces[entry[0]]
+        return SpaceKind(entry[0], configured.graph, frozenset(n for site in configured.sites for n in site.names))
+
+    if not any(reason.startswith(WRONG) for reason, _ in done.reasons):
+        return None
+    results = records.results()
+    store = OrderStore(domain, records)
+    late = done.interrupted or request.deadline.over
+    for implementation in () if late else by_settings(results, kind)[:SEPARATED]:
+        candidate = _candidate(domain, implementation)
+        assert candidate is not None, "of a kind"
+        first = domain.first(candidate.space)
+        for other in (replace(candidate, settings=first.settings), replace(first, settings=candidate.settings)):
+            key, outcome = store.begin(other), machine.measure(other)
+            if outcome.failure:
+                store.fail(key, outcome.failure)
+            else:
+                store.add(key, outcome)
+    return disagreement(records.results(), kind)
+
+
 def _prior_results(earlier: Results, domain: Orders) -> list[PriorResult[Candidate]]:
     """The results of a file for the candidates of a domain."""
     out = []
@@ -743,8 +793,10 @@ def _explored(
     notes: Sequence[str],
     results: Results,
     options: ExploreOptions,
+    wrong: Disagreement | None = None,
 ) -> Explored:
     configuration, text, waits = None, "", ""
+    done = done if wrong is None else replace(done, best=None)
     fixed: tuple[Fixed, ...] = ()
     if done.best is not None:
         configured = domain.spaces[done.best.space]
@@ -753,7 +805,7 @@ def _explored(
         waits = waits_between(configured.graph, done.best.traversal)
     return Explored(
         done, configuration, text, output, tuple(notes), results.noise, domain.more_than(), fixed, results.objective,
-        UNTIL if options.until is None else options.until, waits,
+        UNTIL if options.until is None else options.until, waits, wrong,
     )  # fmt: skip
 
 

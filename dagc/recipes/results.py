@@ -25,6 +25,7 @@ from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate
 from dagc.lab.orders import domain_of
 from dagc.lang.lower import parse_with_includes
+from dagc.learn.disagreement import Disagreement, SpaceKind, disagreement
 from dagc.learn.rules.across import Input, across, render_across
 from dagc.learn.rules.features import Samples
 from dagc.learn.rules.judging import FEWEST, accuracy, check, estimate, in_halves, in_order
@@ -146,6 +147,20 @@ class Loaded:
             self._structures[key] = self.graph(configuration)
         return self._structures[key]
 
+    def kind(self, implementation: Implementation) -> SpaceKind:
+        """What it shares with implementations of equal ops."""
+        decisions = implementation.configuration.decisions
+        settings = frozenset(n for n, _ in decisions if "." in n and n not in self._structural) - {
+            n for n, _ in decisions if n.endswith((".variant", ".device"))
+        }
+        key = tuple((n, v) for n, v in decisions if n not in settings)
+        return SpaceKind(key, self.structure(implementation.configuration), settings)
+
+    @cached_property
+    def disagreement(self) -> Disagreement | None:
+        """Whether implementations that differ only in the order of their ops give right and wrong results."""
+        return disagreement(self.results, self.kind)
+
     @property
     def graphs(self) -> Mapping[Configuration, Graph]:
         """The graphs of all configurations that have implementations."""
@@ -155,9 +170,14 @@ class Loaded:
         """The measured implementations for rules, fastest first."""
         return tuple(self._sample(implementation, estimate.value) for implementation, estimate in timed(self.results))
 
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Lines on implementations that disagree; none if they agree."""
+        return () if self.disagreement is None else self.disagreement.lines
+
     def best(self) -> Sample | None:
-        """The best implementation of the file; None without measurements."""
-        chosen = ranking(self.results)
+        """The best implementation of the file; None without measurements, or if implementations disagree."""
+        chosen = () if self.disagreement is not None else ranking(self.results)
         return self._sample(chosen[0], judged(chosen, 0, self.results).value) if chosen else None
 
     def _sample(self, implementation: Implementation, value: float) -> Sample:
@@ -224,7 +244,7 @@ def rules(
         halves=not (all_classes or full_tree or estimate),
     )  # fmt: skip
     best = loaded.best()
-    advice = noise_advice_of(loaded.results)
+    advice = (*noise_advice_of(loaded.results), *loaded.doubts)
     if against is None:
         alone = Findings(learned, sets=sets, estimates=estimation, best=best, advice=advice, objective=shown)
         return render(alone, form)
@@ -420,6 +440,8 @@ def best(
     keeps. Returns what to print. Raises UsageError where nothing was measured.
     """
     loaded = Loaded(path, objective)
+    if loaded.disagreement is not None:
+        raise loaded.disagreement.error(str(path))
     compared = loaded.results.objective
     ranked = ranking(loaded.results)
     if rank >= len(ranked):
@@ -475,7 +497,10 @@ def report(path: str | Path, out: str | Path, objective: str | None = None) -> N
     fixed = fixed_text(
         f for best in ranking(loaded.results)[:1] for f in fixed_of(loaded.results.runs, best.configuration)
     )
-    page = as_html(loaded.results, loaded.graphs, learned, file=Path(path).name, version=__version__, fixed=fixed)
+    page = as_html(
+        loaded.results, loaded.graphs, learned, file=Path(path).name, version=__version__, fixed=fixed,
+        doubts=loaded.doubts,
+    )  # fmt: skip
     write_text_atomic(out, page)
 
 

@@ -336,7 +336,7 @@ def summary_tiles(
 ) -> list[tuple[str, str, str]]:
     """Name, value and note: the best time, the speed-up, the number of measurements, the confidence."""
     if best is None:
-        return [("best", "none", "nothing could be measured")]
+        return [("best", "none", "results disagree" if points else "nothing could be measured")]
     middle, worst = points[len(points) // 2], points[-1]
     measured = sum(len(p.times) for p in points)
     space = domain_of((g.configuration, graphs[g.configuration]) for g in groups if g.configuration in graphs)
@@ -437,17 +437,19 @@ def as_html(
     file: str,
     version: str = "",
     fixed: Sequence[str] = (),
+    doubts: Sequence[str] = (),
 ) -> str:
     """The page.
 
     `graphs`: of every configuration of `results`; `learned`: the rules (None: too few measurements); `file`: the name
-    of the results file, for the commands shown; `fixed`: lines about choices of the best that were not searched.
+    of the results file, for the commands shown; `fixed`: lines about choices of the best that were not searched;
+    `doubts`: why none is the best though some were measured.
     Without traces there is no timeline; a file without a measurement gives a page too.
     """
     objective = results.objective
     by = TIMES if objective.is_time else Quantity(f"{objective.text} of an iteration", objective.unit)
     points = points_of(results)
-    choices = ranked(points)
+    choices = () if doubts else ranked(points)
     best, ids = choices[0] if choices else None, {p.implementation.id for p in choices}
     groups = groups_of(points)
     if learned is not None and len(learned.classes.times) != len(points):
@@ -464,12 +466,12 @@ def as_html(
         less_often=0 if best is None else sum(p.value < best.value for p in points if p.implementation.id not in ids),
         common=common_decisions([g.configuration for g in groups]) if len(groups) > 1 else {},
         legend=_legend(groups), compared="" if objective.is_time else objective.text,
-        chosen=traced(results, best, points[-1] if len(points) > 1 else None, graphs, file),
+        chosen=() if best is None else traced(results, best, points[-1] if len(points) > 1 else None, graphs, file),
         dags=pictures(groups, graphs), convergence=_convergence(results, by),
         times=charts.sorted_times(points, best, groups, classes, results.noise, by) if len(points) > 1 else "",
         convolution=charts.convolution(classes, by) if classes is not None and classes.convolution else "",
         dropped=[f"Boundary at {by.text(b.value)} not drawn: {b.why_dropped}." for b in dropped],
-        tree=_tree(learned), advice=noise_advice_of(results), **_rules(learned),
+        tree=_tree(learned), advice=noise_advice_of(results), doubts=doubts, **_rules(learned),
         distribution=charts.distribution(groups, by) if groups else "",
         rows_left=max(0, len(groups) - charts.MOST_ROWS),
         fastest=choices[:MOST_ROWS], group_of={group.configuration: group for group in groups},

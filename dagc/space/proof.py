@@ -12,6 +12,7 @@ nothing where the event was not recorded yet.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from dagc.base.errors import DagcError
@@ -92,38 +93,30 @@ class Prover:
     def _run(self, traversal: Traversal, *, first_only: bool) -> list[Gap]:
         _, traversal = unroll(self._given, traversal)
         gaps: list[Gap] = []
-        host, issued = 0, 0  # completed as the CPU knows; issued
-        streams: dict[Stream, int] = {}  # completed before whatever the stream starts next
-        events: dict[Event, int] = {}
+        issued = 0
         complete, before = self._complete, self._issued
-        for position, entry in enumerate(traversal.entries):
-            if type(entry) is Issue:
-                op, bit = entry.op, 1 << entry.op
-                if entry.stream is None:
-                    known = host
-                    host |= bit
-                else:
-                    known = streams.get(entry.stream, 0) | host
-                    streams[entry.stream] = known | bit
-                if (
-                    complete[op] & ~known
-                    or before[op] & ~issued
-                    or issued & bit
-                    or self._gpu[op] != (entry.stream is not None)
-                ):
-                    gaps += self._missing(position, entry, known, issued)
-                    if first_only:
-                        return gaps
-                issued |= bit
-            elif type(entry) is Record:
-                events[entry.event] = streams.get(entry.stream, 0) | host
-            elif type(entry) is Wait:
-                streams[entry.stream] = streams.get(entry.stream, 0) | events.get(entry.event, 0)
-            elif type(entry) is Sync:
-                host |= events.get(entry.event, 0)
+        for position, entry, known in _issues(traversal):
+            op, bit = entry.op, 1 << entry.op
+            if (
+                complete[op] & ~known
+                or before[op] & ~issued
+                or issued & bit
+                or self._gpu[op] != (entry.stream is not None)
+            ):
+                gaps += self._missing(position, entry, known, issued)
+                if first_only:
+                    return gaps
+            issued |= bit
         if issued != self._all or traversal.entries[-1] != Issue(self._end):
             gaps.append(self._incomplete(traversal, issued))
         return gaps
+
+    def known(self, traversal: Traversal) -> list[int]:
+        """For each op of the unrolled graph, the set of ops (as bits) that have completed before it starts."""
+        out = [0] * len(self.graph.ops)
+        for _, entry, known in _issues(unroll(self._given, traversal)[1]):
+            out[entry.op] = known
+        return out
 
     # ---- explanations -------------------------------------------------------------------
 
@@ -157,6 +150,28 @@ class Prover:
         if left:
             return Gap(position, None, self._end, "never issued: " + ", ".join(left))
         return Gap(position, None, self._end, "`end` must be the last entry")
+
+
+def _issues(traversal: Traversal) -> Iterator[tuple[int, Issue, int]]:
+    """(position, entry, what is known to have completed before the op starts) of each op, in the order issued."""
+    host = 0  # completed as the CPU knows
+    streams: dict[Stream, int] = {}  # completed before whatever the stream starts next
+    events: dict[Event, int] = {}
+    for position, entry in enumerate(traversal.entries):
+        if type(entry) is Issue:
+            if entry.stream is None:
+                known = host
+                host |= 1 << entry.op
+            else:
+                known = streams.get(entry.stream, 0) | host
+                streams[entry.stream] = known | 1 << entry.op
+            yield position, entry, known
+        elif type(entry) is Record:
+            events[entry.event] = streams.get(entry.stream, 0) | host
+        elif type(entry) is Wait:
+            streams[entry.stream] = streams.get(entry.stream, 0) | events.get(entry.event, 0)
+        elif type(entry) is Sync:
+            host |= events.get(entry.event, 0)
 
 
 # ---- redundant sync ops (`--prune-syncs`); comparisons with the Tenzing paper run without it ---------
