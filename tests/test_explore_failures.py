@@ -36,7 +36,14 @@ array x : f64[rows] on host in
 array y, z : f64[rows] on host out
 cpp """
   #include <csignal>
-  inline long twices = 0, others = 0;
+  #include <cstdlib>
+  #include <string>
+  inline long count(const char* op, long more) {  // where no analysis of the text sees it
+    const char* known = std::getenv(op);
+    long now = (known == nullptr ? 0 : std::atol(known)) + more;
+    setenv(op, std::to_string(now).c_str(), 1);
+    return now;
+  }
   inline bool second() {
     int rank;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -49,8 +56,8 @@ kernel twice(y: out f64[n], x: in f64[n], n: i64) {
     cpp """
       static_assert(mode != unbuilt, "not to be built");
       if (mode == dead && second()) std::raise(SIGFPE);
-      if (mode == late && second() && others > twices) y[1L << 40] = 1;
-      ++twices;
+      if (mode == late && second() && count("others", 0) > count("twices", 0)) y[1L << 40] = 1;
+      count("twices", 1);
       for (long i = 0; i < n; ++i) y[i] = 2 * x[i];
       if (mode == wrong && second()) y[7] = -1;
     """
@@ -59,7 +66,7 @@ kernel twice(y: out f64[n], x: in f64[n], n: i64) {
 kernel other(z: out f64[n], x: in f64[n], n: i64) {
   cpu {
     cpp """
-      ++others;
+      count("others", 1);
       for (long i = 0; i < n; ++i) z[i] = x[i] + 1;
     """
   }
