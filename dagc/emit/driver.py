@@ -56,6 +56,7 @@ from dagc.ir.program import (
     Staged,
     certain_regions,
 )
+from dagc.ir.ranges import alike, may_not_hold
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, free, show, substitute
 from dagc.ir.traversal import Entry, Issue, Record, Sync, Wait
 
@@ -197,7 +198,7 @@ class _Driver:
 
     def view(self) -> DriverView:
         program = self.plan.program
-        self.setup.update(dict.fromkeys(self._checks()))
+        self.setup.update(dict.fromkeys((*self._checks(), *self._values())))
         shape = iteration_view(self.plan.graph, self.plan.traversal, self.steps, self.plan.capture)
         entries, regions = self._entries(shape)
         return DriverView(
@@ -257,6 +258,22 @@ class _Driver:
             if region.columns is not None:
                 dimension, start, stop = region.columns
                 yield from self._within(region, start, stop, dims[dimension])
+
+    def _values(self) -> Iterator[str]:
+        """By-value arguments that their formals may not hold, and what the ranks of a collective must have alike."""
+        program = self.plan.program
+        for op in program.kernel_ops:
+            for formal, arg in zip(program.kernel(op.kernel).formals, op.args, strict=True):
+                if isinstance(arg, Region) or _computed(self.layout, arg) or not may_not_hold(program, formal, arg):
+                    continue
+                what = f"{place(program, op)}{op.name}, argument `{formal.name}` of {op.kernel}: {formal.type.value}"
+                check = f"dagc.check_value({self._text(arg)}, {_LETTERS[formal.type]!r}, {what!r})"
+                yield from self._guarded(op.when, [check])
+        for one, what, value in alike(program):
+            text = self._text(value) if isinstance(value, Sym) else f"{self._name(value.array)}.size"
+            label = f"{place(program, one)}{one.name}: the {what}"
+            check = f"dagc.compare_ranks(lambda: {text}, {self.layout.on(one.comm)}.comm, {label!r})"
+            yield from self._guarded(one.when, [check])
 
     def _within(self, region: Region, start: Sym, stop: Sym, length: Sym | None) -> Iterator[str]:
         """The check that start .. stop lies in a dimension; of an array of unknown size, within its elements."""

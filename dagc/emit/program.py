@@ -52,6 +52,7 @@ from dagc.ir.program import (
     certain_regions,
     conditional_regions,
 )
+from dagc.ir.ranges import alike, may_not_hold
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, show, substitute
 
 ROLES = {Role.CONST: "constant", Role.IN: "in", Role.OUT: "out", Role.INOUT: "inout", None: "scratch"}
@@ -266,6 +267,7 @@ class ProgramView:
     comms: tuple[CommView, ...]
     groups: tuple[GroupView, ...]
     checks: tuple[CallStep, ...]
+    alike: tuple[CallStep, ...]  # what the ranks of a collective must have alike
     measured_checks: tuple[CallStep, ...]  # those of features
     preparations: tuple[PreparationView, ...]
     verifies: tuple[VerifyView, ...]
@@ -371,6 +373,7 @@ def program_view(layout: Layout, steps: StepBuilder, chooser: EmittedChoosers | 
         comms=tuple(_comms(layout)),
         groups=tuple(_groups(layout, steps)),
         checks=tuple(c for c in checks if not _measured(c.args)),
+        alike=tuple(_alike(layout)),
         measured_checks=tuple(c for c in checks if _measured(c.args)),
         preparations=preparations,
         verifies=tuple(_verifies(layout)),
@@ -703,7 +706,7 @@ def _checks(layout: Layout, steps: StepBuilder) -> Iterator[CallStep]:
         for region, when in conditional_regions(op):
             yield from _under(layout, when, (*_slice(layout, region, op.name), *_columns(layout, region, op.name)))
         if isinstance(op, KernelOp):
-            yield from _under(layout, op.when, _arguments(layout, op))
+            yield from _under(layout, op.when, (*_by_value(layout, op), *_arguments(layout, op)))
         elif isinstance(op, CopyOp):
             same = _same_size(layout, op.name, _size(layout, op.dst), _size(layout, op.src))
             yield from _under(layout, op.when, same)
@@ -847,6 +850,25 @@ def _messages(layout: Layout, steps: StepBuilder, op: ExchangeOp) -> Iterator[Ca
                 yield from _under(layout, message.when, (filled,))
             elif not (isinstance(peer, Const) and isinstance(peer.value, int) and peer.value < 1):
                 yield CallStep("dagc::check_peer", f"{layout.text(peer)}, {ranks}, {what}")
+
+
+def _alike(layout: Layout) -> Iterator[CallStep]:
+    """The root of each broadcast, and the sizes of collectives, as arguments of `compare_ranks`."""
+    for op, what, value in alike(layout.program):
+        text = layout.text(value) if isinstance(value, Sym) else f"{layout.array(value.array)}.size"
+        label = cxx_string(f"{place(layout.program, op)}{op.name}: the {what}")
+        when = layout.text(op.when) if op.when is not None else ""
+        yield CallStep("", f"[&] {{ return {text}; }}, {layout.on(op.comm)}.comm, {label}", when)
+
+
+def _by_value(layout: Layout, op: KernelOp) -> Iterator[CallStep]:
+    """By-value arguments that their formals may not hold."""
+    program = layout.program
+    for formal, arg in zip(program.kernel(op.kernel).formals, op.args, strict=True):
+        if not isinstance(arg, Region) and may_not_hold(program, formal, arg):
+            what = f"{place(program, op)}{op.name}, argument `{formal.name}` of {op.kernel}: {formal.type.value}"
+            call = "check_real" if formal.type.is_float else f"check_value<{cxx_type(formal.type)}>"
+            yield CallStep(f"dagc::{call}", f"{layout.text(arg)}, {cxx_string(what)}")
 
 
 def _root(layout: Layout, op: CollectiveOp) -> Iterator[CallStep]:

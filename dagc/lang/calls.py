@@ -17,6 +17,7 @@ from dagc.ir import sym
 from dagc.ir.constraints import decidable, of_launch
 from dagc.ir.enums import Mode, OpKind, Place, Role
 from dagc.ir.program import AT_RUN_TIME, Device
+from dagc.ir.ranges import integer_range
 from dagc.ir.sym import Apply, Const, Sym, Var, show
 from dagc.lang import ast
 from dagc.lang.declarations import check_sizes, overlap, storage
@@ -28,7 +29,6 @@ from dagc.lang.scope import (
     ScalarKind,
     Skip,
     Storage,
-    integer_range,
     kind_of_type,
     listing,
     parse_choice,

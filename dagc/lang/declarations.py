@@ -15,6 +15,7 @@ from dagc.ir import sym
 from dagc.ir.enums import CodeLang, ElementType
 from dagc.ir.linear import Facts, most_terms
 from dagc.ir.program import DEVICE, DP
+from dagc.ir.ranges import integer_range
 from dagc.ir.sym import Const, Fn, Sym, Var, show
 from dagc.lang import ast
 from dagc.lang.evaluate import Evaluator
@@ -37,7 +38,6 @@ from dagc.lang.scope import (
     What,
     as_sym,
     element_type,
-    integer_range,
     kind_of_constant,
     kind_of_type,
     listing,

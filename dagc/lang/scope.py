@@ -18,6 +18,7 @@ from dagc.ir import sym
 from dagc.ir.constraints import Assignment, Constraint
 from dagc.ir.enums import ElementType, Mode, Place
 from dagc.ir.linear import Facts
+from dagc.ir.ranges import integer_range
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var
 
 # ---- bounded search --------------------------------------------------------------------------------
@@ -684,12 +685,6 @@ def _finite(name: str, text: str) -> float:
     if number != number or number in (float("inf"), float("-inf")):
         raise UsageError(f"-D {name}={text}: not a finite number", "write it as 1e-8 or 0.5")
     return number
-
-
-def integer_range(type_: ElementType) -> tuple[int, int]:
-    """Least and greatest value of an integer type."""
-    bits = 8 * type_.size
-    return (0, 2**bits - 1) if type_.is_unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
 def element_type(ctx: Context, scope: Scope, name: str, span: Span) -> ElementType:

@@ -271,7 +271,7 @@ def _team(program: Program, setup: Setup, code: SetupCode, ranks: int, seed: int
 
     try:
         return team(program, ranks, scalars)
-    except (UnboundName, ZeroDivisionError, ValueError, TypeError) as error:
+    except (UnboundName, ArithmeticError, ValueError, TypeError) as error:
         why = f"`{error.args[0]}` is not returned" if isinstance(error, UnboundName) else str(error)
         message = f"`{setup.function}` makes the colour or the key of a communicator invalid: {why}"
         help = "change the scalars that it depends on"
@@ -457,7 +457,7 @@ def _team_of(program: Program, directory: Path, ranks: int) -> RankMembers:
     """The communicators, computed from the scalars in the directory. Raises UsageError."""
     try:
         return team(program, ranks, lambda rank: _scalars(program, directory, rank))
-    except (UnboundName, ZeroDivisionError, ValueError, TypeError) as error:
+    except (UnboundName, ArithmeticError, ValueError, TypeError) as error:
         raise _refused(directory, f"the colour or the key of a communicator is invalid: {error}") from None
 
 

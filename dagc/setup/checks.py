@@ -17,6 +17,7 @@ from dagc.ir.program import (
     CollectiveKind,
     CollectiveOp,
     ExchangeOp,
+    Formal,
     KernelOp,
     Message,
     Program,
@@ -24,7 +25,8 @@ from dagc.ir.program import (
     Scalar,
     conditional_regions,
 )
-from dagc.ir.sym import Number, Sym, UnboundName, Var, evaluate, free, show
+from dagc.ir.ranges import alike, integer_range
+from dagc.ir.sym import Const, Number, Sym, UnboundName, Var, evaluate, free, show
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,7 +67,7 @@ class RankMembers:
 def team(program: Program, ranks: int, scalars: Callable[[int], Mapping[str, Number]]) -> RankMembers:
     """The groups that MPI_Comm_split forms. `scalars`: the values of a rank, where a colour or a key depends on one.
 
-    Raises UnboundName, ZeroDivisionError, ValueError or TypeError where a colour or a key cannot be computed.
+    Raises UnboundName, ArithmeticError, ValueError or TypeError where a colour or a key cannot be computed.
     """
     out = RankMembers(ranks)
     if not program.comms:
@@ -211,6 +213,7 @@ class Checker:
             value = None if isinstance(arg, Region) else self._evaluated(arg)
             if value is not None:
                 env[formal.name] = value
+                self._value(op, formal, value)
         for name, expr in kernel.lets:
             value = self._evaluated(expr, env)
             if value is not None:
@@ -226,6 +229,18 @@ class Checker:
             help = f"pass as many, or correct the sizes in the header of {op.kernel}"
             if not any(d.span == op.span for d in self.diagnostics):  # not each instance of a loop
                 self.diagnostics.append(Diagnostic("setup-size", message, op.span, help))
+
+    def _value(self, op: KernelOp, formal: Formal, value: Number) -> None:
+        """Compare an integer that is passed by value with the range of its formal."""
+        if not formal.type.is_integer or not isinstance(value, int):
+            return
+        low, high = integer_range(formal.type)
+        if not low <= value <= high and not any(d.span == op.span for d in self.diagnostics):
+            passed = f"op {op.name} passes {value} as `{formal.name}` of {op.kernel}"
+            message = f"{passed}, which is {formal.type.value} (rank {self._rank})"
+            related = ((formal.span, f"formal `{formal.name}` is {formal.type.value}"),)
+            help = "declare the formal with a wider type, or change the scalars that it depends on"
+            self.diagnostics.append(Diagnostic("setup-range", message, op.span, help, related=related))
 
     def _lengths(self, region: Region) -> list[Number | None]:
         """The lengths of the dimensions of an argument; None if a length is not known here."""
@@ -250,7 +265,7 @@ class Checker:
     def _evaluated(self, expr: Sym, names: Mapping[str, Number] | None = None) -> Number | None:
         try:
             return evaluate(expr, self.env if names is None else names)
-        except (UnboundName, ZeroDivisionError, ValueError, TypeError):
+        except (UnboundName, ArithmeticError, ValueError, TypeError):
             return None
 
     def size(self, expr: Sym, what: str) -> int | None:
@@ -262,7 +277,7 @@ class Checker:
             if not any(s.name == error.args[0] for s in self._program.scalars):
                 self._add("setup-size", f"needs {what}, which depends on `{error.args[0]}`", "use per-rank scalars")
             return None
-        except (ZeroDivisionError, ValueError, TypeError) as error:
+        except (ArithmeticError, ValueError, TypeError) as error:
             self._add("setup-size", f"makes {what} invalid: {error}", "change the scalars it depends on")
             return None
         if isinstance(value, (str, bool)) or value < 0 or value != int(value):
@@ -327,6 +342,7 @@ class Matching:
     span: Span
     diagnostics: list[Diagnostic] = field(default_factory=list)
     _values: list[dict[str, Number]] = field(default_factory=list)  # scalars of each rank
+    _shapes: list[dict[str, tuple[int, ...]]] = field(default_factory=list)  # of its arrays
     _sent: dict[tuple[str, int, int], list[int]] = field(default_factory=dict)
     _expected: dict[tuple[str, int, int], list[int]] = field(default_factory=dict)
 
@@ -334,6 +350,7 @@ class Matching:
         """Collect the message counts of one rank. `data` has its scalars and arrays, `shapes` all known array sizes."""
         values = _RankValues(int(env["rank"]), data, shapes, env)
         self._values.append(dict(env))
+        self._shapes.append(dict(shapes))
         for name, comm, message in self._messages():
             # The ranks of the program that peers are, by their numbers.
             members = self.team.members[comm][values.rank] if comm else range(self.team.ranks)
@@ -412,7 +429,33 @@ class Matching:
         for messages in lines.values():
             name, comm, message = messages[0]
             self._mismatch(name, comm, message, wrong[name], len(messages))
+        self._unlike()
         return self.diagnostics[:_LIMIT]
+
+    def _unlike(self) -> None:
+        """Report collectives whose ranks differ in what they must have alike."""
+        for op, what, value in alike(self.program):
+            groups = dict.fromkeys(self.team.members[op.comm] if op.comm else (tuple(range(self.team.ranks)),))
+            for ranks in groups:
+                found = {rank: self._alike(op, value, rank) for rank in ranks}
+                one, other = next(((a, b) for a in ranks for b in ranks if found[a] != found[b]), (0, 0))
+                if one == other or any(d.span == op.span for d in self.diagnostics):
+                    continue
+                text = (
+                    f"the {what} of {op.name} differs: it is {found[one]} on rank {one}, {found[other]} on rank {other}"
+                )
+                help = "give the same value on every rank; scalars of the set-up and `rank` may differ"
+                self.diagnostics.append(Diagnostic("setup-messages", text, op.span, help))
+
+    def _alike(self, op: CollectiveOp, value: Sym | Region, rank: int) -> Number | None:
+        """On one rank; None if the ranks skip the op, or if it is not known here."""
+        env = self._values[rank]
+        if isinstance(value, Region):
+            value = Const(math.prod(self._shapes[rank].get(value.array, ())))
+        try:
+            return evaluate(value, env) if op.when is None or evaluate(op.when, env) else None
+        except (UnboundName, ArithmeticError, ValueError, TypeError):
+            return None
 
     def _mismatch(self, name: str, comm: str, message: Message, pairs: list[tuple[int, int]], instances: int) -> None:
         """Report a line whose messages do not match; `pairs` are the (sender, receiver) of its first instance."""

@@ -12,6 +12,7 @@ import json
 import math
 import os
 import platform
+import struct
 import subprocess
 import sys
 import tempfile
@@ -175,6 +176,20 @@ def check_slice(start: int, stop: int, length: int, array: str) -> None:
     """End the program if a slice start .. stop of a dimension is not within its `length`."""
     if not 0 <= start <= stop <= length:
         fail(RUN_FAILED, f"{array}: the slice {start} .. {stop} is not within 0 .. {length}")
+
+
+def check_value(value: float, letter: str, what: str) -> None:
+    """End the program if a by-value argument does not fit the type with this letter of `struct`."""
+    try:
+        struct.pack(f"<{letter}", value)
+    except (struct.error, OverflowError):
+        fail(BAD_INPUT, f"{what} does not hold {value}")
+
+
+def compare_ranks(value: Callable[[], int], comm: MPI.Comm, what: str) -> None:
+    """End the program if the ranks of a communicator differ in this value."""
+    if comm != MPI.COMM_NULL and len(found := set(comm.allgather(value()))) > 1:
+        fail(BAD_INPUT, f"{what} differs: it is {min(found)} on one rank, {max(found)} on another")
 
 
 def require_device_pointers(vouched: bool) -> None:

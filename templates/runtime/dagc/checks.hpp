@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <initializer_list>
 #include <string>
 #include <type_traits>
@@ -72,7 +73,37 @@ inline void check_slice(std::int64_t start, std::int64_t stop, std::int64_t leng
                               " is not within 0 .. " + std::to_string(length));
 }
 
+// An integer that is passed by value as a T. `what`: the op and the formal.
+template <class T>
+void check_value(std::int64_t value, const char* what) {
+  using Limits = std::numeric_limits<T>;
+  const bool low = Limits::is_signed ? value < static_cast<std::int64_t>(Limits::min()) : value < 0;
+  const bool high = value > 0 && static_cast<std::uint64_t>(value) > static_cast<std::uint64_t>(Limits::max());
+  if (low || high) fail(exit_bad_input, std::string(what) + " does not hold " + std::to_string(value));
+}
+
+// A real number that is passed by value as a float.
+inline void check_real(double value, const char* what) {
+  if (std::isfinite(value) && std::abs(value) > std::numeric_limits<float>::max())
+    fail(exit_bad_input, std::string(what) + " does not hold " + std::to_string(value));
+}
+
+// What all ranks of a communicator must have alike: compared there, and the first difference put into `wrong`. Collective
+// over `comm`; nothing on ranks that are not in it.
+template <class Value>
+void compare_ranks(Value value, MPI_Comm comm, const char* what, std::string* wrong) {
+  if (comm == MPI_COMM_NULL) return;
+  const std::int64_t mine = value();
+  std::int64_t least[2] = {mine, ~mine};
+  DAGC_MPI(MPI_Allreduce(MPI_IN_PLACE, least, 2, MPI_INT64_T, MPI_MIN, comm));
+  if (least[0] != ~least[1] && wrong->empty())
+    *wrong = std::string(what) + " differs: it is " + std::to_string(least[0]) + " on one rank, " + std::to_string(~least[1]) +
+             " on another";
+}
+
 inline void check_peer(std::int64_t peer, int ranks, const char* what) {
+  if (peer < std::numeric_limits<int>::min())
+    fail(exit_run_failed, std::string(what) + ": rank " + std::to_string(peer) + " does not fit an int");
   if (peer >= ranks)
     fail(exit_run_failed, std::string(what) + ": rank " + std::to_string(peer) + " does not exist, there are " + std::to_string(ranks));
 }

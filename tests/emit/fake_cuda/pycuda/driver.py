@@ -14,7 +14,10 @@ from typing import Any
 
 import numpy as np
 
-_TYPES = {"P": ctypes.c_void_p, "i": ctypes.c_int, "q": ctypes.c_int64, "f": ctypes.c_float, "d": ctypes.c_double}
+_TYPES = {
+    "P": ctypes.c_void_p, "i": ctypes.c_int, "q": ctypes.c_int64, "f": ctypes.c_float, "d": ctypes.c_double,
+    "B": ctypes.c_uint8, "Q": ctypes.c_uint64,
+}  # fmt: skip
 _streams: list[Stream] = []
 
 
