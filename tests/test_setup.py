@@ -192,6 +192,18 @@ def test_neighbouring_modules_can_be_imported_and_nothing_stays_imported(tmp_pat
     assert not (tmp_path / "__pycache__" / "arrays.cpython-311.pyc").exists()
 
 
+@pytest.mark.parametrize("at", ["import numpy as np", "n = rank + 2", 'return {"y": data'])
+def test_the_working_directory_is_that_of_the_command(tmp_path: Path, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A set-up that changes it does so for itself: the next rank, and the output, start from that of the command."""
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path)
+    change = "import os; os.chdir('below')"
+    code = GOOD.replace(at, f"{change}\n{at}" if at.startswith("import") else f"{change}\n    {at}", 1)
+    run_setup(small(), write(Path(), code), 3, 0, Path("out"))
+    assert (tmp_path / "out/rank-0002").is_dir()
+    assert Path.cwd() == tmp_path
+
+
 def test_set_ups_run_side_by_side_beside_imports(tmp_path: Path) -> None:
     """Tuning makes the data of its sizes in threads, while another imports what compiling needs."""
     write(tmp_path)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _NUMBERS = count()  # of the modules: several run concurrently, one for each size
 _PATH = threading.Lock()  # held only where set-ups run in threads of this process, and then none is forked
+_HERE: list[str] = []  # the working directory, of each file that runs: that before the first of them
 _RUNNING = threading.local()  # `process`: that in which this thread runs code of a set-up
 _exit_now = os._exit
 
@@ -123,12 +124,14 @@ class SetupCode:
 
     @contextmanager
     def _running(self, what: str) -> Iterator[None]:
-        """Makes the file's directory importable. An exception becomes a UsageError with its line."""
+        """Makes the file's directory importable, and keeps the working directory, in which relative paths of the next
+        rank, and of the output, begin. An exception becomes a UsageError with its line."""
         directory = str(self._path.parent.resolve())
         # A new list each time: another thread may be iterating over the old one to import something.
         say("file", str(self._path))
         say("what", what)
         with _PATH:
+            _HERE.append(_HERE[0] if _HERE else os.path.realpath("."))
             sys.path = [directory, *sys.path]
         sys.modules[self._module.__name__] = self._module  # dataclasses and pickling look there
         try:
@@ -146,6 +149,8 @@ class SetupCode:
                 if directory in left:
                     left.remove(directory)
                 sys.path = left
+                if (here := _HERE.pop()) != os.path.realpath("."):
+                    os.chdir(here)
 
     def _place(self, error: BaseException) -> str:
         """The place, `file:line`, of the innermost frame in the set-up's directory."""

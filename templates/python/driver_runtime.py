@@ -123,16 +123,14 @@ def check_ranks(data: Path, comm: MPI.Comm) -> None:
     if comm.rank == 0:
         if not data.is_dir():
             fail(BAD_INPUT, f"{data}: no such directory; create it with `dagc setup`")
-        found = 0
-        while (data / f"rank-{found:04d}").is_dir():
-            found += 1
-        if found == 0:
-            fail(BAD_INPUT, f"{data}: has no rank-0000; create it with `dagc setup`")
+        names = [p.name for p in data.glob("rank-*") if p.name[5:].isdecimal()]
+        found = max([1, *(int(name[5:]) + 1 for name in names)])
+        for rank in range(found):
+            if not (data / f"rank-{rank:04d}").is_dir():
+                fail(BAD_INPUT, f"{data}: has no rank-{rank:04d}; create it with `dagc setup`")
         if found != comm.size:
-            fail(
-                MISSING,
-                f"{data}: made for {found} ranks, but started with {comm.size}; start it with mpiexec -n {found}",
-            )
+            made = f"made for {found} rank{'s' if found > 1 else ''}, but started with {comm.size}"
+            fail(MISSING, f"{data}: {made}; start it with mpiexec -n {found}")
     comm.Barrier()
 
 

@@ -177,6 +177,13 @@ def test_the_wrong_number_of_ranks(made: Made) -> None:
     fails(made.run("bench", ranks=2), 3, "made for 3 ranks, but started with 2")
 
 
+def test_data_that_lack_a_rank(made: Made, broken: Path) -> None:
+    """Not those of fewer ranks."""
+    (broken / "rank-0001").rename(broken / "rank-1")
+    for ranks in (1, 3):
+        fails(made.run("bench", data=broken, ranks=ranks), 2, "has no rank-0001; create it with `dagc setup`")
+
+
 def test_no_data(made: Made, tmp_path: Path) -> None:
     fails(made.run("bench", data=tmp_path / "none"), 2, "no such directory")
 

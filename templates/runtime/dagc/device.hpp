@@ -1,9 +1,11 @@
 // Requirements checked before a program starts: the number of ranks that its data were written for, and a GPU.
 #pragma once
 
+#include <dirent.h>
 #include <mpi.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -28,16 +30,33 @@ inline std::string rank_directory(const std::string& data, int rank) {
   return data + name;
 }
 
+// One more than the highest rank of a directory with arrays; 0: it has none.
+inline int highest_rank(const std::string& data) {
+  int highest = 0;
+  DIR* const directory = opendir(data.c_str());
+  if (directory == nullptr) return 0;
+  while (const dirent* const entry = readdir(directory)) {
+    int rank = -1;
+    if (std::sscanf(entry->d_name, "rank-%d", &rank) == 1 && rank_directory("", rank) == std::string("/") + entry->d_name)
+      highest = std::max(highest, rank + 1);
+  }
+  closedir(directory);
+  return highest;
+}
+
 // Ends the program unless `data` was written for exactly `ranks` ranks.
 inline void check_ranks(const std::string& data, int rank, int ranks, MPI_Comm comm) {
   if (rank == 0) {
     if (!is_directory(data)) fail(exit_bad_input, data + ": no such directory; create it with `dagc setup`");
-    int found = 0;
-    while (is_directory(rank_directory(data, found))) ++found;
-    if (found == 0) fail(exit_bad_input, data + ": has no rank-0000; create it with `dagc setup`");
+    const int found = std::max(highest_rank(data), 1);
+    for (int r = 0; r < found; ++r) {
+      const std::string name = rank_directory("", r).substr(1);
+      if (!is_directory(rank_directory(data, r))) fail(exit_bad_input, data + ": has no " + name + "; create it with `dagc setup`");
+    }
     if (found != ranks)
-      fail(exit_missing, data + ": made for " + std::to_string(found) + " ranks, but started with " +
-                             std::to_string(ranks) + "; start it with mpiexec -n " + std::to_string(found));
+      fail(exit_missing, data + ": made for " + std::to_string(found) + (found == 1 ? " rank" : " ranks") +
+                             ", but started with " + std::to_string(ranks) + "; start it with mpiexec -n " +
+                             std::to_string(found));
   }
   DAGC_MPI(MPI_Barrier(comm));
 }
