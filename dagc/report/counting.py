@@ -11,7 +11,7 @@ from time import monotonic
 
 from dagc.base.errors import ProgramError, Severity
 from dagc.ir.constraints import TooManyAssignments, assignments, condition, may_hold, of_launch
-from dagc.ir.program import Decision, Graph, Kernel, KernelOp, Program, Value, shown
+from dagc.ir.program import Decision, Graph, Kernel, KernelOp, OpId, Program, Segment, Value, shown
 from dagc.ir.sym import Sym
 from dagc.lab.configurations import in_use
 from dagc.passes.loops import Unfolded, unfolded
@@ -72,11 +72,25 @@ def loop_notes(graph: Graph) -> tuple[str, ...]:
     segments = () if graph.folding is None else graph.folding.segments
     folded = tuple(
         f"{len(s.rounds)} rounds of {graph.ops[s.ops[0]].name} to {graph.ops[s.ops[-1]].name} repeat one order"
-        " (--unroll: an order for each)"
+        f" (--unroll: an order for each){_lost_overlap(graph, s)}"
         for s in segments
         if s.loop
     )
     return (*folded, *(_unfolded_note(graph, left) for left in unfolded(graph)))
+
+
+def _lost_overlap(graph: Graph, loop: Segment) -> str:
+    """A remark if GPU ops of a round wait for nothing of earlier rounds: as rounds follow one another, they do not
+    overlap, as they could."""
+    reached, more = set[OpId](), {v for _, v, _ in loop.carried}
+    while more:
+        reached |= more
+        more = {v for u, v in graph.completion if u in reached and v in loop.ops} - reached
+    free = [graph.ops[op].name for op in loop.ops if graph.ops[op].gpu and op not in reached]
+    if not free:
+        return ""
+    waits = f"{free[0]} waits" if len(free) == 1 else f"{', '.join(free)} wait"
+    return f"; {waits} for no earlier round, and only --unroll has orders in which they overlap"
 
 
 def _unfolded_note(graph: Graph, left: Unfolded) -> str:

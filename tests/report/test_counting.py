@@ -263,3 +263,28 @@ def test_the_text_says_how_many_combinations_are_left(tmp_path: Path) -> None:
         "variants and tunables, for each of them: layout 3, chunk 2: 5 of 6 satisfy the `require`s",
         "whole space: 5",
     ]
+
+
+CHUNKS = """program chunks
+for c in 0..4 { array a[c], b[c] : f64[64] inout }
+array sum : f64[64] inout
+kernel work(y: out f64[64], x: in f64[64]) { gpu { launch grid(1) block(64) cuda \"\"\" ; \"\"\" } }
+kernel add(y: inout f64[64], x: in f64[64]) { gpu { launch grid(1) block(64) cuda \"\"\" ; \"\"\" } }
+dag {
+  for c in 0..4 {
+    work[c] : gpu work(b[c], FROM)
+    add[c]  : gpu add(sum, b[c])
+  }
+}
+"""
+
+
+def test_a_loop_whose_rounds_could_overlap_is_noted(tmp_path: Path) -> None:
+    """The first op of a chunk waits for no other chunk, which is lost in a loop of one order."""
+    path = tmp_path / "chunks.dag"
+    path.write_text(CHUNKS.replace("FROM", "a[c]"))
+    (note,) = api.count(path).loops
+    assert note.endswith("; work[c] waits for no earlier round, and only --unroll has orders in which they overlap")
+    path.write_text(CHUNKS.replace("FROM", "sum"))
+    (note,) = api.count(path).loops
+    assert note.endswith("repeat one order (--unroll: an order for each)")
