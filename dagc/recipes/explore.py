@@ -461,6 +461,8 @@ def _usable(prepared: Ready, machine: LiveMachine, usable: Usable, records: Reco
 def _noise_floor(request: SearchRequest, machine: LiveMachine, records: Records) -> float:
     """Of the quickest configuration, as probed. It becomes the drift reference: what may be chosen depends on the same
     parts of the machine."""
+    if request.deadline.over:
+        return math.nan
     limit = request.deadline.limit(NOISE_SHARE)
     with request.display.phase("measuring the noise floor"):
         noise = machine.noise_floor(machine.quickest(), limit=limit)

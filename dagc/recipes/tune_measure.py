@@ -390,6 +390,8 @@ class Measuring:
             by_point.setdefault(item.point, []).append(item)
         points = list(by_point)
         order.shuffle(points)
+        if math.isfinite(self.timing.longest):
+            points.sort(key=tune_prepare.volume)  # large ones may take too long
         for number, point in enumerate(points):
             failure = self.time_at(point, by_point[point], wrong)
             self.close(point)

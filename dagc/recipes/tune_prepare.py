@@ -526,7 +526,8 @@ def _legal(graph: Graph, units: Iterable[Unit], chosen: TargetChoice) -> dict[st
     return nonempty
 
 
-def _volume(point: Point) -> tuple[float, str]:
+def volume(point: Point) -> tuple[float, str]:
+    """An order of sizes, the smallest first."""
     return math.prod(map(float, point.sizes.values())), point.text
 
 
@@ -601,7 +602,7 @@ def check_point(program: Program, points: Sequence[Point], text: str) -> Point:
         return parse_size(text, program, "--check-at")
     if any(map(is_input, points)):
         return min(points, key=lambda point: bytes_of(point, program))
-    return min(points, key=_volume)
+    return min(points, key=volume)
 
 
 # ---- made ready -----------------------------------------------------------------------------

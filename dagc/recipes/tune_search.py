@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import DagcError
 from dagc.choice.legal import unit_in
+from dagc.ir.plan import Target
 from dagc.lab.across import AcrossSizes, OpTimes
 from dagc.recipes.options import TuneOptions
 from dagc.recipes.tune_choosers import ChooserInputs
+from dagc.recipes.tune_prepare import volume
 
 if TYPE_CHECKING:
     from dagc.choice.residual import Learner
@@ -93,6 +95,8 @@ def expected_times(inputs: ChooserInputs, unit: Unit, learner: Learner) -> tuple
     ready, notes = inputs.ready, []
     points = [p for p in ready.task.points if p not in ready.task.earlier and ready.at[p].fits[unit.op]]
     random.Random(f"{ready.task.seed} order").shuffle(points)
+    if ready.task.chosen.target is Target.HOST:
+        points.sort(key=volume)  # large ones may take too long there
     if not points:
         return None, []
     settings = ready.task.settings[unit.op]
