@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol
 
 from dagc.cli.arguments import (
@@ -249,9 +251,24 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
 def _explain(args: argparse.Namespace) -> int:
     from dagc.recipes import explain as api
 
-    text, code = api.explain(args.results, options_of(args, api.ExplainOptions), args.format)
+    with nullcontext() if args.format == "text" else _others_to_stderr():
+        text, code = api.explain(args.results, options_of(args, api.ExplainOptions), args.format)
     print(text, end="")
     return code
+
+
+@contextmanager
+def _others_to_stderr() -> Iterator[None]:
+    """Within the block, what a set-up or a library prints to standard output goes to standard error."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def _add_report(parser: argparse.ArgumentParser) -> None:

@@ -22,8 +22,8 @@ from dagc.lang.scope import EXPANSION_LIMIT, PREDEFINED, listing, spelled
 
 MOST_CASES = 64
 MOST_WORK = 1000  # about 0.4 s
-_WORK = 15  # of a lowering, beside its ops and the turns of its loops
-_CHARACTERS = 2000  # of the text, for a unit of work
+_WORK = 10  # of a lowering, beside its ops and the turns of its loops
+_CHARACTERS = 5000  # of the text, for a unit of work
 
 Values = Mapping[str, Value]
 Build = Callable[[Program], tuple[Graph | None, tuple[Diagnostic, ...]]]
@@ -31,24 +31,26 @@ Build = Callable[[Program], tuple[Graph | None, tuple[Diagnostic, ...]]]
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How many combinations of the decisions `names` were examined, of how many."""
+    """How many combinations of the decisions `names` were examined, of how many; `alone`: whether all values that are
+    examined one at a time were."""
 
     examined: int
     combinations: int
     names: tuple[str, ...]
+    alone: bool = True
 
     @property
     def complete(self) -> bool:
-        return self.examined >= self.combinations
+        return self.alone and self.examined >= self.combinations
 
     def render(self) -> str:
         """A line if not all were examined; else ""."""
         if self.complete:
             return ""
-        return (
-            f"{self.examined} of {self.combinations} combinations of {listing(self.names)} examined: what is unused in "
-            "them may be used in others, and is not reported"
-        )
+        of = f" of {listing(self.names)}" if self.names else ""
+        what = f"{self.examined} of {self.combinations} combinations{of} examined"
+        also = "" if self.alone else ", and not all values of the other decisions and params"
+        return f"{what}{also}: what is unused in them may be used in others, and is not reported"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ def examine(parsed: Parsed, defines: Values, build: Build) -> Examined:
     cases, coverage = _combinations(trials, first, structural)
     if not first.failed:
         cases += [case for values in _ends(first, structural) for case in trials.of(values)]
+        coverage = replace(coverage, alone=not trials.cut or not coverage.complete)
     cases = [first, *(case for case in cases if not case.outside)]
     dormant = _dormant(parsed, cases, coverage.complete)
     findings = _merged(cases, dormant)
@@ -115,11 +118,13 @@ class _Trials:
         self._cases, self._left = MOST_CASES, MOST_WORK
         self._each = _WORK + sum(len(source.text) for source in parsed.sources.values()) // _CHARACTERS
         self.examined = 1
+        self.cut = False  # whether a bound was reached
 
     def of(self, values: Values) -> list[_Case]:
         """None beyond the bounds, or if the program lacks a decision of `values` under the others."""
         most = self._left - self._each
         if self._cases <= 1 or most <= 0:
+            self.cut = True
             return []
         self._cases -= 1
         try:
@@ -129,6 +134,7 @@ class _Trials:
             return []
         self._left -= self._each + case.lowered.trail.work
         if self._left <= 0 and any(d.code == "too-many-ops" for d in case.diagnostics):
+            self.cut = True
             return []
         self.examined += 1
         return [case]
@@ -165,8 +171,8 @@ def _others(case: _Case, structural: frozenset[str], names: dict[str, int]) -> I
 
 
 def _ends(first: _Case, structural: frozenset[str]) -> Iterator[Values]:
-    """The smallest and the largest value of each param that only sizes depend on; the values of each tune of the
-    program."""
+    """The smallest and the largest value of each param that only sizes depend on; the values of each other decision of
+    the program, and the variants of each op."""
     trail = first.lowered.trail
     for name, (chosen, values) in trail.params.items():
         if name not in structural:
@@ -174,7 +180,7 @@ def _ends(first: _Case, structural: frozenset[str]) -> Iterator[Values]:
                 {name: v} for v in dict.fromkeys((min(values, key=_order), max(values, key=_order))) if v != chosen
             )
     for name, (chosen, values) in trail.opened.items():
-        if "." not in name and name not in trail.decides:
+        if ("." not in name or name.endswith(".variant")) and name not in trail.decides:
             yield from ({name: v} for v in values if v != chosen)
 
 

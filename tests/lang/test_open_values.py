@@ -130,6 +130,23 @@ dag {
     assert codes.count("unused-array") == 2  # d and t
 
 
+def test_an_op_of_which_a_variant_fills_constant_memory_is_used() -> None:
+    fill = """
+cuda \"\"\" __device__ int c[8]; \"\"\"
+array t : i32[8]
+kernel fill(t: out i32[8], x: in i32[8]) {
+  gpu plain { launch grid(1) block(8) cuda \"\"\" t[threadIdx.x] = x[threadIdx.x]; \"\"\" }
+  gpu also { launch grid(1) block(8) cuda \"\"\" t[threadIdx.x] = c[threadIdx.x] = x[threadIdx.x]; \"\"\" }
+}
+kernel add(y: out i32[8]) { gpu { launch grid(1) block(8) cuda \"\"\" y[threadIdx.x] = c[threadIdx.x]; \"\"\" } }
+dag { a : gpu fill(t, x)  b : gpu add(y) }
+"""
+    text = HEAD.replace(KERNEL, "") + fill
+    assert "unreachable-op" not in [code for code, _ in found(text)]
+    alone = text.replace("c[threadIdx.x] = x", "x")
+    assert "unreachable-op" in [code for code, _ in found(alone)]
+
+
 def test_a_formal_of_a_function_is_renamed_not_dropped(tmp_path) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "k.cu").write_text(
         "__global__ void cp(int* y, const int* x, int n) { if (threadIdx.x < n) y[threadIdx.x] = x[threadIdx.x]; }"

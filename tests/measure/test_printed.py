@@ -41,6 +41,7 @@ SETUP = """
 import pathlib
 import numpy as np
 def data(rank, size, seed):
+    print("set up")
     return {"x": np.arange(8.0), "mistake": int((pathlib.Path(__file__).parent / "mistake").read_text())}
 def expected(data, *, rank, size, seed):
     return {"y": data["x"]}
