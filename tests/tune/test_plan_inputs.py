@@ -9,8 +9,9 @@ import pytest
 
 from dagc import api
 from dagc.cli.main import main
+from dagc.measure.launch import launch
 from dagc.store.tuned import load_tuned
-from tests.tune.parts import part_of
+from tests.tune.parts import part_of, run_sql
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 
@@ -93,3 +94,16 @@ def test_plans_over_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     )  # fmt: skip
     assert built.launcher is not None
     assert built.launcher.chosen == "m1 for rate = 9"
+    of = "SELECT id FROM assignment WHERE json_extract(choices, '$.m') IN"
+    for plans, said in (("(1)", "plan m2 ("), ("(1, 2)", "every plan failed at sizes like these when it was tuned; m")):
+        run_sql(
+            Path(tuned),
+            f"UPDATE candidate SET failure = 'wrong' WHERE point LIKE '%10.%' AND assignment IN ({of} {plans})",
+        )
+        out = tmp_path / f"failed{len(plans)}"
+        api.compile(program, out, target="host", launch=tuned)
+        run = launch([out / "bench", "--data", tmp_path / "out/data-1", "--verbose", "--check-only"], 1)
+        assert said in run.stderr, "what failed near 9 is not taken"
+    library = api.compile(program, tmp_path / "library", target="host", launch=tuned, form="library")
+    assert library.binary is not None
+    assert "failed_before" in (tmp_path / "library/src/decay.cpp").read_text()
