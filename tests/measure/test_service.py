@@ -68,7 +68,7 @@ def launches(service: Service, program: SizedProgram) -> Launches:
     (op,) = (op for op in program.ops[:1])
     return Launches(
         service, program, op, [("fill.bx", 32)], lambda s: [(f"fill.{n}", v) for n, v in s],
-        timing=Timing(seconds=0.01, watchdog=1.0), rtol=1e-3,
+        timing=Timing(seconds=0.01, watchdog=1.0), tolerance=(1e-3, 0.0),
     )  # fmt: skip
 
 
