@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dagc.choice.residual import UNTRAINED, size_coordinates
 from dagc.choice.surface import Rows, TimeSurface
 from dagc.choice.types import Point, Settings
 from dagc.lab.across import AcrossSizes, OpTimes
+from tests.tiers import examples
 
 POINTS = tuple(Point.of({"N": n}) for n in (256, 512, 1024))
 BLOCKS = [(32, 8), *((x, y) for x in (8, 16, 32, 64) for y in (1, 4, 8, 16) if (x, y) != (32, 8))]
@@ -70,6 +74,34 @@ def test_it_starts_with_the_default_and_never_ends_worse(seed: int, budget: int)
         assert time(point, chosen) == min(time(point, s) for s in here), "the fastest that was measured"
     assert len(measured) == budget or search.ended == "no further gain is expected"
     assert len(measured) >= 6
+
+
+@settings(max_examples=examples(15), deadline=None)
+@given(
+    seed=st.integers(0, 1000), wrong=st.sampled_from(["inverted", "random", "narrow"]),
+    noise=st.sampled_from([0.0, 0.02]), deviation=st.sampled_from([0.001, 0.3]), budget=st.integers(4, 30),
+    until=st.sampled_from([None, 0.05]),
+)  # fmt: skip
+def test_a_wrong_model_chooses_nothing_slower_than_what_was_measured(
+    seed: int, wrong: str, noise: float, deviation: float, budget: int, until: float | None
+) -> None:
+    """However sure it is: where anything was measured, the fastest of that is chosen, and the default is among it."""
+    time, draw = drawn(seed), random.Random(seed)
+    priors: dict[str, Time] = {
+        "inverted": lambda p, s: 1 / time(p, s),
+        "random": lambda p, s: math.exp(draw.gauss(0, 1)),
+        "narrow": lambda p, s: time(p, s) * (100 if s == SETTINGS[5] else 1),
+    }
+    search, seen = AcrossSizes([op_times(prior=priors[wrong], deviation=deviation)], budget, until), dict[Any, float]()
+
+    def measured(point: Point, settings: Settings) -> float:
+        seen[point, settings] = time(point, settings) * math.exp(draw.gauss(0, noise))
+        return seen[point, settings]
+
+    run(search, measured)
+    for point in {p for p, _ in seen}:
+        assert (point, SETTINGS[0]) in seen
+        assert seen[point, search.choice("k", point)] == min(t for (p, _), t in seen.items() if p == point)
 
 
 def test_twenty_measurements_over_three_sizes_are_nearly_the_best() -> None:
