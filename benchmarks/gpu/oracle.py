@@ -16,6 +16,7 @@ programs also not flushed. Programs are compiled, and their data written, by oth
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import shutil
 import sys
@@ -36,6 +37,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.corpus.index import SPLITS, entries
 from benchmarks.tune.oracle_csv import read_oracle
 from dagc import __version__, api
+from dagc.base.deadline import Deadline
 from dagc.base.errors import DagcError
 from dagc.build.mpi import cores
 from dagc.choice.types import Cell, Point, Settings
@@ -245,7 +247,7 @@ def measure(
 
         try:
             timing = Timing(seconds=args.cell, flush=flush)
-            measuring = tune_measure.Measuring(ready, service, timing, keep, end=end)
+            measuring = tune_measure.Measuring(ready, service, timing, keep, end=Deadline(math.inf, end))
             measuring.time(wanted, measuring.check(check) | wrong)
             for point in ready.at:
                 service.close(tune_measure.sized_program(ready, point).library)
