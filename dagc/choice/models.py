@@ -67,6 +67,15 @@ def doubts(graph: Graph, unit: Unit) -> tuple[str, ...]:
         return ()
 
 
+def guessed_iterations(graph: Graph, unit: Unit) -> int:
+    """Whether a model of the kernel's text guesses a number of iterations: 1 where a bound is loaded, 2 where data end
+    a loop in another way, else 0."""
+    try:
+        return read_accesses(graph.program, op_of(graph, unit)).guessed
+    except NotUnderstood:
+        return 0
+
+
 def ranking_model(graph: Graph, unit: Unit, inputs: ModelInputs, hardware: Hardware) -> RationalProgram:
     """`whole_model` with the constants of the GPU; sizes and the block remain."""
     whole = whole_model(graph, unit, inputs)

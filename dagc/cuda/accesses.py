@@ -69,7 +69,8 @@ class Work:
 class Accesses:
     """`one_thread`: only one thread of each block works. `barriers`: the loops around each __syncthreads of the text.
     `shared`: bytes of the arrays in shared memory that the text declares with a size that can be read; `floating`:
-    those of floating-point numbers."""
+    those of floating-point numbers. `guessed`: where GUESSED_TRIPS stands for the iterations of a loop, 1 if
+    its bound is loaded, 2 if data end it in another way."""
 
     accesses: tuple[MemoryAccess, ...]
     work: tuple[Work, ...]
@@ -78,6 +79,7 @@ class Accesses:
     notes: tuple[str, ...] = ()
     shared: sp.Expr = sp.Integer(0)
     floating: frozenset[str] = frozenset()
+    guessed: int = 0
 
     @property
     def guards(self) -> frozenset[Guard]:
@@ -116,7 +118,7 @@ def accesses_of(
     notes = tuple(dict.fromkeys(state.notes))
     return Accesses(
         tuple(state.accesses), work, state.one_thread, state.barriers, notes, state.shared_bytes,
-        frozenset(state.floating),
+        frozenset(state.floating), state.guessed,
     )  # fmt: skip
 
 
@@ -463,7 +465,7 @@ def _for(state: State, node: Node) -> None:
             _fixed(state, {name, *_names(update)}, condition, body)
             _counted_loop(state, node, name, (condition, own), others, body)
     except NotUnderstood as error:
-        state.notes.append(f"{error.message}: the number of iterations is not known")
+        state.notes.append(f"{error.message}: the number of iterations is not known, {GUESSED_TRIPS} are assumed")
         _unknown_loop(state, node, [n for n in (condition, body, update) if n is not None])
     if first is not None and first.type == "declaration":
         _leave(state, (_Declarator.of(child).name for child in first.children_by_field_name("declarator")), outer)
@@ -477,7 +479,7 @@ def _while(state: State, node: Node) -> None:
         name, step = _stepped_in(body, inner)
         _counted_loop(state, node, name, (inner, step), {}, body)
     except NotUnderstood:
-        state.notes.append("a `while` loop: its number of iterations is not known")
+        state.notes.append(f"a `while` loop: its number of iterations is not known, {GUESSED_TRIPS} are assumed")
         _unknown_loop(state, node, [condition, body])
 
 
@@ -554,12 +556,14 @@ def _estimated(state: State, condition: Node | None, trips: sp.Expr, step: sp.Ex
     if not any(s.name.startswith(("unknown_", "uniform_")) for s in trips.free_symbols):
         return trips
     state.notes.append(f"`{shown_text(condition)}` depends on loaded values: {GUESSED_TRIPS} iterations are assumed")
+    state.guessed = max(state.guessed, 1)
     if step.is_number or not is_known(step) or varies(step):
         return sp.Integer(GUESSED_TRIPS)
     return sp.ceiling(sp.Integer(GUESSED_TRIPS) / step)
 
 
 def _unknown_loop(state: State, node: Node, parts: list[Node]) -> None:
+    state.guessed = 2
     counter = symbol(f"loop_{len(state.loops)}")
     _inside(
         state, CountedLoop(counter, sp.Integer(0), sp.Integer(GUESSED_TRIPS), sp.Integer(1), node.start_byte), {}, parts

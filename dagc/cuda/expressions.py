@@ -125,6 +125,7 @@ class State:
     one_thread: bool = False
     barriers: tuple[tuple[CountedLoop, ...], ...] = ()
     notes: list[str] = field(default_factory=list)
+    guessed: int = 0  # see `Accesses`
     fresh: int = 0
     shared: set[str] = field(default_factory=set)  # scalars that other threads may change
     floating: set[str] = field(default_factory=set)  # arrays in shared memory of such a type

@@ -84,10 +84,16 @@ class _Rows:
     size_of: list[int]
 
 
+# Error of a prediction, relative to others: of a kernel whose iterations are known, have a loaded bound, or end in
+# another way, such as a search. The last leaves the default until measurements say more.
+GUESSED = (1.0, 2.0, 12.0)
+
+
 def expected_times(inputs: ChooserInputs, unit: Unit, learner: Learner) -> tuple[OpTimes | None, list[str]]:
     """The prior of the model and the learner for an op at each measured size; None if nothing fits."""
     import numpy as np
 
+    from dagc.choice.models import guessed_iterations  # loads numpy, sympy
     from dagc.choice.residual import coordinates, size_coordinates  # loads numpy
     from dagc.choice.surface import Rows, TimeSurface  # loads numpy
     from dagc.choice.terms import responses  # loads numpy, sympy
@@ -101,10 +107,12 @@ def expected_times(inputs: ChooserInputs, unit: Unit, learner: Learner) -> tuple
         return None, []
     settings = ready.task.settings[unit.op]
     place, tables = coordinates(unit, settings), _Tables(inputs, unit)
+    doubt = GUESSED[guessed_iterations(ready.task.graph, unit)]
     rows, most = _Rows([], [], [], [], [], []), max(2, MOST_ROWS // len(points))
     for number, point in enumerate(points):
         table = tables.at(point)
         mean, deviation = learner.predict(table)
+        deviation = doubt * deviation
         answers = responses(table)
         index = {s: i for i, s in enumerate(settings)}
         fits = [index[s] for s in ready.at[point].fits[unit.op]]

@@ -127,3 +127,47 @@ def test_another_objective_than_the_time(tmp_path: Path, capsys: pytest.CaptureF
     for method in ("volume", "rational"):
         assert main([*words, "-o", str(tmp_path / "u.db"), "--objective", "cpu", "--method", method]) == 2
         assert f"method {method} predicts the time, not cpu" in capsys.readouterr().err
+
+
+CHASE = """program chase
+param N : i64 = 4096
+scalar n : i32
+array a : f32[n] in
+array p : i32[n] in
+array s : f32[n] out
+setup "none.py" init(n = N)
+kernel k(s: out f32[n], a: in f32[n], p: in i32[n], n: i32) {
+  tune bx in {256, 32, 64, 128, 512, 1024}
+  gpu {
+    launch grid(ceil(n / bx)) block(bx)
+    cuda \"\"\"
+      int i = blockIdx.x * bx + threadIdx.x;
+      if (i >= n) return;
+      LOOP
+    \"\"\"
+  }
+}
+dag { r : gpu k(s, a, p, n) }
+"""
+
+
+@pytest.mark.parametrize(
+    ("loop", "unsure"),
+    [
+        ("float t = 0; for (int j = 0; j < 32; ++j) t += a[(i + 37 * j) % n] + p[i]; s[i] = t;", False),
+        ("int j = i; float t = 0; while (p[j] != i) { j = p[j]; t += a[j]; } s[i] = t;", True),
+        ("float t = 0; for (int j = i; t < 9; j = p[j]) t += a[j]; s[i] = t;", True),
+    ],
+)
+def test_a_guessed_number_of_iterations_moves_no_block(loop: str, unsure: bool, tmp_path: Path) -> None:
+    (tmp_path / "chase.dag").write_text(CHASE.replace("LOOP", loop))
+    arrays = "{'n': n, 'a': np.zeros(n, 'f4'), 'p': np.arange(n, dtype='i4')}"
+    (tmp_path / "none.py").write_text(f"import numpy as np\ndef init(rank, size, seed, n): return {arrays}\n")
+    done = tune_recipe.tune(
+        tmp_path / "chase.dag", None, TuneOptions(sizes="N=4096", target="cuda", arch="sm_90", top=0)
+    )
+    (line,) = done.lines
+    assert any("32 are assumed" in note for note in done.notes) is unsure
+    if unsure:
+        assert dict(line.chosen)["bx"] == 256
+        assert line.sure < 0.3
