@@ -375,7 +375,8 @@ MACROS = frozenset(
 
 # Whole families: of CUDA, MPI, NCCL, POSIX threads and system calls, and dagc's own; names with a leading underscore.
 _FAMILY = re.compile(
-    r"_|I?P?MPI[XR]?_|MPI(CH|IMPL|U)|M_\w+f\d+x?$|[oO]?mpi_|OMPI_|QMPI|cuda[A-Z_]|CUDA|cu[A-Z]|CU_|CUresult|p?nccl|P?NCCL|nvtx|NVTX|nv[A-Z]|NV_"
+    r"FE_[A-Z]|fe(clear|disable|enable|get|hold|raise|set|test|update)(except|env|mode|round)|fe(mode|nv|xcept)_t$"
+    r"|_|I?P?MPI[XR]?_|MPI(CH|IMPL|U)|M_\w+f\d+x?$|[oO]?mpi_|OMPI_|QMPI|cuda[A-Z_]|CUDA|cu[A-Z]|CU_|CUresult|p?nccl|P?NCCL|nvtx|NVTX|nv[A-Z]|NV_"
     r"|pthread_|PTHREAD_|posix_|timer_|clock_|sched_|SCHED_|SYS_|FUTEX_|STATX_|CLONE_|FP_|ATOMIC_|DAGC|dagc"
     r"|tex[123C]|surf[123C]|atomic[A-Z]|ld[gc]|wmma|cooperative_groups"
 )
@@ -387,7 +388,7 @@ _WIDTHS = re.compile(
 # Suffixes of variants of functions of the C library: isalpha_l, putc_unlocked; sinf128.
 _SUFFIX = re.compile(r"_(l|r|unlocked)$")
 _WIDTH = re.compile(r"(16|32|64|128)x?$")
-_MACRO_FAMILY = re.compile(r"M_\w+f\d+x?$|MPICH|(MPI|DAGC|CUDA|CUDART|NCCL|PTHREAD|SYS|FUTEX|STATX)_[A-Z]")
+_MACRO_FAMILY = re.compile(r"M_\w+f\d+x?$|MPICH|(MPI|DAGC|CUDA|CUDART|NCCL|PTHREAD|SYS|FUTEX|STATX|FE)_[A-Z]")
 
 
 def is_global(name: str) -> bool:

@@ -182,7 +182,7 @@ def test_no_header_has_a_name_that_is_not_known(tmp_path: Path, target: Target) 
     (tmp_path / f"probe.{suffix}").write_text(text + "".join(f"constexpr int {n} = 1;\n" for n in names))
     done = compiles(target, tmp_path, f"probe.{suffix}", "-w", *flags)
     lines = {int(n) for n in re.findall(rf"probe\.{suffix}[:(](\d+)[):].*error", done.stderr)}
-    assert [names[n - 1 - len(headers)] for n in sorted(lines)] == []
+    assert " ".join(names[n - 1 - len(headers)] for n in sorted(lines)) == ""
     assert done.returncode == 0, done.stderr[-3000:]
 
 
