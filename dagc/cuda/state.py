@@ -407,6 +407,10 @@ class _Uses:
 
     def read(self, unit: _Unit, owner: str, shift: int = 0) -> None:
         """The uses of one part of the text."""
+        words = {name.text for name in names_in(text_of(unit.node))}
+        if words.isdisjoint(_KEPT | {"asm", "__asm__"}) and words.isdisjoint(self.code.variables):
+            self.named |= words  # no use: only what it names in turn
+            return
         locked = bool(_LOCKS & set(_identifiers(unit.node)))
         self.text, self.owner, self.shift = unit.text, owner, shift
         scope: dict[str, Variable | None] = dict.fromkeys(unit.hidden) | dict.fromkeys(unit.arguments, _ARGUMENT)
