@@ -210,7 +210,7 @@ def serve(name: str, args: argparse.Namespace) -> int:
     with ExitStack() as stack:
         link = stack.enter_context(WorkerLink(options.ranks))
         text = read(ROOT / "samples" / subject.path, subject.small if host else subject.defines, True)
-        made = ready(text, folder / "r.db", options, SILENT)
+        made = ready(text, folder / "r.db", options, SILENT, stack)
         _answer(record | {"compiled": len(made.domain.spaces)})
         machine = made.machine(link)
         session: Session | None = None

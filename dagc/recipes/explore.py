@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -31,7 +32,6 @@ from dagc.learn.disagreement import WRONG, Disagreement, SpaceKind, by_settings,
 from dagc.measure.link import RankLink, link_ranks
 from dagc.measure.metrics import objective_for, units
 from dagc.recipes.launch import (
-    Launched,
     Sites,
     choosers_for,
     launch_sites,
@@ -45,10 +45,11 @@ from dagc.recipes.options import ExploreOptions
 from dagc.recipes.program import ProgramText, read
 from dagc.recipes.runs import (
     SEARCH,
+    Compilation,
     Excluded,
     SearchRequest,
     Usable,
-    arrays_of,
+    arrays_under_way,
     check_as_built,
     compiling,
     configured,
@@ -76,7 +77,7 @@ from dagc.store.results import (
     ranking,
     timed,
 )
-from dagc.store.settings import Fixed, fixed_in, fixed_of, fixed_text, not_searched, without_settings
+from dagc.store.settings import Fixed, Kernels, fixed_in, fixed_of, fixed_text, not_searched, without_settings
 
 if TYPE_CHECKING:
     from dagc.ir.program import Configuration, Program
@@ -230,7 +231,8 @@ def spread(low: float, high: float, measurements: int, objective: Objective = TI
 DEFAULT_BUDGET = 200  # budget of strategies that cannot estimate when to end
 MOST = 2000  # most measurements of a search without a budget
 NOISE_SHARE = 0.1  # fraction of the time that is left for measuring the noise floor before the search
-BUILD_SHARE = 0.6  # of the time limit: when no further configuration is waited for
+# Of the time limit: when no further configuration is waited for. A transport is worth a factor, an order a fraction.
+BUILD_SHARE = 0.85
 SEARCH_SHARE = 0.97  # of the time that is left for the search; the rest is for traces
 
 
@@ -270,17 +272,16 @@ def explore(
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The search, with everything that must be known before anything is compiled, which is done in `folder`."""
+    """The search, with everything that must be known before anything is measured; its libraries are being built."""
 
     request: SearchRequest
     program: Program
     output: Path
     domain: Orders
-    configurations: Sequence[Configured]
     fixed: tuple[Fixed, ...]
     notes: list[str]
     data: Path
-    folder: Path
+    compilation: Compilation
 
     def machine(self, link: RankLink) -> LiveMachine:
         """Measures its candidates on these ranks, as soon as their configurations are loaded."""
@@ -292,17 +293,26 @@ class Ready:
 
 
 def ready(
-    text: ProgramText, out: str | Path | None, options: ExploreOptions, display: Display, deadline: Deadline = ENDLESS
+    text: ProgramText,
+    out: str | Path | None,
+    options: ExploreOptions,
+    display: Display,
+    stack: ExitStack,
+    deadline: Deadline = ENDLESS,
 ) -> Ready:
-    """Text -> configurations, with their launch settings -> domain."""
+    """Text -> configurations, with their launch settings -> domain. The set-up and the compilers run beside it, and end
+    with `stack`."""
     request, output, missing = _requested(text, out, options, display)
     request = replace(request, deadline=deadline)
     folder = output.parent / f"{output.stem}-build"
 
     @cache
-    def arrays() -> Path:
+    def under_way() -> Callable[[], Path]:
         require_machine(request.chosen)
-        return arrays_of(request.text.program(), folder, request)
+        return stack.enter_context(arrays_under_way(request.text.program(), folder, request))
+
+    def arrays() -> Path:
+        return under_way()()
 
     taken, remarks = variants_by_file(request, arrays)  # which are then not searched
     request = replace(
@@ -313,29 +323,32 @@ def ready(
     request = _for_objective(request, program, configurations, output)
     require_machine(request.chosen)
     configurations = that_can_run(configurations, request.chosen, request.options, notes)
-    settled, sites = _launch_settings(request, program, configurations, arrays)
+    choosers = _choosers(request, program, configurations)
+    under_way()
+    settled = launched(request, configurations, choosers, arrays)
     configurations = list(settled.configurations)
+    # All that may stay open at run time: which settings fit, the arrays tell.
+    every = launch_sites(request, configurations, None)
+    compilation = stack.enter_context(
+        compiling(configurations, request.chosen, folder, every.of, hurry=deadline.timeout is not None)
+    )
+    sites = launch_sites(request, configurations, arrays())
     fixed = _fixed(program, configurations, (*taken, *settled.settings), request.text.defines, sites)
     request, domain = _domain(request, configurations, sites, notes)
     notes += settled.notes
-    return Ready(request, program, output, domain, configurations, fixed, notes, arrays(), folder)
+    return Ready(request, program, output, domain, fixed, notes, arrays(), compilation)
 
 
 def checked(prepared: Ready, machine: LiveMachine) -> tuple[MachineRecord, Usable]:
     """The machine's facts, and the configurations that can be searched, checked as they are built. While compilers run,
     the ranks start, the space is counted, and the model ranks launch settings."""
     request, domain, deadline = prepared.request, prepared.domain, prepared.request.deadline
-    sites = {space.configuration: space.sites for space in domain.spaces}
-    with (
-        compiling(
-            prepared.configurations, request.chosen, prepared.folder, sites, hurry=deadline.timeout is not None
-        ) as compilation,
-        Workers(1) as pool,
-    ):
+    with Workers(1) as pool:
         predicting = pool.submit(predicted, request, domain.spaces, prepared.data)
         facts = machine.facts(request.chosen.target.value, request.chosen.arch)
         domain.size()
-        out = check_as_built(machine, compilation, request, prepared.data, deadline.part(BUILD_SHARE))
+        out = check_as_built(machine, prepared.compilation, request, prepared.data, deadline.part(BUILD_SHARE))
+        prepared.compilation.stop()
         wait([predicting], deadline.part(BUILD_SHARE).timeout)
         if not predicting.done():
             prepared.notes.append("the model ranked no launch settings within the time limit (--time)")
@@ -391,16 +404,13 @@ def _for_objective(
     return replace(request, options=options, objective=objective, other=other)
 
 
-def _launch_settings(
-    request: SearchRequest, program: Program, configurations: Sequence[Configured], arrays: Callable[[], Path]
-) -> tuple[Launched, Sites]:
-    """The configurations with their launch settings, and those that are searched. Raises UsageError for a tuned file
-    that is of no use, before `arrays` creates a directory."""
+def _choosers(
+    request: SearchRequest, program: Program, configurations: Sequence[Configured]
+) -> dict[Kernels, tuple[Any, ...]]:
+    """Those of the tuned file. Raises UsageError for a file that is of no use, before a directory is created."""
     text = request.text
     without = replace(text, folds=False).with_defines(without_settings(program, text.defines))
-    choosers = choosers_for(request, configurations, without.graph)
-    settled = launched(request, configurations, choosers, arrays())
-    return settled, launch_sites(request, settled.configurations, arrays())
+    return choosers_for(request, configurations, without.graph)
 
 
 def _domain(
@@ -418,10 +428,11 @@ def _explore_here(
 ) -> Explored:
     from dagc.store.records import Records  # loads msgspec, sqlite3
 
-    prepared = ready(text, out, options, Display(quiet=options.quiet), deadline)
-    request, program, notes = prepared.request, prepared.program, prepared.notes
-    options, machine = request.options, prepared.machine(link)
-    facts, usable = checked(prepared, machine)
+    with ExitStack() as stack:
+        prepared = ready(text, out, options, Display(quiet=options.quiet), stack, deadline)
+        machine = prepared.machine(link)
+        facts, usable = checked(prepared, machine)
+    request, program, notes, options = prepared.request, prepared.program, prepared.notes, prepared.request.options
     setup, size = setup_digest(text.path, program, options), usable.domain.size()
     run = run_record(facts, options, text.path, setup, prepared.fixed, prepared.domain.folded, size)
     with Records.open(
@@ -606,7 +617,7 @@ def _recorded_configurations(
     """The configurations that the recorded results have, with their launch settings, and those that are searched."""
     assert request.earlier is not None
     known = {i.configuration for i in request.earlier.implementations}
-    settled = launched(request, configurations, {}, Path()).configurations
+    settled = launched(request, configurations, {}, Path).configurations
     sites = launch_sites(request, settled, None)
     whole = domain_of(settled, request.options, sites.of)
     numbers = {whole.number(configuration) for configuration in known}

@@ -152,11 +152,11 @@ def launched(
     request: SearchRequest,
     configurations: Sequence[Configured],
     choosers: Mapping[Kernels, tuple[Any, ...]],
-    data: Path,
+    arrays: Callable[[], Path],
 ) -> Launched:
     """Launch settings for the configurations of a search, instead of the defaults; -D and searched decisions stay.
 
-    `data`: the arrays of the ranks. Configurations with the same kernels get the same settings.
+    `arrays`: the directory of those of the ranks. Configurations with the same kernels get the same settings.
     """
     groups: dict[Kernels, list[Configured]] = {}
     for configured in configurations:
@@ -170,8 +170,8 @@ def launched(
         if names and request.anew and number >= MOST_TUNED:
             left = counted(len(groups) - MOST_TUNED, "choice")
             notes.append(f"{left} of kernels not tuned, after {MOST_TUNED}: the defaults stay; open fewer variants")
-        elif names and request.options.launch not in ("fixed", SEARCH):
-            chosen, more = _chosen(request, members[0], names, choosers.get(kernels, ()), data)
+        elif names and request.chooses:
+            chosen, more = _chosen(request, members[0], names, choosers.get(kernels, ()), arrays())
             notes += more
         settings += chosen
         out += [_with(configured, chosen, request.text, notes) for configured in members]

@@ -10,7 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from pathlib import Path
 from threading import Event
@@ -31,7 +31,7 @@ from dagc.build.target import TargetChoice
 from dagc.build.toolchain import answer_of, require_mpi
 from dagc.ir.enums import ElementType
 from dagc.ir.plan import Plan, Target, open_tunables, program_hash, stays_fixed
-from dagc.ir.program import CollectiveOp, Configuration, ExchangeOp, KernelOp, Program, Value, shown
+from dagc.ir.program import CollectiveOp, Configuration, ExchangeOp, KernelOp, Program, Transport, Value, shown
 from dagc.ir.traversal import Traversal, traversal_text
 from dagc.lab.configurations import Configured, combinations, configurations, open_decisions
 from dagc.lab.live import LiveMachine, Loadable
@@ -45,7 +45,7 @@ from dagc.recipes.program import ProgramText
 from dagc.report import si
 from dagc.report.counting import loop_notes
 from dagc.report.display import SILENT, Display
-from dagc.setup import check_arrays, run_setup
+from dagc.setup import check_arrays, setup_under_way
 from dagc.space import Space
 from dagc.space.loops import unroll
 from dagc.space.proof import Prover
@@ -82,6 +82,11 @@ class SearchRequest:
         """The tuned file that gives the launch settings."""
         launch = self.options.launch
         return launch if launch not in (None, SEARCH, "auto", "fixed") else None
+
+    @property
+    def chooses(self) -> bool:
+        """Whether launch settings are chosen before the search, by a tuned file or by tuning."""
+        return self.options.launch not in ("fixed", SEARCH)
 
     @property
     def searches(self) -> bool:
@@ -258,9 +263,11 @@ def require_machine(chosen: TargetChoice) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """Runner libraries that are being built, each with the configurations that use it."""
+    """Runner libraries that are being built, each with the configurations that use it. After `stop`, what is not built
+    is not built at all."""
 
     jobs: Mapping[Future[Path | BuildFailed], tuple[Configuration, ...]]
+    stop: Callable[[], None]
 
     def as_built(
         self, left: Callable[[], float] = lambda: math.inf
@@ -286,8 +293,8 @@ def compiling(
     *,
     hurry: bool = False,
 ) -> Iterator[Compilation]:
-    """Build one runner library per configuration, in parallel on all cores, the first ones first; what is not built at
-    the end of the block is not built at all. Capture needs no separate library.
+    """Build one runner library per configuration, in parallel on all cores, the most promising first; what is not built
+    at the end of the block is not built at all. Capture needs no separate library.
 
     `sites`: launch settings that stay open until they are set at run time. `hurry`: the first has the cores for itself
     if there are fewer than libraries. Raises MissingTool as `require_machine`.
@@ -295,7 +302,7 @@ def compiling(
     require_machine(chosen)
     others = Event()  # may be built
     distinct: dict[Configuration, list[Configured]] = {}
-    for configured in configurations:
+    for configured in sorted(configurations, key=_promise):
         decisions = tuple((n, v) for n, v in configured.configuration.decisions if n != "capture")
         distinct.setdefault(Configuration(decisions), []).append(configured)
 
@@ -321,8 +328,16 @@ def compiling(
             next(iter(jobs)).add_done_callback(lambda _: others.set())
         else:
             others.set()
-        yield Compilation(jobs)
+        yield Compilation(jobs, pool.stop)
         pool.stop()
+
+
+_QUICKEST = (Transport.PEER, Transport.NCCL, Transport.MPI_CUDA, Transport.MPI_HOST)
+
+
+def _promise(configured: Configured) -> tuple[int, bool]:
+    """Sorts configurations by what is usually fastest, for a search that has no time for all."""
+    return _QUICKEST.index(configured.graph.transport), configured.configuration.get("capture") is not True
 
 
 def build_runners(
@@ -426,22 +441,31 @@ class Excluded:
         return traversal_text(self.configured.space.first(), self.configured.graph)
 
 
-def arrays_of(program: Program, folder: Path, request: SearchRequest) -> Path:
-    """The directory with the arrays and the references' results: checked if it was given, else generated.
+@contextmanager
+def arrays_under_way(program: Program, folder: Path, request: SearchRequest) -> Iterator[Callable[[], Path]]:
+    """Yields the function that gives the directory with the arrays and the references' results: checked if it was
+    given, else generated, which begins now.
 
-    Called before anything slow, since most mistakes in a new program show here. Raises UsageError and ProgramError.
+    Entered before anything slow, since most mistakes in a new program show here, and before threads start. Raises
+    UsageError and ProgramError, as the function does.
     """
     options = request.options
     if options.data is not None:
-        data = Path(options.data)
-        check_arrays(program, data, options.ranks)
-        return data
+        check_arrays(program, Path(options.data), options.ranks)
+        yield lambda: Path(options.data or "")
+        return
     data = folder / f"data-{options.ranks}"
     clear_incomplete(data)
-    with request.display.phase("setting up the arrays, running the references", options.ranks, "rank") as phase:
-        base = Path(program.path).parent
-        run_setup(program, base, options.ranks, options.seed, data, done=phase.advance)
-    return data
+    with setup_under_way(program, Path(program.path).parent, options.ranks, options.seed, data) as wait:
+
+        @cache
+        def written() -> Path:
+            what = "setting up the arrays, running the references"
+            with request.display.phase(what, options.ranks, "rank") as phase:
+                wait(phase.advance)
+            return data
+
+        yield written
 
 
 def loadable_of(configured: ConfiguredSpace, library: RunnerLibrary) -> Loadable:

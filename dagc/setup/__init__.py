@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from dagc.setup.arrays import check_arrays, read_scalars, run_setup
+from dagc.setup.arrays import check_arrays, read_scalars, run_setup, setup_under_way
 
-__all__ = ["check_arrays", "read_scalars", "run_setup"]
+__all__ = ["check_arrays", "read_scalars", "run_setup", "setup_under_way"]

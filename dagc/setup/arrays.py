@@ -26,7 +26,7 @@ from dagc.ir.names import alike, data_file
 from dagc.ir.program import Program, Setup, Verify
 from dagc.ir.sym import Number, UnboundName
 from dagc.setup.checks import Checker, Matching, RankMembers, dtype, team, wanted
-from dagc.setup.isolated import isolated, say
+from dagc.setup.isolated import Wait, isolated, say
 
 if TYPE_CHECKING:
     import numpy as np
@@ -210,7 +210,18 @@ def run_setup(
 ) -> None:
     """Write the arrays of `ranks` ranks into `out`, all or nothing; with `references`, also the expected results.
 
-    `done` is called after each rank.
+    `done` is called after each rank. Raises like `setup_under_way`.
+    """
+    with setup_under_way(program, base_dir, ranks, seed, out, references=references) as wait:
+        wait(done)
+
+
+@contextmanager
+def setup_under_way(
+    program: Program, base_dir: Path, ranks: int, seed: int, out: Path, *, references: bool = True
+) -> Iterator[Wait]:
+    """As `run_setup`. Yields the function that waits for the end; where the set-up runs in a process of its own, that
+    begins now, and other work can be done meanwhile. Enter it before threads start, since it forks.
 
     `base_dir` is the directory that the set-up's file name is relative to: that of the `.dag`. Earlier output of this
     function at `out` is replaced. Raises ProgramError if the results do not match the declarations, UsageError if the
@@ -224,14 +235,15 @@ def run_setup(
         raise UsageError(f"seed {seed} is negative", "use 0 or more")
     job = _Job(program, program.setup, base_dir, ranks, seed, out, references)
     if signals.isolates():
-        isolated(lambda: job.write(lambda: say("done")), done)
+        with isolated(lambda: job.write(lambda: say("done"))) as wait:
+            yield wait
     else:
-        job.write(done)
+        yield job.write
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What `run_setup` writes."""
+    """What a set-up writes."""
 
     program: Program
     setup: Setup

@@ -12,11 +12,11 @@ import shutil
 import signal
 import sys
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, TYPE_CHECKING, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from dagc.base import children, signals
 from dagc.base.errors import DagcError, UsageError
@@ -39,10 +39,14 @@ def say(kind: str, text: str = "") -> None:
         connection.send((kind, text))
 
 
-def isolated(work: Callable[[], None], done: Callable[[], None] | None) -> None:
-    """Call `work` in a forked process and wait for it; `done` is called here whenever it says so.
+Wait: TypeAlias = "Callable[[Callable[[], None] | None], None]"
 
-    Raises what `work` raises, and UsageError if the process ended by itself.
+
+@contextmanager
+def isolated(work: Callable[[], None]) -> Iterator[Wait]:
+    """Call `work` in a process that is forked now. Yields the function that waits for its end: its argument, if any, is
+    called here whenever the process says `done`; it raises what `work` raises, and UsageError if the process ended by
+    itself. The process ends with the block.
     """
     from multiprocessing.connection import Pipe
 
@@ -52,29 +56,41 @@ def isolated(work: Callable[[], None], done: Callable[[], None] | None) -> None:
     sys.stderr.flush()
     ours, theirs = Pipe(duplex=False)
     parent = os.getpid()
-    with TemporaryFile("w+") as faults:
+    said: dict[str, Any] = {}
+    status: list[int] = []
+    with ours, TemporaryFile("w+") as faults:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside the thread that draws the display
             child = os.fork()
         if child == 0:
             _work(work, theirs, faults, parent)
         theirs.close()
-        said: dict[str, Any] = {}
-        status: int | None = None
+
+        def finish(done: Callable[[], None] | None) -> None:
+            status.append(_listen(ours, child, said, done))
+            if "end" not in said:
+                faults.seek(0)
+                raise _ended(status[0], said, faults.read())
+            if said["end"] is not None:
+                raise _rebuilt(*said["end"])
+
         try:
-            with ours:
-                status = _listen(ours, child, said, done)
+            yield finish
         finally:
-            if status is None:
+            if not status:
                 os.kill(child, signal.SIGKILL)
                 os.waitpid(child, 0)
+                _drain(ours, said)
             if "end" not in said and "directory" in said:
                 shutil.rmtree(said["directory"], ignore_errors=True)
-        if "end" not in said:
-            faults.seek(0)
-            raise _ended(status, said, faults.read())
-    if said["end"] is not None:
-        raise _rebuilt(*said["end"])
+
+
+def _drain(connection: Connection, said: dict[str, Any]) -> None:
+    """What the process said before it was killed."""
+    with suppress(EOFError, OSError):
+        while connection.poll():
+            kind, value = connection.recv()
+            said[kind] = value
 
 
 def _work(work: Callable[[], None], connection: Connection, faults: IO[str], parent: int) -> NoReturn:
