@@ -6,6 +6,7 @@ of the op PROGRAM. Times are in seconds.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -70,8 +71,8 @@ def numbers(program: Program) -> frozenset[str]:
 
 
 def plan_label(settings: Settings) -> str:
-    """`m8-chunks4-streams4`: the name of a plan's directory."""
-    return "-".join(mangle(f"{name}{value}") for name, value in settings)
+    """`m8-chunks4-streams4`: the name of a plan's directory. Plans differ in values alone, not in names."""
+    return "-".join(mangle(f"{re.sub(r'[^A-Za-z0-9_]', '_', name)}{value}") for name, value in settings)
 
 
 # ---- measurements ---------------------------------------------------------------------------
