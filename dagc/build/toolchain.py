@@ -491,6 +491,7 @@ def first_error(output: str) -> str:
 # ---- resources of kernels ----
 
 PATIENCE = 300.0  # seconds
+_UNSUPPORTED = "Unsupported gpu architecture"
 _MOST_LINES = 30
 _FUNCTION = re.compile(r"Compiling entry function '(\w+)'")
 _USED = re.compile(r"Used (\d+) registers(?:.*?(\d+) bytes smem)?")
@@ -517,6 +518,8 @@ def kernel_resources(source: Path, arch: str, include: Sequence[str] = ()) -> di
                 return {}
             if done.returncode != 0:
                 output = done.stderr + done.stdout
+                if _UNSUPPORTED in output:  # by this nvcc, whatever the kernels are
+                    return {}
                 shown = "\n".join(output.splitlines()[:_MOST_LINES])
                 raise BuildFailed(f"nvcc refused {source.name} for {arch}:\n{shown}", "", first_error(output))
             output = done.stdout + done.stderr
