@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dagc.base.deadline import ENDLESS, Deadline
+from dagc.base.errors import BuildFailed
+from dagc.ir.program import Configuration
 from dagc.recipes.explore import Explored, explore
 from dagc.recipes.options import ExploreOptions
+from dagc.recipes.runs import Compilation
 from dagc.store.records import load
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
@@ -114,3 +119,33 @@ def test_wherever_the_limit_falls_there_is_a_result(program: Path, tmp_path: Pat
     for number in range(3, clock.read + 1, max(1, clock.read // 4)):
         done = searched(program, tmp_path / f"{number}.db", Jump(number), time=30.0, budget=2)
         assert done.summary.measurements >= 1
+
+
+def test_after_the_limit_the_most_promising_is_waited_for() -> None:
+    """Its library is built last; it is taken all the same, and the others are not."""
+    jobs: list[Future[Path | BuildFailed]] = [Future() for _ in range(3)]
+    members = [(Configuration((("number", n),)),) for n in range(3)]
+    compilation = Compilation(dict(zip(jobs, members, strict=True)), lambda: None)
+    taken: list[Path | BuildFailed] = []
+    built = compilation.as_built(Deadline.after(0.0), lambda: bool(taken))
+
+    def build() -> None:
+        jobs[2].set_result(Path("c"))
+        jobs[0].set_result(Path("a"))
+
+    threading.Timer(0.05, build).start()
+    for found, library in built:
+        taken.append(library)
+        assert found == members[0]
+    assert taken == [Path("a")]
+
+
+def test_within_the_limit_the_first_that_is_built_is_taken() -> None:
+    jobs: list[Future[Path | BuildFailed]] = [Future() for _ in range(2)]
+    members = [(Configuration((("number", n),)),) for n in range(2)]
+    compilation = Compilation(dict(zip(jobs, members, strict=True)), lambda: None)
+    jobs[1].set_result(Path("b"))
+    built = compilation.as_built()
+    assert next(built) == (members[1], Path("b"))
+    jobs[0].set_result(Path("a"))
+    assert list(built) == [(members[0], Path("a"))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import shutil
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -270,18 +269,18 @@ class Compilation:
     stop: Callable[[], None]
 
     def as_built(
-        self, left: Callable[[], float] = lambda: math.inf
+        self, end: Deadline = ENDLESS, enough: Callable[[], bool] = lambda: True
     ) -> Iterator[tuple[tuple[Configuration, ...], Path | BuildFailed]]:
-        """Each as soon as it is built, or why it is not; ends early when no seconds are `left`."""
-        pending = set(self.jobs)
+        """Each as soon as it is built, or why it is not. At `end` it is over if that is `enough`; if not, the others
+        follow in the order of the jobs, whichever is built first."""
+        pending = list(self.jobs)
         while pending:
-            seconds = left()
-            done, pending = wait(pending, None if math.isinf(seconds) else seconds, FIRST_COMPLETED)
-            if not done:
+            done = wait(pending, end.timeout, FIRST_COMPLETED).done
+            if end.over and enough():
                 return
-            for job in self.jobs:
-                if job in done:
-                    yield self.jobs[job], job.result()
+            for job in [job for job in pending if job in done] or pending[:1]:
+                pending.remove(job)
+                yield self.jobs[job], job.result()
 
 
 @contextmanager
@@ -516,13 +515,13 @@ def check_as_built(
     number = {space.configuration: index for index, space in enumerate(domain.spaces)}
     results: dict[int, str | BuildFailed] = {}
 
-    def left() -> float:
-        return end.left if "" in results.values() else math.inf
+    def enough() -> bool:
+        return "" in results.values()
 
     with display.phase("compiling, checking results against the reference", len(number), "configuration") as phase:
-        for configurations, library in compilation.as_built(left):
+        for configurations, library in compilation.as_built(end, enough):
             for index in (number[c] for c in configurations):
-                if left() == 0:
+                if end.over and enough():
                     break
                 if isinstance(library, BuildFailed):
                     results[index] = library
