@@ -115,7 +115,7 @@ def write_results(path: Path, dag: Path) -> Path:
                 if number == 0:
                     spans = [TraceSpan(0, i, i * 1e-6, (i + 1) * 1e-6) for i in range(len(traversal.entries))]
                     records.trace(key, spans)
-        records.fail(records.begin(configuration, "a@s0 b@s1 end"), "wrong result: no")
+        records.fail(records.begin(configuration, "a@s0 b@s1 end"), "run failed: no")
     return path
 
 
