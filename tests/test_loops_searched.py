@@ -98,9 +98,10 @@ def test_a_wrong_traversal_of_a_round_is_refused(capsys: pytest.CaptureFixture[s
 @pytest.mark.skipif(not can_run(), reason="needs a C++ compiler and an MPI")
 def test_a_search_keeps_the_period(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file, best = tmp_path / "r.db", tmp_path / "best"
-    quick = ["--target", "host", "-n", "2", "--seconds", "5e-4", "--confirm", "2", "--repeats", "2", "--budget", "8"]
-    search = ["explore", JACOBI, *SMALL, "--transport", "peer", "--launch", "fixed", *quick, "-o", str(file)]
-    assert main(search) == 0
+    quick = ["--target", "host", "-n", "2", "--seconds", "5e-4", "-o", str(file)]
+    space = ["explore", JACOBI, *SMALL, "--transport", "peer"]
+    search, few = [*space, "--launch", "fixed", *quick], ["--confirm", "2", "--repeats", "2", "--budget", "8"]
+    assert main([*search, *few]) == 0
     said = capsys.readouterr().out
     assert "4 rounds of first[t] to inner[t] repeat one order" in said
     assert "of a space of 88" in said
@@ -109,7 +110,7 @@ def test_a_search_keeps_the_period(capsys: pytest.CaptureFixture[str], tmp_path:
     folded = read(JACOBI, {"nx": 40, "rows": 5, "steps": 4, "transport": "peer"}, folds=True).graph()
     texts = {i.traversal for i in results.implementations}
     assert all(is_folded_text(text, folded) for text in texts)
-    assert len(texts) == 8
+    assert f"measured   {len(texts)} implementations" in said, "8, or fewer if some were measured twice"
     for command in (["rules", str(file)], ["best", str(file), "-o", str(best), "--no-build"]):
         assert main(command) == 0
     shown = capsys.readouterr().out
@@ -120,10 +121,11 @@ def test_a_search_keeps_the_period(capsys: pytest.CaptureFixture[str], tmp_path:
     assert written == expected
     assert main(["report", str(file), "-o", str(tmp_path / "r.html")]) == 0
     assert "last[3]" in (tmp_path / "r.html").read_text()  # the timeline has every round
-    assert main([*search, "--resume", "--unroll"]) == 2
+    assert main([*search, *few, "--resume", "--unroll"]) == 2
     assert "drop --unroll, or choose another file with -o" in capsys.readouterr().err
-    assert main([*search, "--replay", str(file), "--unroll", "-o", str(tmp_path / "s.db")]) == 2
-    assert main(["explore", JACOBI, *SMALL, "--transport", "peer", "--replay", str(file), "--budget", "8"]) == 0
+    assert main([*space, "--replay", str(file), "--unroll", "-o", str(tmp_path / "s.db")]) == 2
+    assert "drop --unroll, or choose another file with -o" in capsys.readouterr().err
+    assert main([*space, "--replay", str(file), "--budget", "8"]) == 0
     assert main([*search, "--resume", "--strategy", "random", "--budget", "24", "--confirm", "0", "--no-trace"]) == 0
     with sqlite3.connect(file) as connection:  # times that a rule explains
         found = connection.execute("SELECT id, traversal FROM candidate").fetchall()
