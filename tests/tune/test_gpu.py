@@ -52,9 +52,12 @@ def test_the_file_is_of_the_gpu_that_was_measured(tmp_path: Path, monkeypatch: p
 
 
 def test_registers_that_nvcc_does_not_say_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a GPU that it does not support, or where it is missing."""
     monkeypatch.setattr("dagc.build.target.gpus", lambda: ())
-    program = write_fill(tmp_path, "tune bx in {32, 64}", 'static_assert(bx < 0, "never"); if (i < n) y[i] = i;')
-    done = tune_recipe.tune(program, tmp_path / "t.db", TuneOptions(sizes="N=100", target="cuda", gpu="h200", top=0))
+    program, own = write_fill(tmp_path, "tune bx in {32, 64}"), tmp_path / "own.toml"
+    own.write_text("[old]\n" + DESCRIPTORS.read_text().split("[v100]")[1].split("[")[0].replace("sm_70", "sm_20"))
+    options = TuneOptions(sizes="N=100", target="cuda", gpu=str(own), top=0)
+    done = tune_recipe.tune(program, tmp_path / "t.db", options)
     assert any(
         "fill: 32 registers a thread are assumed, and instructions counted in the text, since nvcc" in note
         for note in done.notes
