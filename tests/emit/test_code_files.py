@@ -126,10 +126,13 @@ def test_a_main_of_an_included_file_is_another(copied: Path) -> None:
 
 @pytest.mark.parametrize("name", ["heat.cu", "sum.cpp", "twice.cpp", "twice.h", "inc/grid.cuh"])
 def test_a_file_belongs_to_the_program(copied: Path, name: str) -> None:
-    """To its hash, by which measurements are stored, and to `plan.json`; layout has a meaning in C++."""
+    """By its tokens: to its hash, by which measurements are stored, and to `plan.json`."""
     before = program_hash(program_of(copied))
     file = copied.parent / name
-    file.write_text(file.read_text() + "\n")
+    text = file.read_text()
+    file.write_text(f"/* of\n another */ // layout\n\n{text}\t// and here\n")
+    assert program_hash(program_of(copied)) == before
+    file.write_text(f"{text}\nextern int other;\n")
     assert program_hash(program_of(copied)) != before
 
 
