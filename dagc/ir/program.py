@@ -723,6 +723,8 @@ def certain_regions(program: Program) -> Iterator[Region]:
 
 
 class Transport(Enum):
+    """How messages travel; the members in the order of their usual speed, the fastest last."""
+
     MPI_HOST = "mpi_host"
     MPI_CUDA = "mpi_cuda"
     NCCL = "nccl"
