@@ -3,7 +3,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <limits>
 
 #if defined(__CUDACC__)
 #define DAGC_HOST_DEVICE __host__ __device__
@@ -46,9 +45,10 @@ DAGC_HOST_DEVICE inline double real_mod(double a, double b) {
 }
 
 // The integer that a whole number is; the least one for what 64 bits do not hold, which no size, place or count is.
+// INT64_MIN, since device code must not call std::numeric_limits<std::int64_t>::min().
 DAGC_HOST_DEVICE inline std::int64_t integer(double whole) {
   constexpr double end = 9223372036854775808.0;
-  return whole >= -end && whole < end ? static_cast<std::int64_t>(whole) : std::numeric_limits<std::int64_t>::min();
+  return whole >= -end && whole < end ? static_cast<std::int64_t>(whole) : INT64_MIN;
 }
 DAGC_HOST_DEVICE inline std::int64_t floor(double a) { return integer(std::floor(a)); }
 DAGC_HOST_DEVICE inline std::int64_t ceil(double a) { return integer(std::ceil(a)); }
