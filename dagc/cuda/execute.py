@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
-from dagc.cuda.text import text_of
+from dagc.cuda.text import TYPE_SIZES, bare_type, text_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -25,13 +25,15 @@ _DEEPEST = 6  # calls within calls
 @dataclass(frozen=True, slots=True)
 class ElementPlace:
     """A pointer to an element of an array. `dims`: the further dimensions of an array that is declared with several.
-    `scalar`: a variable in shared memory, which is no array."""
+    `scalar`: a variable in shared memory, which is no array. `view`: what a cast takes its elements for: their size, or
+    their type if that is not known."""
 
     array: str
     offset: int
     shared: bool = False
     dims: tuple[int, ...] = ()
     scalar: bool = False
+    view: str = ""
 
 
 class _Unknown:
@@ -45,7 +47,8 @@ Value: TypeAlias = int | ElementPlace | _Unknown
 @dataclass(frozen=True, slots=True)
 class ElementAccess:
     """One access by a thread. `kind`: `r`, `w`, or `a` of an atomic operation. `epoch`: the barriers of the block and
-    of the warp before it. `text`: the element as the code writes it."""
+    of the warp before it. `text`: the element as the code writes it. `turns`: the iterations of the loops around
+    it. `view`: elements of different views are not comparable."""
 
     array: str
     index: int
@@ -53,6 +56,18 @@ class ElementAccess:
     shared: bool
     epoch: tuple[int, int]
     text: str
+    turns: tuple[int, ...] = ()
+    view: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """What a thread did: its accesses, the steps that were executed, and whether it waits for another thread, in a loop
+    that only the memory can end."""
+
+    accesses: tuple[ElementAccess, ...]
+    steps: int
+    waits: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +84,14 @@ class _Stop(Exception):
 
 
 def accesses_of_thread(
-    body: Node, names: Mapping[str, Value], built_in: Mapping[str, int], functions: Mapping[str, Callee]
-) -> tuple[list[ElementAccess], int]:
-    """The accesses of one thread, and the steps that were executed. `names`: the values of arguments and constants;
-    `built_in`: of `threadIdx.x` and the like."""
+    body: Node, names: Mapping[str, Value], built_in: Mapping[str, int], functions: Mapping[str, tuple[Callee, ...]]
+) -> Executed:
+    """What one thread does. `names`: the values of arguments and constants; `built_in`: of `threadIdx.x` and the like;
+    `functions`: the overloads of each name."""
     thread = _Thread(dict(names), built_in, functions)
     with suppress(_Stop, RecursionError):
         thread.statement(body)
-    return thread.found, thread.steps
+    return Executed(tuple(thread.found), thread.steps, thread.waits)
 
 
 _BARRIERS = frozenset("__syncthreads __syncthreads_or __syncthreads_and __syncthreads_count".split())
@@ -84,10 +99,15 @@ _CASTS = frozenset("static_cast reinterpret_cast const_cast int unsigned size_t 
 
 
 class _Thread:
-    def __init__(self, names: dict[str, Value], built_in: Mapping[str, int], functions: Mapping[str, Callee]) -> None:
+    def __init__(
+        self, names: dict[str, Value], built_in: Mapping[str, int], functions: Mapping[str, tuple[Callee, ...]]
+    ) -> None:
         self.names, self.built_in, self.functions = names, built_in, functions
         self.found: list[ElementAccess] = []
         self.steps = self.depth = self.doubt = self.barriers = self.warp = 0
+        self.turns: tuple[int, ...] = ()
+        self.waits = False
+        self.returned: Value = UNKNOWN
 
     # ---- statements ---------------------------------------------------------------------------
 
@@ -106,8 +126,8 @@ class _Thread:
             case "for_statement" | "while_statement" | "do_statement":
                 return self._loop(node)
             case "return_statement":
-                for child in node.named_children:
-                    self.value(child)
+                values = [self.value(child) for child in node.named_children]
+                self.returned = values[0] if len(values) == 1 else UNKNOWN
                 return "return"
             case "break_statement":
                 return "break"
@@ -174,7 +194,9 @@ class _Thread:
         start = node.child_by_field_name("initializer")
         if start is not None:
             self.statement(start) if start.type == "declaration" else self.value(start)
+        outside = self.turns
         end = self._turns(node)
+        self.turns = outside
         own = set(_declared(start)) if start is not None and start.type == "declaration" else set()
         for name in own:
             self.names.pop(name, None)
@@ -184,7 +206,9 @@ class _Thread:
     def _turns(self, node: Node) -> str:
         condition, update = node.child_by_field_name("condition"), node.child_by_field_name("update")
         body = node.child_by_field_name("body")
+        outside = self.turns
         for turn in range(_MOST_TURNS):
+            self.turns = (*outside, turn)
             first = turn == 0 and node.type == "do_statement"
             holds = 1 if first or condition is None else self.value(condition)
             if isinstance(holds, int) and not holds:
@@ -196,6 +220,7 @@ class _Thread:
                 return end
             if update is not None:
                 self.value(update)
+        self.waits = self.waits or _only_waits(node)
         if body is not None:
             self._doubtful([body])
         for name in {n for part in (body, update) if part is not None for n in _assigned(part)}:
@@ -222,7 +247,8 @@ class _Thread:
     def _initial(self, name: str, words: set[str], dims: Sequence[Value], value: Node | None) -> Value:
         if "__shared__" in words:
             inner = [d if isinstance(d, int) else 1 for d in dims[1:]]
-            return ElementPlace(name, 0, True, tuple(inner), scalar=not dims)
+            view = next((_view(word) for word in words if bare_type(word) in TYPE_SIZES), "")
+            return ElementPlace(name, 0, True, tuple(inner), scalar=not dims, view=view)
         if value is not None and value.type in ("argument_list", "initializer_list"):
             values = [self.value(v) for v in value.named_children]
             return values[0] if len(values) == 1 and not dims else UNKNOWN
@@ -247,7 +273,8 @@ class _Thread:
                 return self.value(node.named_children[-1]) if node.named_children else UNKNOWN
             case "cast_expression":
                 inner = node.child_by_field_name("value")
-                return self.value(inner) if inner is not None else UNKNOWN
+                got = self.value(inner) if inner is not None else UNKNOWN
+                return _viewed(got, text_of(node.child_by_field_name("type")))
             case "field_expression" if text_of(node) in self.built_in:
                 return self.built_in[text_of(node)]
             case "subscript_expression" | "field_expression":
@@ -333,7 +360,9 @@ class _Thread:
         if not self.doubt:
             text = " ".join(text_of(node).split()).replace("[ ", "[").replace(" ]", "]")
             epoch = (self.barriers, self.warp)
-            self.found.append(ElementAccess(place.array, place.offset, kind, place.shared, epoch, text))
+            self.found.append(
+                ElementAccess(place.array, place.offset, kind, place.shared, epoch, text, self.turns, place.view)
+            )
 
     def _pointer(self, node: Node) -> Value:
         argument = node.child_by_field_name("argument")
@@ -445,12 +474,14 @@ class _Thread:
             if len(numbers) == len(values) and numbers:
                 return abs(numbers[0]) if name == "abs" else (min if name.endswith("min") else max)(numbers)
         elif name in _CASTS and len(values) == 1:
-            return values[0]
+            return _viewed(values[0], written.partition("<")[2].removesuffix(">"))
         elif name in self.functions and self.depth < _DEEPEST:
-            self._enter(self.functions[name], function, values)
+            overloads = self.functions[name]
+            fitting = [c for c in overloads if len(c.parameters) == len(values)]
+            return self._enter((fitting or overloads)[0], function, values)
         return UNKNOWN
 
-    def _enter(self, callee: Callee, function: Node | None, values: Sequence[Value]) -> None:
+    def _enter(self, callee: Callee, function: Node | None, values: Sequence[Value]) -> Value:
         template = function.child_by_field_name("arguments") if function is not None else None
         constants = [self.value(_only(c)) for c in template.named_children] if template is not None else []
         outer, doubt = self.names, self.doubt
@@ -458,9 +489,55 @@ class _Thread:
         self.names |= dict(zip(callee.template, constants, strict=False))
         self.names |= dict(zip(callee.parameters, values, strict=False))
         self.depth += 1
-        self.statement(callee.body)
+        end = self.statement(callee.body)
         self.depth -= 1
+        certain = end == "return" and self.doubt == doubt  # no other return may come first
         self.names, self.doubt = outer, doubt  # a return in the callee leaves it alone
+        return self.returned if certain else UNKNOWN
+
+
+def _viewed(value: Value, type_: str) -> Value:
+    """A value after a cast to a type: of a pointer, the elements may be larger or smaller."""
+    if not isinstance(value, ElementPlace):
+        return value
+    if "*" not in type_:
+        return UNKNOWN
+    view = _view(type_)
+    if value.offset and view != value.view:
+        if not (view.isdecimal() and value.view.isdecimal()) or value.offset * int(value.view) % int(view):
+            return UNKNOWN
+        return replace(value, view=view, offset=value.offset * int(value.view) // int(view))
+    return replace(value, view=view)
+
+
+def _view(type_: str) -> str:
+    element = bare_type(type_)
+    return str(TYPE_SIZES.get(element, element))
+
+
+def _only_waits(loop: Node) -> bool:
+    """Whether a loop that does not end by known values changes none itself: another thread ends it."""
+    todo = [c for f in ("condition", "update", "body") if (c := loop.child_by_field_name(f)) is not None]
+    while todo:
+        at = todo.pop()
+        if at.type == "update_expression":
+            return False
+        if at.type == "assignment_expression":
+            left, right = at.child_by_field_name("left"), at.child_by_field_name("right")
+            own = left is not None and right is not None and text_of(left) in _names_below(right)
+            if left is None or left.type != "identifier" or text_of(at.child_by_field_name("operator")) != "=" or own:
+                return False
+        todo += at.named_children
+    return True
+
+
+def _names_below(node: Node) -> Iterable[str]:
+    todo = [node]
+    while todo:
+        at = todo.pop()
+        if at.type == "identifier":
+            yield text_of(at)
+        todo += at.named_children
 
 
 def _only(node: Node) -> Node:

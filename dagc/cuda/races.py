@@ -9,19 +9,19 @@ from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING, TypeAlias
 
-from dagc.cuda.execute import Callee, ElementAccess, Value, accesses_of_thread
+from dagc.cuda.execute import Callee, ElementAccess, Executed, Value, accesses_of_thread
 from dagc.cuda.text import text_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-BLOCKS = 3  # that are executed, in each dimension of the grid
+BLOCKS = 3  # that are executed first, in each dimension of the grid; the last one too
 _MOST_STEPS = 50_000  # of all threads of a kernel that are executed
 _WARP = 32
 
 _Index: TypeAlias = tuple[int, ...]
 _Thread: TypeAlias = tuple[_Index, _Index]  # its block, and its place there
-_Element: TypeAlias = tuple[str, int]
+_Element: TypeAlias = tuple[str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,10 @@ class LaunchOf:
     names: Mapping[str, Value]
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
-    functions: Mapping[str, Callee]
+    functions: Mapping[str, tuple[Callee, ...]]
 
-    def accesses(self, places: Iterable[_Thread]) -> Iterator[tuple[_Thread, list[ElementAccess]]]:
-        """Those of threads, as many as a limited number of steps allows."""
+    def threads(self, places: Iterable[_Thread]) -> Iterator[tuple[_Thread, Executed]]:
+        """What threads do, as many as a limited number of steps allows."""
         steps = 0
         for block, thread in places:
             of = {"blockIdx": block, "threadIdx": thread, "blockDim": self.block, "gridDim": self.grid}
@@ -52,39 +52,41 @@ class LaunchOf:
                 f"{name}.{axis}": n for name, values in of.items() for axis, n in zip("xyz", values, strict=True)
             }
             names = {"warpSize": _WARP, **self.names}
-            found, more = accesses_of_thread(self.body, names, built_in, self.functions)
-            yield (block, thread), found
-            steps += more
+            done = accesses_of_thread(self.body, names, built_in, self.functions)
+            yield (block, thread), done
+            steps += done.steps
             if steps > _MOST_STEPS:
                 return
 
 
 def between_blocks(launch: LaunchOf, arrays: Sequence[str]) -> tuple[Race, ...]:
     """Elements of arrays that one block writes and another reads, the first pair of each array. None where the grid is
-    synchronised.
+    synchronised, or a thread waits for another.
 
-    A thread that writes what it reads by the same expression does not count: in step k of an all-pairs shortest path,
-    the thread of `d[i][k]` leaves it as it is.
+    A thread that writes what it reads by the same expression, in the same iterations, does not count: in step k of an
+    all-pairs shortest path, the thread of `d[i][k]` leaves it as it is.
     """
     if max(launch.grid) < 2 or "this_grid" in text_of(launch.body):
         return ()
-    writes: dict[_Element, list[tuple[_Thread, str]]] = {}
-    reads: dict[_Thread, dict[tuple[_Element, str], None]] = {}
-    blocks = product(*(range(min(n, BLOCKS)) for n in launch.grid))
-    for thread, accesses in launch.accesses(product(blocks, list(_threads(launch.block)))):
+    writes: dict[_Element, list[tuple[_Thread, str, _Index]]] = {}
+    reads: dict[_Thread, dict[tuple[_Element, str, _Index], None]] = {}
+    blocks = product(*(sorted({*range(min(n, BLOCKS)), n - 1}) for n in launch.grid))
+    for thread, done in launch.threads(product(blocks, list(_threads(launch.block)))):
+        if done.waits:
+            return ()
         own = reads.setdefault(thread, {})
-        for access in accesses:
+        for access in done.accesses:
             if access.array in arrays and not access.shared:
-                element = (access.array, access.index)
+                element = (access.array, access.view, access.index)
                 if access.kind == "r":
-                    own[element, access.text] = None
+                    own[element, access.text, access.turns] = None
                 else:
-                    writes.setdefault(element, []).append((thread, access.text))
+                    writes.setdefault(element, []).append((thread, access.text, access.turns))
     found: dict[str, Race] = {}
     for reader, own in reads.items():
-        for element, text in own:
-            for writer, write in writes.get(element, ()):
-                if writer[0] != reader[0] and (element, text) not in reads[writer]:
+        for element, text, _ in own:
+            for writer, write, turns in writes.get(element, ()):
+                if writer[0] != reader[0] and (element, text, turns) not in reads[writer]:
                     found.setdefault(element[0], Race(element[0], write, text))
     return tuple(found.values())
 
@@ -97,8 +99,8 @@ def between_lanes(launch: LaunchOf) -> tuple[Race, ...]:
     x, y, z = launch.block
     numbers = range(min(2 * _WARP, x * y * z))
     threads = [((0, 0, 0), (n % x, n // x % y, n // (x * y))) for n in numbers]
-    for (thread, accesses), number in zip(launch.accesses(threads), numbers, strict=False):
-        for access in accesses:
+    for (thread, done), number in zip(launch.threads(threads), numbers, strict=False):
+        for access in done.accesses:
             if access.shared and access.kind == "r":
                 reads.append((thread, number // _WARP, access))
             elif access.shared and access.kind == "w":
@@ -130,7 +132,8 @@ def elements_named(text: str, array: str) -> frozenset[str]:
 
 def _threads(block: Sequence[int]) -> Iterator[tuple[int, int, int]]:
     """Threads at the edges of a block and of its warps."""
-    x = sorted({0, 1, 2, _WARP - 1, _WARP, block[0] // 2, block[0] - 2, block[0] - 1} & set(range(block[0])))
+    powers = {1 << k for k in range(11)}
+    x = sorted({0, *powers, _WARP - 1, block[0] // 2, block[0] - 2, block[0] - 1} & set(range(block[0])))
     y, z = (sorted({0, 1, n - 1} & set(range(n))) for n in block[1:])
     for k, j, i in product(z, y, x):
         yield (i, j, k)

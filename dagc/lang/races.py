@@ -49,8 +49,7 @@ class _Launched:
         else:
             body = definitions.block(self.code)
             names |= {**dict(self.constants), **dict(self.arguments)}
-        functions = {name: overloads[0] for name, overloads in every.items()}
-        return LaunchOf(body, names, self.grid, self.block, functions)
+        return LaunchOf(body, names, self.grid, self.block, every)
 
 
 @lru_cache(maxsize=256)
@@ -119,16 +118,16 @@ def _launched(
         (f.name, _argument(f, a if isinstance(a, ir.Region) else substitute(a, env), f.name in sizes, unknown))
         for f, a in zip(kernel.formals, op.args, strict=True)
     ]
-    arguments += [(s.name, ElementPlace(s.name, 0)) for s in impl.scratch]
+    arguments += [(s.name, ElementPlace(s.name, 0, view=str(s.type.size))) for s in impl.scratch]
     constants = {n: v.value for n, v in env.items() if isinstance(v, Const) and isinstance(v.value, int)}
-    x, y, z = _sizes(given.grid, env, (BLOCKS, BLOCKS, BLOCKS))
     written = [f.name for f in kernel.formals if f.mode is Mode.INOUT]
     written += [s.name for s in impl.scratch if not s.const]
     if code.text is not None:  # an array with one expression for its elements is read where it is written
-        written = [name for name in written if len(elements_named(code.text, name)) > 1]
+        named = {name: elements_named(code.text, name) for name in written}
+        written = [name for name in written if len(named[name]) > 1 or "" in named[name]]
     return _Launched(
         texts, code.text or code.function or "", code.text is None, tuple(arguments), tuple(constants.items()),
-        tuple(_number(a, env) for a in code.arguments), (min(x, BLOCKS), min(y, BLOCKS), min(z, BLOCKS)),
+        tuple(_number(a, env) for a in code.arguments), _sizes(given.grid, env, (BLOCKS, BLOCKS, BLOCKS)),
         _sizes(given.block, env, _BLOCK), tuple(written),
     )  # fmt: skip
 
@@ -152,7 +151,7 @@ def _constants(program: ir.Program, op: ir.KernelOp, kernel: ir.Kernel, impl: ir
 
 def _argument(formal: ir.Formal, value: Sym | ir.Region, size: bool, unknown: int) -> Value:
     if isinstance(value, ir.Region):
-        return ElementPlace(formal.name, 0)
+        return ElementPlace(formal.name, 0, view=str(formal.type.size))
     if not formal.type.is_integer:
         return UNKNOWN
     return value.value if isinstance(value, Const) and isinstance(value.value, int) else _SIZE if size else unknown

@@ -13,6 +13,15 @@ FILE = """
 #define MINE blockIdx.x
 constexpr int kHalf = 16;
 __device__ float sum(const float* p, int i, int n) { return i < n ? p[i] : 0; }
+__device__ int here() { return blockIdx.x * blockDim.x + threadIdx.x; }
+__device__ int around(int i, int n) { return i >= n ? i - n : i; }
+__device__ volatile int arrived;
+__device__ void meet(int all) {
+  if (!threadIdx.x) { atomicAdd((int*)&arrived, 1); while (arrived != all) {} }
+  __syncthreads();
+}
+__device__ void set(float* p, int i) { p[i] = 1; }
+__device__ void set(float* p, int i, int by) { p[i + by] = p[i]; }
 template <int W> __device__ void lanes(volatile float* s, int t) {
   if (W >= 32) s[t] += s[t + kHalf];
   s[t] += s[t + 8];
@@ -22,10 +31,9 @@ template <int W> __device__ void lanes(volatile float* s, int t) {
 
 def launch(text: str, grid: tuple[int, int, int] = (3, 1, 1), block: tuple[int, int, int] = (128, 1, 1)) -> LaunchOf:
     definitions = Definitions({"a.cu": FILE})
-    names: dict[str, Value] = {n: ElementPlace(n, 0) for n in ("x", "y", "col")}
+    names: dict[str, Value] = {n: ElementPlace(n, 0, view="4") for n in ("x", "y", "col")}
     names |= {"n": 4096, "k": 1, "v": UNKNOWN, **definitions.numbers()}
-    functions = {name: overloads[0] for name, overloads in definitions.functions().items()}
-    return LaunchOf(definitions.block(text), names, grid, block, functions)
+    return LaunchOf(definitions.block(text), names, grid, block, definitions.functions())
 
 
 @pytest.mark.parametrize(
@@ -38,6 +46,17 @@ def launch(text: str, grid: tuple[int, int, int] = (3, 1, 1), block: tuple[int, 
         (f"{GID} if (gid > 0) x[gid] += *(x + gid - 1);", ("x[gid]", "*(x + gid - 1)")),
         (f"{GID} if (gid == 130) atomicAdd(&x[0], x[gid]); else y[gid] = x[gid];", ("&x[0]", "x[gid]")),
         (f"{GID} if (tid >= 1) return; x[blockIdx.x] = x[blockIdx.x * 2];", ("x[blockIdx.x]", "x[blockIdx.x * 2]")),
+        ("int i = here(); x[i] = x[i + 1];", ("x[i]", "x[i + 1]")),
+        (f"{GID} x[gid] += x[around(gid + 1, n)];", ("x[gid]", "x[around(gid + 1, n)]")),
+        (f"{GID} int e = gridDim.x * 128 - 1; x[e - gid] = x[gid];", ("x[e - gid]", "x[gid]")),
+        (f"{GID} float4* p = (float4*)x; p[gid] = p[gid + 1];", ("p[gid]", "p[gid + 1]")),
+        (f"{GID} for (int d = -1; d < 2; d++) v += x[gid + 1 + d]; x[gid + 1] = v;", ("x[gid + 1]", "x[gid + 1 + d]")),
+        (f"{GID} v = x[gid]; if (tid % 32 == 0) x[gid / 32] = v;", ("x[gid / 32]", "x[gid]")),
+        (f"{GID} set(x, gid, 1);", ("p[i + by]", "p[i]")),
+        (f"{GID} float4* p = (float4*)x; p[gid] = f(x[4 * gid], x[4 * gid + 3]);", None),
+        (f"{GID} x[gid] = v; meet(gridDim.x); y[gid] = x[gid + 1];", None),  # waits for the other blocks
+        (f"{GID} if (!tid && gid) {{ while (atomicAdd(&y[blockIdx.x], 0) == 0); x[gid] += x[gid - 128]; }}", None),
+        (f"{GID} int f; do {{ f = y[gid]; }} while (f == 0); x[gid] = x[gid + 1];", None),
         (f"{GID} x[gid] = 2 * x[gid];", None),
         (f"{GID} for (int i = gid; i < n; i += gridDim.x * blockDim.x) x[i] += y[i];", None),
         (f"{GID} y[blockIdx.x] = x[gid];", None),
@@ -54,6 +73,10 @@ def launch(text: str, grid: tuple[int, int, int] = (3, 1, 1), block: tuple[int, 
 def test_between_blocks(text: str, expected: tuple[str, str] | None) -> None:
     found = between_blocks(launch(text), ("x", "y"))
     assert [(race.write, race.read) for race in found] == ([expected] if expected else [])
+
+
+def test_mirrored_elements_of_a_large_grid() -> None:
+    assert between_blocks(launch(f"{GID} x[n - 1 - gid] = x[gid];", grid=(32, 1, 1)), ("x",))
 
 
 def test_one_block_does_not_race_with_another() -> None:
