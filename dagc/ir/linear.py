@@ -136,9 +136,9 @@ class Facts:
         return False if self._follows(beyond) else None
 
     def _follows(self, goal: Poly) -> bool:
-        """Whether goal >= 0, for an integer goal."""
+        """Whether goal >= 0."""
         negated = {m: -c for m, c in goal.items()}
-        negated[()] = negated.get((), Fraction(0)) - 1
+        negated[()] = negated.get((), Fraction(0)) - self._step(goal)
         row = self._row(negated)
         if row is None:
             return False
@@ -195,19 +195,25 @@ class Facts:
         a, b = condition.args
         low, high = (a, b) if condition.fn in (Fn.LT, Fn.LE, Fn.EQ) else (b, a)
         difference = polynomial(Apply(Fn.SUB, (high, low)))
-        if condition.fn in (Fn.LT, Fn.GT):  # by at least 1 if both are integers, else by at least 0
-            scale = lcm(*(c.denominator for c in difference.values())) if difference else 1
-            if all(self._integral(atom) for m in difference for atom in m):
-                difference[()] = difference.get((), Fraction(0)) - Fraction(1, scale)
+        if condition.fn in (Fn.LT, Fn.GT):
+            difference[()] = difference.get((), Fraction(0)) - self._step(difference)
         yield difference
         if condition.fn is Fn.EQ:
             yield {m: -c for m, c in difference.items()}
+
+    def _step(self, poly: Poly) -> Fraction:
+        """How far a value of the polynomial that is not 0 is from 0, at least."""
+        if not all(self._integral(atom) for monomial in poly for atom in monomial):
+            return Fraction(0)
+        return Fraction(1, _scale(poly))
 
     def _integral(self, atom: Sym) -> bool:
         if isinstance(atom, Var):
             return atom.name not in self._fractional
         if isinstance(atom, Apply) and atom.fn in (Fn.FLOOR, Fn.CEIL):
             return True
+        if isinstance(atom, Apply) and atom.fn is Fn.COND:
+            return all(self._integral(branch) for branch in atom.args[1:])
         whole = isinstance(atom, Apply) and atom.fn in (Fn.MIN, Fn.MAX, Fn.ABS, Fn.MOD, Fn.ADD, Fn.SUB, Fn.MUL, Fn.NEG)
         if whole:
             return all(self._integral(a) for a in atom.args)  # type: ignore[union-attr]
@@ -217,7 +223,7 @@ class Facts:
         """The row with integer coefficients; None if a variable is not a number or not an integer."""
         if any(not self._usable(atom) for monomial in poly for atom in monomial):
             return None
-        scale = lcm(*(c.denominator for c in poly.values())) if poly else 1
+        scale = _scale(poly)
         varying = {m: int(c * scale) for m, c in poly.items() if m and c}
         constant = int(poly.get((), Fraction(0)) * scale)
         whole = all(self._integral(atom) for monomial in varying for atom in monomial)
@@ -261,6 +267,11 @@ def _properties(atom: Apply) -> Iterator[Poly]:
         yield polynomial(atom)
         if isinstance(atom.args[1].value, int):
             yield polynomial(Apply(Fn.SUB, (atom.args[1], atom)))
+
+
+def _scale(poly: Poly) -> int:
+    """The least factor that makes all coefficients integers."""
+    return lcm(*(c.denominator for c in poly.values()))
 
 
 def _whole(value: Fraction) -> int | Fraction:

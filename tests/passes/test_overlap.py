@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from fractions import Fraction
 from itertools import combinations, product
 from pathlib import Path
 
@@ -60,6 +61,32 @@ def test_what_is_said_holds_for_every_value(bounds: tuple[Sym, Sym, Sym, Sym], r
         if all(evaluate(require, env) for require in requires):
             assert said[0] is not (stop > other_start)
             assert said[1] is not (other_stop > start)
+
+
+@settings(max_examples=examples(250), deadline=None)
+@given(
+    requires=REQUIRES,
+    sides=st.tuples(BOUNDS, BOUNDS),
+    comparison=st.sampled_from(sorted(COMPARISONS, key=str)),
+    divisor=st.integers(2, 4),
+)
+def test_what_a_condition_on_quotients_follows_from(
+    requires: list[Sym], sides: tuple[Sym, Sym], comparison: Fn, divisor: int
+) -> None:
+    low, high = (Apply(Fn.DIV, (side, Const(divisor))) for side in sides)
+    condition = Apply(comparison, (Apply(Fn.ADD, (low, low)), Apply(Fn.ADD, (high, Const(Fraction(1, 2))))))
+    if facts(SCALARS, [Require(r) for r in requires]).implies(condition):
+        envs = [{"m": m, "n": n} for m, n in product(VALUES, VALUES)]
+        assert all(evaluate(condition, env) for env in envs if all(evaluate(r, env) for r in requires))
+
+
+def test_a_quotient_is_not_rounded_by_a_condition() -> None:
+    m = Var("m")
+    half = Apply(Fn.DIV, (m, Const(2)))
+    known = Facts([Apply(Fn.GE, (m, Const(0)))])
+    assert not known.implies(Apply(Fn.GE, (half, Const(Fraction(1, 2)))))  # m = 0
+    assert not known.implies(Apply(Fn.GT, (half, Const(0))))
+    assert known.implies(Apply(Fn.GT, (half, Const(Fraction(-1, 2)))))
 
 
 def test_linear_consequences_are_found() -> None:
