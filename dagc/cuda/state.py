@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from dagc.cuda.execute import Callee
-from dagc.cuda.lexer import FUNCTIONS, names_in, words_of
+from dagc.cuda.lexer import is_global, names_in, words_of
 from dagc.cuda.macros import Macro, expanded, macros_of
 from dagc.cuda.text import TYPE_SIZES, bare_type, parsable, text_of, tree_of
 
@@ -519,13 +519,19 @@ def _mode(code: Definitions, node: Node, variable: Variable) -> tuple[bool, bool
         parent = place.parent
         argument = parent.child_by_field_name("argument")
         named = node.type == "field_identifier" and place == node and parent.type == "field_expression"
-        pointer = parent.type == "pointer_expression" and text_of(parent).startswith("*")
+        address = not member and reached < variable.depth
         if named or parent.type in ("qualified_identifier", "parenthesized_expression"):
             pass
-        elif pointer or (parent.type == "subscript_expression" and argument == place):
+        elif parent.type == "pointer_expression":
+            reached, member = (reached + 1, member) if text_of(parent).startswith("*") else (reached - 1, False)
+        elif parent.type == "subscript_expression" and argument == place:
             reached += 1
         elif parent.type == "field_expression" and argument == place:
             member = True
+        elif address and _is_address(parent, place):
+            pass
+        elif address and (call := _cast(parent)) is not None:
+            parent = call
         else:
             break
         place = parent
@@ -534,6 +540,28 @@ def _mode(code: Definitions, node: Node, variable: Variable) -> tuple[bool, bool
     if variable.constant and not _by_interface(place):
         return _READ
     return mode
+
+
+def _is_address(parent: Node, place: Node) -> bool:
+    """Whether an expression made from an address is one of the same memory."""
+    match parent.type:
+        case "binary_expression":
+            return text_of(parent.child_by_field_name("operator")) in ("+", "-")
+        case "cast_expression":
+            return "*" in text_of(parent.child_by_field_name("type"))
+        case "conditional_expression":
+            return parent.child_by_field_name("condition") != place
+        case _:
+            return False
+
+
+def _cast(arguments: Node) -> Node | None:
+    """The `reinterpret_cast<T*>(p)` that has these arguments."""
+    call = arguments.parent
+    if arguments.type != "argument_list" or call is None or call.type != "call_expression":
+        return None
+    written = text_of(call.child_by_field_name("function"))
+    return call if written.partition("<")[0].endswith("_cast") and "*" in written else None
 
 
 def _by_interface(place: Node) -> bool:
@@ -552,11 +580,11 @@ def _called(call: Node) -> str:
 
 _VALUE = frozenset(
     """binary_expression conditional_expression subscript_argument_list condition_clause unary_expression
-    cast_expression initializer_list""".split()
+    cast_expression initializer_list template_argument_list""".split()
 )
 _HARMLESS = frozenset(
     """expression_statement sizeof_expression comma_expression if_statement while_statement for_statement do_statement
-    switch_statement case_statement delete_expression template_argument_list""".split()
+    switch_statement case_statement delete_expression""".split()
 )
 
 
@@ -571,8 +599,6 @@ def _in_context(code: Definitions, place: Node, value: bool) -> tuple[bool, bool
             return _WRITE if parent.child_by_field_name("left") == place else read
         case "update_expression":
             return _WRITE
-        case "pointer_expression":
-            return _of_address(parent)
         case "argument_list":
             return _passed(code, parent, place, value)
         case "call_expression":
@@ -594,19 +620,8 @@ def _in_context(code: Definitions, place: Node, value: bool) -> tuple[bool, bool
             return _ESCAPE
 
 
-def _of_address(node: Node) -> tuple[bool, bool]:
-    """`&x` in a call of a function that is known to keep no address."""
-    at = node.parent
-    while at is not None and at.type in ("cast_expression", "parenthesized_expression"):
-        at = at.parent
-    call = at.parent if at is not None and at.type == "argument_list" else None
-    if call is not None and call.type == "call_expression":
-        called = _called(call)
-        if called in _READERS:
-            return _READ
-        if called.startswith(("atomic", "__atomic", "cudaMemcpy", "scanf", "__pipeline")):
-            return _WRITE
-    return _ESCAPE
+_KEEP_NO_ADDRESS = ("atomic", "__atomic", "cudaMemcpy", "scanf", "__pipeline")
+_BY_REFERENCE = ("cu", "wmma", "cooperative")  # what also begins the names of functions that take references
 
 
 def _passed(code: Definitions, arguments: Node, place: Node, value: bool) -> tuple[bool, bool]:
@@ -625,7 +640,12 @@ def _passed(code: Definitions, arguments: Node, place: Node, value: bool) -> tup
     types = [t for unit in code.units.get(called, ()) for t in [_formal(unit.node, index)] if t is not None]
     if types:
         return _READ if all((t == "value" and value) or t == "const" for t in types) else _ESCAPE
-    by_value = called in FUNCTIONS or called in _READERS or (called.endswith("_cast") and "&" not in text_of(call))
+    if not value and called in _READERS:
+        return _READ
+    if not value and called.startswith(_KEEP_NO_ADDRESS):
+        return _WRITE
+    by_value = is_global(called) and not called.startswith(_BY_REFERENCE)  # those of C, and what looks like them
+    by_value |= called in _READERS or called in TYPE_SIZES or (called.endswith("_cast") and "&" not in text_of(call))
     library = called.startswith(("cublas", "cusparse", "cufft", "cusolver", "curand", "nccl", "MPI_", "__"))
     return _READ if value and (by_value or library) else _ESCAPE
 
@@ -663,4 +683,4 @@ def _bound(node: Node, value: bool) -> tuple[bool, bool]:
     one = next((_Declarator.of(d) for d in declarators if d is not None), _Declarator())
     if one.reference:
         return _READ if "const" in words else _ESCAPE
-    return _READ if value else _ESCAPE
+    return _READ if value or (one.pointers == 1 and "const" in words) else _ESCAPE
