@@ -110,8 +110,7 @@ def test_a_variant_that_loses_the_context_of_the_gpu_is_recorded_and_training_go
 ) -> None:
     """One setting writes far outside of its array at one input; the others are measured there, and at later inputs."""
     (tmp_path / "modes.py").write_text(SETUP)
-    on_a_gpu = "\n".join(line for line in TEXT.splitlines() if "i == 0) spend" not in line)  # by the host's clock
-    (tmp_path / "modes.dag").write_text(on_a_gpu.replace("__builtin_trap();", "y[1ll << 40] = 1;"))
+    (tmp_path / "modes.dag").write_text(TEXT.replace("__builtin_trap();", "y[1ll << 40] = 1;"))
     inputs = tuple(f"made(mode = {m}, n = {n})" for m in range(3) for n in (64, 78, 80))
     options = TuneOptions(target=target, cell=0.01, inputs=inputs, check_at=inputs[0])
     done = tune_recipe.tune(tmp_path / "modes.dag", tmp_path / "t.db", options)
