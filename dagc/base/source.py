@@ -114,7 +114,7 @@ class Source:
     @classmethod
     def read(cls, path: str | Path, *, regular: bool = False, any_encoding: bool = False) -> Source:
         """Read a file, `regular` as for `read_file`. With `any_encoding`, bytes that are not UTF-8 become characters
-        that `encoded` turns back into these bytes.
+        that `encoded` turns back into these bytes, and a byte order mark is dropped.
 
         Raises OSError (also if it is too large for a program), UnicodeDecodeError if it is not UTF-8 or has a NUL.
         """
@@ -122,7 +122,8 @@ class Source:
         zero = data.find(b"\0")
         if zero >= 0:
             raise UnicodeDecodeError("utf-8", data, zero, zero + 1, "a NUL")
-        return cls(str(path), _decoded(data) if any_encoding else data.decode("utf-8"))
+        # A byte order mark may only begin a file, and the emitted ones begin with `#line`.
+        return cls(str(path), _decoded(data).removeprefix("\ufeff") if any_encoding else data.decode("utf-8"))
 
     @cached_property
     def _starts(self) -> tuple[int, ...]:

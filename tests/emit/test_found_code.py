@@ -52,7 +52,7 @@ template <class T> __global__ void scale(T* y, const T* x) { y[threadIdx.x] = x[
 __global__ void scale(double* y, const double* x, long) { y[threadIdx.x] = 3 * x[threadIdx.x]; }
 }
 """
-OTHER_SUFFIX = """#include <cuda_runtime.h>
+OTHER_SUFFIX = """\ufeff#include <cuda_runtime.h>
 __global__ void twice(float *y, const float *x, int n) { int i = threadIdx.x; if (i < n) y[i] = 2 * x[i]; }
 """
 LATIN = "// d\xe9placement\n__global__ void cost(float* y) { y[threadIdx.x] = 0xe9; }\n"  # nvcc refuses other places
