@@ -94,6 +94,19 @@ def test_errors_are_shown_with_the_place_and_the_command(tmp_path: Path) -> None
     assert "spmv.dag:7:18" in repeat.stderr
 
 
+def test_an_error_in_a_header_is_shown_without_the_files_that_include_it(tmp_path: Path) -> None:
+    folder = _project(tmp_path / "p")
+    (folder / "inner.hpp").write_text('#line 12 "k.dag"\ninline int f() { int i = 0 return i; }\n')
+    (folder / "outer.hpp").write_text('#include "inner.hpp"\n')
+    (folder / "main.cpp").write_text('#include "outer.hpp"\n' + MAIN)
+    with pytest.raises(BuildFailed) as caught:
+        build(Build(["main.cpp"], directory=folder), tmp_path / "a")
+    assert "k.dag:12:" in caught.value.message
+    assert not any(
+        line.lstrip().startswith(("from ", "In file included")) for line in caught.value.message.splitlines()
+    )
+
+
 def test_warnings_are_errors(tmp_path: Path) -> None:
     folder = _project(tmp_path / "p")
     (folder / "main.cpp").write_text("int main() { int unused; }\n")

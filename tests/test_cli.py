@@ -487,3 +487,11 @@ def test_the_table_of_options_names_options_that_there_are(capsys: pytest.Captur
             main([command, "--help"])
         known = set(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", capsys.readouterr().out))
         assert {option for rule in rules for option in rule.options} <= known, command
+
+
+@pytest.mark.parametrize("text", ["5x", "-3s", "s", "0", "1h30m"])
+def test_a_wrong_time_is_told_with_examples_of_right_ones(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["count", "a.dag", f"--time={text}"])
+    assert caught.value.code == 2
+    assert f"{text!r} is not a time such as 90s, 10m or 1.5h" in capsys.readouterr().err

@@ -100,6 +100,7 @@ def test_after_the_limit_one_configuration_is_measured_once(
     assert left.startswith("without 3 combinations, ")
     assert left.endswith("not built and checked within the time limit (--time)")
     assert "no traces for the report: the time limit was reached (--time)" in done.notes
+    assert "slowest" not in done.render(), "one implementation has no range"
     assert "first measurement: " in capsys.readouterr().err
 
 

@@ -101,6 +101,7 @@ CUDA_FLAGS = (
 HEADER_SUFFIXES = frozenset({".h", ".hpp", ".hh", ".cuh", ".inc", ".inl", ".cu"})  # programs include their kernels.cu
 CACHE_LIMIT_BYTES = 2 << 30
 _ERROR_LINES = 30
+_INCLUDED = re.compile(r"In file included from |\s+from ")
 _POLL_SECONDS = 0.05
 # Messages of g++, clang++ and nvcc for a `double*` passed as a `double4*`.
 _POINTERS = re.compile(
@@ -304,10 +305,10 @@ def _failure(order: Build, words: list[str], wanted: Path, did: str, output: str
     """The exception for a failed compilation: how the compiler ended, its first errors, and the command to repeat
     it."""
     lines, first = error_lines(output)
-    # The lines before the first error name the headers that include it.
-    start = max(0, first - 2)
-    shown = lines[start : start + _ERROR_LINES]
-    left = len(lines) - start - len(shown)
+    # The lines before the first error name the function that it is in, after the files that include it.
+    before = [line for line in lines[max(0, first - 2) : first] if not _INCLUDED.match(line)]
+    shown = [*before, *lines[first : first + _ERROR_LINES]]
+    left = len(lines) - first - _ERROR_LINES
     more = [f"... and {counted(left, 'more line')}"] if left > 0 else []
     name = key(order, compiler_of(order), words[:-1])[:16]
     place, remark = place_of_failure(order.where, inputs(order), name, cache_directory())

@@ -46,7 +46,10 @@ def duration(text: str) -> float:
     """Seconds of `90`, `90s`, `10m`, `1.5h`."""
     units = {"s": 1.0, "m": 60.0, "h": 3600.0}
     number, unit = (text[:-1], units[text[-1]]) if text and text[-1] in units else (text, 1.0)
-    return seconds(number) * unit
+    try:
+        return seconds(number) * unit
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{text[:100]!r} is not a time such as 90s, 10m or 1.5h") from error
 
 
 def share(text: str) -> float:

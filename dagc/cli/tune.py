@@ -236,6 +236,7 @@ def _alone() -> None:
 def table(done: Tuning) -> str:
     """A line per kernel and size. For a learned method, the figure is the regret at held-out sizes: it was trained on
     the answers at the others."""
+    from dagc.base.errors import counted
     from dagc.choice.types import settings_text
 
     learned = any(line.trained for line in done.lines)
@@ -258,7 +259,7 @@ def table(done: Tuning) -> str:
             )
         )  # fmt: skip
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
-    text = [f"{done.grade}; method {done.method}, {done.cells} settings measured{_in(done)}"]
+    text = [f"{done.grade}; method {done.method}, {counted(done.cells, 'setting')} measured{_in(done)}"]
     text += ["  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     text += [f"failed: {failure}" for failure in done.failures]
     text += [f"note: {note}" for note in done.notes]

@@ -156,14 +156,11 @@ class Explored:
             )
             why = "nothing could be measured" if s.failures else early
             return "\n".join([*out, f"best       none: {why}", ""])
-        noise = "" if math.isnan(self.noise) else f"; noise floor {100 * self.noise:.1f} %"
-        time = self.objective.is_time
         interval_of = spread(s.low, s.high, s.measurements_of_best, self.objective, shrunk=s.shrunk)
-        worst = "slowest measured takes {:.2f} times as long" if time else "worst measured has {:.2f} times as much"
         out += [
             f"best       {self.objective.named(s.value)} ({interval_of}){equal(s.ties)}",
             *self._how_sure(),
-            f"           the {worst.format(s.worst / s.value)}{noise}",
+            *self._extent(),
             f"           {self.configuration.text}",
             f"           {self.traversal}",
             *([f"           {self.waits}"] if self.waits else []),
@@ -174,6 +171,18 @@ class Explored:
         if s.interrupted:
             out.append("           interrupted; --resume continues")
         return "\n".join(out) + "\n"
+
+    def _extent(self) -> list[str]:
+        """The ratio of the worst to the best, if there are several, and the noise floor, if it is known."""
+        s = self.summary
+        worst = (
+            "slowest measured takes {:.2f} times as long"
+            if self.objective.is_time
+            else "worst measured has {:.2f} times as much"
+        )
+        out = [f"the {worst.format(s.worst / s.value)}"] if s.implementations > 1 else []
+        out += [] if math.isnan(self.noise) else [f"noise floor {100 * self.noise:.1f} %"]
+        return [f"           {'; '.join(out)}"] if out else []
 
     def _how_sure(self) -> list[str]:
         """Notes if the best is not confirmed, or if the result differs from the lowest time of the progress display."""
