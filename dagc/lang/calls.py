@@ -219,13 +219,22 @@ class _Call:
         return {name: given for (k, device, name), given in never if k == kernel and device in devices}
 
     def _choose_variant(self, impls: Mapping[str, ir.Impl], base: str) -> str:
-        """The default: the first that no `require` excludes under the chosen values of the program's decisions; else
-        the first."""
+        """The default: the first that no `require` excludes under the chosen values of the program's decisions, and
+        whose tunables have a legal combination; else the first."""
         ctx, name = self.frame.ctx, f"{base}.variant"
         if name not in ctx.choices:
-            allowed = (name for name, impl in impls.items() if not _is_excluded(impl))
+            allowed = (name for name, impl in impls.items() if not _is_excluded(impl) and self._has_legal(impl, base))
             ctx.choose(name, tuple(impls), self.item.span, default=next(allowed, next(iter(impls))))
         return str(ctx.choices[name].chosen)
+
+    def _has_legal(self, impl: ir.Impl, base: str) -> bool:
+        """Whether the tunables of an implementation have a legal combination, or too many to try them all."""
+        ctx = self.frame.ctx
+        try:
+            candidates = self._candidates(impl, base, {})
+        except UsageError:  # -D of a value that it does not have, which is reported if it is the default
+            return True
+        return _first_legal(ctx, self.kernel, impl, candidates) is not None or ctx.trials.cut
 
     def tunables(self, impl: ir.Impl, base: str) -> dict[str, ir.Value]:
         """Values of all tunables: pinned in the call, or chosen once per base name."""

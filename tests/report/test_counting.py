@@ -265,6 +265,20 @@ def test_the_text_says_how_many_combinations_are_left(tmp_path: Path) -> None:
     ]
 
 
+def test_the_default_is_an_implementation_with_a_legal_choice(tmp_path: Path) -> None:
+    """Where a decision leaves the first implementation no legal tunables, the next one is the default."""
+    path = tmp_path / "w.dag"
+    first = f"gpu one {{ tune r in {{1, 2}} require r >= layout {LAUNCH % '32'} }}"
+    second = f"gpu two {{ tune s in {{3, 4, 5}} {LAUNCH % '32'} }}"
+    path.write_text(
+        "program w\ntune layout in {1, 2, 3}\narray a : f64[8] inout\n"
+        f"kernel k(y: inout f64[8]) {{ {first} {second} }}\ndag {{ o : gpu k(a) }}\n"
+    )
+    assert api.count(path).whole == (2 + 3) + (1 + 3) + 3
+    assert dict(api.load(path, {"layout": 3}).ops[0].tunables) == {"s": 3}  # type: ignore[union-attr]
+    assert api.load(path, {"layout": 2}).ops[0].variant == "one"  # type: ignore[union-attr]
+
+
 CHUNKS = """program chunks
 for c in 0..4 { array a[c], b[c] : f64[64] inout }
 array sum : f64[64] inout
