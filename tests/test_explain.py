@@ -137,7 +137,7 @@ def test_without_rules_nothing_is_compiled_and_the_reason_is_given(tmp_path: Pat
     connection.close()
     text, code = explain(file, ExplainOptions())
     assert code == 0
-    assert "there is nothing to break. Only one class, so there are no rules: from fastest to slowest is 0.0 %" in text
+    assert "no rule can be broken. Only one class, so there are no rules: from fastest to slowest is 0.0 %" in text
     assert not list(tmp_path.glob("*-build"))
 
 

@@ -206,7 +206,7 @@ def verify(ev: Evaluator, out: GraphOut, item: ast.Verify, has_setup: bool) -> i
     rtol, atol = (0.0 if expr is None else _tolerance(ev, expr) for expr in (item.rtol, item.atol))
     if not has_setup:
         help = 'add `setup "file.py" function(...)`: the reference is in the same file'
-        report.error("bad-verify", "there is nothing to verify with: the program has no set-up", item.span, help)
+        report.error("bad-verify", "`verify` needs a set-up, and the program has none", item.span, help)
     if not report.failed and not _written(out, target):  # an op with an error may be the one that writes it
         help = "verify an array that an op writes"
         report.error("bad-verify", f"no op writes `{target.label}`", item.target.span, help)

@@ -276,7 +276,7 @@ def ask(
     notes = []
     reason = why_no_rules(learned)
     if reason:
-        notes.append(f"there is nothing to break. {reason}")
+        notes.append(f"no rule can be broken. {reason}")
     elif own.number:
         notes.append(f"the tree assigns the best implementation to class {own.number + 1}, not to the fastest")
     further = _further(learned, domain, best, own, sets)
