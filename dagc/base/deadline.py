@@ -39,6 +39,11 @@ class Deadline:
         """Whether nothing is left."""
         return self.left == 0
 
+    @property
+    def passed(self) -> float:
+        """Seconds since it began."""
+        return self.clock() - (self.end - self.seconds)
+
     def part(self, share: float) -> Deadline:
         """The end of a stage that may take until this fraction of the whole has passed."""
         if math.isinf(self.seconds):

@@ -358,6 +358,9 @@ def checked(prepared: Ready, machine: LiveMachine) -> tuple[MachineRecord, Usabl
         domain.size()
         out = check_as_built(machine, prepared.compilation, request, prepared.data, deadline.part(BUILD_SHARE))
         prepared.compilation.stop()
+        if deadline.over:
+            took = f"took {deadline.passed:.0f} s, longer than --time {deadline.seconds:g} s"
+            prepared.notes.append(f"to set up, compile and check the first configuration {took}")
         wait([predicting], deadline.part(BUILD_SHARE).timeout)
         if not predicting.done():
             prepared.notes.append("the model ranked no launch settings within the time limit (--time)")
