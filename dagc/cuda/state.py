@@ -141,7 +141,7 @@ class Definitions:
     def _found(self, unit: _Unit, owner: str, shift: int = 0) -> tuple[VariableUse, ...]:
         found = _Uses(self)
         found.read(unit, owner, shift)
-        seen, todo = {owner}, [*found.named, _ALWAYS]
+        seen, todo = set[str](), [*found.named, _ALWAYS]  # a kernel may call a function of its own name
         while todo:
             name = todo.pop()
             if name not in seen:

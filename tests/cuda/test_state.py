@@ -39,6 +39,7 @@ HITS = "__device__ int hits; __device__ float sums[64]; __constant__ float c[8];
         ("", "x[0] = (i ? sums : sums + 4)[*(sums + 1)];", {"sums": False}),
         ("", "x[0] = sqrtf(hits) + fminf(m, x[1]) + int2{m, m}.x; atomicAdd(x, m);", {"hits": False, "m": False}),
         ("", "x[0] = float(hits);", {"hits": False}),
+        ("__device__ void k() { hits = 1; }", "k();", {"hits": True}),  # the kernel's own name
         ("", "int& r = hits; r = 1;", {"hits": True}),
         ("", "const int& r = hits; x[0] = r;", {"hits": False}),
         ("", "float* p = sums; p[3] = 1;", {"sums": True}),
