@@ -53,7 +53,7 @@ _MEMBERS = (
     *"prepare prepared prepare_seconds preparations make_scratch compute_features check_features".split(),
     *"once compute_together computed known".split(),
     *"begin_sides early end_sides".split(),
-    *"compare_ranks beside needs members payoff make_graphs compute_late_features start_seconds".split(),
+    *"compare_ranks beside needs members payoff make_graphs compute_late_features start_seconds verified_runs".split(),
     *"_file _kept _left _poison _roles _self_halves _self_stream _to_self".split(),
     *keyword.kwlist,
 )
