@@ -19,6 +19,7 @@ import pytest
 
 from dagc.cli.belongs import RULES
 from dagc.cli.main import main
+from dagc.recipes.artifacts import as_given
 from tests.measure.conftest import can_run
 
 ROOT = Path(__file__).parents[1]
@@ -487,6 +488,12 @@ def test_the_table_of_options_names_options_that_there_are(capsys: pytest.Captur
             main([command, "--help"])
         known = set(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", capsys.readouterr().out))
         assert {option for rule in rules for option in rule.options} <= known, command
+
+
+def test_what_was_built_is_named_as_the_directory_is() -> None:
+    out = Path("out", "p")
+    assert as_given(out.absolute() / "lib" / "libp.so", out) == out / "lib" / "libp.so"
+    assert as_given(Path("/elsewhere/bench"), out) == Path("/elsewhere/bench")
 
 
 @pytest.mark.parametrize("text", ["5x", "-3s", "s", "0", "1h30m"])

@@ -283,6 +283,12 @@ class Launcher:
     chosen: str = ""
 
 
+def as_given(path: Path, directory: Path) -> Path:
+    """A file below `directory`, relative to where that is relative to."""
+    below = directory.absolute()
+    return directory / path.relative_to(below) if path.is_relative_to(below) else path
+
+
 @dataclass(frozen=True, slots=True)
 class Compiled:
     """The written, built and measured program. `binary` is None without a build, `result` without a run.
@@ -323,7 +329,8 @@ class Compiled:
         ]
         out += [f"left out   {what}" for what in self.left_out]
         if self.binary is not None:
-            out.append(f"built      {self.binary}{f', {self.driver}' if self.driver is not None else ''}")
+            built = (path for path in (self.binary, self.driver) if path is not None)
+            out.append(f"built      {', '.join(str(as_given(path, self.directory)) for path in built)}")
         if self.binary is not None and self.binary.suffix == ".whl":
             out.append(f"use        pip install {self.binary}, then import {self.library}")
         elif self.library:
