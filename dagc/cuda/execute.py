@@ -61,16 +61,6 @@ class ElementAccess:
 
 
 @dataclass(frozen=True, slots=True)
-class Executed:
-    """What a thread did: its accesses, the steps that were executed, and whether it waits for another thread, in a loop
-    that only the memory can end."""
-
-    accesses: tuple[ElementAccess, ...]
-    steps: int
-    waits: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Callee:
     """A function that code calls: its body, the names of its parameters and of those of its template."""
 
@@ -85,13 +75,13 @@ class _Stop(Exception):
 
 def accesses_of_thread(
     body: Node, names: Mapping[str, Value], built_in: Mapping[str, int], functions: Mapping[str, tuple[Callee, ...]]
-) -> Executed:
-    """What one thread does. `names`: the values of arguments and constants; `built_in`: of `threadIdx.x` and the like;
-    `functions`: the overloads of each name."""
+) -> tuple[list[ElementAccess], int]:
+    """The accesses of one thread, and the steps that were executed. `names`: the values of arguments and constants;
+    `built_in`: of `threadIdx.x` and the like; `functions`: the overloads of each name."""
     thread = _Thread(dict(names), built_in, functions)
     with suppress(_Stop, RecursionError):
         thread.statement(body)
-    return Executed(tuple(thread.found), thread.steps, thread.waits)
+    return thread.found, thread.steps
 
 
 _BARRIERS = frozenset("__syncthreads __syncthreads_or __syncthreads_and __syncthreads_count".split())
@@ -106,7 +96,6 @@ class _Thread:
         self.found: list[ElementAccess] = []
         self.steps = self.depth = self.doubt = self.barriers = self.warp = 0
         self.turns: tuple[int, ...] = ()
-        self.waits = False
         self.returned: Value = UNKNOWN
 
     # ---- statements ---------------------------------------------------------------------------
@@ -220,7 +209,6 @@ class _Thread:
                 return end
             if update is not None:
                 self.value(update)
-        self.waits = self.waits or _only_waits(node)
         if body is not None:
             self._doubtful([body])
         for name in {n for part in (body, update) if part is not None for n in _assigned(part)}:
@@ -513,31 +501,6 @@ def _viewed(value: Value, type_: str) -> Value:
 def _view(type_: str) -> str:
     element = bare_type(type_)
     return str(TYPE_SIZES.get(element, element))
-
-
-def _only_waits(loop: Node) -> bool:
-    """Whether a loop that does not end by known values changes none itself: another thread ends it."""
-    todo = [c for f in ("condition", "update", "body") if (c := loop.child_by_field_name(f)) is not None]
-    while todo:
-        at = todo.pop()
-        if at.type == "update_expression":
-            return False
-        if at.type == "assignment_expression":
-            left, right = at.child_by_field_name("left"), at.child_by_field_name("right")
-            own = left is not None and right is not None and text_of(left) in _names_below(right)
-            if left is None or left.type != "identifier" or text_of(at.child_by_field_name("operator")) != "=" or own:
-                return False
-        todo += at.named_children
-    return True
-
-
-def _names_below(node: Node) -> Iterable[str]:
-    todo = [node]
-    while todo:
-        at = todo.pop()
-        if at.type == "identifier":
-            yield text_of(at)
-        todo += at.named_children
 
 
 def _only(node: Node) -> Node:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING, TypeAlias
 
-from dagc.cuda.execute import Callee, ElementAccess, Executed, Value, accesses_of_thread
+from dagc.cuda.execute import Callee, ElementAccess, Value, accesses_of_thread
 from dagc.cuda.text import text_of
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ class LaunchOf:
     block: tuple[int, int, int]
     functions: Mapping[str, tuple[Callee, ...]]
 
-    def threads(self, places: Iterable[_Thread]) -> Iterator[tuple[_Thread, Executed]]:
-        """What threads do, as many as a limited number of steps allows."""
+    def accesses(self, places: Iterable[_Thread]) -> Iterator[tuple[_Thread, list[ElementAccess]]]:
+        """Those of threads, as many as a limited number of steps allows."""
         steps = 0
         for block, thread in places:
             of = {"blockIdx": block, "threadIdx": thread, "blockDim": self.block, "gridDim": self.grid}
@@ -52,9 +52,9 @@ class LaunchOf:
                 f"{name}.{axis}": n for name, values in of.items() for axis, n in zip("xyz", values, strict=True)
             }
             names = {"warpSize": _WARP, **self.names}
-            done = accesses_of_thread(self.body, names, built_in, self.functions)
-            yield (block, thread), done
-            steps += done.steps
+            found, more = accesses_of_thread(self.body, names, built_in, self.functions)
+            yield (block, thread), found
+            steps += more
             if steps > _MOST_STEPS:
                 return
 
@@ -66,16 +66,14 @@ def between_blocks(launch: LaunchOf, arrays: Sequence[str]) -> tuple[Race, ...]:
     A thread that writes what it reads by the same expression, in the same iterations, does not count: in step k of an
     all-pairs shortest path, the thread of `d[i][k]` leaves it as it is.
     """
-    if max(launch.grid) < 2 or "this_grid" in text_of(launch.body):
+    if max(launch.grid) < 2 or "this_grid" in text_of(launch.body) or _waits(launch):
         return ()
     writes: dict[_Element, list[tuple[_Thread, str, _Index]]] = {}
     reads: dict[_Thread, dict[tuple[_Element, str, _Index], None]] = {}
     blocks = product(*(sorted({*range(min(n, BLOCKS)), n - 1}) for n in launch.grid))
-    for thread, done in launch.threads(product(blocks, list(_threads(launch.block)))):
-        if done.waits:
-            return ()
+    for thread, accesses in launch.accesses(product(blocks, list(_threads(launch.block)))):
         own = reads.setdefault(thread, {})
-        for access in done.accesses:
+        for access in accesses:
             if access.array in arrays and not access.shared:
                 element = (access.array, access.view, access.index)
                 if access.kind == "r":
@@ -99,8 +97,8 @@ def between_lanes(launch: LaunchOf) -> tuple[Race, ...]:
     x, y, z = launch.block
     numbers = range(min(2 * _WARP, x * y * z))
     threads = [((0, 0, 0), (n % x, n // x % y, n // (x * y))) for n in numbers]
-    for (thread, done), number in zip(launch.threads(threads), numbers, strict=False):
-        for access in done.accesses:
+    for (thread, accesses), number in zip(launch.accesses(threads), numbers, strict=False):
+        for access in accesses:
             if access.shared and access.kind == "r":
                 reads.append((thread, number // _WARP, access))
             elif access.shared and access.kind == "w":
@@ -128,6 +126,76 @@ def elements_named(text: str, array: str) -> frozenset[str]:
             end += 1
         out.add("".join(text[match.end() : end - 1].split()))
     return frozenset(out)
+
+
+def _waits(launch: LaunchOf) -> bool:
+    """Whether a kernel, or a function that it calls, has a loop that only another thread ends."""
+    todo, seen = [launch.body], set[str]()
+    while todo:
+        at = todo.pop()
+        if at.type in ("for_statement", "while_statement", "do_statement") and _only_waits(at):
+            return True
+        if at.type == "call_expression":
+            name = text_of(at.child_by_field_name("function")).partition("<")[0].rpartition("::")[2]
+            if name not in seen:
+                seen.add(name)
+                todo += [callee.body for callee in launch.functions.get(name, ())]
+        todo += at.named_children
+    return False
+
+
+def _only_waits(loop: Node) -> bool:
+    """Whether nothing that the condition of a loop names comes from the iterations before. A retry of `atomicCAS` does:
+    it goes on from the value that it found."""
+    condition = loop.child_by_field_name("condition")
+    constant = text_of(condition).strip("()") if condition is not None else "true"
+    if constant in ("0", "false"):
+        return False
+    changes = list(_changes(loop))
+    changed = {name for name, _ in changes}
+    carried = {name for name, value in changes if value is None or changed & set(_names(value))}
+    if condition is None or constant in ("1", "true"):
+        return not carried
+    return not carried & set(_names(condition))
+
+
+def _changes(loop: Node) -> Iterator[tuple[str, Node | None]]:
+    """The names that a loop assigns, with the new value; None where it is made from the old one or is an element."""
+    todo = list(loop.named_children)
+    while todo:
+        at = todo.pop()
+        todo += at.named_children
+        target, value = at.child_by_field_name("argument"), None
+        match at.type:
+            case "assignment_expression":
+                target = at.child_by_field_name("left")
+                if (
+                    text_of(at.child_by_field_name("operator")) == "="
+                    and target is not None
+                    and target.type == "identifier"
+                ):
+                    value = at.child_by_field_name("right")
+            case "init_declarator":
+                target, value = at.child_by_field_name("declarator"), at.child_by_field_name("value")
+            case "update_expression":
+                pass
+            case "pointer_expression" if (
+                text_of(at).startswith("&") and target is not None and target.type == "identifier"
+            ):
+                pass
+            case _:
+                continue
+        yield from ((name, value) for name in (list(_names(target))[:1] if target is not None else ()))
+
+
+def _names(node: Node) -> Iterator[str]:
+    """The names below a node, in the order of the text."""
+    todo = [node]
+    while todo:
+        at = todo.pop()
+        if at.type == "identifier":
+            yield text_of(at)
+        todo += reversed(at.named_children)
 
 
 def _threads(block: Sequence[int]) -> Iterator[tuple[int, int, int]]:

@@ -28,6 +28,8 @@ template <int W> __device__ void lanes(volatile float* s, int t) {
 }
 """
 
+NEXT = ("x[gid]", "x[gid + 1]")
+
 
 def launch(text: str, grid: tuple[int, int, int] = (3, 1, 1), block: tuple[int, int, int] = (128, 1, 1)) -> LaunchOf:
     definitions = Definitions({"a.cu": FILE})
@@ -57,6 +59,11 @@ def launch(text: str, grid: tuple[int, int, int] = (3, 1, 1), block: tuple[int, 
         (f"{GID} x[gid] = v; meet(gridDim.x); y[gid] = x[gid + 1];", None),  # waits for the other blocks
         (f"{GID} if (!tid && gid) {{ while (atomicAdd(&y[blockIdx.x], 0) == 0); x[gid] += x[gid - 128]; }}", None),
         (f"{GID} int f; do {{ f = y[gid]; }} while (f == 0); x[gid] = x[gid + 1];", None),
+        (f"{GID} int k = 0; while (y[gid] == 0) k++; x[gid] = x[gid + 1];", None),
+        (f"{GID} if (tid == 77) while (!y[gid]); __syncthreads(); x[gid] = x[gid + 1];", None),  # a thread not executed
+        (f"{GID} int o = v, a; do {{ a = o; o = atomicCAS(y, a, 2); }} while (a != o); x[gid] = x[gid + 1];", NEXT),
+        (f"{GID} int l = 0; while (l < v) {{ int m = l + 1; l = m; }} x[gid] = x[gid + 1];", NEXT),
+        (f"{GID} do {{ x[gid] = x[gid + 1]; }} while (0);", NEXT),
         (f"{GID} x[gid] = 2 * x[gid];", None),
         (f"{GID} for (int i = gid; i < n; i += gridDim.x * blockDim.x) x[i] += y[i];", None),
         (f"{GID} y[blockIdx.x] = x[gid];", None),
