@@ -37,6 +37,7 @@ _MARK = "DAGC_LAUNCH"
 _GRACE_SECONDS = 3.0
 TIMED_OUT = 124
 _MOST_LINES = 40
+_WIDEST = 1000  # characters of a line that is shown: a kernel may print no end of line
 _REPORT = re.compile("=+|-+|.*mpi(exec|run).* noticed.*")  # the first line of it
 # Messages of the runtime, which dagc reports itself, and what an MPI says when a program ends itself.
 _OWN = re.compile(r"dagc: |warning: |.*\bMPI_ABORT was invoked|.*\bapplication called MPI_Abort|Abort\(\d+\) on node")
@@ -93,7 +94,8 @@ class Printed:
             return
         print("the program printed:", file=sys.stderr)
         for line, count in list(lines.items())[:_MOST_LINES]:
-            print(f"  {line}" + (f"  ({count} times)" if count > 1 else ""), file=sys.stderr)
+            shown = line if len(line) <= _WIDEST else f"{line[:_WIDEST]}... ({len(line)} characters)"
+            print(f"  {shown}" + (f"  ({count} times)" if count > 1 else ""), file=sys.stderr)
         if len(lines) > _MOST_LINES:
             print(f"  and {counted(len(lines) - _MOST_LINES, 'other line')}", file=sys.stderr)
         sys.stderr.flush()

@@ -110,6 +110,15 @@ def test_many_different_lines_are_cut(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().err == ""
 
 
+def test_long_lines_are_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = Printed()
+    printed.add(["A" * 1000, "B" * 300_000])
+    printed.show()
+    said = capsys.readouterr().err.splitlines()
+    assert said[1] == "  " + "A" * 1000
+    assert said[2] == "  " + "B" * 1000 + "... (300000 characters)"
+
+
 def test_only_the_report_of_a_starter_names_a_signal() -> None:
     assert reported_signal(["signal 7", "(signal 9)"]) is None
     assert reported_signal(["YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)"]) == 9
