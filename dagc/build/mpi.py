@@ -65,9 +65,10 @@ def rank_environment(mpi: MPI | None, ranks: int) -> dict[str, str]:
 def thread_sanitizer_environment(mpi: MPI) -> dict[str, str]:
     """Variables for programs built with ThreadSanitizer.
 
-    MPICH's UCX patches mmap, which the sanitizer has already patched. Open MPI's shared-memory store of PMIx has races,
-    and its transports take locks in different orders. `exitcode`: a report fails the run with a code that no dagc
-    program uses.
+    MPICH's UCX patches mmap, which the sanitizer has already patched; and in MPI_Init it may read the memory of other
+    processes, at addresses that the sanitizer takes for those of this one, which crashes some runs. Open MPI's
+    shared-memory store of PMIx has races, and its transports take locks in different orders. `exitcode`: a report fails
+    the run with a code that no dagc program uses.
     """
     variables = {"TSAN_OPTIONS": "exitcode=66 halt_on_error=0 second_deadlock_stack=1"}
     if mpi.kind is MPIKind.OPEN_MPI:
@@ -75,6 +76,7 @@ def thread_sanitizer_environment(mpi: MPI) -> dict[str, str]:
         variables["TSAN_OPTIONS"] += " detect_deadlocks=0"
     else:
         variables["UCX_MEM_MMAP_HOOK_MODE"] = "none"
+        variables["UCX_TLS"] = "^cma"
     return variables
 
 
