@@ -108,6 +108,16 @@ def test_every_reader_prints_one_estimate(name: str, misled: Path, tmp_path: Pat
     assert si.times(worst / estimate.value) in page
 
 
+def test_classes_are_drawn_between_medians(misled: Path) -> None:
+    """Estimates of what was confirmed are shrunk to one another; beside the others they would look like a class."""
+    loaded, results = Loaded(misled), load(misled)
+    medians = sorted(i.value(results.reference) for i in results.measured())
+    assert [sample.value for sample in loaded.samples()] == medians
+    shrunk = {found.value for _, found in timed(results) if found.shrunk}
+    assert len(shrunk) == 6
+    assert not shrunk & set(medians)
+
+
 def test_the_order_of_what_was_confirmed_is_that_of_its_estimates(misled: Path) -> None:
     """They are shrunk together: number 1 does not seem faster than the best."""
     results = load(misled)
