@@ -148,11 +148,11 @@ def test_while_listing(tmp_path: Path, number: signal.Signals) -> None:
 @pytest.mark.parametrize("number", SIGNALS)
 def test_while_counting(tmp_path: Path, number: signal.Signals) -> None:
     """A space that is too large to be counted."""
-    ops = "\n".join(f"  o{i} : gpu k(a{i})" for i in range(40))
-    arrays = "\n".join(f"array a{i} : f32[8] inout" for i in range(40))
+    ops = "\n".join(f"  o{i} : gpu k(a{i}, a{(5 * i * i + 3) % i})" for i in range(2, 34))  # without symmetry
+    arrays = "\n".join(f"array a{i} : f32[8] inout" for i in range(34))
+    code = '{ gpu { launch grid(1) block(8) cuda """x[0] += y[1];""" } }'
     (tmp_path / "wide.dag").write_text(
-        f'program wide\n{arrays}\nkernel k(x: inout f32[8]) {{ gpu {{ launch grid(1) block(8) cuda "x[0] += 1;" }} }}\n'
-        f"dag {{\n{ops}\n}}\n"
+        f"program wide\n{arrays}\nkernel k(x: inout f32[8], y: in f32[8]) {code}\ndag {{\n{ops}\n}}\n"
     )
     command = Command(tmp_path, "count", "wide.dag", "-D", "streams=3")
     assert command.child.stderr is not None

@@ -90,30 +90,66 @@ class Ended(BaseException):
         self.number = number
 
 
+_REMINDED_AFTER = 0.5  # seconds
+
+
+def _is_ending() -> bool:
+    """Whether an `Ended` is being handled in this thread: blocks are being left."""
+    error = sys.exc_info()[1]
+    while error is not None and not isinstance(error, Ended):
+        error = error.__context__
+    return error is not None
+
+
+class _Ending:
+    """The handler of signals that unwind the stack. An exception may be lost where code catches everything, as some
+    packages do while they are imported: then it is raised again."""
+
+    def __init__(self, numbers: Iterable[int]) -> None:
+        self.numbers = tuple(numbers)
+        self.came = self.reminded = self.over = False
+
+    def __call__(self, number: int, _: FrameType | None) -> None:
+        if self.came and not self.reminded:  # a second signal of the user
+            self.reset()
+            signal.raise_signal(number)
+        self.came, self.reminded = True, False
+        timer = threading.Timer(_REMINDED_AFTER, self._remind, (number,))
+        timer.daemon = True
+        timer.start()
+        if not _is_ending():
+            raise Ended(number)
+
+    def _remind(self, number: int) -> None:
+        if not self.over:
+            self.reminded = True
+            os.kill(os.getpid(), number)
+
+    def reset(self) -> None:
+        """The signals end the process from now on."""
+        self.over = True
+        for number in self.numbers:
+            signal.signal(number, signal.SIG_DFL)
+
+
 @contextmanager
 def unwinding() -> Iterator[None]:
     """Within the block, SIGTERM and SIGHUP end the process only after all blocks were left.
 
     Temporary directories, ranks and progress displays are cleaned up on the way. A second signal ends it at once.
     """
-    ways = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    ways = {number: way for number, way in ways.items() if way is signal.SIG_DFL}  # nohup ignores SIGHUP
-
-    def end(number: int, _: FrameType | None) -> None:
-        for way in ways:
-            signal.signal(way, signal.SIG_DFL)
-        raise Ended(number)
-
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    for number in ways:
+    ways = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    end = _Ending(number for number, way in ways.items() if way is signal.SIG_DFL)  # nohup ignores SIGHUP
+    for number in end.numbers:
         signal.signal(number, end)
     try:
         yield
     except Ended as ended:
+        end.reset()
         os.kill(os.getpid(), ended.number)
         raise
     finally:
-        for number in ways:
-            signal.signal(number, signal.SIG_DFL)
+        end.reset()
