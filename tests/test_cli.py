@@ -400,7 +400,7 @@ def test_fmt_says_that_it_formatted_when_it_has(tmp_path: Path) -> None:
         " from dagc.cli.main import main; main()"
     )
     code = full.replace("main()", "sys.exit(main())")
-    command = [sys.executable, "-c", code, "fmt", str(path)]
+    command = [sys.executable, "-B", "-c", code, "fmt", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 5
     assert f"{path} cannot be written: File too large" in done.stderr
@@ -421,7 +421,8 @@ def test_a_full_disk_ends_a_command_with_code_5(tmp_path: Path, words: str, limi
     """A limit on the size of files stands in for the disk. Nothing is left."""
     code = "import resource, sys; from dagc.cli.main import main\n"
     code += f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit})); sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, *words.replace("FILE", str(SPMV)).split()]
+    # -B: a compiled file of Python itself would be cut, and found by the next test.
+    command = [sys.executable, "-B", "-c", code, *words.replace("FILE", str(SPMV)).split()]
     with (tmp_path / "stdout").open("w") as stdout:
         done = subprocess.run(
             command, cwd=tmp_path, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, env=ENVIRONMENT

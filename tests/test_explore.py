@@ -313,7 +313,7 @@ def test_an_export_that_cannot_be_written(tmp_path: Path, capsys: pytest.Capture
     out.write_text("before\n")
     code = "import sys; from dagc.cli.main import main; sys.exit(main(sys.argv[1:]))"
     limits = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000)); "
-    command = [sys.executable, "-c", limits + code, "export", str(recorded), "--csv", "-o", str(out)]
+    command = [sys.executable, "-B", "-c", limits + code, "export", str(recorded), "--csv", "-o", str(out)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, out.read_text()) == (5, "before\n")
     assert f"{out} cannot be written" in done.stderr

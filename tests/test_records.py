@@ -500,7 +500,7 @@ def test_a_merge_onto_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path) -> 
         written(tmp_path / name, {f"traversal {i}": [1.0] for i in range(500)})
     code = "import sys; from dagc.cli.main import main; sys.exit(main(['merge', '1.db', '2.db', '-o', 'out.db']))"
     limits = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000)); "
-    done = subprocess.run([sys.executable, "-c", limits + code], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-B", "-c", limits + code], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 5
     assert "dagc: error: out.db cannot be read or written" in done.stderr
     assert sorted(p.name for p in tmp_path.iterdir()) == ["1.db", "2.db"]

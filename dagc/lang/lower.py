@@ -513,24 +513,20 @@ class Lowering:
         report = self.ctx.report
         self._values(self.ev, items)
         requires = satisfy(self.ctx, self.declared.requires)
-        comms = settled(self.declared.comms, self.declared.scalars, requires)
-        self.ctx.comms = {comm.name: comm for comm in comms}
-        self.ctx.facts = ir.facts(self.declared.scalars, requires, comms=comms)
+        comms = self._communicators(requires)
         kernels = {n: lower_kernel(self.ctx, k) for n, k in self.collected.kernels.items()}
         out = GraphOut(kernels, self.collected.dags)
         main = self._main(out)
         out.ops = with_states(self.ctx, kernels, self.collected.codes, out.ops)
         edges = lower_edges(out)
         repeat, stop = self._repeat(out, main)
-        set_up = self._setup()
+        set_up, selects = self._setup(), self._selects()
         verifies = self._verifies(out, set_up is not None)
-        selects = self._selects()
         self._checks(out, edges, verifies, stop)
         if report.failed:
             return None
-        d = self.declared
-        ops = insert_copies(out.ops, d.arrays)
-        decisions = self._decisions(out, ops)
+        ops = insert_copies(out.ops, self.declared.arrays)
+        d, decisions = self.declared, self._decisions(out, ops)
         program = ir.Program(
             name=self.module.program or "",
             path=self.source.path,
@@ -563,6 +559,13 @@ class Lowering:
         )
         warn_of_races(report, program)
         return program
+
+    def _communicators(self, requires: Sequence[ir.Require]) -> tuple[ir.Communicator, ...]:
+        """The communicators; from then on they and what holds on every rank are known."""
+        comms = settled(self.declared.comms, self.declared.scalars, tuple(requires))
+        self.ctx.comms = {comm.name: comm for comm in comms}
+        self.ctx.facts = ir.facts(self.declared.scalars, requires, comms=comms)
+        return comms
 
     # ---- values -------------------------------------------------------------------------------
 

@@ -450,7 +450,7 @@ def as_html(
     by = TIMES if objective.is_time else Quantity(f"{objective.text} of an iteration", objective.unit)
     points = points_of(results)
     choices = () if doubts else ranked(points)
-    best, ids = choices[0] if choices else None, {p.implementation.id for p in choices}
+    best = choices[0] if choices else None
     groups = groups_of(points)
     if learned is not None and len(learned.classes.times) != len(points):
         learned = None  # for other samples, whose positions are not those of the points
@@ -463,7 +463,7 @@ def as_html(
         tiles=summary_tiles(results, points, best, groups, graphs, by),
         ties=0 if best is None else best.estimate.ties,
         unconfirmed=_unconfirmed(best, wanted_repeats(results)),
-        less_often=0 if best is None else sum(p.value < best.value for p in points if p.implementation.id not in ids),
+        less_often=_less_often(points, choices),
         common=common_decisions([g.configuration for g in groups]) if len(groups) > 1 else {},
         legend=_legend(groups), compared="" if objective.is_time else objective.text,
         chosen=() if best is None else traced(results, best, points[-1] if len(points) > 1 else None, graphs, file),
@@ -477,10 +477,15 @@ def as_html(
         fastest=choices[:MOST_ROWS], group_of={group.configuration: group for group in groups},
         runs=provenance(results), data=_data(points, groups, by),
         failures=failures[:MOST_ROWS], failed=len(failures),
-        floor=si.percent(results.noise), noise_known=not math.isnan(results.noise),
-        count=si.count, percent=si.percent, seconds=si.seconds, value=by.text,
-        interval=lambda point: interval_text(point, by),
+        floor=si.percent(results.noise), noise_known=not math.isnan(results.noise), count=si.count, percent=si.percent,
+        seconds=si.seconds, value=by.text, interval=lambda point: interval_text(point, by),
     )  # fmt: skip
+
+
+def _less_often(points: Sequence[MeasuredPoint], choices: Sequence[MeasuredPoint]) -> int:
+    """How many others have a smaller value than the best, but were measured less often."""
+    ids = {p.implementation.id for p in choices}
+    return sum(p.value < choices[0].value for p in points if p.implementation.id not in ids) if choices else 0
 
 
 def _unconfirmed(best: MeasuredPoint | None, repeats: int) -> str:
