@@ -12,6 +12,7 @@ from dagc.choice.types import variant_of
 from dagc.cli.main import main
 from dagc.measure.launch import launch
 from dagc.store.tuned import load_tuned
+from tests.tune.test_failures import SETUP
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 
@@ -40,15 +41,6 @@ kernel fill(y: out f32[n], n: i32) {
 dag repeat 2 { fill : gpu fill(y, n) }
 verify y ~ reference() rtol 0
 '''
-SETUP = """import numpy as np
-from dagc.inputs import call
-
-def load(rank, size, seed, file):
-    return call(file, {"made": lambda n: {"n": n}})
-
-def reference(data, **_):
-    return {"y": np.arange(data["n"], dtype=np.float32)}
-"""
 TRAINED = (40, 45, 50, 55, 62, 64, 66, 72, 74, 76, 90, 100, 110, 120)
 
 

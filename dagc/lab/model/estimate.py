@@ -57,9 +57,8 @@ class Model:
         self._level = 1.0  # median of the times when the costs were fitted
         self._observed: list[tuple[Candidate, float]] = []  # every observation of the process
         self._taken: list[float] = []  # the same without outliers
-        self._clipped: dict[
-            Candidate, float
-        ] = {}  # measured once, so unexpectedly that it is not believed: by how much
+        # Measured once, so unexpectedly that it is not believed: by how much.
+        self._clipped: dict[Candidate, float] = {}
         self._fresh: list[tuple[Candidate, float]] = []  # measurements that are not in the model yet
         self._simulated: Array | None = None  # per row of the pool: prior costs along the paths of the fitted costs
         self._estimate: tuple[Array, Array] | None = None
