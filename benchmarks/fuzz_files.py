@@ -32,14 +32,14 @@ from dagc.recipes import explain as explain_recipe
 from dagc.recipes import explore as explore_recipe
 from dagc.recipes import results as results_recipe
 from dagc.recipes import tune as tune_recipe
-from dagc.recipes import tuned as tuned_recipe
-from dagc.recipes.launch import choosers_for, settings_by_file
-from dagc.recipes.runs import SearchRequest, configured
 from dagc.store.records import Records
 from dagc.store.results import MachineRecord, ProgramRecord, Run, TraceSpan
 from dagc.store.schema import APPLICATION_ID, TABLES_1, TUNE_TABLES_1
 from dagc.store.settings import kernels_of
 from dagc.store.tuned import load_tuned
+from dagc.study import tuned as tuned_recipe
+from dagc.study.launch import choosers_for, settings_by_file
+from dagc.study.runs import SearchRequest, configured
 
 HOSTILE = (
     *map(chr, (0, 1, 7, 8, 9, 10, 11, 12, 13, 26, 27, 127, 0x85, 0x2028, 0x202E)), '"', "'", "\\", "*/", "/*", "//",

@@ -38,18 +38,18 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
     "fewer labels (`--active`, `--incremental`)": ("choice/active.py", "choice/draws.py"),
     "devices: ops placed together": ("choice/placement.py",),
     "tuning over inputs, evaluation": (
-        "recipes/tune_inputs.py", "recipes/tune_variants.py", "recipes/tune_moved.py", "recipes/tuned_report.py",
+        "study/inputs.py", "study/variants.py", "study/moved.py", "study/report.py",
         "choice/inputs.py", "choice/judge.py", "report/variants.py",
     ),
-    "tuning of whole programs": ("recipes/tune_programs.py", "recipes/plans.py", "lab/plans.py"),
+    "tuning of whole programs": ("study/programs.py", "study/plans.py", "lab/plans.py"),
     "launch settings searched across sizes, pre-trained": (
-        "choice/surface.py", "choice/residual.py", "lab/across.py", "recipes/tune_search.py",
+        "choice/surface.py", "choice/residual.py", "lab/across.py", "study/search.py",
     ),
     "simulation as the cost model of searches": ("lab/model/*", "lab/strategies/model.py"),
     "design rules": ("learn/rules/*",),
     "`explain`": ("learn/explain/*", "recipes/explain.py", "lab/neighbours.py"),
     "tables, pictures and pages": ("report/*",),
-    "merge and export of records": ("store/merge*.py", "store/export.py", "recipes/merged.py"),
+    "merge and export of records": ("store/merge*.py", "store/export.py", "study/merged.py"),
 }  # fmt: skip
 REST = "the rest: language, plans, emitted code, building, measuring, search"
 

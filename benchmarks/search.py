@@ -50,9 +50,9 @@ from dagc.lab.orders import Orders, domain_of
 from dagc.lab.replay import ReplayMachine
 from dagc.lab.strategy import RankingStrategy, find
 from dagc.recipes.explore import warm
-from dagc.recipes.options import ExploreOptions
 from dagc.recipes.results import Loaded
 from dagc.space import Space
+from dagc.stages.options import ExploreOptions
 from dagc.store.results import Outcome, Results
 
 WITHIN = 1.03

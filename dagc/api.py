@@ -9,8 +9,11 @@ from dagc.base.errors import DagcError
 from dagc.recipes.compile import compile, load_library
 from dagc.recipes.explain import ExplainOptions, explain
 from dagc.recipes.explore import explore
-from dagc.recipes.options import CompileOptions, ExploreOptions, TuneOptions
-from dagc.recipes.program import (
+from dagc.recipes.results import best, export, merge, report, rules, rules_across
+from dagc.recipes.show import show
+from dagc.recipes.tune import tune
+from dagc.stages.options import CompileOptions, ExploreOptions, TuneOptions
+from dagc.stages.program import (
     Checked,
     check,
     count,
@@ -22,9 +25,6 @@ from dagc.recipes.program import (
     run_setup,
     traversals,
 )
-from dagc.recipes.results import best, export, merge, report, rules, rules_across
-from dagc.recipes.show import show
-from dagc.recipes.tune import tune
 
 __all__ = [
     "Checked", "CompileOptions", "DagcError", "ExplainOptions", "ExploreOptions", "TuneOptions", "best",

@@ -34,11 +34,13 @@ MAY_IMPORT: dict[str, str] = {
     "report": "ir passes space store lab learn",
     "doctor": "build measure",
     "editor": "ir cuda lang passes report",
-    "recipes": "ir lang passes space setup emit build cuda perf choice store measure lab learn report",
-    "api": "recipes",
+    "stages": "ir lang passes space setup emit build cuda choice measure store lab report",
+    "study": "ir lang passes space setup emit build cuda perf choice store measure lab learn report stages",
+    "recipes": "ir lang passes space setup emit build cuda perf choice store measure lab learn report stages study",
+    "api": "recipes stages study",
     "inputs": "",  # for set-ups
     "matrix_market": "",  # for set-ups
-    "cli": "build choice measure report doctor editor recipes",
+    "cli": "build choice measure report doctor editor recipes stages study",
     "__main__": "cli",
     "": "api",  # the package itself, lazily
 }
@@ -181,7 +183,7 @@ def test_a_small_command_loads_nothing_heavy(module: str, heavy: set[str]) -> No
         (["--help"], {"", "base", "cli"}, {"dataclasses", "dagc.base.errors", "subprocess"}),
         (
             ["check", "samples/spmv/spmv.dag"],
-            {"", "base", "build", "cli", "cuda", "ir", "lang", "passes", "recipes", "report"},
+            {"", "base", "build", "cli", "cuda", "ir", "lang", "passes", "recipes", "report", "stages"},
             {"subprocess", "difflib", "dagc.build.toolchain", "dagc.ir.plan", "dagc.ir.traversal"},
         ),
     ],

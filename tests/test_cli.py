@@ -19,7 +19,7 @@ import pytest
 
 from dagc.cli.belongs import RULES
 from dagc.cli.main import main
-from dagc.recipes.artifacts import as_given
+from dagc.stages.artifacts import as_given
 from tests.measure.conftest import can_run
 
 ROOT = Path(__file__).parents[1]

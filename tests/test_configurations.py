@@ -10,8 +10,8 @@ from dagc import api
 from dagc.base.errors import UsageError
 from dagc.ir.program import Configuration, Graph, Value
 from dagc.lab.configurations import configuration_of, configurations, open_decisions
-from dagc.recipes.runs import excluded_notes, with_automatic
 from dagc.space import Space
+from dagc.study.runs import excluded_notes, with_automatic
 
 SPMV = Path(__file__).parent.parent / "samples/spmv/spmv.dag"
 

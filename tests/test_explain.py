@@ -14,7 +14,7 @@ from dagc.cli.main import main
 from dagc.ir.program import Configuration
 from dagc.recipes.explain import ExplainOptions, explain, one_change
 from dagc.recipes.explore import explore
-from dagc.recipes.options import ExploreOptions
+from dagc.stages.options import ExploreOptions
 from dagc.store.records import load
 from tests.data.h200 import h200_file
 from tests.imports import ROOT

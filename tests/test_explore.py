@@ -24,8 +24,8 @@ from dagc.measure.launch import launch
 from dagc.recipes import explore as explore_recipe
 from dagc.recipes.explain import ExplainOptions, _data, _Subject
 from dagc.recipes.explore import Explored, explore, spread
-from dagc.recipes.options import ExploreOptions
 from dagc.recipes.results import Loaded
+from dagc.stages.options import ExploreOptions
 from dagc.store.records import Records, load
 from dagc.store.results import ranking
 from tests.data.h200 import h200_file

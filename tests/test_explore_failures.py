@@ -15,7 +15,7 @@ from dagc.base.errors import BuildFailed, DagcError, RunFailed, WrongResult
 from dagc.cli.main import main
 from dagc.ir.program import Configuration
 from dagc.recipes.explore import Explored, _keep_excluded, explore
-from dagc.recipes.options import ExploreOptions
+from dagc.stages.options import ExploreOptions
 from dagc.store.records import load
 from tests.measure.conftest import can_run
 from tests.tiers import representatives

@@ -14,10 +14,10 @@ from dagc.cli.main import main
 from dagc.lab.orders import Orders
 from dagc.recipes import tune as tune_recipe
 from dagc.recipes.explore import Explored, explore
-from dagc.recipes.launch import timed_sites
-from dagc.recipes.options import ExploreOptions, TuneOptions
+from dagc.stages.options import ExploreOptions, TuneOptions
 from dagc.store.records import load
 from dagc.store.settings import Fixed, Origin
+from dagc.study.launch import timed_sites
 from tests.measure.conftest import SAMPLES, can_run
 from tests.tune.programs import write_fill
 

@@ -11,8 +11,8 @@ import pytest
 
 from dagc.cli.main import main
 from dagc.ir.traversal import Wait, parse_traversal
-from dagc.recipes.program import read
 from dagc.space.loops import is_folded_text, unroll
+from dagc.stages.program import read
 from dagc.store.records import load
 from tests.measure.conftest import SAMPLES, can_run
 

@@ -18,7 +18,7 @@ from dagc.build.target import gpus
 from dagc.cli.main import main
 from dagc.measure.metrics import Amount, energy, memory, objective_for
 from dagc.recipes.explore import explore
-from dagc.recipes.options import ExploreOptions
+from dagc.stages.options import ExploreOptions
 from dagc.store.merge import merge
 from dagc.store.records import Records, load
 from dagc.store.results import best_estimate, ranking

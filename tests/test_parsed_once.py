@@ -9,7 +9,7 @@ import pytest
 
 from dagc import api
 from dagc.lang import lower
-from dagc.recipes.program import read
+from dagc.stages.program import read
 from tests.measure.conftest import can_run
 from tests.tune.test_constants import TEXT, write
 

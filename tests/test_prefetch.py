@@ -10,9 +10,9 @@ from threading import Event
 import pytest
 
 from dagc.base.errors import DagcError
-from dagc.recipes.program import read
 from dagc.setup import read_scalars
 from dagc.setup.prefetch import Job, Prefetch
+from dagc.stages.program import read
 
 TEXT = '''program sums
 param name : str = "a"

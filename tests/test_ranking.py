@@ -19,11 +19,11 @@ from dagc.lab.orders import Orders
 from dagc.recipes import results as results_recipe
 from dagc.recipes.explain import _Subject
 from dagc.recipes.explore import _settled, explore
-from dagc.recipes.options import ExploreOptions
 from dagc.recipes.results import Loaded
 from dagc.report import si
 from dagc.report.si import TIMES
 from dagc.space import Space
+from dagc.stages.options import ExploreOptions
 from dagc.store.records import load
 from dagc.store.results import CONFIRMED, FASTEST, TWICE, Results, rank, ranking, ties, timed
 from tests.data.h200 import SPMV, h200_file

@@ -15,9 +15,9 @@ from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import BuildFailed
 from dagc.ir.program import Configuration
 from dagc.recipes.explore import Explored, explore
-from dagc.recipes.options import ExploreOptions
-from dagc.recipes.runs import Compilation
+from dagc.stages.options import ExploreOptions
 from dagc.store.records import load
+from dagc.study.runs import Compilation
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 

@@ -24,7 +24,8 @@ from dagc.choice.types import settings_text
 from dagc.lab.launches import Timing
 from dagc.measure.link import RanksDied, WorkerLink
 from dagc.measure.service import Service
-from dagc.recipes import tune_measure, tune_prepare
+from dagc.study import measure as tune_measure
+from dagc.study import prepare as tune_prepare
 
 
 @dataclass(frozen=True, slots=True)

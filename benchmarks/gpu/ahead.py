@@ -22,7 +22,7 @@ from dagc import api
 from dagc.build.builder import Build, build
 from dagc.build.toolchain import require_mpi
 from dagc.recipes import tune as recipes
-from dagc.recipes.options import TuneOptions
+from dagc.stages.options import TuneOptions
 
 HERE = Path(__file__).parent
 PROGRAM = HERE / "ahead.dag"

@@ -24,7 +24,7 @@ from typing import Any
 
 from dagc import api
 from dagc.recipes import tune as recipes
-from dagc.recipes.options import TuneOptions
+from dagc.stages.options import TuneOptions
 
 PROGRAM = Path(__file__).parent / "beside.dag"
 

@@ -25,8 +25,8 @@ from benchmarks.gpu.variants import Row, Table, tables
 from dagc.base.errors import UsageError
 from dagc.choice.selector import Extent, Selector
 from dagc.choice.types import settings_text
-from dagc.recipes.tuned_report import taken
 from dagc.store.tuned import Tuned, load_tuned
+from dagc.study.report import taken
 
 BANDS = ((0, math.inf), (0, 100_000), (100_000, 1_000_000), (1_000_000, math.inf))
 

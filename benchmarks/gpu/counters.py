@@ -19,7 +19,8 @@ from pathlib import Path
 from benchmarks.gpu.oracle import POLYBENCH, SAMPLES
 from dagc import api
 from dagc.measure.profile import METRICS
-from dagc.recipes import tune_measure, tune_prepare
+from dagc.study import measure as tune_measure
+from dagc.study import prepare as tune_prepare
 
 
 def text(pairs: object) -> str:

@@ -46,7 +46,7 @@ from dagc.choice.active import Sampling, trained
 from dagc.choice.judge import Figures, judge
 from dagc.choice.types import settings_text
 from dagc.recipes import tune as recipes
-from dagc.recipes.options import TuneOptions
+from dagc.stages.options import TuneOptions
 from dagc.store.tuned import Tuned, load_tuned
 
 ROOT = Path(__file__).resolve().parents[2]

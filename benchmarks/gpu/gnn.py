@@ -50,13 +50,13 @@ from dagc.ir.sym import Var, evaluate, show
 from dagc.lab.launches import agree, middle
 from dagc.measure.machine import machine_facts
 from dagc.measure.runner import Row, Runner, Table, world
-from dagc.recipes.artifacts import OpenChoices, build_artifact, compile_traversal
-from dagc.recipes.options import CompileOptions
-from dagc.recipes.program import read
-from dagc.recipes.runs import revision
-from dagc.recipes.tune_variants import transfers_here
 from dagc.setup import read_scalars, run_setup
 from dagc.space import Space
+from dagc.stages.artifacts import OpenChoices, build_artifact, compile_traversal
+from dagc.stages.options import CompileOptions
+from dagc.stages.program import read
+from dagc.study.runs import revision
+from dagc.study.variants import transfers_here
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = ("gcn", "sage")

@@ -45,10 +45,11 @@ from dagc.lab.launches import Timing
 from dagc.measure.link import WorkerLink
 from dagc.measure.machine import machine_facts
 from dagc.measure.service import Service
-from dagc.recipes import tune_measure, tune_prepare
-from dagc.recipes.runs import program_record, revision
 from dagc.store.records import Records
 from dagc.store.results import Run
+from dagc.study import measure as tune_measure
+from dagc.study import prepare as tune_prepare
+from dagc.study.runs import program_record, revision
 
 SAMPLES = ROOT / "samples" / "polybench"
 SQUARE = "512,1000,1024,2048,3000,4096,8192"

@@ -44,10 +44,10 @@ from dagc.build.toolchain import require_mpi
 from dagc.emit import rows
 from dagc.measure.machine import machine_facts
 from dagc.measure.runner import Row, Runner, Table, world
-from dagc.recipes.artifacts import compile_traversal
-from dagc.recipes.options import CompileOptions
-from dagc.recipes.runs import revision
 from dagc.space import Space
+from dagc.stages.artifacts import compile_traversal
+from dagc.stages.options import CompileOptions
+from dagc.study.runs import revision
 
 TRIDIAG = ROOT / "samples/tridiag/tridiag.dag"
 REALS = {"f64": 8, "f32": 4}

@@ -35,8 +35,8 @@ from dagc.choice.train import noise_of_best
 from dagc.choice.types import PROGRAM, Cell, Point, Settings, settings_text, variant_of
 from dagc.cli.tune import evaluation_text, table
 from dagc.recipes import tune as recipes
-from dagc.recipes.options import TuneOptions
-from dagc.recipes.program import load
+from dagc.stages.options import TuneOptions
+from dagc.stages.program import load
 from dagc.store.tuned import InputFacts, ProgramChooser, Tuned, load_tuned
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -21,7 +21,7 @@ from benchmarks.gpu.oracle import POLYBENCH, SAMPLES
 from dagc import api
 from dagc.choice.types import Settings
 from dagc.cuda.ptx import Instructions, Resources
-from dagc.recipes.tune_prepare import compiled_resources, of_settings, tuning_task
+from dagc.study.prepare import compiled_resources, of_settings, tuning_task
 
 ARCH = "sm_90"
 

@@ -42,7 +42,7 @@ from dagc.choice.residual import FILE, Learner, load_learner, size_coordinates
 from dagc.choice.surface import Rows, TimeSurface
 from dagc.choice.terms import TERMS, responses
 from dagc.lab.across import AcrossSizes, OpTimes
-from dagc.recipes.tune_search import MOST_ROWS
+from dagc.study.search import MOST_ROWS
 
 SEEDS = 20
 SLOWER = 1.02  # than the default
@@ -89,7 +89,7 @@ class Replay:
 
 
 def op_times(kernel: Measured, learner: Learner) -> OpTimes:
-    """What is expected of an op before anything is measured, as `dagc.recipes.tune_search` has it."""
+    """What is expected of an op before anything is measured, as `dagc.study.search` has it."""
     cells, means, deviations, answers, places, size_of = [], [], [], [], [], []
     points = [i for i in range(len(kernel.points)) if np.isfinite(kernel.logs[i]).any()]
     random.Random("0 order").shuffle(points)

@@ -25,8 +25,8 @@ from dagc.perf.counted import CountedLaunch
 from dagc.perf.evaluate import evaluate_all
 from dagc.perf.hardware import load_hardware
 from dagc.perf.volume import calibration_of, volume_program
-from dagc.recipes import tune_prepare
-from dagc.recipes.tune_prepare import resources_of
+from dagc.study import prepare as tune_prepare
+from dagc.study.prepare import resources_of
 
 ROOT = Path(__file__).parents[2]
 ARCH = "sm_90"

@@ -438,7 +438,7 @@ def _nvcc(source: str, folder: Path) -> float:
 def _dagc(program: str, folder: Path) -> float:
     """As `dagc tune` compiles: once a program, with the blocks of all its kernels left open."""
     from dagc import api
-    from dagc.recipes import tune_prepare
+    from dagc.study import prepare as tune_prepare
 
     before = os.environ.get("DAGC_CACHE")
     # Else what was built once, by an earlier run of this, would be taken from the cache.

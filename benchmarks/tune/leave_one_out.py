@@ -26,7 +26,7 @@ from dagc.choice.legal import units
 from dagc.choice.methods import LEARNED, fit
 from dagc.choice.train import merged, tolerance_of, train
 from dagc.choice.types import Point
-from dagc.recipes.tune_choosers import select_of
+from dagc.study.choosers import select_of
 
 ROOT = Path(__file__).parents[2]
 OVERRULED, OBSERVED = ", or the model where it gains 5 %", ", the fastest as labels"

@@ -22,7 +22,7 @@ from dagc.choice.active import trained
 from dagc.choice.learners.tree import TreeSelector
 from dagc.ir.program import CodeText, Feature, KernelOp
 from dagc.ir.sym import free
-from dagc.recipes.program import load
+from dagc.stages.program import load
 
 
 def named(node: nodes.Node) -> Iterator[int]:

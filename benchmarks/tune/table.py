@@ -29,8 +29,8 @@ from dagc.choice.models import MODELS, ModelInputs
 from dagc.choice.types import Point, Settings, settings_text
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.perf.hardware import load_hardware
-from dagc.recipes import tune_prepare
-from dagc.recipes.tune_prepare import resources_of
+from dagc.study import prepare as tune_prepare
+from dagc.study.prepare import resources_of
 
 ROOT = Path(__file__).parents[2]
 ARCH = "sm_90"

@@ -19,8 +19,8 @@ from dagc.choice.choose import unit_chooser
 from dagc.choice.legal import legal_settings, units
 from dagc.choice.types import Point, Settings, settings_text
 from dagc.perf.hardware import load_hardware
-from dagc.recipes.tuned import choosers_of
 from dagc.store.tuned import load_tuned
+from dagc.study.tuned import choosers_of
 
 ROOT = Path(__file__).parents[2]
 

@@ -41,10 +41,10 @@ from dagc.choice.train import merged, train
 from dagc.choice.types import PROGRAM, Point, settings_text
 from dagc.ir.program import CodeText, Program
 from dagc.ir.sym import Var, free
-from dagc.recipes.program import load
-from dagc.recipes.tune_results import minimised, priced
-from dagc.recipes.tuned_report import MeasuredInputs, chosen_at, measured
+from dagc.stages.program import load
 from dagc.store.tuned import ProgramChooser, Tuned, load_tuned
+from dagc.study.report import MeasuredInputs, chosen_at, measured
+from dagc.study.results import minimised, priced
 
 NOISE = 0.02
 AVERAGED = ("accuracy", "balanced")

@@ -117,7 +117,7 @@ class Cell:
     """One unit under one setting at one size: the measurements, or the reason for having none.
 
     `times` are seconds of single launches in order, or values of another objective if it was computed from the
-    `metrics` (`dagc.recipes.tune_results.priced`); `failure` is "" or one line. `took`: seconds that measuring it kept
+    `metrics` (`dagc.study.results.priced`); `failure` is "" or one line. `took`: seconds that measuring it kept
     the machine busy, including cache flushes and data restoration; not stored in files. `metrics`: those of a launch
     except the time, by name (`dagc.measure.metrics`).
     """

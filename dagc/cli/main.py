@@ -53,7 +53,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _check(args: argparse.Namespace) -> int:
-    from dagc.recipes import program as api
+    from dagc.stages import program as api
 
     result = api.check(args.file, defines_of(args))
     if result.diagnostics:
@@ -72,9 +72,9 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _count(args: argparse.Namespace) -> int:
-    from dagc.recipes import program as api
     from dagc.report import counting
     from dagc.report.display import Display
+    from dagc.stages import program as api
 
     report = api.count(args.file, defines_of(args), Display(quiet=args.quiet), args.time, args.unroll)
     print(counting.as_json(report) if args.json else counting.as_text(report).rstrip())
@@ -82,7 +82,7 @@ def _count(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
-    from dagc.recipes import program as api
+    from dagc.stages import program as api
 
     lines = api.traversals(args.file, defines_of(args), args.limit, args.prune_syncs, args.unroll)
     if args.json:
@@ -112,7 +112,7 @@ def _show(args: argparse.Namespace) -> int:
 
 def _fmt(args: argparse.Namespace) -> int:
     from dagc.base.files import write_text_atomic
-    from dagc.recipes import program as api
+    from dagc.stages import program as api
 
     different = 0
     for path in args.files:
@@ -130,8 +130,8 @@ def _fmt(args: argparse.Namespace) -> int:
 def _setup(args: argparse.Namespace) -> int:
     from dagc.base.errors import counted
     from dagc.build.ranks import ranks_or_default
-    from dagc.recipes import program as api
     from dagc.report.display import Display
+    from dagc.stages import program as api
 
     ranks = ranks_or_default(args.ranks)
     api.run_setup(args.file, ranks, args.output, args.seed, defines_of(args), Display(quiet=args.quiet))
@@ -143,9 +143,9 @@ def _compile(args: argparse.Namespace) -> int:
     from functools import partial
 
     from dagc.recipes.compile import compile
-    from dagc.recipes.options import CompileOptions
     from dagc.report.display import Display
     from dagc.report.stages import Printer, stages
+    from dagc.stages.options import CompileOptions
 
     options = options_of(args, CompileOptions, defines=defines_of(args))
     printer = Printer(stages(args.print_after), partial(print, end="", flush=True))

@@ -138,7 +138,7 @@ def _strategy(text: str) -> str:
 def _explore(args: argparse.Namespace) -> int:
     from dagc.build.ranks import ranks_or_default
     from dagc.recipes import explore as api
-    from dagc.recipes.options import ExploreOptions
+    from dagc.stages.options import ExploreOptions
 
     ranks, transport = ranks_or_default(args.ranks), args.transports
     options = options_of(args, ExploreOptions, ranks=ranks, transport=transport)

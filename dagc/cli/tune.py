@@ -24,8 +24,8 @@ from dagc.cli.arguments import (
 
 if TYPE_CHECKING:
     from dagc.base.objective import Objective
-    from dagc.recipes.options import TuneOptions
-    from dagc.recipes.tune_results import Evaluation, Tuning
+    from dagc.stages.options import TuneOptions
+    from dagc.study.results import Evaluation, Tuning
 
 
 MANY_TIMES = 10  # a regret from which on the ratio is printed
@@ -177,7 +177,7 @@ def _method(text: str) -> str:
     """The name. `help` lists all, even without a FILE, and exits, as --help does."""
     if text != "help":
         return text
-    from dagc.recipes.options import methods
+    from dagc.stages.options import methods
 
     for name, summary in methods():
         print(f"{name:11} {summary}")
@@ -187,7 +187,7 @@ def _method(text: str) -> str:
 def run_tune(args: argparse.Namespace) -> int:
     """Exit code 0. Failures of single settings are reported, and do not fail the command."""
     from dagc.recipes import tune as tune_recipe
-    from dagc.recipes import tuned as tuned_recipe
+    from dagc.study import tuned as tuned_recipe
 
     if args.show:
         print(
@@ -216,7 +216,7 @@ def run_tune(args: argparse.Namespace) -> int:
 
 
 def _options(args: argparse.Namespace) -> TuneOptions:
-    from dagc.recipes.options import TuneOptions
+    from dagc.stages.options import TuneOptions
 
     return options_of(args, TuneOptions, sizes="; ".join(args.sizes), defines=defines_of(args))
 

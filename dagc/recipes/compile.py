@@ -21,13 +21,13 @@ from dagc.ir.plan import Features, open_variants, plan_from_json, plan_inputs
 from dagc.ir.program import Device, KernelOp
 from dagc.ir.traversal import Traversal, parse_traversal
 from dagc.lang.races import where_to_look
-from dagc.recipes.artifacts import Compiled, OpenChoices, Running, build_artifact, compile_traversal
-from dagc.recipes.options import CompileOptions
-from dagc.recipes.program import read, read_source
 from dagc.report.display import SILENT, Display
 from dagc.report.stages import NOTHING_PRINTED, Printer
 from dagc.space import Space, TooManyStates
 from dagc.space.loops import is_folded_text
+from dagc.stages.artifacts import Compiled, OpenChoices, Running, build_artifact, compile_traversal
+from dagc.stages.options import CompileOptions
+from dagc.stages.program import read, read_source
 
 if TYPE_CHECKING:
     from dagc.ir.program import Graph
@@ -55,7 +55,7 @@ def compile(
     chosen, tuned = choose_target(options.target, options.arch), _tuned(options.launch)
     mode = _mode(options, tuned)
     if tuned is not None and _chooses_plans(tuned, options.form):
-        from dagc.recipes.plans import compile_plans  # only with --launch
+        from dagc.study.plans import compile_plans  # only with --launch
 
         if printer.stages:
             raise UsageError(
@@ -130,7 +130,7 @@ def _placed(tuned: Tuned | None) -> set[str]:
 
 
 def _chooses_plans(tuned: Tuned, form: str) -> bool:
-    from dagc.recipes.plans import has_plans  # only with --launch
+    from dagc.study.plans import has_plans  # only with --launch
 
     if has_plans(tuned) and form == "driver":
         message = f"{tuned.path} chooses among plans, which cannot be a {form} yet"
@@ -164,7 +164,7 @@ def _open(
         raise UsageError("--features beside: the dag runs once, so no later run gains", "write `dag repeat N {...}`")
     if tuned is None:
         return _defaults_of_open_devices(graph)
-    from dagc.recipes.tuned import open_choices  # only with --launch
+    from dagc.study.tuned import open_choices  # only with --launch
 
     return open_choices(graph, tuned, chosen.gpu_arch, mode, options.constraints)
 

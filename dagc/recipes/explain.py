@@ -34,10 +34,10 @@ from dagc.measure.link import RankLink, link_ranks
 from dagc.measure.metrics import objective_for
 from dagc.measure.service import RunnerLibrary
 from dagc.recipes.results import Loaded, judged, learn
-from dagc.recipes.runs import build_runners, clear_incomplete, loadable_of, require_device_pointers, revision
 from dagc.report.display import Display
 from dagc.setup import check_arrays, run_setup
 from dagc.store.results import Implementation, Results, Run, ranking
+from dagc.study.runs import build_runners, clear_incomplete, loadable_of, require_device_pointers, revision
 
 MOST_PAIRS = 1000  # pairs of an edit: computing the interval takes time quadratic in their number
 

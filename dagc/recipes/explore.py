@@ -31,7 +31,25 @@ from dagc.lab.strategy import Judge, default, find, names
 from dagc.learn.disagreement import WRONG, Disagreement, SpaceKind, by_settings, disagreement
 from dagc.measure.link import RankLink, link_ranks
 from dagc.measure.metrics import objective_for, units
-from dagc.recipes.launch import (
+from dagc.report import si
+from dagc.report.display import Display, warn
+from dagc.space.loops import waits_between
+from dagc.space.proof import Prover, prune
+from dagc.stages.options import ExploreOptions
+from dagc.stages.program import ProgramText, read
+from dagc.store.results import (
+    Implementation,
+    MachineRecord,
+    Results,
+    Run,
+    best_estimate,
+    lowest,
+    noise_advice,
+    ranking,
+    timed,
+)
+from dagc.store.settings import Fixed, Kernels, fixed_in, fixed_of, fixed_text, not_searched, without_settings
+from dagc.study.launch import (
     Sites,
     choosers_for,
     launch_sites,
@@ -41,9 +59,7 @@ from dagc.recipes.launch import (
     variants_by_file,
     with_defaults,
 )
-from dagc.recipes.options import ExploreOptions
-from dagc.recipes.program import ProgramText, read
-from dagc.recipes.runs import (
+from dagc.study.runs import (
     SEARCH,
     Compilation,
     Excluded,
@@ -62,22 +78,6 @@ from dagc.recipes.runs import (
     setup_digest,
     that_can_run,
 )
-from dagc.report import si
-from dagc.report.display import Display, warn
-from dagc.space.loops import waits_between
-from dagc.space.proof import Prover, prune
-from dagc.store.results import (
-    Implementation,
-    MachineRecord,
-    Results,
-    Run,
-    best_estimate,
-    lowest,
-    noise_advice,
-    ranking,
-    timed,
-)
-from dagc.store.settings import Fixed, Kernels, fixed_in, fixed_of, fixed_text, not_searched, without_settings
 
 if TYPE_CHECKING:
     from dagc.ir.program import Configuration, Program

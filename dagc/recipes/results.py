@@ -34,15 +34,15 @@ from dagc.learn.rules.text import FORMATS, Findings, render
 from dagc.learn.rules.tree import classes_of
 from dagc.learn.rules.tree import learn as learn_rules
 from dagc.learn.rules.types import Sample
-from dagc.recipes.artifacts import compile_traversal
 from dagc.recipes.explore import equal, fixed_lines, spread, unconfirmed
-from dagc.recipes.options import CompileOptions
-from dagc.recipes.program import ProgramText
-from dagc.recipes.tuned_report import variants_in, variants_page
 from dagc.report.html import as_html
+from dagc.stages.artifacts import compile_traversal
+from dagc.stages.options import CompileOptions
+from dagc.stages.program import ProgramText
 from dagc.store.export import export_csv, export_parquet
 from dagc.store.results import Estimate, Results, estimates, noise_advice_of, ranking, ties, wanted_repeats
 from dagc.store.settings import fixed_of, fixed_text
+from dagc.study.report import variants_in, variants_page
 
 if TYPE_CHECKING:
     from dagc.ir.program import Configuration, Graph, Value
@@ -554,6 +554,6 @@ def merge(paths: Sequence[str | Path], out: str | Path, other_machine: bool = Fa
 
 
 def _learned_again(files: Sequence[Tuned], merged: Tuned) -> Mapping[str, Any]:
-    from dagc.recipes.merged import learned_again  # only of tuned files
+    from dagc.study.merged import learned_again  # only of tuned files
 
     return learned_again(files, merged)

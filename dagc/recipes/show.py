@@ -11,9 +11,9 @@ from dagc.base.source import Source
 from dagc.ir.program import Graph, Value
 from dagc.lang.syntax import RESERVED, Token, TokenKind, scan
 from dagc.passes.loops import fold
-from dagc.recipes.program import read
 from dagc.report import picture
 from dagc.report.dag_page import Anchors, LineView, SourceView, as_page, graph_view
+from dagc.stages.program import read
 
 FORMATS = ("text", "dot", "svg", "html")
 _DRAWINGS = {"text": picture.as_text, "dot": picture.as_dot, "svg": picture.as_svg}

@@ -2,87 +2,31 @@
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from dagc.base.children import Workers
-from dagc.base.deadline import Deadline
-from dagc.base.errors import BuildFailed, MissingTool, UsageError
-from dagc.base.files import scratch_directory
-from dagc.base.objective import Objective
+from dagc.base.errors import UsageError
 from dagc.choice.inputs import has_inputs
-from dagc.choice.legal import op_of
-from dagc.choice.types import PROGRAM, Cell, Point, Settings, Unit
-from dagc.cuda.ptx import Resources
-from dagc.ir.plan import Target, stays_fixed
-from dagc.lab.across import AcrossSizes
-from dagc.lab.launches import Timing
+from dagc.choice.types import PROGRAM, Point
 from dagc.lab.plans import program_select
-from dagc.measure.link import WorkerLink
-from dagc.measure.metrics import objective_for, observed, of_results
-from dagc.measure.service import Service
-from dagc.recipes.options import METHODS, Progress, TuneOptions, searching
-from dagc.recipes.program import ProgramText, read
-from dagc.recipes.tune_choosers import (
-    Asked,
-    AtSizes,
-    ChooserInputs,
-    LearnedSelector,
+from dagc.stages.options import METHODS, Progress, TuneOptions
+from dagc.stages.program import ProgramText, read
+from dagc.study.choosers import (
     asked_of,
-    final_choosers,
-    first_choosers,
-    grade,
-    line_of,
-    methods,
 )
-from dagc.recipes.tune_gpu import (
-    NOT_COUNTED,
-    NOTHING_RAN,
-    Counted,
+from dagc.study.gpu import (
     can_run,
-    fitted_counts,
-    hardware_at_hand,
-    unmeasured,
 )
-from dagc.recipes.tune_inputs import asked_cells, keep, minimise, open_records, resumed
-from dagc.recipes.tune_measure import Measuring, Recording, Searching, Wanted, computed_features
-from dagc.recipes.tune_prepare import (
-    DEFAULT_FLUSH,
-    Prepared,
+from dagc.study.prepare import (
     TuningTask,
-    assumed,
-    build_what_compiles,
-    compiled_resources,
-    computed_of,
-    most_of,
-    of_settings,
-    prepare,
     single_values,
     tuning_task,
-    unbuilt,
 )
-from dagc.recipes.tune_results import (
+from dagc.study.results import (
     Evaluation,
-    KernelResult,
-    Measurements,
     Tuning,
-    choosable,
-    doubtful,
-    failures_before,
-    priced,
-    unchecked,
 )
-from dagc.recipes.tune_search import guesses, search_of, sureness
-from dagc.store.settings import FACT, values_fixed
-
-# Of measurements on the CPU: in all, where the user gives no limit; and of a launch, where a size is skipped.
-HOST_SECONDS, HOST_LAUNCH = 60.0, 2.0
+from dagc.study.sizes import tune_task
 
 
 def tune(
@@ -102,7 +46,7 @@ def tune(
     options = options.begun()
     text = read(path, options.defines)
     if _wants_programs(text, options):
-        from dagc.recipes.tune_programs import tune_program  # only of whole programs
+        from dagc.study.programs import tune_program  # only of whole programs
 
         return tune_program(text, output, options, progress)
     if options.method and options.method not in METHODS:
@@ -116,7 +60,7 @@ def tune(
     if options.variants:
         task = _with_variants(task)
     if _wants_inputs(task, options):
-        from dagc.recipes.tune_variants import tune_inputs  # only over inputs
+        from dagc.study.variants import tune_inputs  # only over inputs
 
         return tune_inputs(task, output, options, progress)
     if not fresh and options.objective is None and output is not None:
@@ -134,14 +78,14 @@ def evaluate(path: str | Path, tuned: str | Path, options: TuneOptions, progress
     options = options.begun()
     text, learned = read(path, options.defines), load_tuned(tuned)
     if options.folds is not None or options.hold_out is not None:
-        from dagc.recipes.tuned_report import evaluate_left_out  # only with --folds and --hold-out
+        from dagc.study.report import evaluate_left_out  # only with --folds and --hold-out
 
         return evaluate_left_out(text, learned, options)
     if learned.program_chooser is not None:
-        from dagc.recipes.tune_programs import evaluate_program  # only of whole programs
+        from dagc.study.programs import evaluate_program  # only of whole programs
 
         return evaluate_program(text, learned, options, progress)
-    from dagc.recipes.tune_variants import evaluate_inputs  # only over inputs
+    from dagc.study.variants import evaluate_inputs  # only over inputs
 
     return evaluate_inputs(text, learned, options, progress)
 
@@ -176,8 +120,8 @@ def _wants_inputs(task: TuningTask, options: TuneOptions) -> bool:
 
 
 def _points_of(path: str, text: ProgramText, options: TuneOptions) -> tuple[Point, ...]:
-    from dagc.recipes.tune_moved import points_of_file  # only with --warm-start
     from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
+    from dagc.study.moved import points_of_file  # only with --warm-start
 
     return points_of_file(load_tuned(path), text.program(), options)
 
@@ -194,291 +138,3 @@ def _objective_in(path: str | Path) -> str:
     from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
 
     return load_tuned(path).facts.objective
-
-
-@dataclass(frozen=True, slots=True)
-class TuneRequest:
-    """The arguments of tuning at sizes. `asked`: how each op is chosen; `top`: settings of each op that are measured, 0
-    if nothing can run here."""
-
-    task: TuningTask
-    asked: Mapping[str, Asked]
-    options: TuneOptions
-    objective: Objective
-    output: str | Path | None
-    progress: Progress | None
-    top: int
-
-    def say(self, what: str) -> None:
-        """Report progress before the first measurement."""
-        if self.progress is not None:
-            self.progress(0, 0, what)
-
-
-def tune_task(
-    task: TuningTask, output: str | Path | None, options: TuneOptions, progress: Progress | None = None
-) -> Tuning:
-    """`tune` of a task. Without `output` nothing is chosen for other sizes, so only timed settings are checked.
-
-    Raises DagcErrors of the set-up, the compiler and the ranks, but not for a setting that fails.
-    """
-    if options.seconds is None and task.chosen.target is Target.HOST:
-        options = replace(options, seconds=None, deadline=Deadline.after(HOST_SECONDS))
-    options = options.begun()
-    request = _requested(task, output, options, progress)
-    with scratch_directory("dagc-tune-") as folder:
-        known = _prepared(request, folder)
-        request.say("ranking the settings by the model")
-        wanted = _wanted(known, options)
-        search, notes = search_of(known, _left(options, wanted), request.top)
-        known.ready.notes += notes
-        with _recording(request, known) as recording:
-            _run(known, wanted, search if request.top and search.ops else None, recording, options)
-            return _learned(request, known, search, recording)
-
-
-def _requested(
-    task: TuningTask, output: str | Path | None, options: TuneOptions, progress: Progress | None
-) -> TuneRequest:
-    """The request, whose task has the features that its selectors need."""
-    from dagc.choice.methods import LEARNED  # loads msgspec
-
-    runs = can_run(task)
-    objective = objective_for(options.objective or "time", task.chosen.target.value, task.program)
-    task = replace(task, compared=bool(of_results(observed(objective))))
-    asked = asked_of(task, options.method, runs, objective)
-    by_features = {u.op for u in task.units if u.variants or asked[u.op].method in LEARNED}
-    task = replace(task, features={op: asked[op].data for op in asked if op in by_features})
-    return TuneRequest(task, asked, options, objective, output, progress, options.each if runs else 0)
-
-
-def _prepared(request: TuneRequest, folder: Path) -> ChooserInputs:
-    """The arrays of all sizes, with the compiled program, its features, and the inputs of models."""
-    from dagc.choice.models import MODELS  # loads numpy, sympy
-
-    task = request.task
-    hardware, notes = hardware_at_hand(task, request.options.gpu)
-    notes += unmeasured(task, hardware)
-    cuda = task.chosen.target is Target.CUDA
-    builds = request.top or any(a.method not in MODELS for a in request.asked.values())
-    request.say(f"setting up the arrays of all sizes{', compiling' if builds else ''}")
-    with Workers(1) as pool:
-        compiling = pool.submit(compiled_resources, task, folder) if cuda else None  # in addition to the program
-        ready = prepare(task, folder) if builds else unbuilt(task, folder)
-        computed = [f.name for f in computed_of(ready.task)]
-        if computed and ready.library.name:
-            request.say("computing the features of all sizes")
-            computed_features(ready, computed)
-        request.say("reading the resource use of the kernels")
-        ready, compiled = _resources(ready, folder, compiling) if compiling is not None else (ready, {})
-    task = ready.task
-    resources = most_of(task, compiled)
-    counted = _counted(request, ready, folder)
-    ready.notes += [*notes, *assumed(task, resources), *_fixed(task), *counted.notes]
-    each = of_settings(task, compiled)
-    return ChooserInputs(ready, request.asked, counted, hardware, resources, each, request.objective)
-
-
-def _resources(
-    ready: Prepared, folder: Path, compiling: Future[dict[str, Resources]]
-) -> tuple[Prepared, dict[str, Resources]]:
-    """nvcc's report on the kernels, of the settings that compile. Raises BuildFailed if none does."""
-    try:
-        if not ready.failures:
-            return ready, compiling.result()
-    except BuildFailed as refused:
-        if ready.library.name:
-            return ready, {}  # it compiles as a program
-        try:
-            _, task, failures = build_what_compiles(ready.task, folder)
-        except MissingTool:
-            raise refused from None
-        ready = replace(ready, task=task, failures=failures)
-    try:
-        return ready, compiled_resources(ready.task, folder)
-    except BuildFailed:
-        return ready, {}
-
-
-def _counted(request: TuneRequest, ready: Prepared, folder: Path) -> Counted:
-    """The counted instructions of ops whose model needs them."""
-    ops = tuple(op for op, a in request.asked.items() if a.method == "rational")
-    if not ops:
-        return NOT_COUNTED
-    request.say("counting the instructions of the kernels")
-    return fitted_counts(ready, ops, folder, request.options.seed) if request.top else NOTHING_RAN
-
-
-def _left(options: TuneOptions, wanted: Sequence[Wanted]) -> TuneOptions:
-    """The search with the budget that the cells of other methods leave."""
-    if options.budget is None:
-        return options
-    return replace(options, budget=max(0, options.budget - sum(w.number for w in wanted)))
-
-
-def _fixed(task: TuningTask) -> list[str]:
-    ops = {u.op: op_of(task.graph, u) for u in task.units if not u.variants}  # whose `select` determines what is open
-    return [
-        f"{name}: {tunable} = {dict(op.tunables)[tunable]} is fixed: it cannot be chosen when the program runs"
-        for name, op in ops.items()
-        for tunable in stays_fixed(task.program, op)
-    ]
-
-
-def _wanted(known: ChooserInputs, options: TuneOptions) -> list[Wanted]:
-    """The cells to measure of ops that no model ranks: the proposals of a strategy, or all."""
-    from dagc.choice.models import MODELS  # loads numpy, sympy
-
-    ready, asked, out = known.ready, known.asked, []
-    strategies = set(searching())
-    choosers = first_choosers(known) if any(a.method in strategies for a in asked.values()) else {}
-    left = options.budget if options.budget is not None else 10**9
-    for point in ready.task.points:
-        if point in ready.task.earlier:
-            continue
-        at = ready.at[point]
-        for unit in ready.task.units:
-            fits = at.fits[unit.op]
-            if asked[unit.op].method in MODELS:
-                continue
-            if asked[unit.op].method in strategies and not unit.variants:
-                budget = min(len(fits), options.each + 1, max(0, left))  # the default, and its proposals
-                left -= budget
-                if budget:
-                    prior = _prior(choosers, unit, point, at.values, fits) if choosers else ()
-                    out.append(
-                        Wanted(unit.op, point, fits, asked[unit.op].method, budget, (unit.default,)[:budget], prior)
-                    )
-                continue
-            fits = fits[: max(0, left)]
-            left -= len(fits)
-            if fits:
-                out.append(Wanted(unit.op, point, tuple(fits)))
-    return out
-
-
-def _prior(
-    choosers: Mapping[str, AtSizes], unit: Unit, point: Point, sizes: Mapping[str, Any], fits: Sequence[Settings]
-) -> tuple[float, ...]:
-    """The model's time of each setting; empty without a model."""
-    chooser = choosers[unit.op].at(point)
-    if chooser.model is None:
-        return ()
-    times = dict(zip(chooser.settings, chooser.times(sizes), strict=True))
-    return tuple(times[s] for s in fits)
-
-
-@contextmanager
-def _recording(request: TuneRequest, known: ChooserInputs) -> Iterator[Recording]:
-    """Keeps what is measured, with the measurements of earlier runs if these are resumed."""
-    ready, task, options = known.ready, known.ready.task, request.options
-    flush = DEFAULT_FLUSH if options.flush and task.chosen.target is Target.CUDA else 0
-    measurements = Measurements({}, {}, list(ready.failures))
-    output = request.output
-    with open_records(task, output, options, flush) if output is not None else nullcontext() as records:
-        if records is not None:
-            ready.notes += filter(None, [records.note])
-            if options.resume:
-                measurements.cells, measurements.checks = resumed(records, task, flush)
-                ops = {u.op for u in task.units}
-                earlier = {key: cell for key, cell in measurements.cells.items() if cell.op in ops}
-                measurements.failures += failures_before(earlier)
-            records.set_fact(FACT, values_fixed(task.program))
-        ready.notes += minimise(records, measurements, known.objective, asked_cells(task))
-        yield Recording(measurements, records, request.progress, flush, task.check_at)
-
-
-def _learned(request: TuneRequest, known: ChooserInputs, search: AcrossSizes, recording: Recording) -> Tuning:
-    """The choosers of all ops, made from the measurements and stored in the file; and the table."""
-    ready, task, measured = known.ready, known.ready.task, recording.measured
-    measured.cells = {key: priced(cell, known.objective) for key, cell in measured.cells.items()}
-    fit, notes = choosable(task, measured.checks, measured.cells)
-    # A learner trained on GPUs does not apply to the CPU, so nothing is chosen there without measurements.
-    known_there = measured.cells or task.chosen.target is Target.CUDA
-    guessed = guesses(search, measured.cells) if known_there else {}
-    final, learned = final_choosers(known, fit, measured, request.options.seed, guessed)
-    if recording.records is not None:
-        keep(recording.records, known, {op: sized.chooser for op, sized in final.items()}, bool(measured.cells))
-    models = (f"{op}: {c.chooser.note}" for op, c in final.items() if c.chooser.note)
-    notes = [*ready.notes, *notes, *(m for m in models if not any(note.startswith(m) for note in ready.notes))]
-    notes += [note for what in learned.values() for note in what.notes]
-    notes += [f"the search ended: {search.ended}"] if request.top and search.ended else []
-    notes += [*doubtful(task, measured.cells), *task.text.changed()]
-    number = len(measured.cells)
-    return Tuning(
-        _lines(ready, final, learned, measured.cells, sureness(search)),
-        grade(task, number, known.counted, known.asked), methods(known.asked), number,
-        tuple(measured.failures), tuple(notes), Path(request.output) if request.output is not None else None,
-        measured.seconds, measured.busy, known.objective,
-    )  # fmt: skip
-
-
-def _lines(
-    ready: Prepared,
-    final: Mapping[str, AtSizes],
-    learned: Mapping[str, LearnedSelector],
-    cells: Mapping[Any, Cell],
-    sure: Mapping[tuple[str, Point], float],
-) -> tuple[KernelResult, ...]:
-    """The results of all ops at all sizes."""
-    return tuple(
-        line_of(ready, u, p, final[u.op].at(p), cells, learned[u.op], sure.get((u.op, p), math.nan))
-        for u in ready.task.units
-        for p in ready.task.points
-    )
-
-
-def _number(search: AcrossSizes | None, wanted: Sequence[Wanted], before: Sequence[Cell]) -> int:
-    """The most cells to measure, in addition to earlier ones."""
-    known = {(c.op, c.point, c.settings) for c in before}
-    number = sum(w.number - sum((w.op, w.point, s) in known for s in w.settings) for w in wanted)
-    if search is None:
-        return number
-    cells = sum(len(o.rows) for o in search.ops.values())
-    every = cells if search.budget is None else min(cells, search.budget)
-    return number + max(0, every - sum(search.has(c.op, c.point, c.settings) for c in before))
-
-
-def _to_check(wanted: Sequence[Wanted], measured: Measurements) -> dict[str, list[Settings]]:
-    """The settings of each op that are requested and not measured yet."""
-    check: dict[str, list[Settings]] = {}
-    for w in wanted:
-        new = [s for s in w.settings if (w.op, w.point, s) not in measured.cells]
-        check[w.op] = list(dict.fromkeys((*check.get(w.op, []), *new)))
-    return check
-
-
-def _run(
-    known: ChooserInputs,
-    wanted: Sequence[Wanted],
-    search: AcrossSizes | None,
-    recording: Recording,
-    options: TuneOptions,
-) -> None:
-    """Measure the cells that are wanted and not known yet, and what `search` proposes; check what is timed before, and
-    every other legal setting that was not checked in the end."""
-    ready, task, measured = known.ready, known.ready.task, recording.measured
-    todo = [w for w in wanted if any((w.op, w.point, s) not in measured.cells for s in w.settings)]
-    check = _to_check(todo, measured)
-    later = unchecked(task, check, measured.checks) if (wanted or search) and recording.records is not None else {}
-    before = list(measured.cells.values())
-    recording.total = _number(search, todo, before)
-    if not (recording.total > 0 or later):
-        return
-    began = time.monotonic()
-    with Service(WorkerLink(task.ranks), watchdog=options.watchdog) as service:
-        host = task.chosen.target is Target.HOST
-        timing = Timing(
-            seconds=options.cell, flush=recording.flush, objective=known.objective, watchdog=options.watchdog,
-            longest=HOST_LAUNCH if host else math.inf,
-        )  # fmt: skip
-        run = Measuring(ready, service, timing, recording.keep, before, options.deadline, recording.say, at_least=1)
-        run.require_short()
-        run.time(todo, run.check(check))
-        if search is not None:
-            Searching(run, search, dict(measured.checks)).run()
-        run.verify(later)
-    ready.notes += run.hangs.notes
-    if run.over():
-        ready.notes.append(f"measuring ended at the time limit of {options.deadline.seconds:g} s (--time)")
-    measured.seconds = time.monotonic() - began

@@ -19,8 +19,8 @@ from dagc import api
 from dagc.base.errors import Severity
 from dagc.choice.legal import legal_settings, units
 from dagc.choice.types import Unit
-from dagc.recipes.tune_prepare import points_of
 from dagc.store.tuned import load_tuned
+from dagc.study.prepare import points_of
 from tests.emit.build import graph
 from tests.measure.conftest import needs_mpi
 

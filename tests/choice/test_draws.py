@@ -12,9 +12,9 @@ from dagc.base.errors import UsageError
 from dagc.choice.draws import Draws
 from dagc.choice.types import Point
 from dagc.ir.program import Program
-from dagc.recipes.options import TuneOptions
-from dagc.recipes.program import read
-from dagc.recipes.tune_prepare import points_asked
+from dagc.stages.options import TuneOptions
+from dagc.stages.program import read
+from dagc.study.prepare import points_asked
 
 TEXT = '''program drawn
 PARAMS

@@ -12,7 +12,7 @@ from dagc.choice.inputs import bytes_of, parse_input, parse_inputs, parse_sizes
 from dagc.choice.types import Point
 from dagc.inputs import call, is_call
 from dagc.ir.program import Program
-from dagc.recipes.program import load
+from dagc.stages.program import load
 
 TEXT = """program sums
 param matrix : str = "a.mtx" over files("train/*.mtx")

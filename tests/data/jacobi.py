@@ -17,11 +17,11 @@ from dagc.ir.program import Configuration
 from dagc.ir.traversal import parse_traversal
 from dagc.lab.candidate import Candidate
 from dagc.lab.orders import Orders
-from dagc.recipes.launch import launch_sites, launched
-from dagc.recipes.options import ExploreOptions
-from dagc.recipes.program import read
-from dagc.recipes.runs import SearchRequest, configured, domain_of
 from dagc.report.display import Display
+from dagc.stages.options import ExploreOptions
+from dagc.stages.program import read
+from dagc.study.launch import launch_sites, launched
+from dagc.study.runs import SearchRequest, configured, domain_of
 
 CSV = Path(__file__).with_name("jacobi-2048-2xh200.csv.xz")
 JACOBI = Path(__file__).parents[2] / "samples/jacobi/jacobi.dag"

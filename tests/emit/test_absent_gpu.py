@@ -20,10 +20,10 @@ from dagc.emit.library import emit_library
 from dagc.ir.plan import Features, Plan, Target
 from dagc.measure.launch import Finished, launch
 from dagc.perf.hardware import load_hardware
-from dagc.recipes.artifacts import Library, build_library, write_sources
-from dagc.recipes.program import read
 from dagc.setup import run_setup
 from dagc.space import Space
+from dagc.stages.artifacts import Library, build_library, write_sources
+from dagc.stages.program import read
 from tests.emit.build import ROOT, write
 from tests.precompiled import precompiled_flags
 

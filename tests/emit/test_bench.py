@@ -14,10 +14,10 @@ from dagc.build.toolchain import find_cxx, find_mpi
 from dagc.emit import emit, table_line
 from dagc.ir.plan import Plan, Target
 from dagc.measure.launch import Finished, launch
-from dagc.recipes.program import read
 from dagc.setup import run_setup
 from dagc.space import Space
 from dagc.space.loops import unroll
+from dagc.stages.program import read
 from tests.emit.build import SINK, plan
 from tests.emit.together import build_together
 from tests.measure.conftest import SAMPLES

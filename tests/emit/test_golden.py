@@ -9,7 +9,7 @@ import pytest
 from dagc.emit import emit
 from dagc.emit.library import emit_library
 from dagc.ir.plan import Target
-from dagc.recipes.artifacts import enqueued_of
+from dagc.stages.artifacts import enqueued_of
 from tests.conftest import Compare
 from tests.emit.build import COMMS, HALO, SPMV, plan
 

@@ -14,8 +14,8 @@ from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc
 from dagc.emit import emit, linked
 from dagc.ir.plan import Plan, Target
 from dagc.measure.launch import launch
-from dagc.recipes.program import load_graph, run_setup
 from dagc.space import Space
+from dagc.stages.program import load_graph, run_setup
 from tests.tiers import representatives
 
 mpi = find_mpi()

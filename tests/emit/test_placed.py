@@ -26,12 +26,12 @@ from dagc.ir.traversal import Sync, Traversal, Wait
 from dagc.lang.lower import analyse, parse_with_includes
 from dagc.measure.launch import Finished, launch
 from dagc.passes import build_graph
-from dagc.recipes.program import ProgramText, read
 from dagc.recipes.show import show as show_dag
 from dagc.setup import run_setup
 from dagc.space import Space
 from dagc.space.loops import unroll
 from dagc.space.proof import Prover
+from dagc.stages.program import ProgramText, read
 from tests.emit.build import ROOT, write
 from tests.measure.conftest import wander
 from tests.precompiled import by_clang, use_for_libraries

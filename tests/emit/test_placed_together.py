@@ -18,9 +18,9 @@ from dagc.choice.placement import DEVICE, HOST, Problem, Transfer, Transfers, Va
 from dagc.ir.plan import ChoiceCall, EmittedChoosers, Placement, Plan, Target, open_variants
 from dagc.ir.program import KernelOp
 from dagc.measure.launch import launch
-from dagc.recipes.program import read
 from dagc.setup import run_setup
 from dagc.space import Space
+from dagc.stages.program import read
 from tests.emit.build import ROOT, write
 from tests.precompiled import precompiled_flags
 

@@ -12,8 +12,8 @@ from dagc.lab.configurations import configuration_of
 from dagc.lab.model.pool import ROUNDS, Pool
 from dagc.lab.model.simulate import Batch, Costs, Simulator, messages_of
 from dagc.lab.orders import domain_of
-from dagc.recipes.program import read
 from dagc.space.loops import shortened, unroll
+from dagc.stages.program import read
 from tests.measure.conftest import SAMPLES
 from tests.tiers import representatives
 

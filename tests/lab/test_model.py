@@ -25,8 +25,8 @@ from dagc.lab.model.process import Process
 from dagc.lab.model.simulate import USUAL, Assumptions, Batch, Costs, Simulator, Transmission
 from dagc.lab.orders import Orders
 from dagc.lab.strategy import RankingStrategy, find
-from dagc.recipes.program import load_graph
 from dagc.space import Space
+from dagc.stages.program import load_graph
 from dagc.store.results import Outcome
 from tests.data.h200 import SPMV
 from tests.tiers import examples

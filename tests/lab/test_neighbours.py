@@ -11,8 +11,8 @@ from dagc.lab.candidate import Candidate, ConfiguredSpace
 from dagc.lab.configurations import configuration_of
 from dagc.lab.neighbours import follow, neighbour, outline
 from dagc.lab.orders import Orders
-from dagc.recipes.program import load_graph
 from dagc.space import Space
+from dagc.stages.program import load_graph
 from tests.data.h200 import SPMV
 from tests.graphs import halo, make_graph, spmv
 

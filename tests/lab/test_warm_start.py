@@ -15,7 +15,7 @@ from dagc.base.errors import UsageError
 from dagc.lab.orders import Orders
 from dagc.lab.strategy import find
 from dagc.recipes.explore import explore
-from dagc.recipes.options import ExploreOptions
+from dagc.stages.options import ExploreOptions
 from dagc.store.results import Outcome
 from tests.data.h200 import SPMV, h200_file
 

@@ -20,8 +20,8 @@ from dagc.ir.plan import Plan, Target
 from dagc.ir.traversal import traversal_text
 from dagc.measure.bench import BenchResult, run_bench
 from dagc.measure.launch import Finished, launch, launch_command
-from dagc.recipes.artifacts import Compiled
 from dagc.space.proof import NotProved
+from dagc.stages.artifacts import Compiled
 from tests.measure.conftest import HALO, LOWERINGS, RANKS, SMALL, SPMV, Lowered, needs_mpi
 from tests.tiers import representatives
 

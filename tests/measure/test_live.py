@@ -29,9 +29,9 @@ from dagc.lab.orders import Orders
 from dagc.measure.launch import joined, launch
 from dagc.measure.link import RankLink, WorkerLink, link_ranks, require_ranks
 from dagc.measure.service import RunnerLibrary
-from dagc.recipes.artifacts import build_artifact
 from dagc.setup import run_setup
 from dagc.space import Space
+from dagc.stages.artifacts import build_artifact
 from dagc.store.records import load
 from tests.measure.conftest import HALO, SMALL, SPMV, needs_mpi
 

@@ -12,8 +12,8 @@ from dagc.base.signals import reported_signal
 from dagc.build.toolchain import file_of
 from dagc.cli.main import main
 from dagc.measure.launch import Printed, launch
-from dagc.recipes.artifacts import Compiled
 from dagc.recipes.compile import compile
+from dagc.stages.artifacts import Compiled
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 

@@ -90,7 +90,8 @@ def test_counters_of_a_kernel(tmp_path):
     """A request of gemm's loop a warp and iteration, counted by the hardware."""
     if find_ncu() is None:
         pytest.skip("no ncu on this machine")
-    from dagc.recipes import tune_measure, tune_prepare
+    from dagc.study import measure as tune_measure
+    from dagc.study import prepare as tune_prepare
 
     made = tune_prepare.tuning_task(api.read(SAMPLE), sizes="NI=NJ=64,128 NK=96", target="cuda")
     ready = tune_prepare.Prepared(made, tune_prepare.build(made, tmp_path), {})

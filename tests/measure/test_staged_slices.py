@@ -9,8 +9,8 @@ import pytest
 
 from dagc.emit import emit
 from dagc.ir.plan import Plan, Target
-from dagc.recipes.program import load_graph
 from dagc.space import Space
+from dagc.stages.program import load_graph
 from tests.measure.conftest import LOWERINGS_OF, SLABS, Lowered, needs_mpi, wander
 
 pytestmark = needs_mpi

@@ -21,8 +21,8 @@ from dagc.perf.evaluate import evaluate_all
 from dagc.perf.geometry import read_accesses
 from dagc.perf.hardware import load_hardware
 from dagc.perf.volume import calibration_of, volume_program
-from dagc.recipes import tune_prepare
-from dagc.recipes.tune_prepare import resources_of
+from dagc.study import prepare as tune_prepare
+from dagc.study.prepare import resources_of
 
 ROOT = Path(__file__).parents[2]
 COUNTERS = ROOT / "benchmarks" / "results" / "2026-11-21-h200-tune" / "counters.csv.xz"

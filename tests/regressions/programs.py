@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dagc import api
-from dagc.recipes.artifacts import Compiled
+from dagc.stages.artifacts import Compiled
 
 HEAD = """program small
 setup "small.py" made()

@@ -8,7 +8,7 @@ import pytest
 
 from dagc.base.errors import ProgramError, RunFailed, WrongResult
 from dagc.ir.program import Region
-from dagc.recipes.tune_measure import results_agree, tolerance_between
+from dagc.study.measure import results_agree, tolerance_between
 from tests.emit.build import graph_of
 from tests.measure.conftest import needs_mpi
 from tests.regressions.programs import run, write

@@ -10,7 +10,7 @@ import pytest
 from dagc import api
 from dagc.base.errors import ProgramError, RunFailed, WrongResult
 from dagc.recipes.explore import explore
-from dagc.recipes.options import ExploreOptions
+from dagc.stages.options import ExploreOptions
 from tests.measure.conftest import needs_mpi
 from tests.regressions.programs import run, write
 

@@ -100,7 +100,7 @@ def test_a_count_that_is_cut_prints_a_lower_bound(monkeypatch: pytest.MonkeyPatc
         return watch(at, end)
 
     monkeypatch.setattr(counting, "_watch", late_after_1000_states)
-    for module in ("dagc.report.counting", "dagc.recipes.program"):
+    for module in ("dagc.report.counting", "dagc.stages.program"):
         monkeypatch.setattr(f"{module}.monotonic", lambda: now[0])
     halo = SAMPLES / "halo3d/halo3d.dag"
     report = api.count(halo, {"transport": "mpi_cuda"}, seconds=9)
@@ -123,7 +123,7 @@ def test_variations_get_half_of_the_time(
 ) -> None:
     """The count of the graph may take all of it where no other choice is left."""
     ends: list[float] = []
-    for module in ("dagc.report.counting", "dagc.recipes.program"):
+    for module in ("dagc.report.counting", "dagc.stages.program"):
         monkeypatch.setattr(f"{module}.monotonic", lambda: 100.0)
     monkeypatch.setattr("dagc.report.counting._watch", lambda show, end: ends.append(end) or show)
     api.count(SPMV, defines, seconds=6.0)

@@ -11,8 +11,8 @@ import pytest
 from dagc.base.errors import UsageError
 from dagc.ir.traversal import parse_traversal
 from dagc.recipes.compile import compile
-from dagc.recipes.program import load_graph
 from dagc.report.stages import Printer, Stage, stages, traversal_lines
+from dagc.stages.program import load_graph
 from tests.conftest import Compare
 
 SAMPLES = Path(__file__).parents[2] / "samples"

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from dagc.choice.judge import judge
-from dagc.recipes.tuned_report import measured, op_view, variants_page
 from dagc.store.tuned import Tuned
+from dagc.study.report import measured, op_view, variants_page
 from tests.report.tuned import NAMES, SETTINGS, tuned_file
 
 

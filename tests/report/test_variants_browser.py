@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dagc.recipes.tuned_report import variants_page
+from dagc.study.report import variants_page
 from tests.report.test_browser import contrast
 from tests.report.tuned import tuned_file
 from tests.tiers import representatives

@@ -16,9 +16,9 @@ from dagc.ir.program import Configuration
 from dagc.ir.traversal import traversal_text
 from dagc.learn.disagreement import Disagreement, SpaceKind, by_settings, disagreement
 from dagc.recipes.explore import explore
-from dagc.recipes.options import ExploreOptions
 from dagc.space import Space
 from dagc.space.proof import Prover
+from dagc.stages.options import ExploreOptions
 from dagc.store.records import load
 from dagc.store.results import Implementation, ImplementationId, Measurement, Results
 from tests.data.h200 import RUN

@@ -11,8 +11,8 @@ import pytest
 
 from dagc.build.builder import Build, build
 from dagc.build.toolchain import find_mpi, find_nvcc, has_library, require_mpi
-from dagc.recipes.options import TuneOptions
 from dagc.recipes.tune import tune
+from dagc.stages.options import TuneOptions
 from tests.emit.build import NVCC_ALONE
 from tests.measure.conftest import can_run
 from tests.samples.load import SAMPLES, sample

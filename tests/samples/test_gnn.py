@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dagc.recipes.options import TuneOptions
 from dagc.recipes.tune import tune
+from dagc.stages.options import TuneOptions
 from tests.measure.conftest import can_run
 from tests.samples.load import SAMPLES, sample
 from tests.samples.test_variants import inputs_of

@@ -16,8 +16,8 @@ from scipy.sparse.csgraph import shortest_path
 
 from dagc import api
 from dagc.base.inputs import is_call, parse_call
-from dagc.recipes.options import TuneOptions
 from dagc.recipes.tune import tune
+from dagc.stages.options import TuneOptions
 from dagc.store.tuned import load_tuned
 from tests.measure.conftest import can_run
 from tests.samples.load import SAMPLES, sample

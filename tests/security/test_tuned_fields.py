@@ -17,9 +17,9 @@ from dagc import api
 from dagc.base.errors import UsageError
 from dagc.ir.program import Graph
 from dagc.perf.counted import COUNTS
-from dagc.recipes.plans import has_plans
-from dagc.recipes.tuned import open_choices
 from dagc.store.tuned import Tuned, load_tuned
+from dagc.study.plans import has_plans
+from dagc.study.tuned import open_choices
 from tests.tiers import representatives
 
 MARK = "INJECTED"

@@ -14,10 +14,10 @@ from dagc.base.errors import UsageError
 from dagc.ir.program import Graph
 from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, parse_traversal, traversal_text
 from dagc.passes.loops import fold, folded_name, unfolded
-from dagc.recipes.program import read
 from dagc.space import Space
 from dagc.space.loops import is_folded_text, unroll
 from dagc.space.proof import NotProved, Prover, prune, renumber
+from dagc.stages.program import read
 from tests.emit.build import HEAT2D
 from tests.measure.conftest import SAMPLES
 from tests.passes.text import graph

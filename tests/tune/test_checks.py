@@ -13,11 +13,11 @@ from dagc.choice.types import Cell, Point
 from dagc.cli.main import main
 from dagc.ir.program import KernelOp
 from dagc.recipes import tune as tune_recipe
-from dagc.recipes import tune_prepare
-from dagc.recipes.options import TuneOptions
-from dagc.recipes.tune_measure import results_agree
-from dagc.recipes.tune_results import Tuning, choosable
+from dagc.stages.options import TuneOptions
 from dagc.store.tuned import load_tuned
+from dagc.study import prepare as tune_prepare
+from dagc.study.measure import results_agree
+from dagc.study.results import Tuning, choosable
 from tests.tune.programs import write_fill
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]

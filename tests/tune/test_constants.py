@@ -9,9 +9,9 @@ import pytest
 from dagc import api
 from dagc.base.errors import UsageError
 from dagc.recipes import tune as tune_recipe
-from dagc.recipes.options import TuneOptions
-from dagc.recipes.tuned import choosers_of
+from dagc.stages.options import TuneOptions
 from dagc.store.tuned import load_tuned
+from dagc.study.tuned import choosers_of
 from tests.measure.conftest import can_run
 
 pytestmark = [

@@ -15,11 +15,12 @@ from dagc.choice.models import ModelInputs
 from dagc.choice.types import Point
 from dagc.perf.counted import fit_counts
 from dagc.perf.hardware import load_hardware
-from dagc.recipes import tune_measure, tune_prepare
-from dagc.recipes.options import TuneOptions
 from dagc.recipes.tune import tune
-from dagc.recipes.tuned import choosers_of
+from dagc.stages.options import TuneOptions
 from dagc.store.tuned import load_tuned
+from dagc.study import measure as tune_measure
+from dagc.study import prepare as tune_prepare
+from dagc.study.tuned import choosers_of
 from tests.tune.oracle import ROOT
 from tests.tune.programs import stored_chooser
 

@@ -10,10 +10,10 @@ from dagc.base.deadline import Deadline
 from dagc.base.errors import RunFailed, UsageError
 from dagc.ir.plan import Target
 from dagc.recipes import tune as tune_recipe
-from dagc.recipes import tune_prepare
-from dagc.recipes.options import TuneOptions
-from dagc.recipes.program import read
+from dagc.stages.options import TuneOptions
+from dagc.stages.program import read
 from dagc.store.tuned import load_tuned
+from dagc.study import prepare as tune_prepare
 from tests.tune.programs import FILL_PY, write_fill
 from tests.tune.test_variants import CPU, CPU_PY
 

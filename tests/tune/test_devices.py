@@ -13,10 +13,10 @@ from dagc.choice.types import variant_of
 from dagc.cli.main import main
 from dagc.measure.launch import launch
 from dagc.recipes import tune as tune_recipe
-from dagc.recipes.options import TuneOptions
-from dagc.recipes.program import read, run_setup
-from dagc.recipes.tune_prepare import tuning_task
+from dagc.stages.options import TuneOptions
+from dagc.stages.program import read, run_setup
 from dagc.store.tuned import load_tuned
+from dagc.study.prepare import tuning_task
 
 mpi = find_mpi()
 pytestmark = [

@@ -9,9 +9,9 @@ import pytest
 from dagc.choice.types import variant_of
 from dagc.cli.main import main
 from dagc.recipes import tune as tune_recipe
-from dagc.recipes.options import TuneOptions
-from dagc.recipes.tune_results import Tuning
+from dagc.stages.options import TuneOptions
 from dagc.store.tuned import load_tuned
+from dagc.study.results import Tuning
 from tests.tune.programs import stored_chooser
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]

@@ -17,9 +17,9 @@ from dagc.choice.feature import asked_features, offered, values_of
 from dagc.choice.legal import op_of, units
 from dagc.ir.program import Graph
 from dagc.recipes import tune as tune_recipe
-from dagc.recipes.options import ExploreOptions, TuneOptions
-from dagc.recipes.tuned import choosers_of
+from dagc.stages.options import ExploreOptions, TuneOptions
 from dagc.store.tuned import load_tuned
+from dagc.study.tuned import choosers_of
 from tests.precompiled import by_clang
 
 pytestmark = pytest.mark.usefixtures("unoptimised")

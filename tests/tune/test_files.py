@@ -14,7 +14,7 @@ from dagc import api
 from dagc.base.errors import UsageError
 from dagc.cli.main import main
 from dagc.recipes import tune as tune_recipe
-from dagc.recipes.options import ExploreOptions, TuneOptions
+from dagc.stages.options import ExploreOptions, TuneOptions
 from dagc.store.tuned import load_tuned
 from tests.tune.programs import write_fill
 

@@ -11,10 +11,11 @@ from dagc.build.target import GPU, gpus
 from dagc.build.toolchain import find_nvcc
 from dagc.perf.hardware import DESCRIPTORS
 from dagc.recipes import tune as tune_recipe
-from dagc.recipes import tune_gpu, tune_prepare
-from dagc.recipes.options import TuneOptions
-from dagc.recipes.tune_prepare import resources_of
+from dagc.stages.options import TuneOptions
 from dagc.store.tuned import load_tuned
+from dagc.study import gpu as tune_gpu
+from dagc.study import prepare as tune_prepare
+from dagc.study.prepare import resources_of
 from tests.tune.programs import write_fill
 from tests.tune.test_inputs import SETUP, TEXT
 

@@ -22,14 +22,14 @@ from dagc.ir.program import Configuration
 from dagc.lab.launches import Timing
 from dagc.measure.service import RunnerLibrary, Service
 from dagc.recipes import tune as tune_recipe
-from dagc.recipes.options import TuneOptions
-from dagc.recipes.program import ProgramText, read
-from dagc.recipes.tune_inputs import Visits, to_visit
-from dagc.recipes.tune_prepare import compared_first, tuning_task
-from dagc.recipes.tune_results import Measurements
+from dagc.stages.options import TuneOptions
+from dagc.stages.program import ProgramText, read
 from dagc.store.merge import merge
 from dagc.store.records import Records
 from dagc.store.tuned import load_tuned
+from dagc.study.inputs import Visits, to_visit
+from dagc.study.prepare import compared_first, tuning_task
+from dagc.study.results import Measurements
 from tests.tune.parts import part_of, run_sql
 
 LONG = Deadline(20.0, math.inf)  # a limit of launches that does not end the command

@@ -8,7 +8,7 @@ import pytest
 
 from dagc.cli.main import main
 from dagc.recipes import tune as tune_recipe
-from dagc.recipes.options import TuneOptions
+from dagc.stages.options import TuneOptions
 from tests.tiers import representatives
 from tests.tune.programs import write_fill
 

@@ -11,10 +11,10 @@ from dagc.base.errors import UsageError
 from dagc.build.toolchain import find_cxx, find_mpi
 from dagc.measure.launch import launch
 from dagc.recipes import tune as tune_recipe
-from dagc.recipes.options import TuneOptions
-from dagc.recipes.program import run_setup
-from dagc.recipes.tune_variants import TOGETHER
+from dagc.stages.options import TuneOptions
+from dagc.stages.program import run_setup
 from dagc.store.tuned import load_tuned
+from dagc.study.variants import TOGETHER
 
 mpi = find_mpi()
 pytestmark = [

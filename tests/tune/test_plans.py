@@ -23,12 +23,12 @@ from dagc.lab.plans import PROGRAM, measured, plan_label, program_select
 from dagc.measure.bench import run_bench
 from dagc.measure.launch import launch
 from dagc.recipes import tune as tune_recipe
-from dagc.recipes.artifacts import enqueued_of
-from dagc.recipes.options import TuneOptions
-from dagc.recipes.program import read
-from dagc.recipes.tune_programs import learn, program_task
 from dagc.space import Space
+from dagc.stages.artifacts import enqueued_of
+from dagc.stages.options import TuneOptions
+from dagc.stages.program import read
 from dagc.store.tuned import load_tuned
+from dagc.study.programs import learn, program_task
 from tests.emit.build import graph_of
 from tests.measure.conftest import can_run
 from tests.precompiled import use_for_libraries

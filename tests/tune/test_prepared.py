@@ -32,12 +32,12 @@ from dagc.measure.launch import launch
 from dagc.measure.link import WorkerLink
 from dagc.measure.service import Service
 from dagc.recipes import tune as tune_recipe
-from dagc.recipes.options import TuneOptions
-from dagc.recipes.tune_measure import sized_program
-from dagc.recipes.tune_prepare import prepare, tuning_task
 from dagc.setup import run_setup
 from dagc.space import Space
+from dagc.stages.options import TuneOptions
 from dagc.store.tuned import load_tuned
+from dagc.study.measure import sized_program
+from dagc.study.prepare import prepare, tuning_task
 from tests.emit.test_prepare import PREPARED
 from tests.precompiled import precompiled_flags
 from tests.tune.programs import write_sums

@@ -9,7 +9,7 @@ import pytest
 from dagc.base.errors import UsageError
 from dagc.cli.main import main
 from dagc.recipes import tune as tune_recipe
-from dagc.recipes.options import TuneOptions
+from dagc.stages.options import TuneOptions
 from dagc.store.tuned import load_tuned
 from tests.measure.conftest import SAMPLES, can_run
 from tests.tune.programs import write_fill

@@ -15,12 +15,12 @@ from dagc.base.errors import UsageError
 from dagc.choice.types import Point
 from dagc.cli.main import main
 from dagc.recipes import tune as tune_recipe
-from dagc.recipes.options import TuneOptions
-from dagc.recipes.program import read
-from dagc.recipes.tune_moved import losses_of
-from dagc.recipes.tune_prepare import compiled_part
-from dagc.recipes.tune_results import Tuning
+from dagc.stages.options import TuneOptions
+from dagc.stages.program import read
 from dagc.store.tuned import Tuned, load_tuned
+from dagc.study.moved import losses_of
+from dagc.study.prepare import compiled_part
+from dagc.study.results import Tuning
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]
 

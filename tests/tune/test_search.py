@@ -12,11 +12,11 @@ from dagc.choice import residual
 from dagc.cli.main import main
 from dagc.cli.tune import table
 from dagc.recipes import tune as tune_recipe
-from dagc.recipes.options import TuneOptions
-from dagc.recipes.program import load_graph
-from dagc.recipes.tune_search import MOST_CODES, alike
-from dagc.recipes.tuned import choosers_of
+from dagc.stages.options import TuneOptions
+from dagc.stages.program import load_graph
 from dagc.store.tuned import load_tuned
+from dagc.study.search import MOST_CODES, alike
+from dagc.study.tuned import choosers_of
 from tests.tune.programs import write_fill
 
 pytestmark = pytest.mark.usefixtures("unoptimised")

@@ -14,7 +14,7 @@ from dagc.base.errors import UsageError
 from dagc.cli.main import main
 from dagc.cli.tune import table
 from dagc.recipes import tune as tune_recipe
-from dagc.recipes.options import TuneOptions
+from dagc.stages.options import TuneOptions
 from dagc.store.tuned import load_tuned
 
 pytestmark = [pytest.mark.mpi, pytest.mark.usefixtures("unoptimised")]

@@ -10,11 +10,11 @@ from dagc.choice.learners import cost
 from dagc.choice.train import Training, train
 from dagc.choice.types import Cell, Point, Settings, variant_of
 from dagc.perf.hardware import load_hardware
-from dagc.recipes.program import read
-from dagc.recipes.tune_choosers import ChooserInputs, alike, asked_of, final_choosers
-from dagc.recipes.tune_gpu import NOT_COUNTED
-from dagc.recipes.tune_prepare import AtPoint, Prepared, tuning_task
-from dagc.recipes.tune_results import Measurements
+from dagc.stages.program import read
+from dagc.study.choosers import ChooserInputs, alike, asked_of, final_choosers
+from dagc.study.gpu import NOT_COUNTED
+from dagc.study.prepare import AtPoint, Prepared, tuning_task
+from dagc.study.results import Measurements
 from tests.emit.build import ROOT
 
 PROGRAM = '''program layers

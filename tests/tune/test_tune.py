@@ -22,7 +22,7 @@ from dagc.cli import tune as cli_tune
 from dagc.cli.main import main
 from dagc.measure.bench import run_bench
 from dagc.recipes import tune as tune_recipe
-from dagc.recipes.options import TuneOptions
+from dagc.stages.options import TuneOptions
 from dagc.store.tuned import load_tuned
 from tests.tune.oracle import ROOT
 from tests.tune.programs import write_fill

@@ -24,11 +24,11 @@ from dagc.ir.plan import Plan, Target
 from dagc.lab.configurations import configurations, open_decisions
 from dagc.measure.launch import launch
 from dagc.recipes import tune as tune_recipe
-from dagc.recipes.options import TuneOptions
-from dagc.recipes.program import read
-from dagc.recipes.tuned import choosers_of, open_choices
 from dagc.space import Space
+from dagc.stages.options import TuneOptions
+from dagc.stages.program import read
 from dagc.store.tuned import load_tuned
+from dagc.study.tuned import choosers_of, open_choices
 from tests.precompiled import use_for_libraries
 from tests.tune.programs import change_chooser, stored_chooser, write_sums
 

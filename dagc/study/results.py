@@ -15,7 +15,7 @@ from dagc.choice.legal import op_of
 from dagc.choice.types import PROGRAM, Cell, Point, Settings, settings_text, variant_of
 from dagc.ir.enums import Mode
 from dagc.measure.metrics import units
-from dagc.recipes.tune_prepare import TuningTask
+from dagc.study.prepare import TuningTask
 
 if TYPE_CHECKING:
     from dagc.choice.judge import Judged

@@ -35,11 +35,14 @@ from dagc.measure.link import WorkerLink
 from dagc.measure.machine import machine_facts
 from dagc.measure.metrics import objective_for, observed, of_results, units
 from dagc.measure.service import Service
-from dagc.recipes.runs import program_record, revision
-from dagc.recipes.tune_choosers import Asked, ChooserInputs, features_of
-from dagc.recipes.tune_gpu import gpu_name
-from dagc.recipes.tune_measure import Hangs, Measuring, Recording, Wanted, features_at
-from dagc.recipes.tune_prepare import (
+from dagc.setup.arrays import elements
+from dagc.setup.prefetch import AHEAD, Job, Prefetch
+from dagc.store.results import Run
+from dagc.store.settings import FACT, check_resumed, values_fixed
+from dagc.study.choosers import Asked, ChooserInputs, features_of
+from dagc.study.gpu import gpu_name
+from dagc.study.measure import Hangs, Measuring, Recording, Wanted, features_at
+from dagc.study.prepare import (
     DEFAULT_FLUSH,
     AtPoint,
     Prepared,
@@ -53,17 +56,14 @@ from dagc.recipes.tune_prepare import (
     read_point,
     same_at,
 )
-from dagc.recipes.tune_results import OTHER, Measurements, choosable, failures_before, paid
-from dagc.setup.arrays import elements
-from dagc.setup.prefetch import AHEAD, Job, Prefetch
-from dagc.store.results import Run
-from dagc.store.settings import FACT, check_resumed, values_fixed
+from dagc.study.results import OTHER, Measurements, choosable, failures_before, paid
+from dagc.study.runs import program_record, revision
 
 if TYPE_CHECKING:
     from dagc.choice.draws import Draws
     from dagc.ir.program import Program
     from dagc.ir.sym import Number
-    from dagc.recipes.options import Progress, TuneOptions
+    from dagc.stages.options import Progress, TuneOptions
     from dagc.store.records import Records
     from dagc.store.tuned import InputFacts
 

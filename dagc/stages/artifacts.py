@@ -18,13 +18,13 @@ from dagc.build.toolchain import require_mpi, require_nccl
 from dagc.ir.plan import CodeFeature, EmittedChoosers, OpenTunable, Plan, Target, program_hash
 from dagc.ir.program import Graph, KernelOp, Program, shown
 from dagc.passes.loops import repeated
-from dagc.recipes.options import CompileOptions
-from dagc.recipes.program import write_arrays
 from dagc.report.display import SILENT, Display
 from dagc.report.stages import NOTHING_PRINTED, Printer
 from dagc.space.enqueue import ROUNDS, overlapped, without_host
 from dagc.space.loops import unroll
 from dagc.space.proof import Prover, prune
+from dagc.stages.options import CompileOptions
+from dagc.stages.program import write_arrays
 
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice

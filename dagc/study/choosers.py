@@ -21,16 +21,16 @@ from dagc.ir import sym
 from dagc.ir.enums import ElementType
 from dagc.ir.plan import VARIANT, Target, kernel_of, places_together
 from dagc.ir.program import DEVICE, Graph, Region
-from dagc.recipes.options import COSTS
-from dagc.recipes.tune_prepare import Prepared, TuningTask, only
-from dagc.recipes.tune_results import GUESS, KernelResult, Measurements, best_cell
+from dagc.stages.options import COSTS
+from dagc.study.prepare import Prepared, TuningTask, only
+from dagc.study.results import GUESS, KernelResult, Measurements, best_cell
 
 if TYPE_CHECKING:
     from dagc.choice.choose import Chooser
     from dagc.choice.learners.cost import Cost
     from dagc.choice.models import ModelInputs
     from dagc.choice.train import Training
-    from dagc.recipes.tune_gpu import Counted
+    from dagc.study.gpu import Counted
 
 
 # ---- methods and learned selectors ----

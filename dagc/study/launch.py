@@ -22,14 +22,15 @@ from dagc.lab.launches import Timing
 from dagc.lab.live import LiveMachine
 from dagc.lab.orders import Orders
 from dagc.lab.settings import timed_alone
-from dagc.recipes.options import ExploreOptions, TuneOptions
-from dagc.recipes.program import ProgramText
-from dagc.recipes.runs import SEARCH, SearchRequest
-from dagc.recipes.tune import tune_task
-from dagc.recipes.tune_choosers import Asked, ChooserInputs, first_choosers
-from dagc.recipes.tune_gpu import NOT_COUNTED, hardware_at_hand
-from dagc.recipes.tune_measure import computed_features, tolerance_between
-from dagc.recipes.tune_prepare import (
+from dagc.setup import read_scalars
+from dagc.stages.options import ExploreOptions, TuneOptions
+from dagc.stages.program import ProgramText
+from dagc.store.results import Outcome, Results
+from dagc.store.settings import Fixed, Kernels, Origin, kernels_of, open_settings, settings_before
+from dagc.study.choosers import Asked, ChooserInputs, first_choosers
+from dagc.study.gpu import NOT_COUNTED, hardware_at_hand
+from dagc.study.measure import computed_features, tolerance_between
+from dagc.study.prepare import (
     DEFAULT_FLUSH,
     Prepared,
     TuningTask,
@@ -42,11 +43,10 @@ from dagc.recipes.tune_prepare import (
     task_as_given,
     unbuilt,
 )
-from dagc.recipes.tune_results import GUESS
-from dagc.recipes.tuned import choosers_of
-from dagc.setup import read_scalars
-from dagc.store.results import Outcome, Results
-from dagc.store.settings import Fixed, Kernels, Origin, kernels_of, open_settings, settings_before
+from dagc.study.results import GUESS
+from dagc.study.runs import SEARCH, SearchRequest
+from dagc.study.sizes import tune_task
+from dagc.study.tuned import choosers_of
 
 # ---- settings for a search ------------------------------------------------------------------
 

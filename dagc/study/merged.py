@@ -19,14 +19,14 @@ from dagc.choice.types import PROGRAM, Cell, Point, Settings, settings_text, var
 from dagc.ir.plan import Target
 from dagc.ir.program import DEVICE
 from dagc.lang.lower import parse_with_includes
-from dagc.recipes.program import ProgramText
-from dagc.recipes.tune_choosers import Asked, ChooserInputs, final_choosers, select_of
-from dagc.recipes.tune_gpu import NOT_COUNTED
-from dagc.recipes.tune_inputs import at_before, kernel_chooser_record
-from dagc.recipes.tune_prepare import Prepared, TuningTask, computed_of, limits_of
-from dagc.recipes.tune_programs import learned_from
-from dagc.recipes.tune_results import Measurements, choosable, minimised, paid
+from dagc.stages.program import ProgramText
 from dagc.store.settings import values_fixed
+from dagc.study.choosers import Asked, ChooserInputs, final_choosers, select_of
+from dagc.study.gpu import NOT_COUNTED
+from dagc.study.inputs import at_before, kernel_chooser_record
+from dagc.study.prepare import Prepared, TuningTask, computed_of, limits_of
+from dagc.study.programs import learned_from
+from dagc.study.results import Measurements, choosable, minimised, paid
 
 if TYPE_CHECKING:
     from dagc.store.tuned import Tuned

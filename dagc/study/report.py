@@ -18,16 +18,16 @@ from dagc.choice.judge import Case, Figures, Judged, Times, importance, judge
 from dagc.choice.selector import FEWEST, Answer, Extent, Selector, scales_of
 from dagc.choice.types import Point, settings_text
 from dagc.ir.plan import FAR
-from dagc.recipes.tune_results import Evaluated, Evaluation, minimised, paid
-from dagc.recipes.tuned import check_tuned
 from dagc.report import si
 from dagc.report.variants import LOOKS, Axis, Mark, Mistake, ShareBar, VariantView, as_page
+from dagc.study.results import Evaluated, Evaluation, minimised, paid
+from dagc.study.tuned import check_tuned
 
 if TYPE_CHECKING:
     from dagc.choice.avoid import Avoided
     from dagc.choice.train import Training
-    from dagc.recipes.options import TuneOptions
-    from dagc.recipes.program import ProgramText
+    from dagc.stages.options import TuneOptions
+    from dagc.stages.program import ProgramText
     from dagc.store.tuned import KernelChooser, Tuned
 
 

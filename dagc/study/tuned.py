@@ -30,11 +30,11 @@ from dagc.ir.plan import (
 )
 from dagc.ir.program import DEVICE, DP, KernelOp
 from dagc.perf.hardware import load_hardware
-from dagc.recipes.artifacts import OpenChoices
-from dagc.recipes.options import COSTS, METHODS
-from dagc.recipes.program import load_graph
-from dagc.recipes.runs import program_record
+from dagc.stages.artifacts import OpenChoices
+from dagc.stages.options import COSTS, METHODS
+from dagc.stages.program import load_graph
 from dagc.store.settings import check_compiled
+from dagc.study.runs import program_record
 
 if TYPE_CHECKING:
     from dagc.choice.choose import Chooser

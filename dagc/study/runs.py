@@ -39,8 +39,6 @@ from dagc.lab.orders import domain_of as domain
 from dagc.lang.races import where_to_look
 from dagc.measure.link import require_ranks
 from dagc.measure.service import RunnerLibrary
-from dagc.recipes.artifacts import build_artifact, write_sources
-from dagc.recipes.program import ProgramText
 from dagc.report import si
 from dagc.report.counting import loop_notes
 from dagc.report.display import SILENT, Display
@@ -48,13 +46,15 @@ from dagc.setup import check_arrays, setup_under_way
 from dagc.space import Space
 from dagc.space.loops import unroll
 from dagc.space.proof import Prover
+from dagc.stages.artifacts import build_artifact, write_sources
+from dagc.stages.program import ProgramText
 from dagc.store.results import FOLDED, SPACE, MachineRecord, Results, Run
 from dagc.store.results import ProgramRecord as Kept
 from dagc.store.settings import OF_SEARCH, OPTION, Fixed, fixed_to_json
 
 if TYPE_CHECKING:
     from dagc.lab.candidate import ConfiguredSpace, LaunchSite
-    from dagc.recipes.options import ExploreOptions
+    from dagc.stages.options import ExploreOptions
 
 
 _POLL_SECONDS = 0.05

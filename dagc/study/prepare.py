@@ -31,11 +31,11 @@ from dagc.ir.sym import Number, evaluate
 from dagc.lab.plans import ProgramSelect
 from dagc.passes import build_graph
 from dagc.perf.hardware import load_hardware
-from dagc.recipes.artifacts import OpenChoices, build_artifact, proved_plan, write_sources
-from dagc.recipes.options import TuneOptions
-from dagc.recipes.program import ProgramText
 from dagc.setup import read_scalars, run_setup
 from dagc.space import Space
+from dagc.stages.artifacts import OpenChoices, build_artifact, proved_plan, write_sources
+from dagc.stages.options import TuneOptions
+from dagc.stages.program import ProgramText
 
 # ---- the library that is measured ----
 

@@ -26,8 +26,11 @@ from dagc.lab.launches import BATCH
 from dagc.measure.link import RanksDied
 from dagc.measure.machine import measured_transfers
 from dagc.measure.service import one_line
-from dagc.recipes.options import COSTS, Progress, TuneOptions
-from dagc.recipes.tune_choosers import (
+from dagc.report import si
+from dagc.setup.arrays import elements
+from dagc.setup.prefetch import AHEAD
+from dagc.stages.options import COSTS, Progress, TuneOptions
+from dagc.study.choosers import (
     Asked,
     ChooserInputs,
     asked_of,
@@ -36,8 +39,8 @@ from dagc.recipes.tune_choosers import (
     line_of,
     methods,
 )
-from dagc.recipes.tune_gpu import NOT_COUNTED, hardware_at_hand, require_runs
-from dagc.recipes.tune_inputs import (
+from dagc.study.gpu import NOT_COUNTED, hardware_at_hand, require_runs
+from dagc.study.inputs import (
     MANY,
     Inputs,
     Visits,
@@ -51,17 +54,14 @@ from dagc.recipes.tune_inputs import (
     times_at,
     vector,
 )
-from dagc.recipes.tune_moved import borrowed, home_of, lost_by_move
-from dagc.recipes.tune_prepare import AtPoint, Prepared, TuningTask, another_program, tuning_task
-from dagc.recipes.tune_results import Evaluated, Evaluation, Measurements, Tuning, choosable, doubtful
-from dagc.report import si
-from dagc.setup.arrays import elements
-from dagc.setup.prefetch import AHEAD
+from dagc.study.moved import borrowed, home_of, lost_by_move
+from dagc.study.prepare import AtPoint, Prepared, TuningTask, another_program, tuning_task
+from dagc.study.results import Evaluated, Evaluation, Measurements, Tuning, choosable, doubtful
 
 if TYPE_CHECKING:
     from dagc.choice.choose import Chooser
     from dagc.choice.judge import Judged
-    from dagc.recipes.program import ProgramText
+    from dagc.stages.program import ProgramText
     from dagc.store.records import Records
     from dagc.store.tuned import Tuned
 
@@ -561,7 +561,7 @@ def _unseen(
 ) -> tuple[TuningTask, dict[str, Chooser], str, int, list[str]]:
     """The task of measuring the answers of a tuned file at inputs that it was not trained on, its choosers by op, the
     machine that it was tuned on (`home_of`), the number of inputs that it was trained on, and notes."""
-    from dagc.recipes.tuned import choosers_of  # only to evaluate
+    from dagc.study.tuned import choosers_of  # only to evaluate
 
     if not tuned.kernel_choosers:
         raise UsageError(f"{tuned.path}: no chooser in it", "tune with --inputs first")

@@ -11,9 +11,9 @@ from dagc.base.errors import DagcError
 from dagc.choice.legal import unit_in
 from dagc.ir.plan import Target
 from dagc.lab.across import AcrossSizes, OpTimes
-from dagc.recipes.options import TuneOptions
-from dagc.recipes.tune_choosers import ChooserInputs
-from dagc.recipes.tune_prepare import volume
+from dagc.stages.options import TuneOptions
+from dagc.study.choosers import ChooserInputs
+from dagc.study.prepare import volume
 
 if TYPE_CHECKING:
     from dagc.choice.residual import Learner
@@ -176,7 +176,7 @@ class _Tables:
         """Times by the model of `--method rational`, in any unit."""
         import numpy as np
 
-        from dagc.recipes.tune_choosers import first_choosers  # only with --method rational
+        from dagc.study.choosers import first_choosers  # only with --method rational
 
         chooser = first_choosers(self.inputs)[self.unit.op].at(point)
         settings = self.inputs.ready.task.settings[self.unit.op]

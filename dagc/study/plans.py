@@ -22,7 +22,10 @@ from dagc.choice.types import PROGRAM, Site, SiteKind
 from dagc.ir.plan import Features, Plan
 from dagc.ir.sym import free
 from dagc.lab.plans import measured_data, numbers, plan_label
-from dagc.recipes.artifacts import (
+from dagc.report.display import Display
+from dagc.setup import read_scalars
+from dagc.space import Space
+from dagc.stages.artifacts import (
     Compiled,
     Launcher,
     Library,
@@ -35,13 +38,10 @@ from dagc.recipes.artifacts import (
     library_of,
     proved_plan,
 )
-from dagc.recipes.options import CompileOptions
-from dagc.recipes.program import read
-from dagc.recipes.tuned import check_tuned, open_choices, tried_in
-from dagc.report.display import Display
-from dagc.setup import read_scalars
-from dagc.space import Space
+from dagc.stages.options import CompileOptions
+from dagc.stages.program import read
 from dagc.store.settings import check_fixed, fixed_choices
+from dagc.study.tuned import check_tuned, open_choices, tried_in
 
 if TYPE_CHECKING:
     from dagc.build.target import TargetChoice

@@ -20,18 +20,18 @@ from dagc.choice.judge import Judged, judge
 from dagc.choice.selector import FEWEST
 from dagc.measure.machine import machine_facts
 from dagc.measure.metrics import observed, units
-from dagc.recipes.tune_choosers import Asked
-from dagc.recipes.tune_inputs import Inputs, at_before, noise, times_at, vector
-from dagc.recipes.tune_results import paid
-from dagc.recipes.tuned import check_tuned
-from dagc.recipes.tuned_report import FOLDS, cross_validated
+from dagc.study.choosers import Asked
+from dagc.study.inputs import Inputs, at_before, noise, times_at, vector
+from dagc.study.report import FOLDS, cross_validated
+from dagc.study.results import paid
+from dagc.study.tuned import check_tuned
 
 if TYPE_CHECKING:
     from dagc.choice.types import Cell, Point, Settings
     from dagc.ir.program import Program
-    from dagc.recipes.options import TuneOptions
-    from dagc.recipes.tune_prepare import AtPoint, TuningTask
+    from dagc.stages.options import TuneOptions
     from dagc.store.tuned import KernelChooser, Tuned
+    from dagc.study.prepare import AtPoint, TuningTask
 
 Rows = Mapping["Point", tuple[Sequence[float], Mapping[int, float]]]  # features and times of the answers
 WAYS = ("the samples here alone", "the file's times, unscaled", "the file's times, scaled")

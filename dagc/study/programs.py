@@ -33,12 +33,15 @@ from dagc.measure.link import WorkerLink
 from dagc.measure.metrics import objective_for, observed, of_results
 from dagc.measure.service import RunnerLibrary, Service
 from dagc.passes import build_graph
-from dagc.recipes.artifacts import build_artifact, proved_plan, write_sources
-from dagc.recipes.plans import plan_chooser
-from dagc.recipes.program import ProgramText
-from dagc.recipes.tune_choosers import Asked, left_out
-from dagc.recipes.tune_gpu import require_runs
-from dagc.recipes.tune_inputs import (
+from dagc.setup import read_scalars
+from dagc.setup.prefetch import Job, Prefetch
+from dagc.space import Space
+from dagc.stages.artifacts import build_artifact, proved_plan, write_sources
+from dagc.stages.program import ProgramText
+from dagc.store.settings import check_fixed, fixed_choices
+from dagc.study.choosers import Asked, left_out
+from dagc.study.gpu import require_runs
+from dagc.study.inputs import (
     CLEAR,
     ROUNDS,
     Known,
@@ -55,8 +58,9 @@ from dagc.recipes.tune_inputs import (
     to_visit,
     vector,
 )
-from dagc.recipes.tune_measure import CellStore, CheckedSettings, WatchedMachine, in_words, timed_again
-from dagc.recipes.tune_prepare import (
+from dagc.study.measure import CellStore, CheckedSettings, WatchedMachine, in_words, timed_again
+from dagc.study.plans import plan_chooser
+from dagc.study.prepare import (
     ProgramTask,
     TuningTask,
     another_program,
@@ -66,16 +70,12 @@ from dagc.recipes.tune_prepare import (
     points_asked,
     single_values,
 )
-from dagc.recipes.tune_results import Evaluated, Evaluation, KernelResult, Measurements, Tuning, minimised, priced
-from dagc.recipes.tune_variants import measured_in_full, nothing_evaluated, untrained
-from dagc.setup import read_scalars
-from dagc.setup.prefetch import Job, Prefetch
-from dagc.space import Space
-from dagc.store.settings import check_fixed, fixed_choices
+from dagc.study.results import Evaluated, Evaluation, KernelResult, Measurements, Tuning, minimised, priced
+from dagc.study.variants import measured_in_full, nothing_evaluated, untrained
 
 if TYPE_CHECKING:
     from dagc.ir.program import Program, Value
-    from dagc.recipes.options import Progress, TuneOptions
+    from dagc.stages.options import Progress, TuneOptions
     from dagc.store.records import Records
     from dagc.store.tuned import Tuned
 

@@ -16,11 +16,11 @@ from dagc.ir.plan import Target
 from dagc.measure.machine import probe
 from dagc.measure.profile import METRICS
 from dagc.perf.hardware import Hardware, load_hardware
-from dagc.recipes.tune_measure import CounterSample, collect
+from dagc.study.measure import CounterSample, collect
 
 if TYPE_CHECKING:
     from dagc.perf.counted import Fitted
-    from dagc.recipes.tune_prepare import Prepared, TuningTask
+    from dagc.study.prepare import Prepared, TuningTask
 
 SIZES, SETTINGS = 9, 8  # counted for each program, and for each kernel at each of its sizes
 

@@ -29,12 +29,12 @@ from dagc.lab.strategy import find
 from dagc.measure.link import RanksDied, WorkerLink
 from dagc.measure.profile import profiled
 from dagc.measure.service import GIVE_UP, RunnerLibrary, Service
-from dagc.recipes import tune_prepare
-from dagc.recipes.options import Progress
-from dagc.recipes.tune_prepare import Prepared, TuningTask
-from dagc.recipes.tune_results import Measurements, priced
 from dagc.report.si import seconds as in_units
 from dagc.space import Space
+from dagc.stages.options import Progress
+from dagc.study import prepare as tune_prepare
+from dagc.study.prepare import Prepared, TuningTask
+from dagc.study.results import Measurements, priced
 
 if TYPE_CHECKING:
     from dagc.store.records import Records
