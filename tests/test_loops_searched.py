@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dagc.cli.main import main
-from dagc.ir.traversal import Wait, parse_traversal
+from dagc.ir.traversal import parse_traversal
 from dagc.space.loops import is_folded_text, unroll
 from dagc.stages.program import read
 from dagc.store.records import load
@@ -158,7 +158,8 @@ def test_waits_between_rounds_are_printed(capsys: pytest.CaptureFixture[str]) ->
         traversal = parse_traversal(line, graph)
         assert traversal == parse_traversal(text, graph)
         _, flat = unroll(graph, traversal)
-        waits = sum(isinstance(e, Wait) for e in flat.entries) - 4 * sum(isinstance(e, Wait) for e in traversal.entries)
+        many, few = (sum(e.waits and e.stream is not None for e in t.entries) for t in (flat, traversal))
+        waits = many - 4 * few
         between = [part for part in comment.split("; ") if not part.startswith("end waits")]
         assert all(part.endswith(" of the round before") for part in between)
         assert waits == 3 * len(between)  # not in the first round

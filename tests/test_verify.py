@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagc.ir.program import Graph
-from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, parse_traversal, traversal_text
+from dagc.ir.traversal import Issue, Record, Traversal, Wait, parse_traversal, traversal_text
 from dagc.space import Space
 from dagc.space.proof import NotProved, Prover, prune
 from tests.graphs import halo, spmv
@@ -32,9 +32,9 @@ def ordered(graph: Graph, traversal: Traversal) -> bool:
         link(issued, start)
         link(start, done)
         link(issued, ("issued", i + 1))
-        if (isinstance(entry, Issue) and entry.stream is None) or isinstance(entry, Sync):
+        if entry.stream is None:
             link(done, ("issued", i + 1))  # the CPU goes on only when it is done
-            if isinstance(entry, Sync) and entry.event in recorded:
+            if entry.waits and entry.event in recorded:
                 link(("done", recorded[entry.event]), done)
         else:
             stream = int(entry.stream)  # type: ignore[arg-type]

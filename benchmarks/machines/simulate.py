@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagc.ir.program import Action, Configuration, Graph
-from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait
+from dagc.ir.traversal import Issue, Record, Traversal, Wait
 
 _STAGED = (Action.COPY, Action.STAGE_IN, Action.STAGE_OUT)
 
@@ -185,11 +185,11 @@ class Execution:
         messages: dict[Any, _Message] = {}
         now, wire, events = 0.0, [0.0], 0
         for entry in traversal.entries:
-            on_gpu = not isinstance(entry, Sync) and entry.stream is not None
+            on_gpu = entry.stream is not None
             if self.captured and on_gpu and not captured:
                 now += machine.graph
             captured = self.captured and on_gpu
-            if isinstance(entry, Sync):
+            if entry.waits and entry.stream is None:
                 now = max(now + machine.record, gpu.advance(math.inf, event=int(entry.event)) + machine.sync)
             elif isinstance(entry, Issue) and entry.stream is None:
                 now = self._host(int(entry.op), now, messages, wire, gpu)

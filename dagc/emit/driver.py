@@ -29,6 +29,7 @@ from dagc.cuda.text import has_gpu_variable
 from dagc.emit.common import Emission
 from dagc.emit.expressions import PYTHON, Expressions
 from dagc.emit.iteration import (
+    SYNC_OPS,
     EntryView,
     IterationView,
     TableOpView,
@@ -58,7 +59,7 @@ from dagc.ir.program import (
 )
 from dagc.ir.ranges import alike, may_not_hold
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, free, show, substitute
-from dagc.ir.traversal import Entry, Issue, Record, Sync, Wait
+from dagc.ir.traversal import Entry
 
 # ---- views ----
 
@@ -347,15 +348,11 @@ class _Driver:
     # ---- entries --------------------------------------------------------------------------
 
     def _entry(self, entry: Entry, comment: str) -> PyEntry:
-        match entry:
-            case Issue(op, stream):
-                lines = self._library_op(op, stream) if op in self.theirs else self._op(op, f"s{stream}")
-            case Record(event, stream):
-                lines = [f"e{event}.record(s{stream})"]
-            case Wait(event, stream):
-                lines = [f"s{stream}.wait_for_event(e{event})"]
-            case Sync(event):
-                lines = [f"e{event}.synchronize()"]
+        if entry.op is None:
+            call = SYNC_OPS[entry.row[0]].python.format(event=f"e{entry.event}", stream=f"s{entry.stream}")
+            return PyEntry(comment, (call,))
+        library = entry.op in self.theirs
+        lines = self._library_op(entry.op, entry.stream) if library else self._op(entry.op, f"s{entry.stream}")
         return PyEntry(comment, tuple(lines))
 
     def _library_op(self, number: int, stream: int | None) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeGuard
 
@@ -12,7 +12,7 @@ from dagc.emit.layout import Layout, WriteView, writes
 from dagc.emit.render import cxx_string, cxx_value
 from dagc.emit.rolling import Block, Rolled, rolled
 from dagc.emit.table import BeginCapture, EndCapture, never_captured, plain, with_capture_regions
-from dagc.ir.enums import CodeLang, Place, Role
+from dagc.ir.enums import CodeLang, Opcode, Place, Role
 from dagc.ir.plan import (
     ArrayValue,
     EmittedChoosers,
@@ -42,7 +42,7 @@ from dagc.ir.program import (
     blocks,
 )
 from dagc.ir.sym import Apply, Const, Fn, Sym, show, substitute
-from dagc.ir.traversal import Entry, Issue, Record, Sync, Traversal, Wait, bound, recorded, streams_of
+from dagc.ir.traversal import Entry, Traversal, bound, recorded, streams_of
 
 # ---- steps of an op ----
 
@@ -509,6 +509,34 @@ def _operator(op: CollectiveOp) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class SyncOp:
+    """How emitted code writes a sync op. `{event}` and `{stream}`: as it names them; `{of}` in the comment: the op that
+    was last in its stream when the event was recorded. `python`: with PyCUDA."""
+
+    about: str
+    function: str
+    args: str
+    python: str
+
+    def call(self, event: str, stream: str) -> CudaCall:
+        return CudaCall(self.function, self.args.format(event=event, stream=stream))
+
+
+SYNC_OPS: Mapping[int, SyncOp] = {
+    Opcode.RECORD: SyncOp(
+        "{event}: after {of} on stream {stream}", "cudaEventRecord", "{event}, {stream}", "{event}.record({stream})"
+    ),
+    Opcode.WAIT: SyncOp(
+        "stream {stream} waits for {event}: {of}",
+        "cudaStreamWaitEvent", "{stream}, {event}, 0", "{stream}.wait_for_event({event})",
+    ),
+    Opcode.SYNC: SyncOp(
+        "the CPU waits for {event}: {of}", "cudaEventSynchronize", "{event}", "{event}.synchronize()"
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
 class EntryView:
     comment: str
     steps: tuple[Step, ...]
@@ -683,14 +711,14 @@ class _Written:
         known: dict[int, tuple[int, str]] = {}
         out: list[tuple[int, str]] = []
         for at, entry in enumerate(self.entries):
-            if isinstance(entry, Issue):
+            if entry.op is None:
+                if entry.records:
+                    known[entry.event] = last.get(entry.stream, (at, "nothing"))
+                out.append(known.get(entry.event, (at, "")))
+            else:
                 out.append((at, ""))
                 if entry.stream is not None:
                     last[entry.stream] = at, self._op(entry.op).name
-                continue
-            if isinstance(entry, Record):
-                known[entry.event] = last.get(entry.stream, (at, "nothing"))
-            out.append(known.get(entry.event, (at, "")))
         return out
 
     def block(self, block: Block) -> LoopView:
@@ -702,34 +730,29 @@ class _Written:
 
     def of_earlier(self, at: int) -> EntryView:
         """A wait for an event that the previous iteration has recorded."""
-        wait, last = self.entries[at], recorded(self.entries)
-        assert isinstance(wait, Wait)
-        of = self._recorded[last[wait.event]][1]
-        call = CudaCall("cudaStreamWaitEvent", f"{self._stream.format(wait.stream)}, p.event[before + {wait.event}], 0")
-        about = f"stream {wait.stream} waits for event {wait.event} of the previous iteration: {of}"
+        wait = self.entries[at]
+        assert wait.event is not None
+        of = self._recorded[recorded(self.entries)[wait.event]][1]
+        sync = SYNC_OPS[wait.row[0]]
+        about = sync.about.format(event=f"event {wait.event} of the previous iteration", of=of, stream=wait.stream)
+        call = sync.call(f"p.event[before + {wait.event}]", self._stream.format(wait.stream))
         return EntryView(about, (Guarded("turn > 0", (call,)),))
 
     def entry(self, at: int, block: int = 0) -> EntryView:
         """`block`: the start of the block of the entry."""
         entry, (place, recorded) = self.entries[at], self._recorded[at]
+        stream = self._stream.format(entry.stream)
+        if entry.op is not None:
+            op, where = self._op(entry.op), "" if entry.stream is None else f" on stream {entry.stream}"
+            work = tuple(_called(s, op.name) for s in self.steps.of(self.graph.ops[entry.op], stream))
+            begin = (CallStep("dagc::begin_op", cxx_string(titled(op))),) if work else ()
+            return EntryView(describe(op, where), (*begin, *work))
         of = f"{recorded} of the previous round" if place < block else recorded
-        match entry:
-            case Issue(number, stream):
-                op, where = self._op(number), "" if stream is None else f" on stream {stream}"
-                on = self._stream.format(stream)
-                work = tuple(_called(s, op.name) for s in self.steps.of(self.graph.ops[number], on))
-                begin = (CallStep("dagc::begin_op", cxx_string(titled(op))),) if work else ()
-                return EntryView(describe(op, where), (*begin, *work))
-            case Record(event, stream):
-                call = CudaCall("cudaEventRecord", f"{self._event.format(event)}, {self._stream.format(stream)}")
-                return EntryView(f"event {event}: after {of} on stream {stream}", (call,))
-            case Wait(event, stream):
-                call = CudaCall("cudaStreamWaitEvent", f"{self._stream.format(stream)}, {self._event.format(event)}, 0")
-                return EntryView(f"stream {stream} waits for event {event}: {of}", (call,))
-            case Sync(event):
-                waits = CallStep("dagc::begin_op", cxx_string(f"`sync(e{event})`, which waits for `{recorded}`"))
-                call = CudaCall("cudaEventSynchronize", self._event.format(event))
-                return EntryView(f"the CPU waits for event {event}: {of}", (waits, call))
+        sync = SYNC_OPS[entry.row[0]]
+        name = f"`{entry.text(self.graph)}`, which waits for `{recorded}`"
+        begin = (CallStep("dagc::begin_op", cxx_string(name)),) if entry.stream is None else ()
+        about = sync.about.format(event=f"event {entry.event}", of=of, stream=entry.stream)
+        return EntryView(about, (*begin, sync.call(self._event.format(entry.event), stream)))
 
 
 def _called(step: Step, name: str) -> Step:

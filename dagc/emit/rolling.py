@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from dagc.ir.program import Graph, KernelOp, OpId, Segment, folded_name
-from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Traversal
+from dagc.ir.traversal import Entry, Event, Stream, Traversal
 
 MOST = 4  # rounds of a block
 
@@ -87,9 +87,8 @@ class _Roller:
 
     def _rounds(self) -> list[range]:
         """The entries of each round, up to its last op; none if rounds overlap."""
-        issued = [
-            (at, self.place[e.op]) for at, e in enumerate(self.entries) if isinstance(e, Issue) and e.op in self.place
-        ]
+        places = ((at, self.place.get(e.op)) for at, e in enumerate(self.entries) if e.op is not None)
+        issued = [(at, place) for at, place in places if place is not None]
         ends = [max(at for at, (r, _) in issued if r == turn) + 1 for turn in range(len(self.segment.rounds))]
         starts = [min((at for at, _ in issued), default=0), *ends[:-1]]
         ranges = [range(start, stop) for start, stop in zip(starts, ends, strict=True)]
@@ -103,11 +102,11 @@ class _Roller:
         last: dict[Event, Event] = {}  # new event -> the old one that was recorded last
         out: list[Entry] = []
         for entry in self.entries:
-            if isinstance(entry, Issue):
+            if entry.op is not None:
                 out.append(entry)
                 continue
             new = numbers.setdefault(names.get(entry.event, entry.event), Event(len(numbers)))
-            if isinstance(entry, Record):
+            if entry.records:
                 last[new] = entry.event
             elif last.get(new) != entry.event:
                 return None
@@ -119,9 +118,9 @@ class _Roller:
         for turn, entries in enumerate(self.rounds):
             after: dict[Stream, tuple[int, int]] = {}  # place of the last op, number of records since
             for entry in (self.entries[at] for at in entries):
-                if isinstance(entry, Issue) and entry.stream is not None:
+                if entry.op is not None and entry.stream is not None:
                     after[entry.stream] = self.place[entry.op][1], 0
-                elif isinstance(entry, Record):
+                elif entry.records:
                     place, number = after.get(entry.stream, (-1, 0))
                     after[entry.stream] = place, number + 1
                     names[entry.event] = id(self), entry.stream, place, number, turn % width
@@ -145,7 +144,7 @@ class _Roller:
 
     def _kind(self, entry: Entry) -> Hashable:
         """Equal for entries with the same emitted text, except for the name of the op."""
-        if not isinstance(entry, Issue):
+        if entry.op is None:
             return entry
         op = self.graph.ops[entry.op]
         apart = isinstance(op.op, KernelOp) and op.op.placed and op.op.others  # each is chosen for itself

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from dagc.ir.enums import Opcode
@@ -11,14 +11,12 @@ from dagc.ir.program import CopyOp, Graph, KernelOp, blocks, two_sided
 from dagc.ir.traversal import (
     Entry,
     Event,
-    Issue,
-    Record,
+    Row,
     Stream,
-    Sync,
     Traversal,
-    Wait,
     awaited,
     bound,
+    in_order,
     recorded,
     streams_of,
 )
@@ -37,10 +35,18 @@ class BeginCapture:
     origin: Stream
     length: int
 
+    @property
+    def row(self) -> Row:
+        return Opcode.BEGIN, self.length, self.origin
+
 
 @dataclass(frozen=True, slots=True)
 class EndCapture:
     region: int
+
+    @property
+    def row(self) -> Row:
+        return Opcode.END, 0, -1
 
 
 Step: TypeAlias = Entry | BeginCapture | EndCapture
@@ -98,41 +104,28 @@ class _CaptureRegions:
         return tuple(self.out)
 
     def _may_join(self, entry: Entry) -> bool:
-        if isinstance(entry, Issue) and int(entry.op) in self.outside:
-            return False
-        return entry.stream is not None
+        return entry.stream is not None and entry.op not in self.outside
 
     def _capture(self, start: int, end: int) -> None:
         inside = self.entries[start:end]
         own = recorded(inside)
         origin, *others = streams_of(inside)
-        for i, entry in enumerate(inside, start):
-            if isinstance(entry, Wait) and entry.event not in own:
-                self.out.append(PositionedStep(Wait(entry.event, origin), i))
+        earlier = {i for i, e in enumerate(inside, start) if e.waits and e.event not in own}
+        self.out += [PositionedStep(replace(e, stream=origin), i) for i, e in enumerate(inside, start) if i in earlier]
         for stream in others:
             if self._used(stream, 0, start):
                 self._order(stream, origin)
         body: list[PositionedStep] = []
         if others:
-            fork = self._event()
-            body.append(PositionedStep(Record(fork, origin), None))
-            body += [PositionedStep(Wait(fork, stream), None) for stream in others]
-        body += [
-            PositionedStep(entry, i)
-            for i, entry in enumerate(inside, start)
-            if not (isinstance(entry, Wait) and entry.event not in own)
-        ]
+            body += _added(*in_order(origin, self._event(), *others))
+        body += [PositionedStep(entry, i) for i, entry in enumerate(inside, start) if i not in earlier]
         for stream in others:
-            join = self._event()
-            body += [PositionedStep(Record(join, stream), None), PositionedStep(Wait(join, origin), None)]
-        self.out += [
-            PositionedStep(BeginCapture(self.regions, origin, len(body)), None),
-            *body,
-            PositionedStep(EndCapture(self.regions), None),
-        ]
+            body += _added(*in_order(stream, self._event(), origin))
+        self.out += [*_added(BeginCapture(self.regions, origin, len(body))), *body, *_added(EndCapture(self.regions))]
         self.regions += 1
         later = own.keys() & awaited(self.entries[end:])
-        self.out += [PositionedStep(Record(event, origin), None) for event in sorted(later)]
+        for event in sorted(later):
+            self.out += _added(*in_order(origin, event))
         for stream in others:
             if self._used(stream, end, len(self.entries)):
                 self._order(origin, stream)
@@ -142,42 +135,28 @@ class _CaptureRegions:
 
     def _order(self, first: Stream, then: Stream) -> None:
         """Make later work of `then` wait for earlier work of `first`."""
-        event = self._event()
-        self.out += [PositionedStep(Record(event, first), None), PositionedStep(Wait(event, then), None)]
+        self.out += _added(*in_order(first, self._event(), then))
 
     def _event(self) -> Event:
         self.events += 1
         return Event(self.events - 1)
 
 
-# ---- rows (kind, a, b), see templates/runtime/dagc/runner.hpp ----
+def _added(*steps: Step) -> list[PositionedStep]:
+    return [PositionedStep(step, None) for step in steps]
 
 
-def row(step: Step) -> tuple[int, int, int]:
-    """The row of one step."""
-    match step:
-        case Issue(op, stream):
-            return Opcode.ISSUE, op, -1 if stream is None else stream
-        case Record(event, stream):
-            return Opcode.RECORD, event, stream
-        case Wait(event, stream):
-            return Opcode.WAIT, event, stream
-        case Sync(event):
-            return Opcode.SYNC, event, -1
-        case BeginCapture(_, origin, length):
-            return Opcode.BEGIN, length, origin
-        case EndCapture(_):
-            return Opcode.END, 0, -1
+# ---- its rows ----
 
 
 def _steps(traversal: Traversal, capture: bool, outside: Collection[int]) -> tuple[PositionedStep, ...]:
     return with_capture_regions(traversal, outside) if capture else plain(traversal)
 
 
-def rows(traversal: Traversal, capture: bool = False, outside: Collection[int] = ()) -> list[tuple[int, int, int]]:
+def rows(traversal: Traversal, capture: bool = False, outside: Collection[int] = ()) -> list[Row]:
     """One row per entry, in order. With `capture`, regions of GPU ops are marked for capture in CUDA graphs, except
     those `outside`."""
-    return [row(placed.step) for placed in _steps(traversal, capture, outside)]
+    return [placed.step.row for placed in _steps(traversal, capture, outside)]
 
 
 def positions(traversal: Traversal, capture: bool = False) -> list[int | None]:

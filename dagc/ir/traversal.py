@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, NewType, TypeAlias
+from typing import ClassVar, Literal, NewType, TypeAlias
 
 from dagc.base.errors import UsageError
+from dagc.ir.enums import Opcode
 from dagc.ir.program import Graph, GraphOp, OpId
 
 # ---- `Traversal`: a complete program in issue order ----
@@ -15,13 +16,38 @@ from dagc.ir.program import Graph, GraphOp, OpId
 Stream = NewType("Stream", int)
 Event = NewType("Event", int)
 
+# A row (kind, a, b) of the table that runners execute, see templates/runtime/dagc/runner.hpp.
+Row: TypeAlias = tuple[int, int, int]
+
+
+def _number(stream: Stream | None) -> int:
+    """A stream in a row."""
+    return -1 if stream is None else stream
+
+
+# Every entry says what it does by the same attributes: `op`, the op that it issues; `event`, the event that it records
+# or waits for (`records`, `waits`); `stream`, where it does so, None for the CPU. Its text is that of a traversal, its
+# row that of the table.
+
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """An op is issued; `stream` is None for a CPU op."""
+    """An op is issued on a stream, or runs on the CPU."""
 
     op: OpId
     stream: Stream | None = None
+    event: ClassVar[None] = None
+    records: ClassVar[Literal[False]] = False
+    waits: ClassVar[Literal[False]] = False
+
+    @property
+    def row(self) -> Row:
+        return Opcode.ISSUE, self.op, _number(self.stream)
+
+    def text(self, graph: Graph) -> str:
+        """`op` or `op@sN`."""
+        name = graph.ops[self.op].name
+        return name if self.stream is None else f"{name}@s{self.stream}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,25 +56,39 @@ class Record:
 
     event: Event
     stream: Stream
+    op: ClassVar[None] = None
+    records: ClassVar[Literal[True]] = True
+    waits: ClassVar[Literal[False]] = False
+
+    @property
+    def row(self) -> Row:
+        return Opcode.RECORD, self.event, self.stream
+
+    def text(self, graph: Graph) -> str:
+        """`record(eN)@sN`."""
+        return f"record(e{self.event})@s{self.stream}"
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A stream waits for an event."""
+    """A stream, or the CPU, waits for an event."""
 
     event: Event
-    stream: Stream
+    stream: Stream | None = None
+    op: ClassVar[None] = None
+    records: ClassVar[Literal[False]] = False
+    waits: ClassVar[Literal[True]] = True
+
+    @property
+    def row(self) -> Row:
+        return Opcode.SYNC if self.stream is None else Opcode.WAIT, self.event, _number(self.stream)
+
+    def text(self, graph: Graph) -> str:
+        """`sync(eN)`, or `wait(eN)@sN` for a stream."""
+        return f"sync(e{self.event})" if self.stream is None else f"wait(e{self.event})@s{self.stream}"
 
 
-@dataclass(frozen=True, slots=True)
-class Sync:
-    """The CPU waits for an event."""
-
-    event: Event
-    stream: ClassVar[None] = None  # so that every entry has one
-
-
-Entry: TypeAlias = Issue | Record | Wait | Sync
+Entry: TypeAlias = Issue | Record | Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,40 +105,30 @@ def streams_of(entries: Iterable[Entry]) -> tuple[Stream, ...]:
 
 def recorded(entries: Iterable[Entry]) -> dict[Event, int]:
     """The events that entries record, in order, each with the position of its last record."""
-    return {e.event: at for at, e in enumerate(entries) if isinstance(e, Record)}
+    return {e.event: at for at, e in enumerate(entries) if e.records}
 
 
 def awaited(entries: Iterable[Entry]) -> frozenset[Event]:
     """The events that a stream or the CPU waits for."""
-    return frozenset(e.event for e in entries if isinstance(e, Wait | Sync))
+    return frozenset(e.event for e in entries if e.waits)
 
 
 def bound(entries: Iterable[Entry]) -> dict[OpId, Stream | None]:
     """The ops that entries issue, in order, each with its stream; None for a CPU op."""
-    return {e.op: e.stream for e in entries if isinstance(e, Issue)}
+    return {e.op: e.stream for e in entries if e.op is not None}
+
+
+def in_order(first: Stream, event: Event, *then: Stream | None) -> tuple[Entry, ...]:
+    """A record in a stream, and waits for it: later work of `then` starts after earlier work of `first`."""
+    return Record(event, first), *(Wait(event, waiting) for waiting in then)
 
 
 # ---- its text ----
 
 
-def entry_text(entry: Entry, graph: Graph) -> str:
-    """`op`, `op@sN`, `record(eN)@sN`, `wait(eN)@sN` or `sync(eN)`."""
-    match entry:
-        case Issue(op, None):
-            return graph.ops[op].name
-        case Issue(op, stream):
-            return f"{graph.ops[op].name}@s{stream}"
-        case Record(event, stream):
-            return f"record(e{event})@s{stream}"
-        case Wait(event, stream):
-            return f"wait(e{event})@s{stream}"
-        case Sync(event):
-            return f"sync(e{event})"
-
-
 def traversal_text(traversal: Traversal, graph: Graph) -> str:
     """Entries separated by spaces."""
-    return " ".join(entry_text(entry, graph) for entry in traversal.entries)
+    return " ".join(entry.text(graph) for entry in traversal.entries)
 
 
 _ENTRY = re.compile(
@@ -130,7 +160,7 @@ def _parse_entry(word: str, ops: dict[str, GraphOp]) -> Entry | str:
     if match["what"]:
         event = Event(int(match["event"]))
         if match["what"] == "sync":
-            return Sync(event) if stream is None else "sync takes no stream"
+            return Wait(event) if stream is None else "sync takes no stream"
         if stream is None:
             return f"{match['what']} needs a stream"
         return Record(event, stream) if match["what"] == "record" else Wait(event, stream)

@@ -14,11 +14,11 @@ from random import Random
 from typing import TypeAlias
 
 from dagc.ir.program import OpId
-from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Traversal, Wait
+from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Traversal, Wait
 from dagc.space.moves import Asker, Moves, bits
 
-ISSUE, RECORD, WAIT, SYNC = range(4)
-# (ISSUE, op, stream or -1); of the record after `op`: (RECORD, op, -1), (WAIT, op, stream that waits), (SYNC, op, -1).
+ISSUE, RECORD, WAIT = range(3)
+# (ISSUE, op, stream); of the record after `op`: (RECORD, op, -1), (WAIT, op, stream that waits). -1 is the CPU.
 Item: TypeAlias = tuple[int, int, int]
 
 # There are few entries and many traversals: equal entries share one object.
@@ -36,7 +36,7 @@ def _record(event: int, stream: int) -> Entry:
 
 @cache
 def _wait(event: int, stream: int) -> Entry:
-    return Wait(Event(event), Stream(stream)) if stream >= 0 else Sync(Event(event))
+    return Wait(Event(event), Stream(stream) if stream >= 0 else None)
 
 
 TRIES = 8  # attempts at a change that has an effect
@@ -48,18 +48,16 @@ def outline(traversal: Traversal) -> list[Item]:
     last: dict[int, int] = {}
     after: dict[int, int] = {}  # event -> op
     for entry in traversal.entries:
-        if isinstance(entry, Issue):
-            stream = -1 if entry.stream is None else int(entry.stream)
+        stream = -1 if entry.stream is None else int(entry.stream)
+        if entry.op is not None:
             if stream >= 0:
                 last[stream] = int(entry.op)
             out.append((ISSUE, int(entry.op), stream))
-        elif isinstance(entry, Record):
-            after[entry.event] = last[entry.stream]
-            out.append((RECORD, last[entry.stream], -1))
-        elif isinstance(entry, Wait):
-            out.append((WAIT, after[entry.event], int(entry.stream)))
+        elif entry.records:
+            after[entry.event] = last[stream]
+            out.append((RECORD, last[stream], -1))
         else:
-            out.append((SYNC, after[entry.event], -1))
+            out.append((WAIT, after[entry.event], stream))
     return out
 
 
@@ -107,7 +105,7 @@ class _Follower:
         group = next((g for groups in self.groups for g in groups if g[4] == op), None)
         if group is None:
             return None if self._users_left(op) else True
-        return self._wait(group, stream) if kind == WAIT else self._sync(group)
+        return self._sync(group) if stream < 0 else self._wait(group, stream)
 
     # ---- ops ----------------------------------------------------------------------------
 
@@ -237,7 +235,7 @@ def _op_moved(moves: Moves, items: Sequence[Item], random: Random) -> list[Item]
     op = out[at][1]
     first = at
     if random.random() < 0.7:
-        while first > 0 and out[first - 1][0] in (WAIT, SYNC):
+        while first > 0 and out[first - 1][0] == WAIT:
             first -= 1
     taken, out[first : at + 1] = out[first : at + 1], []
     low, high = 0, len(out)
@@ -284,7 +282,7 @@ def _record_added(moves: Moves, items: Sequence[Item], random: Random) -> list[I
     if used:
         at = random.choice(used)
         op = out[at][1]
-        waits: list[Item] = [(SYNC, op, -1), *((WAIT, op, s) for s in range(moves.streams) if s != out[at][2])]
+        waits: list[Item] = [(WAIT, op, -1), *((WAIT, op, s) for s in range(moves.streams) if s != out[at][2])]
         out[at + 1 : at + 1] = [(RECORD, op, -1)]
         if random.random() < 0.5:
             out.insert(random.randint(at + 2, len(out)), random.choice(waits))

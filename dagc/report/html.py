@@ -13,7 +13,7 @@ from typing import Any
 
 from dagc.base.errors import UsageError, counted
 from dagc.ir.program import Action, Configuration, Graph, shown
-from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, entry_text, parse_traversal
+from dagc.ir.traversal import Entry, Traversal, parse_traversal
 from dagc.lab.orders import domain_of
 from dagc.learn.rules.text import by_chance, held_out_halves, why_no_rules
 from dagc.learn.rules.tree import LearnedRules
@@ -100,9 +100,9 @@ def _of_rank(rank: int, graph: Graph, traversal: Traversal, spans: Sequence[Trac
     streams: dict[int, list[Bar]] = {}
     for position in sorted(at):
         span, entry = at[position], traversal.entries[position]
-        name = entry_text(entry, graph)
+        name = entry.text(graph)
         cpu.append(_bar(span.begin, span.end, name, _look(entry, graph), "CPU"))
-        if isinstance(entry, Issue) and entry.stream is not None and not math.isnan(span.gpu_end):
+        if entry.op is not None and entry.stream is not None and not math.isnan(span.gpu_end):
             op = graph.ops[entry.op]
             look = "group" if op.action is Action.GROUP else kind(op)
             bar = _bar(span.gpu_begin, span.gpu_end, op.name, look, f"stream {entry.stream}")
@@ -120,29 +120,20 @@ def _bar(begin: float, end: float, name: str, look: str, where: str) -> Bar:
     return Bar(begin, end, name, look, tip)
 
 
-def _look(entry: object, graph: Graph) -> str:
-    match entry:
-        case Issue(op, None):
-            return kind(graph.ops[op])
-        case Issue():
-            return "launch"
-        case Sync():
-            return "sync"
-        case Record() | Wait():
-            return "mark"
-    raise AssertionError(entry)
+def _look(entry: Entry, graph: Graph) -> str:
+    return _chip_look(entry, graph) if entry.op is None or entry.stream is None else "launch"
 
 
 def _messages(graph: Graph, traversal: Traversal, at: dict[int, TraceSpan]) -> list[Bar]:
     """From the start of each post to the end of its wait: while the message may be in flight."""
     waits = {}
     for position, entry in enumerate(traversal.entries):
-        if isinstance(entry, Issue):
+        if entry.op is not None:
             op = graph.ops[entry.op]
             waits[(id(op.op), op.action, op.message)] = position
     out = []
     for position, entry in enumerate(traversal.entries):
-        if not isinstance(entry, Issue):
+        if entry.op is None:
             continue
         post = graph.ops[entry.op]
         action = _PAIRS.get(post.action)
@@ -268,7 +259,7 @@ def traced(
         ranks = tuple((line, draw(line, *_axis(line.rank, shown), what)) for line in few)
         name = shlex.quote(f"{results.program.name}-best")
         command = f"dagc best {shlex.quote(file)} -o {name}" if what == "best" else ""
-        chips = tuple((entry_text(entry, graph), _chip_look(entry, graph)) for entry in traversal.entries)
+        chips = tuple((entry.text(graph), _chip_look(entry, graph)) for entry in traversal.entries)
         out.append(Extreme(what, p, chips, command, ranks, len(all_) - len(few)))
     return tuple(out)
 
@@ -296,10 +287,10 @@ def interval_text(point: MeasuredPoint, by: Quantity) -> str:
     return f"{what}: {by.text(found.low)} to {by.text(found.high)}, {found.measurements} measurements"
 
 
-def _chip_look(entry: object, graph: Graph) -> str:
-    if isinstance(entry, Issue):
+def _chip_look(entry: Entry, graph: Graph) -> str:
+    if entry.op is not None:
         return kind(graph.ops[entry.op])
-    return "sync" if isinstance(entry, Sync) else "mark"
+    return "sync" if entry.stream is None else "mark"
 
 
 _MOST_NAMED = 4  # configurations named above one picture

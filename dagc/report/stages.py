@@ -29,7 +29,7 @@ from dagc.ir.program import (
     shown,
 )
 from dagc.ir.sym import Sym, show
-from dagc.ir.traversal import Traversal, entry_text
+from dagc.ir.traversal import Traversal
 from dagc.passes.messages import LoweredMessages, lower_messages
 from dagc.report.picture import as_text, detail, kind
 
@@ -210,7 +210,7 @@ def edge_lines(graph: Graph) -> Iterator[str]:
 
 def traversal_lines(graph: Graph, traversal: Traversal) -> Iterator[str]:
     """One entry a line: what `--traversal FILE` reads."""
-    yield from (entry_text(entry, graph) for entry in traversal.entries)
+    yield from (entry.text(graph) for entry in traversal.entries)
 
 
 def plan_lines(plan: Plan) -> Iterator[str]:

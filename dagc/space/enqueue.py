@@ -8,13 +8,15 @@ row orders their ops, and every pair has the same entries.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 
 from dagc.ir.program import Action, Graph, KernelOp, OpId
-from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Traversal, Wait, bound, recorded, streams_of
-from dagc.space.loops import Carried, Slot
-from dagc.space.proof import NotProved, Prover, renumber
+from dagc.ir.traversal import Entry, Event, Issue, Stream, Traversal, awaited, bound, in_order, recorded, streams_of
+from dagc.space.loops import Carried, Slot, added_record
+from dagc.space.proof import NotProved, Prover, renumbered
 
 
 def without_host(graph: Graph, traversal: Traversal) -> Traversal | str:
@@ -24,28 +26,25 @@ def without_host(graph: Graph, traversal: Traversal) -> Traversal | str:
     proved, with one wait for every stream at the end.
     """
     for entry in traversal.entries:
-        op = graph.ops[entry.op] if isinstance(entry, Issue) else None
-        if isinstance(entry, Issue) and op is not None and entry.stream is None and op.action is not Action.END:
+        if entry.op is None:
+            continue
+        op = graph.ops[entry.op]
+        if entry.stream is None and op.action is not Action.END:
             return f"op `{op.name}` runs on the host"
-        if op is not None and isinstance(op.op, KernelOp) and op.op.placed:
+        if isinstance(op.op, KernelOp) and op.op.placed:
             return f"op `{op.name}` may run on the host"
-    waited = {e.event for e in traversal.entries if isinstance(e, Wait)}
-    on_streams = (e for e in traversal.entries if e.stream is not None)
-    kept: list[Entry] = [e for e in on_streams if not isinstance(e, Record) or e.event in waited]
-    kept = list(renumber(Traversal(tuple(kept))).entries)
-    events = len(recorded(kept))
+    on_streams = renumbered([e for e in traversal.entries if e.stream is not None])
+    kept, events = on_streams.entries, len(recorded(on_streams.entries))
     try:
         Prover(graph).prove(Traversal((*kept, *_waits_for_all(kept, events), traversal.entries[-1])))
     except NotProved:
         return "the order of its GPU ops relies on a wait of the host"
-    return Traversal(tuple(kept))
+    return on_streams
 
 
-def _waits_for_all(entries: list[Entry], events: int) -> list[Entry]:
-    out: list[Entry] = []
+def _waits_for_all(entries: Sequence[Entry], events: int) -> Iterator[Entry]:
     for event, stream in enumerate(sorted(streams_of(entries)), events):
-        out += [Record(Event(event), Stream(stream)), Sync(Event(event))]
-    return out
+        yield from in_order(stream, Event(event), None)
 
 
 # ---- iterations that overlap ----
@@ -84,38 +83,31 @@ def unrolled(rounds: Rounds, n: int, times: int) -> Traversal:
     for turn in range(times):
         lane = turn % LANES
         for at, entry in enumerate(entries):
-            match entry:
-                case Issue(op, stream) if stream is not None:
-                    out.append(Issue(OpId(op + turn * n), Stream(stream + lane * streams)))
-                case Record(event, stream):
-                    out.append(Record(Event(event + lane * events), Stream(stream + lane * streams)))
-                case Wait(event, stream):
-                    of = (turn - (at in rounds.back)) % LANES
-                    if at not in rounds.back or turn:
-                        out.append(Wait(Event(event + of * events), Stream(stream + lane * streams)))
+            stream = Stream(int(entry.stream or 0) + lane * streams)
+            of = (turn - (at in rounds.back)) % LANES
+            if entry.op is not None:
+                out.append(Issue(OpId(entry.op + turn * n), stream))
+            elif at not in rounds.back or turn:
+                out.append(replace(entry, event=Event(entry.event + of * events), stream=stream))
     return Traversal((*out, *_waits_for_all(out, LANES * events), Issue(OpId(times * n))))
 
 
 def _connected(many: Graph, traversal: Traversal) -> Rounds:
     """Add the waits for the iteration before, without those that others imply."""
     n = (len(many.ops) - 1) // ROUNDS
-    body = [Slot(e, (0, -1 if isinstance(e, Issue) else int(e.event))) for e in traversal.entries]
+    body = [Slot(e, (0, -1 if e.event is None else int(e.event))) for e in traversal.entries]
     stream = bound(traversal.entries)
     labels = count(len(recorded(traversal.entries)))
 
-    def new_record(stream: Stream) -> Slot:
-        event = next(labels)
-        return Slot(Record(Event(event), stream), (0, event), added=True)
-
     needs = [(u, OpId(v - n), 1) for u, v in many.completion if u < n <= v < 2 * n]
-    carried = Carried(body, stream, [OpId(op) for op in range(n)], needs, new_record, lanes=True)
+    carried = Carried(body, stream, [OpId(op) for op in range(n)], needs, partial(added_record, 0, labels), lanes=True)
     carried.close()
     for slot in [slot for slot in carried.body if slot.back]:  # later ones may have made it superfluous
         kept = carried.body
         carried.body = [other for other in kept if other is not slot]
         if carried.gap() is not None:
             carried.body = kept
-    waited = {slot.entry.event for slot in carried.body if isinstance(slot.entry, Wait)}
-    kept = [s for s in carried.body if not isinstance(s.entry, Record) or s.entry.event in waited]
+    waited = awaited(slot.entry for slot in carried.body)
+    kept = [slot for slot in carried.body if not slot.entry.records or slot.entry.event in waited]
     back = frozenset(at for at, slot in enumerate(kept) if slot.back)
-    return Rounds(renumber(Traversal(tuple(slot.entry for slot in kept))), back)
+    return Rounds(renumbered([slot.entry for slot in kept]), back)

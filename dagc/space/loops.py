@@ -18,11 +18,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from typing import TypeAlias
 
 from dagc.base.errors import UsageError
 from dagc.ir.program import Folding, Graph, GraphOp, OpId
-from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Traversal, Wait, bound, entry_text, recorded
+from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Traversal, Wait, bound, recorded
 
 # A record: (segment, label). The label is the event in the folded traversal, or a larger number for an added record.
 Key: TypeAlias = tuple[int, int]
@@ -39,6 +40,13 @@ class Slot:
     key: Key = (0, -1)
     back: int = 0
     added: bool = False
+
+    def issues_on(self, stream: Stream | None) -> bool:
+        """Whether it issues an op on this stream, or on the CPU."""
+        return self.entry.op is not None and self.entry.stream == stream
+
+    def records_on(self, stream: Stream) -> bool:
+        return self.entry.records and self.entry.stream == stream
 
 
 def unroll(graph: Graph, traversal: Traversal) -> tuple[Graph, Traversal]:
@@ -94,7 +102,7 @@ class _Unrolling:
         self.segments = folding.segments
         self.home = {op: number for number, segment in enumerate(self.segments) for op in segment.ops}
         self.stream = bound(traversal.entries)
-        self.labels = 1 + max(recorded(traversal.entries), default=-1)
+        self.labels = count(1 + max(recorded(traversal.entries), default=-1))
         self.enter: list[list[Slot]] = [[] for _ in self.segments]  # issued once, before the rounds
         self.leave: list[list[Slot]] = [[] for _ in self.segments]  # issued once, after the rounds
         self.bodies = self._split(traversal)
@@ -107,7 +115,7 @@ class _Unrolling:
         """Add the sync ops between rounds and between segments."""
         for number, segment in enumerate(self.segments):
             if segment.carried:
-                new = partial(self.new_record, number)
+                new = partial(added_record, number, self.labels)
                 Carried(self.bodies[number], self.stream, segment.ops, segment.carried, new).close()
         self._cross()
 
@@ -116,10 +124,10 @@ class _Unrolling:
         for number, segment in enumerate(self.segments):
             slots = [*self.enter[number], *self.bodies[number]]
             for at, slot in enumerate(slots):
-                if not slot.added or isinstance(slot.entry, Record):
+                if not slot.added or slot.entry.records:
                     continue
-                issues = (s.entry for s in slots[at + 1 :] if isinstance(s.entry, Issue))
-                later = next((i for i in issues if i.stream == slot.entry.stream), None)
+                stream = slot.entry.stream
+                later = next((s.entry for s in slots[at + 1 :] if s.issues_on(stream)), None)
                 before = self._recorded_after(slot.key)
                 if later is None or before is None:
                     continue
@@ -134,16 +142,13 @@ class _Unrolling:
                 once = (
                     " of the last round" if loop else ", once" if segment.loop and at < len(self.enter[number]) else ""
                 )
-                yield f"{entry_text(later, graph)} waits for {entry_text(before, graph)}{when}{once}"
+                yield f"{later.text(graph)} waits for {before.text(graph)}{when}{once}"
 
-    def _recorded_after(self, key: Key) -> Issue | None:
+    def _recorded_after(self, key: Key) -> Entry | None:
         """The op of its stream that a record follows."""
         slots = [*self.bodies[key[0]], *self.leave[key[0]]]
-        at = next((n for n, s in enumerate(slots) if isinstance(s.entry, Record) and s.key == key), 0)
-        issues = [
-            s.entry for s in slots[:at] if isinstance(s.entry, Issue) and s.entry.stream == slots[at].entry.stream
-        ]
-        return issues[-1] if issues else None
+        at = next((n for n, s in enumerate(slots) if s.entry.records and s.key == key), 0)
+        return next((s.entry for s in reversed(slots[:at]) if s.issues_on(slots[at].entry.stream)), None)
 
     def _split(self, traversal: Traversal) -> list[list[Slot]]:
         """The entries of each segment. A record belongs to the op before it, a wait to the op after it."""
@@ -152,7 +157,7 @@ class _Unrolling:
         records = {event: (at, places[at]) for event, at in recorded(traversal.entries).items()}
         for at, entry in enumerate(traversal.entries):
             here = places[at]
-            if isinstance(entry, Issue):
+            if entry.op is not None:
                 bodies[here].append(Slot(entry))
                 continue
             record, there = records.get(entry.event, (at, here))
@@ -164,7 +169,7 @@ class _Unrolling:
         """The segment of each entry. Raises UsageError for an op between the ops of another segment."""
         after, number = [], len(self.segments) - 1
         for entry in reversed(traversal.entries):
-            if isinstance(entry, Issue):
+            if entry.op is not None:
                 if self.home[entry.op] > number:
                     name = self.graph.ops[entry.op].name
                     help = "list the ops of a loop together, after all ops before the loop and before all ops after it"
@@ -173,8 +178,8 @@ class _Unrolling:
             after.append(number)
         out, number = [], 0
         for entry, following in zip(traversal.entries, reversed(after), strict=True):
-            number = self.home[entry.op] if isinstance(entry, Issue) else number
-            out.append(number if isinstance(entry, Record) else following)
+            number = number if entry.op is None else self.home[entry.op]
+            out.append(number if entry.records else following)
         return out
 
     # ---- between segments ---------------------------------------------------------------
@@ -189,7 +194,7 @@ class _Unrolling:
         for number, segment in enumerate(self.segments):
             placed: list[Slot] = []
             for slot in self.bodies[number]:
-                if isinstance(slot.entry, Issue):
+                if slot.entry.op is not None:
                     into = self.enter[number] if segment.loop else placed
                     for u in needs.get(slot.entry.op, ()):
                         into += self._wait_for(u, slot.entry.stream, known)
@@ -210,17 +215,13 @@ class _Unrolling:
         """The record after an op; for an op in a loop, after the loop."""
         number = self.home[u]
         if not self.segments[number].loop:
-            return record_after(self.bodies[number], u, stream, partial(self.new_record, number))
+            return record_after(self.bodies[number], u, stream, partial(added_record, number, self.labels))
         for slot in self.leave[number]:
-            if isinstance(slot.entry, Record) and slot.entry.stream == stream:
+            if slot.records_on(stream):
                 return slot.key
-        slot = self.new_record(number, stream)
+        slot = added_record(number, self.labels, stream)
         self.leave[number].append(slot)
         return slot.key
-
-    def new_record(self, number: int, stream: Stream) -> Slot:
-        self.labels += 1
-        return Slot(Record(Event(self.labels - 1), stream), (number, self.labels - 1), added=True)
 
     # ---- rounds -------------------------------------------------------------------------
 
@@ -232,7 +233,7 @@ class _Unrolling:
             for turn, ops in enumerate(segment.rounds):
                 instance = dict(zip(segment.ops, ops, strict=True))
                 for slot in self.bodies[number]:
-                    if isinstance(slot.entry, Issue):
+                    if slot.entry.op is not None:
                         yield Slot(Issue(instance[slot.entry.op], slot.entry.stream)), 0
                     elif slot.key[0] != number:
                         yield slot, last[slot.key[0]]
@@ -285,31 +286,23 @@ class Carried:
     def gap(self) -> tuple[OpId, OpId, int] | None:
         """(op, op that it does not wait for, rounds between), in a round preceded by as many rounds as edges span: the
         last such op, whose completion implies that of most others."""
-        host = 0
-        streams: dict[Stream, int] = {}
+        done: dict[Target, int] = {None: 0}
         events: dict[tuple[Key, int], int] = {}
         for turn in range(self.depth + 1):
-            host = self._older(host, 1)
-            streams = {} if self.lanes else {s: self._older(mask, 1) for s, mask in streams.items()}
+            done = {s: self._older(mask, 1) for s, mask in done.items() if s is None or not self.lanes}
             for slot in self.body:
                 entry = slot.entry
-                if isinstance(entry, Issue):
-                    known = host if entry.stream is None else streams.get(entry.stream, 0) | host
+                known = done.get(entry.stream, 0) | done[None]
+                if entry.op is not None:
                     missing = self._missing(entry.op, known) if turn == self.depth else []
                     if missing:
                         return entry.op, *max(missing, key=lambda need: (-need[1], place_of(self.body, need[0])))
-                    if entry.stream is None:
-                        host |= 1 << self.place[entry.op]
-                    else:
-                        streams[entry.stream] = known | 1 << self.place[entry.op]
-                elif isinstance(entry, Record):
-                    events[slot.key, turn] = streams.get(entry.stream, 0) | host
+                    done[entry.stream] = known | 1 << self.place[entry.op]
+                elif entry.records:
+                    events[slot.key, turn] = known
                 else:
                     covered = self._older(events.get((slot.key, turn - slot.back), 0), slot.back)
-                    if isinstance(entry, Sync):
-                        host |= covered
-                    else:
-                        streams[entry.stream] = streams.get(entry.stream, 0) | covered
+                    done[entry.stream] = known | covered
         return None
 
     def _missing(self, op: OpId, known: int) -> list[tuple[OpId, int]]:
@@ -321,43 +314,47 @@ class Carried:
 
 def place_of(body: Sequence[Slot], op: OpId) -> int:
     """The place of an op in a body."""
-    return next(at for at, slot in enumerate(body) if isinstance(slot.entry, Issue) and slot.entry.op == op)
+    return next(at for at, slot in enumerate(body) if slot.entry.op == op)
 
 
 def record_after(body: list[Slot], u: OpId, stream: Stream, new_record: Callable[[Stream], Slot]) -> Key:
     """The record between an op and the next op of its stream; added if there is none."""
     place = place_of(body, u)
     for slot in body[place + 1 :]:
-        if isinstance(slot.entry, Issue) and slot.entry.stream == stream:
+        if slot.issues_on(stream):
             break
-        if isinstance(slot.entry, Record) and slot.entry.stream == stream:
+        if slot.records_on(stream):
             return slot.key
     slot = new_record(stream)
     body.insert(place + 1, slot)
     return slot.key
 
 
+def added_record(segment: int, labels: Iterator[int], stream: Stream) -> Slot:
+    """An added record of a stream, under the next label."""
+    label = next(labels)
+    return Slot(Record(Event(label), stream), (segment, label), added=True)
+
+
 def waiting(key: Key, target: Target, back: int = 0) -> Slot:
     """A wait of a stream, or of the CPU, for a record."""
-    event = Event(key[1])
-    return Slot(Sync(event) if target is None else Wait(event, target), key, back, added=True)
+    return Slot(Wait(Event(key[1]), target), key, back, added=True)
 
 
 def _numbered(slots: list[tuple[Slot, int]]) -> Traversal:
     """The traversal with events numbered by their records, without added records that nothing waits for."""
-    wanted = {(slot.key, turn) for slot, turn in slots if isinstance(slot.entry, Wait | Sync)}
+    wanted = {(slot.key, turn) for slot, turn in slots if slot.entry.waits}
     events: dict[tuple[Key, int], Event] = {}
     out: list[Entry] = []
     for slot, turn in slots:
-        entry = slot.entry
-        if isinstance(entry, Issue):
+        entry, key = slot.entry, (slot.key, turn)
+        if entry.op is not None:
             out.append(entry)
-        elif isinstance(entry, Record):
-            if not slot.added or (slot.key, turn) in wanted:
-                events[slot.key, turn] = Event(len(events))
-                out.append(Record(events[slot.key, turn], entry.stream))
-        else:
-            # A wait without a record gets an unused number, and orders nothing.
-            event = events.setdefault((slot.key, turn), Event(len(events)))
-            out.append(Sync(event) if isinstance(entry, Sync) else Wait(event, entry.stream))
+            continue
+        if entry.records:
+            if slot.added and key not in wanted:
+                continue
+            events[key] = Event(len(events))
+        # A wait without a record gets an unused number, and orders nothing.
+        out.append(replace(entry, event=events.setdefault(key, Event(len(events)))))
     return Traversal(tuple(out))

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from dagc.ir.program import Graph, OpId
-from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Sync, Wait
+from dagc.ir.traversal import Entry, Event, Issue, Record, Stream, Wait
 
 # Plain tuples: a search creates millions of them.
 Group: TypeAlias = tuple[int, int, int, int]  # ops, host has synchronised (0/1), streams that wait, event
@@ -139,7 +139,7 @@ class Moves:
                 for ops, synced, _, event in groups:
                     if ops & needs and not synced:
                         missing = True
-                        out.setdefault(Sync(Event(event)), []).append(_NOBODY)
+                        out.setdefault(Wait(Event(event)), []).append(_NOBODY)
                 if tail & needs:
                     missing = True
                     out.setdefault(Record(Event(events), Stream(s)), []).append(_NOBODY)
@@ -174,7 +174,7 @@ class Moves:
         """The state after an entry that `offers` returned."""
         issued, streams, used, hidden, events = state
         hidden = _commit(hidden, askers)
-        if isinstance(entry, Issue):
+        if entry.op is not None:
             v = entry.op
             issued |= 1 << v
             streams = self._prune(streams, issued, self.before[v])
@@ -185,14 +185,14 @@ class Moves:
                 if self._wanted(v, issued, t, 0, 0):
                     groups, tail = streams[t]
                     streams = (*streams[:t], (groups, tail | 1 << v), *streams[t + 1 :])
-        elif isinstance(entry, Record):
+        elif entry.records:
             s = int(entry.stream)
             groups, tail = streams[s]
             new: StreamState = ((*groups, (tail, 0, 0, int(entry.event))), 0)
             streams = (*streams[:s], new, *streams[s + 1 :])
             events += 1
         else:
-            t = int(entry.stream) if isinstance(entry, Wait) else -1
+            t = -1 if entry.stream is None else int(entry.stream)
             if t >= 0:
                 used = self._used(used, t)
             streams = self._synchronise(streams, issued, int(entry.event), t)

@@ -12,13 +12,13 @@ nothing where the event was not recorded yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dagc.base.errors import DagcError
 from dagc.ir.enums import Mode
 from dagc.ir.program import Graph, OpId
-from dagc.ir.traversal import Event, Issue, Record, Stream, Sync, Traversal, Wait, awaited, entry_text, recorded
+from dagc.ir.traversal import Entry, Event, Issue, Stream, Traversal, awaited, recorded
 from dagc.space.loops import unroll
 
 
@@ -122,7 +122,7 @@ class Prover:
 
     def _missing(self, position: int, entry: Issue, known: int, issued: int) -> list[Gap]:
         ops, v = self.graph.ops, entry.op
-        name = entry_text(entry, self.graph)
+        name = entry.text(self.graph)
         out = []
         if issued >> v & 1:
             out.append(Gap(position, v, v, f"`{name}` is issued twice"))
@@ -154,24 +154,17 @@ class Prover:
 
 def _issues(traversal: Traversal) -> Iterator[tuple[int, Issue, int]]:
     """(position, entry, what is known to have completed before the op starts) of each op, in the order issued."""
-    host = 0  # completed as the CPU knows
-    streams: dict[Stream, int] = {}  # completed before whatever the stream starts next
+    done: dict[Stream | None, int] = {None: 0}  # completed before whatever a stream, or the CPU, starts next
     events: dict[Event, int] = {}
     for position, entry in enumerate(traversal.entries):
-        if type(entry) is Issue:
-            if entry.stream is None:
-                known = host
-                host |= 1 << entry.op
-            else:
-                known = streams.get(entry.stream, 0) | host
-                streams[entry.stream] = known | 1 << entry.op
+        known = done.get(entry.stream, 0) | done[None]
+        if entry.op is not None:
+            done[entry.stream] = known | 1 << entry.op
             yield position, entry, known
-        elif type(entry) is Record:
-            events[entry.event] = streams.get(entry.stream, 0) | host
-        elif type(entry) is Wait:
-            streams[entry.stream] = streams.get(entry.stream, 0) | events.get(entry.event, 0)
-        elif type(entry) is Sync:
-            host |= events.get(entry.event, 0)
+        elif entry.records:
+            events[entry.event] = known
+        else:
+            done[entry.stream] = known | events.get(entry.event, 0)
 
 
 # ---- redundant sync ops (`--prune-syncs`); comparisons with the Tenzing paper run without it ---------
@@ -184,18 +177,18 @@ def prune(traversal: Traversal, prover: Prover) -> Traversal:
     Traversals that become equal do the same work and are measured once.
     """
     entries = list(traversal.entries)
-    for i in range(len(entries) - 1, -1, -1):
-        if isinstance(entries[i], Wait | Sync):
+    for i in reversed(range(len(entries))):
+        if entries[i].waits:
             shorter = entries[:i] + entries[i + 1 :]
             if prover.proved(Traversal(tuple(shorter))):
                 entries = shorter
+    return renumbered(entries)
+
+
+def renumbered(entries: Sequence[Entry]) -> Traversal:
+    """Entries without the records that nothing waits for. Events are numbered by their records, from 0."""
     used = awaited(entries)
-    return renumber(Traversal(tuple(e for e in entries if not isinstance(e, Record) or e.event in used)))
-
-
-def renumber(traversal: Traversal) -> Traversal:
-    """Number events by their records, from 0."""
-    numbers = {event: Event(number) for number, event in enumerate(recorded(traversal.entries))}
+    kept = [e for e in entries if not e.records or e.event in used]
+    numbers = {event: Event(number) for number, event in enumerate(recorded(kept))}
     # All at once: in a loop a wait may stand before its record.
-    entries = (e if isinstance(e, Issue) else replace(e, event=numbers[e.event]) for e in traversal.entries)
-    return Traversal(tuple(entries))
+    return Traversal(tuple(e if e.op is not None else replace(e, event=numbers[e.event]) for e in kept))

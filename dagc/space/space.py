@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, permutations
 from operator import itemgetter
 from random import Random
@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from dagc.base.errors import UsageError
 from dagc.ir.program import Graph, OpId
-from dagc.ir.traversal import Entry, Issue, Traversal, entry_text
+from dagc.ir.traversal import Entry, Traversal
 from dagc.space.moves import Asker, Commitment, Hidden, Moves, State, bits
 
 # ---- symmetry ----
@@ -335,9 +335,7 @@ class Counter:
 
 def like(entry: Entry, alike: dict[int, int]) -> Entry:
     """The first entry of a state with as many completions as this one (`Counter.alike`)."""
-    if isinstance(entry, Issue) and entry.op in alike:
-        return Issue(OpId(alike[entry.op]), entry.stream)
-    return entry
+    return entry if entry.op not in alike else replace(entry, op=OpId(alike[entry.op]))
 
 
 def _rename(mask: int, renaming: tuple[int, ...]) -> int:
@@ -462,9 +460,9 @@ class Space:
         for position, entry in enumerate(traversal.entries):
             offers = self.moves.offers(state)
             if entry not in offers:
-                known = ", ".join(entry_text(e, self.graph) for e in offers) or "nothing: the traversal is complete"
+                known = ", ".join(e.text(self.graph) for e in offers) or "nothing: the traversal is complete"
                 raise UsageError(
-                    f"entry {position + 1} of the traversal, {entry_text(entry, self.graph)}, is not possible there",
+                    f"entry {position + 1} of the traversal, {entry.text(self.graph)}, is not possible there",
                     f"one of: {known}",
                 )
             yield position, state, entry, offers[entry]

@@ -9,7 +9,7 @@ import pytest
 from dagc.emit import emit
 from dagc.emit.table import SMALLEST, BeginCapture, EndCapture, PositionedStep, positions, rows, with_capture_regions
 from dagc.ir.plan import Target
-from dagc.ir.traversal import Issue, Stream, Sync, Traversal, parse_traversal
+from dagc.ir.traversal import Issue, Stream, Traversal, parse_traversal
 from dagc.space import Space
 from dagc.space.proof import Prover
 from tests.conftest import Compare
@@ -52,7 +52,7 @@ def test_regions_hold_gpu_entries_and_are_as_long_as_can_be(streams: int) -> Non
             assert isinstance(begin, BeginCapture)
             assert placed[i + begin.length + 1].step == EndCapture(begin.region)
             inside = [p.step for p in placed[i + 1 : i + 1 + begin.length]]
-            assert all(not isinstance(s, BeginCapture | EndCapture | Sync) and s.stream is not None for s in inside)
+            assert all(not isinstance(s, BeginCapture | EndCapture) and s.stream is not None for s in inside)
             assert sum(isinstance(s, Issue) for s in inside) >= SMALLEST
         outside = set(range(len(placed)))
         for i in begins:
@@ -62,7 +62,7 @@ def test_regions_hold_gpu_entries_and_are_as_long_as_can_be(streams: int) -> Non
         left = {placed[i].position for i in outside}
         run = 0
         for i, entry in enumerate(traversal.entries):
-            on_gpu = not isinstance(entry, Sync) and entry.stream is not None
+            on_gpu = entry.stream is not None
             run = run + isinstance(entry, Issue) if on_gpu and i in left else 0
             assert run < SMALLEST
 

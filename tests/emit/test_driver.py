@@ -17,7 +17,7 @@ import pytest
 
 from dagc.build.toolchain import find_cxx, find_mpi
 from dagc.ir.plan import Plan, Target
-from dagc.ir.traversal import Entry, Sync, Traversal, Wait
+from dagc.ir.traversal import Entry, Traversal, Wait
 from dagc.measure.launch import Finished, launch
 from dagc.setup import run_setup
 from dagc.space import Space
@@ -135,7 +135,7 @@ def test_two_streams_and_a_missing_wait(tmp_path: Path) -> None:
     (tmp_path / "good").mkdir()
     done = run(prepare(made, SPMV, tmp_path / "good"), "--check-only")
     assert done.returncode == 0, done.stderr
-    syncs = [e for e in made.traversal.entries if isinstance(e, Sync)]
+    syncs = [e for e in made.traversal.entries if e.waits and e.stream is None]
     without = Traversal(tuple(e for e in made.traversal.entries if e != syncs[0]))
     (tmp_path / "bad").mkdir()
     done = run(prepare(Plan(made.graph, without, Target.CUDA), SPMV, tmp_path / "bad"), "--check-only")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dagc.emit.table import rows, table_line
 from dagc.ir.program import OpId
-from dagc.ir.traversal import Event, Issue, Record, Stream, Sync, Traversal, Wait
+from dagc.ir.traversal import Event, Issue, Record, Stream, Traversal, Wait
 
 MADE = Traversal(
     (
         Issue(OpId(2), Stream(1)),
         Record(Event(0), Stream(1)),
         Wait(Event(0), Stream(0)),
-        Sync(Event(0)),
+        Wait(Event(0)),
         Issue(OpId(5)),
     )
 )

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagc.ir.program import Action, Configuration, Graph
-from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, parse_traversal
+from dagc.ir.traversal import Issue, Record, Traversal, parse_traversal
 from dagc.lab.candidate import ConfiguredSpace
 from dagc.lab.configurations import configuration_of
 from dagc.lab.model.calibrate import MeasuredRows, scaled
@@ -54,7 +54,7 @@ def simulated(
     streams: dict[int, float] = {}
     events: dict[int, float] = {}
     for entry in traversal.entries:
-        on_gpu = not isinstance(entry, Sync) and entry.stream is not None
+        on_gpu = entry.stream is not None
         now += cost["graph"] if captured and on_gpu and not in_graph else 0
         in_graph = on_gpu
         if isinstance(entry, Issue):
@@ -86,7 +86,7 @@ def simulated(
         elif isinstance(entry, Record):
             now += 0 if captured else cost["record"]
             events[entry.event] = max(streams.get(entry.stream, now), now)
-        elif isinstance(entry, Wait):
+        elif entry.stream is not None:
             now += 0 if captured else cost["record"]
             streams[entry.stream] = max(streams.get(entry.stream, now), events[entry.event] + cost["event"])
         else:

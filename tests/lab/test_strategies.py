@@ -43,7 +43,8 @@ def domain(two: bool = True) -> Orders:
 
 
 def time_of(candidate: Candidate) -> float:
-    return 1 + Random(repr(candidate)).random()
+    rows = [tuple(map(int, entry.row)) for entry in candidate.traversal.entries]
+    return 1 + Random(f"{candidate.space} {rows}").random()
 
 
 def drain(name: str, where: Orders, seed: int = 0) -> list[Candidate]:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dagc.emit.table import rows
-from dagc.ir.traversal import Issue, Record, Sync, Traversal
+from dagc.ir.traversal import Issue, Record, Traversal, Wait
 from dagc.measure.launch import launch
 from tests.measure.conftest import LOWERINGS, SPMV, Built, Make, needs_mpi
 
@@ -176,7 +176,7 @@ def test_a_trace_keeps_the_order_of_the_traversal(ranks: Ranks) -> None:
                     gpu_ends[stream] = gpu_end
                 case Record(event, stream):
                     recorded[event] = gpu_ends[stream]
-                case Sync(event):
+                case Wait(event, None):
                     assert cpu_end >= recorded[event] - CLOCKS
 
 

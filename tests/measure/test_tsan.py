@@ -21,7 +21,7 @@ import pytest
 
 from dagc.emit.table import BeginCapture, EndCapture, with_capture_regions
 from dagc.ir.program import Action, GraphOp, KernelOp
-from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait
+from dagc.ir.traversal import Issue, Record, Traversal
 from dagc.measure.launch import Finished
 from tests.measure.conftest import HALO, LOWERINGS, SPMV, Built, Lowered, Make, needs_mpi, wander
 from tests.tiers import examples, representatives
@@ -103,12 +103,12 @@ def drop_record(built: Built, traversal: Traversal) -> Iterator[Traversal]:
 
 def drop_sync(built: Built, traversal: Traversal) -> Iterator[Traversal]:
     """The CPU does not wait for an event."""
-    yield from (_without(traversal, {i}) for i, e in enumerate(traversal.entries) if isinstance(e, Sync))
+    yield from (_without(traversal, {i}) for i, e in enumerate(traversal.entries) if e.waits and e.stream is None)
 
 
 def drop_wait(built: Built, traversal: Traversal) -> Iterator[Traversal]:
     """A stream does not wait for an event."""
-    yield from (_without(traversal, {i}) for i, e in enumerate(traversal.entries) if isinstance(e, Wait))
+    yield from (_without(traversal, {i}) for i, e in enumerate(traversal.entries) if e.waits and e.stream is not None)
 
 
 def late_wait_recv(built: Built, traversal: Traversal) -> Iterator[Traversal]:

@@ -8,7 +8,7 @@ from random import Random
 
 from dagc import api
 from dagc.ir.program import Configuration, Graph
-from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, parse_traversal, traversal_text
+from dagc.ir.traversal import Issue, Record, Traversal, Wait, parse_traversal, traversal_text
 from dagc.lab.configurations import configuration_of
 from dagc.learn.rules.tree import LearnedRules, learn
 from dagc.learn.rules.types import Sample
@@ -36,10 +36,10 @@ def made_up_trace(graph: Graph, traversal: Traversal, ranks: int, seed: int = 0)
                     gpu = start, free[stream]
                 case Record(event, stream):
                     ends[event] = free[stream]
+                case Wait(event, None):
+                    now = max(now, ends[event])
                 case Wait(event, stream):
                     free[stream] = max(free[stream], ends[event])
-                case Sync(event):
-                    now = max(now, ends[event])
             spans.append(TraceSpan(rank, position, begin, now, *gpu))
     return tuple(spans)
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from dagc.base.errors import UsageError
 from dagc.ir.program import Graph
-from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait, parse_traversal, traversal_text
+from dagc.ir.traversal import Issue, Record, Traversal, Wait, parse_traversal, traversal_text
 from dagc.passes.loops import fold, folded_name, unfolded
 from dagc.space import Space
 from dagc.space.loops import is_folded_text, unroll
-from dagc.space.proof import NotProved, Prover, prune, renumber
+from dagc.space.proof import NotProved, Prover, prune, renumbered
 from dagc.stages.program import read
 from tests.emit.build import HEAT2D
 from tests.measure.conftest import SAMPLES
@@ -497,7 +497,7 @@ def test_a_wait_across_the_back_edge_is_pruned_like_any_other() -> None:
     # The wait for the round before would be added again, so it may be written or not.
     assert traversal_text(pruned, folded) == "x[t]@s0 record(e0)@s0 wait(e0)@s1 y[t]@s1 end"
     kept = parse_traversal(text.replace("wait(e0)@s1 wait(e0)@s1", "wait(e0)@s1"), folded)
-    assert traversal_text(renumber(kept), folded).startswith("wait(e1)@s0 x[t]@s0 record(e0)@s0")
+    assert traversal_text(renumbered(kept.entries), folded).startswith("wait(e1)@s0 x[t]@s0 record(e0)@s0")
 
 
 def test_the_text_of_a_file_says_whether_it_is_folded() -> None:
@@ -536,8 +536,6 @@ def _kinds(traversal: Traversal, whole: Graph) -> list[tuple[object, ...]]:
                 out.append(("record",))
             case Wait(event, stream):
                 out.append(("wait", stream, of[event], then))
-            case Sync(event):
-                out.append(("sync", of[event], then))
     return out
 
 

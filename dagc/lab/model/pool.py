@@ -8,7 +8,6 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from dagc.choice.types import Settings
-from dagc.ir.traversal import Issue
 from dagc.lab.candidate import Candidate, ConfiguredSpace, LaunchSite
 from dagc.lab.model.fit import SPREAD
 from dagc.lab.model.simulate import USUAL, Assumptions, Batch, Costs, Simulator, messages_of
@@ -309,7 +308,7 @@ class Pool:
         for number, candidate in enumerate(candidates):
             columns, issued = self._columns[candidate.space], 0
             for entry in candidate.traversal.entries:
-                if isinstance(entry, Issue):
+                if entry.op is not None:
                     column = columns[entry.op]
                     place[column, number] = issued
                     issued += 1

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagc.ir.program import Action, Configuration, CopyOp, Graph, GraphOp, blocks
-from dagc.ir.traversal import Entry, Issue, Record, Sync, Traversal, Wait
+from dagc.ir.traversal import Entry, Issue, Record, Traversal, Wait
 from dagc.lab.candidate import LaunchSite
 
 if TYPE_CHECKING:
@@ -206,12 +206,11 @@ class Simulator:
             if instructions is None:
                 instructions = known[entry] = self._instructions(entry)
             if self.captured:
-                blocking = isinstance(entry, Issue) and entry.op in self._blocking
-                on_gpu = entry.stream is not None and not blocking
+                on_gpu = entry.stream is not None and entry.op not in self._blocking
                 if on_gpu and not captured:
                     out.append(self._capture)
                 captured = on_gpu
-            moving = self._moving(entry.op, posts) if isinstance(entry, Issue) else []
+            moving = [] if entry.op is None else self._moving(entry.op, posts)
             waited = self.assumptions.messages is Transmission.WAITED  # then a message moves before the wait returns
             out += [*moving, *instructions] if waited else [*instructions, *moving]
         return out
@@ -252,10 +251,10 @@ class Simulator:
                 return self._on_stream(op, _STREAMS + stream)
             case Record(event, stream):
                 return (*issue, make(self._event(event), _STREAMS + stream, _NOW))
-            case Wait(event, stream):
+            case Wait(event, stream) if stream is not None:
                 seen = make(_PASSING, self._event(event), self._event(event), self._event_seen)
                 return (*issue, seen, make(_STREAMS + stream, _STREAMS + stream, _PASSING))
-            case Sync(event):
+            case Wait(event, None):
                 awake = make(_PASSING, self._event(event), self._event(event), self._sync)
                 return (awake, make(_NOW, _NOW, _NOW, self._query), make(_NOW, _NOW, _PASSING))
         raise AssertionError(entry)

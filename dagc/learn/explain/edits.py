@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 from dagc.ir.traversal import Traversal
 from dagc.lab.candidate import Candidate
-from dagc.lab.neighbours import ISSUE, RECORD, SYNC, WAIT, Item, deviations, follow, outline
+from dagc.lab.neighbours import ISSUE, RECORD, WAIT, Item, deviations, follow, outline
 from dagc.lab.orders import Orders, carried_over
 from dagc.learn.explain.pairs import Edit, Question
 from dagc.learn.rules.features import Samples
@@ -31,7 +31,8 @@ from dagc.space.proof import Prover
 # ---- traversals nearby: in outlines (dagc.lab.neighbours), for spaces too large to enumerate ----
 
 _RECORD, _SYNC, _WAIT = "CER-after-", "CES-b4-", "CSWE-after-"
-_KINDS = {_RECORD: RECORD, _SYNC: SYNC, _WAIT: WAIT}
+_OF_CPU = -1 - WAIT  # a wait of the CPU
+_KINDS = {_RECORD: RECORD, _SYNC: _OF_CPU, _WAIT: WAIT}
 
 
 def breaking(space: Space, rule: Rule, items: Sequence[Item]) -> Iterator[list[Item]]:
@@ -113,17 +114,15 @@ class _Nearby:
     def _served(self, kind: int, name: str) -> list[int]:
         """The GPU ops whose completion a sync op records or waits for."""
         op = int(self.graph.by_name(name).id)
-        return bits(self.moves.needs[op]) if kind == SYNC else [op]
+        return bits(self.moves.needs[op]) if kind == _OF_CPU else [op]
 
     def _entries(self, kind: int, name: str) -> list[int]:
         """The position of an entry and of the other entries of its kind about these ops, in order."""
         if kind == ISSUE:
             return [self.place[int(self.graph.by_name(name).id)]]
-        return [
-            i
-            for i, (k, w, _) in enumerate(self.items)
-            if k == kind and any(self._covers(w, u) for u in self._served(kind, name))
-        ]
+        kinds = (_OF_CPU if k == WAIT and s < 0 else k for k, _, s in self.items)
+        alike = [i for i, k in enumerate(kinds) if k == kind]
+        return [i for i in alike if any(self._covers(self.items[i][1], u) for u in self._served(kind, name))]
 
     def _covers(self, w: int, u: int) -> bool:
         """Whether a record after `w` is one after `u`."""
@@ -137,13 +136,13 @@ class _Nearby:
         covered = {u for k, w, _ in moved for u in self.bound if self.bound[u] >= 0 and self._covers(w, u)}
         users = {v for u in covered.union(self._served(kind, name)) for v in bits(self.moves.users[u])}
         cpu = {v for v in users if not self.moves.gpu >> v & 1}
-        asking = {RECORD: users, SYNC: cpu, WAIT: users - cpu}[kind]
+        asking = {RECORD: users, _OF_CPU: cpu, WAIT: users - cpu}[kind]
         return moved + [self.items[self.place[v]] for v in asking]
 
     def _needed(self, kind: int, name: str, limit: int) -> list[int]:
         """The ops at or after a place that have to be issued before an entry, in order."""
         op = int(self.graph.by_name(name).id)
-        needed, left = set() if kind == SYNC else {op}, [op]
+        needed, left = set() if kind == _OF_CPU else {op}, [op]
         while left:
             more = [u for u in bits(self.moves.before[left.pop()]) if u not in needed]
             needed.update(more)
@@ -155,8 +154,8 @@ class _Nearby:
         for u in self._served(kind, name) if kind != ISSUE else ():
             last = next(op for k, op, s in reversed(head) if k == ISSUE and s == self.bound[u])
             yield RECORD, last, -1
-            if kind == SYNC:
-                yield SYNC, last, -1
+            if kind == _OF_CPU:
+                yield WAIT, last, -1
             elif kind == WAIT:
                 yield from ((WAIT, last, s) for s in range(self.moves.streams) if s != self.bound[u])
 

@@ -11,7 +11,7 @@ from typing import Any
 from dagc.base.errors import counted
 from dagc.base.objective import TIME, Objective
 from dagc.ir.program import Action, Configuration, Graph, Value, shown
-from dagc.ir.traversal import Event, Issue, Record, Sync, Traversal, Wait, traversal_text
+from dagc.ir.traversal import Event, Traversal, traversal_text
 from dagc.lab.candidate import Candidate
 from dagc.lab.engine import Machine, Store
 from dagc.lab.orders import Orders
@@ -103,34 +103,31 @@ def _facts(graph: Graph, traversal: Traversal) -> _Facts:
     place: dict[str, int] = {}
     waits: list[str] = []
     for position, entry in enumerate(traversal.entries):
-        match entry:
-            case Issue(op, lane):
-                name = graph.ops[op].name
-                behind[name], place[name] = tuple(waits), position
-                if lane is not None:
-                    stream[name] = int(lane)
-                    lanes.setdefault(int(lane), []).append(name)
-                elif graph.ops[op].action in _BLOCKING:
-                    waits.append(name)
-            case Record(event, lane):
-                covers[event] = frozenset(lanes.get(int(lane), ()))
-            case Wait(event, _) | Sync(event):
-                for name in names[position]:
-                    host = name.removeprefix("CES-b4-")
-                    waited[name] = covers[event] - needs[host if host != name else _next(graph, traversal, position)]
-                if isinstance(entry, Sync) and names[position]:
-                    waits.append(names[position][0])
-    syncs = sum(not isinstance(entry, Issue) for entry in traversal.entries)
+        lane = entry.stream
+        if entry.op is not None:
+            name = graph.ops[entry.op].name
+            behind[name], place[name] = tuple(waits), position
+            if lane is not None:
+                stream[name] = int(lane)
+                lanes.setdefault(int(lane), []).append(name)
+            elif graph.ops[entry.op].action in _BLOCKING:
+                waits.append(name)
+        elif entry.records:
+            covers[entry.event] = frozenset(lanes.get(int(entry.stream), ()))
+        else:
+            for name in names[position]:
+                host = name.removeprefix("CES-b4-")
+                waited[name] = covers[entry.event] - needs[host if host != name else _next(graph, traversal, position)]
+            if lane is None and names[position]:
+                waits.append(names[position][0])
+    syncs = sum(entry.op is None for entry in traversal.entries)
     return _Facts(stream, waited, behind, place, syncs)
 
 
 def _next(graph: Graph, traversal: Traversal, position: int) -> str:
     """The next op of the stream after the wait at `position`."""
-    wait = traversal.entries[position]
-    assert isinstance(wait, Wait)
-    lane = wait.stream
-    later = traversal.entries[position:]
-    return next(graph.ops[e.op].name for e in later if isinstance(e, Issue) and e.stream == lane)
+    lane, later = traversal.entries[position].stream, traversal.entries[position:]
+    return next(graph.ops[e.op].name for e in later if e.op is not None and e.stream == lane)
 
 
 _Fact = tuple[tuple[str, ...], str]  # names it concerns, text

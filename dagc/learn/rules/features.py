@@ -16,7 +16,7 @@ from itertools import combinations
 from dagc.ir.plan import kernel_of
 from dagc.ir.program import Configuration, Graph, KernelOp, OpId, Value, shown
 from dagc.ir.sym import Var
-from dagc.ir.traversal import Issue, Record, Sync, Traversal, Wait
+from dagc.ir.traversal import Traversal
 from dagc.learn.rules.types import Bools, FeatureKind, Ints, Rule, RuleFeature, Sample
 
 # ---- names of the entries of a traversal ----
@@ -47,16 +47,14 @@ class Naming:
         syncs: list[tuple[int, int, int]] = []  # position, stream that waits (-1: the CPU), event; in issue order
         places: dict[str, int] = {}
         for position, entry in enumerate(traversal.entries):
-            match entry:
-                case Issue(op, stream):
-                    at[op], bound[op] = position, -1 if stream is None else int(stream)
-                    places[ops[op].name] = position
-                case Record(event, stream):
-                    records[int(event)] = position, int(stream)
-                case Wait(event, stream):
-                    syncs.append((position, int(stream), int(event)))
-                case Sync(event):
-                    syncs.append((position, -1, int(event)))
+            stream = -1 if entry.stream is None else int(entry.stream)
+            if entry.op is not None:
+                at[entry.op], bound[entry.op] = position, stream
+                places[ops[entry.op].name] = position
+            elif entry.records:
+                records[int(entry.event)] = position, stream
+            else:
+                syncs.append((position, stream, int(entry.event)))
         for u, users in enumerate(self.users):
             crossing = [v for v in users if not ops[v].gpu or bound[v] != bound[u]]
             if not crossing:
@@ -192,7 +190,7 @@ class Samples:
         self.streams: Ints = np.full((len(samples), len(lane)), -1, dtype=np.int64)
         for row, (graph, _, traversal) in enumerate(samples):
             for entry in traversal.entries:
-                if isinstance(entry, Issue) and entry.stream is not None:
+                if entry.op is not None and entry.stream is not None:
                     self.streams[row, lane[graph.ops[entry.op].name]] = int(entry.stream)
         self._column, self._lane = column, lane
 
