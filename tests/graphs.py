@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dagc.ir.program import Action, Graph, GraphOp, OpId, Program, Staging, Transport
+from dagc.ir.enums import Transport
+from dagc.ir.program import Action, Graph, GraphOp, OpId, Program, Staging
 
 EMPTY = Program(
     "test", "test.dag", (), (), (), (), (), (), (), (), (), (), (), (), (), (), True, None, None, None, (), {}

@@ -40,7 +40,7 @@ MAY_IMPORT: dict[str, str] = {
     "api": "recipes stages study",
     "inputs": "",  # for set-ups
     "matrix_market": "",  # for set-ups
-    "cli": "build choice measure report doctor editor recipes stages study",
+    "cli": "ir build choice measure report doctor editor recipes stages study",
     "__main__": "cli",
     "": "api",  # the package itself, lazily
 }
@@ -180,7 +180,7 @@ def test_a_small_command_loads_nothing_heavy(module: str, heavy: set[str]) -> No
 @pytest.mark.parametrize(
     ("words", "rooms_loaded", "not_loaded"),
     [
-        (["--help"], {"", "base", "cli"}, {"dataclasses", "dagc.base.errors", "subprocess"}),
+        (["--help"], {"", "base", "cli", "ir"}, {"dataclasses", "dagc.base.errors", "dagc.ir.program", "subprocess"}),
         (
             ["check", "samples/spmv/spmv.dag"],
             {"", "base", "build", "cli", "cuda", "ir", "lang", "passes", "recipes", "report", "stages"},

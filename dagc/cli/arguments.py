@@ -10,10 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dagc.ir.enums import Transport
+
 Options = TypeVar("Options")
 
 _LARGEST = 2**63 - 1  # that a results file can store
-TRANSPORTS = "mpi_host, mpi_cuda, nccl or peer"  # as text: help is printed without the compiler
+TRANSPORTS = " or ".join(", ".join(transport.value for transport in Transport).rsplit(", ", 1))
 
 
 def positive(text: str) -> int:

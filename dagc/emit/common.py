@@ -16,9 +16,9 @@ from dagc.emit.kernels import CODE, Functions
 from dagc.emit.layout import Layout
 from dagc.emit.program import ProgramView, program_view
 from dagc.emit.render import cxx_string, macro, number_lines, render, tidy
-from dagc.ir.enums import Place, Role
+from dagc.ir.enums import Place, Role, Transport
 from dagc.ir.plan import Plan, Target, plan_to_json, program_hash
-from dagc.ir.program import Action, CollectiveOp, ExchangeOp, Graph, Transport, regions
+from dagc.ir.program import Action, CollectiveOp, ExchangeOp, Graph, regions
 from dagc.ir.traversal import traversal_text
 
 

@@ -26,9 +26,9 @@ from dagc.emit.iteration import (
 from dagc.emit.layout import Layout
 from dagc.emit.program import ArrayView, ProgramView, ValueView
 from dagc.emit.render import Names, cxx_string, render, tidy
-from dagc.ir.enums import ElementType, Place, Role
+from dagc.ir.enums import ElementType, Place, Role, Transport
 from dagc.ir.plan import FAR, EmittedChoosers, Plan, Target
-from dagc.ir.program import Action, Array, ExchangeOp, Graph, Scalar, Transport
+from dagc.ir.program import Action, Array, ExchangeOp, Graph, Scalar
 from dagc.ir.sym import Sym, free, show
 from dagc.ir.traversal import Traversal
 

@@ -70,6 +70,25 @@ class OpKind(Enum):
     DAG = "dag"
 
 
+class Transport(Enum):
+    """How messages travel; the members in the order of their usual speed, the fastest last."""
+
+    MPI_HOST = "mpi_host"
+    MPI_CUDA = "mpi_cuda"
+    NCCL = "nccl"
+    PEER = "peer"
+
+    @property
+    def grouped(self) -> bool:
+        """Whether an exchange of device arrays is one GPU op."""
+        return self in (Transport.NCCL, Transport.PEER)
+
+    @property
+    def collective(self) -> bool:
+        """Whether it also has broadcasts and reductions of device arrays."""
+        return self is not Transport.PEER
+
+
 class CodeLang(Enum):
     CUDA = "cuda"
     CPP = "cpp"

@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Any, NewType, TypeAlias
 
 from dagc.base.source import NOWHERE, Source, Span, Spanned
-from dagc.ir.enums import CodeLang, ElementType, Mode, Place, Role
+from dagc.ir.enums import CodeLang, ElementType, Mode, Place, Role, Transport
 from dagc.ir.linear import Facts
 from dagc.ir.names import mangle
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, free, show
@@ -720,20 +720,6 @@ def certain_regions(program: Program) -> Iterator[Region]:
 # `Graph`: primitive ops of one program under one transport. Everything the CPU issues is a `GraphOp`.
 #
 # Edges are as written, without transitive reduction, since the space counts them; `start` is implied, `end` is last.
-
-
-class Transport(Enum):
-    """How messages travel; the members in the order of their usual speed, the fastest last."""
-
-    MPI_HOST = "mpi_host"
-    MPI_CUDA = "mpi_cuda"
-    NCCL = "nccl"
-    PEER = "peer"
-
-    @property
-    def grouped(self) -> bool:
-        """Whether an exchange of device arrays is one GPU op."""
-        return self in (Transport.NCCL, Transport.PEER)
 
 
 class Staging(Enum):

@@ -16,7 +16,7 @@ from dagc.cuda.lexer import KEYWORDS, VARIABLES, is_macro, is_reserved
 from dagc.ir import program as ir
 from dagc.ir import sym
 from dagc.ir.constraints import Assignment, Constraint
-from dagc.ir.enums import ElementType, Mode, Place
+from dagc.ir.enums import ElementType, Mode, Place, Transport
 from dagc.ir.linear import Facts
 from dagc.ir.ranges import integer_range
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var
@@ -495,7 +495,7 @@ Defines: TypeAlias = Mapping[str, "str | int | float | bool"]
 WORDS: Mapping[str, tuple[ir.Value, ...]] = {
     name: tuple(one.value for one in enum)
     for name, enum in {
-        "transport": ir.Transport, "staging": ir.Staging, "host_memory": ir.HostMemory,
+        "transport": Transport, "staging": ir.Staging, "host_memory": ir.HostMemory,
         "transfers": ir.TransferTiming,
     }.items()
 }  # fmt: skip

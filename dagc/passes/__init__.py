@@ -10,7 +10,8 @@ from typing import Any
 from dagc.base.errors import Diagnostic, ProgramError, Severity, report_notes
 from dagc.base.memory import uncollected
 from dagc.base.source import Source
-from dagc.ir.program import Graph, Program, Staging, Transport
+from dagc.ir.enums import Transport
+from dagc.ir.program import Graph, Program, Staging
 from dagc.lang.lower import Parsed, parse_with_includes
 from dagc.passes.cases import examine
 from dagc.passes.edges import connect, written

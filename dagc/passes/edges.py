@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from dagc.base.errors import Diagnostic, Severity
 from dagc.base.source import Span
-from dagc.ir.enums import Mode, Place
+from dagc.ir.enums import Mode, Place, Transport
 from dagc.ir.program import (
     Action,
     CollectiveOp,
@@ -25,7 +25,6 @@ from dagc.ir.program import (
     Program,
     Region,
     Touch,
-    Transport,
     certain_regions,
 )
 from dagc.ir.sym import show

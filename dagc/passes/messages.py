@@ -18,7 +18,7 @@ from functools import reduce
 from typing import TypeAlias
 
 from dagc.base.errors import Diagnostic
-from dagc.ir.enums import ElementType, Mode, Place
+from dagc.ir.enums import ElementType, Mode, Place, Transport
 from dagc.ir.program import (
     Access,
     Action,
@@ -35,7 +35,6 @@ from dagc.ir.program import (
     Staged,
     Staging,
     Touch,
-    Transport,
     certain_regions,
     two_sided,
 )
@@ -263,8 +262,9 @@ class _Lowering:
 
     def _group(self, op: ExchangeOp | CollectiveOp) -> None:
         if isinstance(op, CollectiveOp) and op.collective is not CollectiveKind.ALLTOALLV:
-            if self.transport is Transport.PEER:
-                self._refuse(op, "is a collective, which `peer` cannot move", "choose -D transport=nccl or mpi_cuda")
+            if not self.transport.collective:
+                why = f"is a collective, which `{self.transport.value}` cannot move"
+                self._refuse(op, why, "choose -D transport=nccl or mpi_cuda")
             elif not self._nccl_has(op):
                 self._refuse(op, "is a collective that NCCL does not have", "choose -D transport=mpi_cuda or mpi_host")
         number = self._add(op.name, Action.GROUP, gpu=True, op=op, span=op.span)

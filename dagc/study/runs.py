@@ -28,9 +28,9 @@ from dagc.build.mpi import cores as compilers
 from dagc.build.mpi import takes_device_pointers
 from dagc.build.target import TargetChoice
 from dagc.build.toolchain import answer_of, require_mpi
-from dagc.ir.enums import ElementType
+from dagc.ir.enums import ElementType, Transport
 from dagc.ir.plan import Plan, Target, open_tunables, program_hash, stays_fixed
-from dagc.ir.program import CollectiveOp, Configuration, ExchangeOp, KernelOp, Program, Transport, Value, shown
+from dagc.ir.program import CollectiveOp, Configuration, ExchangeOp, KernelOp, Program, Value, shown
 from dagc.ir.traversal import Traversal, traversal_text
 from dagc.lab.configurations import Configured, combinations, configurations, open_decisions
 from dagc.lab.live import LiveMachine, Loadable
