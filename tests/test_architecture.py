@@ -168,7 +168,13 @@ def test_what_a_command_may_not_need_is_not_loaded_before_it_does() -> None:
 
 @pytest.mark.parametrize(
     ("module", "heavy"),
-    [("dagc", set()), ("dagc.cli.main", set()), ("dagc.store.records", {"msgspec", "sqlite3"})],
+    [
+        ("dagc", set()),
+        ("dagc.cli.main", set()),
+        ("dagc.store.records", {"msgspec", "sqlite3"}),
+        ("dagc.store.tuned", {"msgspec", "numpy", "sqlite3"}),
+        ("dagc.choice.choose", {"numpy"}),
+    ],
 )
 def test_a_small_command_loads_nothing_heavy(module: str, heavy: set[str]) -> None:
     code = f"import sys, {module}; print(*sorted(sys.modules))"

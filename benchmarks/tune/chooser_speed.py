@@ -24,9 +24,10 @@ import numpy as np
 
 from benchmarks.tune.variants import read_table
 from dagc import api
-from dagc.choice.choose import Chooser, c_head, emitted, unit_chooser
+from dagc.choice.choose import Chooser, c_head, emitted
 from dagc.choice.legal import legal_settings, units
 from dagc.choice.methods import LEARNED
+from dagc.choice.models import unit_chooser
 from dagc.choice.train import merged, train
 from dagc.perf.evaluate import PartialEvaluator
 from dagc.perf.hardware import load_hardware

@@ -23,10 +23,10 @@ from pathlib import Path
 from benchmarks.tune.baselines import Errors, best_constant, best_of_random, error_percent, published
 from benchmarks.tune.oracle_csv import OracleCell, read_oracle
 from dagc import api
-from dagc.choice.choose import Chooser, unit_chooser, worth_measuring
+from dagc.choice.choose import Chooser, worth_measuring
 from dagc.choice.legal import legal_settings, units
-from dagc.choice.models import MODELS, ModelInputs
-from dagc.choice.types import Point, Settings, settings_text
+from dagc.choice.models import ModelInputs, unit_chooser
+from dagc.choice.types import MODELS, Point, Settings, settings_text
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.perf.hardware import load_hardware
 from dagc.study import prepare as tune_prepare

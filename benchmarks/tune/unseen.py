@@ -15,8 +15,8 @@ from pathlib import Path
 
 from benchmarks.tune.table import LIMITS, scalars
 from dagc import api
-from dagc.choice.choose import unit_chooser
 from dagc.choice.legal import legal_settings, units
+from dagc.choice.models import unit_chooser
 from dagc.choice.types import Point, Settings, settings_text
 from dagc.perf.hardware import load_hardware
 from dagc.store.tuned import load_tuned

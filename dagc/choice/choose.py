@@ -21,30 +21,24 @@ warns.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from typing import Any
 
-from dagc.base.errors import counted
-from dagc.base.resources import names_in
 from dagc.choice.avoid import PENALTY, Avoided, Tried
-from dagc.choice.feature import SelectorFeature, offered
-from dagc.choice.legal import block_of, legal_settings, op_of, op_under, unit_of
-from dagc.choice.models import MODELS, ModelInputs, doubts, ranking_model, why
+from dagc.choice.feature import SelectorFeature
+from dagc.choice.legal import legal_settings, op_of, op_under, unit_of
 from dagc.choice.selector import EXP2, EXP2_FRACTION, FRACTION, LOG2, LOG2_FRACTION, Extent, Selector
 from dagc.choice.types import Settings, Site, SiteKind, Unit
-from dagc.cuda.text import NotUnderstood
 from dagc.ir.names import mangle, set_apart
-from dagc.ir.plan import AXES, FAR, VARIANT, ChoiceCall, EmittedChoosers, answers_of
-from dagc.ir.program import Device, Graph, Program
+from dagc.ir.plan import FAR, VARIANT, ChoiceCall, EmittedChoosers, answers_of
+from dagc.ir.program import Device, Graph
 from dagc.ir.sym import Number
 from dagc.perf.cprint import BATCH_HELPERS, HELPERS, batch_to_c, identifier, padded_count, split, to_c
 from dagc.perf.evaluate import PartialEvaluator, evaluate_all
-from dagc.perf.geometry import launchable_program, tunable
-from dagc.perf.hardware import Hardware
-from dagc.perf.program import ParameterKind, RationalProgram, specialise
+from dagc.perf.program import RationalProgram
 
 # ---- in C99 ----
 
@@ -76,7 +70,7 @@ def chooser_c(chooser: Chooser, margin: float) -> str:
     selector = chooser.selector
     if selector is not None:
         functions.append(selector.c_text(name, ranked=chooser.guarded or bool(chooser.avoided.ever)))
-    whole = sorted(_asked(chooser.model, chooser.launchable) & set(data))
+    whole = sorted(parameters_of(chooser.model, chooser.launchable) & set(data))
     batch = _batch(chooser, whole)
     launch = site.kind is SiteKind.LAUNCH
     return render(
@@ -116,6 +110,11 @@ def _batch(chooser: Chooser, whole: Sequence[str]) -> dict[str, Any]:
         "batch": text,
         "batched": {"condition": condition, "call": f"{name}({''.join(f'{d}, ' for d in data)}times)"},
     }
+
+
+def parameters_of(*programs: RationalProgram | None) -> set[str]:
+    """The names of all parameters."""
+    return {parameter.name for program in programs if program is not None for parameter in program.parameters}
 
 
 def _call(chooser: Chooser, what: str, program: RationalProgram) -> str:
@@ -350,9 +349,12 @@ class Chooser:
             return self.selector.text
         if self.model is None:
             return "measured"
+        from dagc.perf import mwp_cwp, volume  # loads sympy
+
         columns = {n: v[chosen] for n, v in _arrays(self.model, self.columns).items()}
         sizes = {p.name: v for p in self.model.parameters if (v := self._sizes(values).get(p.name)) is not None}
-        return why({n: float(v) for n, v in evaluate_all(self.model, {**columns, **sizes}).items()})
+        steps = {n: float(v) for n, v in evaluate_all(self.model, {**columns, **sizes}).items()}
+        return mwp_cwp.why(steps) if "mwp" in steps else volume.explain_terms(steps)
 
     def _sizes(self, values: Mapping[str, Number]) -> dict[str, int]:
         """The features as integers, as the model's C code takes them."""
@@ -414,76 +416,7 @@ def emitted(choosers: Sequence[Chooser]) -> EmittedChoosers:
     return EmittedChoosers(tidy(text), tuple(c.choice for c in choosers))
 
 
-# ---- of launch parameters ----
-
-
-def whole_parameters(program: Program, names: Iterable[str]) -> frozenset[str]:
-    """The names among these that are integer parameters of the program, which are constants in it."""
-    whole = {p.name for p in program.params if type(p.value) is int}
-    return frozenset(whole & set(names))
-
-
-def _sizes_among(program: Program, names: set[str]) -> set[str]:
-    """Integer scalars: the features of a chooser with measured bests only."""
-    return {s.name for s in program.scalars if s.type.is_integer} & names
-
-
-@dataclass(frozen=True, slots=True)
-class _Programs:
-    """The rational programs of an op (time of a launch, whether it can be launched), and a note."""
-
-    model: RationalProgram | None
-    launchable: RationalProgram | None
-    note: str
-
-
-BY_VOLUME = ModelInputs()
-
-
-def unit_chooser(
-    graph: Graph,
-    unit: Unit,
-    settings: Sequence[Settings],
-    hardware: Hardware,
-    model: ModelInputs = BY_VOLUME,
-    *,
-    anchors: Sequence[tuple[Mapping[str, float], Settings]] = (),
-    selector: Selector | None = None,
-    asked: Sequence[str] = (),
-    tried: Sequence[Tried] = (),
-) -> Chooser:
-    """The chooser of a unit's launch parameters. `anchors`: features at a measured size, and the setting that was best.
-    `selector`: its labels are indices of `settings`. `asked`: features that determine the nearest measured variant if
-    there is no selector. `tried`: the inputs of training, if something failed at one.
-
-    If the kernel's text cannot be read, or the model needs values that are not known when the program runs, the chooser
-    has no model. Measured sizes that lack a feature are skipped. `note` reports both.
-    """
-    op, program = op_of(graph, unit), graph.program
-    features = offered(program, op)
-    columns = {} if unit.variants else _columns(graph, unit, settings)
-    programs = _programs(graph, unit, hardware, model)
-    learned = set(selector.data if selector is not None else ())
-    unknown = sorted(_asked(programs.model, programs.launchable) - set(columns) - set(features))
-    if unknown:
-        programs = _Programs(
-            None, None, f"no model: it depends on {', '.join(unknown)}, which is not known before the dag runs"
-        )
-    data = _data(programs) | learned
-    programs = replace(programs, note="; ".join(filter(None, (programs.note, _without(data & set(features), anchors)))))
-    measured = {n for at, _ in anchors for n in at}
-    data |= whole_parameters(program, measured)
-    names = sorted(data or (unit.variants and set(asked) & measured) or _sizes_among(program, measured))
-    used = _asked(programs.model, programs.launchable)
-    placed = _placed(anchors, names, settings)
-    launchable = programs.launchable
-    return Chooser(
-        _site(graph, unit, settings), tuple(features[n] for n in names),
-        tuple((n, tuple(v)) for n, v in columns.items() if n in used), programs.model,
-        launchable if launchable is not None and launchable.parameters else None, placed, selector,
-        Extent.of(dict(zip(names, anchor.data, strict=True)) for anchor in placed), programs.note,
-        avoided_of(names, settings, tried),
-    )  # fmt: skip
+# ---- of an op ----
 
 
 def avoided_of(names: Sequence[str], settings: Sequence[Settings], tried: Sequence[Tried]) -> Avoided:
@@ -500,10 +433,11 @@ def default_chooser(graph: Graph, op: str) -> Chooser:
     unit = unit_of(graph, op, True)
     legal = legal_settings(graph, unit, {})
     on_cpu = [one for one in legal if op_under(graph.program, op_of(graph, unit), one).device is Device.CPU]
-    return Chooser(_site(graph, unit, tuple(dict.fromkeys((*legal[:1], *on_cpu[:1])))), ())
+    return Chooser(site_of(graph, unit, tuple(dict.fromkeys((*legal[:1], *on_cpu[:1])))), ())
 
 
-def _site(graph: Graph, unit: Unit, settings: Sequence[Settings]) -> Site:
+def site_of(graph: Graph, unit: Unit, settings: Sequence[Settings]) -> Site:
+    """The site of a unit, whose answers are these settings."""
     program, op = graph.program, op_of(graph, unit)
     if not unit.variants:
         return Site(SiteKind.LAUNCH, unit.op, tuple(settings))
@@ -511,72 +445,3 @@ def _site(graph: Graph, unit: Unit, settings: Sequence[Settings]) -> Site:
     defaults |= {t.name: int(t.default) for t in unit.tunables_of(op.answer)}
     variants = answers_of(program, op)
     return Site(SiteKind.LAUNCH, unit.op, tuple(settings), variants, tuple(defaults.items()))
-
-
-def _without(names: set[str], anchors: Sequence[tuple[Mapping[str, float], Settings]]) -> str:
-    """A note on measured sizes that lack one of these features: they are not anchors."""
-    sizes = [{n for n in names if n not in at} for at, _ in anchors]
-    lacking = sorted(set().union(*sizes))
-    if not lacking:
-        return ""
-    return f"{counted(sum(map(bool, sizes)), 'measured size')} skipped: not known there: {', '.join(lacking)}"
-
-
-def _placed(
-    anchors: Sequence[tuple[Mapping[str, float], Settings]], names: Sequence[str], settings: Sequence[Settings]
-) -> tuple[Anchor, ...]:
-    """The measured points at which all of these features are known and finite."""
-    numbers = list(settings)
-    return tuple(
-        dict.fromkeys(
-            Anchor(tuple(float(at[n]) for n in names), numbers.index(best))
-            for at, best in anchors
-            if all(n in at and math.isfinite(at[n]) for n in names)
-        )
-    )
-
-
-def _columns(graph: Graph, unit: Unit, settings: Sequence[Settings]) -> dict[str, list[float]]:
-    """Parameters of the models that depend on the setting: its block, and the tunables that are not a dimension of the
-    block."""
-    op = op_of(graph, unit)
-    blocks = [block_of(graph.program, op, s) for s in settings]
-    values = [{**dict(op.tunables), **dict(s)} for s in settings]
-    return {
-        **{f"blockDim_{a}": [float(b[i]) for b in blocks] for i, a in enumerate(AXES)},
-        "log2_threads": [math.log2(b[0] * b[1] * b[2]) for b in blocks],
-        **{tunable(name).name: [float(v[name]) for v in values] for name, _ in op.tunables},
-    }
-
-
-def _programs(graph: Graph, unit: Unit, hardware: Hardware, inputs: ModelInputs) -> _Programs:
-    model = launchable = None
-    note = ""
-    if unit.variants:  # each model describes one kernel
-        return _Programs(None, None, "")
-    inputs = replace(inputs, method="volume") if inputs.method in names_in("lab/strategies") else inputs
-    try:
-        launchable = _on(hardware, launchable_program(graph.program, op_of(graph, unit)))
-        if inputs.method in MODELS:
-            model = ranking_model(graph, unit, inputs, hardware)
-            note = "; ".join(() if inputs.fits else doubts(graph, unit))
-    except NotUnderstood as error:
-        note = f"no model: {error.message}"
-    except RecursionError:
-        return _Programs(None, None, "no model: the kernel's text is nested too deeply")
-    return _Programs(model, launchable, note)
-
-
-def _on(hardware: Hardware, program: RationalProgram) -> RationalProgram:
-    """The program with the limits of a GPU."""
-    limits = {p.name for p in program.parameters if p.kind is ParameterKind.HARDWARE}
-    return specialise(program, {n: v for n, v in hardware.parameters().items() if n in limits})
-
-
-def _asked(*programs: RationalProgram | None) -> set[str]:
-    return {parameter.name for program in programs if program is not None for parameter in program.parameters}
-
-
-def _data(programs: _Programs) -> set[str]:
-    both = (p for p in (programs.model, programs.launchable) if p is not None)
-    return {p.name for program in both for p in program.parameters if p.kind is ParameterKind.DATA}

@@ -15,7 +15,7 @@ import numpy as np
 
 from dagc.base.errors import UsageError
 from dagc.choice.types import Point, Settings, Unit
-from dagc.perf.counted import sample_points
+from dagc.perf.fit import sample_points
 
 WARP = 32
 SIZES = 12  # sampled, for each program

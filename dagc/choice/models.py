@@ -1,4 +1,5 @@
-"""Models that rank settings: the rational program of each method, and the values of everything but sizes and block.
+"""Models that rank settings: the rational program of each method, and the values of everything but sizes and block; and
+the choosers of launch parameters, which use them.
 
 volume     data volumes from address expressions (dagc.perf.volume), constants of the target GPU
 rational   MWP-CWP (dagc.perf.mwp_cwp): counts from the kernel's text, or fitted to hardware counters
@@ -6,23 +7,30 @@ rational   MWP-CWP (dagc.perf.mwp_cwp): counts from the kernel's text, or fitted
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from dagc.choice.legal import op_of
-from dagc.choice.types import Unit
+from dagc.base.errors import counted
+from dagc.base.resources import names_in
+from dagc.choice.avoid import Tried
+from dagc.choice.choose import Anchor, Chooser, avoided_of, parameters_of, site_of
+from dagc.choice.feature import offered
+from dagc.choice.legal import block_of, op_of
+from dagc.choice.selector import Extent, Selector
+from dagc.choice.types import MODELS, Settings, Unit
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.cuda.text import NotUnderstood
-from dagc.ir.program import Graph
-from dagc.perf.counted import Fitted
-from dagc.perf.geometry import read_accesses
+from dagc.ir.plan import AXES
+from dagc.ir.program import Graph, Program
+from dagc.perf.algebra import specialise
+from dagc.perf.counted import counted_program
+from dagc.perf.fit import Fitted
+from dagc.perf.geometry import launchable_program, read_accesses, tunable
 from dagc.perf.hardware import Hardware
 from dagc.perf.mwp_cwp import machine_values, op_program
-from dagc.perf.mwp_cwp import why as mwp_cwp_why
-from dagc.perf.program import RationalProgram, specialise
-from dagc.perf.volume import calibration_of, explain_terms, volume_program
-
-MODELS = ("volume", "rational")
+from dagc.perf.program import ParameterKind, RationalProgram
+from dagc.perf.volume import calibration_of, volume_program
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +53,6 @@ def whole_model(graph: Graph, unit: Unit, inputs: ModelInputs) -> RationalProgra
     if inputs.method == "volume":
         return volume_program(graph.program, op, resources=inputs.resources)
     if inputs.fits:
-        from dagc.perf.counted import counted_program  # loads numpy, sympy
-
         return counted_program(graph.program, op, inputs.fits, _barriers(graph, unit), shared=inputs.resources.shared)
     return op_program(graph.program, op, resources=inputs.resources)
 
@@ -86,6 +92,138 @@ def ranking_model(graph: Graph, unit: Unit, inputs: ModelInputs, hardware: Hardw
     return specialise(whole, {n: v for n, v in values.items() if n in wanted})
 
 
-def why(values: Mapping[str, float]) -> str:
-    """What limits a launch, by the values of a model's steps."""
-    return mwp_cwp_why(values) if "mwp" in values else explain_terms(values)
+# ---- choosers ----
+
+
+def whole_parameters(program: Program, names: Iterable[str]) -> frozenset[str]:
+    """The names among these that are integer parameters of the program, which are constants in it."""
+    whole = {p.name for p in program.params if type(p.value) is int}
+    return frozenset(whole & set(names))
+
+
+def _sizes_among(program: Program, names: set[str]) -> set[str]:
+    """Integer scalars: the features of a chooser with measured bests only."""
+    return {s.name for s in program.scalars if s.type.is_integer} & names
+
+
+@dataclass(frozen=True, slots=True)
+class _Programs:
+    """The rational programs of an op (time of a launch, whether it can be launched), and a note."""
+
+    model: RationalProgram | None
+    launchable: RationalProgram | None
+    note: str
+
+
+BY_VOLUME = ModelInputs()
+
+
+def unit_chooser(
+    graph: Graph,
+    unit: Unit,
+    settings: Sequence[Settings],
+    hardware: Hardware,
+    model: ModelInputs = BY_VOLUME,
+    *,
+    anchors: Sequence[tuple[Mapping[str, float], Settings]] = (),
+    selector: Selector | None = None,
+    asked: Sequence[str] = (),
+    tried: Sequence[Tried] = (),
+) -> Chooser:
+    """The chooser of a unit's launch parameters. `anchors`: features at a measured size, and the setting that was best.
+    `selector`: its labels are indices of `settings`. `asked`: features that determine the nearest measured variant if
+    there is no selector. `tried`: the inputs of training, if something failed at one.
+
+    If the kernel's text cannot be read, or the model needs values that are not known when the program runs, the chooser
+    has no model. Measured sizes that lack a feature are skipped. `note` reports both.
+    """
+    op, program = op_of(graph, unit), graph.program
+    features = offered(program, op)
+    columns = {} if unit.variants else _columns(graph, unit, settings)
+    programs = _programs(graph, unit, hardware, model)
+    learned = set(selector.data if selector is not None else ())
+    unknown = sorted(parameters_of(programs.model, programs.launchable) - set(columns) - set(features))
+    if unknown:
+        programs = _Programs(
+            None, None, f"no model: it depends on {', '.join(unknown)}, which is not known before the dag runs"
+        )
+    data = _data(programs) | learned
+    programs = replace(programs, note="; ".join(filter(None, (programs.note, _without(data & set(features), anchors)))))
+    measured = {n for at, _ in anchors for n in at}
+    data |= whole_parameters(program, measured)
+    names = sorted(data or (unit.variants and set(asked) & measured) or _sizes_among(program, measured))
+    used = parameters_of(programs.model, programs.launchable)
+    placed = _placed(anchors, names, settings)
+    launchable = programs.launchable
+    return Chooser(
+        site_of(graph, unit, settings), tuple(features[n] for n in names),
+        tuple((n, tuple(v)) for n, v in columns.items() if n in used), programs.model,
+        launchable if launchable is not None and launchable.parameters else None, placed, selector,
+        Extent.of(dict(zip(names, anchor.data, strict=True)) for anchor in placed), programs.note,
+        avoided_of(names, settings, tried),
+    )  # fmt: skip
+
+
+def _without(names: set[str], anchors: Sequence[tuple[Mapping[str, float], Settings]]) -> str:
+    """A note on measured sizes that lack one of these features: they are not anchors."""
+    sizes = [{n for n in names if n not in at} for at, _ in anchors]
+    lacking = sorted(set().union(*sizes))
+    if not lacking:
+        return ""
+    return f"{counted(sum(map(bool, sizes)), 'measured size')} skipped: not known there: {', '.join(lacking)}"
+
+
+def _placed(
+    anchors: Sequence[tuple[Mapping[str, float], Settings]], names: Sequence[str], settings: Sequence[Settings]
+) -> tuple[Anchor, ...]:
+    """The measured points at which all of these features are known and finite."""
+    numbers = list(settings)
+    return tuple(
+        dict.fromkeys(
+            Anchor(tuple(float(at[n]) for n in names), numbers.index(best))
+            for at, best in anchors
+            if all(n in at and math.isfinite(at[n]) for n in names)
+        )
+    )
+
+
+def _columns(graph: Graph, unit: Unit, settings: Sequence[Settings]) -> dict[str, list[float]]:
+    """Parameters of the models that depend on the setting: its block, and the tunables that are not a dimension of the
+    block."""
+    op = op_of(graph, unit)
+    blocks = [block_of(graph.program, op, s) for s in settings]
+    values = [{**dict(op.tunables), **dict(s)} for s in settings]
+    return {
+        **{f"blockDim_{a}": [float(b[i]) for b in blocks] for i, a in enumerate(AXES)},
+        "log2_threads": [math.log2(b[0] * b[1] * b[2]) for b in blocks],
+        **{tunable(name).name: [float(v[name]) for v in values] for name, _ in op.tunables},
+    }
+
+
+def _programs(graph: Graph, unit: Unit, hardware: Hardware, inputs: ModelInputs) -> _Programs:
+    model = launchable = None
+    note = ""
+    if unit.variants:  # each model describes one kernel
+        return _Programs(None, None, "")
+    inputs = replace(inputs, method="volume") if inputs.method in names_in("lab/strategies") else inputs
+    try:
+        launchable = _on(hardware, launchable_program(graph.program, op_of(graph, unit)))
+        if inputs.method in MODELS:
+            model = ranking_model(graph, unit, inputs, hardware)
+            note = "; ".join(() if inputs.fits else doubts(graph, unit))
+    except NotUnderstood as error:
+        note = f"no model: {error.message}"
+    except RecursionError:
+        return _Programs(None, None, "no model: the kernel's text is nested too deeply")
+    return _Programs(model, launchable, note)
+
+
+def _on(hardware: Hardware, program: RationalProgram) -> RationalProgram:
+    """The program with the limits of a GPU."""
+    limits = {p.name for p in program.parameters if p.kind is ParameterKind.HARDWARE}
+    return specialise(program, {n: v for n, v in hardware.parameters().items() if n in limits})
+
+
+def _data(programs: _Programs) -> set[str]:
+    both = (p for p in (programs.model, programs.launchable) if p is not None)
+    return {p.name for program in both for p in program.parameters if p.kind is ParameterKind.DATA}

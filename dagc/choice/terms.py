@@ -13,7 +13,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from dagc.choice.feature import offered
 from dagc.choice.legal import block_of, grid_of, op_of
@@ -25,14 +27,13 @@ from dagc.ir import sym
 from dagc.ir.plan import AXES, VARIANT
 from dagc.ir.program import Graph, KernelOp
 from dagc.ir.sym import Number
+from dagc.perf.algebra import specialise
+from dagc.perf.evaluate import PartialEvaluator
 from dagc.perf.geometry import read_accesses, tunable
 from dagc.perf.hardware import Hardware
-from dagc.perf.program import ParameterKind, RationalProgram, specialise
+from dagc.perf.program import ParameterKind, RationalProgram
 from dagc.perf.volume import CALIBRATION, calibration_of, volume_program
 from dagc.perf.volume import TERMS as OF_TIME
-
-if TYPE_CHECKING:
-    import numpy as np
 
 MOST_TUNABLES = 4
 MOST_MODELS = 12  # with more combinations of an op's tunables, they stay parameters of one model
@@ -65,8 +66,6 @@ def responses(table: np.ndarray) -> np.ndarray:
     FACTOR times as long. Shape (settings, number of terms), for a table of `LaunchTerms.at`; 0 without a model.
 
     The terms are combined as in the model (`dagc.perf.volume`); the constant of the launch stays."""
-    import numpy as np
-
     parts = table[:, [_PLACE[f"{n}_s"] for n in OF_TIME]].T
     with np.errstate(all="ignore"):
         rest = table[:, 0] - _together(parts)
@@ -80,8 +79,6 @@ def responses(table: np.ndarray) -> np.ndarray:
 
 def _together(parts: np.ndarray) -> np.ndarray:
     """The time of a launch from its terms, in their order, without the constant of a launch."""
-    import numpy as np
-
     of = dict(zip(OF_TIME, parts, strict=True))
     overlap, square, soft = (CALIBRATION[n][0] for n in ("c_overlap", "c_square", "soft"))
     starts, turnover = of.pop("starts"), of.pop("turnover")
@@ -102,14 +99,12 @@ class LaunchTerms:
     _clock: float
     _graph: Graph
     _unit: Unit
-    _groups: tuple[tuple[tuple[int, ...], Any], ...]  # places of settings, the model's steps over them
+    _groups: tuple[tuple[tuple[int, ...], PartialEvaluator], ...]  # places of settings, the model's steps over them
 
     def at(self, values: Mapping[str, Number]) -> np.ndarray:
         """The table, (settings, len(TERMS)). `values`: the rank's scalars. Raises KeyError for one that is missing.
 
         A setting that cannot be launched there has `seconds` infinite."""
-        import numpy as np
-
         table = self._fixed.copy()
         with np.errstate(all="ignore"):
             for places, steps in self._groups:
@@ -121,10 +116,12 @@ class LaunchTerms:
                     table[i, 0] = math.inf
         return table
 
-    def _fill(self, table: np.ndarray, places: list[int], steps: Any, values: Mapping[str, Number]) -> None:
+    def _fill(
+        self, table: np.ndarray, places: list[int], steps: PartialEvaluator, values: Mapping[str, Number]
+    ) -> None:
         features = offered(self._graph.program, op_of(self._graph, self._unit))
         sizes = {n: int(features[n].value(values)) for n in steps.asked if n in features}
-        computed = steps.at(sizes)
+        computed = steps.steps(sizes)
         seconds = {"seconds": "time", **{f"{n}_s": f"t_{n}" for n in OF_TIME}}
         for column, name in (*seconds.items(), *_OF_MODEL.items(), ("resident", "resident")):
             scale = self._clock if column in seconds else 1.0
@@ -154,8 +151,6 @@ def launch_terms(
 ) -> LaunchTerms:
     """The terms of `settings` on a GPU. `resources`: of the compiled kernel, one for all settings or one for each (a
     tunable may be a constant of the code). `calibration` overrides constants of the model."""
-    import numpy as np
-
     of_each = [resources] * len(settings) if isinstance(resources, Resources) else list(resources)
     fixed = np.full((len(settings), len(TERMS)), np.nan)
     op = op_of(graph, unit)
@@ -182,7 +177,7 @@ def launch_terms(
 def _groups(
     graph: Graph, unit: Unit, resources: Sequence[Resources], codes: Sequence[Settings],
     columns: Mapping[str, Sequence[float]], hardware: Hardware, calibration: Mapping[str, float],
-) -> tuple[tuple[tuple[tuple[int, ...], Any], ...], str]:  # fmt: skip
+) -> tuple[tuple[tuple[tuple[int, ...], PartialEvaluator], ...], str]:  # fmt: skip
     """The model over the settings that are compiled to code with equal counts, and its note. `codes`: for each setting,
     the tunables that are not a dimension of the block, which are constants of its code."""
     alike: dict[Any, list[int]] = {}
@@ -197,29 +192,13 @@ def _groups(
             program = _program(graph, unit, resources[places[0]], code, hardware, calibration)
         except (NotUnderstood, RecursionError) as error:
             return (), f"no model: {getattr(error, 'message', 'its text is nested too deeply to be read')}"
-        out.append((tuple(places), _Steps.of(program, {n: [v[i] for i in places] for n, v in columns.items()})))
-        unknown = out[-1][1].asked - offered(graph.program, op_of(graph, unit)).keys()
+        names = {p.name for p in program.parameters}
+        known = {n: np.array([v[i] for i in places]) for n, v in columns.items() if n in names}
+        out.append((tuple(places), PartialEvaluator(program, known)))
+        unknown = (names - known.keys()) - offered(graph.program, op_of(graph, unit)).keys()
         if unknown:
             return (), f"no model: it depends on {', '.join(sorted(unknown))}, which is not known before the dag runs"
     return tuple(out), note
-
-
-@dataclass(frozen=True, slots=True)
-class _Steps:
-    """A rational program over settings. `asked`: names of the sizes."""
-
-    asked: frozenset[str]
-    at: Any
-
-    @staticmethod
-    def of(program: RationalProgram, columns: Mapping[str, Sequence[float]]) -> _Steps:
-        import numpy as np
-
-        from dagc.perf.evaluate import Steps  # loads numpy
-
-        names = {p.name for p in program.parameters}
-        known = {n: np.array(v) for n, v in columns.items() if n in names}
-        return _Steps(frozenset(names - known.keys()), Steps(program, known).at)
 
 
 def _with_constants(graph: Graph, op: KernelOp, code: Settings) -> Accesses | None:

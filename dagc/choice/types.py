@@ -19,6 +19,7 @@ from dagc.ir.names import mangle
 from dagc.ir.plan import VARIANT, OpenTunable
 from dagc.ir.program import Value
 
+MODELS = ("volume", "rational")  # methods that rank settings by a model (`dagc.choice.models`)
 PROGRAM = "program"  # stands for an op's name: a keyword, so no op can have this name
 
 # Values of a unit's tunables by name, in the order of the program. Where the variant is open, it is the first; the

@@ -143,7 +143,7 @@ def inputs_of(tuned: Tuned, names: Sequence[str]) -> dict[Point, InputFacts]:
 
     Raises ValueError if the file has other features for them.
     """
-    from dagc.store.tuned import InputFacts  # loads msgspec, numpy, sqlite3, sympy
+    from dagc.store.tuned import InputFacts  # loads msgspec, numpy, sqlite3
 
     out = {}
     for params, values in tuned.facts.program_data:

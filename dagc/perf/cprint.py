@@ -5,27 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from dagc.cuda.lexer import KEYWORDS, is_global
 from dagc.ir.names import mangle, set_apart
-from dagc.perf.lower import (
+from dagc.perf.code import (
     ANY,
     COMPARISONS,
+    OPERATIONS,
     Instruction,
     Interval,
     Operand,
     decided,
-    instructions,
     live,
     of_constant,
-    of_instruction,
 )
 from dagc.perf.program import Number, RationalProgram
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 # ---- split over a table of settings ----
 # A program over a table of settings, split by what its instructions depend on.
@@ -40,7 +37,6 @@ if TYPE_CHECKING:
 # of zero, which the language cannot observe.
 
 EXACT = 2**49  # integral doubles up to here are exact, and so are their rounded quotients as computed here
-_COMPARISONS = frozenset(COMPARISONS.values())
 _LARGEST_LIMIT, _SMALLEST_LIMIT = 31, 8  # powers of two
 
 
@@ -105,7 +101,8 @@ class _Split:
     # ---- programs -----------------------------------------------------------------------------
 
     def _program(self, program: RationalProgram) -> Operand:
-        from dagc.perf.evaluate import typed  # loads numpy, sympy
+        from dagc.perf.evaluate import typed  # loads numpy
+        from dagc.perf.lower import instructions  # loads sympy
 
         values: dict[str, Operand] = {}
         for p in program.parameters:
@@ -128,12 +125,10 @@ class _Split:
         return self._in_loop(result)
 
     def _instruction(self, i: Instruction, args: tuple[Operand, ...]) -> Operand:
-        from dagc.perf.evaluate import operate  # loads numpy, sympy
-
         names, remainder = [a for a in args if isinstance(a, str)], self._remainder(i, args)
         if all(n in self.tables for n in names):
             values = [self.tables[a] if isinstance(a, str) else a for a in args]
-            return self._table(operate(i.operation, values), i.number)
+            return self._table(OPERATIONS[i.operation].compute(*values), i.number)
         ranges = [self._range(a) for a in args]
         simple = self._simplified(i.operation, args, ranges)
         if simple is not None:
@@ -168,7 +163,7 @@ class _Split:
             return args[0]
         if operation == "mul" and 1 in args:
             return args[1 - args.index(1)]
-        if operation in _COMPARISONS:
+        if operation in COMPARISONS:
             # Compilers warn of `n < n`. A real may be NaN, which equals nothing.
             if args[0] == args[1] and self.numbers.get(str(args[0])) is Number.INTEGER:
                 return operation in ("le", "ge", "eq")
@@ -199,11 +194,9 @@ class _Split:
         Both are at least 1 / (2 b) away from the middle of two integers, which exceeds the error of the four roundings:
         b (2 |a / b| + 3) < 2^52.
         """
-        import numpy as np
-
         if ranges[1].low <= 0:
             raise _TooLarge
-        result = of_instruction(i.operation, ranges)
+        result = OPERATIONS[i.operation].range(*ranges)
         top, bottom = args
         if bottom == 1:
             return top
@@ -229,8 +222,6 @@ class _Split:
 
     def _inverse(self, bottom: Operand) -> Operand | None:
         """1 / bottom if it is exact: for powers of two."""
-        import numpy as np
-
         if isinstance(bottom, str) and bottom not in self.tables:
             return None
         values = self.tables[bottom] if isinstance(bottom, str) else np.array([bottom], np.float64)
@@ -243,8 +234,6 @@ class _Split:
 
     def _table(self, value: Any, number: Number | None, name: str = "") -> Operand:
         """A value that depends on the settings alone: a constant if it is the same for all."""
-        import numpy as np
-
         values = np.atleast_1d(np.asarray(value))
         if number is not None and not np.all(np.isfinite(values)):
             raise _TooLarge
@@ -261,8 +250,6 @@ class _Split:
 
     def _in_loop(self, operand: Operand) -> Operand:
         """The form of a value in the loop: a double, or a boolean."""
-        import numpy as np
-
         if isinstance(operand, bool) or not isinstance(operand, (str, int)):
             return operand
         if self._range(operand).size > EXACT and (isinstance(operand, int) or self.numbers[operand] is Number.INTEGER):
@@ -285,7 +272,7 @@ class _Split:
         key = (operation, number, *((type(a).__name__, a) for a in args))
         if key not in self.known:
             name = self._name()
-            value_range = result if result is not None else of_instruction(operation, ranges)
+            value_range = result if result is not None else OPERATIONS[operation].range(*ranges)
             if number is Number.INTEGER and value_range.size > (EXACT if to is self.loop else 2**62):
                 raise _TooLarge
             to.append(Instruction(name, operation, args, number))
@@ -319,8 +306,6 @@ class _Split:
             return tuple(Instruction(names[i.name], i.operation, tuple(map(put, i.args)), i.number) for i in used)
 
         n = len(next(iter(self.columns.values())))
-        import numpy as np
-
         tables = {
             names[t]: tuple(float(v) for v in np.broadcast_to(a, n)) for t, a in self.tables.items() if t in needed
         }
@@ -390,13 +375,7 @@ static inline double dagc_nearest(double x) { return (x + 6755399441055744.0) - 
 """
 BATCH_WIDTH = 4
 C_TYPES = {Number.INTEGER: "int64_t", Number.REAL: "double", None: "int"}
-_INFIX = {
-    "add": "+", "sub": "-", "mul": "*", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
-    "and": "&&", "or": "||",
-}  # fmt: skip
 _CHOICES = ("min", "max", "select")
-_CALLS = {"floordiv": "dagc_floordiv", "ceildiv": "dagc_ceildiv", "div": "dagc_div"}
-_WRAPPING = {"add": "dagc_add", "sub": "dagc_sub", "mul": "dagc_mul"}  # of integers of unknown range
 
 
 def to_c(program: RationalProgram, function: str, *, parameters: Sequence[str] | None = None) -> str:
@@ -405,6 +384,8 @@ def to_c(program: RationalProgram, function: str, *, parameters: Sequence[str] |
     `parameters`: names in the order of the arguments (default: that of the program).
     """
     order = list(parameters) if parameters is not None else [p.name for p in program.parameters]
+    from dagc.perf.lower import instructions  # loads sympy
+
     code = live(instructions(program))
     used = {a for i in code for a in i.args if isinstance(a, str)}
     args = ", ".join(f"{C_TYPES[program.parameter(n).number]} {identifier(n)}" for n in order) or "void"
@@ -418,30 +399,7 @@ def to_c(program: RationalProgram, function: str, *, parameters: Sequence[str] |
 
 
 def _expression(i: Instruction) -> str:
-    args = [operand(a) for a in i.args]
-    match i.operation:
-        case "min":
-            return f"{args[0]} < {args[1]} ? {args[0]} : {args[1]}"
-        case "max":
-            return f"{args[0]} > {args[1]} ? {args[0]} : {args[1]}"
-        case "select":
-            return f"{args[0]} ? {args[1]} : {args[2]}"
-        case "not":
-            return f"!{args[0]}"
-        case "copy":
-            return args[0]
-        case "real":
-            return f"(double){args[0]}"
-        case operation if operation in _WRAPPING and i.number is Number.INTEGER:
-            return f"{_WRAPPING[operation]}({args[0]}, {args[1]})"
-        case operation if operation in _INFIX:
-            return _infix(i)
-        case operation:
-            return f"{_CALLS[operation]}({args[0]}, {args[1]})"
-
-
-def _infix(i: Instruction) -> str:
-    return f"{operand(i.args[0])} {_INFIX[i.operation]} {operand(i.args[1])}"
+    return OPERATIONS[i.operation].text([operand(a) for a in i.args], i.number)
 
 
 def batch_to_c(batch: BatchLoop, function: str, parameters: Sequence[str], count: int) -> str:
@@ -514,10 +472,8 @@ def _shorter(i: Instruction, batch: BatchLoop) -> str:
             return f"{args[0]} * {args[1]} + (1.0 - {args[0]}) * {args[2]}"
         case "select":
             return f"{args[0]} != 0 ? {args[1]} : {args[2]}"
-        case operation if operation in _WRAPPING:  # `split` has proved that nothing overflows
-            return _infix(i)
-        case _:
-            return _expression(i)
+        case _:  # `split` has proved that nothing overflows
+            return OPERATIONS[i.operation].text(args, Number.REAL)
 
 
 def _real(value: float) -> str:

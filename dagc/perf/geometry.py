@@ -18,6 +18,7 @@ from dagc.ir.enums import ElementType, Mode
 from dagc.ir.plan import AXES, kernel_of
 from dagc.ir.program import KernelOp, Program, Region
 from dagc.ir.sym import Apply, Const, Fn, Sym, Var, substitute
+from dagc.perf.algebra import ceil_div, int_div, maximum, minimum
 from dagc.perf.guards import WARP, LaunchShape, extents_of, joint
 from dagc.perf.program import (
     Assign,
@@ -29,7 +30,6 @@ from dagc.perf.program import (
     assignments,
     expressions,
 )
-from dagc.perf.rounding import ceil_div, int_div, maximum, minimum
 
 # ---- inputs of the models for an op ----
 

@@ -14,7 +14,7 @@ import sympy as sp
 
 from dagc.cuda.expressions import Guard, indices_of, symbol
 from dagc.ir.plan import AXES
-from dagc.perf.rounding import ceil_div, int_div, maximum, minimum
+from dagc.perf.algebra import ceil_div, int_div, maximum, minimum
 
 WARP = 32
 ONE, ZERO = sp.Integer(1), sp.Integer(0)

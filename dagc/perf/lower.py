@@ -1,62 +1,38 @@
-"""Three-address code: one operation per instruction, equal ones once; and ranges of its values."""
+"""Rational programs in three-address code: from SymPy's expressions to `dagc.perf.code`."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import TypeAlias
 
 import sympy as sp
 
+from dagc.perf.code import Instruction, Operand
 from dagc.perf.program import Assign, Branch, NotRational, Number, RationalProgram, Statement
 
-# ---- three-address code ----
-
-Operand: TypeAlias = str | int | float | bool  # a name, or a constant
-
-COMPARISONS = {
+_COMPARISONS = {
     sp.StrictLessThan: "lt", sp.LessThan: "le", sp.StrictGreaterThan: "gt", sp.GreaterThan: "ge",
     sp.Equality: "eq", sp.Unequality: "ne",
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Instruction:
-    """`name = operation(args)`. `number` is None for a boolean.
-
-    Operations: add, sub, mul, min, max; floordiv, ceildiv (of integers, rounded down and up); div (of reals);
-    lt, le, gt, ge, eq, ne; and, or, not; select (condition, then, else); copy; real (an integer as a real).
-    """
-
-    name: str
-    operation: str
-    args: tuple[Operand, ...]
-    number: Number | None
-
-
-@lru_cache(maxsize=256)
 def instructions(program: RationalProgram) -> tuple[Instruction, ...]:
     """The program in three-address code; the last instruction gives the result.
 
     Raises NotRational for an operation that the language does not have.
     """
-    lowering = InstructionEmitter(program)
+    return lowered(program)[0]
+
+
+@lru_cache(maxsize=256)
+def lowered(program: RationalProgram) -> tuple[tuple[Instruction, ...], Mapping[str, str]]:
+    """`instructions`, and the names of the program with those of the instructions that have their values."""
+    lowering = _Lowering(program)
     lowering.statements(program.body)
-    return tuple(lowering.out)
+    return tuple(lowering.out), {n: v for n, v in lowering.values.items() if isinstance(v, str)}
 
 
-def live(code: Sequence[Instruction]) -> tuple[Instruction, ...]:
-    """The instructions that the last one depends on."""
-    needed = {code[-1].name}
-    for instruction in reversed(code):
-        if instruction.name in needed:
-            needed |= {a for a in instruction.args if isinstance(a, str)}
-    return tuple(i for i in code if i.name in needed)
-
-
-class InstructionEmitter:
+class _Lowering:
     def __init__(self, program: RationalProgram) -> None:
         self.program = program
         self.out: list[Instruction] = []
@@ -186,7 +162,7 @@ class InstructionEmitter:
             return self._fold("min" if isinstance(expr, sp.Min) else "max", [self._value(a) for a in _ordered(expr)])
         if isinstance(expr, sp.Piecewise):
             return self._pieces(expr)
-        for kind, operation in COMPARISONS.items():
+        for kind, operation in _COMPARISONS.items():
             if isinstance(expr, kind):
                 args, _ = self._same([self._value(a) for a in expr.args])
                 return self._emit(operation, args, None)
@@ -290,96 +266,3 @@ class InstructionEmitter:
 def _ordered(expr: sp.Basic) -> list[sp.Expr]:
     """Arguments in an order that is the same in every run."""
     return sorted(expr.args, key=sp.default_sort_key)
-
-
-# ---- ranges of values ----
-# Ranges of values: the possible results of an instruction, given the ranges of its arguments.
-#
-# Rounding is monotonic, so a range of reals with ends computed in doubles contains every rounded value between them.
-
-Value = int | float
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """From `low` to `high`, inclusive. Integers have integer ends."""
-
-    low: Value
-    high: Value
-
-    @property
-    def size(self) -> Value:
-        """The largest magnitude."""
-        return max(abs(self.low), abs(self.high))
-
-    @property
-    def has_zero(self) -> bool:
-        return self.low <= 0 <= self.high
-
-
-ANY = Interval(-math.inf, math.inf)
-TRUTH = Interval(0, 1)
-
-
-def of_constant(value: Operand) -> Interval:
-    assert not isinstance(value, str)
-    return Interval(value, value)
-
-
-def of_instruction(operation: str, args: Sequence[Interval]) -> Interval:
-    """Range of the result. Operations are those of `lower.Instruction`."""
-    match operation:
-        case "add":
-            return _hull([args[0].low + args[1].low, args[0].high + args[1].high])
-        case "sub":
-            return _hull([args[0].low - args[1].high, args[0].high - args[1].low])
-        case "mul":
-            return _hull([a * b for a in _ends(args[0]) for b in _ends(args[1])])
-        case "min":
-            return Interval(min(args[0].low, args[1].low), min(args[0].high, args[1].high))
-        case "max":
-            return Interval(max(args[0].low, args[1].low), max(args[0].high, args[1].high))
-        case "select":
-            return Interval(min(args[1].low, args[2].low), max(args[1].high, args[2].high))
-        case "floordiv" | "ceildiv":
-            return _rounded(operation, args[0], args[1])
-        case "div":
-            return ANY if args[1].has_zero else _hull([a / b for a in _ends(args[0]) for b in _ends(args[1])])
-        case "copy":
-            return args[0]
-        case "real":
-            return Interval(float(args[0].low), float(args[0].high))
-        case _:
-            return TRUTH
-
-
-def decided(operation: str, a: Interval, b: Interval) -> bool | None:
-    """The result of the comparison for all values of the ranges; None if it is not the same for all."""
-    match operation:
-        case "lt":
-            return True if a.high < b.low else (False if a.low >= b.high else None)
-        case "le":
-            return True if a.high <= b.low else (False if a.low > b.high else None)
-        case "gt" | "ge":
-            return decided("lt" if operation == "gt" else "le", b, a)
-        case "eq":
-            return False if a.high < b.low or b.high < a.low else (True if a.low == a.high == b.low == b.high else None)
-        case _:
-            equal = decided("eq", a, b)
-            return None if equal is None else not equal
-
-
-def _ends(r: Interval) -> tuple[Value, Value]:
-    return r.low, r.high
-
-
-def _hull(values: Sequence[Value]) -> Interval:
-    return ANY if any(math.isnan(v) for v in values) else Interval(min(values), max(values))
-
-
-def _rounded(operation: str, a: Interval, b: Interval) -> Interval:
-    """Quotients of integers. A divisor has a magnitude of at least one, or is zero, which gives zero."""
-    if b.has_zero or not all(isinstance(v, int) for v in (*_ends(a), *_ends(b))):
-        return Interval(-a.size, a.size)
-    down = operation == "floordiv"
-    return _hull([int(x) // int(y) if down else -(-int(x) // int(y)) for x in _ends(a) for y in _ends(b)])

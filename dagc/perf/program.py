@@ -7,14 +7,15 @@ bandwidths and fitted constants are not integers. A division by zero gives 0, so
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
-
-import sympy as sp
+from typing import TYPE_CHECKING, TypeAlias
 
 from dagc.base.errors import DagcError
+
+if TYPE_CHECKING:
+    import sympy as sp
 
 
 class ParameterKind(Enum):
@@ -140,50 +141,6 @@ def _defined(program: str, value: sp.Basic, known: set[str]) -> None:
     unknown = sorted(s.name for s in value.free_symbols if s.name not in known)
     if unknown:
         raise NotRational(f"{program}: `{unknown[0]}` is used before it is assigned")
-
-
-def specialise(program: RationalProgram, known: Mapping[str, int | float]) -> RationalProgram:
-    """The program with values substituted for parameters: constants are folded, decided branches removed.
-
-    Constants are folded as exact numbers and rounded reals, so reals may differ in the last bits from `evaluate`'s.
-    """
-    values = {name: sp.sympify(value) for name, value in known.items()}
-    left = tuple(p for p in program.parameters if p.name not in values)
-
-    try:
-        body = _put_body(program.body, values)
-        infinite = any(value.has(sp.nan, sp.zoo) for value in expressions(body))
-    except (TypeError, ValueError):  # SymPy cannot compare infinities
-        infinite = True
-    if infinite:
-        # A division by zero gives 0 here and infinity in SymPy: nothing is folded, the values get names.
-        known_here = (p for p in program.parameters if p.name in values)
-        named = (Assign(p.name, values[p.name], p.number, p.unit, p.meaning) for p in known_here)
-        body = (*named, *program.body)
-    return RationalProgram(program.name, left, body, program.result, program.unit, program.source)
-
-
-def _put_body(body: tuple[Statement, ...], values: Mapping[str, sp.Expr]) -> tuple[Statement, ...]:
-    out: list[Statement] = []
-    for s in body:
-        if isinstance(s, Assign):
-            out.append(Assign(s.name, _put(s.value, values), s.number, s.unit, s.meaning))
-            continue
-        cases = []
-        otherwise = s.otherwise
-        for condition, inner in ((_put(c, values), inner) for c, inner in s.cases):
-            if condition == sp.true:
-                otherwise = inner
-                break
-            if condition != sp.false:
-                cases.append((condition, _put_body(inner, values)))
-        rest = _put_body(otherwise, values)
-        out += [Branch(tuple(cases), rest)] if cases else rest
-    return tuple(out)
-
-
-def _put(value: sp.Basic, values: Mapping[str, sp.Expr]) -> sp.Basic:
-    return value.xreplace({s: values[s.name] for s in value.free_symbols if s.name in values})
 
 
 def expressions(body: tuple[Statement, ...]) -> Iterator[sp.Basic]:

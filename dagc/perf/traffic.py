@@ -29,9 +29,9 @@ from dagc.cuda.expressions import (
 )
 from dagc.cuda.ptx import Instructions
 from dagc.ir.plan import AXES
+from dagc.perf.algebra import ceil_div, int_div, maximum, minimum
 from dagc.perf.geometry import TUNABLE, Geometry
 from dagc.perf.guards import WARP, Reach, reach_of
-from dagc.perf.rounding import ceil_div, int_div, maximum, minimum
 
 SECTOR, LINE, BANKS = 32, 128, 32  # bytes, bytes, banks of 4 bytes
 TAG_CYCLES = sp.Rational(44, 100)  # of the L1 cache, for each line that a load touches

@@ -38,12 +38,12 @@ from dagc.cuda.expressions import real, symbol
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.cuda.text import NotUnderstood
 from dagc.ir.program import KernelOp, Program
+from dagc.perf.algebra import maximum, minimum
 from dagc.perf.geometry import Geometry, read_accesses
 from dagc.perf.guards import WARP
 from dagc.perf.hardware import Hardware, load_hardware
 from dagc.perf.lower import instructions
 from dagc.perf.program import Assign, NotRational, Number, Parameter, ParameterKind, RationalProgram, Statement
-from dagc.perf.rounding import maximum, minimum
 from dagc.perf.traffic import LINE, SECTOR, StridedAccess, Traffic
 
 # name -> (value, unit, meaning). Of an H200; fitted together to the oracles of the fit families of benchmarks/corpus

@@ -116,7 +116,7 @@ def _tuned(launch: str) -> Tuned | None:
     """The tuned file that `--launch` names, None for `fixed`."""
     if launch == "fixed":
         return None
-    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
+    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3
 
     return load_tuned(launch)
 

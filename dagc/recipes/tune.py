@@ -73,7 +73,7 @@ def evaluate(path: str | Path, tuned: str | Path, options: TuneOptions, progress
 
     Raises UsageError if the file has no chooser of this program.
     """
-    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
+    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3
 
     options = options.begun()
     text, learned = read(path, options.defines), load_tuned(tuned)
@@ -128,13 +128,13 @@ def _points_of(path: str, text: ProgramText, options: TuneOptions) -> tuple[Poin
 
 def _sizes_in(path: str | Path) -> list[Point]:
     """The sizes at which kernels were timed in a tuned file."""
-    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
+    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3
 
     return [cell.point for cell in load_tuned(path).cells if cell.op != PROGRAM and cell.times]
 
 
 def _objective_in(path: str | Path) -> str:
     """The objective of a tuned file."""
-    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
+    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3
 
     return load_tuned(path).facts.objective

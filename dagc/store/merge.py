@@ -48,7 +48,7 @@ def merge(
             scratch = Path(directory) / out.name  # in a directory of its own: no other process can place a link there
             _merge(files, scratch)
             if tuned:
-                from dagc.store.merge_tuned import write_tuned  # loads numpy, sympy
+                from dagc.store.merge_tuned import write_tuned  # loads numpy
 
                 write_tuned(scratch, tuned, learn)
             scratch.replace(out)
@@ -78,7 +78,7 @@ def _tuned(files: Sequence[Path]) -> list[Tuned]:
             f"{files[of_settings.index(True)]} is of `dagc tune`, {orders} of `dagc explore`",
             "merge files of one command",
         )
-    from dagc.store.tuned import load_tuned  # loads numpy, sympy
+    from dagc.store.tuned import load_tuned  # loads numpy
 
     return [load_tuned(path) for path in files]
 

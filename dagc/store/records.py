@@ -357,7 +357,7 @@ class Records:
 
     def tuned(self) -> Tuned:
         """All tuned settings in the file."""
-        from dagc.store.tuned import tuned_in  # loads numpy, sympy
+        from dagc.store.tuned import tuned_in  # loads numpy
 
         return tuned_in(self._connection, self.path)
 
@@ -470,7 +470,7 @@ def _existing(
 def _check_readable(connection: sqlite3.Connection, path: Path, tuning: bool) -> None:
     """Raises ValueError if something that such a run needs to continue cannot be read."""
     if tuning:
-        from dagc.store.tuned import tuned_in  # loads numpy, sympy
+        from dagc.store.tuned import tuned_in  # loads numpy
 
         tuned_in(connection, path)
     else:

@@ -23,7 +23,7 @@ from dagc.choice.selector import Selector
 from dagc.choice.types import PROGRAM, Cell, Point, Settings, variant_of
 from dagc.cuda.ptx import Instructions, Resources
 from dagc.ir.plan import VARIANT
-from dagc.perf.counted import Fitted, HeldOut
+from dagc.perf.fit import Fitted, HeldOut
 from dagc.perf.hardware import Hardware, hardware_of
 from dagc.store.read import (
     Decisions,

@@ -15,7 +15,7 @@ from dagc.choice.avoid import Tried, tried_at
 from dagc.choice.feature import FeatureContext, SelectorFeature, asked_features, offered, values_of
 from dagc.choice.legal import bindings, op_of, op_under, unit_in
 from dagc.choice.selector import FEWEST, Selector
-from dagc.choice.types import Cell, Point, Settings, Unit, variant_of
+from dagc.choice.types import MODELS, Cell, Point, Settings, Unit, variant_of
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.ir import sym
 from dagc.ir.enums import ElementType
@@ -71,8 +71,6 @@ def asked_of(task: TuningTask, method: str, runs: bool, objective: Objective = T
     variant is open all settings are measured instead. Raises UsageError if the given method measures and nothing can
     run; a method that only the program requests is replaced by the model, without which the default stays.
     """
-    from dagc.choice.models import MODELS  # loads numpy, sympy
-
     out = {}
     for unit in task.units:
         wanted, data = select_of(task.graph, unit)
@@ -384,7 +382,7 @@ def chooser_with(
 ) -> Any:
     """`ready`: with the settings that may be chosen. `tried`: the inputs of training, if something failed at one.
     `point`: for the program at this size."""
-    from dagc.choice.choose import unit_chooser  # loads numpy, sympy
+    from dagc.choice.models import unit_chooser  # loads numpy, sympy
 
     graph = ready.task.graph if point is None else ready.task.graph_at(point)
     return unit_chooser(
@@ -466,8 +464,7 @@ def final_choosers(
 
 def _model(inputs: ChooserInputs, ready: Prepared, unit: Unit) -> Callable[[Point], int] | None:
     """The choice of the volume model at each point without measurements; None if it has none."""
-    from dagc.choice.choose import unit_chooser  # loads numpy, sympy
-    from dagc.choice.models import ModelInputs  # loads numpy, sympy
+    from dagc.choice.models import ModelInputs, unit_chooser  # loads numpy, sympy
 
     def make(point: Point | None) -> Chooser:
         graph = ready.task.graph if point is None else ready.task.graph_at(point)
@@ -485,8 +482,6 @@ def _model(inputs: ChooserInputs, ready: Prepared, unit: Unit) -> Callable[[Poin
 
 
 def grade(task: TuningTask, cells: int, counted: Counted, asked: Mapping[str, Asked]) -> str:
-    from dagc.choice.models import MODELS  # loads numpy, sympy
-
     if task.chosen.target is Target.HOST:
         return "host target: kernels run on the CPU, and their times do not apply to a GPU"
     if counted.text:

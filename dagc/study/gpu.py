@@ -19,7 +19,7 @@ from dagc.perf.hardware import Hardware, load_hardware
 from dagc.study.measure import CounterSample, collect
 
 if TYPE_CHECKING:
-    from dagc.perf.counted import Fitted
+    from dagc.perf.fit import Fitted
     from dagc.study.prepare import Prepared, TuningTask
 
 SIZES, SETTINGS = 9, 8  # counted for each program, and for each kernel at each of its sizes

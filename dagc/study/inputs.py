@@ -247,7 +247,7 @@ class Visits(Recording, Generic[Task]):
 
     def note_input(self, facts: InputFacts) -> None:
         """Store the facts about an input."""
-        from dagc.store.tuned import input_key, input_to_json  # loads msgspec, numpy, sqlite3, sympy
+        from dagc.store.tuned import input_key, input_to_json  # loads msgspec, numpy, sqlite3
 
         self.known.inputs[facts.point] = facts
         if self.records is not None:
@@ -512,7 +512,7 @@ class Inputs(Visits[TuningTask]):
                 self.ready.notes.append(f"{op} at {facts.point.text or 'as given'}: {what}")
 
     def _facts(self, at: AtPoint, seconds: Mapping[str, float], elements: int, test: bool) -> InputFacts:
-        from dagc.store.tuned import InputFacts  # loads msgspec, numpy, sqlite3, sympy
+        from dagc.store.tuned import InputFacts  # loads msgspec, numpy, sqlite3
 
         features: dict[str, dict[str, float]] = {}
         for unit in self.task.units:

@@ -706,7 +706,7 @@ def sample_plan(
     task: TuningTask, ops: Sequence[str], sizes: int, per_size: int
 ) -> tuple[tuple[Point, ...], list[Wanted]]:
     """The sizes at which counters are read, and the legal settings at each."""
-    from dagc.choice.collect import settings_to_count, sizes_to_count  # loads numpy, sympy
+    from dagc.choice.collect import settings_to_count, sizes_to_count  # loads numpy
 
     points = sizes_to_count(task.points, task.seed, sizes)
     draw = random.Random(f"{task.seed} count")

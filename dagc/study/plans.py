@@ -127,7 +127,7 @@ def _program_chooser(tuned: Tuned) -> ProgramChooser:
 def plan_chooser(program: Program, tuned: Tuned) -> Chooser:
     """The chooser among the plans of a tuned file. Raises UsageError if there is none, or if it uses values that the
     launcher cannot read."""
-    from dagc.choice.choose import Chooser, avoided_of  # loads numpy, sympy
+    from dagc.choice.choose import Chooser, avoided_of  # loads numpy
 
     stored = _program_chooser(tuned)
     features = offered(program)
@@ -186,7 +186,7 @@ def _plan(graph: Graph, tuned: Tuned, chosen: TargetChoice, options: CompileOpti
 
 def _write(plans: Mapping[str, Plan], chooser: Chooser, why: str, directory: Path, force: bool) -> tuple[str, ...]:
     """Write all sources, completely or not at all; returns the names of those at the top."""
-    from dagc.choice.choose import emitted  # loads numpy, sympy
+    from dagc.choice.choose import emitted  # loads numpy
     from dagc.emit import emit, runtime_headers  # loads jinja2
     from dagc.emit.program import emit_launcher  # loads jinja2
 
@@ -204,7 +204,7 @@ def _write_library(
     plans: Mapping[str, Plan], chooser: Chooser, library: Library, directory: Path, force: bool
 ) -> tuple[str, ...]:
     """As `_write`, for a library of each plan and the one that chooses among them."""
-    from dagc.choice.choose import emitted  # loads numpy, sympy
+    from dagc.choice.choose import emitted  # loads numpy
     from dagc.emit.library import emit_plans  # loads jinja2
 
     given = [(label, plan, enqueued_of(plan)) for label, plan in plans.items()]

@@ -174,7 +174,7 @@ class PlanPoints(Visits[ProgramTask]):
 
     def _read(self, point: Point, test: bool = False, wait: float | None = None) -> None:
         """Raises DagcError if a feature is not finite, or if the program differs at the point."""
-        from dagc.store.tuned import InputFacts  # loads msgspec, numpy, sqlite3, sympy
+        from dagc.store.tuned import InputFacts  # loads msgspec, numpy, sqlite3
 
         _same_at(self.task.program_at(self.task.check_at), self.task.program_at(point), point)
         place = self.prefetch.get((point, None), wait)

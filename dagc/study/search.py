@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import DagcError
 from dagc.choice.legal import unit_in
+from dagc.choice.types import MODELS
 from dagc.ir.plan import Target
 from dagc.lab.across import AcrossSizes, OpTimes
 from dagc.stages.options import TuneOptions
@@ -27,8 +28,6 @@ MOST_ROWS = 800  # most cells of an op in the search: its covariances grow with 
 def search_of(inputs: ChooserInputs, options: TuneOptions, top: int) -> tuple[AcrossSizes, list[str]]:
     """The search over all ops that a model ranks, without observations, and notes. `top`: settings measured at each
     size in addition to the default, if neither budget nor time nor accuracy is given."""
-    from dagc.choice.models import MODELS  # loads numpy, sympy
-
     units = [u for u in inputs.ready.task.units if inputs.asked[u.op].method in MODELS and not u.variants]
     learner, notes = learner_for(inputs)
     searches = []
@@ -50,7 +49,7 @@ def _plain(learner: Learner) -> Learner:
 
 def _budget(searches: list[OpTimes], top: int) -> int:
     """`top` for each op and size, at most half of the legal settings, and the default."""
-    from dagc.choice.choose import worth_measuring  # loads numpy, sympy
+    from dagc.choice.choose import worth_measuring  # loads numpy
 
     return sum(worth_measuring(top, len(o.of[p])) + 1 for o in searches for p in o.points if o.of[p])
 

@@ -17,7 +17,7 @@ from dagc.base.errors import BuildFailed, MissingTool
 from dagc.base.files import scratch_directory
 from dagc.base.objective import Objective
 from dagc.choice.legal import op_of
-from dagc.choice.types import Cell, Point, Settings, Unit
+from dagc.choice.types import MODELS, Cell, Point, Settings, Unit
 from dagc.cuda.ptx import Resources
 from dagc.ir.plan import Target, stays_fixed
 from dagc.lab.across import AcrossSizes
@@ -137,8 +137,6 @@ def _requested(
 
 def _prepared(request: TuneRequest, folder: Path) -> ChooserInputs:
     """The arrays of all sizes, with the compiled program, its features, and the inputs of models."""
-    from dagc.choice.models import MODELS  # loads numpy, sympy
-
     task = request.task
     hardware, notes = hardware_at_hand(task, request.options.gpu)
     notes += unmeasured(task, hardware)
@@ -210,8 +208,6 @@ def _fixed(task: TuningTask) -> list[str]:
 
 def _wanted(known: ChooserInputs, options: TuneOptions) -> list[Wanted]:
     """The cells to measure of ops that no model ranks: the proposals of a strategy, or all."""
-    from dagc.choice.models import MODELS  # loads numpy, sympy
-
     ready, asked, out = known.ready, known.asked, []
     strategies = set(searching())
     choosers = first_choosers(known) if any(a.method in strategies for a in asked.values()) else {}

@@ -16,7 +16,7 @@ from dagc.choice.avoid import Tried, tried_at
 from dagc.choice.feature import offered
 from dagc.choice.legal import legal_settings, op_of, unit_of, units
 from dagc.choice.selector import far_parameters
-from dagc.choice.types import Point, Settings, settings_text, variant_of
+from dagc.choice.types import MODELS, Point, Settings, settings_text, variant_of
 from dagc.cuda.text import NotUnderstood
 from dagc.ir.plan import (
     VARIANT,
@@ -107,8 +107,7 @@ def _chooser_of(
 ) -> Any:
     """`timed`: the time was minimised, which the models predict. Raises UsageError if the record is from a newer dagc,
     or no longer matches the program's choices and sizes."""
-    from dagc.choice.choose import unit_chooser  # loads numpy, sympy
-    from dagc.choice.models import ModelInputs  # loads numpy, sympy
+    from dagc.choice.models import ModelInputs, unit_chooser  # loads numpy, sympy
 
     if stored.method not in METHODS:
         raise UsageError(f"{path}: made by a newer dagc (method {stored.method})", "update dagc, or tune again")
@@ -188,7 +187,7 @@ def open_choices(
 ) -> OpenChoices:
     """The choices that a tuned file leaves open in the kernels of a graph, and how the program makes them: as `Chooser`
     of `dagc.ir.plan`."""
-    from dagc.choice.choose import emitted  # loads numpy, sympy
+    from dagc.choice.choose import emitted  # loads numpy
 
     choosers = choosers_of(graph, tuned, arch)
     # Only the possible answers of a chooser are compiled; values that did not compile during tuning are not among them.
@@ -318,7 +317,7 @@ def show(
     given, with measurements and the trained selector. `method`: `volume` or `rational` (MWP-CWP). Raises UsageError,
     NotUnderstood.
     """
-    from dagc.choice.models import MODELS, ModelInputs, whole_model  # loads numpy, sympy
+    from dagc.choice.models import ModelInputs, whole_model  # loads numpy, sympy
     from dagc.perf.cprint import HELPERS, to_c  # loads sympy
     from dagc.perf.occupancy import occupancy_program  # loads sympy
     from dagc.perf.text import to_flow, to_flow_svg, to_latex, to_text  # loads sympy
@@ -350,8 +349,8 @@ def show(
 
 def _chooser_source(graph: Graph, unit: Unit, gpu: str, method: str) -> str:
     """The C code of a kernel's chooser by the model alone."""
-    from dagc.choice.choose import emitted, unit_chooser  # loads numpy, sympy
-    from dagc.choice.models import ModelInputs  # loads numpy, sympy
+    from dagc.choice.choose import emitted  # loads numpy
+    from dagc.choice.models import ModelInputs, unit_chooser  # loads numpy, sympy
 
     settings = legal_settings(graph, unit, {"max_threads_per_block": 1024})
     return emitted([unit_chooser(graph, unit, settings, load_hardware(gpu), ModelInputs(method))]).source
@@ -359,8 +358,8 @@ def _chooser_source(graph: Graph, unit: Unit, gpu: str, method: str) -> str:
 
 def _tuned_source(graph: Graph, name: str, tuned: str | Path) -> str:
     """The C code of a tuned file's choosers for an op, or for the ops of a kernel."""
-    from dagc.choice.choose import emitted  # loads numpy, sympy
-    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
+    from dagc.choice.choose import emitted  # loads numpy
+    from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3
 
     every = (o.op for o in graph.ops if isinstance(o.op, KernelOp))
     ops = {op.site for op in every if name in (op.site, op.base, op.kernel)}

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from dagc import api
-from dagc.choice.choose import unit_chooser
 from dagc.choice.legal import legal_settings, units
+from dagc.choice.models import unit_chooser
 from dagc.choice.terms import TERMS, LaunchTerms, launch_terms, responses
 from dagc.cuda.ptx import Resources
 from dagc.perf.hardware import load_hardware

@@ -12,9 +12,9 @@ from dagc import api
 from dagc.build.builder import Build, build
 from dagc.build.target import gpus
 from dagc.build.toolchain import find_cxx, find_mpi, find_nvcc, require_mpi
-from dagc.choice.choose import emitted, unit_chooser
+from dagc.choice.choose import emitted
 from dagc.choice.legal import legal_settings, units
-from dagc.choice.models import ModelInputs
+from dagc.choice.models import ModelInputs, unit_chooser
 from dagc.emit import emit
 from dagc.emit.library import emit_library
 from dagc.ir.plan import Features, Plan, Target

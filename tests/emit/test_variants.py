@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dagc.choice.choose import emitted, unit_chooser
+from dagc.choice.choose import emitted
 from dagc.choice.legal import legal_settings, units
-from dagc.choice.models import ModelInputs
+from dagc.choice.models import ModelInputs, unit_chooser
 from dagc.emit import emit
 from dagc.ir.plan import Features, Plan, Target
 from dagc.perf.hardware import load_hardware

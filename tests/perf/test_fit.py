@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagc.base.errors import UsageError
-from dagc.perf.counted import fit_rational, points_needed, sample_points
 from dagc.perf.cprint import HELPERS, to_c
 from dagc.perf.evaluate import evaluate
+from dagc.perf.fit import fit_rational, points_needed, sample_points
 from dagc.perf.program import ParameterKind
 from tests.tiers import examples
 

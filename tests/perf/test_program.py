@@ -13,6 +13,7 @@ import sympy as sp
 
 from dagc.base.errors import UsageError
 from dagc.cuda.expressions import symbol
+from dagc.perf.algebra import specialise
 from dagc.perf.cprint import HELPERS, to_c
 from dagc.perf.evaluate import PartialEvaluator, evaluate, evaluate_all
 from dagc.perf.lower import instructions
@@ -26,7 +27,6 @@ from dagc.perf.program import (
     ParameterKind,
     RationalProgram,
     Statement,
-    specialise,
 )
 from dagc.perf.text import to_flow, to_flow_svg, to_latex, to_text
 from tests.conftest import Compare

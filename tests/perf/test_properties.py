@@ -14,10 +14,12 @@ import sympy as sp
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from dagc.perf.algebra import specialise
+from dagc.perf.code import OPERATIONS, Interval
 from dagc.perf.cprint import BATCH_HELPERS, HELPERS, BatchLoop, batch_to_c, padded_count, split
-from dagc.perf.evaluate import PartialEvaluator, evaluate, operate
-from dagc.perf.lower import Interval, instructions, of_instruction
-from dagc.perf.program import Assign, Number, RationalProgram, specialise
+from dagc.perf.evaluate import PartialEvaluator, evaluate
+from dagc.perf.lower import instructions
+from dagc.perf.program import Assign, Number, RationalProgram
 from tests.perf.programs import (
     INTEGERS,
     PARAMETERS,
@@ -138,9 +140,9 @@ def test_every_value_is_in_its_range(program: RationalProgram, points: list[Valu
     ranges = {name: Interval(min(values), max(values)) for name, values in table.items()}
     for i in instructions(program):
         args = [ranges[a] if isinstance(a, str) else Interval(a, a) for a in i.args]
-        found = ranges[i.name] = of_instruction(i.operation, args)
+        found = ranges[i.name] = OPERATIONS[i.operation].range(*args)
         rows = zip(*(table[a] if isinstance(a, str) else [a] * len(points) for a in i.args), strict=True)
-        table[i.name] = [operate(i.operation, row) for row in rows]
+        table[i.name] = [OPERATIONS[i.operation].compute(*row) for row in rows]
         assert all(found.low <= value <= found.high for value in table[i.name]), i
 
 

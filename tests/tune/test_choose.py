@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from dagc import api
-from dagc.choice.choose import Chooser, emitted, unit_chooser
+from dagc.choice.choose import Chooser, emitted
 from dagc.choice.legal import legal_settings, op_of, units
-from dagc.choice.models import ModelInputs
+from dagc.choice.models import ModelInputs, unit_chooser
 from dagc.perf.hardware import load_hardware
 from tests.tune.oracle import ROOT, oracle, scalars
 

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from dagc import api
-from dagc.choice.choose import Anchor, Chooser, Reason, emitted, unit_chooser
+from dagc.choice.choose import Anchor, Chooser, Reason, emitted
 from dagc.choice.feature import SelectorFeature
 from dagc.choice.learners.knn import Knn
 from dagc.choice.learners.tree import TreeSelector
 from dagc.choice.legal import legal_settings, units
 from dagc.choice.methods import LEARNED, fit
-from dagc.choice.models import ModelInputs
+from dagc.choice.models import ModelInputs, unit_chooser
 from dagc.choice.nodes import Split
 from dagc.choice.selector import Answer, Extent, Scale
 from dagc.choice.types import PROGRAM, Settings, Site, SiteKind

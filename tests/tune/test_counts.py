@@ -8,10 +8,9 @@ import pytest
 
 from benchmarks.tune.counters_csv import read_counters
 from dagc import api
-from dagc.choice.choose import unit_chooser
 from dagc.choice.collect import settings_to_count, sizes_to_count
 from dagc.choice.legal import legal_settings, op_of, units
-from dagc.choice.models import ModelInputs
+from dagc.choice.models import ModelInputs, unit_chooser
 from dagc.choice.types import Point
 from dagc.perf.counted import fit_counts
 from dagc.perf.hardware import load_hardware
