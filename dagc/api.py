@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dagc.base.errors import DagcError
 from dagc.recipes.compile import compile, load_library
-from dagc.recipes.explain import ExplainOptions, explain
+from dagc.recipes.explain import explain
 from dagc.recipes.explore import explore
 from dagc.recipes.results import best, export, merge, report, rules, rules_across
 from dagc.recipes.show import show
 from dagc.recipes.tune import tune
-from dagc.stages.options import CompileOptions, ExploreOptions, TuneOptions
+from dagc.stages.options import CompileOptions, ExplainOptions, ExploreOptions, TuneOptions
 from dagc.stages.program import (
     Checked,
     check,

@@ -17,8 +17,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from dagc.cli.belongs import RULES
-from dagc.cli.main import main
+from dagc.cli.main import COMMANDS, command, main
 from dagc.stages.artifacts import as_given
 from tests.measure.conftest import can_run
 
@@ -62,14 +61,14 @@ def good(*arguments: str | Path, cwd: Path | None = None) -> str:
 def test_help_names_every_command() -> None:
     text = good("--help")
     commands = ("compile", "count", "list", "show", "check", "fmt", "setup", "doctor")
-    assert all(f"\n    {command} " in text for command in commands)
-    for command in commands:
-        assert good(command, "--help").startswith(f"usage: dagc {command} ")
+    assert all(f"\n    {name} " in text for name in commands)
+    for name in commands:
+        assert good(name, "--help").startswith(f"usage: dagc {name} ")
     assert good("--version").split()[0] == "dagc"
-    for command in commands[:2]:
-        done = dagc(command, "x.dag", "--bogus", "1")
+    for name in commands[:2]:
+        done = dagc(name, "x.dag", "--bogus", "1")
         assert (done.returncode, done.stderr.split("dagc: error: ")[1].splitlines()) == (
-            2, ["unrecognized arguments: --bogus 1", f"  help: see dagc {command} --help"],
+            2, ["unrecognized arguments: --bogus 1", f"  help: see dagc {name} --help"],
         )  # fmt: skip
 
 
@@ -284,7 +283,6 @@ def test_arguments_that_are_refused(tmp_path: Path, arguments: list[str | Path],
     ],
 )
 def test_traversal_files_that_are_refused(tmp_path: Path, text: str, says: str) -> None:
-    import re
 
     (tmp_path / "mine.txt").write_text(text)
     said = refused("compile", SPMV, "--no-build", "--traversal", "mine.txt", "-o", "out", cwd=tmp_path)
@@ -483,12 +481,14 @@ def test_an_option_without_effect_is_refused(words: str, said: str, capsys: pyte
     assert f"drop {said.split(maxsplit=1)[0]}" in help
 
 
-def test_the_table_of_options_names_options_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    for command, rules in RULES.items():
-        with pytest.raises(SystemExit):
-            main([command, "--help"])
-        known = set(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", capsys.readouterr().out))
-        assert {option for rule in rules for option in rule.options} <= known, command
+def test_what_an_option_needs_or_excludes_are_options_that_there_are() -> None:
+    known = {name: {option.flag for option in command(name).options} for name in COMMANDS}
+    everywhere = set().union(*known.values())
+    for name, flags in known.items():
+        for option in command(name).options:
+            assert set((option.leaves or "").split()) <= flags, (name, option)
+            words = f"{option.only} or {option.without}".split(" or ")
+            assert {what.split()[0] for what in words if what.startswith("-")} <= everywhere, (name, option)
 
 
 def test_what_was_built_is_named_as_the_directory_is() -> None:

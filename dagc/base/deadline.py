@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 Clock = Callable[[], float]  # seconds
+HANGS = 20.0  # seconds after which a measurement counts as hung, unless the user gives another number
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,41 +5,50 @@ from __future__ import annotations
 import argparse
 import codecs
 import gc
+import importlib
 import io
 import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import NoReturn
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from dagc.base.resources import __version__
-from dagc.cli.arguments import (
-    defines,
-    defines_of,
-    device_pointers,
-    duration,
-    file,
-    form,
-    include,
-    included,
-    natural,
-    options_of,
-    positive,
-    program,
-    prune,
-    quiet,
-    ranks,
-    seconds,
-    space,
-    unroll,
-)
-from dagc.cli.belongs import refuse_without_effect
-from dagc.cli.results import Add, add_commands
-from dagc.cli.tune import add_tune, run_tune
+
+if TYPE_CHECKING:
+    from dagc.cli.parser import Command
 
 DESCRIPTION = """\
 Compiles a .dag text (GPU kernels, MPI messages, host code, their order, open choices)
 into a proved and verified CUDA + MPI program, and counts and lists all its implementations."""
+
+# name -> module of this package, what the command does
+COMMANDS = {
+    "compile": ("compile", "compile a .dag text into a CUDA + MPI program, and run it"),
+    "explore": ("results", "search the implementations for the fastest on this machine"),
+    "best": ("results", "compile the fastest implementation of a results file"),
+    "rules": ("results", "derive design rules that explain what makes implementations fast"),
+    "explain": ("results", "measure the cost of breaking each rule of the fastest class"),
+    "report": ("results", "write a results file as one HTML page"),
+    "export": ("results", "write the measurements of a results file as CSV or Parquet"),
+    "merge": ("results", "merge results files of one program and machine"),
+    "tune": ("tune", "choose launch settings with models and measurements"),
+    "count": ("programs", "print the exact number of implementations, without enumerating them"),
+    "list": ("programs", "list the implementations, with stable numbers"),
+    "show": ("programs", "draw the DAG"),
+    "check": ("programs", "print every diagnostic at once; runs no code of the program"),
+    "fmt": ("programs", "format .dag texts in place, keeping comments"),
+    "init": ("programs", "write a directory with a commented program that compiles and runs at once"),
+    "lsp": ("programs", "serve editors by the Language Server Protocol; runs no code of a program"),
+    "setup": ("compile", "run the set-up and write the arrays of each rank (runs the program's Python code)"),
+    "doctor": ("programs", "report compilers, MPI, GPUs and packages, and what each absence costs"),
+}
+
+
+def command(name: str) -> Command:
+    """The command of this name. Its module is loaded."""
+    found: Command = importlib.import_module(f"dagc.cli.{COMMANDS[name][0]}").COMMANDS[name]
+    return found
 
 
 class _Parser(argparse.ArgumentParser):
@@ -49,293 +58,53 @@ class _Parser(argparse.ArgumentParser):
         raise SystemExit(2)
 
 
-# ---- commands -------------------------------------------------------------------------------
+class _CommandParser(_Parser):
+    """The parser of a command, which has its options when it parses: `dagc --help` loads none."""
 
-
-def _check(args: argparse.Namespace) -> int:
-    from dagc.stages import program as api
-
-    result = api.check(args.file, defines_of(args))
-    if result.diagnostics:
-        print(result.render(), file=sys.stderr)
-    if result.errors:
-        from dagc.base.errors import counted
-
-        print(counted(result.errors, "error"), file=sys.stderr)
-        return 2
-    print(f"{args.file}: no errors")
-    if result.left_out:
-        print(result.left_out)
-    if result.open_devices:
-        print(f"device chosen when the program runs: {', '.join(result.open_devices)}")
-    return 0
-
-
-def _count(args: argparse.Namespace) -> int:
-    from dagc.report import counting
-    from dagc.report.display import Display
-    from dagc.stages import program as api
-
-    report = api.count(args.file, defines_of(args), Display(quiet=args.quiet), args.time, args.unroll)
-    print(counting.as_json(report) if args.json else counting.as_text(report).rstrip())
-    return 0
-
-
-def _list(args: argparse.Namespace) -> int:
-    from dagc.stages import program as api
-
-    lines = api.traversals(args.file, defines_of(args), args.limit, args.prune_syncs, args.unroll)
-    if args.json:
-        import json
-
-        for number, text in lines:
-            print(json.dumps({"id": number, "traversal": text}))
-    else:
-        for number, text in lines:
-            print(f"{number}: {text}" if not args.plain else text)
-    return 0
-
-
-def _show(args: argparse.Namespace) -> int:
-    from dagc.recipes.show import show
-
-    text = show(args.file, defines_of(args), args.format, args.fold)
-    if args.output is None:
-        print(text, end="")
-    else:
-        from dagc.base.files import write_text_atomic
-
-        write_text_atomic(args.output, text)
-        print(f"wrote {args.output}")
-    return 0
-
-
-def _fmt(args: argparse.Namespace) -> int:
-    from dagc.base.files import write_text_atomic
-    from dagc.stages import program as api
-
-    different = 0
-    for path in args.files:
-        old, new = api.format_source(path)
-        different += old != new
-        if args.stdout:
-            print(new, end="")
-        elif old != new:
-            if not args.check:
-                write_text_atomic(path, new)
-            print(f"{'would format' if args.check else 'formatted'} {path}")
-    return 1 if args.check and different else 0
-
-
-def _setup(args: argparse.Namespace) -> int:
-    from dagc.base.errors import counted
-    from dagc.build.ranks import ranks_or_default
-    from dagc.report.display import Display
-    from dagc.stages import program as api
-
-    ranks = ranks_or_default(args.ranks)
-    api.run_setup(args.file, ranks, args.output, args.seed, defines_of(args), Display(quiet=args.quiet))
-    print(f"arrays of {counted(ranks, 'rank')} in {args.output}")
-    return 0
-
-
-def _compile(args: argparse.Namespace) -> int:
-    from functools import partial
-
-    from dagc.recipes.compile import compile
-    from dagc.report.display import Display
-    from dagc.report.stages import Printer, stages
-    from dagc.stages.options import CompileOptions
-
-    options = options_of(args, CompileOptions, defines=defines_of(args))
-    printer = Printer(stages(args.print_after), partial(print, end="", flush=True))
-    done = compile(args.file, args.output, options, display=Display(quiet=args.quiet), printer=printer)
-    if done.result is not None or not args.run:  # of several ranks, the first reports
-        for warning in done.warnings:
-            print(f"dagc: warning: {warning}", file=sys.stderr)
-        print(done.render(), end="")
-    return 0
-
-
-def _init(args: argparse.Namespace) -> int:
-    import shlex
-    from pathlib import Path
-
-    from dagc.recipes.init import init
-
-    files = init(args.directory, args.sample)
-    print(f"wrote {', '.join(str(file) for file in files)}")
-    program = next(file for file in files if file.suffix == ".dag")
-    text, results = shlex.quote(str(program)), shlex.quote(str(Path(args.directory) / "results.db"))
-    if program.with_suffix(".py") in files or args.sample is None:
-        print(f"next  dagc compile {text} --run -n 4")
-        print(f"      dagc explore {text} -n 4 --budget 60 -o {results}")
-    else:
-        print(f"next  dagc check {text}")
-    return 0
-
-
-def _lsp(args: argparse.Namespace) -> int:
-    try:
-        from dagc.editor import server
-    except ImportError as error:
-        if (error.name or "").split(".")[0] not in ("pygls", "lsprotocol"):
-            raise
-        from dagc.base.errors import MissingTool
-
-        raise MissingTool(
-            f"the language server needs the package {error.name}", "pip install 'dagc[lsp]', or pip install pygls"
-        ) from None
-    server.serve()
-    return 0
-
-
-def _doctor(args: argparse.Namespace) -> int:
-    from dagc import doctor
-
-    facts = doctor.examine()
-    print((doctor.render_json if args.json else doctor.render_text)(facts).rstrip())
-    return doctor.exit_code(facts)
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        command(self.prog.split()[-1]).fill(self)
+        return super().parse_known_args(args, namespace)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="dagc", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--version", action="version", version=f"dagc {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
-
-    def add(name: str, run: Callable[[argparse.Namespace], int], help: str) -> argparse.ArgumentParser:
-        command = commands.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".")
-        command.set_defaults(run_command=run, parser=command)
-        return command
-
-    _add_compile(add("compile", _compile, "compile a .dag text into a CUDA + MPI program, and run it"))
-
-    add_commands(add)
-    add_tune(add("tune", run_tune, "choose launch settings with models and measurements"))
-
-    _add_readers(add)
-    _add_for_authors(add)
-
-    setup = add("setup", _setup, "run the set-up and write the arrays of each rank (runs the program's Python code)")
-    file(setup)
-    defines(setup)
-    ranks(setup)
-    help = "output directory; `bench --data DIR` reads it"
-    setup.add_argument("-o", dest="output", required=True, metavar="DIR", help=help)
-    setup.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of the set-up (default: 0)")
-    quiet(setup)
-
-    doctor = add("doctor", _doctor, "report compilers, MPI, GPUs and packages, and what each absence costs")
-    doctor.add_argument("--json", action="store_true", help="print JSON")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_CommandParser)
+    for name, (_, help) in COMMANDS.items():
+        one = commands.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".")
+        one.set_defaults(parser=one)
     return parser
 
 
-def _add_for_authors(add: Add) -> None:
-    """Commands for writing programs."""
-    init = add("init", _init, "write a directory with a commented program that compiles and runs at once")
-    init.add_argument("directory", metavar="NAME", help="the new directory; its last part is the name of the program")
-    help = "copy a sample instead (spmv, heat, ...); an unknown name lists them"
-    init.add_argument("--from", dest="sample", metavar="SAMPLE", help=help)
-
-    lsp = add("lsp", _lsp, "serve editors by the Language Server Protocol; runs no code of a program")
-    include(lsp)
-    lsp.add_argument("--stdio", action="store_true", help="communicate by standard input and output (the only way)")
-
-
-def _add_readers(add: Add) -> None:
-    """Commands that read a text and run nothing of it."""
-    count = add("count", _count, "print the exact number of implementations, without enumerating them")
-    program(count)
-    count.add_argument(
-        "--time",
-        type=duration,
-        metavar="T",
-        help="time limit such as 90s or 10m, then print a lower bound (default: none)",
-    )
-    unroll(count)
-    count.add_argument("--json", action="store_true", help="print JSON")
-    quiet(count)
-
-    list_ = add("list", _list, "list the implementations, with stable numbers")
-    program(list_)
-    list_.add_argument("--limit", type=natural, metavar="N", help="only the first N (default: all)")
-    unroll(list_)
-    prune(list_)
-    form = list_.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="one JSON object a line: id, traversal")
-    form.add_argument("--plain", action="store_true", help="only texts, without IDs")
-    quiet(list_)
-
-    show = add("show", _show, "draw the DAG")
-    program(show)
-    show.add_argument("--format", choices=("text", "dot", "svg", "html"), default="text", help="(default: text)")
-    show.add_argument("--fold", action="store_true", help="one round of each loop (default: all rounds; html has both)")
-    show.add_argument("-o", dest="output", metavar="PATH", help="write to PATH instead of standard output")
-    quiet(show)
-
-    program(add("check", _check, "print every diagnostic at once; runs no code of the program"))
-
-    fmt = add("fmt", _fmt, "format .dag texts in place, keeping comments")
-    fmt.add_argument("files", metavar="FILE", nargs="+", help=".dag texts")
-    fmt.add_argument("--check", action="store_true", help="change nothing; exit with 1 if a file would change")
-    fmt.add_argument("--stdout", action="store_true", help="print the result, change nothing")
-
-
-def _add_compile(compile_: argparse.ArgumentParser) -> None:
-    file(compile_)
-    add = compile_.add_argument
-    add("-o", dest="output", metavar="DIR", help="output directory (default: dagc-out/PROGRAM)")
-    add("--target", choices=("cuda", "host"), help="(default: cuda if a GPU and nvcc are found, else host)")
-    add("--arch", metavar="NAME", help="GPU architecture for nvcc (default: that of the GPU, else sm_90)")
-    defines(compile_)
-    add("--traversal", default="first", metavar="first|ID|FILE", help="which implementation (default: first)")
-    space(compile_)
-    unroll(compile_)
-    prune(compile_)
-    form(compile_)
-    add("--no-build", dest="build", action="store_false", help="write only sources")
-    help = "print the program after these stages, with commas: lower, messages, edges, traversal, plan; or all"
-    add("--print-after", default="", metavar="STAGES", help=help)
-    add(
-        "--run",
-        action="store_true",
-        help="build, check the results and measure the time (runs the set-up's Python code)",
-    )
-    ranks(compile_)
-    add("--seed", type=natural, default=0, metavar="N", help="seed of the set-up (default: 0)")
-    help = "length of one measurement in seconds (default: 0.01)"
-    add("--seconds", type=seconds, default=0.01, metavar="S", help=help)
-    add("--repeats", type=positive, default=20, metavar="N", help="measurements (default: 20)")
-    add(
-        "--watchdog",
-        type=seconds,
-        default=20.0,
-        metavar="S",
-        help="seconds after which an iteration counts as hung (default: 20)",
-    )
-    device_pointers(compile_)
-    add("--force", action="store_true", help="write into a directory that dagc did not create")
-    help = "launch settings: the program's values, or the choosers of a file of `dagc tune` (default: fixed)"
-    add("--launch", default="fixed", metavar="fixed|TUNED", help=help)
-    help = (
-        "with --launch TUNED: compute features at the start, each on a thread, during the first ops, or the first runs"
-    )
-    add("--features", default="now", choices=("now", "parallel", "async", "beside"), help=f"{help} (default: now)")
-    help = "with --launch TUNED: ignore the `require`s of variants, except those on hw.memory"
-    add("--no-constraints", dest="constraints", action="store_false", help=help)
-    quiet(compile_)
-
-
-def _for_first_rank(args: argparse.Namespace) -> bool:
+def _for_first_rank(command: str, args: argparse.Namespace) -> bool:
     """Whether this is one of several ranks started by mpiexec or srun, and another rank does the work.
 
     Commands that measure run on all ranks together, and `doctor` examines the machine of each.
     """
     from dagc.build.ranks import is_first
 
-    if args.command in ("explore", "explain", "tune", "doctor") or (args.command == "compile" and args.run):
+    if command in ("explore", "explain", "tune", "doctor") or (command == "compile" and args.run):
         return False
     return not is_first()
+
+
+@contextmanager
+def _included(directories: Sequence[str]) -> Iterator[None]:
+    """The directories of -I, for this command and the processes it starts."""
+    from pathlib import Path
+
+    from dagc.base.source import INCLUDE
+
+    before = os.environ.get(INCLUDE)
+    if directories:
+        absolute = [str(Path(directory).absolute()) for directory in directories]
+        os.environ[INCLUDE] = os.pathsep.join([*absolute, *([before] if before else [])])
+    try:
+        yield
+    finally:
+        os.environ.pop(INCLUDE, None)
+        if before is not None:
+            os.environ[INCLUDE] = before
 
 
 def _say_what_crashes() -> None:
@@ -436,10 +205,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     try:
-        args, unknown = _parser().parse_known_args(argv)
+        given, unknown = _parser().parse_known_args(argv)
         if unknown:
-            args.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return _run_command(args, argv)
+            given.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return _run_command(given, argv)
     except KeyboardInterrupt:
         _report("dagc: interrupted")
         return 130
@@ -450,19 +219,19 @@ def _run(argv: Sequence[str] | None) -> int:
         return 5
 
 
-def _run_command(args: argparse.Namespace, argv: Sequence[str] | None) -> int:
+def _run_command(given: argparse.Namespace, argv: Sequence[str] | None) -> int:
     """The exit code of a command. The compiler is imported here: `--help` and wrong options end without it."""
     from dagc.base.errors import DagcError
 
+    chosen = command(given.command)
     try:
-        refuse_without_effect(args, argv)
-        if _for_first_rank(args):
+        args = chosen.arguments(given)
+        if _for_first_rank(given.command, args):
             return 0
         if argv is None:
             _say_what_crashes()
-        with included(getattr(args, "include", ())), _with_notes(args), _leaving_all_blocks(argv):
-            code: int = args.run_command(args)
-        return code
+        with _included(getattr(args, "include", ())), _with_notes(args), _leaving_all_blocks(argv):
+            return chosen.run(args)
     except DagcError as error:
         text = error.render()
         if text:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any, TypeAlias
 
+from dagc.base.deadline import HANGS
 from dagc.base.errors import RunFailed
 from dagc.base.objective import TIME, Objective
 from dagc.base.statistics import interval
@@ -17,7 +18,6 @@ from dagc.choice.types import Settings
 from dagc.measure.link import RanksDied
 from dagc.measure.metrics import least_seconds, observed, of_results
 from dagc.measure.service import RunnerLibrary, Service, one_line
-from dagc.measure.watchdog import LIMIT as WATCHDOG
 from dagc.store.results import Outcome
 
 EXPECTED = 100.0  # times its expected length: what takes longer counts as hung
@@ -53,7 +53,7 @@ class Timing:
     transfers: bool = False
     rounds: int = 1
     every: bool = False
-    watchdog: float = WATCHDOG
+    watchdog: float = HANGS
     longest: float = math.inf
 
     def allowed(self, expected: float | None) -> float:

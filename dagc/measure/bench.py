@@ -13,11 +13,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from dagc.base.deadline import HANGS
 from dagc.base.errors import DagcError, MissingTool, RunFailed, UsageError, WrongResult
 from dagc.base.statistics import median_interval
 from dagc.measure.launch import Finished, Printed, launch
 from dagc.measure.runner import Row, Runner, world
-from dagc.measure.watchdog import LIMIT, Watchdog, ended, hang_summary, place
+from dagc.measure.watchdog import Watchdog, ended, hang_summary, place
 
 # ---- bench ----
 
@@ -83,7 +84,7 @@ def run_bench(
     seconds: float,
     repeats: int,
     mpi_takes_device_pointers: bool = False,
-    watchdog: float = LIMIT,
+    watchdog: float = HANGS,
 ) -> BenchResult:
     """Run `binary` on `ranks` ranks with the arrays of `data`. An iteration longer than `watchdog` seconds is a hang,
     and ends the run.
@@ -120,7 +121,7 @@ def run_audit(
     ranks: int,
     tables: Sequence[str],
     mpi_takes_device_pointers: bool = False,
-    watchdog: float = LIMIT,
+    watchdog: float = HANGS,
 ) -> None:
     """Run each of these traversals (`dagc.emit.table_line`) op by op, and check the changes of each op.
 

@@ -21,7 +21,6 @@ from dagc.ir.enums import Opcode
 # Between the line and the end, so that the other ranks can write theirs, and the starter read them.
 _GRACE_SECONDS = 0.5
 EXIT_CODE = 5
-LIMIT = 20.0  # seconds
 # A rank whose number follows this name writes its fault (Python's faulthandler) into a file of this name.
 FAULT = "fault-"
 

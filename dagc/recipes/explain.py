@@ -7,7 +7,7 @@ import math
 import os
 import shlex
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -36,27 +36,11 @@ from dagc.measure.service import RunnerLibrary
 from dagc.recipes.results import Loaded, judged, learn
 from dagc.report.display import Display
 from dagc.setup import check_arrays, run_setup
+from dagc.stages.options import ExplainOptions
 from dagc.store.results import Implementation, Results, Run, ranking
 from dagc.study.runs import build_runners, clear_incomplete, loadable_of, require_device_pointers, revision
 
 MOST_PAIRS = 1000  # pairs of an edit: computing the interval takes time quadratic in their number
-
-
-@dataclass(frozen=True, slots=True)
-class ExplainOptions:
-    """What the command line gives. `seconds` and `watchdog` are in seconds; `objective` None is that of the file."""
-
-    replay: str | None = None
-    variants: int = 3
-    pairs: int = 30
-    seconds: float = 0.01
-    data: str | None = None
-    seed: int = 0
-    watchdog: float = 20.0
-    other_machine: bool = False
-    mpi_takes_device_pointers: bool = False
-    quiet: bool = False
-    objective: str | None = None
 
 
 def explain(path: str | Path, options: ExplainOptions, form: str = "text") -> tuple[str, int]:

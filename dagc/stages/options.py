@@ -1,177 +1,321 @@
-"""Options of the commands that search and tune, with their defaults."""
+"""Options of the commands, with their defaults: the fields are declared once, in parts by concern, and the command line
+is made of them (`dagc/base/option.py`). A function that reads a part takes the part."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from dagc.base.deadline import ENDLESS, Deadline
+from dagc.base.deadline import ENDLESS, HANGS, Deadline
+from dagc.base.option import (
+    Option,
+    alternatives,
+    as_field,
+    duration,
+    in_seconds,
+    natural,
+    option,
+    or_help,
+    positive,
+    share,
+)
 from dagc.base.resources import names_in
-from dagc.measure.watchdog import LIMIT
-
-
-@dataclass(frozen=True, slots=True)
-class CompileOptions:
-    """Options of `dagc compile`.
-
-    `target` is "cuda", "host" or None (chosen by what is installed), `arch` nvcc's name (default: the GPU's, else
-    sm_90). `traversal` is "first", an ID (with `unroll`: of those with an order for every round of a loop), or a file
-    (a traversal's text, or a `plan.json`); `prune_syncs` removes redundant sync ops. `launch` is "fixed" (the values of
-    the program) or a tuned file: its choosers are compiled in, or choose among plans (docs/how-to/plans.md). The
-    program then computes its `features` "now" (at the start), "parallel" (at the start, each on a thread), "async"
-    (during its first ops), or "beside" (during its first runs, which use the defaults), and without `constraints`
-    ignores the `require`s of variants except those on the memory. `form` is "program", "driver" (one whose driver.py is
-    ready to run), "library" (for applications, called `name`) or "wheel" (a Python package with it). `build`: whether
-    the compiler runs; `run`: whether the program also runs, on the arrays that the user's Python code makes from `seed`
-    for `ranks` ranks (default: 4, or those of mpiexec or srun). It is timed `repeats` times for `seconds`; an iteration
-    longer than `watchdog` seconds counts as a hang. `force`: write into a directory that dagc did not create.
-    """
-
-    target: str | None = None
-    arch: str | None = None
-    defines: Mapping[str, Any] | None = None
-    traversal: str = "first"
-    prune_syncs: bool = False
-    unroll: bool = False
-    launch: str = "fixed"
-    build: bool = True
-    run: bool = False
-    force: bool = False
-    form: str = "program"
-    name: str | None = None
-    ranks: int | None = None
-    seed: int = 0
-    seconds: float = 0.01
-    repeats: int = 20
-    watchdog: float = LIMIT
-    features: str = "now"
-    constraints: bool = True
-    mpi_takes_device_pointers: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ExploreOptions:
-    """Options of `dagc explore`; docs/reference/commands.md describes each, with its unit.
-
-    `strategy` None is the default of `dagc.lab.strategy`, `transport` "all" or names with commas, `capture` "off",
-    "on", "both" or None (both with GPUs, off without); `launch` is "search", "auto", "fixed", the path of a tuned file,
-    or None (search); `only` is None or "orders" (variants, staging and launch settings are not searched); `objective`
-    is an expression of metrics (`dagc.base.objective`), None: that of the results file that is resumed or replayed,
-    else the time; `time`, `seconds` and `watchdog` are in seconds; `until` is a fraction (0.01: one percent), None:
-    UNTIL if neither budget nor time is given. `unroll`: every round of a loop has an order of its own.
-    """
-
-    ranks: int = 4
-    strategy: str | None = None
-    budget: int | None = None
-    time: float | None = None
-    transport: str = "all"
-    capture: str | None = None
-    opened: tuple[str, ...] = ()
-    prune_syncs: bool = False
-    passes: int = 1
-    confirm: int = 10
-    repeats: int = 5
-    seconds: float = 0.01
-    seed: int = 0
-    resume: bool = False
-    other_machine: bool = False
-    replay: str | None = None
-    data: str | None = None
-    target: str | None = None
-    arch: str | None = None
-    most: int = 100_000
-    most_configurations: int = 64
-    watchdog: float = LIMIT
-    trace: bool = True
-    mpi_takes_device_pointers: bool = False
-    quiet: bool = False
-    launch: str | None = None
-    only: str | None = None
-    objective: str | None = None
-    unroll: bool = False
-    until: float | None = None
-    warm_start: str | None = None
-
-
-MARGIN = 0.5  # margin of probability below which the guide of active learning is unsure (MLCD, section IV-C)
-
-
-@dataclass(frozen=True, slots=True)
-class TuneOptions:
-    """Options of `dagc tune`.
-
-    `method`: one of METHODS; "": that of the program's `select`, else `volume`. `inputs`: lists of inputs
-    (`dagc.choice.inputs`). `top`: settings that are measured at each size in addition to the default, on average (0:
-    none; None: TOP if neither `budget` nor `seconds` nor `until` is given). `gpu`: a descriptor's name or file (None:
-    by the architecture). `budget`: most cells; `seconds`: for the command, which ends at `deadline`; `until`: a
-    fraction (0.01: one percent); stops when no setting is expected to be faster by more.
-
-    `samples`: inputs to draw from the values after `over` (None: all of these). `active`: by Algorithm 1
-    (`dagc.choice.active`): `initial` at random, then batches of `batch` below `margin`. `folds`, `hold_out`: evaluate
-    on held-out training inputs. `warm_start`: a tuned file of another machine, some of whose inputs are measured here.
-
-    Of inputs: `variants`: tune sites whose `select` names the variant, and nothing else. `incremental`: label the most
-    informative inputs (by `next`), until `iterations` are labelled or `accuracy` is reached. `calls`: number of calls
-    of an op over which the cost of a conversion is spread (0: not counted). `constraints`: whether `require`s of
-    run-time values count. `objective`: the quantity to minimise (None: that of a resumed file, else the time).
-    `watchdog`: seconds after which a measurement counts as hung (`dagc.lab.launches.Timing.allowed`).
-    """
-
-    kernels: tuple[str, ...] = ()
-    method: str = ""
-    sizes: str = ""
-    inputs: tuple[str, ...] = ()
-    check_at: str = ""
-    top: int | None = None
-    budget: int | None = None
-    seconds: float | None = None
-    until: float | None = None
-    gpu: str | None = None
-    target: str | None = None
-    arch: str | None = None
-    defines: Mapping[str, Any] = field(default_factory=dict)
-    seed: int = 0
-    flush: bool = True
-    cell: float = 0.25
-    resume: bool = False
-    other_machine: bool = False
-    ranks: int = 1
-    variants: bool = False
-    incremental: bool = False
-    iterations: int | None = None
-    accuracy: float | None = None
-    next: Literal["bvsb", "cost", "random"] = "cost"
-    select_features: bool = False
-    calls: int = 0
-    constraints: bool = True
-    objective: str | None = None
-    samples: int | None = None
-    active: bool = False
-    initial: int | None = None
-    batch: int | None = None
-    margin: float = MARGIN
-    folds: int | None = None
-    hold_out: float | None = None
-    warm_start: str | None = None
-    watchdog: float = LIMIT
-    deadline: Deadline = ENDLESS
-
-    def begun(self) -> TuneOptions:
-        """With the end of the command, which begins now, unless that is known."""
-        return replace(self, deadline=Deadline.after(self.seconds)) if self.deadline is ENDLESS else self
-
-    @property
-    def each(self) -> int:
-        """Settings that are measured at each size in addition to the default."""
-        return TOP if self.top is None else self.top
-
-
-TOP = 5  # settings that are measured at each size in addition to the default
-
+from dagc.ir.enums import Transport
+from dagc.stages.orders import OrderOptions
 
 Progress: TypeAlias = Callable[[int, int, str], None]
+
+# ---- parts of several commands --------------------------------------------------------------
+
+
+def _metrics() -> Iterator[str]:
+    from dagc.measure.metrics import summaries  # only with --objective help
+
+    return (f"{name:12} {unit:4} {summary}" for name, unit, summary in summaries())
+
+
+def objective_option(default: str) -> Option:
+    """--objective: an expression of metrics (`dagc.base.objective`)."""
+    return Option(
+        "--objective time|energy|EXPRESSION",
+        "quantity to minimise: time, cpu, energy, error, or an expression of them; max:EXPRESSION to maximise;"
+        f" --objective help lists the metrics (default: {default})",
+        or_help(_metrics),
+        name="objective",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetOptions:
+    """`target` is "cuda", "host" or None (chosen by what is installed), `arch` nvcc's name (default: the GPU's, else
+    sm_90)."""
+
+    target: str | None = option(
+        "--target {cuda,host}", "(default: cuda if a GPU and nvcc are found, else host)", without="--replay"
+    )
+    arch: str | None = option(
+        "--arch NAME", "GPU architecture for nvcc (default: that of the GPU, else sm_90)",
+        without="--replay or --target host",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormOptions:
+    """`form` is "program", "driver" (one whose driver.py is ready to run), "library" (for applications, called `name`)
+    or "wheel" (a Python package with it); `build`: whether the compiler runs."""
+
+    form: str = option(
+        "--as {program,library,wheel,driver}",
+        "a standalone program, a library for applications, a Python package of one, or a program and what its "
+        "driver.py (PyCUDA, mpi4py) calls",
+        default="program",
+    )
+    name: str | None = option(
+        "--name NAME", "name of the library, and prefix of its functions (default: the program's name)",
+        only="--as library or --as wheel",
+    )  # fmt: skip
+    build: bool = option("--no-build", "write only sources", default=True, without="--run")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """`force`: write into a directory that dagc did not create."""
+
+    force: bool = option("--force", "write into a directory that dagc did not create", default=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankOptions:
+    """`ranks`: the number of ranks (default: 4, or those of mpiexec or srun)."""
+
+    ranks: int | None = option("-n RANKS", "(default: 4; under mpiexec or srun, their number)", positive, only="--run")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchdogOptions:
+    """`watchdog`: seconds after which a measurement counts as hung."""
+
+    watchdog: float = option(
+        "--watchdog S", "seconds after which a measurement counts as hung", in_seconds, default=HANGS,
+        without="--replay",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointerOptions:
+    """`mpi_takes_device_pointers`: asserted of an MPI that cannot be queried."""
+
+    mpi_takes_device_pointers: bool = option(
+        "--mpi-takes-device-pointers", "assert that the MPI accepts device pointers, if it cannot be queried",
+        default=False, only="--run", without="--replay",
+    )  # fmt: skip
+
+
+# ---- compile --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(RankOptions):
+    """`run`: whether the program also runs, on the arrays that the user's Python code makes from `seed` for `ranks`
+    ranks. It is timed `repeats` times for `seconds`; an iteration longer than `watchdog` seconds counts as a hang."""
+
+    run: bool = option(
+        "--run", "build, check the results and measure the time (runs the set-up's Python code)", default=False
+    )
+    seed: int = option("--seed N", "seed of the set-up", natural, default=0, only="--run")
+    seconds: float = option(
+        "--seconds S", "length of one measurement in seconds", in_seconds, default=0.01, only="--run"
+    )
+    repeats: int = option("--repeats N", "measurements", positive, default=20, only="--run")
+    watchdog: float = option(
+        "--watchdog S", "seconds after which an iteration counts as hung", in_seconds, default=HANGS,
+        only="--run",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChooserOptions:
+    """`launch` is "fixed" (the values of the program) or a tuned file: its choosers are compiled in, or choose among
+    plans (docs/how-to/plans.md). The program then computes its `features` "now" (at the start), "parallel" (at the
+    start, each on a thread), "async" (during its first ops), or "beside" (during its first runs, which use the
+    defaults), and without `constraints` ignores the `require`s of variants except those on the memory."""
+
+    launch: str = option(
+        "--launch fixed|TUNED", "launch settings: the program's values, or the choosers of a file of `dagc tune`",
+        default="fixed",
+    )  # fmt: skip
+    features: str = option(
+        "--features {now,parallel,async,beside}",
+        "with --launch TUNED: compute features at the start, each on a thread, during the first ops, or the first runs",
+        default="now",
+    )
+    constraints: bool = option(
+        "--no-constraints", "with --launch TUNED: ignore the `require`s of variants, except those on hw.memory",
+        default=True,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileOptions(
+    TargetOptions, OrderOptions, FormOptions, RunOptions, PointerOptions, OutputOptions, ChooserOptions
+):
+    """Options of `dagc compile`.
+
+    `traversal` is "first", an ID (with `unroll`: of those with an order for every round of a loop), or a file (a
+    traversal's text, or a `plan.json`). The other fields are those of the parts.
+    """
+
+    defines: Mapping[str, Any] | None = None
+    traversal: str = option("--traversal first|ID|FILE", "which implementation", default="first")
+
+
+# ---- explore and explain --------------------------------------------------------------------
+
+
+def _strategies() -> Iterator[str]:
+    from dagc.lab.strategy import find, names  # only with --strategy help
+
+    return (f"{name:12} {find(name).summary}" for name in names())
+
+
+@dataclass(frozen=True, kw_only=True)
+class StrategyOptions:
+    """What is minimised, how it is searched, and when the search ends.
+
+    `objective` None is that of the results file that is resumed or replayed, else the time; `strategy` None the default
+    of `dagc.lab.strategy`; `time` is in seconds; `until` a fraction (0.01: one percent), None: UNTIL if neither budget
+    nor time is given.
+    """
+
+    objective: str | None = as_field(objective_option("that of the resumed or replayed results file, else time"))
+    strategy: str | None = option(
+        "--strategy NAME",
+        "exhaustive, random, mcts, mcts-min or model (default: model up to 512 ops, else mcts-min);"
+        " --strategy help lists them",
+        or_help(_strategies),
+    )
+    budget: int | None = option(
+        "--budget N", "number of measurements in the search (default: until 1%; random, mcts: 200; exhaustive: all)",
+        positive,
+    )  # fmt: skip
+    time: float | None = option(
+        "--time T", "time limit of the command, such as 90s, 10m, 1.5h (default: none)", duration
+    )
+    until: float | None = option(
+        "--until SHARE",
+        "stop when no improvement by more than this fraction is expected (default: 1% without the above)",
+        share,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenOptions:
+    """What is searched.
+
+    `transport` is "all" or names with commas, `capture` "off", "on", "both" or None (both with GPUs, off without);
+    `launch` is "search", "auto", "fixed", the path of a tuned file, or None (search); `only` is None or "orders"
+    (variants, staging and launch settings are not searched).
+    """
+
+    transport: str = option(
+        "--transport all|NAME[,NAME]",
+        f"{alternatives(t.value for t in Transport)} (default: all that the program allows and this machine supports)",
+        default="all",
+    )
+    capture: str | None = option("--capture {off,on,both}", "CUDA graphs (default: both with GPUs, off on the host)")
+    opened: tuple[str, ...] = option(
+        "--open NAME[=V1,V2]",
+        "also search this decision: per_axis, yl.block=64,128, all; may be repeated (default: variants, staging)",
+        default=(), several=tuple,
+    )  # fmt: skip
+    launch: str | None = option(
+        "--launch search|auto|fixed|TUNED",
+        "launch settings: searched with the orders, tuned first, the program's defaults, or those of a file of"
+        " `dagc tune` (default: search; --resume: as in the results file)",
+    )
+    only: str | None = option(
+        "--only {orders}",
+        "search orders, streams, transports and capture only; the rest stays at its default or -D",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuringOptions:
+    """How often and how long (`seconds`) each implementation is measured, and with which `seed`."""
+
+    passes: int = option("--passes N", "measurements of each implementation", positive, default=1)
+    confirm: int = option("--confirm K", "re-measure the best K at the end", natural, default=10)
+    repeats: int = option("--repeats R", "each of them R times", positive, default=5, without="--confirm 0")
+    seconds: float = option("--seconds S", "length of one measurement", in_seconds, default=0.01)
+    seed: int = option("--seed N", "seed of the set-up and of the search", natural, default=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EarlierOptions:
+    """Files of earlier searches and set-ups."""
+
+    resume: bool = option("--resume", "continue an existing results file", default=False, without="--replay")
+    other_machine: bool = option(
+        "--other-machine", "continue even if the file is from another machine", default=False, only="--resume"
+    )
+    warm_start: str | None = option(
+        "--warm-start RESULTS",
+        "start from the best implementations and the costs in this file (of another size, matrix or machine)",
+    )
+    replay: str | None = option("--replay RESULTS", "take times from this results file instead of measuring")
+    data: str | None = option("--data DIR", "arrays written by `dagc setup` (default: generated)", without="--replay")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpaceOptions:
+    """The largest space of an exhaustive search, and most configurations that are compiled."""
+
+    most: int = option(
+        "--max N", "largest space for an exhaustive search", positive, default=100_000, without="another --strategy"
+    )
+    most_configurations: int = option(
+        "--max-configurations N", "maximal number of configurations to compile", positive, default=64,
+        without="--replay",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExploreOptions(
+    StrategyOptions, OpenOptions, OrderOptions, MeasuringOptions, EarlierOptions, TargetOptions, SpaceOptions,
+    WatchdogOptions, PointerOptions,
+):  # fmt: skip
+    """Options of `dagc explore`; docs/reference/commands.md describes each, with its unit."""
+
+    ranks: int = 4
+    trace: bool = option(
+        "--no-trace", "do not trace the best and the slowest at the end", default=True, without="--replay"
+    )
+    quiet: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainOptions(WatchdogOptions, PointerOptions):
+    """Options of `dagc explain`. `seconds` and `watchdog` are in seconds; `objective` None is that of the file."""
+
+    objective: str | None = None
+    replay: str | None = option("--replay RESULTS", "take times from this results file instead of measuring")
+    variants: int = option("--variants N", "edits tried for each rule", positive, default=3)
+    pairs: int = option("--pairs N", "maximal number of pairs timed for each edit", positive, default=30)
+    seconds: float = option("--seconds S", "length of one measurement", in_seconds, default=0.01, without="--replay")
+    data: str | None = option("--data DIR", "arrays written by `dagc setup` (default: generated)", without="--replay")
+    seed: int = option("--seed N", "seed", natural, default=0)
+    other_machine: bool = option(
+        "--other-machine", "measure even if the file is from another machine", default=False, without="--replay"
+    )
+    quiet: bool = False
+
+
+# ---- tune -----------------------------------------------------------------------------------
+
+MARGIN = 0.5  # margin of probability below which the guide of active learning is unsure (MLCD, section IV-C)
+TOP = 5  # settings that are measured at each size in addition to the default
 
 _SUMMARIES = {
     "rational": "MWP-CWP over counts fitted to hardware counters (ncu), or read from the text; its best are measured",
@@ -198,3 +342,223 @@ def methods() -> tuple[tuple[str, str], ...]:
     learned = ((name, f"{what} {learner(name).SUMMARY}, trained on the measured sizes") for name in LEARNED)
     searched = ((name, f"a few settings are measured at each size: {find(name).summary}") for name in searching())
     return (*_SUMMARIES.items(), *searched, *learned)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteOptions:
+    """What is tuned, and by which method: one of METHODS; "": that of the program's `select`, else `volume`.
+    `variants`: sites whose `select` names the variant, and nothing else."""
+
+    kernels: tuple[str, ...] = option(
+        "--kernel K", "op or kernel (default: all); may be repeated", default=(), several=tuple
+    )
+    method: str = option(
+        "--method NAME",
+        f"volume, rational, exhaustive, {', '.join(names_in('choice/learners'))}; or help"
+        " (default: the program's `select`, else volume)",
+        or_help(lambda: (f"{name:11} {summary}" for name, summary in methods())),
+        default="",
+    )
+    variants: bool = option("--variants", "tune only what `select` names a variant for, and plans", default=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseOptions:
+    """The sizes and inputs that are measured.
+
+    `inputs`: lists of inputs (`dagc.choice.inputs`). `samples`: inputs to draw from the values after `over` (None: all
+    of these). `warm_start`: a tuned file of another machine, some of whose inputs are measured here.
+    """
+
+    sizes: str = option(
+        "--sizes SPEC",
+        "sizes such as NI=NJ=512,1000 NK=64; separate several by `;`, or repeat the option (default: the values after"
+        " `over`)",
+        default="", several="; ".join,
+    )  # fmt: skip
+    inputs: tuple[str, ...] = option(
+        "--inputs LIST",
+        'inputs: globs ("train/*.mtx"), lists (@train.txt), calls ("rmat(scale = 16)"), separated by commas; may be'
+        " repeated (default: the files of `over files`)",
+        default=(), several=tuple,
+    )  # fmt: skip
+    samples: int | None = option(
+        "--samples N", "draw N inputs from the values after `over` (default: all that are listed there)", positive
+    )
+    warm_start: str | None = option(
+        "--warm-start TUNED",
+        "also learn from this tuned file of another machine; --samples of its inputs are measured here",
+    )
+    check_at: str = option(
+        "--check-at SPEC",
+        "size or input at which results are compared with the reference (default: the smallest)",
+        default="",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelOptions:
+    """Which inputs are measured, of those that are listed or drawn.
+
+    `active`: by Algorithm 1 (`dagc.choice.active`): `initial` at random, then batches of `batch` below `margin`.
+    `incremental`: the most informative inputs (by `next`), until `iterations` are labelled or `accuracy` is reached.
+    """
+
+    active: bool = option(
+        "--active", "with --samples: draw inputs where a random forest is unsure which variant is best", default=False
+    )
+    initial: int | None = option(
+        "--initial N",
+        "with --active: random inputs before the first batch (default: a fifth of the samples, 20 or more)",
+        positive, only="--active",
+    )  # fmt: skip
+    batch: int | None = option(
+        "--batch N", "with --active: inputs per batch (default: a twentieth of the samples)", positive, only="--active"
+    )
+    margin: float = option(
+        "--margin U",
+        "with --active: difference of the two largest probabilities below which the forest is unsure",
+        share, default=MARGIN, only="--active",
+    )  # fmt: skip
+    incremental: bool = option("--incremental", "measure only the most informative inputs", default=False)
+    iterations: int | None = option(
+        "--iterations N", "with --incremental: inputs to measure (default: 25)", positive, only="--incremental"
+    )
+    accuracy: float | None = option(
+        "--accuracy A", "with --incremental: stop at this accuracy, such as 0.9 or 90%", share, only="--incremental"
+    )
+    next: Literal["bvsb", "cost", "random"] = option(
+        "--next {bvsb,cost,random}", "with --incremental: how the next input is chosen", default="cost",
+        only="--incremental",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearningOptions:
+    """What is learned.
+
+    `calls`: number of calls of an op over which the cost of a conversion is spread (0: not counted). `constraints`:
+    whether `require`s of run-time values count. `objective`: the quantity to minimise (None: that of a resumed file,
+    else the time).
+    """
+
+    select_features: bool = option(
+        "--select-features", "choose features by cross-validation, cheap ones first", default=False
+    )
+    calls: int = option(
+        "--calls N", "spread the cost of a variant's conversion over N calls (default: not counted)", positive,
+        default=0,
+    )  # fmt: skip
+    constraints: bool = option(
+        "--no-constraints",
+        "ignore the `require`s of variants that depend on run-time values, except those on hw.memory",
+        default=True,
+    )
+    objective: str | None = as_field(objective_option("that of a resumed file, else time"))
+
+
+def _folds(text: str) -> int:
+    folds = positive(text)
+    if folds < 2:
+        raise ArgumentTypeError("one fold leaves nothing to train on: give 2 or more")
+    return folds
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationOptions:
+    """Of an evaluation: `folds`, `hold_out`: at held-out training inputs, without measuring."""
+
+    folds: int | None = option(
+        "--folds N", "with --evaluate: N-fold cross-validation over the inputs that the file was trained on", _folds,
+        only="--evaluate",
+    )  # fmt: skip
+    hold_out: float | None = option(
+        "--hold-out S",
+        "with --evaluate: hold out this fraction of the inputs, such as 10%, drawn by --seed; train on the others",
+        share, only="--evaluate",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitOptions:
+    """When measuring ends.
+
+    `top`: settings that are measured at each size in addition to the default, on average (0: none; None: TOP if neither
+    `budget` nor `seconds` nor `until` is given). `budget`: most cells; `seconds`: for the command, which ends at
+    `deadline`; `until`: a fraction (0.01: one percent); stops when no setting is expected to be faster by more.
+    """
+
+    top: int | None = option(
+        "--top N",
+        "measure N settings at each size in addition to the default, on average; 0: none"
+        " (default: 5, no limit with --budget, --time or --until)",
+        natural,
+    )
+    budget: int | None = option("--budget N", "measure at most N settings in total (default: set by --top)", positive)
+    until: float | None = option(
+        "--until SHARE", "stop when no setting is expected to be faster by more than this fraction, such as 1%", share
+    )
+    seconds: float | None = option(
+        "--time T",
+        "time limit of the command, such as 90s, 10m, 1.5h (default: none; launch settings on the CPU: 60s)",
+        duration,
+    )
+    deadline: Deadline = ENDLESS
+
+    @property
+    def each(self) -> int:
+        """Settings that are measured at each size in addition to the default."""
+        return TOP if self.top is None else self.top
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellOptions(WatchdogOptions):
+    """Of a single setting: seconds of measuring (`cell`), and whether the L2 cache is flushed before each launch.
+    `watchdog`: as `dagc.lab.launches.Timing.allowed` says."""
+
+    cell: float = option("--cell S", "maximal time for one setting in seconds", in_seconds, default=0.25)
+    flush: bool = option("--warm", "do not flush the L2 cache before each launch", default=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TunedFileOptions:
+    """Of the tuned file."""
+
+    resume: bool = option("--resume", "continue an existing tuned file", default=False)
+    other_machine: bool = option(
+        "--other-machine", "with --resume or --evaluate: accept a file of another machine", default=False,
+        only="--resume or --evaluate",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineOptions:
+    """For which GPU and target, on how many ranks. `gpu`: a descriptor's name or file (None: by the architecture)."""
+
+    gpu: str | None = option(
+        "--gpu NAME",
+        "descriptor of the GPU: h200, h100, a100, v100, rtx2080ti or a .toml file (default: by architecture)",
+    )
+    target: str | None = option(
+        "--target {cuda,host}", "(default: cuda; host for variants and plans where no GPU or no nvcc is found)"
+    )
+    arch: str | None = option(
+        "--arch NAME", "GPU architecture for nvcc (default: that of --gpu, else of the GPU here, else sm_90)",
+        without="--target host",
+    )  # fmt: skip
+    ranks: int = option("-n RANKS", "ranks that run the program together; the slowest counts", positive, default=1)
+    seed: int = option("--seed N", "seed of the set-up, of the order and of what is drawn", natural, default=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneOptions(
+    SiteOptions, CaseOptions, LabelOptions, LearningOptions, EvaluationOptions, LimitOptions, CellOptions,
+    TunedFileOptions, MachineOptions,
+):  # fmt: skip
+    """Options of `dagc tune`. The fields are those of the parts."""
+
+    defines: Mapping[str, Any] = field(default_factory=dict)
+
+    def begun(self) -> TuneOptions:
+        """With the end of the command, which begins now, unless that is known."""
+        return replace(self, deadline=Deadline.after(self.seconds)) if self.deadline is ENDLESS else self

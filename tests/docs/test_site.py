@@ -15,7 +15,8 @@ from urllib.parse import unquote, urljoin, urlsplit
 import pytest
 
 from dagc import api
-from dagc.cli.main import main
+from dagc.cli.main import COMMANDS as commands
+from dagc.cli.main import command
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
@@ -162,13 +163,6 @@ def test_every_sample_is_in_the_reference() -> None:
 # ---- commands and options ---------------------------------------------------------------------
 
 
-def help_of(capsys: pytest.CaptureFixture[str], *command: str) -> str:
-    with pytest.raises(SystemExit) as end:
-        main([*command, "--help"])
-    assert end.value.code == 0
-    return capsys.readouterr().out
-
-
 def section(title: str) -> str:
     """A section of the page of commands, with its sub-sections."""
     found = re.search(rf"^## {re.escape(title)}\b[^\n]*\n(.*?)(?=^## |\Z)", COMMANDS, re.MULTILINE | re.DOTALL)
@@ -179,14 +173,23 @@ def option_words(text: str) -> set[str]:
     return set(re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", text))
 
 
-def test_every_command_and_option_is_in_the_reference(capsys: pytest.CaptureFixture[str]) -> None:
-    commands = re.findall(r"^    ([a-z]+)\s", help_of(capsys), re.MULTILINE)
-    shared = option_words("\n".join(re.findall(r"^\| `([^`]*)`", section("Shared options"), re.MULTILINE)))
-    assert len(commands) == len(re.findall(r"^## dagc ", COMMANDS, re.MULTILINE)) >= 16
-    for command in commands:
-        has = set(re.findall(r"^  (-\w|--[\w-]+)\b", help_of(capsys, command), re.MULTILINE)) - {"-h"}
-        text = section(f"dagc {command}")
-        rows = re.findall(r"^\| `([^`]*)`", text, re.MULTILINE)
-        also = re.findall(r"[Tt]akes\s+((?:`[^`]*`|,\s|\sand\s)+)", text)
-        assert option_words("\n".join((*rows, *also))) == has, command
-        assert option_words("\n".join(also)) <= shared, command
+def rows(text: str) -> dict[str, tuple[str, str]]:
+    """The options of a table, as they are spelled: default and meaning."""
+    cells = re.findall(r"^\| `(-.*?)` \|\s*(.*?)\s*\| (.*) \|$", text, re.MULTILINE)
+    return {spelling.replace("\\|", "|"): (default, meaning) for spelling, default, meaning in cells}
+
+
+def test_every_command_and_option_is_in_the_reference_as_it_is_declared() -> None:
+    shared = option_words(" ".join(rows(section("Shared options"))))
+    assert sorted(re.findall(r"^## dagc (\w+)", COMMANDS, re.MULTILINE)) == sorted(commands)
+    for name in commands:
+        declared = {o.spelling: o for o in command(name).options if o.flag.startswith("-")}
+        text = section(f"dagc {name}")
+        table = rows(text)
+        also = option_words(" ".join(re.findall(r"[Tt]akes\s+((?:`[^`]*`|,\s|\sand\s)+)", text)))
+        assert also <= shared, name
+        assert table.keys() == {spelling for spelling, o in declared.items() if o.flag not in also}, name
+        for spelling, (default, meaning) in table.items():
+            option = declared[spelling]
+            assert option.constant in default, (name, spelling)
+            assert not option.only or option_words(option.only) & option_words(meaning), (name, spelling)

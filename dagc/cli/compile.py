@@ -1,0 +1,90 @@
+"""compile and setup: commands that run a program, or its set-up."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from dagc.base.errors import counted
+from dagc.base.option import Option, options_of
+from dagc.cli.arguments import DEFINES, FILE, QUIET, STREAMS, TRANSPORT, defines_of, output
+from dagc.cli.parser import Command, options_from
+from dagc.stages.options import (
+    ChooserOptions,
+    CompileOptions,
+    FormOptions,
+    OutputOptions,
+    PointerOptions,
+    RankOptions,
+    RunOptions,
+    TargetOptions,
+)
+from dagc.stages.orders import OrderOptions
+
+
+def _compile(args: argparse.Namespace) -> int:
+    from functools import partial
+
+    from dagc.recipes.compile import compile
+    from dagc.report.display import Display
+    from dagc.report.stages import Printer, stages
+
+    options = options_from(args, CompileOptions, defines=defines_of(args, "streams", "transport"))
+    printer = Printer(stages(args.print_after), partial(print, end="", flush=True))
+    done = compile(args.file, args.output, options, display=Display(quiet=args.quiet), printer=printer)
+    if done.result is not None or not args.run:  # of several ranks, the first reports
+        for warning in done.warnings:
+            print(f"dagc: warning: {warning}", file=sys.stderr)
+        print(done.render(), end="")
+    return 0
+
+
+def _setup(args: argparse.Namespace) -> int:
+    from dagc.build.ranks import ranks_or_default
+    from dagc.report.display import Display
+    from dagc.stages import program as api
+
+    ranks = ranks_or_default(args.ranks)
+    api.run_setup(args.file, ranks, args.output, args.seed, defines_of(args), Display(quiet=args.quiet))
+    print(f"arrays of {counted(ranks, 'rank')} in {args.output}")
+    return 0
+
+
+COMMANDS = {
+    "compile": Command(
+        _compile,
+        (
+            *FILE,
+            output("DIR", "output directory (default: dagc-out/PROGRAM)"),
+            *options_of(TargetOptions),
+            DEFINES,
+            *options_of(CompileOptions, "traversal"),
+            STREAMS,
+            TRANSPORT,
+            *options_of(OrderOptions),
+            *options_of(FormOptions),
+            Option(
+                "--print-after STAGES",
+                "print the program after these stages, with commas: lower, messages, edges, traversal, plan; or all",
+                name="print_after",
+                default="",
+            ),
+            *options_of(RunOptions, "run", "ranks", "seed", "seconds", "repeats", "watchdog"),
+            *options_of(PointerOptions),
+            *options_of(OutputOptions),
+            *options_of(ChooserOptions),
+            QUIET,
+        ),
+    ),
+    "setup": Command(
+        _setup,
+        (
+            *FILE,
+            DEFINES,
+            *options_of(RankOptions),
+            output("DIR", "output directory; `bench --data DIR` reads it", required=True),
+            *options_of(RunOptions, "seed"),
+            QUIET,
+        ),
+    ),
+}

@@ -1,0 +1,118 @@
+"""From the declarations of options (`dagc/base/option.py`) to parsers, their help, and the check that every option that
+was given has an effect.
+
+A parser knows no defaults: its namespace has what was given, and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+from dagc.base.errors import UsageError
+from dagc.base.option import Option
+
+Options = TypeVar("Options")
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Options of which at most one may be given, exactly one if `required`."""
+
+    options: tuple[Option, ...]
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command: what it does with its arguments, whose options are in the order of its help. Returns the exit code."""
+
+    run: Callable[[argparse.Namespace], int]
+    entries: tuple[Option | OneOf, ...]
+
+    @property
+    def options(self) -> Iterator[Option]:
+        for entry in self.entries:
+            yield from entry.options if isinstance(entry, OneOf) else (entry,)
+
+    def fill(self, parser: argparse.ArgumentParser) -> None:
+        """Add the options to a parser."""
+        for entry in self.entries:
+            if isinstance(entry, OneOf):
+                group = parser.add_mutually_exclusive_group(required=entry.required)
+                for option in entry.options:
+                    _add(group.add_argument, option)
+            else:
+                _add(parser.add_argument, entry)
+
+    def arguments(self, given: argparse.Namespace) -> argparse.Namespace:
+        """What was given, and the defaults of the rest. Raises UsageError for an option that was given and has no
+        effect, even if its value is the default."""
+        values: dict[str, Any] = {option.name: option.default for option in self.options}
+        for option in self.options:
+            if option.name in given:
+                value = getattr(given, option.name)
+                values[option.name] = option.several(value) if option.several else value
+        args = argparse.Namespace(**values)
+        self._refuse_without_effect([option for option in self.options if option.name in given], args)
+        return args
+
+    def _refuse_without_effect(self, given: Iterable[Option], args: argparse.Namespace) -> None:
+        named = {option.flag: option for option in self.options}
+
+        def is_given(what: str) -> bool:
+            """Of `--resume`, `--target host`, or a name of `_CONDITIONS`. False for an option of other commands."""
+            if not what.startswith("-"):
+                return _CONDITIONS[what](args)
+            flag, _, value = what.partition(" ")
+            if flag not in named:
+                return False
+            actual = getattr(args, named[flag].name)
+            return str(actual) == value if value else bool(actual)
+
+        alone = [option for option in self.options if option.leaves is not None and is_given(option.flag)]
+        for option in given:
+            if not option.flag.startswith("-"):
+                continue
+            excluding = [o.flag for o in alone if o is not option and option.flag not in str(o.leaves).split()]
+            for what in (*excluding, *_words(option.without)):
+                if is_given(what):
+                    raise UsageError(f"{option.flag} has no effect with {what}", f"drop {option.flag}")
+            owners = [what for what in _words(option.only) if what.split()[0] in named]
+            if owners and not any(is_given(what) for what in owners):
+                owner = " or ".join(owners)
+                raise UsageError(f"{option.flag} belongs to {owner}", f"add {owner}, or drop {option.flag}")
+
+
+_CONDITIONS: dict[str, Callable[[argparse.Namespace], bool]] = {
+    "another --strategy": lambda args: args.strategy not in (None, "exhaustive"),
+    "several results files": lambda args: len(args.results) > 1,
+}
+
+
+def _words(alternatives: str) -> list[str]:
+    return alternatives.split(" or ") if alternatives else []
+
+
+def _add(add_argument: Callable[..., argparse.Action], option: Option) -> None:
+    help = option.described.replace("%", "%%")
+    if not option.flag.startswith("-"):
+        several = option.flag.endswith("...")
+        add_argument(option.name, metavar=option.flag.removesuffix("..."), nargs="+" if several else None, help=help)
+        return
+    words: dict[str, Any] = {"dest": option.name, "default": argparse.SUPPRESS, "help": help}
+    if not option.value:
+        add_argument(option.flag, action="store_const", const=not option.default, **words)
+        return
+    words |= {"choices": option.choices} if option.choices else {"metavar": option.value, "type": option.parse}
+    action = "append" if option.several else "store"
+    add_argument(option.flag, action=action, required=option.required, **words)
+
+
+def options_from(args: argparse.Namespace, kind: Callable[..., Options], **others: Any) -> Options:
+    """The options of a recipe: of each field of the data class `kind` the argument of this name, if the command has it.
+    `others`: fields that are made of arguments."""
+    names = {f.name for f in fields(kind)} - others.keys()  # type: ignore[arg-type]
+    return kind(**{name: value for name, value in vars(args).items() if name in names}, **others)

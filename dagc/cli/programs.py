@@ -1,0 +1,198 @@
+"""Commands that read a text and run nothing of it: count, list, show, check, fmt; init, lsp and doctor."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from dagc.base.errors import MissingTool, counted
+from dagc.base.option import Option, duration, natural, options_of
+from dagc.cli.arguments import INCLUDE, PROGRAM, QUIET, defines_of, output, switch
+from dagc.cli.parser import Command, OneOf
+from dagc.stages.orders import OrderOptions
+
+_LOWERING = ("streams", "transport")
+_JSON = switch("--json", "print JSON")
+
+
+def _check(args: argparse.Namespace) -> int:
+    from dagc.stages import program as api
+
+    result = api.check(args.file, defines_of(args, *_LOWERING))
+    if result.diagnostics:
+        print(result.render(), file=sys.stderr)
+    if result.errors:
+        print(counted(result.errors, "error"), file=sys.stderr)
+        return 2
+    print(f"{args.file}: no errors")
+    if result.left_out:
+        print(result.left_out)
+    if result.open_devices:
+        print(f"device chosen when the program runs: {', '.join(result.open_devices)}")
+    return 0
+
+
+def _count(args: argparse.Namespace) -> int:
+    from dagc.report import counting
+    from dagc.report.display import Display
+    from dagc.stages import program as api
+
+    report = api.count(args.file, defines_of(args, *_LOWERING), Display(quiet=args.quiet), args.time, args.unroll)
+    print(counting.as_json(report) if args.json else counting.as_text(report).rstrip())
+    return 0
+
+
+def _list(args: argparse.Namespace) -> int:
+    from dagc.stages import program as api
+
+    lines = api.traversals(args.file, defines_of(args, *_LOWERING), args.limit, args.prune_syncs, args.unroll)
+    if args.json:
+        import json
+
+        for number, text in lines:
+            print(json.dumps({"id": number, "traversal": text}))
+    else:
+        for number, text in lines:
+            print(f"{number}: {text}" if not args.plain else text)
+    return 0
+
+
+def _show(args: argparse.Namespace) -> int:
+    from dagc.recipes.show import show
+
+    text = show(args.file, defines_of(args, *_LOWERING), args.format, args.fold)
+    if args.output is None:
+        print(text, end="")
+    else:
+        from dagc.base.files import write_text_atomic
+
+        write_text_atomic(args.output, text)
+        print(f"wrote {args.output}")
+    return 0
+
+
+def _fmt(args: argparse.Namespace) -> int:
+    from dagc.base.files import write_text_atomic
+    from dagc.stages import program as api
+
+    different = 0
+    for path in args.files:
+        old, new = api.format_source(path)
+        different += old != new
+        if args.stdout:
+            print(new, end="")
+        elif old != new:
+            if not args.check:
+                write_text_atomic(path, new)
+            print(f"{'would format' if args.check else 'formatted'} {path}")
+    return 1 if args.check and different else 0
+
+
+def _init(args: argparse.Namespace) -> int:
+    import shlex
+    from pathlib import Path
+
+    from dagc.recipes.init import init
+
+    files = init(args.directory, args.sample)
+    print(f"wrote {', '.join(str(file) for file in files)}")
+    program = next(file for file in files if file.suffix == ".dag")
+    text, results = shlex.quote(str(program)), shlex.quote(str(Path(args.directory) / "results.db"))
+    if program.with_suffix(".py") in files or args.sample is None:
+        print(f"next  dagc compile {text} --run -n 4")
+        print(f"      dagc explore {text} -n 4 --budget 60 -o {results}")
+    else:
+        print(f"next  dagc check {text}")
+    return 0
+
+
+def _lsp(args: argparse.Namespace) -> int:
+    try:
+        from dagc.editor import server
+    except ImportError as error:
+        if (error.name or "").split(".")[0] not in ("pygls", "lsprotocol"):
+            raise
+
+        raise MissingTool(
+            f"the language server needs the package {error.name}", "pip install 'dagc[lsp]', or pip install pygls"
+        ) from None
+    server.serve()
+    return 0
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from dagc import doctor
+
+    facts = doctor.examine()
+    print((doctor.render_json if args.json else doctor.render_text)(facts).rstrip())
+    return doctor.exit_code(facts)
+
+
+COMMANDS = {
+    "count": Command(
+        _count,
+        (
+            *PROGRAM,
+            Option(
+                "--time T",
+                "time limit such as 90s or 10m, then print a lower bound (default: none)",
+                duration,
+                name="time",
+            ),
+            *options_of(OrderOptions, "unroll"),
+            _JSON,
+            QUIET,
+        ),
+    ),
+    "list": Command(
+        _list,
+        (
+            *PROGRAM,
+            Option("--limit N", "only the first N (default: all)", natural, name="limit"),
+            *options_of(OrderOptions),
+            OneOf(
+                (
+                    switch("--json", "one JSON object a line: id, traversal"),
+                    switch("--plain", "only texts, without IDs"),
+                )
+            ),
+            QUIET,
+        ),
+    ),
+    "show": Command(
+        _show,
+        (
+            *PROGRAM,
+            Option("--format {text,dot,svg,html}", name="format", default="text"),
+            Option(
+                "--fold",
+                "one round of each loop (default: all rounds; html has both)",
+                name="fold",
+                default=False,
+                without="--format html",
+            ),
+            output("PATH", "write to PATH instead of standard output"),
+            QUIET,
+        ),
+    ),
+    "check": Command(_check, PROGRAM),
+    "fmt": Command(
+        _fmt,
+        (
+            Option("FILE...", ".dag texts", name="files"),
+            switch("--check", "change nothing; exit with 1 if a file would change"),
+            switch("--stdout", "print the result, change nothing"),
+        ),
+    ),
+    "init": Command(
+        _init,
+        (
+            Option("NAME", "the new directory; its last part is the name of the program", name="directory"),
+            Option(
+                "--from SAMPLE", "copy a sample instead (spmv, heat, ...); an unknown name lists them", name="sample"
+            ),
+        ),
+    ),
+    "lsp": Command(_lsp, (INCLUDE, switch("--stdio", "communicate by standard input and output (the only way)"))),
+    "doctor": Command(_doctor, (_JSON,)),
+}
