@@ -27,7 +27,7 @@ from typing import Any
 from dagc import api
 from dagc.base.errors import DagcError
 from dagc.build.target import choose_target
-from dagc.choice.types import Cell, Point
+from dagc.choice.types import Case, Cell
 from dagc.recipes import explain as explain_recipe
 from dagc.recipes import explore as explore_recipe
 from dagc.recipes import results as results_recipe
@@ -146,7 +146,7 @@ def write_tuned(path: Path, dag: Path) -> Path:
             }  # fmt: skip
             connection.execute("UPDATE chooser SET chooser = ? WHERE domain = ?", (json.dumps(chooser), op))
         connection.commit()
-    _add_cell(path, Cell(rows[0][0], Point.of({"N": 100}), (("bx", 64),), (1e-05, 1.1e-05)))
+    _add_cell(path, Cell(rows[0][0], Case.of({"N": 100}), (("bx", 64),), (1e-05, 1.1e-05)))
     return path
 
 
@@ -165,7 +165,7 @@ def write_plans(path: Path, tuned: Path) -> Path:
         connection.execute("INSERT INTO fact VALUES ('program', ?)", (json.dumps(fixed),))
         connection.execute("INSERT INTO fact VALUES ('program data', ?)", (json.dumps([[[["N", 100]], [100]]]),))
         connection.commit()
-    _add_cell(path, Cell("program", Point.of({"N": 100}), (("m", 1),), (1e-05,)))
+    _add_cell(path, Cell("program", Case.of({"N": 100}), (("m", 1),), (1e-05,)))
     return path
 
 

@@ -33,7 +33,7 @@ def test_tuning_at_several_sizes_parses_once(folder: Path, tmp_path: Path, monke
     monkeypatch.setattr(lower, "parse", lambda source: parsed.append(source.path) or original(source))
     path = write(folder)
     done = api.tune(path, tmp_path / "t.db", OPTIONS)
-    assert {line.point.text for line in done.lines} == {"N=64", "N=5000"}
+    assert {line.case.text for line in done.lines} == {"N=64", "N=5000"}
     assert parsed == [str(path)]
 
 

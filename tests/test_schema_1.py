@@ -53,7 +53,7 @@ def test_every_committed_tuned_file_is_read_as_before(tmp_path: Path) -> None:
         path.write_bytes(lzma.decompress((RECORDS / name).read_bytes()))
         found = load_tuned(path)
         cells = zip(found.cells, found.flushes, strict=True)
-        rows: list[object] = [(c.op, c.point.text, c.settings, c.times, c.failure, flush) for c, flush in cells]
+        rows: list[object] = [(c.op, c.case.text, c.settings, c.times, c.failure, flush) for c, flush in cells]
         rows += [sorted(found.checks.items()), found.facts.arch, found.facts.gpu]
         for op, c in found.kernel_choosers.items():  # sizes were whole numbers then
             anchors = tuple(replace(a, data=tuple(map(int, a.data))) for a in c.anchors)

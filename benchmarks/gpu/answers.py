@@ -26,7 +26,7 @@ def times_of(path: Path, program: Path) -> dict[str, Times]:
     """Of each op."""
     return {
         table.op: {
-            row.facts.point.text: {settings_text(table.answers[i]): t for i, t in row.times.items() if t < math.inf}
+            row.facts.case.text: {settings_text(table.answers[i]): t for i, t in row.times.items() if t < math.inf}
             for row in (*table.train, *table.test)
         }
         for table in tables(unpacked(path), program)

@@ -67,7 +67,7 @@ def slower(table: Table, rivals: Collection[int], chooser: Guarded) -> list[str]
         if seconds > rival:
             chosen, other = (settings_text(table.answers[i]) for i in (taken, own))
             speeds = f"chosen {rival / seconds:.2f} {chosen}, best other {rival / best:.2f} {other}"
-            out.append((rival / seconds, f"  {speeds}: {row.facts.point.text}"))
+            out.append((rival / seconds, f"  {speeds}: {row.facts.case.text}"))
     return [text for _, text in sorted(out)]
 
 

@@ -112,7 +112,7 @@ def complete(table: Table, tuned: Tuned) -> Table:
     without success, at 95 % of the inputs."""
     ran: dict[str, set[str]] = {}
     for cell in tuned.cells:
-        ran.setdefault(cell.point.text, set()).add(settings_text(cell.settings))
+        ran.setdefault(cell.case.text, set()).add(settings_text(cell.settings))
     often = Counter(variant for of in ran.values() for variant in of)
     common = {variant for variant, count in often.items() if count >= 0.95 * len(ran)}
     return only(table, [i for i, text in enumerate(table.inputs) if common <= ran.get(text, set())])

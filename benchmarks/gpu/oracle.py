@@ -40,7 +40,7 @@ from dagc import __version__, api
 from dagc.base.deadline import Deadline
 from dagc.base.errors import DagcError
 from dagc.build.mpi import cores
-from dagc.choice.types import Cell, Point, Settings
+from dagc.choice.types import Case, Cell, Settings
 from dagc.lab.launches import Timing
 from dagc.measure.link import WorkerLink
 from dagc.measure.machine import machine_facts
@@ -82,7 +82,7 @@ POLYBENCH: dict[str, tuple[str, str]] = {
 WARM = ("gemm", "2dconv")
 AHEAD = 24  # programs whose data are on the disk at a time
 
-Known: TypeAlias = "frozenset[tuple[str, str, Point, Settings]]"  # program, op, size, settings
+Known: TypeAlias = "frozenset[tuple[str, str, Case, Settings]]"  # program, op, size, settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def main() -> int:
         if (not only or {p.name, p.name.split(".")[0]} & only) and (not args.warm or p.name in WARM)
         if not (marker(p, args).exists() and marker(p, args).read_text() == asked(args))
     ]
-    known: Known = frozenset((c.program, c.op, c.point, c.settings) for path in args.done for c in read_oracle(path))
+    known: Known = frozenset((c.program, c.op, c.case, c.settings) for path in args.done for c in read_oracle(path))
     failed = 0
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary, Service(WorkerLink(1)) as service:
         for program, ready in side_by_side(chosen, args, args.work or Path(temporary), end):
@@ -187,15 +187,15 @@ def prepare(program: Program, args: argparse.Namespace, work: Path) -> tune_prep
             api.read(program.path), sizes=program.check if args.tiny else program.sizes, check_at=program.check,
             target=args.target, seed=args.seed,
         )  # fmt: skip
-        points = tuple(p for p in task.points if _product(p) <= args.largest)
-        return tune_prepare.prepare(replace(task, points=points), work / program.name, jobs=2)
+        cases = tuple(p for p in task.cases if _product(p) <= args.largest)
+        return tune_prepare.prepare(replace(task, cases=cases), work / program.name, jobs=2)
     except (DagcError, OSError) as error:
         return " ".join(str(error).split())
 
 
-def _product(point: Point) -> float:
+def _product(case: Case) -> float:
     product = 1.0
-    for _, value in point.params:
+    for _, value in case.params:
         product *= value
     return product
 
@@ -221,8 +221,8 @@ def measure(
         tuning=True,
     ) as records:  # fmt: skip
         before = records.tuned()
-        done = {(c.op, c.point, c.settings) for c, f in zip(before.cells, before.flushes, strict=True) if f == flush}
-        done |= {(op, point, s) for name, op, point, s in known if name == program.name}
+        done = {(c.op, c.case, c.settings) for c, f in zip(before.cells, before.flushes, strict=True) if f == flush}
+        done |= {(op, case, s) for name, op, case, s in known if name == program.name}
         wrong = {key for key, failure in before.checks.items() if failure}
         wanted = missing(ready, done, wrong, args)
         check = {
@@ -250,8 +250,8 @@ def measure(
             timing = Timing(seconds=args.cell, flush=flush)
             measuring = tune_measure.Measuring(ready, service, timing, keep, end=Deadline(math.inf, end))
             measuring.time(wanted, measuring.check(check) | wrong)
-            for point in ready.at:
-                service.close(tune_measure.sized_program(ready, point).library)
+            for case in ready.at:
+                service.close(tune_measure.sized_program(ready, case).library)
         except DagcError as error:  # the program does not run at all: the others go on
             failures.append(str(error))
             print(f"{program.name}: {error}", flush=True)
@@ -265,7 +265,7 @@ def measure(
 
 def missing(
     ready: tune_prepare.Prepared,
-    done: set[tuple[str, Point, Settings]],
+    done: set[tuple[str, Case, Settings]],
     wrong: set[tuple[str, Settings]],
     args: argparse.Namespace,
 ) -> list[tune_measure.Wanted]:
@@ -274,14 +274,14 @@ def missing(
     `wrong`: what was not right when it was checked."""
     out = []
     for unit in ready.task.units:
-        for point in ready.task.points:
-            fits = list(ready.at[point].fits[unit.op])
-            random.Random(f"{args.seed} {unit.op} {point.text}").shuffle(fits)
+        for case in ready.task.cases:
+            fits = list(ready.at[case].fits[unit.op])
+            random.Random(f"{args.seed} {unit.op} {case.text}").shuffle(fits)
             left = tuple(
-                s for s in fits[: args.settings] if (unit.op, point, s) not in done and (unit.op, s) not in wrong
+                s for s in fits[: args.settings] if (unit.op, case, s) not in done and (unit.op, s) not in wrong
             )
             if left:
-                out.append(tune_measure.Wanted(unit.op, point, left))
+                out.append(tune_measure.Wanted(unit.op, case, left))
     return out
 
 

@@ -32,7 +32,7 @@ from dagc.choice.active import Strategy, trained
 from dagc.choice.judge import Figures, Judged, Times, judge, pays_after
 from dagc.choice.methods import LEARNED
 from dagc.choice.train import noise_of_best
-from dagc.choice.types import PROGRAM, Cell, Point, Settings, settings_text, variant_of
+from dagc.choice.types import PROGRAM, Case, Cell, Settings, settings_text, variant_of
 from dagc.cli.tune import evaluation_text, table
 from dagc.recipes import tune as recipes
 from dagc.stages.options import TuneOptions
@@ -144,15 +144,15 @@ def tables(tuned: Tuned, program: Path) -> list[Table]:
     for op, chooser in tuned.choosers.items():
         selector = chooser.selector
         features = selector.data if selector is not None else chooser.data
-        cells: dict[Point, dict[Settings, Cell]] = {}
+        cells: dict[Case, dict[Settings, Cell]] = {}
         for cell in tuned.cells:
             if cell.op == op:
-                cells.setdefault(cell.point, {})[cell.settings] = cell
+                cells.setdefault(cell.case, {})[cell.settings] = cell
         answers = _plans(chooser, cells, program) if isinstance(chooser, ProgramChooser) else chooser.settings
         rows: dict[bool, list[Row]] = {False: [], True: []}
         for facts in tuned.facts.inputs:
-            if facts.point in cells:
-                rows[facts.test].append(_row(op, facts, cells[facts.point], answers, features))
+            if facts.case in cells:
+                rows[facts.test].append(_row(op, facts, cells[facts.case], answers, features))
         every = (*rows[False], *rows[True])
         noise = statistics.median(row.noise for row in every) if every else 0.0
         out.append(Table(op, tuple(answers), tuple(features), tuple(rows[False]), tuple(rows[True]), noise))
@@ -160,7 +160,7 @@ def tables(tuned: Tuned, program: Path) -> list[Table]:
 
 
 def _plans(
-    chooser: ProgramChooser, cells: Mapping[Point, Mapping[Settings, Cell]], program: Path
+    chooser: ProgramChooser, cells: Mapping[Case, Mapping[Settings, Cell]], program: Path
 ) -> tuple[Settings, ...]:
     """All that was measured, the program's own setting first."""
     plain = load(program)
@@ -181,7 +181,7 @@ def _row(
             times[number] = cell.value
     timed = [c for c in cells.values() if c.times and not c.failure]
     noise = noise_of_best((c.interval[0], c.value, c.interval[1]) for c in timed)
-    return Row(facts.point.text, tuple(known.get(n, math.nan) for n in names), times, facts, noise)
+    return Row(facts.case.text, tuple(known.get(n, math.nan) for n in names), times, facts, noise)
 
 
 def judged_by(table: Table, method: str, seed: int) -> tuple[Judged, float]:
@@ -299,7 +299,7 @@ def _judged(judged: Judged, table: Table) -> dict[str, Any]:
         "cases": [
             {"input": c.name, "chosen": settings_text(table.answers[c.chosen]), "seconds": c.value,
              "best": settings_text(table.answers[c.best]), "best_seconds": c.best_value}
-            for c in judged.cases
+            for c in judged.verdicts
         ],
     }  # fmt: skip
 

@@ -68,43 +68,43 @@ class Replay:
     def run(self, kernel: Measured, budget: int | None, only: int | None = None, until: float | None = None) -> Chosen:
         """`only`: the one size at which is measured."""
         times = op_times(kernel, self.without.get(kernel.family, self.learner))
-        away = {i for i, (p, _) in enumerate(times.rows) if only is not None and p != kernel.points[only]}
+        away = {i for i, (p, _) in enumerate(times.rows) if only is not None and p != kernel.cases[only]}
         times.closed |= away
         search = AcrossSizes([times], budget, until)
-        place = {p: i for i, p in enumerate(kernel.points)}
+        place = {p: i for i, p in enumerate(kernel.cases)}
         number = {s: i for i, s in enumerate(kernel.settings)}
         while True:
             began = time.perf_counter()
             cell = search.propose()
             if cell is None:
                 break
-            at, setting = place[cell.point], number[cell.settings]
+            at, setting = place[cell.case], number[cell.settings]
             seconds, noise = math.exp(kernel.logs[at, setting]), float(kernel.noise[at, setting])
-            search.learn(cell.op, cell.point, cell.settings, seconds, noise)
+            search.learn(cell.op, cell.case, cell.settings, seconds, noise)
             self.took.append(time.perf_counter() - began)
         self.measured += search.spent
         times.closed -= away
         return [number[search.choice(kernel.op, p)] if times.of.get(p) and i != only else None
-                for i, p in enumerate(kernel.points)]  # fmt: skip
+                for i, p in enumerate(kernel.cases)]  # fmt: skip
 
 
 def op_times(kernel: Measured, learner: Learner) -> OpTimes:
     """What is expected of an op before anything is measured, as `dagc.study.search` has it."""
     cells, means, deviations, answers, places, size_of = [], [], [], [], [], []
-    points = [i for i in range(len(kernel.points)) if np.isfinite(kernel.logs[i]).any()]
-    random.Random("0 order").shuffle(points)
-    for number, i in enumerate(points):
+    cases = [i for i in range(len(kernel.cases)) if np.isfinite(kernel.logs[i]).any()]
+    random.Random("0 order").shuffle(cases)
+    for number, i in enumerate(cases):
         mean, deviation = learner.predict(kernel.terms[i])
         fits = np.flatnonzero(np.isfinite(kernel.logs[i]))
-        most = max(2, MOST_ROWS // len(points))
+        most = max(2, MOST_ROWS // len(cases))
         fits = np.sort(sorted(fits, key=lambda s: (s != 0, mean[s]))[:most])
-        cells += [(kernel.points[i], kernel.settings[s]) for s in fits]
+        cells += [(kernel.cases[i], kernel.settings[s]) for s in fits]
         means += list(mean[fits] - mean[fits].mean())
         deviations += list(deviation[fits])
         answers += list(responses(kernel.terms[i])[fits])
         places += list(kernel.places[fits])
         size_of += [number] * len(fits)
-    sizes = [kernel.points[i] for i in points]
+    sizes = [kernel.cases[i] for i in cases]
     rows = Rows(
         np.array(means), np.array(deviations), np.array(answers), np.array(places), size_coordinates(sizes),
         np.array(size_of),
@@ -115,7 +115,7 @@ def op_times(kernel: Measured, learner: Learner) -> OpTimes:
 
 def middle(kernel: Measured) -> int:
     """The size that is nearest to all others."""
-    sizes = size_coordinates(kernel.points)
+    sizes = size_coordinates(kernel.cases)
     return int(np.abs(sizes - np.median(sizes, axis=0)).sum(axis=1).argmin())
 
 
@@ -123,7 +123,7 @@ def middle(kernel: Measured) -> int:
 
 
 def default(kernel: Measured) -> Chosen:
-    return [0] * len(kernel.points)
+    return [0] * len(kernel.cases)
 
 
 def best_of(logs: Array, among: Sequence[int]) -> int:
@@ -152,7 +152,7 @@ def by_the_model(kernel: Measured) -> Chosen:
 def everything_at_one(kernel: Measured) -> Chosen:
     at = middle(kernel)
     chosen = best_of(kernel.logs[at], range(len(kernel.settings)))
-    return [None if i == at else chosen for i in range(len(kernel.points))]
+    return [None if i == at else chosen for i in range(len(kernel.cases))]
 
 
 def in_hindsight(kernel: Measured) -> Chosen:
@@ -160,9 +160,9 @@ def in_hindsight(kernel: Measured) -> Chosen:
     at = middle(kernel)
     others = [logs - np.nanmin(logs) for i, logs in enumerate(kernel.logs) if i != at and np.isfinite(logs).any()]
     if not others:
-        return [None] * len(kernel.points)
+        return [None] * len(kernel.cases)
     place = int(np.nan_to_num(np.array(others), nan=5.0).mean(axis=0).argmin())
-    return [None if i == at else place for i in range(len(kernel.points))]
+    return [None if i == at else place for i in range(len(kernel.cases))]
 
 
 def always(settings: Mapping[str, int]) -> Choose:
@@ -189,7 +189,7 @@ def best_constant(found: Sequence[Measured]) -> Choose:
             for k in alike[tuple(names)] if k.family != kernel.family for logs in k.logs if np.isfinite(logs).any()
         ]  # fmt: skip
         if not losses:
-            return [None] * len(kernel.points)
+            return [None] * len(kernel.cases)
         means = np.nan_to_num(np.array(losses), nan=3.0).mean(axis=0)
         place = kernel.settings.index(names[int(means.argmin())])
         return [place if math.isfinite(logs[place]) else 0 for logs in kernel.logs]
@@ -239,8 +239,8 @@ def mean_of(rows: Sequence[Row]) -> Row:
 def of_dagc(replay: Replay) -> dict[str, Choose]:
     return {
         "nothing measured": lambda k: replay.run(k, 0),
-        "5 at each size, the default among them": lambda k: replay.run(k, 5 * len(k.points)),
-        "5 at each size, and the default": lambda k: replay.run(k, 6 * len(k.points)),
+        "5 at each size, the default among them": lambda k: replay.run(k, 5 * len(k.cases)),
+        "5 at each size, and the default": lambda k: replay.run(k, 6 * len(k.cases)),
         "5 at one size, used at others": lambda k: replay.run(k, 5, middle(k)),
         "20 in all over all sizes": lambda k: replay.run(k, 20),
     }
@@ -276,7 +276,7 @@ def table(found: Sequence[Measured], learner: Learner, without: Mapping[str, Lea
         rows = [mean_of([judged(of, by_chance(number, seed)) for seed in range(SEEDS)]) for of in parts.values()]
         name = f"{number} at random at each size, and the default"
         lines.append(f"| {name} | {' | '.join(f'{r.text} | {r.slower}' for r in rows)} |")
-    counts = ", ".join(f"{len(of)} kernels in {sum(len(k.points) for k in of)} pairs ({p})" for p, of in parts.items())
+    counts = ", ".join(f"{len(of)} kernels in {sum(len(k.cases) for k in of)} pairs ({p})" for p, of in parts.items())
     took = f"{1e3 * statistics.fmean(replay.took):.1f} ms a measurement, at most {1e3 * max(replay.took):.0f} ms"
     return [*lines, "", f"{counts}. Learner: {learner.source}. Time of the search: {took}."]
 
@@ -286,7 +286,7 @@ def families(found: Sequence[Measured], learner: Learner, without: Mapping[str, 
     lines = ["| family | blocks | pairs | default | nothing measured | 5 at each size | 20 in all |", "|---" * 7 + "|"]
     replay = Replay(learner, without)
     choices: list[Choose] = [
-        default, lambda k: replay.run(k, 0), lambda k: replay.run(k, 5 * len(k.points)), lambda k: replay.run(k, 20)
+        default, lambda k: replay.run(k, 0), lambda k: replay.run(k, 5 * len(k.cases)), lambda k: replay.run(k, 20)
     ]  # fmt: skip
     names = list(dict.fromkeys((k.family, k.wide) for k in found))
     for family, wide in names:
@@ -329,9 +329,9 @@ def calibration(found: Sequence[Measured], learner: Learner) -> str:
     inside = []
     for kernel in found:
         times = op_times(kernel, learner)
-        for i, (point, settings) in enumerate(times.rows):
-            logs = kernel.logs[kernel.points.index(point)]
-            start = times.number.get((point, times.default))
+        for i, (case, settings) in enumerate(times.rows):
+            logs = kernel.logs[kernel.cases.index(case)]
+            start = times.number.get((case, times.default))
             if start is None or i == start or not math.isfinite(logs[0]):
                 continue
             mean, deviation = times.surface.against(i, start)

@@ -23,11 +23,11 @@ from dagc.perf.volume import CALIBRATION
 
 def largest(case: Case) -> int:
     """The largest dimension; time steps are none."""
-    return max(v for n, v in case.point.params if n != "TMAX")
+    return max(v for n, v in case.case.params if n != "TMAX")
 
 
 def is_square(case: Case) -> bool:
-    return len({v for n, v in case.point.params if n != "TMAX"}) == 1
+    return len({v for n, v in case.case.params if n != "TMAX"}) == 1
 
 
 def mean(values: Iterable[float]) -> str:

@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.tune.oracle_csv import read_oracle
-from dagc.choice.types import Point, Settings
+from dagc.choice.types import Case, Settings
 
 ROOT = Path(__file__).parents[2]
 BUDGETS = (1, 3, 5, 10)
@@ -88,12 +88,12 @@ GUESSES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class KernelCase:
     """One kernel at one size: its legal blocks and the time of each."""
 
     program: str
     op: str
-    point: Point
+    case: Case
     times: dict[Settings, float]
 
     @property
@@ -109,27 +109,27 @@ class Case:
         return min(self.times[s] for s in tried) / min(self.times.values())
 
 
-def read_cases(oracle: Path) -> list[Case]:
+def read_cases(oracle: Path) -> list[KernelCase]:
     """The cases of an oracle, in its order."""
-    found: dict[tuple[str, str, Point], dict[Settings, float]] = {}
+    found: dict[tuple[str, str, Case], dict[Settings, float]] = {}
     for cell in read_oracle(oracle):
         if cell.failure:
-            raise ValueError(f"{cell.program} {cell.op} {cell.point.text}: a block failed ({cell.failure})")
-        found.setdefault((cell.program, cell.op, cell.point), {})[cell.settings] = cell.seconds
-    return [Case(*key, times) for key, times in found.items()]
+            raise ValueError(f"{cell.program} {cell.op} {cell.case.text}: a block failed ({cell.failure})")
+        found.setdefault((cell.program, cell.op, cell.case), {})[cell.settings] = cell.seconds
+    return [KernelCase(*key, times) for key, times in found.items()]
 
 
 # ---- Kernel Tuner ---------------------------------------------------------------------------
 
 
-def space_of(case: Case) -> tuple[dict[str, list[int]], list[str]]:
+def space_of(case: KernelCase) -> tuple[dict[str, list[int]], list[str]]:
     """`tune_params` and `restrictions` whose legal configurations are the blocks of the case."""
     names = [n for n, _ in case.default]
     params = {n: sorted({dict(s)[n] for s in case.times}) for n in names}
     return params, ["32 <= bx * by <= 1024"] if len(names) == 2 else []
 
 
-def cache_of(case: Case) -> dict[str, Any]:
+def cache_of(case: KernelCase) -> dict[str, Any]:
     """The case as a cache file of Kernel Tuner, for its simulation mode. Times there are in milliseconds."""
     params, _ = space_of(case)
     zero = dict.fromkeys("compile_time verification_time benchmark_time strategy_time framework_time".split(), 0)
@@ -153,11 +153,11 @@ def cache_of(case: Case) -> dict[str, Any]:
     }
 
 
-def write_cache(case: Case, path: Path) -> None:
+def write_cache(case: KernelCase, path: Path) -> None:
     path.write_text(json.dumps(cache_of(case)))
 
 
-def search(case: Case, cache: Path, strategy: str, evaluations: int, seed: int) -> list[Settings]:
+def search(case: KernelCase, cache: Path, strategy: str, evaluations: int, seed: int) -> list[Settings]:
     """The blocks that a strategy of Kernel Tuner evaluates within its budget, each once, in its order."""
     import kernel_tuner
 
@@ -188,7 +188,7 @@ class Outcome:
     failures: dict[tuple[int, int], str]
 
 
-def run_strategy(name: str, cases: Sequence[Case], caches: Sequence[Path], seeds: int) -> tuple[Outcome, Outcome]:
+def run_strategy(name: str, cases: Sequence[KernelCase], caches: Sequence[Path], seeds: int) -> tuple[Outcome, Outcome]:
     """A strategy by itself, and with the default block as its first evaluation. One run a budget: some adapt to it."""
     alone = Outcome(name, {0: {i: [c.regret([c.default])] for i, c in enumerate(cases)}}, {})
     helped = Outcome(name, dict(alone.regrets), alone.failures)
@@ -248,11 +248,11 @@ class Volume:
             n for _, names, _ in self.early for n in names if n.startswith("uniform_") and n not in made
         }  # values that the kernel loads from memory, one for all threads
 
-    def prepare(self, cases: Sequence[Case]) -> dict[str, Any]:
+    def prepare(self, cases: Sequence[KernelCase]) -> dict[str, Any]:
         """All that does not hang on the calibration, a row for each block of each case."""
-        rows = [(c.point, dict(s)) for c in cases for s in c.times]
+        rows = [(c.case, dict(s)) for c in cases for s in c.times]
         env: dict[str, Any] = {
-            n.lower(): np.array([dict(point.params)[n] for point, _ in rows]) for n, _ in cases[0].point.params
+            n.lower(): np.array([dict(case.params)[n] for case, _ in rows]) for n, _ in cases[0].case.params
         }
         smallest = np.min(list(env.values()), axis=0)
         env |= dict.fromkeys(self.unknown, smallest // 2)  # the column in the middle
@@ -282,7 +282,7 @@ class Volume:
 class Model:
     """The volume models of all kernels of the cases; ranks with one calibration or fits another."""
 
-    def __init__(self, cases: Sequence[Case]) -> None:
+    def __init__(self, cases: Sequence[KernelCase]) -> None:
         self.cases = cases
         self.groups: dict[tuple[str, str], list[int]] = {}
         for i, case in enumerate(cases):
@@ -292,7 +292,7 @@ class Model:
         self.measured = [np.array(list(c.times.values())) for c in cases]
 
     def predict(self, calibration: Mapping[str, float], places: set[int]) -> dict[int, np.ndarray]:
-        """Case -> predicted times of its blocks."""
+        """KernelCase -> predicted times of its blocks."""
         out = {}
         for key, own in self.groups.items():
             if not places.isdisjoint(own):
@@ -302,7 +302,7 @@ class Model:
         return out
 
     def rank(self, calibration: Mapping[str, float], places: set[int]) -> dict[int, list[Settings]]:
-        """Case -> its blocks, the one thought fastest first."""
+        """KernelCase -> its blocks, the one thought fastest first."""
         out = {}
         for i, predicted in self.predict(calibration, places).items():
             blocks = list(self.cases[i].times)
@@ -331,7 +331,7 @@ class Model:
         return dict(zip(names, (float(v) for v in np.exp(found.x)), strict=True))
 
 
-def ranked(name: str, cases: Sequence[Case], ranks: Mapping[int, Sequence[Settings]]) -> Outcome:
+def ranked(name: str, cases: Sequence[KernelCase], ranks: Mapping[int, Sequence[Settings]]) -> Outcome:
     """k evaluations: the best of the first k. None: the first, unseen."""
     regrets = {
         k: {i: [c.regret(ranks[i][: max(1, k)])] for i, c in enumerate(cases) if k <= len(c.times)}
@@ -340,7 +340,7 @@ def ranked(name: str, cases: Sequence[Case], ranks: Mapping[int, Sequence[Settin
     return Outcome(name, regrets, {})
 
 
-def rank_model(cases: Sequence[Case]) -> tuple[list[Outcome], dict[str, Any]]:
+def rank_model(cases: Sequence[KernelCase]) -> tuple[list[Outcome], dict[str, Any]]:
     """dagc with the constants in use (fitted to this oracle), and with each family ranked by a fit without it."""
     from dagc.perf.volume import CALIBRATION
 
@@ -364,7 +364,7 @@ def rank_model(cases: Sequence[Case]) -> tuple[list[Outcome], dict[str, Any]]:
     ], facts
 
 
-def one_block(cases: Sequence[Case]) -> Outcome:
+def one_block(cases: Sequence[KernelCase]) -> Outcome:
     """What the best single block would do, had the oracle chosen it: one for each number of dimensions."""
     ranks: dict[int, list[Settings]] = {}
     for dimensions in {c.dimensions for c in cases}:
@@ -520,7 +520,7 @@ def table(outcomes: Sequence[Outcome], places: Sequence[int]) -> list[str]:
     return lines
 
 
-def wall_times(cases: Sequence[Case], facts: Mapping[str, Any], own: float) -> dict[str, Any]:
+def wall_times(cases: Sequence[KernelCase], facts: Mapping[str, Any], own: float) -> dict[str, Any]:
     """Seconds for k evaluations of one kernel: compiling (measured here) and launching (from the oracle).
 
     `own`: seconds that Kernel Tuner itself spends on a search of ten evaluations.
@@ -566,7 +566,8 @@ def main() -> int:
 
 
 def report(
-    output: Path, cases: Sequence[Case], mine: Sequence[Outcome], alone: Sequence[Outcome], helped: Sequence[Outcome],
+    output: Path, cases: Sequence[KernelCase], mine: Sequence[Outcome], alone: Sequence[Outcome],
+    helped: Sequence[Outcome],
     facts: Mapping[str, Any], wall: Mapping[str, Any],
 ) -> None:  # fmt: skip
     """Writes kernel-tuner.md and kernel-tuner.json."""

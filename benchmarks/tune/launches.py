@@ -22,7 +22,7 @@ from dagc.base.errors import DagcError
 from dagc.choice.legal import legal_settings, unit_in, units
 from dagc.choice.residual import coordinates
 from dagc.choice.terms import TERMS, launch_terms
-from dagc.choice.types import Point, Settings, Unit
+from dagc.choice.types import Case, Settings, Unit
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.ir.program import Graph
 from dagc.perf.hardware import Hardware, load_hardware
@@ -43,7 +43,7 @@ class Measured:
     op: str
     unit: Unit
     settings: tuple[Settings, ...]
-    points: tuple[Point, ...]
+    cases: tuple[Case, ...]
     logs: Array
     noise: Array
     terms: Array
@@ -69,11 +69,11 @@ def load(oracles: Sequence[Path], gpu: str, compiled: Sequence[Path]) -> list[Me
     `benchmarks.tune.compiled`."""
     hardware, paths = load_hardware(gpu), programs()
     known = {op: rows for path in compiled for op, rows in read_compiled(path).items()}
-    found: dict[tuple[str, str], dict[Point, dict[Settings, tuple[float, float]]]] = {}
+    found: dict[tuple[str, str], dict[Case, dict[Settings, tuple[float, float]]]] = {}
     for cell in (cell for path in oracles for cell in read_oracle(path)):
         if cell.flush and not cell.failure and cell.seconds > 0:
             noise = (cell.high - cell.low) / 2 / NORMAL / cell.seconds
-            of = found.setdefault((cell.program, cell.op), {}).setdefault(cell.point, {})
+            of = found.setdefault((cell.program, cell.op), {}).setdefault(cell.case, {})
             of[cell.settings] = math.log(cell.seconds), noise
     return [
         _measured(paths[program], program, op, times, hardware, known.get((program, op), {}))
@@ -82,23 +82,23 @@ def load(oracles: Sequence[Path], gpu: str, compiled: Sequence[Path]) -> list[Me
 
 
 def _measured(
-    path: Path, program: str, op: str, times: dict[Point, dict[Settings, tuple[float, float]]], hardware: Hardware,
+    path: Path, program: str, op: str, times: dict[Case, dict[Settings, tuple[float, float]]], hardware: Hardware,
     known: dict[Settings, Resources],
 ) -> Measured:  # fmt: skip
     graph = api.load_graph(path)
     (unit,) = units(graph, [op])
     settings = legal_settings(graph, unit, LIMITS)
     each = alike([known.get(s, ASSUMED) for s in settings])
-    points = tuple(sorted(times))
-    cells = np.array([[times[p].get(s, (math.nan, math.nan)) for s in settings] for p in points])
-    terms = np.array(list(_tables(path, graph, unit, settings, points, hardware, each)))
+    cases = tuple(sorted(times))
+    cells = np.array([[times[p].get(s, (math.nan, math.nan)) for s in settings] for p in cases])
+    terms = np.array(list(_tables(path, graph, unit, settings, cases, hardware, each)))
     return Measured(
-        program, op, unit, settings, points, cells[:, :, 0], cells[:, :, 1], terms, coordinates(unit, settings)
+        program, op, unit, settings, cases, cells[:, :, 0], cells[:, :, 1], terms, coordinates(unit, settings)
     )
 
 
 def _tables(
-    path: Path, graph: Graph, unit: Unit, settings: Sequence[Settings], points: Sequence[Point], hardware: Hardware,
+    path: Path, graph: Graph, unit: Unit, settings: Sequence[Settings], cases: Sequence[Case], hardware: Hardware,
     each: Sequence[Resources],
 ) -> Iterator[Array]:  # fmt: skip
     """As `dagc tune` has them: NaN where the model cannot be evaluated."""
@@ -108,40 +108,40 @@ def _tables(
     except (ArithmeticError, DagcError, KeyError, TypeError, ValueError) as error:
         print(f"{path.stem}: no terms: {error}")
         terms = None
-    for point in points:
-        values: dict[str, Any] = {n.lower(): v for n, v in point.params} | {"rank": 0, "ranks": 1}
+    for case in cases:
+        values: dict[str, Any] = {n.lower(): v for n, v in case.params} | {"rank": 0, "ranks": 1}
         try:
-            yield unknown if terms is None else _at(terms, values, path, graph, point)
+            yield unknown if terms is None else _at(terms, values, path, graph, case)
         except (ArithmeticError, DagcError, KeyError, TypeError, ValueError) as error:
-            print(f"{path.stem} {point.text}: no terms: {error}")
+            print(f"{path.stem} {case.text}: no terms: {error}")
             yield unknown
 
 
-def _at(terms: Any, values: dict[str, Any], path: Path, graph: Graph, point: Point) -> Array:
+def _at(terms: Any, values: dict[str, Any], path: Path, graph: Graph, case: Case) -> Array:
     try:
         return np.asarray(terms.at(values))
     except KeyError:  # a scalar that the set-up computes from its data
-        return np.asarray(terms.at(values | _scalars(path, graph, point)))
+        return np.asarray(terms.at(values | _scalars(path, graph, case)))
 
 
-def _scalars(path: Path, graph: Graph, point: Point) -> dict[str, Any]:
+def _scalars(path: Path, graph: Graph, case: Case) -> dict[str, Any]:
     """The scalars that the set-up computes, of rank 0."""
     setup = graph.program.setup
     if setup is None:
         return {}
     try:
-        return _by_set_up(path, setup, point)
+        return _by_set_up(path, setup, case)
     except Exception as error:  # the set-up is the program's code
-        print(f"{path.stem} {point.text}: {error}")
+        print(f"{path.stem} {case.text}: {error}")
         return {}
 
 
-def _by_set_up(path: Path, setup: Any, point: Point) -> dict[str, Any]:
+def _by_set_up(path: Path, setup: Any, case: Case) -> dict[str, Any]:
     source = path.parent / setup.file
     spec = importlib.util.spec_from_file_location(f"corpus_{source.stem}", source)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    data = getattr(module, setup.function)(0, 1, 0, **dict(point.params))
+    data = getattr(module, setup.function)(0, 1, 0, **dict(case.params))
     return {n: v for n, v in data.items() if isinstance(v, int | float | np.integer | np.floating)}

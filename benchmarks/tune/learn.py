@@ -157,7 +157,7 @@ def missed(found: Sequence[Measured], trees: Sequence[Trees | None]) -> list[Mis
             mine = size_of == number
             mean[mine] -= mean[mine].mean()
             values[mine] -= values[mine].mean()
-        sizes = size_coordinates([kernel.points[i] for i in kept])
+        sizes = size_coordinates([kernel.cases[i] for i in kept])
         known = bool(np.isfinite(kernel.terms[:, :, 0]).any())
         out.append(Missed(mean, answers, kernel.places[setting], sizes, size_of, values - mean, known))
     return out

@@ -25,7 +25,7 @@ from dagc.choice.labels import observed_labels
 from dagc.choice.legal import units
 from dagc.choice.methods import LEARNED, fit
 from dagc.choice.train import merged, tolerance_of, train
-from dagc.choice.types import Point
+from dagc.choice.types import Case
 from dagc.study.choosers import select_of
 
 ROOT = Path(__file__).parents[2]
@@ -61,13 +61,13 @@ def rows_of(kernel: Kernel, cells: list[OracleCell], methods: Sequence[str]) -> 
     data, settings, out = data_of(kernel), kernel.chooser.settings, []
     index = {s: i for i, s in enumerate(settings)}
 
-    def sizes_of(point: Point) -> tuple[int, ...]:
-        return tuple(scalars(point)[n] for n in data)
+    def sizes_of(case: Case) -> tuple[int, ...]:
+        return tuple(scalars(case)[n] for n in data)
 
     for here, at in kernel.times.items():
         seen = [p for p in kernel.times if p != here]
         labelled = [{index[s]: t for s, t in kernel.times[p].items()} for p in seen]
-        noise = [[(c.low, c.seconds, c.high) for c in cells if c.point == p] for p in seen]
+        noise = [[(c.low, c.seconds, c.high) for c in cells if c.case == p] for p in seen]
         known = merged([sizes_of(p) for p in seen], labelled, noise)
         nearest = kernel.remade([(scalars(p), best(kernel.times[p], kernel.times[p])) for p in seen])
         chosen = {
@@ -89,7 +89,7 @@ def rows_of(kernel: Kernel, cells: list[OracleCell], methods: Sequence[str]) -> 
     return out
 
 
-def _overruled(kernel: Kernel, here: Point, chosen: int) -> int:
+def _overruled(kernel: Kernel, here: Case, chosen: int) -> int:
     """The model's choice where it says that this gains more than the margin of choosers."""
     times = kernel.chooser.times(scalars(here))
     fastest = min(range(len(times)), key=lambda i: times[i])

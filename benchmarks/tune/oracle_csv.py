@@ -20,7 +20,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).parents[2])
 
-from dagc.choice.types import Point, Settings
+from dagc.choice.types import Case, Settings
 from dagc.store.tuned import load_tuned
 
 COLUMNS = "program op params settings median_us low_us high_us launches flush failure".split()
@@ -32,7 +32,7 @@ class OracleCell:
 
     program: str
     op: str
-    point: Point
+    case: Case
     settings: Settings
     seconds: float
     low: float
@@ -47,7 +47,7 @@ def read_oracle(path: Path) -> Iterator[OracleCell]:
     with lzma.open(path, "rt", newline="") as file:
         for row in csv.DictReader(file):
             yield OracleCell(
-                row["program"], row["op"], Point(_pairs(row["params"])), _pairs(row["settings"]),
+                row["program"], row["op"], Case(_pairs(row["params"])), _pairs(row["settings"]),
                 float(row["median_us"] or "nan") * 1e-6, float(row["low_us"] or "nan") * 1e-6,
                 float(row["high_us"] or "nan") * 1e-6, int(row["launches"]), int(row["flush"]), row["failure"],
             )  # fmt: skip
@@ -69,7 +69,7 @@ def rows_of(path: Path) -> Iterator[list[str]]:
         times = [f"{t * 1e6:.5g}" if cell.times else "" for t in (cell.value, low, high)]
         settings = " ".join(f"{n}={v}" for n, v in cell.settings)
         yield [
-            path.stem, cell.op, cell.point.text, settings, *times, str(len(cell.times)), str(flush), cell.failure
+            path.stem, cell.op, cell.case.text, settings, *times, str(len(cell.times)), str(flush), cell.failure
         ]  # fmt: skip
 
 

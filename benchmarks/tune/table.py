@@ -26,7 +26,7 @@ from dagc import api
 from dagc.choice.choose import Chooser, worth_measuring
 from dagc.choice.legal import legal_settings, units
 from dagc.choice.models import ModelInputs, unit_chooser
-from dagc.choice.types import MODELS, Point, Settings, settings_text
+from dagc.choice.types import MODELS, Case, Settings, settings_text
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.perf.hardware import load_hardware
 from dagc.study import prepare as tune_prepare
@@ -45,7 +45,7 @@ class Kernel:
 
     program: str
     op: str
-    times: dict[Point, dict[Settings, float]]
+    times: dict[Case, dict[Settings, float]]
     chooser: Chooser
     remade: Callable[[list[tuple[dict[str, int], Settings]]], Chooser]
 
@@ -57,14 +57,14 @@ class Kernel:
     def default(self) -> Settings:
         return self.chooser.settings[0]
 
-    def ranked(self, point: Point) -> list[Settings]:
+    def ranked(self, case: Case) -> list[Settings]:
         """Those that the oracle has, the model's fastest first."""
-        order = [self.chooser.settings[i] for i in self.chooser.ranked(scalars(point))]
-        return [s for s in order if s in self.times[point]]
+        order = [self.chooser.settings[i] for i in self.chooser.ranked(scalars(case))]
+        return [s for s in order if s in self.times[case]]
 
 
-def scalars(point: Point) -> dict[str, int]:
-    return {name.lower(): value for name, value in point.params}
+def scalars(case: Case) -> dict[str, int]:
+    return {name.lower(): value for name, value in case.params}
 
 
 def compiled(programs: Iterable[str]) -> dict[tuple[str, str], Resources]:
@@ -82,10 +82,10 @@ def compiled(programs: Iterable[str]) -> dict[tuple[str, str], Resources]:
 
 def kernels(oracle: Path, nvcc: bool = False, method: str = "volume") -> list[Kernel]:
     """Flushed cells only."""
-    found: dict[tuple[str, str], dict[Point, dict[Settings, float]]] = {}
+    found: dict[tuple[str, str], dict[Case, dict[Settings, float]]] = {}
     for cell in read_oracle(oracle):
         if cell.flush and not cell.failure:
-            found.setdefault((cell.program, cell.op), {}).setdefault(cell.point, {})[cell.settings] = cell.seconds
+            found.setdefault((cell.program, cell.op), {}).setdefault(cell.case, {})[cell.settings] = cell.seconds
     hardware, out = load_hardware("h200"), []
     known = compiled(dict.fromkeys(program for program, _ in found)) if nvcc else {}
     for (program, op), times in found.items():
@@ -102,11 +102,11 @@ def kernels(oracle: Path, nvcc: bool = False, method: str = "volume") -> list[Ke
     return out
 
 
-def middle(kernel: Kernel) -> Point:
+def middle(kernel: Kernel) -> Case:
     """The square size next to 1024 that every kernel has: where one size is measured."""
 
-    def distance(point: Point) -> float:
-        values = [v for n, v in point.params if n != "TMAX"]
+    def distance(case: Case) -> float:
+        values = [v for n, v in case.params if n != "TMAX"]
         return sum(abs(math.log(v / 1024)) for v in values) + (0 if len(set(values)) == 1 else 100)
 
     return min(kernel.times, key=distance)
@@ -116,37 +116,37 @@ def best(times: dict[Settings, float], among: Iterable[Settings]) -> Settings:
     return min((s for s in among if s in times), key=lambda s: times[s])
 
 
-def few(kernel: Kernel, point: Point, top: int) -> list[Settings]:
+def few(kernel: Kernel, case: Case, top: int) -> list[Settings]:
     """What `dagc tune --top` measures: the model's first, at most half of the legal ones, and the default."""
-    ranked = kernel.ranked(point)
-    return [*ranked[: worth_measuring(top, len(kernel.times[point]))], kernel.default]
+    ranked = kernel.ranked(case)
+    return [*ranked[: worth_measuring(top, len(kernel.times[case]))], kernel.default]
 
 
 # A block, or how likely each of several is: of a random choice.
 Choice = Settings | dict[Settings, float]
-Choose = Callable[[Kernel, Point], Choice]
-Where = Callable[[Kernel], Point]  # the size of a kernel at which something is measured
+Choose = Callable[[Kernel, Case], Choice]
+Where = Callable[[Kernel], Case]  # the size of a kernel at which something is measured
 
 
 def adapted(top: int, where: Where = middle) -> Choose:
     """The best of the model's first `top` at one size, kept unless the model objects."""
     made: dict[tuple[str, str], Chooser] = {}
 
-    def choose(kernel: Kernel, point: Point) -> Settings:
+    def choose(kernel: Kernel, case: Case) -> Settings:
         key = kernel.program, kernel.op
         if key not in made:
             start = where(kernel)
             kept = best(kernel.times[start], few(kernel, start, top))
             made[key] = kernel.remade([(scalars(start), kept)])
-        return made[key].settings[made[key].choose(scalars(point))]
+        return made[key].settings[made[key].choose(scalars(case))]
 
     return choose
 
 
-def chance(kernel: Kernel, point: Point, top: int = 5) -> dict[Settings, float]:
+def chance(kernel: Kernel, case: Case, top: int = 5) -> dict[Settings, float]:
     """As many random blocks as `few` has, the default among them."""
-    times = kernel.times[point]
-    return best_of_random(times, len(set(few(kernel, point, top))), kernel.default)
+    times = kernel.times[case]
+    return best_of_random(times, len(set(few(kernel, case, top))), kernel.default)
 
 
 # name -> how it chooses; leave out the size that it measured
@@ -182,8 +182,8 @@ def constants(found: list[Kernel]) -> dict[str, tuple[Choose, bool]]:
     }
 
 
-def square(point: Point) -> bool:
-    return len({v for n, v in point.params if n != "TMAX"}) == 1
+def square(case: Case) -> bool:
+    return len({v for n, v in case.params if n != "TMAX"}) == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ class Pair:
     whether the choice is certain."""
 
     kernel: Kernel
-    point: Point
+    case: Case
     loss: float
     over_default: float
     certain: bool
@@ -203,13 +203,13 @@ def pairs(found: list[Kernel], choose: Choose, left_out: Where | None = None) ->
     out = []
     for kernel in found:
         start = left_out(kernel) if left_out is not None else None
-        for point, times in kernel.times.items():
-            if point == start:
+        for case, times in kernel.times.items():
+            if case == start:
                 continue
-            choice, low = choose(kernel, point), min(times.values())
+            choice, low = choose(kernel, case), min(times.values())
             odds = choice if isinstance(choice, dict) else {choice: 1.0}
             loss = sum(odd * math.log(times.get(s, math.inf) / low) for s, odd in odds.items() if odd > 0)
-            out.append(Pair(kernel, point, loss, math.exp(loss) * low / times[kernel.default], len(odds) == 1))
+            out.append(Pair(kernel, case, loss, math.exp(loss) * low / times[kernel.default], len(odds) == 1))
     return out
 
 
@@ -239,7 +239,7 @@ def summary(found: list[Kernel]) -> list[str]:
         slower = f"{sum(r.over_default > 1.02 for r in rows)} of {len(rows)}" if all(r.certain for r in rows) else "-"
         lines.append(
             f"| {name} | {mean(wide)} | {worst(wide)} | {mean(r for r in wide if r.kernel.program not in UNLIKE)} |"
-            f" {mean(narrow)} | {worst(narrow)} | {mean(rows)} | {mean(r for r in rows if not square(r.point))} |"
+            f" {mean(narrow)} | {worst(narrow)} | {mean(rows)} | {mean(r for r in rows if not square(r.case))} |"
             f" {slower} |"
         )
     return lines
@@ -267,7 +267,7 @@ def by_starting_size(found: list[Kernel], top: int = 5) -> list[str]:
     def at(place: int) -> Where:
         return lambda k: squares[k.program, k.op][place]
 
-    count = max(len(points) for points in squares.values())
+    count = max(len(cases) for cases in squares.values())
     any_square: list[Pair] = []
     for i in range(count):
         some = [k for k in found if i < len(squares[k.program, k.op])]
@@ -285,8 +285,8 @@ def by_starting_size(found: list[Kernel], top: int = 5) -> list[str]:
     return lines
 
 
-def largest(point: Point) -> int:
-    return max(v for n, v in point.params if n != "TMAX")
+def largest(case: Case) -> int:
+    return max(v for n, v in case.params if n != "TMAX")
 
 
 def errors(found: list[Kernel]) -> list[str]:
@@ -295,8 +295,8 @@ def errors(found: list[Kernel]) -> list[str]:
     def of(choose: Choose) -> Errors:
         out: dict[bool, list[float]] = {True: [], False: []}
         for kernel in found:
-            for point, times in kernel.times.items():
-                choice = choose(kernel, point)
+            for case, times in kernel.times.items():
+                choice = choose(kernel, case)
                 odds = choice if isinstance(choice, dict) else {choice: 1.0}
                 expected = sum(odd * times[s] for s, odd in odds.items() if odd > 0)
                 out[kernel.two].append(error_percent(times, expected))
@@ -316,15 +316,15 @@ def table(found: list[Kernel]) -> list[str]:
     ]
     off, telling = [], []
     for kernel in found:
-        for point, times in sorted(kernel.times.items()):
-            chosen = kernel.chooser.settings[kernel.chooser.choose(scalars(point))]
+        for case, times in sorted(kernel.times.items()):
+            chosen = kernel.chooser.settings[kernel.chooser.choose(scalars(case))]
             first, low, high = best(times, times), min(times.values()), max(times.values())
             off.append(error_percent(times, times[chosen]))
             if high >= (1 + FLAT) * low:
                 telling.append(off[-1])
             cells = [f"{settings_text(s)} | {times[s] * 1e6:.4g}" for s in (kernel.default, chosen, first)]
             lines.append(
-                f"| {kernel.program} {kernel.op} | {point.text} | {' | '.join(cells)} | {high * 1e6:.4g} |"
+                f"| {kernel.program} {kernel.op} | {case.text} | {' | '.join(cells)} | {high * 1e6:.4g} |"
                 f" {off[-1]:.2f} | {times[chosen] / low:.3f} |"
             )
     head = f"Error %: mean {statistics.fmean(off):.2f}, median {statistics.median(off):.2f}, largest {max(off):.1f}."
@@ -336,10 +336,10 @@ def table(found: list[Kernel]) -> list[str]:
 def floor(oracle: Path) -> str:
     """The error % of one who measures every block at the very size, as precisely as the oracle was measured, and is
     judged by a second such measurement: what is below it is noise. Medians are drawn from their 95 % intervals."""
-    cells: dict[tuple[str, str, Point], list[OracleCell]] = {}
+    cells: dict[tuple[str, str, Case], list[OracleCell]] = {}
     for cell in read_oracle(oracle):
         if cell.flush and not cell.failure:
-            cells.setdefault((cell.program, cell.op, cell.point), []).append(cell)
+            cells.setdefault((cell.program, cell.op, cell.case), []).append(cell)
     draw = random.Random(0)
 
     def measured(here: list[OracleCell]) -> list[float]:

@@ -38,7 +38,7 @@ from dagc.choice.feature import SelectorFeature
 from dagc.choice.judge import Judged, Times, judge
 from dagc.choice.methods import LEARNED
 from dagc.choice.train import merged, train
-from dagc.choice.types import PROGRAM, Point, settings_text
+from dagc.choice.types import PROGRAM, Case, settings_text
 from dagc.ir.program import CodeText, Program
 from dagc.ir.sym import Var, free
 from dagc.stages.program import load
@@ -91,12 +91,12 @@ def tuned_tables(path: Path) -> list[Table]:
     for op, chooser in tuned.kernel_choosers.items():
         names = chooser.selector.data if chooser.selector is not None else chooser.data
         found = measured(tuned, op, chooser, names)
-        elements = {one.point: float(one.elements) for one in tuned.facts.inputs}
-        texts = tuple(p.text for p in found.points)
+        elements = {one.case: float(one.elements) for one in tuned.facts.inputs}
+        texts = tuple(p.text for p in found.cases)
         families = tuple(t.partition("(")[0] if "(" in t else str(Path(t).parent) for t in texts)
         variants, times = tuple(map(settings_text, chooser.settings)), tuple(map(dict, found.times))
-        sizes = tuple(elements.get(p, 0.0) for p in found.points)
-        learned = tuple(i for i, point in enumerate(found.points) if point not in tuned.facts.tests)
+        sizes = tuple(elements.get(p, 0.0) for p in found.cases)
+        learned = tuple(i for i, case in enumerate(found.cases) if case not in tuned.facts.tests)
         vectors, name = found.vectors, f"{path.stem} {op}"
         out.append(Table(name, texts, families, sizes, tuple(names), vectors, variants, times, learned))
     return out
@@ -182,34 +182,34 @@ def stored(path: Path) -> None:
         if chooser.selector is None:
             continue
         at = chosen_at(chooser.method, chooser.selector, measured(tuned, op, chooser, chooser.selector.data))
-        described(f"{path.stem} {op}", chooser.method, at.inputs.points, at.inputs.times, at.answers, at.reasons)
+        described(f"{path.stem} {op}", chooser.method, at.inputs.cases, at.inputs.times, at.answers, at.reasons)
     program = tuned.program_chooser
     if program is not None:
         inputs = of_programs(tuned, program)
         at = chosen_at(program.method, program.selector, inputs)
-        described(path.stem, program.method, at.inputs.points, at.inputs.times, at.answers, at.reasons)
+        described(path.stem, program.method, at.inputs.cases, at.inputs.times, at.answers, at.reasons)
 
 
 def of_programs(tuned: Tuned, program: ProgramChooser) -> MeasuredInputs:
     """The inputs that a chooser of whole programs was trained and evaluated on, with the objective of each plan."""
     objective = minimised(tuned)
-    times: dict[Point, dict[int, float]] = {}
+    times: dict[Case, dict[int, float]] = {}
     for cell in tuned.cells:
         if cell.op == PROGRAM and cell.times and cell.settings in program.settings:
-            times.setdefault(cell.point, {})[program.settings.index(cell.settings)] = priced(cell, objective).value
-    known = {one.point: one.features[PROGRAM] for one in tuned.facts.inputs}
-    points = tuple(p for p in times if p in known)
-    vectors = tuple(tuple(known[p][name] for name in program.data) for p in points)
-    test = tuple(p in tuned.facts.tests for p in points)
-    return MeasuredInputs(points, vectors, tuple(times[p] for p in points), test, NOISE)
+            times.setdefault(cell.case, {})[program.settings.index(cell.settings)] = priced(cell, objective).value
+    known = {one.case: one.features[PROGRAM] for one in tuned.facts.inputs}
+    cases = tuple(p for p in times if p in known)
+    vectors = tuple(tuple(known[p][name] for name in program.data) for p in cases)
+    test = tuple(p in tuned.facts.tests for p in cases)
+    return MeasuredInputs(cases, vectors, tuple(times[p] for p in cases), test, NOISE)
 
 
 def described(
-    name: str, method: str, points: Sequence[Point], times: Sequence[Times], answers: Sequence[int],
+    name: str, method: str, cases: Sequence[Case], times: Sequence[Times], answers: Sequence[int],
     reasons: Sequence[str],
 ) -> None:  # fmt: skip
     """A line of the table of `--stored`."""
-    found = judge([p.text for p in points], times, answers, 0, NOISE, reasons=reasons)
+    found = judge([p.text for p in cases], times, answers, 0, NOISE, reasons=reasons)
     f = found.all
     columns = [percent(v) for v in (f.percent, f.accuracy, f.balanced, f.regret)]
     columns += [percent(found.share("unsure")), percent(found.share("outside"))]
@@ -237,15 +237,15 @@ def compare(
         rest = (
             [one.decisive.percent for one in found], *([getattr(one.all, name) for one in found] for name in AVERAGED)
         )  # fmt: skip
-        ratios = [case.ratio for one in found for case in one.cases if not case.failed]
+        ratios = [verdict.ratio for one in found for verdict in one.verdicts if not verdict.failed]
         worst, poor = max(ratios, default=math.nan), fmean(one.all.poor for one in found)
         print(
             f"| {method} | {percent(fmean(shares))}{span} | {' | '.join(percent(fmean(column)) for column in rest)} |"
             f" {fmean(one.all.geometric for one in found):.3f} | {worst:.2f} | {poor:.3g} | {took:.1f} |",
             flush=True,
         )
-        for case in found[0].failed:
-            print(f"{method} failed at {len(found[0].failed)} of {len(found[0].cases)} inputs: {case.name}")
+        for verdict in found[0].failed:
+            print(f"{method} failed at {len(found[0].failed)} of {len(found[0].verdicts)} inputs: {verdict.name}")
     print(
         f"best single ({table.variants[f.single[0]]}) {percent(f.single[1])}, default {percent(f.default)},"
         f" random {percent(f.random)}"

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dagc.choice.selector import Scale, scales_of
-from dagc.choice.types import Cell, Point, Settings
+from dagc.choice.types import Case, Cell, Settings
 
 SHARE_BITS = 21  # of a feature's share of the measured range, as `dagc_share` in C computes it
 EVERYWHERE = 2**63 - 1  # the radius of an answer that worked nowhere
@@ -30,17 +30,17 @@ class Tried:
 
 
 def tried_at(
-    cells: Iterable[Cell], op: str, features: Mapping[Point, Mapping[str, float]], tests: Collection[Point] = ()
+    cells: Iterable[Cell], op: str, features: Mapping[Case, Mapping[str, float]], tests: Collection[Case] = ()
 ) -> tuple[Tried, ...]:
     """The inputs with `features` at which an op was tried, except the `tests`; () if nothing failed."""
-    worked: dict[Point, set[Settings]] = {}
-    failed: dict[Point, set[Settings]] = {}
+    worked: dict[Case, set[Settings]] = {}
+    failed: dict[Case, set[Settings]] = {}
     for cell in cells:
-        if cell.op == op and cell.point in features and cell.point not in tests and (cell.failure or cell.times):
-            (failed if cell.failure else worked).setdefault(cell.point, set()).add(cell.settings)
-    points = dict.fromkeys((*worked, *failed)) if failed else ()
+        if cell.op == op and cell.case in features and cell.case not in tests and (cell.failure or cell.times):
+            (failed if cell.failure else worked).setdefault(cell.case, set()).add(cell.settings)
+    cases = dict.fromkeys((*worked, *failed)) if failed else ()
     return tuple(
-        Tried(features[p], frozenset(worked.get(p, ())), frozenset(failed.get(p, ()))) for p in points
+        Tried(features[p], frozenset(worked.get(p, ())), frozenset(failed.get(p, ()))) for p in cases
     )  # fmt: skip
 
 

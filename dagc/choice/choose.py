@@ -3,7 +3,7 @@
 A chooser has a model (a rational program for the time of a launch), measured bests, a selector, or several of these:
 
   model alone     the setting that is fastest by the model; the first in the list (the default first of all) wins ties
-  measured bests  at measured features, the best there; elsewhere the best of the nearest measured point,
+  measured bests  at measured features, the best there; elsewhere the best of the nearest measured case,
                   or the first setting that can be launched, if that one cannot
   both            the same, unless the model predicts that another setting is faster by more than MARGIN
   a selector      at measured features, the best there; elsewhere the selector's choice, or the
@@ -11,7 +11,7 @@ A chooser has a model (a rational program for the time of a launch), measured be
 
 If a feature is not a number (a division by zero), the default is taken. For variants, the default is also taken if a
 feature is FAR times outside of the measured range, or if the selector's confidence is below its threshold. The distance
-of two points is the product over the features of the larger over the smaller value.
+of two cases is the product over the features of the larger over the smaller value.
 
 An answer that failed at inputs like this one in training (`dagc.choice.avoid`), be it chosen or the default, is
 replaced by the next one in the selector's order that did not. If all failed, the default is taken, and the program
@@ -58,7 +58,7 @@ def chooser_c(chooser: Chooser, margin: float) -> str:
     """C99: `static inline dagc_choice dagc_choose_SITE(const double* features)`; `c_head` goes before it.
 
     A second call with the same features returns the stored answer. `margin`: the fraction by which another setting must
-    be faster, by the model, than the best of the nearest measured point.
+    be faster, by the model, than the best of the nearest measured case.
     """
     from dagc.emit.render import render  # loads jinja2
 
@@ -174,7 +174,7 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """A measured point: its features, in the order of the chooser's, and the best of the measured answers."""
+    """A measured case: its features, in the order of the chooser's, and the best of the measured answers."""
 
     data: tuple[float, ...]
     chosen: int

@@ -1,4 +1,4 @@
-"""Points at which hardware counters are read: sizes and settings (KLARAPTOR's step 1, data collection).
+"""Cases at which hardware counters are read: sizes and settings (KLARAPTOR's step 1, data collection).
 
 Sizes form a Latin hypercube over the ranges of the requested sizes, in logarithms, so that most are not powers of two;
 no product of sizes exceeds the largest requested one. Different settings are drawn at each size. All numbers of lanes
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dagc.base.errors import UsageError
-from dagc.choice.types import Point, Settings, Unit
+from dagc.choice.types import Case, Settings, Unit
 from dagc.perf.fit import sample_points
 
 WARP = 32
@@ -22,18 +22,18 @@ SIZES = 12  # sampled, for each program
 SETTINGS = 12  # at each size, for each kernel
 
 
-def sizes_to_count(points: Sequence[Point], seed: int, n: int = SIZES) -> tuple[Point, ...]:
+def sizes_to_count(cases: Sequence[Case], seed: int, n: int = SIZES) -> tuple[Case, ...]:
     """Up to `n` sizes; fewer if the ranges do not contain as many. A parameter with one value varies from half to twice
     that value; one below 2 is kept."""
     values: dict[str, list[int]] = {}
-    for point in points:
-        for name, value in point.sizes.items():
+    for case in cases:
+        for name, value in case.sizes.items():
             values.setdefault(name, []).append(value)
     ranges = {k: (min(v), max(v)) for k, v in values.items()}
     ranges = {k: (max(1, a // 2), 2 * b) if a == b and a > 1 else (a, b) for k, (a, b) in ranges.items()}
     if not ranges:
-        return tuple(points)
-    largest = max(_product(p.sizes) for p in points)
+        return tuple(cases)
+    largest = max(_product(p.sizes) for p in cases)
     names = list(ranges)
 
     def keep(rows: np.ndarray) -> np.ndarray:
@@ -44,8 +44,8 @@ def sizes_to_count(points: Sequence[Point], seed: int, n: int = SIZES) -> tuple[
             rows = sample_points(ranges, wanted, seed, keep=keep)
         except UsageError:
             continue
-        return tuple(Point.of(dict(zip(names, map(int, row), strict=True))) for row in rows)
-    return tuple(points)
+        return tuple(Case.of(dict(zip(names, map(int, row), strict=True))) for row in rows)
+    return tuple(cases)
 
 
 def _product(sizes: Mapping[str, int]) -> float:

@@ -1,11 +1,11 @@
-"""`--samples`: a generator of points, drawn from the values after `over`.
+"""`--samples`: a generator of cases, drawn from the values after `over`.
 
 over log(2, 9152)        log-uniform: every factor of two equally likely
 over uniform(0.6, 1)     uniform
 over {1, 2, 4}, 4..10    one of these
 over files("*.mtx")      one of the files (of `--inputs`, where that is given)
 
-Both bounds are included. Integers are rounded; other numbers have six significant digits, so that a point read from its
+Both bounds are included. Integers are rounded; other numbers have six significant digits, so that a case read from its
 text is equal. A draw that violates a `require` of the program on its params is discarded.
 """
 
@@ -18,12 +18,12 @@ from collections.abc import Collection, Mapping, Sequence
 
 from dagc.base.errors import UsageError
 from dagc.choice.inputs import has_inputs, parse_inputs
-from dagc.choice.types import Point
+from dagc.choice.types import Case
 from dagc.ir.program import Param, Program, Spread
 from dagc.ir.sym import Number, evaluate, show
 
 MOST_REFUSED = 10_000  # consecutive draws that violate a `require`
-MOST_KNOWN = 1_000  # consecutive repeated draws after which no further points are assumed to exist
+MOST_KNOWN = 1_000  # consecutive repeated draws after which no further cases are assumed to exist
 _DIGITS = 6  # significant digits of a real number
 _REALS = ("f32", "f64")
 
@@ -31,11 +31,11 @@ Value = int | float | str
 
 
 class Draws:
-    """Distinct points drawn from the params of a program. The same seed gives the same points; points to `test` come
+    """Distinct cases drawn from the params of a program. The same seed gives the same cases; cases to `test` come
     from another sequence.
 
-    `fixed`: names of params with a fixed value (`-D`). `inputs`: points of `dagc.choice.inputs`. `spent`: whether no
-    further points exist.
+    `fixed`: names of params with a fixed value (`-D`). `inputs`: cases of `dagc.choice.inputs`. `spent`: whether no
+    further cases exist.
     """
 
     def __init__(
@@ -54,26 +54,26 @@ class Draws:
                 "write `param M : i64 = 256 over log(2, 9152)`, `over uniform(...)` or `over {...}`",
             )
         self._random = random.Random(f"{seed} {'tests' if test else 'draws'}")
-        self._known: set[Point] = set()
+        self._known: set[Case] = set()
         self._constants: dict[str, Value] = {
             p.name: p.value for p in program.params if isinstance(p.value, bool | int | float | str)
         }
 
-    def take(self, number: int) -> tuple[Point, ...]:
-        """The next points, all distinct; fewer if no others exist. Raises UsageError like `candidates`."""
-        out: list[Point] = []
+    def take(self, number: int) -> tuple[Case, ...]:
+        """The next cases, all distinct; fewer if no others exist. Raises UsageError like `candidates`."""
+        out: list[Case] = []
         while len(out) < number and not self.spent:
-            for point in self.candidates(1):
-                self._known.add(point)
-                out.append(point)
+            for case in self.candidates(1):
+                self._known.add(case)
+                out.append(case)
         return tuple(out)
 
-    def candidates(self, number: int) -> tuple[Point, ...]:
-        """Points that were neither taken nor dropped; they may be drawn again. Fewer if hardly any others exist.
+    def candidates(self, number: int) -> tuple[Case, ...]:
+        """Cases that were neither taken nor dropped; they may be drawn again. Fewer if hardly any others exist.
 
-        Raises UsageError if the program's `require`s exclude nearly all points.
+        Raises UsageError if the program's `require`s exclude nearly all cases.
         """
-        out: list[Point] = []
+        out: list[Case] = []
         refused: Counter[int] = Counter()
         known = 0
         while len(out) < number and known < MOST_KNOWN:
@@ -84,21 +84,21 @@ class Draws:
                 if refused.total() == MOST_REFUSED:
                     raise self._too_few(refused.most_common(1)[0][0])
                 continue
-            point = Point.of(values)
-            known = known + 1 if point in self._known else 0
+            case = Case.of(values)
+            known = known + 1 if case in self._known else 0
             refused.clear()
             if not known:
-                out.append(point)
+                out.append(case)
         self.spent = known == MOST_KNOWN
         return tuple(out)
 
-    def drop(self, points: Collection[Point]) -> None:
-        """Exclude these points from further draws."""
-        self._known.update(points)
+    def drop(self, cases: Collection[Case]) -> None:
+        """Exclude these cases from further draws."""
+        self._known.update(cases)
 
-    def vector(self, point: Point) -> tuple[float, ...]:
-        """The values of a point as numbers; a string is represented by its index among the values."""
-        at = dict(point.params)
+    def vector(self, case: Case) -> tuple[float, ...]:
+        """The values of a case as numbers; a string is represented by its index among the values."""
+        at = dict(case.params)
         return tuple(self._number(p, at.get(p.name, self._constants.get(p.name, 0))) for p in self.params)
 
     def _number(self, param: Param, value: Value) -> float:

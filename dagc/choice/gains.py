@@ -1,7 +1,7 @@
-"""Training data of learners: the gain of each choice at each training point, and cross-validation by gains.
+"""Training data of learners: the gain of each choice at each training case, and cross-validation by gains.
 
 The gain of a choice is the fraction of the best performance that it reaches, t_best / t, in [0, 1], so a wrong choice
-is weighted by its cost. If only labels are known, the gain of a point's label is 1 and that of any other is 0.
+is weighted by its cost. If only labels are known, the gain of a case's label is 1 and that of any other is 0.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Candidate = TypeVar("Candidate")
 
 @dataclass(frozen=True, slots=True)
 class Gains:
-    """`matrix`: a row for each point, a column for each of `labels`, in ascending order."""
+    """`matrix`: a row for each case, a column for each of `labels`, in ascending order."""
 
     labels: tuple[int, ...]
     matrix: Any
@@ -39,7 +39,7 @@ class Gains:
 
 
 def gains_of(labels: Sequence[int], shares: Shares | None) -> Gains:
-    """`shares`: the gain of each choice that may be learned at each point, 0 where missing; without them: labels."""
+    """`shares`: the gain of each choice that may be learned at each case, 0 where missing; without them: labels."""
     import numpy as np
 
     if shares is None:
@@ -50,10 +50,10 @@ def gains_of(labels: Sequence[int], shares: Shares | None) -> Gains:
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """Training points: `rows` hold a value for each of `data`, a feature; `labels` are the best choices.
+    """Training cases: `rows` hold a value for each of `data`, a feature; `labels` are the best choices.
 
-    `scales`: those of the features. `gains`: the gain of each choice at each point. `shared`: whether gains were given
-    rather than derived from labels. `times`: seconds of each choice at each point; missing where it failed, infinite
+    `scales`: those of the features. `gains`: the gain of each choice at each case. `shared`: whether gains were given
+    rather than derived from labels. `times`: seconds of each choice at each case; missing where it failed, infinite
     where a constraint excludes it.
     """
 
@@ -67,7 +67,7 @@ class Examples:
 
     @property
     def x(self) -> Any:
-        """The coordinates, a row for each point."""
+        """The coordinates, a row for each case."""
         return coordinates(self.rows, self.scales)
 
 
@@ -100,10 +100,10 @@ def best_candidate(
     matrix: Any,
     seed: int,
 ) -> Candidate:
-    """The candidate whose choices at held-out points have the largest mean gain; the first if several are equal.
+    """The candidate whose choices at held-out cases have the largest mean gain; the first if several are equal.
 
-    `choose(candidates, x, matrix, asked)` trains each candidate on some of the points and returns the columns that it
-    chooses at the points `asked`, shape (candidates, asked); results that candidates share are computed once. The seed
+    `choose(candidates, x, matrix, asked)` trains each candidate on some of the cases and returns the columns that it
+    chooses at the cases `asked`, shape (candidates, asked); results that candidates share are computed once. The seed
     shuffles the folds.
     """
     import numpy as np

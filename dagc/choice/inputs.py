@@ -4,14 +4,14 @@ NI=512,1024 NJ=512                    every combination of the values
 NI=NJ=512,1024                        the same value for both
 A; B                                  several of these
 
-An input is a point with a text value:
+An input is a case with a text value:
 
 "train/*.mtx"                         files; relative to the current directory
 @train.txt                            one input a line, `#` comments; relative to the directory of the list
 "rmat(scale = 16, edges = 8)"         a call, which the set-up interprets (`dagc.inputs.call`)
 matrix=...                            for the parameter `matrix`
 
-Several are separated by commas. In a point, a path below the program's directory is relative to it; any other is
+Several are separated by commas. In a case, a path below the program's directory is relative to it; any other is
 absolute. The set-up finds both as `folder / path`.
 """
 
@@ -27,7 +27,7 @@ from pathlib import Path
 from dagc.base.errors import UsageError
 from dagc.base.inputs import canonical_call, is_call
 from dagc.base.source import read_file
-from dagc.choice.types import Point
+from dagc.choice.types import Case
 from dagc.ir.program import Param, Program
 
 MOST = 100_000  # inputs of a list
@@ -36,8 +36,8 @@ _BEGUN = re.compile(r"[A-Za-z_]\w*\s*\(")
 _COMMENT = re.compile(r"(^|\s)#.*")
 
 
-def parse_inputs(lists: Sequence[str], program: Program, option: str = "--inputs") -> tuple[Point, ...]:
-    """The points of the lists, in order and without duplicates; without lists, those of the program's `over files`.
+def parse_inputs(lists: Sequence[str], program: Program, option: str = "--inputs") -> tuple[Case, ...]:
+    """The cases of the lists, in order and without duplicates; without lists, those of the program's `over files`.
 
     Raises UsageError, naming the option and the entry, for a file that does not exist, a list that cannot be read, and
     an unknown parameter.
@@ -46,25 +46,25 @@ def parse_inputs(lists: Sequence[str], program: Program, option: str = "--inputs
     if not lists:
         parameter = input_parameter(program, "", option)
         files = _files(parameter.files, folder, folder, f'over files("{parameter.files}")')
-        return tuple(_points(parameter, files, "over files"))
-    out: dict[Point, None] = {}
+        return tuple(_cases(parameter, files, "over files"))
+    out: dict[Case, None] = {}
     for text in lists:
         match = _NAMED.fullmatch(text)
         named = match is not None and any(p.name == match[1] for p in program.params)
         name, rest = (match[1], match[2]) if match is not None and named else ("", text)
         each = (one for entry in _entries(rest) for one in _inputs(entry, folder, option))
-        out |= dict.fromkeys(_points(input_parameter(program, name, option), each, option))
+        out |= dict.fromkeys(_cases(input_parameter(program, name, option), each, option))
     if not out:
         raise UsageError(f"{option} names no input", 'write a glob ("train/*.mtx"), @LIST or a call')
     return tuple(out)
 
 
-def parse_input(text: str, program: Program, option: str) -> Point:
-    """The one point of a text. Raises UsageError, also for several."""
-    points = parse_inputs([text], program, option)
-    if len(points) > 1:
-        raise UsageError(f"{option} {text}: {len(points)} inputs", "name one")
-    return points[0]
+def parse_input(text: str, program: Program, option: str) -> Case:
+    """The one case of a text. Raises UsageError, also for several."""
+    cases = parse_inputs([text], program, option)
+    if len(cases) > 1:
+        raise UsageError(f"{option} {text}: {len(cases)} inputs", "name one")
+    return cases[0]
 
 
 def input_parameter(program: Program, name: str, option: str = "--inputs") -> Param:
@@ -93,15 +93,15 @@ def has_inputs(program: Program, fixed: Collection[str] = ()) -> bool:
     return any(p.files and p.name not in fixed for p in program.params)
 
 
-def is_input(point: Point) -> bool:
-    """Whether a point is an input rather than a size."""
-    return any(isinstance(value, str) for _, value in point.params)
+def is_input(case: Case) -> bool:
+    """Whether a case is an input rather than a size."""
+    return any(isinstance(value, str) for _, value in case.params)
 
 
-def bytes_of(point: Point, program: Program) -> float:
+def bytes_of(case: Case, program: Program) -> float:
     """The size of an input's file; infinite for calls, which are not files."""
     folder, total = Path(program.path).parent, 0.0
-    for _, value in point.params:
+    for _, value in case.params:
         if isinstance(value, str):
             try:
                 total += float("inf") if is_call(value) else (folder / value).stat().st_size
@@ -110,8 +110,8 @@ def bytes_of(point: Point, program: Program) -> float:
     return total
 
 
-def _points(parameter: Param, inputs: Iterable[str], option: str) -> list[Point]:
-    out = [Point(((parameter.name, one),)) for one in inputs]
+def _cases(parameter: Param, inputs: Iterable[str], option: str) -> list[Case]:
+    out = [Case(((parameter.name, one),)) for one in inputs]
     if len(out) > MOST:
         raise UsageError(f"{option}: {len(out)} inputs, more than {MOST}", "name fewer")
     return out
@@ -215,10 +215,10 @@ _WORD = re.compile(r"((?:\w+=)+)([^=]+)$")
 _WHOLE = re.compile(r"[0-9]{1,3}(_?[0-9]){0,16}")
 
 
-def parse_sizes(text: str, program: Program, option: str = "--sizes") -> tuple[Point, ...]:
-    """The points of a text, in order and without duplicates. Raises UsageError naming the option and the wrong word."""
+def parse_sizes(text: str, program: Program, option: str = "--sizes") -> tuple[Case, ...]:
+    """The cases of a text, in order and without duplicates. Raises UsageError naming the option and the wrong word."""
     known = {p.name for p in program.params if isinstance(p.value, int) and not isinstance(p.value, bool)}
-    out: dict[Point, None] = {}
+    out: dict[Case, None] = {}
     for part in text.split(";"):
         choices: list[list[dict[str, int]]] = []
         for word in part.split():
@@ -242,7 +242,7 @@ def parse_sizes(text: str, program: Program, option: str = "--sizes") -> tuple[P
             for piece in combination:
                 merged |= piece
             if merged:
-                out[Point.of(merged)] = None
+                out[Case.of(merged)] = None
     if not out:
         raise UsageError(f"{option} names no size", "write NI=NJ=512,1024")
     return tuple(out)
@@ -256,9 +256,9 @@ def _value(word: str, name: str, text: str, option: str) -> int:
     return int(text)
 
 
-def parse_size(text: str, program: Program, option: str) -> Point:
-    """The one point of a text. Raises UsageError, also for several."""
-    points = parse_sizes(text, program, option)
-    if len(points) > 1:
-        raise UsageError(f"{option} {text}: {len(points)} sizes", "name one")
-    return points[0]
+def parse_size(text: str, program: Program, option: str) -> Case:
+    """The one case of a text. Raises UsageError, also for several."""
+    cases = parse_sizes(text, program, option)
+    if len(cases) > 1:
+        raise UsageError(f"{option} {text}: {len(cases)} sizes", "name one")
+    return cases[0]

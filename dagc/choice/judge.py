@@ -30,7 +30,7 @@ POOR = 0.7  # of exhaustive: the goal is that no input is below this
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class JudgedCase:
     """One input. `taken` runs where `chosen` was requested: another answer where the constraint of `chosen` fails.
     `failure`: why `taken` failed, as far as is known."""
 
@@ -104,11 +104,11 @@ class Figures:
 class Judged:
     """`decisive`: inputs whose best and second best differ by more than the noise. `bands`: by size, the label first.
 
-    `cases`: the costliest choice first. `reasons`: the number of inputs with each reason. `refused`: inputs at which
+    `verdicts`: the costliest choice first. `reasons`: the number of inputs with each reason. `refused`: inputs at which
     the constraint of the chosen answer failed.
     """
 
-    cases: tuple[Case, ...]
+    verdicts: tuple[JudgedCase, ...]
     all: Figures
     decisive: Figures
     bands: tuple[tuple[str, Figures], ...]
@@ -117,18 +117,18 @@ class Judged:
     unsolved: tuple[str, ...]
 
     @property
-    def wrong(self) -> tuple[Case, ...]:
+    def wrong(self) -> tuple[JudgedCase, ...]:
         """Not within the noise of the best, the costliest first; without those that failed."""
-        return tuple(case for case in self.cases if not case.right and not case.failed)
+        return tuple(verdict for verdict in self.verdicts if not verdict.right and not verdict.failed)
 
     @property
-    def failed(self) -> tuple[Case, ...]:
+    def failed(self) -> tuple[JudgedCase, ...]:
         """The inputs at which the choice failed."""
-        return tuple(case for case in self.cases if case.failed)
+        return tuple(verdict for verdict in self.verdicts if verdict.failed)
 
     def share(self, reason: str) -> float:
         """The fraction of the inputs with this reason, such as `unsure`."""
-        return self.reasons.get(reason, 0) / len(self.cases) if self.cases else math.nan
+        return self.reasons.get(reason, 0) / len(self.verdicts) if self.verdicts else math.nan
 
     def lines(self, text: Callable[[int], str] = str, worst: int = 5) -> tuple[str, ...]:
         """A table as text, followed by the names of the costliest mistakes. `text`: the text of an answer."""
@@ -170,8 +170,8 @@ class Judged:
             out.append(f"the choice violated a constraint and another was used: {counted(self.refused, 'input')}")
         if self.wrong:
             out.append(f"{counted(len(self.wrong), 'wrong choice')}: {self.all.lost:.3f} times the best on average")
-        for case in self.wrong[:worst]:
-            out.append(f"  {case.name}: {text(case.taken)} {case.ratio:.2f} times {text(case.best)}")
+        for verdict in self.wrong[:worst]:
+            out.append(f"  {verdict.name}: {text(verdict.taken)} {verdict.ratio:.2f} times {text(verdict.best)}")
         if self.unsolved:
             out.append(
                 f"no variant works at {counted(len(self.unsolved), 'input')}: {', '.join(self.unsolved[:worst])}"
@@ -186,9 +186,9 @@ class Judged:
             f"the figures are over the other {counted(self.all.inputs, 'input')}" if self.all.inputs else "no figures"
         )
         out = [f"the choice failed at {counted(len(self.failed), 'input')}; {rest}"]
-        for case in self.failed[:worst]:
-            why = f": {case.failure}" if case.failure else ""
-            out.append(f"  {case.name}: {text(case.taken)} failed{why}; the best is {text(case.best)}")
+        for verdict in self.failed[:worst]:
+            why = f": {verdict.failure}" if verdict.failure else ""
+            out.append(f"  {verdict.name}: {text(verdict.taken)} failed{why}; the best is {text(verdict.best)}")
         return out
 
 
@@ -217,19 +217,19 @@ def judge(
     solved = [i for i, at in enumerate(times) if any(math.isfinite(t) for t in at.values())]
     why = list(failures) or [{}] * len(names)
     rows = list(zip(names, times, chosen, noise, reason, why, list(sizes) or [math.nan] * len(names), strict=True))
-    kept = [(_case(rows[i][:6], default), rows[i][1], rows[i][6]) for i in solved]
+    kept = [(_verdict(rows[i][:6], default), rows[i][1], rows[i][6]) for i in solved]
     answers = sorted({answer for at in times for answer in at})
 
-    def figures(part: Iterable[tuple[Case, Times, float]]) -> Figures:
-        return _figures([(case, at) for case, at, _ in part], answers, default)
+    def figures(part: Iterable[tuple[JudgedCase, Times, float]]) -> Figures:
+        return _figures([(verdict, at) for verdict, at, _ in part], answers, default)
 
     return Judged(
-        tuple(sorted((case for case, _, _ in kept), key=lambda c: -c.ratio)),
+        tuple(sorted((verdict for verdict, _, _ in kept), key=lambda c: -c.ratio)),
         figures(kept),
         figures(k for k in kept if _decisive(k[1], k[0].tolerance)),
         tuple((name, figures(part)) for name, part in _banded(kept, bands) if part) if sizes else (),
-        dict(Counter(case.reason for case, _, _ in kept if case.reason)),
-        sum(case.chosen != case.taken for case, _, _ in kept),
+        dict(Counter(verdict.reason for verdict, _, _ in kept if verdict.reason)),
+        sum(verdict.chosen != verdict.taken for verdict, _, _ in kept),
         tuple(names[i] for i in range(len(names)) if i not in set(solved)),
     )
 
@@ -308,11 +308,11 @@ def least_calls(inputs: Iterable[tuple[float, Iterable[tuple[float, float]]]], m
     return float(high)
 
 
-def _case(row: tuple[str, Times, Asked, float, str, Mapping[int, str]], default: int) -> Case:
+def _verdict(row: tuple[str, Times, Asked, float, str, Mapping[int, str]], default: int) -> JudgedCase:
     name, at, chosen, noise, reason, failures = row
     taken = _taken(at, chosen, default)
     best = min(at, key=lambda answer: (at[answer], answer))
-    return Case(
+    return JudgedCase(
         name,
         chosen if isinstance(chosen, int) else chosen[0],
         taken,
@@ -341,39 +341,41 @@ def _decisive(at: Times, tolerance: float) -> bool:
     return len(ordered) > 1 and ordered[1] > (1 + tolerance) * ordered[0]
 
 
-def _figures(every: Sequence[tuple[Case, Times]], answers: Sequence[int], default: int) -> Figures:
-    part = [(case, at) for case, at in every if not case.failed]
-    cases = [case for case, _ in part]
+def _figures(every: Sequence[tuple[JudgedCase, Times]], answers: Sequence[int], default: int) -> Figures:
+    part = [(verdict, at) for verdict, at in every if not verdict.failed]
+    verdicts = [verdict for verdict, _ in part]
     of_best: dict[int, list[bool]] = {}
-    for case in cases:
-        of_best.setdefault(case.best, []).append(case.right)
+    for verdict in verdicts:
+        of_best.setdefault(verdict.best, []).append(verdict.right)
     singles = [(a, _mean([_share(at, a, default) for _, at in part])) for a in answers] if part else []
-    ratios = [case.ratio for case in cases]
+    ratios = [verdict.ratio for verdict in verdicts]
     return Figures(
-        len(cases),
+        len(verdicts),
         len(every) - len(part),
         _mean([1 / r for r in ratios]),
-        _mean([case.right for case in cases]),
+        _mean([verdict.right for verdict in verdicts]),
         _mean([_mean(right) for right in of_best.values()]),
         _mean([r - 1 for r in ratios]),
         _geometric(ratios),
-        _geometric([case.ratio for case in cases if not case.right] or [1.0]) if cases else math.nan,
+        _geometric([verdict.ratio for verdict in verdicts if not verdict.right] or [1.0]) if verdicts else math.nan,
         sum(1 / r < POOR for r in ratios),
         tuple(sorted(singles, key=lambda single: (-single[1], single[0]))),
         _mean([_share(at, default, default) for _, at in part]),
         _mean([share for _, share in singles]),
-        sum(case.best_value for case in cases) / sum(case.value for case in cases) if cases else math.nan,
+        sum(verdict.best_value for verdict in verdicts) / sum(verdict.value for verdict in verdicts)
+        if verdicts
+        else math.nan,
         *_faster(part, answers, default),
     )
 
 
-def _faster(part: Sequence[tuple[Case, Times]], answers: Sequence[int], default: int) -> tuple[float, float, int]:
+def _faster(part: Sequence[tuple[JudgedCase, Times]], answers: Sequence[int], default: int) -> tuple[float, float, int]:
     """The least speed-up over a single answer, of those that fail at the fewest of the inputs: mean of ratios, ratio of
     sums, and at how many inputs it fails. NaN without an input."""
     over: list[tuple[int, float, float]] = []
     for answer in answers if part else ():
         values = [at.get(_taken(at, answer, default), math.inf) for _, at in part]
-        both = [(v, case.value) for v, (case, _) in zip(values, part, strict=True) if math.isfinite(v)]
+        both = [(v, verdict.value) for v, (verdict, _) in zip(values, part, strict=True) if math.isfinite(v)]
         if both:
             sums = sum(v for v, _ in both) / sum(taken for _, taken in both)
             over.append((len(part) - len(both), _mean([v / taken for v, taken in both]), sums))
@@ -383,8 +385,8 @@ def _faster(part: Sequence[tuple[Case, Times]], answers: Sequence[int], default:
 
 
 def _banded(
-    kept: Sequence[tuple[Case, Times, float]], bands: Sequence[float]
-) -> list[tuple[str, list[tuple[Case, Times, float]]]]:
+    kept: Sequence[tuple[JudgedCase, Times, float]], bands: Sequence[float]
+) -> list[tuple[str, list[tuple[JudgedCase, Times, float]]]]:
     """The inputs of each band, with its label: `under 1e+05`, `1e+05 to 1e+06`, `1e+06 or more`."""
     ends = [-math.inf, *bands, math.inf]
     out = []

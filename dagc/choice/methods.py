@@ -1,6 +1,6 @@
 """The learned methods by name. A learner is one file of `dagc/choice/learners`: `knn.py` holds the method `knn`.
 
-A file has `SUMMARY` (a few words on what answers at unmeasured points), `fit` (which trains a selector on `Examples`),
+A file has `SUMMARY` (a few words on what answers at unmeasured cases), `fit` (which trains a selector on `Examples`),
 `Row` (a `dagc.choice.nodes.SelectorRow` tagged with the method: the representation in a tuned file) and `read` (which
 makes a selector from a row). Its C code is the template `choice/METHOD.h.j2`; a learner that uses the selectors of
 another file needs none.

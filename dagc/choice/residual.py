@@ -20,7 +20,7 @@ import numpy as np
 
 from dagc.choice.surface import Covariance
 from dagc.choice.terms import TERMS
-from dagc.choice.types import Point, Settings, Unit
+from dagc.choice.types import Case, Settings, Unit
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -94,13 +94,13 @@ def coordinates(unit: Unit, settings: Sequence[Settings]) -> Array:
     return out
 
 
-def size_coordinates(points: Sequence[Point]) -> Array:
+def size_coordinates(cases: Sequence[Case]) -> Array:
     """Coordinates of the sizes in doublings, shape (sizes, parameters). Named inputs are 3 doublings apart."""
-    names = list(dict.fromkeys(n for point in points for n, _ in point.params))
-    texts = list(dict.fromkeys(v for point in points for _, v in point.params if isinstance(v, str)))
-    out = np.zeros((len(points), max(1, len(names))))
-    for i, point in enumerate(points):
-        for name, value in point.params:
+    names = list(dict.fromkeys(n for case in cases for n, _ in case.params))
+    texts = list(dict.fromkeys(v for case in cases for _, v in case.params if isinstance(v, str)))
+    out = np.zeros((len(cases), max(1, len(names))))
+    for i, case in enumerate(cases):
+        for name, value in case.params:
             out[i, names.index(name)] = (
                 3 * texts.index(value) if isinstance(value, str) else math.log2(max(1, abs(value)))
             )

@@ -336,7 +336,7 @@ def _shown(value: float) -> str:
 
 def far_parameters(program: Program, cells: Iterable[Cell]) -> tuple[str, ...]:
     """Warnings about parameters of the program that lie far outside of the sizes at which the cells were timed."""
-    extent = Extent.of(cell.point.sizes for cell in cells if cell.times)
+    extent = Extent.of(cell.case.sizes for cell in cells if cell.times)
     sizes = {p.name: p.value for p in program.params if isinstance(p.value, int) and not isinstance(p.value, bool)}
     warning = extent.warning(sizes)
     return (warning,) if warning else ()

@@ -235,7 +235,7 @@ def within_sizes(columns: Array, same: Array) -> Array:
     return np.asarray(columns - (same @ columns) / same.sum(axis=1)[:, None])
 
 
-def distance(points: Array) -> Array:
+def distance(cases: Array) -> Array:
     """Euclidean distances of the rows, shape (rows, rows)."""
-    square = (points**2).sum(axis=1)
-    return np.asarray(np.sqrt(np.maximum(square[:, None] + square[None, :] - 2 * points @ points.T, 0.0)))
+    square = (cases**2).sum(axis=1)
+    return np.asarray(np.sqrt(np.maximum(square[:, None] + square[None, :] - 2 * cases @ cases.T, 0.0)))

@@ -121,11 +121,11 @@ def merged(
     intervals: Sequence[Sequence[Interval]],
     failed: Sequence[Collection[int]] = (),
 ) -> Training:
-    """Merge points of equal sizes: the mean of each choice's time over the best, over the choices that all have, times
+    """Merge cases of equal sizes: the mean of each choice's time over the best, over the choices that all have, times
     the geometric mean of the best.
 
-    Points may have equal sizes if the selector uses fewer features than distinguish them. An infinite time (the
-    constraint of a variant fails) bars the choice there; a point without times is dropped. `failed`: the choices that
+    Cases may have equal sizes if the selector uses fewer features than distinguish them. An infinite time (the
+    constraint of a variant fails) bars the choice there; a case without times is dropped. `failed`: the choices that
     failed at each. The rows are in the order of the sizes, so that training does not depend on the order in which
     inputs were listed or measured.
     """

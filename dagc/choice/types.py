@@ -1,4 +1,4 @@
-"""Types of tuning: units (ops with open launch parameters), points (sizes), settings, cells, and sites (decisions that
+"""Types of tuning: units (ops with open launch parameters), cases (sizes), settings, cells, and sites (decisions that
 stay open until the program runs).
 
 Times are in seconds.
@@ -90,7 +90,7 @@ def variant_of(settings: Settings) -> str:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Point:
+class Case:
     """One size or one input of the program: values of its parameters, sorted by name. Text values are inputs: paths of
     files, calls of generators (`dagc.choice.inputs`). Real numbers are drawn (`dagc.choice.draws`)."""
 
@@ -109,7 +109,7 @@ class Point:
         return {n: v for n, v in self.params if isinstance(v, int)}
 
     @classmethod
-    def of(cls, params: Mapping[str, int | float | str]) -> Point:
+    def of(cls, params: Mapping[str, int | float | str]) -> Case:
         return cls(tuple(sorted(params.items())))
 
 
@@ -124,7 +124,7 @@ class Cell:
     """
 
     op: str
-    point: Point
+    case: Case
     settings: Settings
     times: tuple[float, ...] = ()
     failure: str = ""

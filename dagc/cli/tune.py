@@ -92,7 +92,7 @@ def table(done: Tuning) -> str:
         regret = line.chosen_value / line.best_value - 1 if line.best_value > 0 else math.nan
         rows.append(
             (
-                line.op, line.point.text or "as given", settings_text(line.default), settings_text(line.chosen), best,
+                line.op, line.case.text or "as given", settings_text(line.default), settings_text(line.chosen), best,
                 *(_value(v, done.objective) for v in (line.default_value, line.chosen_value)), _share(regret),
                 *([_share(line.left_out)] if learned else []),
                 *(["-" if math.isnan(line.sure) else f"{line.sure:.0%}"] if searched else []), line.why,

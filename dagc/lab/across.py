@@ -17,7 +17,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from dagc.base.statistics import interval
-from dagc.choice.types import Point, Settings
+from dagc.choice.types import Case, Settings
 
 if TYPE_CHECKING:
     from dagc.choice.surface import TimeSurface
@@ -35,49 +35,49 @@ class Proposal:
     """A cell to measure."""
 
     op: str
-    point: Point
+    case: Case
     settings: Settings
 
 
 @dataclass(slots=True)
 class OpTimes:
-    """The expected times of an op: `rows` are its cells, ordered by the index of their points in `points`, as in the
+    """The expected times of an op: `rows` are its cells, ordered by the index of their cases in `cases`, as in the
     surface. `modelled`: whether a model or a learner gives a prior."""
 
     op: str
     default: Settings
-    points: tuple[Point, ...]
-    rows: tuple[tuple[Point, Settings], ...]
+    cases: tuple[Case, ...]
+    rows: tuple[tuple[Case, Settings], ...]
     surface: TimeSurface
     modelled: bool = True
-    number: dict[tuple[Point, Settings], int] = field(init=False)
-    of: dict[Point, list[int]] = field(init=False)
+    number: dict[tuple[Case, Settings], int] = field(init=False)
+    of: dict[Case, list[int]] = field(init=False)
     closed: set[int] = field(default_factory=set)  # failed, wrong, or at an abandoned size
     seconds: dict[int, float] = field(default_factory=dict)  # medians of the measured rows
 
     def __post_init__(self) -> None:
         self.number = {cell: i for i, cell in enumerate(self.rows)}
-        self.of = {point: [] for point in self.points}
-        for i, (point, _) in enumerate(self.rows):
-            self.of[point].append(i)
+        self.of = {case: [] for case in self.cases}
+        for i, (case, _) in enumerate(self.rows):
+            self.of[case].append(i)
 
-    def usable(self, point: Point) -> list[int]:
-        return [i for i in self.of[point] if i not in self.closed]
+    def usable(self, case: Case) -> list[int]:
+        return [i for i in self.of[case] if i not in self.closed]
 
-    def measured(self, point: Point) -> list[int]:
-        return [i for i in self.usable(point) if i in self.seconds]
+    def measured(self, case: Case) -> list[int]:
+        return [i for i in self.usable(case) if i in self.seconds]
 
-    def start(self, point: Point) -> int | None:
+    def start(self, case: Case) -> int | None:
         """The default at a size, or the best guess if it cannot be used; None if no setting can."""
-        default = self.number.get((point, self.default))
+        default = self.number.get((case, self.default))
         if default is not None and default not in self.closed:
             return default
-        return self.expected(point)
+        return self.expected(case)
 
-    def expected(self, point: Point) -> int | None:
+    def expected(self, case: Case) -> int | None:
         """The row that is expected to be the fastest, measured or not."""
         mean = self.surface.mean
-        return min(self.usable(point), key=lambda i: float(mean[i]), default=None)
+        return min(self.usable(case), key=lambda i: float(mean[i]), default=None)
 
 
 class AcrossSizes:
@@ -92,29 +92,29 @@ class AcrossSizes:
         self.ended = ""  # why it has ended
         self.out_of_time = False  # only settings that would be chosen are measured from now on
         self._noises: list[float] = []
-        self._started: set[tuple[str, Point]] = set()
+        self._started: set[tuple[str, Case]] = set()
         self._sated = False  # whether no further gain is expected
 
-    def has(self, op: str, point: Point, settings: Settings) -> bool:
+    def has(self, op: str, case: Case, settings: Settings) -> bool:
         """Whether it is a cell of the search."""
-        return op in self.ops and (point, settings) in self.ops[op].number
+        return op in self.ops and (case, settings) in self.ops[op].number
 
     # ---- results ----------------------------------------------------------------
 
-    def observe(self, op: str, point: Point, settings: Settings, times: Sequence[float]) -> None:
+    def observe(self, op: str, case: Case, settings: Settings, times: Sequence[float]) -> None:
         """Times in seconds. A cell of which none is finite and positive counts as failed."""
         good = [t for t in times if math.isfinite(t) and t > 0]
         if not good:
-            self.fail(op, point, settings)
+            self.fail(op, case, settings)
             return
         low, high = interval(good)
-        self.learn(op, point, settings, median(good), (high - low) / 2 / HALF / median(good))
+        self.learn(op, case, settings, median(good), (high - low) / 2 / HALF / median(good))
 
-    def learn(self, op: str, point: Point, settings: Settings, seconds: float, noise: float) -> None:
+    def learn(self, op: str, case: Case, settings: Settings, seconds: float, noise: float) -> None:
         """The median of a cell, and its relative standard deviation (NaN: not known)."""
         self.spent += 1
-        self._started.add((op, point))
-        row = self.ops[op].number.get((point, settings))
+        self._started.add((op, case))
+        row = self.ops[op].number.get((case, settings))
         if row is None:
             return
         if math.isfinite(noise):
@@ -122,14 +122,14 @@ class AcrossSizes:
         self.ops[op].seconds[row] = seconds
         self.ops[op].surface.observe(row, math.log(seconds), noise)
 
-    def fail(self, op: str, point: Point, settings: Settings) -> None:
+    def fail(self, op: str, case: Case, settings: Settings) -> None:
         """Record a failure at one size. The setting is not proposed at other sizes, unless all settings fail at that
         size."""
         self.spent += 1
-        self._started.add((op, point))
+        self._started.add((op, case))
         times = self.ops[op]
-        times.closed |= {row for row in (times.number.get((point, settings)),) if row is not None}
-        if times.measured(point):
+        times.closed |= {row for row in (times.number.get((case, settings)),) if row is not None}
+        if times.measured(case):
             self.exclude(op, settings)
 
     def exclude(self, op: str, settings: Settings) -> None:
@@ -137,49 +137,49 @@ class AcrossSizes:
         times = self.ops[op]
         times.closed |= {i for i, (_, s) in enumerate(times.rows) if s == settings}
 
-    def skip(self, point: Point) -> None:
+    def skip(self, case: Case) -> None:
         """Exclude a size at which the program does not run."""
         for times in self.ops.values():
-            times.closed |= set(times.of.get(point, ()))
+            times.closed |= set(times.of.get(case, ()))
 
     # ---- proposals ------------------------------------------------------------
 
-    def propose(self, op: str = "", point: Point | None = None) -> Proposal | None:
-        """The next cell; None at the end, with the reason in `ended`. `op`, `point`: those whose data are loaded."""
+    def propose(self, op: str = "", case: Case | None = None) -> Proposal | None:
+        """The next cell; None at the end, with the reason in `ended`. `op`, `case`: those whose data are loaded."""
         left = None if self.budget is None else self.budget - self.spent
         if left is not None and left <= 0:
             return self._end(f"{self.budget} settings were measured")
-        pairs = [(o, p) for o in self.ops.values() for p in o.points if o.usable(p)]
+        pairs = [(o, p) for o in self.ops.values() for p in o.cases if o.usable(p)]
         unsure = self._unsure(pairs)
         if self.out_of_time or (left is not None and left <= len(unsure)):
             return self._confirming(unsure)
         new = [(o, p) for o, p in pairs if (o.op, p) not in self._started]
         if new and (self.budget is None or 2 * (len(self._started) + 1) <= max(2, self.budget)):
-            return self._started_at(*_nearest(new, op, point))
+            return self._started_at(*_nearest(new, op, case))
         return self._most_telling(pairs, unsure)
 
     @property
     def to_confirm(self) -> int:
         """The number of settings that would be chosen at measured sizes and are not measured."""
-        return len(self._unsure([(o, p) for o in self.ops.values() for p in o.points if o.usable(p)]))
+        return len(self._unsure([(o, p) for o in self.ops.values() for p in o.cases if o.usable(p)]))
 
-    def _unsure(self, pairs: Sequence[tuple[OpTimes, Point]]) -> list[tuple[OpTimes, Point]]:
+    def _unsure(self, pairs: Sequence[tuple[OpTimes, Case]]) -> list[tuple[OpTimes, Case]]:
         return [(o, p) for o, p in pairs if (o.op, p) in self._started and self._loss(o, p) > FLOOR]
 
     def _end(self, why: str) -> Proposal | None:
         self.ended = why
         return None
 
-    def _loss(self, times: OpTimes, point: Point) -> float:
+    def _loss(self, times: OpTimes, case: Case) -> float:
         """The expected loss if the best measured setting is taken instead of the best expected one (logarithm)."""
-        mean, known, best = times.surface.mean, times.measured(point), times.expected(point)
+        mean, known, best = times.surface.mean, times.measured(case), times.expected(case)
         return float(min(mean[i] for i in known) - mean[best]) if known and best is not None else 0.0
 
-    def _started_at(self, times: OpTimes, point: Point) -> Proposal | None:
-        row = times.start(point)
+    def _started_at(self, times: OpTimes, case: Case) -> Proposal | None:
+        row = times.start(case)
         return None if row is None else Proposal(times.op, *times.rows[row])
 
-    def _confirming(self, unsure: Sequence[tuple[OpTimes, Point]]) -> Proposal | None:
+    def _confirming(self, unsure: Sequence[tuple[OpTimes, Case]]) -> Proposal | None:
         if not unsure:
             return self._end(
                 "the time limit was reached" if self.out_of_time
@@ -188,12 +188,12 @@ class AcrossSizes:
                 else "the expected gain is below the noise" if self.until is None
                 else f"none is expected to be faster by more than {self.until:.3g}"
             )  # fmt: skip
-        times, point = max(unsure, key=lambda pair: self._loss(*pair))
-        row = times.expected(point)
+        times, case = max(unsure, key=lambda pair: self._loss(*pair))
+        row = times.expected(case)
         return None if row is None else Proposal(times.op, *times.rows[row])
 
     def _most_telling(
-        self, pairs: Sequence[tuple[OpTimes, Point]], unsure: Sequence[tuple[OpTimes, Point]]
+        self, pairs: Sequence[tuple[OpTimes, Case]], unsure: Sequence[tuple[OpTimes, Case]]
     ) -> Proposal | None:
         import numpy as np
 
@@ -212,12 +212,12 @@ class AcrossSizes:
         if self._enough(pairs, gain):
             self._sated = True
             return self._confirming(unsure)
-        point = times.rows[row][0]
-        if (times.op, point) not in self._started:  # the default comes first at each size
-            return self._started_at(times, point)
+        case = times.rows[row][0]
+        if (times.op, case) not in self._started:  # the default comes first at each size
+            return self._started_at(times, case)
         return Proposal(times.op, *times.rows[row])
 
-    def _enough(self, pairs: Sequence[tuple[OpTimes, Point]], most: float) -> bool:
+    def _enough(self, pairs: Sequence[tuple[OpTimes, Case]], most: float) -> bool:
         if self.until is not None:
             return all(self.doubt(o.op, p, self.until) <= DOUBT for o, p in pairs)
         if self.budget is not None:
@@ -226,45 +226,45 @@ class AcrossSizes:
 
     # ---- choices -------------------------------------------------------------------
 
-    def choice(self, op: str, point: Point) -> Settings:
+    def choice(self, op: str, case: Case) -> Settings:
         """The fastest measured setting, if any was measured at the size. Otherwise the setting with the least expected
         time among those that are slower than the default with a probability of at most RISK."""
         times = self.ops[op]
-        known = times.measured(point)
+        known = times.measured(case)
         if known:
             return times.rows[min(known, key=lambda i: times.seconds[i])][1]
-        start = times.start(point)
+        start = times.start(case)
         if start is None:
             return times.default
         mean = times.surface.mean
-        good = [i for i in times.usable(point) if i == start or _slower(times.surface.against(i, start)) <= RISK]
+        good = [i for i in times.usable(case) if i == start or _slower(times.surface.against(i, start)) <= RISK]
         return times.rows[min(good, key=lambda i: float(mean[i]))][1]
 
     def hopeful(self, op: str, number: int) -> list[Settings]:
         """The settings that are expected to be nearest to the best at some size."""
         times = self.ops[op]
         mean, least = times.surface.mean, dict[Settings, float]()
-        for point in times.points:
-            rows = times.usable(point)
+        for case in times.cases:
+            rows = times.usable(case)
             best = min((float(mean[i]) for i in rows), default=0.0)
             for i in rows:
                 settings = times.rows[i][1]
                 least[settings] = min(least.get(settings, math.inf), float(mean[i]) - best)
         return sorted(least, key=lambda s: least[s])[:number]
 
-    def doubt(self, op: str, point: Point, share: float) -> float:
+    def doubt(self, op: str, case: Case, share: float) -> float:
         """Probability that an unmeasured setting is faster than the choice by more than this fraction."""
         import numpy as np
 
         times = self.ops[op]
-        row = times.number.get((point, self.choice(op, point)))
-        others = [i for i in times.usable(point) if i not in times.surface.measured and i != row]
+        row = times.number.get((case, self.choice(op, case)))
+        others = [i for i in times.usable(case) if i not in times.surface.measured and i != row]
         return 0.0 if row is None else times.surface.doubt(row, np.array(others, dtype=np.int64), share)
 
 
-def _nearest(pairs: Sequence[tuple[OpTimes, Point]], op: str, point: Point | None) -> tuple[OpTimes, Point]:
+def _nearest(pairs: Sequence[tuple[OpTimes, Case]], op: str, case: Case | None) -> tuple[OpTimes, Case]:
     """The pair whose data are loaded, else one of the same size, else the first."""
-    return min(pairs, key=lambda pair: ((pair[0].op, pair[1]) != (op, point), pair[1] != point))
+    return min(pairs, key=lambda pair: ((pair[0].op, pair[1]) != (op, case), pair[1] != case))
 
 
 def _slower(ratio: tuple[float, float]) -> float:

@@ -16,7 +16,7 @@ from dagc.base.resources import names_in
 from dagc.choice.feature import SelectorFeature, asked_features
 from dagc.choice.inputs import is_input
 from dagc.choice.selector import Extent
-from dagc.choice.types import PROGRAM, Cell, Point, Settings
+from dagc.choice.types import PROGRAM, Case, Cell, Settings
 from dagc.ir.enums import ElementType
 from dagc.ir.names import mangle
 from dagc.ir.program import Program
@@ -80,36 +80,36 @@ def plan_label(settings: Settings) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PlanTimes:
-    """Training data: `settings` with correct results at every size, and at each point (ascending by its data) the
+    """Training data: `settings` with correct results at every size, and at each case (ascending by its data) the
     seconds of each setting by its number. `failed`: the settings that failed at each. `notes` report what was
     skipped."""
 
     settings: tuple[Settings, ...]
-    points: tuple[Point, ...]
+    cases: tuple[Case, ...]
     data: tuple[tuple[float, ...], ...]
     times: tuple[Mapping[int, float], ...]
-    intervals: tuple[tuple[tuple[float, float, float], ...], ...]  # low, median, high of each cell, by point
+    intervals: tuple[tuple[tuple[float, float, float], ...], ...]  # low, median, high of each cell, by case
     failed: tuple[frozenset[int], ...]
     notes: tuple[str, ...]
 
 
-def measured(cells: Iterable[Cell], legal: Sequence[Settings], data: Mapping[Point, tuple[float, ...]]) -> PlanTimes:
-    """Skips points at which not every legal setting was tried, or all failed. A setting that failed at any other size
+def measured(cells: Iterable[Cell], legal: Sequence[Settings], data: Mapping[Case, tuple[float, ...]]) -> PlanTimes:
+    """Skips cases at which not every legal setting was tried, or all failed. A setting that failed at any other size
     is excluded, so that it is never chosen; one that failed at an input has no time there. `data`: the features of the
-    selector, by point."""
-    at: dict[Point, dict[Settings, Cell]] = {}
+    selector, by case."""
+    at: dict[Case, dict[Settings, Cell]] = {}
     for cell in cells:
-        at.setdefault(cell.point, {})[cell.settings] = cell
+        at.setdefault(cell.case, {})[cell.settings] = cell
     notes: list[str] = []
-    complete: dict[Point, dict[Settings, Cell]] = {}
-    for point in sorted(at, key=lambda p: (data[p], p)):
-        tried = sum(s in at[point] for s in legal)
+    complete: dict[Case, dict[Settings, Cell]] = {}
+    for case in sorted(at, key=lambda p: (data[p], p)):
+        tried = sum(s in at[case] for s in legal)
         if tried < len(legal):
-            notes.append(f"{_name(point)}: {tried} of {len(legal)} settings tried, skipped until --resume completes it")
-        elif all(c.failure for c in at[point].values()):
-            notes.append(f"{_name(point)}: no setting runs, skipped")
+            notes.append(f"{_name(case)}: {tried} of {len(legal)} settings tried, skipped until --resume completes it")
+        elif all(c.failure for c in at[case].values()):
+            notes.append(f"{_name(case)}: no setting runs, skipped")
         else:
-            complete[point] = at[point]
+            complete[case] = at[case]
     every = dict.fromkeys((*legal, *(s for here in complete.values() for s in here)))
     failed = {s for p, here in complete.items() for s, c in here.items() if c.failure and not is_input(p)}
     settings = tuple(s for s in every if s not in failed)
@@ -134,12 +134,12 @@ def measured_data(tuned: Tuned, names: Sequence[str]) -> Extent:
 
     Raises ValueError if the file has other features for them.
     """
-    timed = {cell.point for cell in tuned.cells if cell.op == PROGRAM and cell.times} - tuned.facts.tests
-    return Extent.of(one.features[PROGRAM] for point, one in inputs_of(tuned, names).items() if point in timed)
+    timed = {cell.case for cell in tuned.cells if cell.op == PROGRAM and cell.times} - tuned.facts.tests
+    return Extent.of(one.features[PROGRAM] for case, one in inputs_of(tuned, names).items() if case in timed)
 
 
-def inputs_of(tuned: Tuned, names: Sequence[str]) -> dict[Point, InputFacts]:
-    """The points of whole programs in a file: for some versions, only the features `names`.
+def inputs_of(tuned: Tuned, names: Sequence[str]) -> dict[Case, InputFacts]:
+    """The cases of whole programs in a file: for some versions, only the features `names`.
 
     Raises ValueError if the file has other features for them.
     """
@@ -148,15 +148,15 @@ def inputs_of(tuned: Tuned, names: Sequence[str]) -> dict[Point, InputFacts]:
     out = {}
     for params, values in tuned.facts.program_data:
         features = {PROGRAM: dict(zip(names, values, strict=True))}
-        out[Point.of(dict(params))] = InputFacts(dict(params), False, {}, features, {}, 0)
+        out[Case.of(dict(params))] = InputFacts(dict(params), False, {}, features, {}, 0)
     for one in tuned.facts.inputs:
         if PROGRAM not in one.features:
             continue
         if one.features[PROGRAM].keys() != set(names):
             raise ValueError(f"other features: {', '.join(one.features[PROGRAM])}")
-        out[one.point] = one
+        out[one.case] = one
     return out
 
 
-def _name(point: Point) -> str:
-    return point.text or "as given"
+def _name(case: Case) -> str:
+    return case.text or "as given"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dagc.base.errors import UsageError
 from dagc.choice.inputs import has_inputs
-from dagc.choice.types import PROGRAM, Point
+from dagc.choice.types import PROGRAM, Case
 from dagc.lab.plans import program_select
 from dagc.stages.options import METHODS, Progress, TuneOptions
 from dagc.stages.program import ProgramText, read
@@ -55,7 +55,7 @@ def tune(
     fresh = output is None or is_fresh(Path(output), options.resume)
     task = tuning_task(
         text, options, earlier=() if fresh or output is None else _sizes_in(output),
-        points=None if options.warm_start is None else _points_of(options.warm_start, text, options),
+        cases=None if options.warm_start is None else _cases_of(options.warm_start, text, options),
     )  # fmt: skip
     if options.variants:
         task = _with_variants(task)
@@ -119,18 +119,18 @@ def _wants_inputs(task: TuningTask, options: TuneOptions) -> bool:
     return inputs and methods_asked <= {*LEARNED, "exhaustive"}
 
 
-def _points_of(path: str, text: ProgramText, options: TuneOptions) -> tuple[Point, ...]:
+def _cases_of(path: str, text: ProgramText, options: TuneOptions) -> tuple[Case, ...]:
     from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
-    from dagc.study.moved import points_of_file  # only with --warm-start
+    from dagc.study.moved import cases_of_file  # only with --warm-start
 
-    return points_of_file(load_tuned(path), text.program(), options)
+    return cases_of_file(load_tuned(path), text.program(), options)
 
 
-def _sizes_in(path: str | Path) -> list[Point]:
+def _sizes_in(path: str | Path) -> list[Case]:
     """The sizes at which kernels were timed in a tuned file."""
     from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3
 
-    return [cell.point for cell in load_tuned(path).cells if cell.op != PROGRAM and cell.times]
+    return [cell.case for cell in load_tuned(path).cells if cell.op != PROGRAM and cell.times]
 
 
 def _objective_in(path: str | Path) -> str:

@@ -67,7 +67,7 @@ def tuned_table(tuned: Tuned) -> Iterator[tuple[Any, ...]]:
     `tuned_columns`. Metrics are averages over the launches."""
     tests, names = tuned.facts.tests, list(tuned_columns(tuned))[len(TUNED_COLUMNS) :]
     for cell in tuned.cells:
-        head = (cell.op, cell.point.text, cell.point in tests, settings_text(cell.settings))
+        head = (cell.op, cell.case.text, cell.case in tests, settings_text(cell.settings))
         more = [dict(cell.metrics).get(name, math.nan) for name in names]
         for number, seconds in enumerate(cell.times):
             yield (*head, number, seconds, cell.failure, *more)

@@ -20,7 +20,7 @@ from dagc.store.settings import check_fixed
 from dagc.store.tuned import InputFacts, Tuned, input_key, input_to_json, load_tuned
 
 if TYPE_CHECKING:
-    from dagc.choice.types import Point
+    from dagc.choice.types import Case
 
 # From the files and their merged content: the record of a chooser, by op.
 Learn = Callable[[Sequence[Tuned], Tuned], Mapping[str, Any]]
@@ -88,7 +88,7 @@ _HELP = {
 
 def _check_choices(first: Tuned, other: Tuned) -> None:
     """Compare the parameters and decisions that are neither an input nor a size of both files."""
-    sizes = {name for one in (first, other) for cell in one.cells for name, _ in cell.point.params}
+    sizes = {name for one in (first, other) for cell in one.cells for name, _ in cell.case.params}
     for mine, theirs in ((first.facts.kernels, other.facts.kernels), (first.facts.program, other.facts.program)):
         if mine is not None and theirs is not None:
             kept = ({**f, "params": {n: v for n, v in f["params"].items() if n not in sizes}} for f in (mine, theirs))
@@ -99,17 +99,17 @@ def _check_cells(tuned: Sequence[Tuned]) -> None:
     """Check that no measurement occurs twice, and that the features of all inputs are known."""
     where: dict[tuple[Any, ...], Path] = {}
     for one in tuned:
-        known = {facts.point for facts in one.facts.inputs}
-        if any(cell.point not in known for cell in one.cells if cell.times):
+        known = {facts.case for facts in one.facts.inputs}
+        if any(cell.case not in known for cell in one.cells if cell.times):
             raise UsageError(
                 f"{one.path} was tuned at sizes, not inputs: its set-up would have to run for their features",
                 "continue in one file: `dagc tune --resume --sizes`",
             )
         for cell in one.cells:
-            key = (cell.op, cell.point, cell.settings, cell.times)
+            key = (cell.op, cell.case, cell.settings, cell.times)
             if cell.times and where.setdefault(key, one.path) != one.path:
                 raise UsageError(
-                    f"{one.path} and {where[key]} contain the same measurements, of {cell.point.text or 'one input'}",
+                    f"{one.path} and {where[key]} contain the same measurements, of {cell.case.text or 'one input'}",
                     "they would count twice; leave one of the files out",
                 )
 
@@ -117,13 +117,13 @@ def _check_cells(tuned: Sequence[Tuned]) -> None:
 # ---- inputs ---------------------------------------------------------------------------------
 
 
-def _inputs(tuned: Sequence[Tuned]) -> dict[Point, InputFacts]:
-    known: dict[Point, tuple[Path, InputFacts]] = {}
+def _inputs(tuned: Sequence[Tuned]) -> dict[Case, InputFacts]:
+    known: dict[Case, tuple[Path, InputFacts]] = {}
     for one in tuned:
         for facts in one.facts.inputs:
-            path, before = known.get(facts.point, (one.path, facts))
-            known[facts.point] = (path, _joined(before, facts, path, one.path))
-    return {point: facts for point, (_, facts) in known.items()}
+            path, before = known.get(facts.case, (one.path, facts))
+            known[facts.case] = (path, _joined(before, facts, path, one.path))
+    return {case: facts for case, (_, facts) in known.items()}
 
 
 def _joined(one: InputFacts, other: InputFacts, path: Path, other_path: Path) -> InputFacts:
@@ -133,7 +133,7 @@ def _joined(one: InputFacts, other: InputFacts, path: Path, other_path: Path) ->
             mine, theirs = one.features[op][name], other.features[op][name]
             if not math.isclose(mine, theirs, rel_tol=SAME, abs_tol=SAME):
                 raise UsageError(
-                    f"{one.point.text} is another input in {other_path}: `{name}` is {theirs:g}, in {path} {mine:g}",
+                    f"{one.case.text} is another input in {other_path}: `{name}` is {theirs:g}, in {path} {mine:g}",
                     "give the inputs different names, and tune one of the files again",
                 )
     features = {op: other.features.get(op, {}) | of for op, of in one.features.items()}
@@ -144,9 +144,9 @@ def _joined(one: InputFacts, other: InputFacts, path: Path, other_path: Path) ->
     )  # fmt: skip
 
 
-def _facts(tuned: Sequence[Tuned], inputs: Mapping[Point, InputFacts]) -> dict[str, Any]:
-    data = {point: vector for one in tuned for point, vector in one.facts.program_data}
+def _facts(tuned: Sequence[Tuned], inputs: Mapping[Case, InputFacts]) -> dict[str, Any]:
+    data = {case: vector for one in tuned for case, vector in one.facts.program_data}
     out: dict[str, Any] = {input_key(number): input_to_json(facts) for number, facts in enumerate(inputs.values())}
     if data:
-        out["program data"] = [[list(point), list(vector)] for point, vector in data.items()]
+        out["program data"] = [[list(case), list(vector)] for case, vector in data.items()]
     return out

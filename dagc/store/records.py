@@ -24,7 +24,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagc.base.errors import NotWritten, UsageError, counted, not_written
-from dagc.choice.types import Cell, Point, Settings
+from dagc.choice.types import Case, Cell, Settings
 from dagc.ir.program import Configuration
 from dagc.store.read import (
     implementations_in,
@@ -312,13 +312,13 @@ class Records:
     # ---- settings -----------------------------------------------------------------------------
 
     def add_cell(self, cell: Cell, flush: int) -> None:
-        """A cell, with a sample for each launch; it replaces an earlier one of the same op, point, settings and flush.
+        """A cell, with a sample for each launch; it replaces an earlier one of the same op, case, settings and flush.
         `flush`: bytes written before each launch."""
 
         def write() -> None:
             (last,) = self._connection.execute("SELECT coalesce(max(id), 0) FROM candidate").fetchone()
-            point, choices = _json(cell.point.params), _json(cell.settings)
-            key = candidate_id(self._connection, cell.op, point, choices, flush=flush)
+            case, choices = _json(cell.case.params), _json(cell.settings)
+            key = candidate_id(self._connection, cell.op, case, choices, flush=flush)
             if key <= last:
                 of = "FROM sample WHERE candidate = ?"
                 self._connection.execute(f"DELETE FROM value WHERE sample IN (SELECT id {of})", (key,))
@@ -332,7 +332,7 @@ class Records:
 
         self._transaction(write)
 
-    def add_check(self, op: str, settings: Settings, point: Point, failure: str) -> None:
+    def add_check(self, op: str, settings: Settings, case: Case, failure: str) -> None:
         """Store whether the program's results are correct under these settings; `failure` is "" or the reason."""
 
         def write() -> None:
@@ -340,7 +340,7 @@ class Records:
             self._connection.execute("INSERT OR IGNORE INTO assignment (choices) VALUES (?)", (choices,))
             self._connection.execute(
                 "INSERT OR REPLACE INTO checked SELECT ?, id, ?, ? FROM assignment WHERE choices = ?",
-                (op, _json(point.params), failure, choices),
+                (op, _json(case.params), failure, choices),
             )
 
         self._transaction(write)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagc.base.errors import UsageError
-from dagc.choice.types import PROGRAM, Point
+from dagc.choice.types import PROGRAM, Case
 from dagc.ir.enums import ElementType
 from dagc.ir.plan import is_open
 from dagc.ir.program import Configuration, KernelOp, Program, Value, shown
@@ -182,12 +182,12 @@ def values_fixed(program: Program) -> dict[str, Any]:
     return fixed_choices(program, (), ())
 
 
-def check_resumed(path: str | Path, before: Tuned, program: Program, points: Iterable[Point]) -> None:
+def check_resumed(path: str | Path, before: Tuned, program: Program, cases: Iterable[Case]) -> None:
     """Raises UsageError if cells of the file were measured with another value of a decision, or of a parameter that is
     not a size in all of them."""
     if before.facts.kernels is None:
         return
-    every = [*points, *(cell.point for cell in before.cells if cell.op in before_units(before))]
+    every = [*cases, *(cell.case for cell in before.cells if cell.op in before_units(before))]
     sizes = set.intersection(*({n for n, _ in p.params} for p in every)) if every else set()
     kept, now = before.facts.kernels, values_fixed(program)
     check_fixed(path, *({**f, "params": {n: v for n, v in f["params"].items() if n not in sizes}} for f in (kept, now)))

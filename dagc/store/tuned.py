@@ -20,7 +20,7 @@ from dagc.choice.methods import from_json
 from dagc.choice.nodes import Name as FeatureName
 from dagc.choice.placement import Transfers
 from dagc.choice.selector import Selector
-from dagc.choice.types import PROGRAM, Cell, Point, Settings, variant_of
+from dagc.choice.types import PROGRAM, Case, Cell, Settings, variant_of
 from dagc.cuda.ptx import Instructions, Resources
 from dagc.ir.plan import VARIANT
 from dagc.perf.fit import Fitted, HeldOut
@@ -52,10 +52,10 @@ Share = Annotated[float, Meta(ge=0, le=1e300)]
 Power = Annotated[int, Meta(ge=0, le=64)]
 KernelMethod = Annotated[str, Meta(pattern=r"\A[a-z-]{1,40}\Z")]
 Input = Annotated[str, Meta(pattern=r"\A[^\x00-\x1f\x7f\x80-\x9f]*\Z", max_length=10_000)]  # a path or a call
-Params = dict[Name, Size | Real | Input]  # of a point
+Params = dict[Name, Size | Real | Input]  # of a case
 Choices = Annotated[tuple[dict[Name, Size | Name], ...], Meta(min_length=1, max_length=100_000)]
 
-PointData = tuple[tuple[tuple[Name, Size | Real | Input], ...], tuple[Feature, ...]]  # parameters, features
+CaseData = tuple[tuple[tuple[Name, Size | Real | Input], ...], tuple[Feature, ...]]  # parameters, features
 
 
 class FixedChoices(TypedDict):
@@ -83,8 +83,8 @@ class InputFacts:
     conversions: dict[Name, dict[Name, Share]] = field(default_factory=dict)
 
     @property
-    def point(self) -> Point:
-        return Point.of(self.params)
+    def case(self) -> Case:
+        return Case.of(self.params)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class TunedFacts:
     gpu: Line | None = None
     kernels: FixedChoices | None = None
     program: FixedChoices | None = None
-    program_data: tuple[PointData, ...] = ()
+    program_data: tuple[CaseData, ...] = ()
     inputs: tuple[InputFacts, ...] = ()
     objective: str = "time"
     transfers: Transfers | None = None
@@ -107,9 +107,9 @@ class TunedFacts:
     constraints: bool = True
 
     @property
-    def tests(self) -> frozenset[Point]:
-        """The test points, which are not used for training."""
-        return frozenset(one.point for one in self.inputs if one.test)
+    def tests(self) -> frozenset[Case]:
+        """The test cases, which are not used for training."""
+        return frozenset(one.case for one in self.inputs if one.test)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,9 +215,9 @@ def tuned_in(connection: sqlite3.Connection, path: Path) -> Tuned:
         " JOIN assignment a ON a.id = c.assignment WHERE c.domain != '' ORDER BY c.id"
     )
     cells, flushes = [], []
-    for key, op, point, choices, failure, flush in rows_as(rows, _Candidate):
+    for key, op, case, choices, failure, flush in rows_as(rows, _Candidate):
         more = tuple(metrics[key].items())
-        where = Point.of(decoded(point, Params))
+        where = Case.of(decoded(case, Params))
         cells.append(Cell(op, where, _settings(choices), tuple(times[key]), failure, metrics=more))
         flushes.append(flush)
     checks = connection.execute(
@@ -340,7 +340,7 @@ def _facts(rows: dict[str, str]) -> TunedFacts:
         decoded(rows.get("gpu", "null"), Line | None),
         decoded(rows.get("kernels", "null"), FixedChoices | None),
         decoded(rows.get("program", "null"), FixedChoices | None),
-        decoded(rows.get("program data", "[]"), tuple[PointData, ...]),
+        decoded(rows.get("program data", "[]"), tuple[CaseData, ...]),
         _inputs(rows),
         decoded(rows.get("objective", '"time"'), Line),
         decoded(rows.get("transfers", "null"), Transfers | None),
@@ -356,10 +356,10 @@ def input_key(number: int) -> str:
 
 def _inputs(rows: dict[str, str]) -> tuple[InputFacts, ...]:
     """Each input has its own key; `inputs`, with all at once, is used by earlier versions and for plans."""
-    facts = {one.point: one for one in decoded(rows.get("inputs", "[]"), tuple[InputFacts, ...])}
+    facts = {one.case: one for one in decoded(rows.get("inputs", "[]"), tuple[InputFacts, ...])}
     for key in sorted(key for key in rows if key.startswith("input ")):
         one = decoded(rows[key], InputFacts)
-        facts[one.point] = one
+        facts[one.case] = one
     return tuple(facts.values())
 
 

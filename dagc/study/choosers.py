@@ -15,7 +15,7 @@ from dagc.choice.avoid import Tried, tried_at
 from dagc.choice.feature import FeatureContext, SelectorFeature, asked_features, offered, values_of
 from dagc.choice.legal import bindings, op_of, op_under, unit_in
 from dagc.choice.selector import FEWEST, Selector
-from dagc.choice.types import MODELS, Cell, Point, Settings, Unit, variant_of
+from dagc.choice.types import MODELS, Case, Cell, Settings, Unit, variant_of
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.ir import sym
 from dagc.ir.enums import ElementType
@@ -52,7 +52,7 @@ class LearnedSelector:
 
     selector: Selector | None
     notes: tuple[str, ...]
-    left_out: Mapping[Point, float] = field(default_factory=dict)
+    left_out: Mapping[Case, float] = field(default_factory=dict)
 
 
 EVERY = "exhaustive"
@@ -121,11 +121,11 @@ def learn(
     asked: Asked,
     cells: Mapping[Any, Cell],
     seed: int,
-    model: Callable[[Point], int] | None,
+    model: Callable[[Case], int] | None,
 ) -> LearnedSelector:
     """Labels by rule, within the noise of the best at each size, and the selector trained on them.
 
-    Only sizes count at which every setting that can be launched was measured. `cells`: by (op, point, settings).
+    Only sizes count at which every setting that can be launched was measured. `cells`: by (op, case, settings).
     `model`: its choices without measurements, for comparison.
     """
     from dagc.choice.methods import LEARNED  # loads msgspec
@@ -133,17 +133,17 @@ def learn(
 
     if asked.method not in LEARNED:
         return LearnedSelector(None, ())
-    points = _measured(ready, unit, cells)
-    names = asked.data or features_of(ready, unit, list(points))
+    cases = _measured(ready, unit, cells)
+    names = asked.data or features_of(ready, unit, list(cases))
     index = {settings: i for i, settings in enumerate(ready.task.settings[unit.op])}
-    rows = _vectors(ready, unit, names, points)
-    missing = len(points) - len(rows)
-    points = {p: timed for p, timed in points.items() if p in rows}
+    rows = _vectors(ready, unit, names, cases)
+    missing = len(cases) - len(rows)
+    cases = {p: timed for p, timed in cases.items() if p in rows}
     training = merged(
         list(rows.values()),
-        [{index[c.settings]: c.value for c in timed} for timed in points.values()],
-        [[(c.interval[0], c.value, c.interval[1]) for c in timed] for timed in points.values()],
-        _failed(unit, points, index, cells),
+        [{index[c.settings]: c.value for c in timed} for timed in cases.values()],
+        [[(c.interval[0], c.value, c.interval[1]) for c in timed] for timed in cases.values()],
+        _failed(unit, cases, index, cells),
     )
     if not names or len(training.sizes) < FEWEST:
         lost = f" (a feature is not finite or was not computed at {missing} more)" if missing else ""
@@ -220,11 +220,11 @@ def _same_but_asked(one: FeatureContext, two: FeatureContext) -> bool:
     return all(isinstance(a, Region) or a == b or formal.name in one.asked_formals for formal, a, b in pairs)
 
 
-def _rows_of(ready: Prepared, unit: Unit, points: Iterable[Point]) -> dict[Point, tuple[float, ...]]:
+def _rows_of(ready: Prepared, unit: Unit, cases: Iterable[Case]) -> dict[Case, tuple[float, ...]]:
     """All arguments of the kernel's `select` for an op, including constants, at each size at which all have a value."""
     values = FeatureContext(ready.task.program, op_of(ready.task.graph, unit)).asked_values or ()
     asked = [SelectorFeature("", value) for value in values]
-    rows = {p: tuple(f.value(ready.at[p].values) for f in asked) for p in points}
+    rows = {p: tuple(f.value(ready.at[p].values) for f in asked) for p in cases}
     return {p: row for p, row in rows.items() if all(map(math.isfinite, row))}
 
 
@@ -272,21 +272,19 @@ def _of_op(selector: Cost, ready: Prepared, unit: Unit) -> Selector:
     return selector.with_fixed({i: float(v.value) for i, v in values if isinstance(v, sym.Const)}, _names(context))
 
 
-def _features_at(ready: Prepared, unit: Unit, point: Point) -> dict[str, float]:
+def _features_at(ready: Prepared, unit: Unit, case: Case) -> dict[str, float]:
     """All features of the unit's op that are known at a size, by name."""
-    at = ready.at[point]
+    at = ready.at[case]
     return values_of(offered(ready.task.program, op_of(ready.task.graph, unit)), at.values, at.constants)
 
 
-def _vectors(
-    ready: Prepared, unit: Unit, names: Sequence[str], points: Iterable[Point]
-) -> dict[Point, tuple[float, ...]]:
+def _vectors(ready: Prepared, unit: Unit, names: Sequence[str], cases: Iterable[Case]) -> dict[Case, tuple[float, ...]]:
     """The features of each size at which all have a value."""
     out = {}
-    for point in points:
-        known = _features_at(ready, unit, point)
+    for case in cases:
+        known = _features_at(ready, unit, case)
         if all(math.isfinite(known.get(n, math.nan)) for n in names):
-            out[point] = tuple(known[n] for n in names)
+            out[case] = tuple(known[n] for n in names)
     return out
 
 
@@ -296,35 +294,35 @@ def _fallback(asked: Asked, why: str) -> LearnedSelector:
     )
 
 
-def _measured(ready: Prepared, unit: Unit, cells: Mapping[Any, Cell]) -> dict[Point, list[Cell]]:
+def _measured(ready: Prepared, unit: Unit, cells: Mapping[Any, Cell]) -> dict[Case, list[Cell]]:
     """The timed cells of each size at which all were tried; a setting that was timed nowhere gives wrong results."""
-    timed: dict[Point, dict[Settings, Cell]] = {}
-    tried: set[tuple[Point, Settings]] = set()
-    for (op, point, settings), cell in cells.items():
+    timed: dict[Case, dict[Settings, Cell]] = {}
+    tried: set[tuple[Case, Settings]] = set()
+    for (op, case, settings), cell in cells.items():
         if op == unit.op:
-            tried.add((point, settings))
+            tried.add((case, settings))
             if cell.times and not cell.failure:
-                timed.setdefault(point, {})[settings] = cell
+                timed.setdefault(case, {})[settings] = cell
     ever_timed = {settings for at in timed.values() for settings in at}
     return {
-        point: list(timed[point].values())
-        for point in ready.task.points
-        if point in timed and all((point, s) in tried for s in ready.at[point].fits[unit.op] if s in ever_timed)
+        case: list(timed[case].values())
+        for case in ready.task.cases
+        if case in timed and all((case, s) in tried for s in ready.at[case].fits[unit.op] if s in ever_timed)
     }
 
 
 def _failed(
-    unit: Unit, points: Iterable[Point], index: Mapping[Settings, int], cells: Mapping[Any, Cell]
+    unit: Unit, cases: Iterable[Case], index: Mapping[Settings, int], cells: Mapping[Any, Cell]
 ) -> list[set[int]]:
-    """The numbers of the answers that failed at each point."""
-    out: dict[Point, set[int]] = {point: set() for point in points}
-    for (op, point, settings), cell in cells.items():
-        if op == unit.op and cell.failure and point in out and settings in index:
-            out[point].add(index[settings])
+    """The numbers of the answers that failed at each case."""
+    out: dict[Case, set[int]] = {case: set() for case in cases}
+    for (op, case, settings), cell in cells.items():
+        if op == unit.op and cell.failure and case in out and settings in index:
+            out[case].add(index[settings])
     return list(out.values())
 
 
-def features_of(ready: Prepared, unit: Unit, points: Sequence[Point]) -> tuple[str, ...]:
+def features_of(ready: Prepared, unit: Unit, cases: Sequence[Case]) -> tuple[str, ...]:
     """The whole scalars that the kernel's arguments and grids depend on, and the parameters that are constants of the
     program; those that differ between the sizes."""
     program, op = ready.task.program, op_of(ready.task.graph, unit)
@@ -337,7 +335,7 @@ def features_of(ready: Prepared, unit: Unit, points: Sequence[Point]) -> tuple[s
         used |= {n for size in grid for n in sym.free(sym.substitute(size, env))}
 
     def differs(name: str) -> bool:
-        values = {ready.at[p].values.get(name) for p in points}
+        values = {ready.at[p].values.get(name) for p in cases}
         return None not in values and len(values) > 1
 
     scalars = (s.name for s in program.scalars if s.name in used and s.type is not ElementType.BOOL)
@@ -378,13 +376,13 @@ def chooser_with(
     anchors: Sequence[tuple[Mapping[str, float], Settings]],
     selector: Selector | None = None,
     tried: Sequence[Tried] = (),
-    point: Point | None = None,
+    case: Case | None = None,
 ) -> Any:
     """`ready`: with the settings that may be chosen. `tried`: the inputs of training, if something failed at one.
-    `point`: for the program at this size."""
+    `case`: for the program at this size."""
     from dagc.choice.models import unit_chooser  # loads numpy, sympy
 
-    graph = ready.task.graph if point is None else ready.task.graph_at(point)
+    graph = ready.task.graph if case is None else ready.task.graph_at(case)
     return unit_chooser(
         graph, unit_in(graph, unit), ready.task.settings[unit.op], inputs.hardware, inputs.model_of(unit.op),
         anchors=anchors, selector=selector, asked=inputs.asked[unit.op].data, tried=tried,
@@ -396,19 +394,19 @@ class AtSizes:
     """A unit's chooser; where a size changes the program, that of the program at this size."""
 
     chooser: Any
-    others: Mapping[Point, Any]
+    others: Mapping[Case, Any]
 
     @classmethod
-    def of(cls, task: TuningTask, make: Callable[[Point | None], Any]) -> AtSizes:
+    def of(cls, task: TuningTask, make: Callable[[Case | None], Any]) -> AtSizes:
         """`make` returns the chooser of the program at a size, None: of the program as given."""
         graphs: dict[int, Any] = {}
-        for point, graph in task.graphs.items():
-            if point in task.points and id(graph) not in graphs:
-                graphs[id(graph)] = make(point)
-        return cls(make(None), {p: graphs[id(task.graphs[p])] for p in task.points if p in task.graphs})
+        for case, graph in task.graphs.items():
+            if case in task.cases and id(graph) not in graphs:
+                graphs[id(graph)] = make(case)
+        return cls(make(None), {p: graphs[id(task.graphs[p])] for p in task.cases if p in task.graphs})
 
-    def at(self, point: Point) -> Any:
-        return self.others.get(point, self.chooser)
+    def at(self, case: Case) -> Any:
+        return self.others.get(case, self.chooser)
 
 
 def first_choosers(inputs: ChooserInputs) -> dict[str, AtSizes]:
@@ -424,7 +422,7 @@ def final_choosers(
     fit: Mapping[str, tuple[Settings, ...]],
     measured: Measurements,
     seed: int,
-    guessed: Mapping[tuple[str, Point], Settings] = MappingProxyType({}),
+    guessed: Mapping[tuple[str, Case], Settings] = MappingProxyType({}),
 ) -> tuple[dict[str, AtSizes], dict[str, LearnedSelector]]:
     """Each unit's chooser, with the measurements and the trained selector, and that selector, by op. `fit`: the
     settings that may be chosen; `guessed`: the choice of a search at sizes without measurements."""
@@ -446,12 +444,12 @@ def final_choosers(
         elif learned is None:
             model = _model(inputs, good, unit) if asked.method in LEARNED and inputs.objective.is_time else None
             learned = learn(good, unit, asked, right, seed, model)
-        cells = {point: best_cell(right, unit.op, point) for point in ready.task.points}
-        bests = {point: cell.settings for point, cell in cells.items() if cell is not None}
+        cells = {case: best_cell(right, unit.op, case) for case in ready.task.cases}
+        bests = {case: cell.settings for case, cell in cells.items() if cell is not None}
         bests |= {p: s for (op, p), s in guessed.items() if op == unit.op and p not in bests and s in fit[op]}
-        anchors = [(_features_at(ready, unit, p), bests[p]) for p in ready.task.points if p in bests]
+        anchors = [(_features_at(ready, unit, p), bests[p]) for p in ready.task.cases if p in bests]
         tried = tried_at(
-            right.values(), unit.op, {p: _features_at(ready, unit, p) for p in ready.task.points if p in ready.at}
+            right.values(), unit.op, {p: _features_at(ready, unit, p) for p in ready.task.cases if p in ready.at}
         )
         out[unit.op] = AtSizes.of(
             ready.task, partial(chooser_with, inputs, good, unit, anchors, learned.selector, tried)
@@ -462,12 +460,12 @@ def final_choosers(
     return out, learned_by_op
 
 
-def _model(inputs: ChooserInputs, ready: Prepared, unit: Unit) -> Callable[[Point], int] | None:
-    """The choice of the volume model at each point without measurements; None if it has none."""
+def _model(inputs: ChooserInputs, ready: Prepared, unit: Unit) -> Callable[[Case], int] | None:
+    """The choice of the volume model at each case without measurements; None if it has none."""
     from dagc.choice.models import ModelInputs, unit_chooser  # loads numpy, sympy
 
-    def make(point: Point | None) -> Chooser:
-        graph = ready.task.graph if point is None else ready.task.graph_at(point)
+    def make(case: Case | None) -> Chooser:
+        graph = ready.task.graph if case is None else ready.task.graph_at(case)
         settings = ready.task.settings[unit.op]
         by_volume = ModelInputs(resources=inputs.resources_of(unit.op))
         return unit_chooser(graph, unit_in(graph, unit), settings, inputs.hardware, by_volume)
@@ -475,7 +473,7 @@ def _model(inputs: ChooserInputs, ready: Prepared, unit: Unit) -> Callable[[Poin
     task = AtSizes.of(ready.task, make)
     if task.chooser.model is None:
         return None
-    return lambda point: int(task.at(point).choose(ready.at[point].values))
+    return lambda case: int(task.at(case).choose(ready.at[case].values))
 
 
 # ---- the printed lines ----
@@ -502,21 +500,21 @@ def methods(asked: Mapping[str, Asked]) -> str:
 
 
 def line_of(
-    ready: Prepared, unit: Unit, point: Point, chooser: Any, cells: Mapping[Any, Cell], learned: LearnedSelector,
+    ready: Prepared, unit: Unit, case: Case, chooser: Any, cells: Mapping[Any, Cell], learned: LearnedSelector,
     sure: float = math.nan,
 ) -> KernelResult:  # fmt: skip
     """`chooser`: that of the program at this size. `sure`: a search's probability that nothing is faster."""
-    sizes = ready.at[point].values
+    sizes = ready.at[case].values
     index = chooser.choose(sizes)
-    chosen, best = chooser.settings[index], best_cell(cells, unit.op, point)
+    chosen, best = chooser.settings[index], best_cell(cells, unit.op, case)
 
     def seconds(settings: Settings) -> float:
-        cell = cells.get((unit.op, point, settings))
+        cell = cells.get((unit.op, case, settings))
         return cell.value if cell is not None else math.nan
 
     guess = chooser.model is None and chooser.selector is None and not chooser.anchors
     return KernelResult(
-        unit.op, point, unit.default, chosen, best.settings if best else None, seconds(unit.default), seconds(chosen),
+        unit.op, case, unit.default, chosen, best.settings if best else None, seconds(unit.default), seconds(chosen),
         best.value if best else math.nan, GUESS if guess else chooser.why(sizes, index),
-        point in learned.left_out, learned.left_out.get(point, math.nan), sure,
+        case in learned.left_out, learned.left_out.get(case, math.nan), sure,
     )  # fmt: skip

@@ -70,7 +70,7 @@ def hardware_at_hand(task: TuningTask, gpu: str | None) -> tuple[Hardware, list[
 
 
 def fitted_counts(ready: Prepared, ops: Sequence[str], folder: Path, seed: int) -> Counted:
-    """Count launches of the ops at sample points and fit functions. Without counters: no fits, and a note."""
+    """Count launches of the ops at sample cases and fit functions. Without counters: no fits, and a note."""
     from dagc.perf.counted import fit_counts  # loads numpy, sympy
 
     if ready.task.graphs:
@@ -86,7 +86,7 @@ def fitted_counts(ready: Prepared, ops: Sequence[str], folder: Path, seed: int) 
     except (MissingTool, RunFailed) as error:
         return Counted(notes=(f"{' '.join(str(error).split())}; counts are read from the kernel's text",))
     fits: dict[str, dict[str, Fitted]] = {}
-    notes = [f"{s.op} at {s.point.text}: {s.failure}" for s in samples if s.failure]
+    notes = [f"{s.op} at {s.case.text}: {s.failure}" for s in samples if s.failure]
     for unit in ready.task.units:
         if unit.op not in ops:
             continue
@@ -113,7 +113,7 @@ def launch_of(ready: Prepared, sample: CounterSample) -> Any:
 
 def _sample_record(sample: CounterSample) -> dict[str, Any]:
     return {
-        "point": dict(sample.point.params), "settings": dict(sample.settings), "counts": sample.counts,
+        "point": dict(sample.case.params), "settings": dict(sample.settings), "counts": sample.counts,
         "failure": sample.failure,
     }  # fmt: skip
 

@@ -28,7 +28,7 @@ from dagc.choice.inputs import bytes_of
 from dagc.choice.legal import op_of
 from dagc.choice.selector import FEWEST
 from dagc.choice.selector import number as as_json
-from dagc.choice.types import Cell, Point, Settings
+from dagc.choice.types import Case, Cell, Settings
 from dagc.ir.plan import Target, selects_device
 from dagc.lab.launches import AGREE, Timing, agree
 from dagc.measure.link import WorkerLink
@@ -44,7 +44,7 @@ from dagc.study.gpu import gpu_name
 from dagc.study.measure import Hangs, Measuring, Recording, Wanted, features_at
 from dagc.study.prepare import (
     DEFAULT_FLUSH,
-    AtPoint,
+    AtCase,
     Prepared,
     ProgramTask,
     TuningTask,
@@ -53,7 +53,7 @@ from dagc.study.prepare import (
     computed_of,
     draws_of,
     fitting,
-    read_point,
+    read_case,
     same_at,
 )
 from dagc.study.results import OTHER, Measurements, choosable, failures_before, paid
@@ -86,7 +86,7 @@ class Known:
     """The measurements of inputs so far, and other facts about each input."""
 
     measured: Measurements
-    inputs: dict[Point, InputFacts] = field(default_factory=dict)
+    inputs: dict[Case, InputFacts] = field(default_factory=dict)
 
 
 def known_before(records: Records | None, task: TuningTask, flush: int, resume: bool) -> Known:
@@ -94,7 +94,7 @@ def known_before(records: Records | None, task: TuningTask, flush: int, resume: 
     if records is None or not resume:
         return Known(Measurements({}, {}, []))
     cells, checks = resumed(records, task, flush)
-    return Known(Measurements(cells, checks, []), {one.point: one for one in records.tuned().facts.inputs})
+    return Known(Measurements(cells, checks, []), {one.case: one for one in records.tuned().facts.inputs})
 
 
 def elements_of(data: Path) -> int:
@@ -102,30 +102,30 @@ def elements_of(data: Path) -> int:
     return max((elements(file) for file in (data / "rank-0000").glob("*.npy")), default=0)
 
 
-def candidates(points: Iterable[Point], check_at: Point, program: Program, given: bool) -> tuple[Point, ...]:
-    """The points at which results may be compared with the reference, in this order: `check_at`, then the smaller ones
+def candidates(cases: Iterable[Case], check_at: Case, program: Program, given: bool) -> tuple[Case, ...]:
+    """The cases at which results may be compared with the reference, in this order: `check_at`, then the smaller ones
     first. Only `check_at` if the user has given it."""
-    others = () if given else sorted((p for p in points if p != check_at), key=lambda p: bytes_of(p, program))
+    others = () if given else sorted((p for p in cases if p != check_at), key=lambda p: bytes_of(p, program))
     return (check_at, *others)
 
 
 def check_at_first(
-    points: Iterable[Point], check: Callable[[Point], None], refuse: Callable[[Point, DagcError], None]
+    cases: Iterable[Case], check: Callable[[Case], None], refuse: Callable[[Case, DagcError], None]
 ) -> None:
-    """Check at the first suitable point; those before it are refused. A program that does not run at FAILED_CHECKS of
+    """Check at the first suitable case; those before it are refused. A program that does not run at FAILED_CHECKS of
     them counts as failing at all. Raises UsageError if none is suitable."""
     errors: list[DagcError] = []
-    for point in points:
+    for case in cases:
         try:
-            check(point)
+            check(case)
             return
         except DagcError as error:
             errors.append(error)
-            refuse(point, error)
+            refuse(case, error)
         if sum(isinstance(e, RunFailed) for e in errors) == FAILED_CHECKS:
             break
     raise UsageError(
-        f"{point.text or 'as given'}, where results are compared with the reference: {errors[-1].message}",
+        f"{case.text or 'as given'}, where results are compared with the reference: {errors[-1].message}",
         "name another input with --check-at",
     )
 
@@ -169,7 +169,7 @@ class Visits(Recording, Generic[Task]):
         )
         self.known, self.service = known, session.service
         self.options, self.objective = session.options, session.objective
-        self.refused: set[Point] = set()
+        self.refused: set[Case] = set()
         self.wrong = {key for key, failure in known.measured.checks.items() if failure}
         self.end = ENDLESS
         self.hangs = Hangs(self.options.watchdog)
@@ -178,7 +178,7 @@ class Visits(Recording, Generic[Task]):
     def count_earlier(self) -> None:
         """Before the training of a resumed file goes on: what it has measured counts for the budget, and its failures
         are reported again, since they are not measured again."""
-        earlier = {key: cell for key, cell in self.known.measured.cells.items() if cell.point not in self.tests}
+        earlier = {key: cell for key, cell in self.known.measured.cells.items() if cell.case not in self.tests}
         self.left = max(0, self.left - len(earlier))
         self.known.measured.failures += failures_before(earlier)
 
@@ -193,22 +193,22 @@ class Visits(Recording, Generic[Task]):
         """The settings of each op, by number."""
         raise NotImplementedError
 
-    def fits(self, point: Point) -> Mapping[str, Sequence[Settings]]:
-        """The answers that are allowed at a visited point."""
+    def fits(self, case: Case) -> Mapping[str, Sequence[Settings]]:
+        """The answers that are allowed at a visited case."""
         raise NotImplementedError
 
     def choosable(self) -> Mapping[str, Sequence[Settings]]:
         """The answers that a chooser may return, as far as is known."""
         raise NotImplementedError
 
-    def names(self, asked: Mapping[str, Asked], op: str, points: Collection[Point]) -> tuple[str, ...]:
+    def names(self, asked: Mapping[str, Asked], op: str, cases: Collection[Case]) -> tuple[str, ...]:
         """The features by which an op is chosen, if choices depend on the inputs."""
         return asked[op].data
 
     # ---- what is known -------------------------------------------------------------------------
 
     @property
-    def tests(self) -> frozenset[Point]:
+    def tests(self) -> frozenset[Case]:
         """The inputs of the file that are measured for evaluation only."""
         return frozenset(p for p, facts in self.known.inputs.items() if facts.test)
 
@@ -238,30 +238,30 @@ class Visits(Recording, Generic[Task]):
 
     def priced(self, cell: Cell) -> Cell:
         """A cell whose times are values of the objective, including the share of its conversion."""
-        return paid(cell, self.known.inputs.get(cell.point), self.options.calls, self.objective)
+        return paid(cell, self.known.inputs.get(cell.case), self.options.calls, self.objective)
 
-    def complete(self, point: Point) -> bool:
-        """Whether every allowed answer at a point was tried, except those with wrong results."""
-        cells, fits = self.known.measured.cells, self.fits(point)
-        return all((op, point, s) in cells for op, of in fits.items() for s in of if (op, s) not in self.wrong)
+    def complete(self, case: Case) -> bool:
+        """Whether every allowed answer at a case was tried, except those with wrong results."""
+        cells, fits = self.known.measured.cells, self.fits(case)
+        return all((op, case, s) in cells for op, of in fits.items() for s in of if (op, s) not in self.wrong)
 
     def note_input(self, facts: InputFacts) -> None:
         """Store the facts about an input."""
         from dagc.store.tuned import input_key, input_to_json  # loads msgspec, numpy, sqlite3
 
-        self.known.inputs[facts.point] = facts
+        self.known.inputs[facts.case] = facts
         if self.records is not None:
-            self.records.set_fact(input_key(list(self.known.inputs).index(facts.point)), input_to_json(facts))
+            self.records.set_fact(input_key(list(self.known.inputs).index(facts.case)), input_to_json(facts))
 
     # ---- visits -------------------------------------------------------------------------------
 
     def take(self, task: Task) -> None:
-        """Continue with another task of the same program, which differs in its points."""
+        """Continue with another task of the same program, which differs in its cases."""
         self.task = task
 
-    def expect(self, points: Sequence[Point]) -> None:
-        """Announce the points to visit next, in this order."""
-        self.prefetch.expect(points)
+    def expect(self, cases: Sequence[Case]) -> None:
+        """Announce the cases to visit next, in this order."""
+        self.prefetch.expect(cases)
 
     def check(self) -> None:
         """At the input of the checks, compare every answer that was not compared yet with the reference. An unsuitable
@@ -272,75 +272,75 @@ class Visits(Recording, Generic[Task]):
         todo = {op: settings for op, settings in self._unchecked().items() if settings}
         if todo:
             given = bool(self.options.check_at)
-            points = candidates(self.task.points, self.task.check_at, self.task.program, given)
-            check_at_first(points, lambda point: self._check_at(point, todo), self._refuse)
+            cases = candidates(self.task.cases, self.task.check_at, self.task.program, given)
+            check_at_first(cases, lambda case: self._check_at(case, todo), self._refuse)
 
     def _unchecked(self) -> dict[str, list[Settings]]:
         checks = self.known.measured.checks
         return {op: [s for s in legal if (op, s) not in checks] for op, legal in self.answers.items()}
 
-    def _check_at(self, point: Point, todo: Mapping[str, Sequence[Settings]]) -> None:
+    def _check_at(self, case: Case, todo: Mapping[str, Sequence[Settings]]) -> None:
         """Raises DagcError if that is impossible at this input."""
         raise NotImplementedError
 
-    def _refuse(self, point: Point, error: DagcError) -> None:
-        self.known.measured.failures.append(f"{point.text or 'as given'}: skipped: {' '.join(str(error).split())}")
-        self.refused.add(point)
-        self._drop(point)
+    def _refuse(self, case: Case, error: DagcError) -> None:
+        self.known.measured.failures.append(f"{case.text or 'as given'}: skipped: {' '.join(str(error).split())}")
+        self.refused.add(case)
+        self._drop(case)
 
     def visit(
-        self, point: Point, label: bool = True, test: bool = False, then: Callable[[AtPoint], str] | None = None
+        self, case: Case, label: bool = True, test: bool = False, then: Callable[[AtCase], str] | None = None
     ) -> bool:
         """Compute the features of an input and, with `label`, time every allowed answer. Returns whether that
         succeeded: the set-up may refuse the input, and the program may fail on it.
 
         `then`: called while its arrays are loaded; returns "" or why it failed.
         """
-        if point in self.refused:
+        if case in self.refused:
             return False
-        if then is None and point in self.known.inputs and (not label or self.complete(point)):
+        if then is None and case in self.known.inputs and (not label or self.complete(case)):
             return True
-        self.say(point.text)
+        self.say(case.text)
         try:
-            self._read(point, test, self.end.timeout)
+            self._read(case, test, self.end.timeout)
         except DagcError as error:
-            self._refuse(point, error)
+            self._refuse(case, error)
             return False
-        failure = self._label(point, then) if label else ""
+        failure = self._label(case, then) if label else ""
         if failure:
-            self.known.measured.failures.append(f"{point.text or 'as given'}: skipped: {failure}")
-        self._leave(point)
+            self.known.measured.failures.append(f"{case.text or 'as given'}: skipped: {failure}")
+        self._leave(case)
         if label or not self.prefetch.roomy:
-            self._drop(point)
+            self._drop(case)
         return not failure
 
-    def _read(self, point: Point, test: bool = False, wait: float | None = None) -> None:
+    def _read(self, case: Case, test: bool = False, wait: float | None = None) -> None:
         """Load the arrays of an input, and note its features. `wait`: for its set-up, seconds at most. Raises
         DagcError."""
         raise NotImplementedError
 
-    def _label(self, point: Point, then: Callable[[AtPoint], str] | None) -> str:
+    def _label(self, case: Case, then: Callable[[AtCase], str] | None) -> str:
         """Time the answers that are missing; returns "" or why nothing was timed there: the program does not run, or
         takes too long."""
         raise NotImplementedError
 
-    def _leave(self, point: Point) -> None:
+    def _leave(self, case: Case) -> None:
         """Free the arrays of an input."""
 
-    def _drop(self, point: Point) -> None:
+    def _drop(self, case: Case) -> None:
         """Remove its data."""
-        self.prefetch.drop(point)
+        self.prefetch.drop(case)
 
 
 class Inputs(Visits[TuningTask]):
     """The inputs of a task of kernels.
 
-    `ready` has the points that were visited or are known from an earlier run, and their features; the arrays of a point
+    `ready` has the cases that were visited or are known from an earlier run, and their features; the arrays of a case
     exist only while it is visited.
     """
 
-    def __init__(self, ready: Prepared, prefetch: Prefetch[Point], session: Session, references: list[Point]) -> None:
-        """`references`: the point whose data include references, which changes with the input of the checks."""
+    def __init__(self, ready: Prepared, prefetch: Prefetch[Case], session: Session, references: list[Case]) -> None:
+        """`references`: the case whose data include references, which changes with the input of the checks."""
         super().__init__(ready.task, session)
         self.ready, self.prefetch, self.references = ready, prefetch, references
         self.limit_time()
@@ -353,151 +353,151 @@ class Inputs(Visits[TuningTask]):
         self.run = Measuring(ready, self.service, self.timing, self.keep, before, self.end, self.say)
         self.run.hangs = self.hangs
         for facts in self.known.inputs.values():
-            ready.at[facts.point] = at_before(self.task, facts, self.codes)
+            ready.at[facts.case] = at_before(self.task, facts, self.codes)
 
     @property
     def answers(self) -> Mapping[str, Sequence[Settings]]:
         return self.task.settings
 
-    def fits(self, point: Point) -> Mapping[str, Sequence[Settings]]:
-        return self.ready.at[point].fits
+    def fits(self, case: Case) -> Mapping[str, Sequence[Settings]]:
+        return self.ready.at[case].fits
 
     def choosable(self) -> Mapping[str, Sequence[Settings]]:
         return choosable(self.task, self.known.measured.checks, self.known.measured.cells)[0]
 
-    def names(self, asked: Mapping[str, Asked], op: str, points: Collection[Point]) -> tuple[str, ...]:
+    def names(self, asked: Mapping[str, Asked], op: str, cases: Collection[Case]) -> tuple[str, ...]:
         unit = next(u for u in self.task.units if u.op == op)
-        return asked[op].data or features_of(self.ready, unit, list(points))
+        return asked[op].data or features_of(self.ready, unit, list(cases))
 
     def take(self, task: TuningTask) -> None:
         self.task = self.ready.task = self.run.task = task
 
-    def _check_at(self, point: Point, todo: Mapping[str, Sequence[Settings]]) -> None:
+    def _check_at(self, case: Case, todo: Mapping[str, Sequence[Settings]]) -> None:
         """Check at this input from now on: its data include references."""
-        self.say(f"checking at {point.text or 'as given'}")
-        if point != self.task.check_at:
-            self._drop(point)  # it was set up without references
-        self.take(replace(self.task, check_at=point))
-        self.check_at = point
-        self.references[:] = [point]
-        self._read(point)
+        self.say(f"checking at {case.text or 'as given'}")
+        if case != self.task.check_at:
+            self._drop(case)  # it was set up without references
+        self.take(replace(self.task, check_at=case))
+        self.check_at = case
+        self.references[:] = [case]
+        self._read(case)
         self.wrong |= self.run.check(todo)
-        self._leave(point)
-        if point not in self.task.points:
-            self._drop(point)
+        self._leave(case)
+        if case not in self.task.cases:
+            self._drop(case)
 
-    def _refuse(self, point: Point, error: DagcError) -> None:
-        self.ready.at.pop(point, None)
-        super()._refuse(point, error)
+    def _refuse(self, case: Case, error: DagcError) -> None:
+        self.ready.at.pop(case, None)
+        super()._refuse(case, error)
 
-    def _label(self, point: Point, then: Callable[[AtPoint], str] | None) -> str:
-        failure = self.run.time_at(point, self._wanted(self.ready.at[point]), self.wrong)
+    def _label(self, case: Case, then: Callable[[AtCase], str] | None) -> str:
+        failure = self.run.time_at(case, self._wanted(self.ready.at[case]), self.wrong)
         if not failure:
-            self._settle(point)
-            failure = then(self.ready.at[point]) if then else ""
+            self._settle(case)
+            failure = then(self.ready.at[case]) if then else ""
         if not failure:
-            self._note_conversions(point)
+            self._note_conversions(case)
         return failure
 
     # ---- which of two results is right -----------------------------------------------------
 
-    def _settle(self, point: Point) -> None:
+    def _settle(self, case: Case) -> None:
         """Where answers differ from the default, compare the default with the reference. If it is wrong, it has failed
         there, and those that are right are timed."""
         cells = self.known.measured.cells
         differ: dict[str, list[Settings]] = {}
         for unit in self.task.units:
-            here = {s: cells.get((unit.op, point, s)) for s in self.ready.at[point].fits[unit.op]}
+            here = {s: cells.get((unit.op, case, s)) for s in self.ready.at[case].fits[unit.op]}
             base, wrong = here.get(self.run.base[unit.op]), [s for s, c in here.items() if c and OTHER in c.failure]
             if wrong and base is not None and base.times and not base.failure:
                 differ[unit.op] = wrong
         if not differ or not self.task.program.verifies:
             return
         try:
-            if not self._with_references(point):
+            if not self._with_references(case):
                 return
             for op, wrong in differ.items():
-                self._settle_op(op, point, wrong)
+                self._settle_op(op, case, wrong)
         except DagcError as error:
             what = "whether the default or what differs from it is right is not known"
-            self.ready.notes.append(f"{point.text or 'as given'}: {what}: {' '.join(str(error).split())}")
+            self.ready.notes.append(f"{case.text or 'as given'}: {what}: {' '.join(str(error).split())}")
 
-    def _with_references(self, point: Point) -> bool:
-        """Load the arrays of a point again, with references; False if there is no time for that."""
-        if self.task.compared or point in self.references:
+    def _with_references(self, case: Case) -> bool:
+        """Load the arrays of a case again, with references; False if there is no time for that."""
+        if self.task.compared or case in self.references:
             return True
         left = self.end.left
         if left <= 0:
             return False
-        self.say(f"comparing at {point.text or 'as given'}")
+        self.say(f"comparing at {case.text or 'as given'}")
         before = list(self.references)
-        self.run.close(point)
-        self._drop(point)
-        self.references[:] = [point]
+        self.run.close(case)
+        self._drop(case)
+        self.references[:] = [case]
         try:
-            self._read(point, wait=min(left, self.options.watchdog))
+            self._read(case, wait=min(left, self.options.watchdog))
         finally:
             self.references[:] = before
         return True
 
-    def _settle_op(self, op: str, point: Point, differ: list[Settings]) -> None:
+    def _settle_op(self, op: str, case: Case, differ: list[Settings]) -> None:
         base, run = self.run.base[op], self.run
-        failure = next((r.failure for r in run.results({op: [base]}, point)), "")
+        failure = next((r.failure for r in run.results({op: [base]}, case)), "")
         if not failure:
             return
-        right = [r.settings for r in run.results({op: differ}, point) if not r.failure]
+        right = [r.settings for r in run.results({op: differ}, case) if not r.failure]
         for settings in (base, *right):
-            self.forget((op, point, settings))
-        self.keep(Cell(op, point, base, (), failure))
+            self.forget((op, case, settings))
+        self.keep(Cell(op, case, base, (), failure))
         if not right:
             return
         run.base[op] = right[0]
         try:
-            run.time_at(point, [Wanted(op, point, tuple(right))], self.wrong)
+            run.time_at(case, [Wanted(op, case, tuple(right))], self.wrong)
         finally:
             run.base[op] = base
 
-    def _leave(self, point: Point) -> None:
-        self.run.close(point)
+    def _leave(self, case: Case) -> None:
+        self.run.close(case)
 
-    def _note_conversions(self, point: Point) -> None:
+    def _note_conversions(self, case: Case) -> None:
         """Record the time of `prepare`, including that of an earlier start of the ranks."""
-        facts = self.known.inputs[point]
+        facts = self.known.inputs[case]
         conversions = {op: dict(of) for op, of in facts.conversions.items()}
-        for op, of in self.run.conversions(point).items():
+        for op, of in self.run.conversions(case).items():
             conversions[op] = conversions.get(op, {}) | of
         if conversions != facts.conversions:
             self.note_input(replace(facts, conversions=conversions))
 
-    def _wanted(self, at: AtPoint) -> list[Wanted]:
+    def _wanted(self, at: AtCase) -> list[Wanted]:
         out = []
         left, limit = self.left, self.options.seconds
         seconds = math.inf if limit is None else SHARE * limit
         for unit in self.task.units:
-            known = [s for s in at.fits[unit.op] if (unit.op, at.point, s) in self.known.measured.cells]
+            known = [s for s in at.fits[unit.op] if (unit.op, at.case, s) in self.known.measured.cells]
             new = [s for s in at.fits[unit.op] if s not in known][: max(0, left)]
             left -= len(new)
             if new:
-                out.append(Wanted(unit.op, at.point, (*known, *new), seconds=seconds))
+                out.append(Wanted(unit.op, at.case, (*known, *new), seconds=seconds))
         return out
 
-    def _read(self, point: Point, test: bool = False, wait: float | None = None) -> None:
-        if not same_at(self.task.text, self.task.graph, point):
-            raise another_program(point)
-        place = self.prefetch.get(point, wait)
-        self.run.programs.pop(point, None)  # its arrays were at another address
-        at = read_point(self.task, point, place)
-        before = self.known.inputs.get(point)
-        self.ready.at[point] = at
+    def _read(self, case: Case, test: bool = False, wait: float | None = None) -> None:
+        if not same_at(self.task.text, self.task.graph, case):
+            raise another_program(case)
+        place = self.prefetch.get(case, wait)
+        self.run.programs.pop(case, None)  # its arrays were at another address
+        at = read_case(self.task, case, place)
+        before = self.known.inputs.get(case)
+        self.ready.at[case] = at
         if before is None:
-            values, seconds = features_at(self.service, self.ready, point, self.codes)
+            values, seconds = features_at(self.service, self.ready, case, self.codes)
             at = replace(at, computed=dict.fromkeys(self.codes, math.nan) | values)
         else:
             at, seconds = replace(at, computed=computed_before(before, self.codes)), dict(before.seconds)
         at = with_allowed(self.task, at)
         if self.task.units and not any(at.fits.values()):
             raise DagcError("no op has anything to launch there")
-        self.ready.at[point] = at
+        self.ready.at[case] = at
         facts = self._facts(at, seconds, elements_of(place), before.test if before is not None else test)
         if before is None:
             self._note_undefined(facts)
@@ -509,9 +509,9 @@ class Inputs(Visits[TuningTask]):
             undefined = [n for n in names if n not in facts.features.get(op, {})]
             if undefined and not facts.test:
                 what = f"{', '.join(undefined)} not finite: not used for training"
-                self.ready.notes.append(f"{op} at {facts.point.text or 'as given'}: {what}")
+                self.ready.notes.append(f"{op} at {facts.case.text or 'as given'}: {what}")
 
-    def _facts(self, at: AtPoint, seconds: Mapping[str, float], elements: int, test: bool) -> InputFacts:
+    def _facts(self, at: AtCase, seconds: Mapping[str, float], elements: int, test: bool) -> InputFacts:
         from dagc.store.tuned import InputFacts  # loads msgspec, numpy, sqlite3
 
         features: dict[str, dict[str, float]] = {}
@@ -521,7 +521,7 @@ class Inputs(Visits[TuningTask]):
             wanted = self.task.features.get(unit.op) or computed
             features[unit.op] = {n: v for n, v in computed.items() if n in wanted and math.isfinite(v)}
         values = {n: _plain(v) for n, v in {**at.scalars, **at.computed}.items() if math.isfinite(_plain(v))}
-        return InputFacts(dict(at.point.params), test, values, features, dict(seconds), elements)
+        return InputFacts(dict(at.case.params), test, values, features, dict(seconds), elements)
 
 
 def computed_before(facts: InputFacts, codes: Collection[str]) -> dict[str, float]:
@@ -529,8 +529,8 @@ def computed_before(facts: InputFacts, codes: Collection[str]) -> dict[str, floa
     return {name: float(facts.values.get(name, math.nan)) for name in codes}
 
 
-def with_allowed(task: TuningTask, at: AtPoint, memory: int | None = None) -> AtPoint:
-    """The point with its allowed answers; none for an op whose default has nothing to launch. `memory`: that of the
+def with_allowed(task: TuningTask, at: AtCase, memory: int | None = None) -> AtCase:
+    """The case with its allowed answers; none for an op whose default has nothing to launch. `memory`: that of the
     device, None: that of this machine."""
     fits = fitting(task, at, memory)
     default = {u.op: u.default for u in task.units if u.default in task.settings[u.op]}
@@ -538,10 +538,10 @@ def with_allowed(task: TuningTask, at: AtPoint, memory: int | None = None) -> At
     return replace(at, fits={op: () if op in empty else of for op, of in fits.items()})
 
 
-def at_before(task: TuningTask, facts: InputFacts, codes: Collection[str], memory: int | None = None) -> AtPoint:
+def at_before(task: TuningTask, facts: InputFacts, codes: Collection[str], memory: int | None = None) -> AtCase:
     """An input of an earlier run, without its arrays."""
     scalars: dict[str, Number] = {n: v for n, v in facts.values.items() if n not in codes}
-    return with_allowed(task, AtPoint(facts.point, Path(), scalars, 1, {}, {}, computed_before(facts, codes)), memory)
+    return with_allowed(task, AtCase(facts.case, Path(), scalars, 1, {}, {}, computed_before(facts, codes)), memory)
 
 
 def _plain(value: Any) -> int | float | bool:
@@ -556,7 +556,7 @@ def opened(
     task: TuningTask,
     output: str | Path | None,
     options: TuneOptions,
-    order: Sequence[Point],
+    order: Sequence[Case],
     progress: Progress | None,
     ahead: int = AHEAD,
     references: bool = True,
@@ -594,9 +594,9 @@ def opened(
         yield Inputs(ready, prefetch, Session(options, objective, service, known, records, progress, flush), at_check)
 
 
-def asked_cells(task: TuningTask) -> set[tuple[str, Point]]:
-    """The ops and points that a run of the task measures."""
-    return {(u.op, point) for u in task.units for point in set(task.points).difference(task.earlier)}
+def asked_cells(task: TuningTask) -> set[tuple[str, Case]]:
+    """The ops and cases that a run of the task measures."""
+    return {(u.op, case) for u in task.units for case in set(task.cases).difference(task.earlier)}
 
 
 def processes(cores_used: bool, ahead: int = AHEAD) -> dict[str, Any]:
@@ -614,22 +614,22 @@ def uses_cores(task: TuningTask) -> bool:
     return any(selects_device(task.graph.program, op_of(task.graph, unit)) for unit in task.units)
 
 
-def _job(task: TuningTask, references: Collection[Point], point: Point) -> Job:
-    program = task.text.program(dict(point.params))
-    return Job(program, task.text.path.parent, task.ranks, task.seed, task.compared or point in references)
+def _job(task: TuningTask, references: Collection[Case], case: Case) -> Job:
+    program = task.text.program(dict(case.params))
+    return Job(program, task.text.path.parent, task.ranks, task.seed, task.compared or case in references)
 
 
-def order_of(task: TuningTask | ProgramTask) -> list[Point]:
+def order_of(task: TuningTask | ProgramTask) -> list[Case]:
     """The input of the checks first, the others in random order, so that a time limit omits a random part of them."""
-    others = [p for p in task.points if p != task.check_at]
+    others = [p for p in task.cases if p != task.check_at]
     random.Random(f"{task.seed} order").shuffle(others)
     return [task.check_at, *others]
 
 
-def to_visit(task: TuningTask | ProgramTask) -> list[Point]:
+def to_visit(task: TuningTask | ProgramTask) -> list[Case]:
     """`order_of`, without an input of the checks that is not one of the task."""
     order = order_of(task)
-    return order[len(order) - len(task.points) :]
+    return order[len(order) - len(task.cases) :]
 
 
 # ---- which inputs are labelled ---------------------------------------------------------------------
@@ -641,10 +641,10 @@ ITERATIONS = 25  # labelled inputs of incremental tuning: Nitro (Muralidharan et
 
 def drawn_less(task: TuningTask | ProgramTask, options: TuneOptions) -> list[str]:
     """A note if fewer inputs were drawn than requested."""
-    count = len(task.points)
+    count = len(task.cases)
     if options.samples is not None and count < options.samples:
         return [f"--samples {options.samples}: there are only {counted(count, 'different input')} to draw"]
-    named = {n for p in task.points for n, _ in p.params}
+    named = {n for p in task.cases for n, _ in p.params}
     spread = [p for p in task.program.params if p.spread is not None and p.name not in {*named, *task.text.defines}]
     if options.samples is None and spread:
         what = ", ".join(f"{p.name} over {p.spread.text}" for p in spread if p.spread is not None)
@@ -654,12 +654,12 @@ def drawn_less(task: TuningTask | ProgramTask, options: TuneOptions) -> list[str
 
 def label_all(inputs: Visits[Any]) -> list[str]:
     """Label every input, while time and budget last."""
-    points = to_visit(inputs.task)
-    inputs.total = len(points) * sum(map(len, inputs.answers.values()))
-    for number, point in enumerate(points):
+    cases = to_visit(inputs.task)
+    inputs.total = len(cases) * sum(map(len, inputs.answers.values()))
+    for number, case in enumerate(cases):
         if inputs.over:
-            return [f"stopped by --time or --budget: {counted(len(points) - number, 'input')} left; use --resume"]
-        inputs.visit(point)
+            return [f"stopped by --time or --budget: {counted(len(cases) - number, 'input')} left; use --resume"]
+        inputs.visit(case)
     return []
 
 
@@ -686,7 +686,7 @@ def label_actively(inputs: Visits[Any], options: TuneOptions) -> list[str]:
     sampling = Sampling.of(options.samples, options.initial, options.batch, options.margin)
     earlier = _labelled(inputs)
     label_all(inputs)
-    tried = {*inputs.task.points, *inputs.known.inputs, *inputs.refused}
+    tried = {*inputs.task.cases, *inputs.known.inputs, *inputs.refused}
     labelled = _labelled(inputs)
     begun = [f"{len(earlier)} of the file"] if earlier else []
     begun += [f"{len(labelled) - len(earlier)} at random"] if len(labelled) > len(earlier) else []
@@ -708,23 +708,23 @@ def label_actively(inputs: Visits[Any], options: TuneOptions) -> list[str]:
             why = _exhausted(draws, batch.looked, sampling.margin)
         elif inputs.refused.issuperset(batch.inputs):
             why = "stopped: no input of the last batch could be measured"
-    inputs.take(replace(inputs.task, points=tuple(labelled)))
+    inputs.take(replace(inputs.task, cases=tuple(labelled)))
     then = f"then {counted(batches, 'batch', 'batches')} from {counted(looked, 'candidate')}"
     summary = f"active: {counted(len(labelled), 'sample')}: {', '.join([*begun, then])}"
     return [f"{summary}; {why}" if why else summary]
 
 
-def _choosable_times(inputs: Visits[Any], points: Sequence[Point]) -> list[list[dict[int, float]]]:
+def _choosable_times(inputs: Visits[Any], cases: Sequence[Case]) -> list[list[dict[int, float]]]:
     """For each op: the times of its answers at some inputs, except answers that are never chosen."""
     out = []
     for op, fit in inputs.choosable().items():
         kept = {n for n, s in enumerate(inputs.answers[op]) if s in fit}
-        rows = (times_at(inputs, op, p) for p in points)
+        rows = (times_at(inputs, op, p) for p in cases)
         out.append([{n: t for n, t in at.items() if n in kept} for at in rows])
     return out
 
 
-def _labelled(inputs: Visits[Any]) -> list[Point]:
+def _labelled(inputs: Visits[Any]) -> list[Case]:
     """Training inputs at which every answer was tried, in the order in which they were measured."""
     known = [p for p, facts in inputs.known.inputs.items() if not facts.test and p not in inputs.refused]
     return [p for p in known if inputs.complete(p)]
@@ -741,38 +741,38 @@ def label_incrementally(inputs: Visits[Any], asked: Mapping[str, Asked], options
     there are enough."""
     from dagc.choice.active import next_input  # loads msgspec
 
-    points = []
-    for point in to_visit(inputs.task):
+    cases = []
+    for case in to_visit(inputs.task):
         if inputs.past(KNOWING):
             break
-        points += [point] if inputs.visit(point, label=False) else []
-    most = options.iterations or (len(points) if options.accuracy is not None else ITERATIONS)
-    inputs.total = min(most, len(points)) * sum(map(len, inputs.answers.values()))
-    labelled = {p for p in points if inputs.complete(p)}
+        cases += [case] if inputs.visit(case, label=False) else []
+    most = options.iterations or (len(cases) if options.accuracy is not None else ITERATIONS)
+    inputs.total = min(most, len(cases)) * sum(map(len, inputs.answers.values()))
+    labelled = {p for p in cases if inputs.complete(p)}
     ops, tried, reached = list(inputs.answers), 0, math.nan
-    while len(labelled) < most and tried < len(points) and not inputs.over:
+    while len(labelled) < most and tried < len(cases) and not inputs.over:
         op = ops[tried % len(ops)]
-        names = inputs.names(asked, op, points)
-        vectors = [vector(inputs, op, names, p) for p in points]
-        table = {i: times_at(inputs, op, p) for i, p in enumerate(points) if p in labelled}
+        names = inputs.names(asked, op, cases)
+        vectors = [vector(inputs, op, names, p) for p in cases]
+        table = {i: times_at(inputs, op, p) for i, p in enumerate(cases) if p in labelled}
         chosen = next_input(names, vectors, table, asked[op].method, options.seed, options.next)
         tried += 1
         if chosen is None:
             break
-        if inputs.visit(points[chosen]):
-            labelled.add(points[chosen])
+        if inputs.visit(cases[chosen]):
+            labelled.add(cases[chosen])
         else:
-            points.pop(chosen)
+            cases.pop(chosen)
         if options.accuracy is not None and len(labelled) > max(FEWEST, *map(len, inputs.answers.values())):
             reached = _accuracy(inputs, asked, options, labelled)
             if reached >= options.accuracy:
                 break
-    inputs.take(replace(inputs.task, points=tuple(p for p in inputs.task.points if p in labelled)))
-    note = f"incremental: {counted(len(labelled), 'input')} labelled of {len(points)}, chosen by {options.next}"
+    inputs.take(replace(inputs.task, cases=tuple(p for p in inputs.task.cases if p in labelled)))
+    note = f"incremental: {counted(len(labelled), 'input')} labelled of {len(cases)}, chosen by {options.next}"
     return [note + ("" if math.isnan(reached) else f"; accuracy {reached:.1%}")]
 
 
-def _accuracy(inputs: Visits[Any], asked: Mapping[str, Asked], options: TuneOptions, labelled: set[Point]) -> float:
+def _accuracy(inputs: Visits[Any], asked: Mapping[str, Asked], options: TuneOptions, labelled: set[Case]) -> float:
     """The least accuracy of all ops: at the test inputs of the file if it has any, else by leave-one-out."""
     from dagc.choice.active import trained  # loads msgspec
     from dagc.choice.judge import judge  # only with --accuracy
@@ -783,30 +783,30 @@ def _accuracy(inputs: Visits[Any], asked: Mapping[str, Asked], options: TuneOpti
         names, rows = inputs.names(asked, op, labelled), sorted(labelled)
         vectors = [vector(inputs, op, names, p) for p in rows]
         times = [times_at(inputs, op, p) for p in rows]
-        points = tests or rows
+        cases = tests or rows
         chosen = []
-        for number, point in enumerate(points):
+        for number, case in enumerate(cases):
             known = {i: t for i, t in enumerate(times) if tests or i != number}
             selector = trained(names, vectors, known, asked[op].method, options.seed, 0.0)
-            x = vector(inputs, op, names, point)
+            x = vector(inputs, op, names, case)
             chosen.append(selector.order(x) if selector is not None and all(map(math.isfinite, x)) else 0)
-        truth = [times_at(inputs, op, p) for p in points]
-        out.append(judge([p.text for p in points], truth, chosen, 0, noises(inputs, op, points)).all.accuracy)
+        truth = [times_at(inputs, op, p) for p in cases]
+        out.append(judge([p.text for p in cases], truth, chosen, 0, noises(inputs, op, cases)).all.accuracy)
     return min((a for a in out if not math.isnan(a)), default=math.nan)
 
 
-def vector(inputs: Visits[Any], op: str, names: Sequence[str], point: Point) -> tuple[float, ...]:
+def vector(inputs: Visits[Any], op: str, names: Sequence[str], case: Case) -> tuple[float, ...]:
     """The features of an op at an input; NaN if unknown."""
-    known = inputs.known.inputs[point].features.get(op, {})
+    known = inputs.known.inputs[case].features.get(op, {})
     return tuple(known.get(name, math.nan) for name in names)
 
 
-def times_at(inputs: Visits[Any], op: str, point: Point, priced: bool = True) -> dict[int, float]:
+def times_at(inputs: Visits[Any], op: str, case: Case, priced: bool = True) -> dict[int, float]:
     """The objective of each answer of an op at an input, by number: infinite if it is not allowed there, missing if it
     failed or was not measured. Seconds, unless `priced`."""
-    fits, out = set(inputs.fits(point)[op]), {}
+    fits, out = set(inputs.fits(case)[op]), {}
     for number, settings in enumerate(inputs.answers[op]):
-        cell = inputs.known.measured.cells.get((op, point, settings))
+        cell = inputs.known.measured.cells.get((op, case, settings))
         if settings not in fits:
             out[number] = math.inf
         elif cell is not None and cell.times and not cell.failure:
@@ -814,10 +814,10 @@ def times_at(inputs: Visits[Any], op: str, point: Point, priced: bool = True) ->
     return out
 
 
-def failures_at(inputs: Visits[Any], op: str, point: Point) -> dict[int, str]:
+def failures_at(inputs: Visits[Any], op: str, case: Case) -> dict[int, str]:
     """Why each answer of an op failed at an input, by number; without those that did not."""
     cells = inputs.known.measured.cells
-    here = ((n, cells.get((op, point, settings))) for n, settings in enumerate(inputs.answers[op]))
+    here = ((n, cells.get((op, case, settings))) for n, settings in enumerate(inputs.answers[op]))
     return {n: cell.failure for n, cell in here if cell is not None and cell.failure}
 
 
@@ -826,14 +826,14 @@ def noise(inputs: Visits[Any], op: str) -> float:
     return median(noises(inputs, op, list(inputs.known.inputs)) or [0.0])
 
 
-def noises(inputs: Visits[Any], op: str, points: Sequence[Point]) -> list[float]:
+def noises(inputs: Visits[Any], op: str, cases: Sequence[Case]) -> list[float]:
     """The noise of comparing the two fastest answers of an op at each input, relative."""
     from dagc.choice.train import noise_of_best  # loads msgspec
 
-    intervals_at: dict[Point, list[tuple[float, float, float]]] = {p: [] for p in points}
-    for (o, point, _), cell in inputs.known.measured.cells.items():
-        if o == op and point in intervals_at and cell.times and not cell.failure:
-            intervals_at[point].append((cell.interval[0], cell.value, cell.interval[1]))
+    intervals_at: dict[Case, list[tuple[float, float, float]]] = {p: [] for p in cases}
+    for (o, case, _), cell in inputs.known.measured.cells.items():
+        if o == op and case in intervals_at and cell.times and not cell.failure:
+            intervals_at[case].append((cell.interval[0], cell.value, cell.interval[1]))
     return [noise_of_best(intervals) for intervals in intervals_at.values()]
 
 
@@ -849,7 +849,7 @@ def open_records(task: TuningTask, output: str | Path, options: TuneOptions, flu
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         machine=machine_facts(task.chosen.target.value, task.chosen.arch), ranks=task.ranks, seed=options.seed,
         strategy=f"tune {options.method or 'as asked'}", seconds=options.cell, revision=revision(task.text.path.parent),
-        version=__version__, options={"flush": flush, "top": options.each, "sizes": [p.text for p in task.points]},
+        version=__version__, options={"flush": flush, "top": options.each, "sizes": [p.text for p in task.cases]},
     )  # fmt: skip
     return Records.open(
         output, program_record(task.program), run, resume=options.resume, other_machine=options.other_machine,
@@ -859,24 +859,24 @@ def open_records(task: TuningTask, output: str | Path, options: TuneOptions, flu
 
 def resumed(
     records: Records, task: TuningTask, flush: int
-) -> tuple[dict[tuple[str, Point, Settings], Cell], dict[tuple[str, Settings], str]]:
+) -> tuple[dict[tuple[str, Case, Settings], Cell], dict[tuple[str, Settings], str]]:
     """Cells of earlier runs that were timed in the same way, and the checked settings. Raises UsageError if the file
     was made with other parameters."""
     before = records.tuned()
-    check_resumed(records.path, before, task.program, task.points)
+    check_resumed(records.path, before, task.program, task.cases)
     timed = zip(before.cells, before.flushes, strict=True)
-    return {(c.op, c.point, c.settings): c for c, flushed in timed if flushed == flush}, dict(before.checks)
+    return {(c.op, c.case, c.settings): c for c, flushed in timed if flushed == flush}, dict(before.checks)
 
 
 def minimise(
     records: Records | None,
     measured: Measurements,
     objective: Objective,
-    again: Collection[tuple[str, Point]] | None,
+    again: Collection[tuple[str, Case]] | None,
 ) -> list[str]:
     """Prepare the file for the metrics of an objective, and forget earlier cells that lack them; returns notes.
 
-    `again`: the ops and points that this run measures to learn from them; None if it only evaluates, which leaves the
+    `again`: the ops and cases that this run measures to learn from them; None if it only evaluates, which leaves the
     file its objective. Raises UsageError if the file was tuned for another objective and cells of others lack the
     metrics: its choosers would be replaced by those of fewer inputs.
     """
@@ -888,7 +888,7 @@ def minimise(
     if records is None:
         return notes
     if again is not None:
-        notes = _changed(records, objective, {(op, point) for op, point, _ in lacking}, again)
+        notes = _changed(records, objective, {(op, case) for op, case, _ in lacking}, again)
         records.set_fact("objective", objective.text)
     for name in names:
         records.metric(name, units()[name])
@@ -896,7 +896,7 @@ def minimise(
 
 
 def _changed(
-    records: Records, objective: Objective, lacking: set[tuple[str, Point]], again: Collection[tuple[str, Point]]
+    records: Records, objective: Objective, lacking: set[tuple[str, Case]], again: Collection[tuple[str, Case]]
 ) -> list[str]:
     """A note on the training inputs of a file that lack the metrics of another objective than its own. Raises
     UsageError if some are not measured `again`."""
@@ -904,8 +904,8 @@ def _changed(
     lacking = {key for key in lacking if key[1] not in before.tests}
     if not lacking or before.objective == objective.text:
         return []
-    lost = {point for op, point in lacking if (op, point) not in again}
-    number = counted(len(lost or {point for _, point in lacking}), "input")
+    lost = {case for op, case in lacking if (op, case) not in again}
+    number = counted(len(lost or {case for _, case in lacking}), "input")
     what = f"objective {objective.text}: {number} of {records.path}, measured for {before.objective}, without"
     what = f"{what} {' and '.join(observed(objective))}"
     if lost:

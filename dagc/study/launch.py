@@ -12,7 +12,7 @@ from dagc.base.errors import DagcError, ProgramError, Severity, UsageError, coun
 from dagc.base.files import scratch_directory
 from dagc.build.ranks import joined
 from dagc.choice.legal import op_of, unit_of
-from dagc.choice.types import Point, Settings
+from dagc.choice.types import Case, Settings
 from dagc.ir.plan import VARIANT, Target
 from dagc.ir.program import Configuration, Graph, KernelOp
 from dagc.ir.sym import Number, free
@@ -34,10 +34,10 @@ from dagc.study.prepare import (
     DEFAULT_FLUSH,
     Prepared,
     TuningTask,
-    at_point,
+    at_case,
     build,
     computed_of,
-    read_point,
+    read_case,
     repeats_of,
     resources_of,
     task_as_given,
@@ -118,13 +118,13 @@ def variants_by_file(request: SearchRequest, arrays: Callable[[], Path]) -> tupl
         return (), []
     graph = replace(text, folds=False).graph()
     choosers = choosers_of(graph, tuned, chosen.gpu_arch, ops)
-    here, data = Point(()), arrays()
+    here, data = Case(()), arrays()
     task = TuningTask(
         text, chosen, graph, tuple(unit_of(graph, c.op, variants=True) for c in choosers), (here,),
         {c.op: c.settings for c in choosers}, here, ranks=options.ranks, data=data,
         device_pointers=options.mpi_takes_device_pointers, features={c.op: c.data for c in choosers},
     )  # fmt: skip
-    ready = Prepared(task, Path(), {here: read_point(task, here, data)})
+    ready = Prepared(task, Path(), {here: read_case(task, here, data)})
     if computed_of(task):
         with request.display.phase("compiling, computing the features by which variants are chosen"):
             compute_here(ready)
@@ -366,7 +366,7 @@ def _that_fit(task: TuningTask, data: Path | None) -> dict[str, tuple[Settings, 
     """The legal settings of each op that can be launched at its sizes; all if none can."""
     if data is None:
         return dict(task.settings)
-    at = at_point(task, Point(()), data)
+    at = at_case(task, Case(()), data)
     return {op: at.fits[op] or legal for op, legal in task.settings.items()}
 
 
@@ -383,7 +383,7 @@ def _modelled(task: TuningTask) -> tuple[dict[str, tuple[float, ...]], list[str]
             notes.append(f"registers are assumed: {' '.join(error.message.split())}")
     asked = {u.op: Asked("volume") for u in task.units}
     choosers = first_choosers(ChooserInputs(ready, asked, NOT_COUNTED, hardware, resources))
-    values = ready.at[Point(())].values
+    values = ready.at[Case(())].values
     out = {}
     for unit in task.units:
         chooser = choosers[unit.op].chooser

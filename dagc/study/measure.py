@@ -16,7 +16,7 @@ from dagc.base.children import Workers
 from dagc.base.deadline import ENDLESS, Deadline
 from dagc.base.errors import DagcError, RunFailed, counted
 from dagc.choice.legal import op_of, op_under, unit_in
-from dagc.choice.types import PROGRAM, Cell, Point, Settings, Unit, settings_text
+from dagc.choice.types import PROGRAM, Case, Cell, Settings, Unit, settings_text
 from dagc.ir.enums import Mode, Opcode
 from dagc.ir.plan import MEASURED, VARIANT, selects_device, variant_number
 from dagc.ir.program import Graph, KernelOp, Program, Region
@@ -72,12 +72,12 @@ def results_agree(program: Program, op: KernelOp) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The settings of a unit to measure at a point: `budget` of these settings, first those in `first`, then the
+    """The settings of a unit to measure at a case: `budget` of these settings, first those in `first`, then the
     proposals of the strategy; all of them without a budget. `prior`: a model's time of each, in any unit. `seconds`:
     if their launches would take longer, by the first one, none is timed."""
 
     op: str
-    point: Point
+    case: Case
     settings: tuple[Settings, ...]
     strategy: str = "exhaustive"
     budget: int | None = None
@@ -106,7 +106,7 @@ class CheckedSettings:
 class Lost:
     """A size at which the program itself does not run, whatever the settings."""
 
-    point: Point
+    case: Case
     failure: str
 
 
@@ -118,9 +118,9 @@ def no_report(what: str) -> None:
     """A `Say` that reports nothing."""
 
 
-def in_words(op: str, settings: Settings, point: Point) -> str:
-    """Settings of an op at a point, in messages."""
-    return f"{answer_in_words(op, settings)} at {point.text or 'as given'}"
+def in_words(op: str, settings: Settings, case: Case) -> str:
+    """Settings of an op at a case, in messages."""
+    return f"{answer_in_words(op, settings)} at {case.text or 'as given'}"
 
 
 def answer_in_words(op: str, settings: Settings) -> str:
@@ -136,7 +136,7 @@ class Recording:
     """
 
     def __init__(
-        self, measured: Measurements, records: Records | None, progress: Progress | None, flush: int, check_at: Point,
+        self, measured: Measurements, records: Records | None, progress: Progress | None, flush: int, check_at: Case,
         budget: int | None = None, total: int = 0,
     ) -> None:  # fmt: skip
         self.measured, self.records, self.progress = measured, records, progress
@@ -149,9 +149,9 @@ class Recording:
         """Store a result."""
         measured = self.measured
         if isinstance(result, Lost):
-            measured.failures.append(f"{result.point.text}: skipped: {result.failure}")
+            measured.failures.append(f"{result.case.text}: skipped: {result.failure}")
             return
-        where = result.point if isinstance(result, Cell) else self.check_at
+        where = result.case if isinstance(result, Cell) else self.check_at
         if result.failure:
             measured.failures.append(f"{in_words(result.op, result.settings, where)}: {result.failure}")
         if isinstance(result, Cell):
@@ -163,16 +163,16 @@ class Recording:
                 self.records.add_check(result.op, result.settings, where, result.failure)
         self.say(self.now)
 
-    def forget(self, key: tuple[str, Point, Settings]) -> None:
+    def forget(self, key: tuple[str, Case, Settings]) -> None:
         """Forget a result that is measured again, or replaced."""
         cell = self.measured.cells.pop(key)
         self.done, self.left, self.measured.busy = self.done - 1, self.left + 1, self.measured.busy - cell.took
         with suppress(ValueError):
-            self.measured.failures.remove(f"{in_words(cell.op, cell.settings, cell.point)}: {cell.failure}")
+            self.measured.failures.remove(f"{in_words(cell.op, cell.settings, cell.case)}: {cell.failure}")
 
     def _keep_cell(self, cell: Cell) -> None:
         """Store a cell, which may replace that of the first series of its launches."""
-        measured, key = self.measured, (cell.op, cell.point, cell.settings)
+        measured, key = self.measured, (cell.op, cell.case, cell.settings)
         first = measured.cells.get(key)
         measured.busy += cell.took
         if first is None:
@@ -198,24 +198,24 @@ class Hangs:
 
     def __init__(self, watchdog: float) -> None:
         self._watchdog = watchdog
-        self._at: dict[tuple[str, Settings], dict[Point, None]] = {}
+        self._at: dict[tuple[str, Settings], dict[Case, None]] = {}
 
-    def measure(self, machine: Launches | Programs, op: str, point: Point, settings: Settings) -> Outcome:
+    def measure(self, machine: Launches | Programs, op: str, case: Case, settings: Settings) -> Outcome:
         """Measure an answer at an input, unless it was given up."""
         if len(self._at.get((op, settings), ())) >= GIVE_UP:
             return Outcome(failure=f"not measured: it hung at {GIVE_UP} other inputs")
         outcome = machine.measure(settings)
         if outcome.failure.startswith("hang"):
-            self._at.setdefault((op, settings), {})[point] = None
+            self._at.setdefault((op, settings), {})[case] = None
         return outcome
 
     @property
     def notes(self) -> list[str]:
         """Notes on what was given up, and on when something counts as hung if something did."""
-        given_up = ((key, points) for key, points in self._at.items() if len(points) >= GIVE_UP)
+        given_up = ((key, cases) for key, cases in self._at.items() if len(cases) >= GIVE_UP)
         out = [
-            f"{answer_in_words(*key)}: given up, since it hung at {', '.join(p.text or 'as given' for p in points)}"
-            for key, points in given_up
+            f"{answer_in_words(*key)}: given up, since it hung at {', '.join(p.text or 'as given' for p in cases)}"
+            for key, cases in given_up
         ]
         if self._at:
             out.append(
@@ -227,16 +227,16 @@ class Hangs:
 
 @dataclass(frozen=True, slots=True)
 class WatchedMachine:
-    """The machine of an op at a point, without what `hangs` has given up."""
+    """The machine of an op at a case, without what `hangs` has given up."""
 
     machine: Launches | Programs
     hangs: Hangs
     op: str
-    point: Point
+    case: Case
 
     def measure(self, candidate: Settings) -> Outcome:
         """See `Launches.measure`."""
-        return self.hangs.measure(self.machine, self.op, self.point, candidate)
+        return self.hangs.measure(self.machine, self.op, self.case, candidate)
 
 
 def computed_features(ready: Prepared, names: Sequence[str]) -> None:
@@ -244,29 +244,29 @@ def computed_features(ready: Prepared, names: Sequence[str]) -> None:
     they cannot be computed is not used for training: its features are missing."""
     slowest = dict.fromkeys(names, 0.0)
     with Service(WorkerLink(ready.task.ranks)) as service:
-        for point, at in ready.at.items():
-            values, seconds = features_at(service, ready, point, names)
+        for case, at in ready.at.items():
+            values, seconds = features_at(service, ready, case, names)
             at = replace(at, computed=values)
-            ready.at[point] = replace(at, fits=tune_prepare.fitting(ready.task, at))
+            ready.at[case] = replace(at, fits=tune_prepare.fitting(ready.task, at))
             slowest = {n: max(slowest[n], seconds.get(n, 0.0)) for n in names}
-            service.close(sized_program(ready, point).library)
+            service.close(sized_program(ready, case).library)
     ready.notes += [
         f"{name.removeprefix(MEASURED)} takes up to {in_units(s)} to compute" for name, s in slowest.items() if s
     ]
 
 
 def features_at(
-    service: Service, ready: Prepared, point: Point, names: Sequence[str]
+    service: Service, ready: Prepared, case: Case, names: Sequence[str]
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """(values, seconds) of the code features of the program at a point, by name. Empty, with a note, if they cannot be
+    """(values, seconds) of the code features of the program at a case, by name. Empty, with a note, if they cannot be
     computed."""
     if not names:
         return {}, {}
-    library = sized_program(ready, point).library
+    library = sized_program(ready, case).library
     ask = partial(service.ask, library, do="features", limit=FEATURE_LIMIT)
-    answer = service.insist(("features", point), ask)
+    answer = service.insist(("features", case), ask)
     if "error" in answer:
-        ready.notes.append(f"{point.text or 'as given'}: no features: {answer['error']}")
+        ready.notes.append(f"{case.text or 'as given'}: no features: {answer['error']}")
         return {}, {}
     # The requested ones come first, then those that the program itself needs.
     values, seconds = (dict(zip(names, map(float, answer[what]), strict=False)) for what in ("values", "seconds"))
@@ -274,7 +274,7 @@ def features_at(
 
 
 class Measuring:
-    """Checks and timings of a task at the points that are ready, in the order of the requests."""
+    """Checks and timings of a task at the cases that are ready, in the order of the requests."""
 
     def __init__(
         self, ready: Prepared, service: Service, timing: Timing, keep: Keep, known: Iterable[Cell] = (),
@@ -292,7 +292,7 @@ class Measuring:
         self.late = 0  # wrong results after the end
         self.least: float | None = None  # seconds of a comparison with the reference
         self.compared: set[tuple[str, Settings]] = set()  # with the reference
-        self.programs: dict[Point, SizedProgram] = {}
+        self.programs: dict[Case, SizedProgram] = {}
         self._decisions: dict[tuple[str, Settings], Values] = {}
 
     def keep_cell(self, cell: Cell) -> None:
@@ -343,27 +343,27 @@ class Measuring:
         for result in self.results({op: [s for s in of if (op, s) not in self.compared] for op, of in later.items()}):
             self.keep(result)
 
-    def results(self, check: Mapping[str, Sequence[Settings]], point: Point | None = None) -> Iterator[CheckedSettings]:
+    def results(self, check: Mapping[str, Sequence[Settings]], case: Case | None = None) -> Iterator[CheckedSettings]:
         """Compare settings with the references, at the input of the checks or another one that has references."""
-        point = self.task.check_at if point is None else point
+        case = self.task.check_at if case is None else case
         for op, settings in check.items():
             for one in settings:
-                if one not in self.ready.at[point].fits[op]:
+                if one not in self.ready.at[case].fits[op]:
                     continue
                 if self.over():
                     return
-                self.say(f"checking {in_words(op, one, point)}")
+                self.say(f"checking {in_words(op, one, case)}")
                 began = time.perf_counter()
                 try:
                     values = self.decisions(self.units[op], one)
                     limit = self.timing.allowed(self.least)
-                    failure = verify(self.service, self.program(point), self.values(), values, limit)
+                    failure = verify(self.service, self.program(case), self.values(), values, limit)
                 except RunFailed as error:
-                    raise _not_here(point, error.message) from None
+                    raise _not_here(case, error.message) from None
                 took = time.perf_counter() - began
                 if not failure:
                     self.least = took if self.least is None else min(self.least, took)
-                if point == self.task.check_at:
+                if case == self.task.check_at:
                     self.compared.add((op, one))
                 yield CheckedSettings(op, one, failure, took)
                 if self.end.over and not failure:
@@ -374,10 +374,10 @@ class Measuring:
         """Raises RunFailed if a launch takes too long where results are compared: where nothing is smaller."""
         if math.isinf(self.timing.longest):
             return
-        point = self.task.check_at
+        case = self.task.check_at
         for op in self.units:
-            if self.ready.at[point].fits[op] and (why := self.machine(op, point).unusable()).startswith("a launch"):
-                raise _not_here(point, why)
+            if self.ready.at[case].fits[op] and (why := self.machine(op, case).unusable()).startswith("a launch"):
+                raise _not_here(case, why)
 
     # ---- single launches -------------------------------------------------------------------
 
@@ -385,38 +385,38 @@ class Measuring:
         """Time what is wanted but for what is wrong; sizes come in random order, by the task's seed. Raises RunFailed
         where the program runs at none of them."""
         order = random.Random(f"{self.task.seed} order")
-        by_point: dict[Point, list[Wanted]] = {}
+        by_case: dict[Case, list[Wanted]] = {}
         for item in wanted:
-            by_point.setdefault(item.point, []).append(item)
-        points = list(by_point)
-        order.shuffle(points)
+            by_case.setdefault(item.case, []).append(item)
+        cases = list(by_case)
+        order.shuffle(cases)
         if math.isfinite(self.timing.longest):
-            points.sort(key=tune_prepare.volume)  # large ones may take too long
-        for number, point in enumerate(points):
-            failure = self.time_at(point, by_point[point], wrong)
-            self.close(point)
-            if failure and number == len(points) - 1 and not self.timed:
-                raise _not_here(point, failure)
+            cases.sort(key=tune_prepare.volume)  # large ones may take too long
+        for number, case in enumerate(cases):
+            failure = self.time_at(case, by_case[case], wrong)
+            self.close(case)
+            if failure and number == len(cases) - 1 and not self.timed:
+                raise _not_here(case, failure)
             if failure:
-                self.keep(Lost(point, failure))
+                self.keep(Lost(case, failure))
             if self.over():
                 return
 
-    def time_at(self, point: Point, wanted: Sequence[Wanted], wrong: set[tuple[str, Settings]]) -> str:
-        """Time the requested settings at one point. Returns "" or why that was not possible."""
-        graph = self.task.graph_at(point)
+    def time_at(self, case: Case, wanted: Sequence[Wanted], wrong: set[tuple[str, Settings]]) -> str:
+        """Time the requested settings at one case. Returns "" or why that was not possible."""
+        graph = self.task.graph_at(case)
         # In program order, since the program advances from op to op.
         items = sorted(wanted, key=lambda item: unit_in(graph, self.units[item.op]).index)
         return next(filter(None, (self._time_unit(item, wrong) for item in items)), "")
 
-    def close(self, point: Point) -> None:
-        """Free the arrays of a point."""
-        self.service.close(self.program(point).library)
+    def close(self, case: Case) -> None:
+        """Free the arrays of a case."""
+        self.service.close(self.program(case).library)
 
-    def conversions(self, point: Point) -> dict[str, dict[str, float]]:
-        """Seconds of `prepare` of each op and variant since the arrays of a point were read."""
+    def conversions(self, case: Case) -> dict[str, dict[str, float]]:
+        """Seconds of `prepare` of each op and variant since the arrays of a case were read."""
         try:
-            answer = self.service.ask(self.program(point).library, do="preparations", limit=FEATURE_LIMIT)
+            answer = self.service.ask(self.program(case).library, do="preparations", limit=FEATURE_LIMIT)
         except RanksDied:
             return {}
         out: dict[str, dict[str, float]] = {}
@@ -426,35 +426,35 @@ class Measuring:
                 out.setdefault(op, {})[variant] = float(seconds)
         return out
 
-    def program(self, point: Point) -> SizedProgram:
-        if point not in self.programs:
-            self.programs[point] = sized_program(self.ready, point)
-        return self.programs[point]
+    def program(self, case: Case) -> SizedProgram:
+        if case not in self.programs:
+            self.programs[case] = sized_program(self.ready, case)
+        return self.programs[case]
 
-    def machine(self, op: str, point: Point) -> Launches:
-        """The machine that times single launches of an op at a point."""
-        unit, graph = self.units[op], self.task.graph_at(point)
+    def machine(self, op: str, case: Case) -> Launches:
+        """The machine that times single launches of an op at a case."""
+        unit, graph = self.units[op], self.task.graph_at(case)
         op_at = op_of(graph, unit)
         transfers = selects_device(graph.program, op_at)
         return Launches(
-            self.service, self.program(point), unit_in(graph, unit).index, self.values(),
+            self.service, self.program(case), unit_in(graph, unit).index, self.values(),
             lambda settings: self.decisions(unit, settings), timing=replace(self.timing, transfers=transfers),
             tolerance=tolerance_between(graph.program, op_at),
         )  # fmt: skip
 
     def _time_unit(self, item: Wanted, wrong: set[tuple[str, Settings]]) -> str:
         """Time settings of one unit at one size. Returns "" or why not at this size."""
-        at = self.ready.at[item.point]
+        at = self.ready.at[item.case]
         right = [i for i, s in enumerate(item.settings) if s in at.fits[item.op] and (item.op, s) not in wrong]
         if self.end.over:  # the others could not be compared
             right = [i for i in right if (item.op, item.settings[i]) in self.compared]
         if not right or self.over():
             return ""
-        machine = self.machine(item.op, item.point)
+        machine = self.machine(item.op, item.case)
         failure = machine.unusable()
         if failure:
             return failure
-        done = {c.settings for c in self.known if (c.op, c.point) == (item.op, item.point)}
+        done = {c.settings for c in self.known if (c.op, c.case) == (item.op, item.case)}
         new = sum(item.settings[i] not in done for i in right)
         if LAUNCHES * machine.took * new > item.seconds:
             first = f"the first launch of {item.op} takes {in_units(machine.took)}"
@@ -464,13 +464,13 @@ class Measuring:
         known = [
             PriorResult(c.settings, priced(c, self.timing.objective).times, c.failure)
             for c in self.known
-            if (c.op, c.point) == (item.op, item.point) and c.settings in domain
+            if (c.op, c.case) == (item.op, item.case) and c.settings in domain
         ]
         budget = None if item.budget is None else item.budget - len(known)
         left = self.end.timeout
-        store = CellStore(item.op, item.point, self.keep_cell, self.say)
+        store = CellStore(item.op, item.case, self.keep_cell, self.say)
         options = SearchOptions(budget, left, confirm=0, seed=self.task.seed)
-        watched = WatchedMachine(machine, self.hangs, item.op, item.point)
+        watched = WatchedMachine(machine, self.hangs, item.op, item.case)
         if explore(domain, strategy, watched, store, options, known=known).interrupted:
             raise KeyboardInterrupt
         for cell in timed_again(store, machine, self.timing, self.task.seed, self.over):
@@ -492,9 +492,9 @@ class Searching:
             if op in search.ops:
                 search.exclude(op, settings)
         for cell in run.known:
-            if search.has(cell.op, cell.point, cell.settings):
-                search.observe(cell.op, cell.point, cell.settings, cell.times)
-        self.at: tuple[str, Point | None] = "", None  # whose arrays are loaded
+            if search.has(cell.op, cell.case, cell.settings):
+                search.observe(cell.op, cell.case, cell.settings, cell.times)
+        self.at: tuple[str, Case | None] = "", None  # whose arrays are loaded
         self.machine: Launches | None = None
         self.lost: list[Lost] = []  # sizes at which the program does not run
 
@@ -510,7 +510,7 @@ class Searching:
                 self._time(cell)
         self._leave()
         if self.lost and not self.measuring.timed:
-            raise _not_here(self.lost[-1].point, self.lost[-1].failure)
+            raise _not_here(self.lost[-1].case, self.lost[-1].failure)
         for lost in self.lost:
             self.measuring.keep(lost)
 
@@ -564,34 +564,34 @@ class Searching:
 
     def _placed(self, cell: Proposal) -> bool:
         """Stop the program before the op at the size. A size at which it does not run is abandoned."""
-        if self.machine is not None and self.at == (cell.op, cell.point):
+        if self.machine is not None and self.at == (cell.op, cell.case):
             return True
-        if self.at[1] != cell.point:
+        if self.at[1] != cell.case:
             self._leave()
-        self.at = cell.op, cell.point
-        self.machine = self.measuring.machine(cell.op, cell.point)
+        self.at = cell.op, cell.case
+        self.machine = self.measuring.machine(cell.op, cell.case)
         failure = self.machine.unusable()
         if failure:
-            self.search.skip(cell.point)
-            self.lost.append(Lost(cell.point, failure))
+            self.search.skip(cell.case)
+            self.lost.append(Lost(cell.case, failure))
             self._leave()
         return not failure
 
     def _time(self, cell: Proposal) -> None:
         assert self.machine is not None
-        store = CellStore(cell.op, cell.point, self.measuring.keep_cell, self.measuring.say)
+        store = CellStore(cell.op, cell.case, self.measuring.keep_cell, self.measuring.say)
         key = store.begin(cell.settings)
-        outcome = self.measuring.hangs.measure(self.machine, cell.op, cell.point, cell.settings)
+        outcome = self.measuring.hangs.measure(self.machine, cell.op, cell.case, cell.settings)
         if outcome.failure:
             store.fail(key, outcome.failure)
-            self.search.fail(cell.op, cell.point, cell.settings)
+            self.search.fail(cell.op, cell.case, cell.settings)
         else:
             store.add(key, outcome)
-            self.search.observe(cell.op, cell.point, cell.settings, outcome.times)
+            self.search.observe(cell.op, cell.case, cell.settings, outcome.times)
 
 
-def _not_here(point: Point, why: str) -> RunFailed:
-    return RunFailed(f"at {point.text or 'this size'}: {why}", "drop this size; --resume keeps what was measured")
+def _not_here(case: Case, why: str) -> RunFailed:
+    return RunFailed(f"at {case.text or 'this size'}: {why}", "drop this size; --resume keeps what was measured")
 
 
 class _Starting:
@@ -612,21 +612,21 @@ class _Starting:
 
 
 class CellStore:
-    """A store that forwards the measurements of an op at a point as cells, which are also in `cells`. Each is announced
+    """A store that forwards the measurements of an op at a case as cells, which are also in `cells`. Each is announced
     to `say`."""
 
-    def __init__(self, op: str, point: Point, keep: Callable[[Cell], None], say: Say) -> None:
-        self._op, self._point, self._keep, self._say, self._began = op, point, keep, say, 0.0
+    def __init__(self, op: str, case: Case, keep: Callable[[Cell], None], say: Say) -> None:
+        self._op, self._case, self._keep, self._say, self._began = op, case, keep, say, 0.0
         self.cells: list[Cell] = []
 
     def begin(self, candidate: Settings) -> Settings:
-        self._say(in_words(self._op, candidate, self._point))
+        self._say(in_words(self._op, candidate, self._case))
         self._began = time.perf_counter()
         return candidate
 
     def begin_again(self, candidate: Settings) -> None:
         """Announce a further series of launches."""
-        self._say(f"{in_words(self._op, candidate, self._point)} again")
+        self._say(f"{in_words(self._op, candidate, self._case)} again")
 
     def add(self, key: Settings, outcome: Outcome, purpose: str = "search") -> None:
         self._cell(key, outcome.times, "", tuple(outcome.metrics.items()))
@@ -638,7 +638,7 @@ class CellStore:
         self, settings: Settings, times: tuple[float, ...], failure: str, metrics: tuple[tuple[str, float], ...]
     ) -> None:
         took = time.perf_counter() - self._began
-        self.cells.append(Cell(self._op, self._point, settings, times, failure, took, metrics))
+        self.cells.append(Cell(self._op, self._case, settings, times, failure, took, metrics))
         self._keep(self.cells[-1])
 
 
@@ -676,14 +676,14 @@ def decisions(graph: Graph, unit: Unit, settings: Settings) -> Values:
     return tuple((f"{unit.op}.{name}", number if name == VARIANT else int(value)) for name, value in settings)
 
 
-def sized_program(ready: Prepared, point: Point) -> SizedProgram:
+def sized_program(ready: Prepared, case: Case) -> SizedProgram:
     """The program at a size."""
     from dagc.emit import rows  # loads jinja2
 
-    at, graph = ready.at[point], ready.task.graph_at(point)
+    at, graph = ready.at[case], ready.task.graph_at(case)
     first = Space(graph).first()
     issued = [a for kind, a, _ in rows(first) if kind == Opcode.ISSUE and graph.ops[a].name != "end"]
-    library = RunnerLibrary(ready.library_at(point), at.data, ready.task.device_pointers)
+    library = RunnerLibrary(ready.library_at(case), at.data, ready.task.device_pointers)
     return SizedProgram(library, tuple(rows(first)), tuple(issued), at.repeats)
 
 
@@ -695,7 +695,7 @@ class CounterSample:
     """The counts of ncu for one launch; `scalars` are the per-rank values that determine the kernel's sizes."""
 
     op: str
-    point: Point
+    case: Case
     settings: Settings
     scalars: dict[str, Number]
     counts: dict[str, float]
@@ -704,44 +704,44 @@ class CounterSample:
 
 def sample_plan(
     task: TuningTask, ops: Sequence[str], sizes: int, per_size: int
-) -> tuple[tuple[Point, ...], list[Wanted]]:
+) -> tuple[tuple[Case, ...], list[Wanted]]:
     """The sizes at which counters are read, and the legal settings at each."""
     from dagc.choice.collect import settings_to_count, sizes_to_count  # loads numpy
 
-    points = sizes_to_count(task.points, task.seed, sizes)
+    cases = sizes_to_count(task.cases, task.seed, sizes)
     draw = random.Random(f"{task.seed} count")
     wanted = [
         Wanted(u.op, p, settings_to_count(u, task.settings[u.op], draw, per_size))
-        for p in points
+        for p in cases
         for u in task.units
         if u.op in ops
     ]
-    return points, wanted
+    return cases, wanted
 
 
 def collect(ready: Prepared, folder: Path, ops: Sequence[str], sizes: int, per_size: int) -> Iterator[CounterSample]:
-    """Count launches of the ops at sample points. A size that the program refuses is skipped, with a note.
+    """Count launches of the ops at sample cases. A size that the program refuses is skipped, with a note.
 
     Raises MissingTool if counters cannot be read.
     """
     task = ready.task
-    points, wanted = sample_plan(task, ops, sizes, per_size)
+    cases, wanted = sample_plan(task, ops, sizes, per_size)
 
-    def written(point: Point) -> tuple[Point, tune_prepare.AtPoint | str]:
+    def written(case: Case) -> tuple[Case, tune_prepare.AtCase | str]:
         try:
-            return point, tune_prepare.at_point(task, point, folder)
+            return case, tune_prepare.at_case(task, case, folder)
         except DagcError as error:
-            return point, str(error)
+            return case, str(error)
 
-    at: dict[Point, tune_prepare.AtPoint] = {}
+    at: dict[Case, tune_prepare.AtCase] = {}
     with Workers(4) as pool:
-        for point, sample in pool.map(written, points):
+        for case, sample in pool.map(written, cases):
             if isinstance(sample, str):
-                ready.notes.append(f"no counters at {point.text}: {' '.join(sample.split())}")
+                ready.notes.append(f"no counters at {case.text}: {' '.join(sample.split())}")
             else:
-                at[point] = sample
-    here = Prepared(replace(task, points=tuple(at)), ready.library, at)
-    yield from _counted(here, [w for w in wanted if w.point in at])
+                at[case] = sample
+    here = Prepared(replace(task, cases=tuple(at)), ready.library, at)
+    yield from _counted(here, [w for w in wanted if w.case in at])
 
 
 def _counted(ready: Prepared, wanted: Sequence[Wanted]) -> Iterator[CounterSample]:
@@ -753,20 +753,20 @@ def _counted(ready: Prepared, wanted: Sequence[Wanted]) -> Iterator[CounterSampl
     failures: list[str] = []
     with profiled() as profiler:
         with Service(WorkerLink(1, profiler.command)) as service:
-            for point in ready.at:
-                program = sized_program(ready, point)
-                for item in (w for w in wanted if w.point == point):
+            for case in ready.at:
+                program = sized_program(ready, case)
+                for item in (w for w in wanted if w.case == case):
                     unit = units[item.op]
                     launches = Launches(
-                        service, program, unit_in(task.graph_at(point), unit).index, base,
+                        service, program, unit_in(task.graph_at(case), unit).index, base,
                         partial(decisions, task.graph, unit), timing=Timing(), tolerance=(0.0, 0.0),
                     )  # fmt: skip
                     for settings in item.settings:
-                        if settings in ready.at[point].fits[item.op]:
+                        if settings in ready.at[case].fits[item.op]:
                             keys.append(replace(item, settings=(settings,)))
                             failures.append(launches.count(settings))
                 service.close(program.library)
         counts = iter(profiler.counts(failures.count("")))
     for key, failure in zip(keys, failures, strict=True):
         counted = {} if failure else next(counts)
-        yield CounterSample(key.op, key.point, key.settings[0], dict(ready.at[key.point].scalars), counted, failure)
+        yield CounterSample(key.op, key.case, key.settings[0], dict(ready.at[key.case].scalars), counted, failure)

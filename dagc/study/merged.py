@@ -15,7 +15,7 @@ from dagc.base.errors import UsageError, counted
 from dagc.base.source import Source
 from dagc.build.target import TargetChoice
 from dagc.choice.legal import legal_settings, units
-from dagc.choice.types import PROGRAM, Cell, Point, Settings, settings_text, variant_of
+from dagc.choice.types import PROGRAM, Case, Cell, Settings, settings_text, variant_of
 from dagc.ir.plan import Target
 from dagc.ir.program import DEVICE
 from dagc.lang.lower import parse_with_includes
@@ -31,7 +31,7 @@ from dagc.study.results import Measurements, choosable, minimised, paid
 if TYPE_CHECKING:
     from dagc.store.tuned import Tuned
 
-Cells = Mapping[tuple[str, "Point", "Settings"], "Cell"]
+Cells = Mapping[tuple[str, "Case", "Settings"], "Cell"]
 NO_MEMORY = 0  # bytes, for a `require` on the memory of an unknown device
 
 
@@ -74,23 +74,23 @@ def _of_kernels(files: Sequence[Tuned], merged: Tuned, text: ProgramText) -> dic
     task = _task(merged, files[0], text)
     ready, asked = Prepared(task, Path()), _asked(files, task)
     codes = [feature.name for feature in computed_of(task)]
-    tests, known = merged.facts.tests, {one.point: one for one in merged.facts.inputs}
+    tests, known = merged.facts.tests, {one.case: one for one in merged.facts.inputs}
     for facts in merged.facts.inputs:
-        ready.at[facts.point] = at_before(task, facts, codes, NO_MEMORY)
+        ready.at[facts.case] = at_before(task, facts, codes, NO_MEMORY)
     objective = minimised(merged)
     calls = merged.facts.calls
     tried = {
-        (c.op, c.point, c.settings): paid(c, known.get(c.point), calls, objective)
+        (c.op, c.case, c.settings): paid(c, known.get(c.case), calls, objective)
         for c in merged.cells
         if c.op != PROGRAM
     }
     _check_variants(files, ready)
-    for point, at in ready.at.items():  # settings that were tried were allowed
+    for case, at in ready.at.items():  # settings that were tried were allowed
         fits = {
-            op: tuple(s for s in legal if s in at.fits[op] or (op, point, s) in tried)
+            op: tuple(s for s in legal if s in at.fits[op] or (op, case, s) in tried)
             for op, legal in task.settings.items()
         }
-        ready.at[point] = replace(at, fits=fits)
+        ready.at[case] = replace(at, fits=fits)
     cells = {key: cell for key, cell in tried.items() if key[1] not in tests}
     stored = files[0].kernel_choosers
     hardware = next(iter(stored.values())).hardware
@@ -116,10 +116,10 @@ def _task(merged: Tuned, first: Tuned, text: ProgramText) -> TuningTask:
         unit.op: tuple(s for s in legal_settings(graph, unit, limits) if s == unit.default or (unit.op, s) in tried)
         for unit in tuned_units
     }
-    points = tuple(sorted(one.point for one in merged.facts.inputs if not one.test))
+    cases = tuple(sorted(one.case for one in merged.facts.inputs if not one.test))
     features = {unit.op: select_of(graph, unit)[1] for unit in tuned_units}
     return TuningTask(
-        text, chosen, graph, tuned_units, points, settings, points[0], first.runs[0].seed, first.runs[0].ranks,
+        text, chosen, graph, tuned_units, cases, settings, cases[0], first.runs[0].seed, first.runs[0].ranks,
         features=features, constraints=merged.facts.constraints,
     )  # fmt: skip
 
@@ -141,16 +141,16 @@ def _check_variants(files: Sequence[Tuned], ready: Prepared) -> None:
         for one in files:
             tried = {cell.settings for cell in one.cells if cell.op == op}
             for setting in settings:
-                points = _where(one, op, setting, ready) if setting not in tried else []
-                if points:
+                cases = _where(one, op, setting, ready) if setting not in tried else []
+                if cases:
                     raise UsageError(
                         f"{one.path}: {settings_text(setting)} of `{op}` was not measured, although"
-                        f" {counted(len(points), 'input')} would allow it ({points[0].text})",
+                        f" {counted(len(cases), 'input')} would allow it ({cases[0].text})",
                         "measure it there with `dagc tune --resume`, where its library is installed",
                     )
 
 
-def _where(one: Tuned, op: str, setting: Settings, ready: Prepared) -> list[Point]:
+def _where(one: Tuned, op: str, setting: Settings, ready: Prepared) -> list[Case]:
     """The inputs of a file at which the op was measured and the setting is allowed."""
-    measured: Collection[Point] = {cell.point for cell in one.cells if cell.op == op and cell.times}
+    measured: Collection[Case] = {cell.case for cell in one.cells if cell.op == op and cell.times}
     return sorted(p for p in measured if p in ready.at and setting in ready.at[p].fits[op])

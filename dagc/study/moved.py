@@ -27,13 +27,13 @@ from dagc.study.results import paid
 from dagc.study.tuned import check_tuned
 
 if TYPE_CHECKING:
-    from dagc.choice.types import Cell, Point, Settings
+    from dagc.choice.types import Case, Cell, Settings
     from dagc.ir.program import Program
     from dagc.stages.options import TuneOptions
     from dagc.store.tuned import KernelChooser, Tuned
-    from dagc.study.prepare import AtPoint, TuningTask
+    from dagc.study.prepare import AtCase, TuningTask
 
-Rows = Mapping["Point", tuple[Sequence[float], Mapping[int, float]]]  # features and times of the answers
+Rows = Mapping["Case", tuple[Sequence[float], Mapping[int, float]]]  # features and times of the answers
 WAYS = ("the samples here alone", "the file's times, unscaled", "the file's times, scaled")
 
 # ---- judged elsewhere -----------------------------------------------------------------------
@@ -77,7 +77,7 @@ def lost_by_move(tuned: Tuned, op: str, chooser: KernelChooser, here: Judged, se
 # ---- corrected by samples here -------------------------------------------------------------
 
 
-def points_of_file(tuned: Tuned, program: Program, options: TuneOptions) -> tuple[Point, ...]:
+def cases_of_file(tuned: Tuned, program: Program, options: TuneOptions) -> tuple[Case, ...]:
     """Some of the inputs of a file, to be measured here. Raises UsageError."""
     check_tuned(tuned, program, None)
     if options.samples is None:
@@ -90,9 +90,9 @@ def points_of_file(tuned: Tuned, program: Program, options: TuneOptions) -> tupl
                 f"{tuned.path}: {name} was not measured",
                 f"tune there with --objective {options.objective}, or drop --objective here",
             )
-    points = sorted({c.point for c in tuned.cells if c.times} - tuned.facts.tests)
+    cases = sorted({c.case for c in tuned.cells if c.times} - tuned.facts.tests)
     draw = random.Random(f"{options.seed} warm start")
-    return tuple(draw.sample(points, min(options.samples, len(points))))
+    return tuple(draw.sample(cases, min(options.samples, len(cases))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,8 @@ class Borrowed:
     """Cells of another machine as used for training here (values of the objective), with the facts about their
     inputs."""
 
-    cells: Mapping[tuple[str, Point, Settings], Cell]
-    at: Mapping[Point, AtPoint]
+    cells: Mapping[tuple[str, Case, Settings], Cell]
+    at: Mapping[Case, AtCase]
     notes: tuple[str, ...]
 
 
@@ -115,13 +115,13 @@ def borrowed(
 ) -> Borrowed:
     """Training data from a file of another machine, in addition to the inputs of `task`, which were measured here.
     `fit`: the answers that may be chosen."""
-    facts = {one.point: one for one in tuned.facts.inputs if not one.test}
-    cells: dict[tuple[str, Point, Settings], Cell] = {}
+    facts = {one.case: one for one in tuned.facts.inputs if not one.test}
+    cells: dict[tuple[str, Case, Settings], Cell] = {}
     notes = []
     for unit in task.units:
-        names = inputs.names(asked, unit.op, task.points)
+        names = inputs.names(asked, unit.op, task.cases)
         theirs = _theirs(inputs, tuned, unit.op, names, fit[unit.op])
-        rows = {p: (vector(inputs, unit.op, names, p), times_at(inputs, unit.op, p)) for p in task.points}
+        rows = {p: (vector(inputs, unit.op, names, p), times_at(inputs, unit.op, p)) for p in task.cases}
         kept = set(theirs.number.values())
         only = {p: (x, {n: t for n, t in at.items() if n in kept}) for p, (x, at) in rows.items()}
         ours = {p: row for p, row in only.items() if _usable(row)}
@@ -144,7 +144,7 @@ def borrowed(
 class _Theirs:
     """An op of the file: its cells, the numbers of the answers here, and the rows of all inputs with a time."""
 
-    cells: Mapping[tuple[str, Point, Settings], Cell]
+    cells: Mapping[tuple[str, Case, Settings], Cell]
     number: Mapping[Settings, int]
     rows: Rows
 
@@ -152,16 +152,16 @@ class _Theirs:
 def _theirs(inputs: Inputs, tuned: Tuned, op: str, names: Sequence[str], fit: Sequence[Settings]) -> _Theirs:
     """The op in values of the objective, like the samples here."""
     number = {s: n for n, s in enumerate(inputs.task.settings[op]) if s in fit}
-    tests, facts, wanted = tuned.facts.tests, {one.point: one for one in tuned.facts.inputs}, observed(inputs.objective)
+    tests, facts, wanted = tuned.facts.tests, {one.case: one for one in tuned.facts.inputs}, observed(inputs.objective)
     cells = {
-        (c.op, c.point, c.settings): paid(c, facts.get(c.point), inputs.options.calls, inputs.objective)
+        (c.op, c.case, c.settings): paid(c, facts.get(c.case), inputs.options.calls, inputs.objective)
         for c in tuned.cells
-        if c.op == op and c.settings in number and c.times and not c.failure and c.point not in tests
+        if c.op == op and c.settings in number and c.times and not c.failure and c.case not in tests
         if dict(c.metrics).keys() >= {*wanted}
     }
-    times: dict[Point, dict[int, float]] = {}
-    for (_, point, answer), cell in cells.items():
-        times.setdefault(point, {})[number[answer]] = cell.value
+    times: dict[Case, dict[int, float]] = {}
+    for (_, case, answer), cell in cells.items():
+        times.setdefault(case, {})[number[answer]] = cell.value
     features = {p: one.features.get(op, {}) for p, one in facts.items()}
     rows = {p: (tuple(features.get(p, {}).get(n, math.nan) for n in names), at) for p, at in times.items()}
     return _Theirs(cells, number, {p: row for p, row in rows.items() if _usable(row)})
@@ -174,9 +174,9 @@ def _usable(row: tuple[Sequence[float], Mapping[int, float]]) -> bool:
 def ratios_of(ours: Rows, theirs: Rows) -> dict[int, float]:
     """For each answer: the median ratio of its time here to that there; -1: that of all answers."""
     of_answer: dict[int, list[float]] = {}
-    for point, (_, at) in ours.items():
+    for case, (_, at) in ours.items():
         for answer, seconds in at.items():
-            there = theirs[point][1].get(answer, math.inf) if point in theirs else math.inf
+            there = theirs[case][1].get(answer, math.inf) if case in theirs else math.inf
             if math.isfinite(seconds) and math.isfinite(there):
                 of_answer.setdefault(answer, []).append(seconds / there)
     every = [ratio for ratios in of_answer.values() for ratio in ratios]
@@ -241,4 +241,4 @@ def _regrets(
         return [math.inf] * len(asked)
     selector = trained(names, vectors, times, method, seed, tolerance)
     orders = [selector.order(x) if selector is not None else 0 for x, _ in asked]
-    return [case.ratio - 1 for case in judge([""] * len(asked), [at for _, at in asked], orders).cases]
+    return [verdict.ratio - 1 for verdict in judge([""] * len(asked), [at for _, at in asked], orders).verdicts]

@@ -170,7 +170,7 @@ def _check_request(tuned: Tuned, names: Any, defines: Mapping[str, Any], travers
 
 
 def _check_fixed(tuned: Tuned, program: Any, stored: ProgramChooser) -> None:
-    sizes = {name for cell in tuned.cells if cell.op == PROGRAM for name, _ in cell.point.params}
+    sizes = {name for cell in tuned.cells if cell.op == PROGRAM for name, _ in cell.case.params}
     if tuned.facts.program is None:
         raise UsageError(f"{tuned.path}: the fixed values are missing", "tune again into another file")
     check_fixed(tuned.path, tuned.facts.program, fixed_choices(program, stored.names, sizes))

@@ -20,7 +20,7 @@ from dagc.choice.draws import Draws
 from dagc.choice.feature import offered
 from dagc.choice.inputs import bytes_of, has_inputs, is_input, parse_input, parse_inputs, parse_size, parse_sizes
 from dagc.choice.legal import SHARED_LIMIT, fits, legal_settings, op_of, unit_in, units
-from dagc.choice.types import Point, Settings, Unit
+from dagc.choice.types import Case, Settings, Unit
 from dagc.cuda.lexer import names_used
 from dagc.cuda.ptx import ASSUMED, Resources
 from dagc.emit import linked
@@ -135,7 +135,7 @@ def assumed(task: TuningTask, resources: Mapping[str, Resources]) -> list[str]:
 
 def build_programs(
     task: TuningTask, folder: Path, side_by_side: Callable[..., Iterable[Any]]
-) -> tuple[dict[Point, Path], TuningTask, list[str]]:
+) -> tuple[dict[Case, Path], TuningTask, list[str]]:
     """Build the library of each size; returns also the task without values that do not compile, and these as failures.
 
     Values that do not compile are found with the program of the size at which results are checked. `side_by_side`: as
@@ -145,10 +145,10 @@ def build_programs(
     library, left, failures = build_what_compiles(_of(task, first), folder)
     task = replace(task, units=left.units, settings=left.settings)
     libraries = {id(first): library}
-    others = {id(g): g for g in (task.graph_at(p) for p in task.points) if g is not first}
+    others = {id(g): g for g in (task.graph_at(p) for p in task.cases) if g is not first}
     built = side_by_side(lambda item: build(_of(task, item[1]), folder / f"size-{item[0]}"), enumerate(others.values()))
     libraries |= zip(others, built, strict=True)
-    return {p: libraries[id(task.graph_at(p))] for p in (task.check_at, *task.points)}, task, failures
+    return {p: libraries[id(task.graph_at(p))] for p in (task.check_at, *task.cases)}, task, failures
 
 
 def _of(task: TuningTask, graph: Graph) -> TuningTask:
@@ -230,9 +230,9 @@ class TuningTask:
     reference. `ranks` run the program together. `data`: existing arrays of its one size, with references.
     `device_pointers`: the user asserts that this MPI accepts them. `graphs` are those of sizes at which the program
     differs from that of its defaults, since parameters in it are constants: `constants` names these. `features`: the
-    arguments of the `select` of each op. `earlier`: points at which nothing more is measured. `without`: what the
+    arguments of the `select` of each op. `earlier`: cases at which nothing more is measured. `without`: what the
     target excludes, and why. `constraints`: whether `require`s of run-time values count, other than those on the
-    memory. `compared`: whether results are compared with the reference at every point, since the objective has a metric
+    memory. `compared`: whether results are compared with the reference at every case, since the objective has a metric
     of the results.
     """
 
@@ -240,17 +240,17 @@ class TuningTask:
     chosen: TargetChoice
     graph: Graph
     units: tuple[Unit, ...]
-    points: tuple[Point, ...]
+    cases: tuple[Case, ...]
     settings: Mapping[str, tuple[Settings, ...]]
-    check_at: Point
+    check_at: Case
     seed: int = 0
     ranks: int = 1
     data: Path | None = None
     device_pointers: bool = False
-    graphs: Mapping[Point, Graph] = field(default_factory=dict)
+    graphs: Mapping[Case, Graph] = field(default_factory=dict)
     constants: tuple[str, ...] = ()
     features: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    earlier: tuple[Point, ...] = ()
+    earlier: tuple[Case, ...] = ()
     without: tuple[str, ...] = ()
     constraints: bool = True
     compared: bool = False
@@ -259,8 +259,8 @@ class TuningTask:
     def program(self) -> Program:
         return self.graph.program
 
-    def graph_at(self, point: Point) -> Graph:
-        return self.graphs.get(point, self.graph)
+    def graph_at(self, case: Case) -> Graph:
+        return self.graphs.get(case, self.graph)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +269,7 @@ class ProgramTask:
     rest.
 
     `check_at`: where results are compared with the reference if that differs between settings; else they are at every
-    point.
+    case.
     """
 
     text: ProgramText
@@ -277,17 +277,17 @@ class ProgramTask:
     program: Program
     select: ProgramSelect
     settings: tuple[Settings, ...]
-    points: tuple[Point, ...]
-    check_at: Point
+    cases: tuple[Case, ...]
+    check_at: Case
     seed: int
 
     @property
     def default(self) -> Settings:
         return self.settings[0]
 
-    def program_at(self, point: Point, settings: Settings | None = None) -> Program:
-        """The program at a point under a setting, None: under the default."""
-        return self.text.program({**dict(point.params), **dict(self.default if settings is None else settings)})
+    def program_at(self, case: Case, settings: Settings | None = None) -> Program:
+        """The program at a case under a setting, None: under the default."""
+        return self.text.program({**dict(case.params), **dict(self.default if settings is None else settings)})
 
     def references(self) -> dict[Settings, list[Settings]]:
         """The settings by the first one that has the same references."""
@@ -300,11 +300,11 @@ class ProgramTask:
 
 
 @dataclass(frozen=True, slots=True)
-class AtPoint:
+class AtCase:
     """The program at one size: its data, the values of its scalars, how often it repeats. `constants`: values of the
     parameters that make the program differ from that of other sizes. `computed`: code features of rank 0, by name."""
 
-    point: Point
+    case: Case
     data: Path
     scalars: Mapping[str, Number]
     repeats: int
@@ -325,13 +325,13 @@ class Prepared:
 
     task: TuningTask
     library: Path
-    at: dict[Point, AtPoint] = field(default_factory=dict)
+    at: dict[Case, AtCase] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
-    libraries: dict[Point, Path] = field(default_factory=dict)
+    libraries: dict[Case, Path] = field(default_factory=dict)
 
-    def library_at(self, point: Point) -> Path:
-        return self.libraries.get(point, self.library)
+    def library_at(self, case: Case) -> Path:
+        return self.libraries.get(case, self.library)
 
 
 # ---- what is to be tuned --------------------------------------------------------------------
@@ -341,12 +341,12 @@ def tuning_task(
     text: ProgramText,
     options: TuneOptions | None = None,
     *,
-    earlier: Iterable[Point] = (),
+    earlier: Iterable[Case] = (),
     test: bool = False,
-    points: tuple[Point, ...] | None = None,
+    cases: tuple[Case, ...] | None = None,
     **fields: Any,
 ) -> TuningTask:
-    """What is to be tuned, at `points_asked` by the options, or at `points`. `earlier`: sizes of a file that is
+    """What is to be tuned, at `points_asked` by the options, or at `cases`. `earlier`: sizes of a file that is
     resumed; those at which the program is the same count for the choosers too. `fields` of the options may be given by
     name.
 
@@ -358,11 +358,11 @@ def tuning_task(
     if options.target is None and chosen.target is Target.HOST and not any(u.variants for u in tuned_units):
         chosen = replace(chosen, target=Target.CUDA)  # times of a CPU say nothing about the blocks of a GPU
         text, without, graph, tuned_units = _opened_on(chosen, text, options)
-    if points is None:
-        points = points_asked(text, graph.program, options, test)
-    check = check_point(graph.program, points, options.check_at)
-    graphs = _graphs(text, graph, tuple(dict.fromkeys((check, *compared_first(points, options)))))
-    asked = set(points)
+    if cases is None:
+        cases = cases_asked(text, graph.program, options, test)
+    check = check_case(graph.program, cases, options.check_at)
+    graphs = _graphs(text, graph, tuple(dict.fromkeys((check, *compared_first(cases, options)))))
+    asked = set(cases)
     before = tuple(p for p in dict.fromkeys(earlier) if p not in asked and same_at(text, graph, p))
     settings: dict[str, tuple[Settings, ...]] = {}
     for one in (graph, *_distinct(graphs.values())):
@@ -371,9 +371,9 @@ def tuning_task(
     without = (*without, *(f"op `{u.op}`: {NOT_LEGAL}" for u in tuned_units if u.op not in settings))
     tuned_units = tuple(u for u in tuned_units if u.op in settings)
     return TuningTask(
-        text, chosen, graph, tuned_units, (*points, *before), settings, check, options.seed, options.ranks,
+        text, chosen, graph, tuned_units, (*cases, *before), settings, check, options.seed, options.ranks,
         graphs=graphs, earlier=before, without=without, constraints=options.constraints,
-        constants=tuple(sorted({n for p in points for n, _ in p.params})) if graphs else (),
+        constants=tuple(sorted({n for p in cases for n, _ in p.params})) if graphs else (),
     )  # fmt: skip
 
 
@@ -387,19 +387,19 @@ def _opened_on(
     return text, without, graph, units(graph, options.kernels, variants=True)
 
 
-def same_at(text: ProgramText, graph: Graph, point: Point) -> bool:
+def same_at(text: ProgramText, graph: Graph, case: Case) -> bool:
     """Whether the program at a size is that of `graph`."""
     try:
-        return compiled_part(text.program(dict(point.params))) == compiled_part(graph.program)
+        return compiled_part(text.program(dict(case.params))) == compiled_part(graph.program)
     except DagcError:
         return False
 
 
-def another_program(point: Point) -> UsageError:
+def another_program(case: Case) -> UsageError:
     """The error for an input at which the program is compiled differently although one compiled program has to serve
     all."""
     return UsageError(
-        f"at {point.text} the program compiles to different code, so one program cannot serve all inputs",
+        f"at {case.text} the program compiles to different code, so one program cannot serve all inputs",
         "make sizes per-rank scalars (`scalar n : i64`) that the set-up sets from the parameter",
     )
 
@@ -408,30 +408,30 @@ MOST_PROGRAMS = 16
 COMPARED = 8  # inputs of a list, or drawn ones, whose programs are compared before anything is measured
 
 
-def compared_first(points: Sequence[Point], options: TuneOptions) -> tuple[Point, ...]:
-    """The points at which the program is compared with that of the others before anything is measured: all sizes; of
+def compared_first(cases: Sequence[Case], options: TuneOptions) -> tuple[Case, ...]:
+    """The cases at which the program is compared with that of the others before anything is measured: all sizes; of
     inputs that are listed or drawn, of which most may never be measured, the first ones, and the first ones that differ
     in their sizes. The others are compared when they are visited."""
-    if options.samples is None and not any(map(is_input, points)):
-        return tuple(points)
-    by_sizes: dict[tuple[tuple[str, int], ...], Point] = {}
-    for point in points:
-        by_sizes.setdefault(tuple(point.sizes.items()), point)
-    return tuple(dict.fromkeys((*points[:COMPARED], *list(by_sizes.values())[:COMPARED])))
+    if options.samples is None and not any(map(is_input, cases)):
+        return tuple(cases)
+    by_sizes: dict[tuple[tuple[str, int], ...], Case] = {}
+    for case in cases:
+        by_sizes.setdefault(tuple(case.sizes.items()), case)
+    return tuple(dict.fromkeys((*cases[:COMPARED], *list(by_sizes.values())[:COMPARED])))
 
 
-def _graphs(text: ProgramText, graph: Graph, points: Sequence[Point]) -> dict[Point, Graph]:
+def _graphs(text: ProgramText, graph: Graph, cases: Sequence[Case]) -> dict[Case, Graph]:
     """The graphs of sizes at which the program differs from that of `graph`, one graph for all sizes that agree.
 
     A size that cannot be lowered is reported by `at_point`. Raises UsageError for too many programs, ProgramError if no
     size can be lowered.
     """
     known: list[tuple[Program, Graph]] = [(compiled_part(graph.program), graph)]
-    out: dict[Point, Graph] = {}
+    out: dict[Case, Graph] = {}
     failed: list[ProgramError] = []
-    for point in points:
+    for case in cases:
         try:
-            program = text.program(dict(point.params))
+            program = text.program(dict(case.params))
         except ProgramError as error:
             failed.append(error)
             continue
@@ -441,10 +441,10 @@ def _graphs(text: ProgramText, graph: Graph, points: Sequence[Point]) -> dict[Po
             same = build_graph(program)
             known.append((part, same))
         if same is not graph:
-            out[point] = same
-    if len(failed) == len(points):
+            out[case] = same
+    if len(failed) == len(cases):
         raise failed[0]
-    programs = len(_distinct([out.get(p, graph) for p in points]))
+    programs = len(_distinct([out.get(p, graph) for p in cases]))
     if programs > MOST_PROGRAMS:
         raise UsageError(
             f"{programs} sizes, each of which needs its own compilation: more than {MOST_PROGRAMS}",
@@ -483,7 +483,7 @@ def task_as_given(
 
     Raises UsageError if nothing is open.
     """
-    settings, here = _legal(graph, units(graph), chosen), Point(())
+    settings, here = _legal(graph, units(graph), chosen), Case(())
     tuned_units = tuple(u for u in units(graph) if u.op in settings)
     return TuningTask(
         text, chosen, graph, tuned_units, (here,), settings, here, ranks=ranks, data=data,
@@ -526,9 +526,9 @@ def _legal(graph: Graph, units: Iterable[Unit], chosen: TargetChoice) -> dict[st
     return nonempty
 
 
-def volume(point: Point) -> tuple[float, str]:
+def volume(case: Case) -> tuple[float, str]:
     """An order of sizes, the smallest first."""
-    return math.prod(map(float, point.sizes.values())), point.text
+    return math.prod(map(float, case.sizes.values())), case.text
 
 
 def named_arch(gpu: str | None) -> str | None:
@@ -555,12 +555,12 @@ def samples_of(options: TuneOptions) -> int | None:
     return Sampling.of(options.samples, options.initial, options.batch, options.margin).initial
 
 
-def points_asked(text: ProgramText, program: Program, options: TuneOptions, test: bool = False) -> tuple[Point, ...]:
+def cases_asked(text: ProgramText, program: Program, options: TuneOptions, test: bool = False) -> tuple[Case, ...]:
     """`points_of` the sizes and inputs of the options, or so many `samples`, others where they are to `test`. Raises
     UsageError."""
     samples = options.samples if test else samples_of(options)
     if samples is None:
-        return points_of(program, options.sizes, options.inputs, text.defines)
+        return cases_of(program, options.sizes, options.inputs, text.defines)
     if options.sizes:
         raise UsageError("--sizes names sizes, and --samples draws them", "give one of them")
     return draws_of(text, program, options, test).take(samples)
@@ -571,38 +571,36 @@ def single_values(defines: Mapping[str, Any]) -> dict[str, Any]:
     return {n: v for n, v in defines.items() if "," not in str(v)}
 
 
-def points_of(
-    program: Program, sizes: str, inputs: Sequence[str] = (), fixed: Collection[str] = ()
-) -> tuple[Point, ...]:
-    """The points of the texts; without a text, the values after `over`, combined in order, and the files of `over
+def cases_of(program: Program, sizes: str, inputs: Sequence[str] = (), fixed: Collection[str] = ()) -> tuple[Case, ...]:
+    """The cases of the texts; without a text, the values after `over`, combined in order, and the files of `over
     files`; else the defaults. Inputs are combined with all sizes. `fixed`: params with one value, given by -D."""
     of_sizes = parse_sizes(sizes, program) if sizes else _sizes_over(program, fixed)
     if not inputs and not has_inputs(program, fixed):
         return of_sizes
     given = parse_inputs(inputs, program)
-    return tuple(Point.of({**dict(one.params), **dict(size.params)}) for one in given for size in of_sizes)
+    return tuple(Case.of({**dict(one.params), **dict(size.params)}) for one in given for size in of_sizes)
 
 
-def _sizes_over(program: Program, fixed: Collection[str]) -> tuple[Point, ...]:
+def _sizes_over(program: Program, fixed: Collection[str]) -> tuple[Case, ...]:
     over = (p for p in program.params if p.over and p.name not in fixed)
     trained = {p.name: p.over for p in over if all(type(v) in (int, float, str) for v in p.over)}
     if not trained:
-        return (Point(()),)
+        return (Case(()),)
     longest = max(len(v) for v in trained.values())
     values = ({n: v[min(i, len(v) - 1)] for n, v in trained.items()} for i in range(longest))
-    return tuple(dict.fromkeys(map(Point.of, values)))
+    return tuple(dict.fromkeys(map(Case.of, values)))
 
 
-def check_point(program: Program, points: Sequence[Point], text: str) -> Point:
-    """The point at which results are compared with the reference: the named one, else the smallest size, or the
+def check_case(program: Program, cases: Sequence[Case], text: str) -> Case:
+    """The case at which results are compared with the reference: the named one, else the smallest size, or the
     smallest file among the inputs (the first input if all are calls)."""
-    if text and any(map(is_input, points)):
+    if text and any(map(is_input, cases)):
         return parse_input(text, program, "--check-at")
     if text:
         return parse_size(text, program, "--check-at")
-    if any(map(is_input, points)):
-        return min(points, key=lambda point: bytes_of(point, program))
-    return min(points, key=volume)
+    if any(map(is_input, cases)):
+        return min(cases, key=lambda case: bytes_of(case, program))
+    return min(cases, key=volume)
 
 
 # ---- made ready -----------------------------------------------------------------------------
@@ -610,26 +608,26 @@ def check_point(program: Program, points: Sequence[Point], text: str) -> Point:
 
 def prepare(task: TuningTask, folder: Path, jobs: int | None = None) -> Prepared:
     """Build the library and write the data of each size, in parallel. Runs the program's Python code."""
-    every = list(dict.fromkeys((task.check_at, *task.points)))
+    every = list(dict.fromkeys((task.check_at, *task.cases)))
     with Workers(jobs or cores()) as pool:
         written = [pool.submit(_tried, task, p, folder) for p in every]
-        at, notes = _usable_points(task, [w.result() for w in written], (task.check_at,))
-        there = {a.point for a in at}
-        here = replace(task, points=tuple(p for p in task.points if p in there))
+        at, notes = _usable_cases(task, [w.result() for w in written], (task.check_at,))
+        there = {a.case for a in at}
+        here = replace(task, cases=tuple(p for p in task.cases if p in there))
         libraries, here, failures = build_programs(here, folder, pool.map)
     if failures:
         at = [only(a, here.settings) for a in at]
     notes = [*(f"without {what}" for what in task.without), *notes, *_compiled_apart(here)]
-    out = Prepared(here, libraries[here.check_at], {a.point: a for a in at}, notes, failures, libraries)
+    out = Prepared(here, libraries[here.check_at], {a.case: a for a in at}, notes, failures, libraries)
     for a in at:
         for unit in here.units:
             if not a.fits[unit.op]:
-                out.notes.append(f"{unit.op} at {a.point.text}: nothing to launch, skipped")
+                out.notes.append(f"{unit.op} at {a.case.text}: nothing to launch, skipped")
     return out
 
 
 def _compiled_apart(task: TuningTask) -> list[str]:
-    programs = len(_distinct(task.graph_at(p) for p in (task.check_at, *task.points)))
+    programs = len(_distinct(task.graph_at(p) for p in (task.check_at, *task.cases)))
     if programs == 1:
         return []
     why = (
@@ -640,65 +638,65 @@ def _compiled_apart(task: TuningTask) -> list[str]:
 
 def unbuilt(task: TuningTask, folder: Path) -> Prepared:
     """Only the data of each size, without references, if nothing is measured. Runs the program's Python code."""
-    at, notes = _usable_points(task, [_tried(task, p, folder, False) for p in task.points], ())
-    there = {a.point for a in at}
-    points = tuple(p for p in task.points if p in there)
+    at, notes = _usable_cases(task, [_tried(task, p, folder, False) for p in task.cases], ())
+    there = {a.case for a in at}
+    cases = tuple(p for p in task.cases if p in there)
     notes = [*(f"without {what}" for what in task.without), *notes]
-    return Prepared(replace(task, points=points), Path(), {a.point: a for a in at}, notes)
+    return Prepared(replace(task, cases=cases), Path(), {a.case: a for a in at}, notes)
 
 
-def _tried(task: TuningTask, point: Point, folder: Path, compared: bool = True) -> AtPoint | tuple[Point, DagcError]:
+def _tried(task: TuningTask, case: Case, folder: Path, compared: bool = True) -> AtCase | tuple[Case, DagcError]:
     try:
-        return at_point(task, point, folder, compared)
+        return at_case(task, case, folder, compared)
     except DagcError as error:
-        return point, error
+        return case, error
 
 
-def _usable_points(
-    task: TuningTask, tried: Sequence[AtPoint | tuple[Point, DagcError]], needed: Sequence[Point]
-) -> tuple[list[AtPoint], list[str]]:
+def _usable_cases(
+    task: TuningTask, tried: Sequence[AtCase | tuple[Case, DagcError]], needed: Sequence[Case]
+) -> tuple[list[AtCase], list[str]]:
     """Sizes that the set-up accepts, and notes on the others. Raises its error for a size that is `needed`, and if no
     size remains."""
-    at = [a for a in tried if isinstance(a, AtPoint)]
-    failed = [f for f in tried if not isinstance(f, AtPoint)]
-    for point, error in failed:
-        if point in needed or not any(a.point in task.points for a in at):
+    at = [a for a in tried if isinstance(a, AtCase)]
+    failed = [f for f in tried if not isinstance(f, AtCase)]
+    for case, error in failed:
+        if case in needed or not any(a.case in task.cases for a in at):
             raise error
-    return at, [f"{point.text}: skipped: {' '.join(str(error).split())}" for point, error in failed]
+    return at, [f"{case.text}: skipped: {' '.join(str(error).split())}" for case, error in failed]
 
 
-def only(at: AtPoint, settings: Mapping[str, tuple[Settings, ...]]) -> AtPoint:
+def only(at: AtCase, settings: Mapping[str, tuple[Settings, ...]]) -> AtCase:
     """The same task with some of the settings."""
     return replace(at, fits={op: tuple(s for s in fits if s in settings[op]) for op, fits in at.fits.items()})
 
 
-def at_point(task: TuningTask, point: Point, folder: Path, compared: bool = True) -> AtPoint:
+def at_case(task: TuningTask, case: Case, folder: Path, compared: bool = True) -> AtCase:
     """Write the data of one size, and read its scalars. References are computed only if results are `compared` at this
-    point."""
+    case."""
     data = task.data
     if data is None:
-        program = task.text.program(dict(point.params))
-        data = folder / f"data-{_digest(point)}"
-        references = compared and (task.compared or point == task.check_at)
+        program = task.text.program(dict(case.params))
+        data = folder / f"data-{_digest(case)}"
+        references = compared and (task.compared or case == task.check_at)
         run_setup(program, task.text.path.parent, task.ranks, task.seed, data, references=references)
-    return read_point(task, point, data)
+    return read_case(task, case, data)
 
 
-def read_point(task: TuningTask, point: Point, data: Path) -> AtPoint:
+def read_case(task: TuningTask, case: Case, data: Path) -> AtCase:
     """The program at one size, whose arrays lie in `data`."""
-    program = task.graph_at(point).program
+    program = task.graph_at(case).program
     scalars = read_scalars(program, data, task.ranks)
-    at = AtPoint(
-        point, data, {**scalars, "rank": 0, "ranks": task.ranks}, repeats_of(program, scalars), {},
-        {name: value for name, value in point.sizes.items() if name in task.constants},
+    at = AtCase(
+        case, data, {**scalars, "rank": 0, "ranks": task.ranks}, repeats_of(program, scalars), {},
+        {name: value for name, value in case.sizes.items() if name in task.constants},
     )  # fmt: skip
     return replace(at, fits=fitting(task, at))
 
 
-def fitting(task: TuningTask, at: AtPoint, memory: int | None = None) -> dict[str, tuple[Settings, ...]]:
-    """The settings of each unit that may be launched at a point: by its scalars, computed features, and the memory of
+def fitting(task: TuningTask, at: AtCase, memory: int | None = None) -> dict[str, tuple[Settings, ...]]:
+    """The settings of each unit that may be launched at a case: by its scalars, computed features, and the memory of
     the device (None: that of this machine)."""
-    graph = task.graph_at(at.point)
+    graph = task.graph_at(at.case)
     values = {**at.scalars, **at.computed, "hw.memory": _memory(task) if memory is None else memory}
     units = [unit_in(graph, u) for u in task.units]
     return {u.op: tuple(s for s in task.settings[u.op] if fits(graph, u, s, values, task.constraints)) for u in units}
@@ -710,9 +708,9 @@ def _memory(task: TuningTask) -> int:
     return here[0].memory if here else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE")
 
 
-def _digest(point: Point) -> str:
+def _digest(case: Case) -> str:
     """A name for a directory: values may be paths."""
-    return blake2b(repr(point.params).encode(), digest_size=8).hexdigest()
+    return blake2b(repr(case.params).encode(), digest_size=8).hexdigest()
 
 
 def repeats_of(program: Program, scalars: Mapping[str, Number]) -> int:

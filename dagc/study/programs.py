@@ -21,7 +21,7 @@ from dagc.build.mpi import cores
 from dagc.build.target import choose_target
 from dagc.choice.labels import corrected_labels, observed_labels
 from dagc.choice.selector import FEWEST, Selector
-from dagc.choice.types import PROGRAM, Cell, Point, Settings
+from dagc.choice.types import PROGRAM, Case, Cell, Settings
 from dagc.ir.plan import Target
 from dagc.lab.configurations import open_decisions
 from dagc.lab.engine import SearchOptions, explore
@@ -64,10 +64,10 @@ from dagc.study.prepare import (
     ProgramTask,
     TuningTask,
     another_program,
-    check_point,
+    cases_asked,
+    check_case,
     compared_first,
     compiled_part,
-    points_asked,
     single_values,
 )
 from dagc.study.results import Evaluated, Evaluation, KernelResult, Measurements, Tuning, minimised, priced
@@ -83,11 +83,11 @@ if TYPE_CHECKING:
 # ---- measuring: each plan, compiled once, at one input (or size) after the other ------------
 
 
-Arrays: TypeAlias = "tuple[Point, Settings | None]"  # the data of a point; with the references of a setting
+Arrays: TypeAlias = "tuple[Case, Settings | None]"  # the data of a case; with the references of a setting
 
 
-class PlanPoints(Visits[ProgramTask]):
-    """The points of a task of whole programs: each setting is compiled once, for all of them."""
+class PlanCases(Visits[ProgramTask]):
+    """The cases of a task of whole programs: each setting is compiled once, for all of them."""
 
     def __init__(self, task: ProgramTask, folder: Path, session: Session) -> None:
         """Raises UsageError for an objective that needs one reference for all settings, if their references differ."""
@@ -110,7 +110,7 @@ class PlanPoints(Visits[ProgramTask]):
     def answers(self) -> Mapping[str, Sequence[Settings]]:
         return {PROGRAM: self.task.settings}
 
-    def fits(self, point: Point) -> Mapping[str, Sequence[Settings]]:
+    def fits(self, case: Case) -> Mapping[str, Sequence[Settings]]:
         return self.answers
 
     def choosable(self) -> Mapping[str, Sequence[Settings]]:
@@ -123,9 +123,9 @@ class PlanPoints(Visits[ProgramTask]):
         return replace(self.task, settings=kept) if kept else self.task
 
     @property
-    def data(self) -> dict[Point, tuple[float, ...]]:
-        """The features of each point."""
-        return {point: vector(self, PROGRAM, self.task.select.data, point) for point in self.known.inputs}
+    def data(self) -> dict[Case, tuple[float, ...]]:
+        """The features of each case."""
+        return {case: vector(self, PROGRAM, self.task.select.data, case) for case in self.known.inputs}
 
     @property
     def cells(self) -> Cells:
@@ -135,7 +135,7 @@ class PlanPoints(Visits[ProgramTask]):
         return {key: self.priced(c) for key, c in right.items() if not inputs[key[0]].test}
 
     def begin(self) -> None:
-        """Compile the plans while the set-ups of the first points run. Raises BuildFailed if none compiles."""
+        """Compile the plans while the set-ups of the first cases run. Raises BuildFailed if none compiles."""
         todo = [p for p in to_visit(self.task) if not self.complete(p)]
         self.expect(todo)
         cells = self.known.measured.cells
@@ -149,61 +149,61 @@ class PlanPoints(Visits[ProgramTask]):
             self.keep(CheckedSettings(PROGRAM, settings, f"does not compile: {why}"))
         self.limit_time()
 
-    def expect(self, points: Sequence[Point]) -> None:
-        self.prefetch.expect([(p, None) for p in points])
+    def expect(self, cases: Sequence[Case]) -> None:
+        self.prefetch.expect([(p, None) for p in cases])
 
     def _unchecked(self) -> dict[str, list[Settings]]:
-        """If references differ, each setting is compared with its own; else it is compared at every point."""
+        """If references differ, each setting is compared with its own; else it is compared at every case."""
         unchecked = super()._unchecked()
         return {} if self.together else {op: [s for s in of if s in self.built] for op, of in unchecked.items()}
 
-    def _check_at(self, point: Point, todo: Mapping[str, Sequence[Settings]]) -> None:
+    def _check_at(self, case: Case, todo: Mapping[str, Sequence[Settings]]) -> None:
         for first, members in self.groups.items():
             for settings in (s for s in members if s in todo[PROGRAM]):
-                self.say(f"checking {in_words(PROGRAM, settings, point)}")
-                place = self.prefetch.get((point, first))
+                self.say(f"checking {in_words(PROGRAM, settings, case)}")
+                place = self.prefetch.get((case, first))
                 failure = self._programs(place, [settings]).verify(settings)
                 self.wrong |= {(PROGRAM, settings)} if failure else set()
-                self.check_at = point
+                self.check_at = case
                 self.keep(CheckedSettings(PROGRAM, settings, failure))
-            self.prefetch.drop((point, first))
+            self.prefetch.drop((case, first))
 
-    def _drop(self, point: Point) -> None:
-        for arrays in [(point, None), *((point, first) for first in self.groups)]:
+    def _drop(self, case: Case) -> None:
+        for arrays in [(case, None), *((case, first) for first in self.groups)]:
             self.prefetch.drop(arrays)
 
-    def _read(self, point: Point, test: bool = False, wait: float | None = None) -> None:
-        """Raises DagcError if a feature is not finite, or if the program differs at the point."""
+    def _read(self, case: Case, test: bool = False, wait: float | None = None) -> None:
+        """Raises DagcError if a feature is not finite, or if the program differs at the case."""
         from dagc.store.tuned import InputFacts  # loads msgspec, numpy, sqlite3
 
-        _same_at(self.task.program_at(self.task.check_at), self.task.program_at(point), point)
-        place = self.prefetch.get((point, None), wait)
+        _same_at(self.task.program_at(self.task.check_at), self.task.program_at(case), case)
+        place = self.prefetch.get((case, None), wait)
         scalars = read_scalars(self.task.program, place)
         features = {f.name: f.value(scalars) for f in self.task.select.features}
         undefined = [name for name, value in features.items() if not math.isfinite(value)]
         if undefined:
             raise DagcError(f"`{undefined[0]}` is not a finite number there")
         values: dict[str, Any] = {n: v for n, v in scalars.items() if isinstance(v, int | float) and math.isfinite(v)}
-        before = self.known.inputs.get(point)
+        before = self.known.inputs.get(case)
         test = before.test if before is not None else test
-        self.note_input(InputFacts(dict(point.params), test, values, {PROGRAM: features}, {}, elements_of(place)))
+        self.note_input(InputFacts(dict(case.params), test, values, {PROGRAM: features}, {}, elements_of(place)))
 
     def _late(self) -> bool:
         """Whether the time limit is reached. What is timed again takes nothing of the budget."""
         return self.end.over
 
-    def _label(self, point: Point, then: Any) -> str:
+    def _label(self, case: Case, then: Any) -> str:
         """Measure every plan. A failure is a result of the plan."""
         known, wrong = self.known.measured.cells, self.wrong
-        wanted = [s for s in self.task.settings if (PROGRAM, point, s) not in known and (PROGRAM, s) not in wrong]
-        random.Random(f"{self.task.seed} {point.text}").shuffle(wanted)
+        wanted = [s for s in self.task.settings if (PROGRAM, case, s) not in known and (PROGRAM, s) not in wrong]
+        random.Random(f"{self.task.seed} {case.text}").shuffle(wanted)
         wanted = wanted[: max(0, self.left)]
         here = [s for s in wanted if s in self.built]
-        place = self.prefetch.get((point, None), self.end.timeout)
-        store = CellStore(PROGRAM, point, self.keep, self.say)
+        place = self.prefetch.get((case, None), self.end.timeout)
+        store = CellStore(PROGRAM, case, self.keep, self.say)
         domain, options = LaunchSettings(here), SearchOptions(time=self.end.timeout, confirm=0, seed=self.task.seed)
         machine = self._programs(place, here)
-        watched = WatchedMachine(machine, self.hangs, PROGRAM, point)
+        watched = WatchedMachine(machine, self.hangs, PROGRAM, case)
         if explore(domain, find("exhaustive")(domain, 0), watched, store, options).interrupted:
             raise KeyboardInterrupt
         for cell in timed_again(store, machine, self.timing, self.task.seed, self._late):
@@ -217,8 +217,8 @@ class PlanPoints(Visits[ProgramTask]):
 
 
 def _job(task: ProgramTask, together: bool, arrays: Arrays) -> Job:
-    point, settings = arrays
-    program = task.program_at(point, settings)
+    case, settings = arrays
+    program = task.program_at(case, settings)
     return Job(program, task.text.path.parent, 1, task.seed, together or settings is not None)
 
 
@@ -283,13 +283,13 @@ def program_task(text: ProgramText, options: TuneOptions, test: bool = False) ->
     values = _values(program, select, several)
     settings = _legal(plain_text.program, values)
     default = tuple((n, program.decision(n)) for n in select.names)
-    points = points_asked(plain_text, program, options, test)
+    cases = cases_asked(plain_text, program, options, test)
     fixed = {n: v for n, v in plain.items() if n not in select.names}
-    for point in compared_first(points, options):
-        _same_at(program, plain_text.program(dict(point.params)), point)
+    for case in compared_first(cases, options):
+        _same_at(program, plain_text.program(dict(case.params)), case)
     ordered = tuple(sorted(settings, key=lambda s: s != default))
-    check = check_point(program, points, options.check_at)
-    return ProgramTask(text.with_defines(fixed), chosen, program, select, ordered, points, check, options.seed)
+    check = check_case(program, cases, options.check_at)
+    return ProgramTask(text.with_defines(fixed), chosen, program, select, ordered, cases, check, options.seed)
 
 
 def _values(program: Program, select: ProgramSelect, several: Mapping[str, str]) -> dict[str, tuple[Value, ...]]:
@@ -315,17 +315,17 @@ def _legal(build: Callable[[dict[str, Value]], Program], values: Mapping[str, Se
     return tuple(out)
 
 
-def _same_at(program: Program, other: Program, point: Point) -> None:
+def _same_at(program: Program, other: Program, case: Case) -> None:
     """One compiled program must serve all sizes."""
     if compiled_part(program) != compiled_part(other):
-        raise another_program(point)
+        raise another_program(case)
 
 
 # ---- what is learned ----
 
 
-Cells = Mapping[tuple["Point", "Settings"], "Cell"]
-Data = Mapping["Point", tuple[float, ...]]
+Cells = Mapping[tuple["Case", "Settings"], "Cell"]
+Data = Mapping["Case", tuple[float, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +338,7 @@ class LearnedPlans:
     settings: tuple[Settings, ...]
     why: str
     notes: tuple[str, ...]
-    left_out: Mapping[Point, float] = field(default_factory=dict)
+    left_out: Mapping[Case, float] = field(default_factory=dict)
 
 
 def learn(task: ProgramTask, method: str, cells: Cells, data: Data) -> LearnedPlans:
@@ -371,7 +371,7 @@ def learn(task: ProgramTask, method: str, cells: Cells, data: Data) -> LearnedPl
         return LearnedPlans(method, None, (), "", (*notes, f"no chooser: {error.message}"))
     default = [complete.settings.index(task.default)] * len(sizes) if task.default in complete.settings else None
     note, regrets = left_out(selector, names, training, task.seed, {"default": default} if default else {})
-    at = {p: regrets.get(row, math.nan) for p, row in zip(complete.points, complete.data, strict=True)}
+    at = {p: regrets.get(row, math.nan) for p, row in zip(complete.cases, complete.data, strict=True)}
     return LearnedPlans(method, selector, settings, selector.text, (*notes, note), at)
 
 
@@ -394,16 +394,16 @@ def learned_from(merged: Tuned, first: Tuned, text: ProgramText) -> dict[str, An
     wrong = {settings for (op, settings), failure in merged.checks.items() if op == PROGRAM and failure}
     objective = minimised(merged)
     cells = {
-        (c.point, c.settings): priced(c, objective)
+        (c.case, c.settings): priced(c, objective)
         for c in merged.cells
-        if c.op == PROGRAM and c.point not in merged.facts.tests and c.settings not in wrong
+        if c.op == PROGRAM and c.case not in merged.facts.tests and c.settings not in wrong
     }
     tried, default = {settings for _, settings in cells}, tuple((n, program.decision(n)) for n in select.names)
     settings = sorted((s for s in _legal(text.program, _values(program, select, {})) if s in tried), key=default.__ne__)
-    points = tuple(sorted({point for point, _ in cells}))
+    cases = tuple(sorted({case for case, _ in cells}))
     chosen = choose_target(merged.facts.target or None, merged.facts.arch or None)
     seed = first.runs[0].seed
-    task = ProgramTask(text, chosen, program, select, tuple(settings), points, points[0], seed)
+    task = ProgramTask(text, chosen, program, select, tuple(settings), cases, cases[0], seed)
     data = {
         p: tuple(one.features[PROGRAM][n] for n in select.data) for p, one in inputs_of(merged, select.data).items()
     }
@@ -422,12 +422,12 @@ def chooser_record(task: ProgramTask, learned: LearnedPlans) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _table(plans: PlanPoints, learned: LearnedPlans, notes: Sequence[str], output: str | Path | None) -> Tuning:
+def _table(plans: PlanCases, learned: LearnedPlans, notes: Sequence[str], output: str | Path | None) -> Tuning:
     """A line for each size of this run that has anything measured."""
     task, cells, measured = plans.task, plans.cells, plans.known.measured
     data = plans.data
     return Tuning(
-        tuple(_line(task, learned, p, cells, data[p]) for p in task.points if p in data),
+        tuple(_line(task, learned, p, cells, data[p]) for p in task.cases if p in data),
         f"{_grade(task)}; {len(task.settings)} programs",
         learned.method,
         len(cells),
@@ -445,23 +445,21 @@ def _grade(task: ProgramTask) -> str:
     return "host target: programs run on the CPU, and their times do not apply to a GPU" if host else "with a GPU"
 
 
-def _line(
-    task: ProgramTask, learned: LearnedPlans, point: Point, cells: Cells, data: tuple[float, ...]
-) -> KernelResult:
+def _line(task: ProgramTask, learned: LearnedPlans, case: Case, cells: Cells, data: tuple[float, ...]) -> KernelResult:
     chosen = task.default
     if learned.selector is not None:
         chosen = learned.settings[learned.selector.choose(data)]
-    timed = [c for (p, _), c in cells.items() if p == point and c.times and not c.failure]
+    timed = [c for (p, _), c in cells.items() if p == case and c.times and not c.failure]
     best = min(timed, key=lambda c: c.value, default=None)
 
     def seconds(settings: Settings) -> float:
-        cell = cells.get((point, settings))
+        cell = cells.get((case, settings))
         return cell.value if cell is not None else math.nan
 
     return KernelResult(
-        PROGRAM, point, task.default, chosen, best.settings if best else None, seconds(task.default), seconds(chosen),
+        PROGRAM, case, task.default, chosen, best.settings if best else None, seconds(task.default), seconds(chosen),
         best.value if best else math.nan, learned.why or "the default",
-        point in learned.left_out, learned.left_out.get(point, math.nan),
+        case in learned.left_out, learned.left_out.get(case, math.nan),
     )  # fmt: skip
 
 
@@ -471,7 +469,7 @@ def _line(
 def tune_program(
     text: ProgramText, output: str | Path | None, options: TuneOptions, progress: Progress | None = None
 ) -> Tuning:
-    """Tune a program with a `select` at its top. Runs its set-up and references, and each setting at each point.
+    """Tune a program with a `select` at its top. Runs its set-up and references, and each setting at each case.
 
     The method is that of the options, else the program's own. Raises UsageError, like `program_task`.
     """
@@ -513,8 +511,8 @@ def _opened(
     options: TuneOptions,
     progress: Progress | None,
     training: bool = True,
-) -> Iterator[PlanPoints]:
-    """The points of a task, with the measurements and checks of a resumed file. `training`: else it only evaluates."""
+) -> Iterator[PlanCases]:
+    """The cases of a task, with the measurements and checks of a resumed file. `training`: else it only evaluates."""
     with ExitStack() as stack:
         folder = stack.enter_context(scratch_directory("dagc-tune-"))
         records = None
@@ -527,9 +525,9 @@ def _opened(
                 f"objective {objective.text}: of a program with `until` the time of the whole repetition is measured",
                 "drop --objective, or name a kernel with --kernel",
             )
-        notes = minimise(records, known.measured, objective, {(PROGRAM, p) for p in task.points} if training else None)
+        notes = minimise(records, known.measured, objective, {(PROGRAM, p) for p in task.cases} if training else None)
         service = stack.enter_context(Service(WorkerLink(1), watchdog=options.watchdog))
-        plans = PlanPoints(task, folder, Session(options, objective, service, known, records, progress))
+        plans = PlanCases(task, folder, Session(options, objective, service, known, records, progress))
         plans.notes += [*filter(None, [records.note if records is not None else ""]), *notes]
         stack.enter_context(plans.prefetch)
         yield plans
@@ -549,7 +547,7 @@ def _method(task: ProgramTask, options: TuneOptions) -> str:
 def _as_unit_plan(task: ProgramTask) -> Any:
     """The plan in the form of kernel tuning, from which the record of a run is made."""
     graph = build_graph(task.program)
-    return TuningTask(task.text, task.chosen, graph, (), task.points, {}, task.points[0], task.seed)
+    return TuningTask(task.text, task.chosen, graph, (), task.cases, {}, task.cases[0], task.seed)
 
 
 def _before(task: ProgramTask, records: Records | None, options: TuneOptions) -> tuple[Known, str]:
@@ -557,14 +555,14 @@ def _before(task: ProgramTask, records: Records | None, options: TuneOptions) ->
     known, objective = Known(Measurements({}, {}, [])), "time"
     if records is None:
         return known, objective
-    now = fixed_choices(task.program, task.select.names, [n for p in task.points for n, _ in p.params])
+    now = fixed_choices(task.program, task.select.names, [n for p in task.cases for n, _ in p.params])
     if options.resume:
         before = records.tuned()
         objective = before.facts.objective
         if before.facts.program is not None:
             check_fixed(records.path, before.facts.program, now)
         known.inputs = inputs_of(before, task.select.data)
-        cells = {(c.op, c.point, c.settings): c for c in before.cells if c.op == PROGRAM and c.point in known.inputs}
+        cells = {(c.op, c.case, c.settings): c for c in before.cells if c.op == PROGRAM and c.case in known.inputs}
         checks = {key: failure for key, failure in before.checks.items() if key[0] == PROGRAM}
         known.measured = Measurements(cells, checks, [])
     records.set_fact(PROGRAM, now)
@@ -573,8 +571,8 @@ def _before(task: ProgramTask, records: Records | None, options: TuneOptions) ->
     return known, objective
 
 
-def _enough(method: str, task: ProgramTask, known: Iterable[Point], options: TuneOptions) -> None:
-    sizes = max(len({*task.points, *known}), (options.samples or 0) if options.active else 0)
+def _enough(method: str, task: ProgramTask, known: Iterable[Case], options: TuneOptions) -> None:
+    sizes = max(len({*task.cases, *known}), (options.samples or 0) if options.active else 0)
     if method != "exhaustive" and sizes < FEWEST:
         raise UsageError(
             f"method {method} learns from {FEWEST} sizes or more, not from {sizes}",
@@ -594,8 +592,8 @@ def evaluate_program(
 
     task = program_task(text, options, test=True)
     chooser = plan_chooser(task.program, tuned)
-    points, _, notes = untrained(task.points, tuned, programs=True)
-    task, began = replace(task, points=points), time.monotonic()
+    cases, _, notes = untrained(task.cases, tuned, programs=True)
+    task, began = replace(task, cases=cases), time.monotonic()
     with _opened(task, tuned.path, replace(options, resume=True), progress, training=False) as plans:
         plans.begin()
         done = sorted(p for p in to_visit(task) if not plans.over and plans.visit(p, test=True))

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError, counted
 from dagc.base.objective import TIME, Objective
-from dagc.choice.judge import Case, Figures, Judged, Times, importance, judge
+from dagc.choice.judge import Figures, Judged, JudgedCase, Times, importance, judge
 from dagc.choice.selector import FEWEST, Answer, Extent, Selector, scales_of
-from dagc.choice.types import Point, settings_text
+from dagc.choice.types import Case, settings_text
 from dagc.ir.plan import FAR
 from dagc.report import si
 from dagc.report.variants import LOOKS, Axis, Mark, Mistake, ShareBar, VariantView, as_page
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dagc.store.tuned import KernelChooser, Tuned
 
 
-MOST_STEPS = 12  # points of a learning curve
+MOST_STEPS = 12  # cases of a learning curve
 MOST_MISTAKES = 10
 LEFT_AFTER = 5  # least test inputs of a learning curve
 
@@ -62,7 +62,7 @@ def variants_page(tuned: Tuned, version: str) -> str:
     views = [op_view(tuned, op, chooser) for op, chooser in _ops(tuned)]
     on_host = tuned.facts.target == "host"  # then the GPU is that of the model which ranks settings
     where = "target host: times do not apply to a GPU" if on_host else tuned.facts.gpu or "GPU unknown"
-    subtitle = f"{where}; {counted(len({c.point for c in tuned.cells}), 'input')} measured"
+    subtitle = f"{where}; {counted(len({c.case for c in tuned.cells}), 'input')} measured"
     return as_page(views, title=tuned.program.name, subtitle=subtitle, file=tuned.path.name, version=version)
 
 
@@ -75,7 +75,7 @@ class MeasuredInputs:
     values of the objective of each answer, and whether they are test inputs. `noise`: relative noise of a comparison.
     `failures`: why answers failed at each."""
 
-    points: tuple[Point, ...]
+    cases: tuple[Case, ...]
     vectors: tuple[tuple[float, ...], ...]
     times: tuple[Times, ...]
     test: tuple[bool, ...]
@@ -87,7 +87,7 @@ class MeasuredInputs:
         """The test inputs, or the others."""
         kept = [i for i, one in enumerate(self.test) if one == test]
         return MeasuredInputs(
-            tuple(self.points[i] for i in kept), tuple(self.vectors[i] for i in kept),
+            tuple(self.cases[i] for i in kept), tuple(self.vectors[i] for i in kept),
             tuple(self.times[i] for i in kept), tuple(self.test[i] for i in kept), self.noise,
             self.objective, tuple(self.failures[i] for i in kept) if self.failures else (),
         )  # fmt: skip
@@ -107,22 +107,22 @@ def measured(tuned: Tuned, op: str, chooser: KernelChooser, names: Sequence[str]
     from dagc.choice.train import tolerance_of  # loads msgspec
 
     number = {settings: i for i, settings in enumerate(chooser.settings)}
-    objective, inputs = minimised(tuned), {one.point: one for one in tuned.facts.inputs}
+    objective, inputs = minimised(tuned), {one.case: one for one in tuned.facts.inputs}
     cells = [
-        paid(c, inputs.get(c.point), tuned.facts.calls, objective)
+        paid(c, inputs.get(c.case), tuned.facts.calls, objective)
         for c in tuned.cells
         if c.op == op and c.settings in number
     ]
-    at: dict[Point, dict[int, float]] = {}
-    failures: dict[Point, dict[int, str]] = {}
+    at: dict[Case, dict[int, float]] = {}
+    failures: dict[Case, dict[int, str]] = {}
     for cell in cells:
-        row = at.setdefault(cell.point, dict.fromkeys(range(len(number)), math.inf))
+        row = at.setdefault(cell.case, dict.fromkeys(range(len(number)), math.inf))
         if cell.times and not cell.failure:
             row[number[cell.settings]] = cell.value
         else:
             del row[number[cell.settings]]
-            failures.setdefault(cell.point, {})[number[cell.settings]] = cell.failure
-    features = {point: one.features.get(op, {}) for point, one in inputs.items()}
+            failures.setdefault(cell.case, {})[number[cell.settings]] = cell.failure
+    features = {case: one.features.get(op, {}) for case, one in inputs.items()}
     vectors = {p: tuple(features.get(p, {}).get(n, math.nan) for n in names) for p in at}
     kept = [p for p in at if all(map(math.isfinite, vectors[p])) and any(map(math.isfinite, at[p].values()))]
     noise = tolerance_of((*c.interval[:1], c.value, *c.interval[1:]) for c in cells if c.times and not c.failure)
@@ -174,13 +174,13 @@ def chosen_at(method: str, selector: Selector, inputs: MeasuredInputs) -> Answer
 
     tests, kept = inputs.part(True), inputs.part(False)
     names = selector.data
-    if tests.points:
+    if tests.cases:
         extent = Extent.of(dict(zip(names, row, strict=True)) for row in kept.vectors)
-        avoided = kept.training(range(len(kept.points))).avoided
+        avoided = kept.training(range(len(kept.cases))).avoided
         reasoned = [choice_at(selector, avoided, extent, x) for x in tests.vectors]
-        how = f"Evaluated at {counted(len(tests.points), 'test input')} that were not used for training."
+        how = f"Evaluated at {counted(len(tests.cases), 'test input')} that were not used for training."
         return AnswersAtInputs(tests, tuple(a for a, _ in reasoned), tuple(r for _, r in reasoned), how)
-    known = kept.training(range(len(kept.points)))
+    known = kept.training(range(len(kept.cases)))
     answers = dict(zip(known.sizes, answers_left_out(method, names, known), strict=False))
     if not answers:
         return AnswersAtInputs(MeasuredInputs((), (), (), (), kept.noise), (), (), "Too few inputs to leave any out.")
@@ -197,7 +197,7 @@ def learning_curve(method: str, names: Sequence[str], inputs: MeasuredInputs) ->
     from dagc.choice.active import trained  # loads msgspec
 
     tests, kept = inputs.part(True), inputs.part(False)
-    last = len(kept.points) - (0 if tests.points else LEFT_AFTER)
+    last = len(kept.cases) - (0 if tests.cases else LEFT_AFTER)
     if last <= FEWEST:
         return ()
     steps = sorted({round(FEWEST + (last - FEWEST) * k / (MOST_STEPS - 1)) for k in range(MOST_STEPS)})
@@ -244,7 +244,7 @@ def _view(
 ) -> VariantView:
     judged = None
     if chosen.answers:
-        where, noise = [p.text for p in chosen.inputs.points], chosen.inputs.noise
+        where, noise = [p.text for p in chosen.inputs.cases], chosen.inputs.noise
         judged = judge(
             where, chosen.inputs.times, chosen.answers, 0, noise, reasons=chosen.reasons,
             failures=chosen.inputs.failures,
@@ -293,17 +293,17 @@ class _Drawn:
 
 def _marks(drawn: _Drawn, judged: Judged | None, two: Sequence[str]) -> tuple[tuple[Axis, Axis], tuple[Mark, ...]]:
     """The axes are two features; with a single feature, the second axis is the gain of the best over the default."""
-    wrong = {case.name: case for case in (*judged.failed, *judged.wrong)} if judged is not None else {}
+    wrong = {verdict.name: verdict for verdict in (*judged.failed, *judged.wrong)} if judged is not None else {}
     titles = [*two, *["t_default / t_best"] * (2 - len(two))]
     places, marks, inputs = [], [], drawn.inputs
-    for i, (point, vector, at) in enumerate(zip(inputs.points, inputs.vectors, inputs.times, strict=True)):
+    for i, (case, vector, at) in enumerate(zip(inputs.cases, inputs.vectors, inputs.times, strict=True)):
         by_name = dict(zip(drawn.names, vector, strict=True))
         gain = min(at.get(0, math.inf), 1e3 * at[drawn.best[i]]) / at[drawn.best[i]]
         x, y = [by_name[n] for n in two] + [gain] * (2 - len(two))
-        case = wrong.get(point.text)
-        tip = _tip(point.text, by_name, at, case, drawn.texts, inputs.objective)
+        verdict = wrong.get(case.text)
+        tip = _tip(case.text, by_name, at, verdict, drawn.texts, inputs.objective)
         places.append((x, y))
-        marks.append(Mark(point.text, x, y, drawn.looks[drawn.best[i]], inputs.test[i], case is not None, tip))
+        marks.append(Mark(case.text, x, y, drawn.looks[drawn.best[i]], inputs.test[i], verdict is not None, tip))
     logs = [s.kind == "log" and s.low > 0 for s in scales_of(places)] if places else [False, False]
     for k in range(2):
         logs[k] = logs[k] and all(place[k] > 0 for place in places)
@@ -314,16 +314,16 @@ def _tip(
     name: str,
     features: Mapping[str, float],
     at: Mapping[int, float],
-    case: Case | None,
+    verdict: JudgedCase | None,
     texts: Sequence[str],
     objective: Objective,
 ) -> str:
     best = sorted((value, a) for a, value in at.items() if value < math.inf)[:4]
     lines = [name, ", ".join(f"{n} {si.significant(v)}" for n, v in features.items())]
     lines += [f"{texts[a]}: {si.seconds(value) if objective.is_time else objective.scaled(value)}" for value, a in best]
-    if case is not None:
-        how = "failed" if case.failed else f"{case.ratio:.2f} times the best"
-        lines.append(f"chosen: {texts[case.taken]}, {how}")
+    if verdict is not None:
+        how = "failed" if verdict.failed else f"{verdict.ratio:.2f} times the best"
+        lines.append(f"chosen: {texts[verdict.taken]}, {how}")
     return "\n".join(lines)
 
 
@@ -377,14 +377,15 @@ def _figures(judged: Judged) -> tuple[tuple[str, ...], ...]:
 def _mistakes(
     judged: Judged, chosen: AnswersAtInputs, names: Sequence[str], texts: Sequence[str]
 ) -> tuple[Mistake, ...]:
-    vectors = {p.text: x for p, x in zip(chosen.inputs.points, chosen.inputs.vectors, strict=True)}
+    vectors = {p.text: x for p, x in zip(chosen.inputs.cases, chosen.inputs.vectors, strict=True)}
     return tuple(
         Mistake(
-            case.name, texts[case.taken], texts[case.best], "failed" if case.failed else f"{case.ratio:.2f}",
-            case.failure or case.reason,
-            ", ".join(f"{n} {si.significant(v)}" for n, v in zip(names, vectors[case.name], strict=True)),
+            verdict.name, texts[verdict.taken], texts[verdict.best],
+            "failed" if verdict.failed else f"{verdict.ratio:.2f}",
+            verdict.failure or verdict.reason,
+            ", ".join(f"{n} {si.significant(v)}" for n, v in zip(names, vectors[verdict.name], strict=True)),
         )
-        for case in (*judged.failed, *judged.wrong)[:MOST_MISTAKES]
+        for verdict in (*judged.failed, *judged.wrong)[:MOST_MISTAKES]
     )  # fmt: skip
 
 
@@ -429,7 +430,7 @@ def left_out(
 
     figures, answers, trained = [], [], 0
     for part in parts:
-        kept = sorted(set(range(len(inputs.points))) - set(part))
+        kept = sorted(set(range(len(inputs.cases))) - set(part))
         known = inputs.training(kept)
         if len(known.sizes) < FEWEST:
             left = counted(len(known.sizes), "input")
@@ -445,7 +446,7 @@ def left_out(
 
 def _judged(inputs: MeasuredInputs, answers: Sequence[tuple[int, int, str]]) -> Judged:
     return judge(
-        [inputs.points[i].text for i, _, _ in answers], [inputs.times[i] for i, _, _ in answers],
+        [inputs.cases[i].text for i, _, _ in answers], [inputs.times[i] for i, _, _ in answers],
         [a for _, a, _ in answers], 0, inputs.noise, reasons=[reason for _, _, reason in answers],
         failures=[inputs.failures[i] for i, _, _ in answers] if inputs.failures else (),
     )  # fmt: skip
@@ -454,15 +455,15 @@ def _judged(inputs: MeasuredInputs, answers: Sequence[tuple[int, int, str]]) -> 
 def cross_validated(tuned: Tuned, op: str, chooser: KernelChooser, folds: int, seed: int) -> LeftOut:
     """Cross-validation in folds. Raises UsageError if nothing was learned, or from fewer inputs than folds."""
     names, inputs = _learned_from(tuned, op, chooser)
-    if len(inputs.points) < max(2, folds):
-        raise UsageError(f"{op}: {folds} folds of {counted(len(inputs.points), 'input')}", "give fewer --folds")
-    order = _order(len(inputs.points), seed)
+    if len(inputs.cases) < max(2, folds):
+        raise UsageError(f"{op}: {folds} folds of {counted(len(inputs.cases), 'input')}", "give fewer --folds")
+    order = _order(len(inputs.cases), seed)
     return left_out(chooser.method, names, inputs, [order[k::folds] for k in range(folds)], seed)
 
 
 def _held_out(tuned: Tuned, op: str, chooser: KernelChooser, share: float, seed: int) -> LeftOut:
     names, inputs = _learned_from(tuned, op, chooser)
-    order = _order(len(inputs.points), seed)
+    order = _order(len(inputs.cases), seed)
     return left_out(chooser.method, names, inputs, [order[: max(1, round(share * len(order)))]], seed)
 
 
@@ -497,5 +498,5 @@ def evaluate_left_out(text: ProgramText, tuned: Tuned, options: TuneOptions) -> 
     how = f"{options.folds}-fold cross-validation" if options.folds is not None else f"{options.hold_out:.0%} held out"
     grade = f"{how} of the inputs that {tuned.path.name} was trained on"
     return Evaluation(
-        tuple(ops), grade, max(len(one.judged.cases) for one in ops), (), (), time.monotonic() - began, trained
+        tuple(ops), grade, max(len(one.judged.verdicts) for one in ops), (), (), time.monotonic() - began, trained
     )

@@ -12,7 +12,7 @@ from dagc.base.errors import counted
 from dagc.base.objective import TIME, Objective, parse_objective
 from dagc.choice.inputs import is_input
 from dagc.choice.legal import op_of
-from dagc.choice.types import PROGRAM, Cell, Point, Settings, settings_text, variant_of
+from dagc.choice.types import PROGRAM, Case, Cell, Settings, settings_text, variant_of
 from dagc.ir.enums import Mode
 from dagc.measure.metrics import units
 from dagc.study.prepare import TuningTask
@@ -40,7 +40,7 @@ def unchecked(
 
 
 def choosable(
-    task: TuningTask, checks: Mapping[tuple[str, Settings], str], cells: Mapping[tuple[str, Point, Settings], Cell]
+    task: TuningTask, checks: Mapping[tuple[str, Settings], str], cells: Mapping[tuple[str, Case, Settings], Cell]
 ) -> tuple[dict[str, tuple[Settings, ...]], list[str]]:
     """The settings of each unit that a chooser may return, and notes. These agree with the reference (or, if they
     cannot be launched at the size of the checks, with another setting at the sizes where they were timed), and failed
@@ -53,8 +53,8 @@ def choosable(
     lost = _lost(cells)
     bad = {key for key, failure in checks.items() if failure}
     drawn = {p.name for p in task.program.params if p.spread is not None}
-    failed: dict[tuple[str, Settings], list[Point]] = {}
-    avoided: dict[tuple[str, Settings], list[Point]] = {}
+    failed: dict[tuple[str, Settings], list[Case]] = {}
+    avoided: dict[tuple[str, Settings], list[Case]] = {}
     for (o, p, s), c in cells.items():
         learned = is_input(p) or any(name in drawn for name, _ in p.params)
         if c.failure and (learned or (o, p) not in lost):
@@ -62,9 +62,9 @@ def choosable(
     bad |= failed.keys()
     right = good - bad
     out: dict[str, tuple[Settings, ...]] = {}
-    notes = [f"{op} at {point.text}: all settings failed, so no single setting is the cause" for op, point in lost]
-    notes += [_excluded(op, settings, points) for (op, settings), points in failed.items()]
-    notes += [_excluded(*key, points, near=True) for key, points in avoided.items()]
+    notes = [f"{op} at {case.text}: all settings failed, so no single setting is the cause" for op, case in lost]
+    notes += [_excluded(op, settings, cases) for (op, settings), cases in failed.items()]
+    notes += [_excluded(*key, cases, near=True) for key, cases in avoided.items()]
     notes += _timed_alone(task, dict.fromkeys(op for op, settings in failed if checks.get((op, settings)) == ""))
     for unit in task.units:
         legal = task.settings[unit.op]
@@ -92,34 +92,34 @@ def _timed_alone(task: TuningTask, ops: Iterable[str]) -> Iterator[str]:
             )
 
 
-def _excluded(op: str, settings: Settings, points: Sequence[Point], near: bool = False) -> str:
-    where = ", ".join(p.text or "as given" for p in points[:3]) + (", ..." if len(points) > 3 else "")
-    number = counted(len(points), "input")
+def _excluded(op: str, settings: Settings, cases: Sequence[Case], near: bool = False) -> str:
+    where = ", ".join(p.text or "as given" for p in cases[:3]) + (", ..." if len(cases) > 3 else "")
+    number = counted(len(cases), "input")
     said = f"not chosen near the {number} at which it failed" if near else f"never chosen, since it failed at {number}"
     return f"{op} {settings_text(settings)}: {said} ({where})"
 
 
-def _lost(cells: Mapping[tuple[str, Point, Settings], Cell]) -> list[tuple[str, Point]]:
+def _lost(cells: Mapping[tuple[str, Case, Settings], Cell]) -> list[tuple[str, Case]]:
     """Units and sizes at which several settings were tried, and all failed."""
-    tried: dict[tuple[str, Point], list[bool]] = {}
-    for (op, point, _), cell in cells.items():
-        tried.setdefault((op, point), []).append(bool(cell.failure))
+    tried: dict[tuple[str, Case], list[bool]] = {}
+    for (op, case, _), cell in cells.items():
+        tried.setdefault((op, case), []).append(bool(cell.failure))
     return [where for where, failed in tried.items() if len(failed) > 1 and all(failed)]
 
 
-def doubtful(task: TuningTask, cells: Mapping[tuple[str, Point, Settings], Cell]) -> list[str]:
+def doubtful(task: TuningTask, cells: Mapping[tuple[str, Case, Settings], Cell]) -> list[str]:
     """Notes on sizes at which all other settings (two or more) differ from the default: at sizes other than that of the
     checks, results are compared with the default, which may itself be wrong."""
     notes = []
     for unit in task.units:
-        for point in task.points:
-            here = {s: c for (op, p, s), c in cells.items() if (op, p) == (unit.op, point)}
+        for case in task.cases:
+            here = {s: c for (op, p, s), c in cells.items() if (op, p) == (unit.op, case)}
             others = [c for s, c in here.items() if s != unit.default]
             default = here.get(unit.default)
             if default is not None and default.times and len(others) > 1 and all(OTHER in c.failure for c in others):
                 notes.append(
-                    f"{unit.op} at {point.text}: all others differ from the results of the default,"
-                    f" {settings_text(unit.default)}, which may itself be wrong: check with --check-at '{point.text}'"
+                    f"{unit.op} at {case.text}: all others differ from the results of the default,"
+                    f" {settings_text(unit.default)}, which may itself be wrong: check with --check-at '{case.text}'"
                 )
     return notes
 
@@ -139,7 +139,7 @@ class KernelResult:
     """
 
     op: str
-    point: Point
+    case: Case
     default: Settings
     chosen: Settings
     best: Settings | None
@@ -203,7 +203,7 @@ class Measurements:
     """Measurements. `seconds` and `busy` as in `Tuning`; `again`: for each cell that was timed again, its value by the
     first series of launches, and its value now."""
 
-    cells: dict[tuple[str, Point, Settings], Cell]
+    cells: dict[tuple[str, Case, Settings], Cell]
     checks: dict[tuple[str, Settings], str]
     failures: list[str]
     seconds: float = 0.0
@@ -211,12 +211,12 @@ class Measurements:
     again: list[tuple[float, float]] = field(default_factory=list)
 
 
-def failures_before(cells: Mapping[tuple[str, Point, Settings], Cell]) -> list[str]:
+def failures_before(cells: Mapping[tuple[str, Case, Settings], Cell]) -> list[str]:
     """Those of an earlier run, which are not measured again. (Settings that failed the check are checked again.)"""
     return [
-        f"{'' if op == PROGRAM else f'{op} '}{settings_text(settings)} at {point.text or 'as given'}: {cell.failure}"
+        f"{'' if op == PROGRAM else f'{op} '}{settings_text(settings)} at {case.text or 'as given'}: {cell.failure}"
         " (in an earlier run)"
-        for (op, point, settings), cell in cells.items()
+        for (op, case, settings), cell in cells.items()
         if cell.failure
     ]
 
@@ -242,6 +242,6 @@ def minimised(tuned: Tuned) -> Objective:
     return parse_objective(tuned.facts.objective, units())
 
 
-def best_cell(cells: Mapping[Any, Cell], op: str, point: Point) -> Cell | None:
-    timed = [c for (o, p, _), c in cells.items() if o == op and p == point and c.times and not c.failure]
+def best_cell(cells: Mapping[Any, Cell], op: str, case: Case) -> Cell | None:
+    timed = [c for (o, p, _), c in cells.items() if o == op and p == case and c.times and not c.failure]
     return min(timed, key=lambda c: c.value, default=None)

@@ -18,7 +18,7 @@ from dagc.study.prepare import volume
 
 if TYPE_CHECKING:
     from dagc.choice.residual import Learner
-    from dagc.choice.types import Cell, Point, Settings, Unit
+    from dagc.choice.types import Case, Cell, Settings, Unit
     from dagc.cuda.ptx import Resources
 
 MOST_CODES = 6  # most compiled versions of a kernel whose instructions are distinguished
@@ -51,7 +51,7 @@ def _budget(searches: list[OpTimes], top: int) -> int:
     """`top` for each op and size, at most half of the legal settings, and the default."""
     from dagc.choice.choose import worth_measuring  # loads numpy
 
-    return sum(worth_measuring(top, len(o.of[p])) + 1 for o in searches for p in o.points if o.of[p])
+    return sum(worth_measuring(top, len(o.of[p])) + 1 for o in searches for p in o.cases if o.of[p])
 
 
 def learner_for(inputs: ChooserInputs) -> tuple[Learner, list[str]]:
@@ -75,7 +75,7 @@ def learner_for(inputs: ChooserInputs) -> tuple[Learner, list[str]]:
 class _Rows:
     """The cells of an op as arrays of a surface."""
 
-    cells: list[tuple[Point, Settings]]
+    cells: list[tuple[Case, Settings]]
     means: list[Any]
     deviations: list[Any]
     responses: list[Any]
@@ -98,27 +98,27 @@ def expected_times(inputs: ChooserInputs, unit: Unit, learner: Learner) -> tuple
     from dagc.choice.terms import responses  # loads numpy, sympy
 
     ready, notes = inputs.ready, []
-    points = [p for p in ready.task.points if p not in ready.task.earlier and ready.at[p].fits[unit.op]]
-    random.Random(f"{ready.task.seed} order").shuffle(points)
+    cases = [p for p in ready.task.cases if p not in ready.task.earlier and ready.at[p].fits[unit.op]]
+    random.Random(f"{ready.task.seed} order").shuffle(cases)
     if ready.task.chosen.target is Target.HOST:
-        points.sort(key=volume)  # large ones may take too long there
-    if not points:
+        cases.sort(key=volume)  # large ones may take too long there
+    if not cases:
         return None, []
     settings = ready.task.settings[unit.op]
     place, tables = coordinates(unit, settings), _Tables(inputs, unit)
     doubt = GUESSED[guessed_iterations(ready.task.graph, unit)]
-    rows, most = _Rows([], [], [], [], [], []), max(2, MOST_ROWS // len(points))
-    for number, point in enumerate(points):
-        table = tables.at(point)
+    rows, most = _Rows([], [], [], [], [], []), max(2, MOST_ROWS // len(cases))
+    for number, case in enumerate(cases):
+        table = tables.at(case)
         mean, deviation = learner.predict(table)
         deviation = doubt * deviation
         answers = responses(table)
         index = {s: i for i, s in enumerate(settings)}
-        fits = [index[s] for s in ready.at[point].fits[unit.op]]
+        fits = [index[s] for s in ready.at[case].fits[unit.op]]
         if len(fits) > most:
-            notes.append(f"{point.text or 'as given'}: the {most} most promising of {len(fits)} settings are searched")
+            notes.append(f"{case.text or 'as given'}: the {most} most promising of {len(fits)} settings are searched")
             fits = sorted(sorted(fits, key=lambda i: (settings[i] != unit.default, mean[i]))[:most])
-        rows.cells += [(point, settings[i]) for i in fits]
+        rows.cells += [(case, settings[i]) for i in fits]
         rows.means += [mean[i] - mean[fits].mean() for i in fits]
         rows.deviations += [deviation[i] for i in fits]
         rows.responses += [answers[i] for i in fits]
@@ -126,12 +126,12 @@ def expected_times(inputs: ChooserInputs, unit: Unit, learner: Learner) -> tuple
         rows.size_of += [number] * len(fits)
     predicted = Rows(
         np.array(rows.means), np.array(rows.deviations), np.array(rows.responses), np.array(rows.places),
-        size_coordinates(points), np.array(rows.size_of),
+        size_coordinates(cases), np.array(rows.size_of),
     )  # fmt: skip
     surface = TimeSurface(learner.kernel, predicted)
     if tables.note:
         notes.append(tables.note)
-    return OpTimes(unit.op, unit.default, tuple(points), tuple(rows.cells), surface, tables.known), notes
+    return OpTimes(unit.op, unit.default, tuple(cases), tuple(rows.cells), surface, tables.known), notes
 
 
 class _Tables:
@@ -142,7 +142,7 @@ class _Tables:
         self.known = False  # whether the model could be evaluated anywhere
         self._terms: dict[int, Any] = {}
 
-    def at(self, point: Point) -> Any:
+    def at(self, case: Case) -> Any:
         """(settings, TERMS), all NaN if the model cannot be evaluated; settings are then known only by their
         coordinates."""
         import numpy as np
@@ -150,8 +150,8 @@ class _Tables:
         from dagc.choice.terms import TERMS, launch_terms  # loads numpy, sympy
 
         inputs, task = self.inputs, self.inputs.ready.task
-        settings, values = task.settings[self.unit.op], inputs.ready.at[point].values
-        graph = task.graph_at(point)
+        settings, values = task.settings[self.unit.op], inputs.ready.at[case].values
+        graph = task.graph_at(case)
         try:
             if id(graph) not in self._terms:
                 each = alike(inputs.each.get(self.unit.op, [inputs.resources_of(self.unit.op)] * len(settings)))
@@ -163,24 +163,24 @@ class _Tables:
                 self.note = f"{terms.note}; the search uses only the launch and the compiled code"
             table = terms.at(values)
         except (ArithmeticError, DagcError, KeyError, TypeError, ValueError) as error:
-            self.note = f"no model at {point.text or 'this size'}: {error}; the search starts without one"
+            self.note = f"no model at {case.text or 'this size'}: {error}; the search starts without one"
             table = np.full((len(settings), len(TERMS)), np.nan)
         if inputs.asked[self.unit.op].method == "rational":
             table = table.copy()
-            table[:, 0] = self._of_method(point)
+            table[:, 0] = self._of_method(case)
         self.known |= bool(np.isfinite(table[:, 0]).any())
         return table
 
-    def _of_method(self, point: Point) -> Any:
+    def _of_method(self, case: Case) -> Any:
         """Times by the model of `--method rational`, in any unit."""
         import numpy as np
 
         from dagc.study.choosers import first_choosers  # only with --method rational
 
-        chooser = first_choosers(self.inputs)[self.unit.op].at(point)
+        chooser = first_choosers(self.inputs)[self.unit.op].at(case)
         settings = self.inputs.ready.task.settings[self.unit.op]
         return (
-            np.array(chooser.times(self.inputs.ready.at[point].values))
+            np.array(chooser.times(self.inputs.ready.at[case].values))
             if chooser.model
             else np.full(len(settings), np.nan)
         )
@@ -196,15 +196,13 @@ def alike(each: Sequence[Resources]) -> list[Resources]:
 SHARE = 0.02  # gain of another setting that the column `sure` of the table refers to
 
 
-def guesses(
-    search: AcrossSizes, cells: Mapping[tuple[str, Point, Settings], Cell]
-) -> dict[tuple[str, Point], Settings]:
+def guesses(search: AcrossSizes, cells: Mapping[tuple[str, Case, Settings], Cell]) -> dict[tuple[str, Case], Settings]:
     """The search's choices at sizes without timings."""
-    timed = {(op, point) for (op, point, _), cell in cells.items() if cell.times and not cell.failure}
+    timed = {(op, case) for (op, case, _), cell in cells.items() if cell.times and not cell.failure}
     ops = [o for o in search.ops.values() if o.modelled or any(op == o.op for op, _ in timed)]
-    return {(o.op, p): search.choice(o.op, p) for o in ops for p in o.points if (o.op, p) not in timed}
+    return {(o.op, p): search.choice(o.op, p) for o in ops for p in o.cases if (o.op, p) not in timed}
 
 
-def sureness(search: AcrossSizes) -> dict[tuple[str, Point], float]:
+def sureness(search: AcrossSizes) -> dict[tuple[str, Case], float]:
     """The probability that no other setting is faster than the chosen one by more than SHARE, by op and size."""
-    return {(o.op, p): 1 - search.doubt(o.op, p, SHARE) for o in search.ops.values() for p in o.points}
+    return {(o.op, p): 1 - search.doubt(o.op, p, SHARE) for o in search.ops.values() for p in o.cases}

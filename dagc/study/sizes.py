@@ -17,7 +17,7 @@ from dagc.base.errors import BuildFailed, MissingTool
 from dagc.base.files import scratch_directory
 from dagc.base.objective import Objective
 from dagc.choice.legal import op_of
-from dagc.choice.types import MODELS, Cell, Point, Settings, Unit
+from dagc.choice.types import MODELS, Case, Cell, Settings, Unit
 from dagc.cuda.ptx import Resources
 from dagc.ir.plan import Target, stays_fixed
 from dagc.lab.across import AcrossSizes
@@ -212,10 +212,10 @@ def _wanted(known: ChooserInputs, options: TuneOptions) -> list[Wanted]:
     strategies = set(searching())
     choosers = first_choosers(known) if any(a.method in strategies for a in asked.values()) else {}
     left = options.budget if options.budget is not None else 10**9
-    for point in ready.task.points:
-        if point in ready.task.earlier:
+    for case in ready.task.cases:
+        if case in ready.task.earlier:
             continue
-        at = ready.at[point]
+        at = ready.at[case]
         for unit in ready.task.units:
             fits = at.fits[unit.op]
             if asked[unit.op].method in MODELS:
@@ -224,23 +224,23 @@ def _wanted(known: ChooserInputs, options: TuneOptions) -> list[Wanted]:
                 budget = min(len(fits), options.each + 1, max(0, left))  # the default, and its proposals
                 left -= budget
                 if budget:
-                    prior = _prior(choosers, unit, point, at.values, fits) if choosers else ()
+                    prior = _prior(choosers, unit, case, at.values, fits) if choosers else ()
                     out.append(
-                        Wanted(unit.op, point, fits, asked[unit.op].method, budget, (unit.default,)[:budget], prior)
+                        Wanted(unit.op, case, fits, asked[unit.op].method, budget, (unit.default,)[:budget], prior)
                     )
                 continue
             fits = fits[: max(0, left)]
             left -= len(fits)
             if fits:
-                out.append(Wanted(unit.op, point, tuple(fits)))
+                out.append(Wanted(unit.op, case, tuple(fits)))
     return out
 
 
 def _prior(
-    choosers: Mapping[str, AtSizes], unit: Unit, point: Point, sizes: Mapping[str, Any], fits: Sequence[Settings]
+    choosers: Mapping[str, AtSizes], unit: Unit, case: Case, sizes: Mapping[str, Any], fits: Sequence[Settings]
 ) -> tuple[float, ...]:
     """The model's time of each setting; empty without a model."""
-    chooser = choosers[unit.op].at(point)
+    chooser = choosers[unit.op].at(case)
     if chooser.model is None:
         return ()
     times = dict(zip(chooser.settings, chooser.times(sizes), strict=True))
@@ -297,32 +297,32 @@ def _lines(
     final: Mapping[str, AtSizes],
     learned: Mapping[str, LearnedSelector],
     cells: Mapping[Any, Cell],
-    sure: Mapping[tuple[str, Point], float],
+    sure: Mapping[tuple[str, Case], float],
 ) -> tuple[KernelResult, ...]:
     """The results of all ops at all sizes."""
     return tuple(
         line_of(ready, u, p, final[u.op].at(p), cells, learned[u.op], sure.get((u.op, p), math.nan))
         for u in ready.task.units
-        for p in ready.task.points
+        for p in ready.task.cases
     )
 
 
 def _number(search: AcrossSizes | None, wanted: Sequence[Wanted], before: Sequence[Cell]) -> int:
     """The most cells to measure, in addition to earlier ones."""
-    known = {(c.op, c.point, c.settings) for c in before}
-    number = sum(w.number - sum((w.op, w.point, s) in known for s in w.settings) for w in wanted)
+    known = {(c.op, c.case, c.settings) for c in before}
+    number = sum(w.number - sum((w.op, w.case, s) in known for s in w.settings) for w in wanted)
     if search is None:
         return number
     cells = sum(len(o.rows) for o in search.ops.values())
     every = cells if search.budget is None else min(cells, search.budget)
-    return number + max(0, every - sum(search.has(c.op, c.point, c.settings) for c in before))
+    return number + max(0, every - sum(search.has(c.op, c.case, c.settings) for c in before))
 
 
 def _to_check(wanted: Sequence[Wanted], measured: Measurements) -> dict[str, list[Settings]]:
     """The settings of each op that are requested and not measured yet."""
     check: dict[str, list[Settings]] = {}
     for w in wanted:
-        new = [s for s in w.settings if (w.op, w.point, s) not in measured.cells]
+        new = [s for s in w.settings if (w.op, w.case, s) not in measured.cells]
         check[w.op] = list(dict.fromkeys((*check.get(w.op, []), *new)))
     return check
 
@@ -337,7 +337,7 @@ def _run(
     """Measure the cells that are wanted and not known yet, and what `search` proposes; check what is timed before, and
     every other legal setting that was not checked in the end."""
     ready, task, measured = known.ready, known.ready.task, recording.measured
-    todo = [w for w in wanted if any((w.op, w.point, s) not in measured.cells for s in w.settings)]
+    todo = [w for w in wanted if any((w.op, w.case, s) not in measured.cells for s in w.settings)]
     check = _to_check(todo, measured)
     later = unchecked(task, check, measured.checks) if (wanted or search) and recording.records is not None else {}
     before = list(measured.cells.values())

@@ -16,7 +16,7 @@ from dagc.choice.avoid import Tried, tried_at
 from dagc.choice.feature import offered
 from dagc.choice.legal import legal_settings, op_of, unit_of, units
 from dagc.choice.selector import far_parameters
-from dagc.choice.types import MODELS, Point, Settings, settings_text, variant_of
+from dagc.choice.types import MODELS, Case, Settings, settings_text, variant_of
 from dagc.cuda.text import NotUnderstood
 from dagc.ir.plan import (
     VARIANT,
@@ -75,7 +75,7 @@ def choosers_of(
 
 def tried_in(tuned: Tuned, op: str) -> tuple[Tried, ...]:
     """The training inputs of an op, or of PROGRAM, if something failed at one."""
-    features = {one.point: one.features.get(op, {}) for one in tuned.facts.inputs}
+    features = {one.case: one.features.get(op, {}) for one in tuned.facts.inputs}
     return tried_at(tuned.cells, op, features, tuned.facts.tests)
 
 
@@ -242,7 +242,7 @@ def _payoffs(tuned: Tuned, chooser: Chooser) -> tuple[tuple[float, float], ...]:
     default.
     """
     times = _times(tuned, chooser)
-    conversions = {one.point: one.conversions.get(chooser.op, {}) for one in tuned.facts.inputs}
+    conversions = {one.case: one.conversions.get(chooser.op, {}) for one in tuned.facts.inputs}
     default, out = chooser.settings[0], []
     for setting in chooser.settings:
         faster = [at for at, of in times.items() if default in of and of.get(setting, math.inf) < of[default]]
@@ -268,7 +268,7 @@ def _least(graph: Graph, tuned: Tuned, chooser: Chooser) -> float:
     asked = {code.name for feature in chooser.features for code in feature.code}
     inputs = []
     for one in tuned.facts.inputs:
-        of = {setting: t for setting, t in times.get(one.point, {}).items() if setting in chooser.settings}
+        of = {setting: t for setting, t in times.get(one.case, {}).items() if setting in chooser.settings}
         if not one.test and default in of:
             inputs.append(_priced(one, chooser.op, of, of[default], (asked, needed)))
     return least_calls(inputs)
@@ -293,12 +293,12 @@ def _priced(
     return sum(one.seconds.get(name, 0.0) for name in asked) / default, answers
 
 
-def _times(tuned: Tuned, chooser: Chooser) -> dict[Point, dict[Settings, float]]:
+def _times(tuned: Tuned, chooser: Chooser) -> dict[Case, dict[Settings, float]]:
     """Seconds of the cells that did not fail."""
-    times: dict[Point, dict[Settings, float]] = {}
+    times: dict[Case, dict[Settings, float]] = {}
     for cell in tuned.cells:
         if cell.op == chooser.op and cell.times and not cell.failure:
-            times.setdefault(cell.point, {})[cell.settings] = cell.value
+            times.setdefault(cell.case, {})[cell.settings] = cell.value
     return times
 
 

@@ -17,7 +17,7 @@ from dagc.base.errors import UsageError, counted
 from dagc.choice.feature import offered
 from dagc.choice.legal import op_of
 from dagc.choice.placement import DEVICE, HOST, Placement, Problem, Transfers, Value, fit_transfer, place
-from dagc.choice.types import PROGRAM, Cell, Point, Settings, Unit, settings_text, variant_of
+from dagc.choice.types import PROGRAM, Case, Cell, Settings, Unit, settings_text, variant_of
 from dagc.ir.names import data_file
 from dagc.ir.plan import VARIANT, needed_features, places_together, users_of, values_of, variants_of
 from dagc.ir.program import Device, HostMemory, Program
@@ -55,7 +55,7 @@ from dagc.study.inputs import (
     vector,
 )
 from dagc.study.moved import borrowed, home_of, lost_by_move
-from dagc.study.prepare import AtPoint, Prepared, TuningTask, another_program, tuning_task
+from dagc.study.prepare import AtCase, Prepared, TuningTask, another_program, tuning_task
 from dagc.study.results import Evaluated, Evaluation, Measurements, Tuning, choosable, doubtful
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class PlacedAt:
         return {op: settings for op, settings in placed.items() if settings is not None}
 
 
-def placed_at(program: Program, at: AtPoint, choosers: Mapping[str, Chooser], transfers: Transfers) -> PlacedAt:
+def placed_at(program: Program, at: AtCase, choosers: Mapping[str, Chooser], transfers: Transfers) -> PlacedAt:
     """An op whose chooser takes the default has the first allowed answer as its only one."""
     rows: list[tuple[float, float]] = []
     answers: dict[str, tuple[Settings | None, Settings | None]] = {}
@@ -128,7 +128,7 @@ def placed_at(program: Program, at: AtPoint, choosers: Mapping[str, Chooser], tr
     return PlacedAt(Problem(tuple(rows), tuple(values)), tuple(op.name for op in users), answers)
 
 
-def _answers(chooser: Chooser, at: AtPoint) -> dict[int, tuple[float, Settings]]:
+def _answers(chooser: Chooser, at: AtCase) -> dict[int, tuple[float, Settings]]:
     """The best answer on each side, if there is one, with its expected seconds."""
     predicted, (_, reason) = chooser.predict(at.values), chooser.decide(at.values)
     legal = set(at.fits[chooser.op])
@@ -154,7 +154,7 @@ def _row(seconds: Mapping[int, float]) -> tuple[float, float]:
     return seconds.get(HOST, math.inf), seconds.get(DEVICE, math.inf)
 
 
-def _bytes_of(program: Program, at: AtPoint, name: str) -> float:
+def _bytes_of(program: Program, at: AtCase, name: str) -> float:
     """Bytes of an array whose size comes with its data."""
     size = program.array(name).type.size
     return float(elements(at.data / "rank-0000" / data_file(name)) * size)
@@ -178,18 +178,18 @@ class PlacedPrograms:
     def of(cls, inputs: Inputs, choosers: Mapping[str, Chooser], transfers: Transfers) -> PlacedPrograms:
         return cls(inputs, choosers, transfers, [], {}, {}, {}, {}, {})
 
-    def time(self, at: AtPoint) -> str:
+    def time(self, at: AtCase) -> str:
         """Time at one input, whose arrays are loaded. Returns "" or why the program does not run there, however its ops
         are placed."""
         from dagc.choice.train import noise_of_best  # loads msgspec
 
-        program = self.inputs.task.graph_at(at.point).program
+        program = self.inputs.task.graph_at(at.case).program
         placed = placed_at(program, at, self.choosers, self.transfers)
         best = place(placed.problem).placement
         wanted = list(dict.fromkeys((placed.only(DEVICE), placed.only(HOST), best, *_others(placed, best))))
         seconds: dict[Placement, list[float]] = {p: [] for p in wanted}
         failed: dict[Placement, str] = {}
-        order = random.Random(f"{self.inputs.task.seed} {at.point.text}")
+        order = random.Random(f"{self.inputs.task.seed} {at.case.text}")
         for _ in range(ROUNDS):
             order.shuffle(wanted)
             for placement in (p for p in wanted if p not in failed):
@@ -202,7 +202,7 @@ class PlacedPrograms:
             del seconds[placement]
         if not seconds:
             return next(iter(failed.values()))
-        name = at.point.text or "as given"
+        name = at.case.text or "as given"
         self.failures[name] = {self._number(placed, p): why for p, why in failed.items()}
         self.times[name] = {self._number(placed, p): median(times) for p, times in seconds.items()}
         self.noise[name] = noise_of_best([(min(t), median(t), max(t)) for t in seconds.values()])
@@ -210,8 +210,8 @@ class PlacedPrograms:
         self.fixed[name] = {side: self._number(placed, placed.only(side)) for side in (HOST, DEVICE)}
         return ""
 
-    def _measured(self, at: AtPoint, placed: PlacedAt, placement: Placement, before: Sequence[float]) -> dict[str, Any]:
-        run, program = self.inputs.run, self.inputs.run.program(at.point)
+    def _measured(self, at: AtCase, placed: PlacedAt, placement: Placement, before: Sequence[float]) -> dict[str, Any]:
+        run, program = self.inputs.run, self.inputs.run.program(at.case)
         chosen = placed.settings(placement)
         values = [pair for op, unit in run.units.items() for pair in run.decisions(unit, chosen.get(op, run.base[op]))]
         try:
@@ -303,7 +303,7 @@ def _learnable(task: TuningTask, options: TuneOptions) -> tuple[TuningTask, dict
     earlier = set(task.earlier)
     task = replace(
         task, features={op: a.data for op, a in asked.items() if a.method in LEARNED}, earlier=(),
-        points=tuple(dict.fromkeys(p for p in task.points if p not in earlier)),  # the file has their measurements
+        cases=tuple(dict.fromkeys(p for p in task.cases if p not in earlier)),  # the file has their measurements
     )  # fmt: skip
     return task, asked
 
@@ -322,14 +322,14 @@ def _learned(
         asked, chosen = _subsets(inputs, task, asked, options)
         notes = [*notes, *chosen]
     fit, chosen_from = choosable(task, measured.checks, cells)
-    tried = {point for _, point, _ in cells}
-    labelled = tuple(p for p in task.points if p in tried)
+    tried = {case for _, case, _ in cells}
+    labelled = tuple(p for p in task.cases if p in tried)
     training = measured
     if options.warm_start is not None:
-        moved = borrowed(inputs, replace(task, points=labelled), asked, fit, _other(options), options.seed)
+        moved = borrowed(inputs, replace(task, cases=labelled), asked, fit, _other(options), options.seed)
         training = replace(measured, cells={**moved.cells, **cells})
-        every = tuple(dict.fromkeys((*task.points, *moved.at)))
-        ready = replace(ready, task=replace(task, points=every), at={**moved.at, **ready.at})
+        every = tuple(dict.fromkeys((*task.cases, *moved.at)))
+        ready = replace(ready, task=replace(task, cases=every), at={**moved.at, **ready.at})
         notes = [*notes, *moved.notes]
     known = ChooserInputs(ready, asked, NOT_COUNTED, hardware, {})
     final, learned = final_choosers(known, fit, training, options.seed)
@@ -349,10 +349,10 @@ def _learned(
 def _training(inputs: Inputs) -> tuple[Prepared, Measurements]:
     """The inputs to learn from and their measurements, as values of the objective: all but test inputs."""
     measured, tests = inputs.known.measured, inputs.tests
-    points = (p for p in (*inputs.task.points, *inputs.known.inputs) if p in inputs.ready.at and p not in tests)
-    task = replace(inputs.task, points=tuple(dict.fromkeys(points)))
+    cases = (p for p in (*inputs.task.cases, *inputs.known.inputs) if p in inputs.ready.at and p not in tests)
+    task = replace(inputs.task, cases=tuple(dict.fromkeys(cases)))
     cells = {key: inputs.priced(cell) for key, cell in measured.cells.items() if key[1] not in tests}
-    ready = replace(inputs.ready, task=task, at={p: inputs.ready.at[p] for p in task.points})
+    ready = replace(inputs.ready, task=task, at={p: inputs.ready.at[p] for p in task.cases})
     return ready, replace(measured, cells=cells)
 
 
@@ -360,7 +360,7 @@ def _notes(inputs: Inputs, task: TuningTask, choosers: Mapping[str, Chooser], ce
     """Notes on choosers, test inputs, costs of features, defaults and doubtful measurements."""
     return [
         *(f"{op}: {chooser.note}" for op, chooser in choosers.items() if chooser.note),
-        *(f"{p.text}: a test input of the file: not trained on" for p in inputs.task.points if p in inputs.tests),
+        *(f"{p.text}: a test input of the file: not trained on" for p in inputs.task.cases if p in inputs.tests),
         *costs(inputs, task, choosers),
         *risky_defaults(inputs, task),
         *doubtful(task, cells),
@@ -400,8 +400,8 @@ def _subsets(
 
     out, notes = dict(asked), []
     for unit in task.units:
-        names = inputs.names(asked, unit.op, task.points)
-        rows = {p: vector(inputs, unit.op, names, p) for p in task.points if times_at(inputs, unit.op, p)}
+        names = inputs.names(asked, unit.op, task.cases)
+        rows = {p: vector(inputs, unit.op, names, p) for p in task.cases if times_at(inputs, unit.op, p)}
         rows = {p: row for p, row in rows.items() if all(map(math.isfinite, row))}
         times = [times_at(inputs, unit.op, p) for p in rows]
         finite = [i for i, at in enumerate(times) if any(map(math.isfinite, at.values()))]
@@ -438,14 +438,14 @@ def costs(inputs: Inputs, task: TuningTask, choosers: Mapping[str, Any]) -> list
         converted: dict[str, list[tuple[float, float]]] = {}
         kernel = task.program.kernel(unit.kernel)
         prepared = {impl.name for impl in kernel.impls if impl.prepare is not None}
-        for point in task.points:
-            facts = inputs.known.inputs.get(point)
-            if facts is None or point not in inputs.ready.at:  # the set-up refused it
+        for case in task.cases:
+            facts = inputs.known.inputs.get(case)
+            if facts is None or case not in inputs.ready.at:  # the set-up refused it
                 continue
-            times = times_at(inputs, unit.op, point, priced=False)
+            times = times_at(inputs, unit.op, case, priced=False)
             if not math.isfinite(times.get(0, math.inf)):
                 continue
-            wanted = computed_at(choosers[unit.op], unit, task, inputs.ready.at[point].values, times)
+            wanted = computed_at(choosers[unit.op], unit, task, inputs.ready.at[case].values, times)
             own = sum(facts.seconds.get(name, 0.0) for name in wanted)
             if own:
                 shares.append(own / times[0])
@@ -473,7 +473,7 @@ def risky_defaults(inputs: Inputs, task: TuningTask) -> list[str]:
 
     out = []
     for unit in task.units:
-        worst = judge.worst_cases([times_at(inputs, unit.op, point) for point in task.points])
+        worst = judge.worst_cases([times_at(inputs, unit.op, case) for case in task.cases])
         least = min(worst, key=lambda i: worst[i], default=0)
         default, other = (settings_text(task.settings[unit.op][i]) for i in (0, least))
         mine, best = (worst.get(i, judge.Worst(0, 1.0)) for i in (0, least))
@@ -538,7 +538,7 @@ def evaluate_inputs(
     began, output = time.monotonic(), tuned.path if not home else None
     options = replace(options, resume=True, objective=options.objective or tuned.facts.objective)
     with opened(task, output, options, order_of(task), progress, references=False) as inputs:
-        inputs.total = len(task.points) * sum(map(len, inputs.task.settings.values()))
+        inputs.total = len(task.cases) * sum(map(len, inputs.task.settings.values()))
         placed = _programs(inputs, choosers, tuned) if places_together(task.program) else None
         then = placed.time if placed is not None else None
         done = [p for p in order_of(inputs.task) if not inputs.over and inputs.visit(p, test=True, then=then)]
@@ -567,12 +567,12 @@ def _unseen(
         raise UsageError(f"{tuned.path}: no chooser in it", "tune with --inputs first")
     task = tuning_task(text, options, test=True, kernels=tuple(tuned.kernel_choosers), check_at="")
     require_runs(task, "inputs")
-    points, trained, notes = untrained(task.points, tuned)
+    cases, trained, notes = untrained(task.cases, tuned)
     home = home_of(task, tuned, options)
     notes += [f"tuned on {home}: measurements of this machine are not stored in the file"] if home else []
     choosers = {c.op: c for c in choosers_of(task.graph, tuned, task.chosen.gpu_arch, other_machine=bool(home))}
     task = replace(
-        task, points=points, check_at=points[0], settings={op: c.settings for op, c in choosers.items()},
+        task, cases=cases, check_at=cases[0], settings={op: c.settings for op, c in choosers.items()},
         features={op: c.data for op, c in choosers.items()},
     )  # fmt: skip
     return task, choosers, home, trained, notes
@@ -586,19 +586,19 @@ def _programs(inputs: Inputs, choosers: Mapping[str, Any], tuned: Tuned) -> Plac
     return PlacedPrograms.of(inputs, choosers, tuned.facts.transfers)
 
 
-def untrained(asked: Sequence[Point], tuned: Tuned, programs: bool = False) -> tuple[tuple[Point, ...], int, list[str]]:
+def untrained(asked: Sequence[Case], tuned: Tuned, programs: bool = False) -> tuple[tuple[Case, ...], int, list[str]]:
     """The inputs that the ops of a file, or its whole `programs`, were not trained on; the number of training inputs;
     and notes on skipped inputs. Raises UsageError if none remains."""
-    trained = {c.point for c in tuned.cells if (c.op == PROGRAM) is programs and c.times} - tuned.facts.tests
-    points = tuple(p for p in asked if p not in trained)
-    if not points:
+    trained = {c.case for c in tuned.cells if (c.op == PROGRAM) is programs and c.times} - tuned.facts.tests
+    cases = tuple(p for p in asked if p not in trained)
+    if not cases:
         raise UsageError(
             "all of these inputs are training inputs of the file", "name others with --inputs or --samples"
         )
-    return points, len(trained), [f"{p.text}: skipped: the file was trained on it" for p in asked if p in trained]
+    return cases, len(trained), [f"{p.text}: skipped: the file was trained on it" for p in asked if p in trained]
 
 
-def measured_in_full(inputs: Visits[Any], visited: Sequence[Point]) -> tuple[list[Point], list[str]]:
+def measured_in_full(inputs: Visits[Any], visited: Sequence[Case]) -> tuple[list[Case], list[str]]:
     """The visited inputs at which every answer was tried, and a note on the others."""
     done = [p for p in visited if inputs.complete(p)]
     left = len(visited) - len(done)
@@ -617,18 +617,18 @@ def nothing_evaluated(failures: Sequence[str]) -> UsageError:
     return UsageError(f"no input could be evaluated{why}", "name others with --inputs, or give more --time")
 
 
-def _evaluated(inputs: Inputs, chooser: Any, unit: Unit, points: Sequence[Point]) -> Evaluated:
+def _evaluated(inputs: Inputs, chooser: Any, unit: Unit, cases: Sequence[Case]) -> Evaluated:
     from dagc.choice.judge import judge  # only to evaluate
 
-    values = [inputs.ready.at[p].values for p in points]
+    values = [inputs.ready.at[p].values for p in cases]
     judged = judge(
-        [p.text for p in points], [times_at(inputs, unit.op, p) for p in points],
+        [p.text for p in cases], [times_at(inputs, unit.op, p) for p in cases],
         [chooser.order(at) for at in values],
         chooser.settings.index(unit.default) if unit.default in chooser.settings else 0,
-        noises(inputs, unit.op, points),
-        sizes=[inputs.known.inputs[p].elements for p in points],
+        noises(inputs, unit.op, cases),
+        sizes=[inputs.known.inputs[p].elements for p in cases],
         reasons=[chooser.decide(at)[1].value for at in values],
-        failures=[failures_at(inputs, unit.op, p) for p in points],
+        failures=[failures_at(inputs, unit.op, p) for p in cases],
     )  # fmt: skip
     one = replace(inputs.task, units=(unit,))
     return Evaluated(unit.op, judged, chooser.settings, tuple(costs(inputs, one, {unit.op: chooser})))

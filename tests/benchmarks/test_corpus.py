@@ -20,7 +20,7 @@ from dagc.base.errors import Severity
 from dagc.choice.legal import legal_settings, units
 from dagc.choice.types import Unit
 from dagc.store.tuned import load_tuned
-from dagc.study.prepare import points_of
+from dagc.study.prepare import cases_of
 from tests.emit.build import graph
 from tests.measure.conftest import needs_mpi
 
@@ -59,9 +59,9 @@ def test_text_is_sound_and_formatted_and_sizes_are_skewed(entry: Entry) -> None:
     assert [d for d in api.check(entry.path).diagnostics if d.severity is Severity.ERROR] == []
     text, formatted = api.format_source(entry.path)
     assert text == formatted
-    points = points_of(graph(entry.path).program, "")
-    assert len(points) >= 6
-    assert any(value & (value - 1) for point in points for _, value in point.params)  # not powers of two alone
+    cases = cases_of(graph(entry.path).program, "")
+    assert len(cases) >= 6
+    assert any(value & (value - 1) for case in cases for _, value in case.params)  # not powers of two alone
 
 
 @every_fifth

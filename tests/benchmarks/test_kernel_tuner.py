@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 
 from benchmarks.tune import kernel_tuner as beside
-from dagc.choice.types import Point
+from dagc.choice.types import Case
 
 BLOCKS = [(x, y) for x in (2**n for n in range(11)) for y in (2**n for n in range(11)) if 32 <= x * y <= 1024]
 
 
 def case(dimensions: int = 2) -> beside.Case:
     """A kernel whose best block is 16 x 16 (or 128)."""
-    point = Point.of({"NI": 512})
+    case = Case.of({"NI": 512})
     if dimensions == 1:
         times = {(("bx", x),): 1e-3 * (1 + abs(math.log2(x / 128))) for x in (256, 32, 64, 128, 512, 1024)}
     else:
         times = {
             (("bx", x), ("by", y)): 1e-3 + 1e-4 * (abs(math.log2(x / 16)) + abs(math.log2(y / 16))) for x, y in BLOCKS
         }
-    return beside.Case("made", "up", point, times)
+    return beside.KernelCase("made", "up", case, times)
 
 
 def tuner() -> None:

@@ -15,7 +15,7 @@ from dagc import api
 from dagc.choice.legal import units
 from dagc.choice.residual import UNTRAINED, coordinates, load_learner
 from dagc.choice.terms import TERMS
-from dagc.choice.types import Point
+from dagc.choice.types import Case
 
 GEMM = Path(__file__).parents[2] / "samples" / "polybench" / "gemm.dag"
 
@@ -27,13 +27,13 @@ def kernels(number: int) -> list[Measured]:
     settings = tuple(unit.every)[:30]
     draw, out = np.random.default_rng(0), []
     for k in range(number):
-        points = tuple(Point.of({"N": 2 ** (8 + i)}) for i in range(4))
-        terms = np.exp(draw.normal(size=(len(points), len(settings), len(TERMS))))
+        cases = tuple(Case.of({"N": 2 ** (8 + i)}) for i in range(4))
+        terms = np.exp(draw.normal(size=(len(cases), len(settings), len(TERMS))))
         terms[:, :, 0] *= 1e-4
         tail = terms[:, :, TERMS.index("tail")]
         logs = np.log(terms[:, :, 0]) + 0.5 * (tail > 1) + draw.normal(0, 0.02, tail.shape)
         program, noise = f"family{k % 3}.kernel{k}", np.full(logs.shape, 0.01)
-        out.append(Measured(program, "gemm", unit, settings, points, logs, noise, terms, coordinates(unit, settings)))
+        out.append(Measured(program, "gemm", unit, settings, cases, logs, noise, terms, coordinates(unit, settings)))
     return out
 
 

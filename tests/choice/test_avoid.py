@@ -18,7 +18,7 @@ from dagc.choice.feature import SelectorFeature
 from dagc.choice.methods import LEARNED
 from dagc.choice.selector import Extent
 from dagc.choice.train import merged, train
-from dagc.choice.types import Cell, Point, Settings, Site, SiteKind
+from dagc.choice.types import Case, Cell, Settings, Site, SiteKind
 from dagc.ir.sym import Var
 from tests.tiers import examples
 
@@ -57,9 +57,9 @@ def test_a_region_reaches_to_the_nearest_input_at_which_the_answer_worked() -> N
     nowhere = Avoided.of([(16.0,), (64.0,)], [set(), set()], [{0}, {0}])
     assert nowhere.at((1e9,)) == {0}
     assert Avoided.of([(16.0,)], [{0}], [set()]) == Avoided()
-    cells = [Cell("y", Point.of({"k": k}), ANSWERS[0], (), "wrong" if k else "") for k in range(3)]
-    features = {cell.point: {"n": 1.0} for cell in cells[1:]}
-    assert tried_at(cells, "y", features, {cells[2].point}) == (Tried({"n": 1.0}, frozenset(), frozenset(ANSWERS[:1])),)
+    cells = [Cell("y", Case.of({"k": k}), ANSWERS[0], (), "wrong" if k else "") for k in range(3)]
+    features = {cell.case: {"n": 1.0} for cell in cells[1:]}
+    assert tried_at(cells, "y", features, {cells[2].case}) == (Tried({"n": 1.0}, frozenset(), frozenset(ANSWERS[:1])),)
 
 
 def chooser(method: str, variants: bool, seed: int) -> Chooser:
@@ -105,17 +105,17 @@ def test_no_answer_that_failed_is_chosen_or_fallen_back_to(method: str, tmp_path
     flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-ffp-contract=off", "-shared", "-fPIC"]
     subprocess.run(["gcc", *flags, str(tmp_path / "choose.c"), "-o", str(tmp_path / "c.so"), "-lm"], check=True)
     loaded, draw = ctypes.CDLL(str(tmp_path / "c.so")), random.Random(5)
-    points = [{"n": float(round(2 ** draw.uniform(0, 18))), "share": draw.uniform(-2, 2)} for _ in range(150)]
-    points += [
+    cases = [{"n": float(round(2 ** draw.uniform(0, 18))), "share": draw.uniform(-2, 2)} for _ in range(150)]
+    cases += [
         {"n": math.nan, "share": 0.0},
         {"n": 1e9, "share": 0.9},
         {"n": 20.0, "share": 40.0},
-        points[0],
-        points[0],
+        cases[0],
+        cases[0],
     ]
     reasons = set()
     for made in found:
-        for here in points:
+        for here in cases:
             x, why, order = (ctypes.c_double * 2)(*here.values()), ctypes.c_int(), (ctypes.c_int * 3)()
             answer, reason = made.decide(here)
             failed = made.failed(here)

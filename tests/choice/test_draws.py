@@ -10,11 +10,11 @@ import pytest
 
 from dagc.base.errors import UsageError
 from dagc.choice.draws import Draws
-from dagc.choice.types import Point
+from dagc.choice.types import Case
 from dagc.ir.program import Program
 from dagc.stages.options import TuneOptions
 from dagc.stages.program import read
-from dagc.study.prepare import points_asked
+from dagc.study.prepare import cases_asked
 
 TEXT = '''program drawn
 PARAMS
@@ -38,20 +38,20 @@ def program(folder: Path, params: str = PARAMS) -> Program:
     return read(path).program()
 
 
-def values(points: tuple[Point, ...], name: str) -> list[float]:
-    return [float(dict(p.params)[name]) for p in points]
+def values(cases: tuple[Case, ...], name: str) -> list[float]:
+    return [float(dict(p.params)[name]) for p in cases]
 
 
 def test_draws_stay_in_their_ranges_both_ends_included(tmp_path: Path) -> None:
-    points = Draws(program(tmp_path), 1).take(4000)
-    assert len(set(points)) == 4000
-    m, k, share = (values(points, n) for n in ("M", "K", "share"))
+    cases = Draws(program(tmp_path), 1).take(4000)
+    assert len(set(cases)) == 4000
+    m, k, share = (values(cases, n) for n in ("M", "K", "share"))
     assert (min(m), max(m)) == (2, 1024)
     assert Counter(k).keys() == set(range(1, 9))
     assert 0.25 <= min(share) < 0.26
     assert 0.74 < max(share) <= 0.75
-    assert set(values(points, "step")) == {1.0, 0.5}
-    assert all(type(dict(p.params)["step"]) is float for p in points), "as the param is declared"
+    assert set(values(cases, "step")) == {1.0, 0.5}
+    assert all(type(dict(p.params)["step"]) is float for p in cases), "as the param is declared"
 
 
 def test_a_logarithmic_range_has_as_many_draws_in_each_octave(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_logarithmic_range_has_as_many_draws_in_each_octave(tmp_path: Path) ->
     assert 0.49 < sum(shares) / len(shares) < 0.51
 
 
-def test_a_seed_gives_its_points_and_tests_get_others(tmp_path: Path) -> None:
+def test_a_seed_gives_its_cases_and_tests_get_others(tmp_path: Path) -> None:
     known = program(tmp_path)
     first = Draws(known, 7).take(50)
     assert Draws(known, 7).take(70)[:50] == first, "more samples begin with those of fewer"
@@ -69,11 +69,11 @@ def test_a_seed_gives_its_points_and_tests_get_others(tmp_path: Path) -> None:
     assert set(Draws(known, 7, test=True).take(50)).isdisjoint(first)
 
 
-def test_a_point_is_read_back_from_its_text(tmp_path: Path) -> None:
-    for point in Draws(program(tmp_path), 3).take(20):
-        at = dict(word.split("=") for word in point.text.split())
+def test_a_case_is_read_back_from_its_text(tmp_path: Path) -> None:
+    for case in Draws(program(tmp_path), 3).take(20):
+        at = dict(word.split("=") for word in case.text.split())
         lowered = {p.name: p.value for p in read(tmp_path / "drawn.dag", at).program().params}
-        assert {n: lowered[n] for n, _ in point.params} == dict(point.params)
+        assert {n: lowered[n] for n, _ in case.params} == dict(case.params)
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,9 @@ def test_a_point_is_read_back_from_its_text(tmp_path: Path) -> None:
 )
 def test_draws_obey_what_the_program_requires_of_its_params(tmp_path: Path, condition: str, holds: object) -> None:
     assert callable(holds)
-    points = Draws(program(tmp_path, PARAMS + condition), 1).take(300)
-    assert len(points) == 300
-    assert all(holds(*at) for at in zip(*(values(points, n) for n in ("M", "K", "share")), strict=True))
+    cases = Draws(program(tmp_path, PARAMS + condition), 1).take(300)
+    assert len(cases) == 300
+    assert all(holds(*at) for at in zip(*(values(cases, n) for n in ("M", "K", "share")), strict=True))
 
 
 def test_requirements_that_leave_next_to_nothing_are_named(tmp_path: Path) -> None:
@@ -113,14 +113,14 @@ def test_a_few_values_are_drawn_once_each(tmp_path: Path) -> None:
 def test_what_is_given_is_not_drawn(tmp_path: Path) -> None:
     program(tmp_path, PARAMS + "require M * K <= 100")
     text = read(tmp_path / "drawn.dag", {"M": "25"})
-    points = points_asked(text, text.program(), TuneOptions(samples=20))
-    assert {n for p in points for n, _ in p.params} == {"K", "share", "step"}
-    assert max(values(points, "K")) == 4
+    cases = cases_asked(text, text.program(), TuneOptions(samples=20))
+    assert {n for p in cases for n, _ in p.params} == {"K", "share", "step"}
+    assert max(values(cases, "K")) == 4
     with pytest.raises(UsageError, match="--sizes names sizes"):
-        points_asked(text, text.program(), TuneOptions(sizes="M=4", samples=20))
+        cases_asked(text, text.program(), TuneOptions(sizes="M=4", samples=20))
     every = read(tmp_path / "drawn.dag", {"M": "50", "K": "1", "share": "0.5", "step": "1"})
     with pytest.raises(UsageError, match="no param of drawn"):
-        points_asked(every, every.program(), TuneOptions(samples=20))
+        cases_asked(every, every.program(), TuneOptions(samples=20))
 
 
 def test_inputs_are_drawn_from_those_that_are_named(tmp_path: Path) -> None:
@@ -128,8 +128,8 @@ def test_inputs_are_drawn_from_those_that_are_named(tmp_path: Path) -> None:
         (tmp_path / f"{name}.txt").write_text(name)
     known = program(tmp_path, PARAMS + 'param file : str = "a.txt" over files("*.txt")')
     draws = Draws(known, 1)
-    points = draws.take(60)
-    assert {dict(p.params)["file"] for p in points} == {"a.txt", "b.txt", "c.txt"}
-    assert {draws.vector(p)[-1] for p in points} == {0.0, 1.0, 2.0}
+    cases = draws.take(60)
+    assert {dict(p.params)["file"] for p in cases} == {"a.txt", "b.txt", "c.txt"}
+    assert {draws.vector(p)[-1] for p in cases} == {0.0, 1.0, 2.0}
     named = Draws(known, 1, inputs=["made(n = 1)"])
     assert {dict(p.params)["file"] for p in named.take(10)} == {"made(n = 1)"}

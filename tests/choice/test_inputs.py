@@ -9,7 +9,7 @@ import pytest
 
 from dagc.base.errors import ProgramError, UsageError
 from dagc.choice.inputs import bytes_of, parse_input, parse_inputs, parse_sizes
-from dagc.choice.types import Point
+from dagc.choice.types import Case
 from dagc.inputs import call, is_call
 from dagc.ir.program import Program
 from dagc.stages.program import load
@@ -34,8 +34,8 @@ def program(tmp_path: Path) -> Program:
     return load(tmp_path / "p.dag")
 
 
-def texts(points: tuple[Point, ...]) -> list[str]:
-    return [p.text for p in points]
+def texts(cases: tuple[Case, ...]) -> list[str]:
+    return [p.text for p in cases]
 
 
 def test_without_a_list_the_files_of_the_program_are_the_inputs(program: Program) -> None:
@@ -55,15 +55,15 @@ def test_globs_lists_and_calls(program: Program, tmp_path: Path, monkeypatch: py
 def test_a_file_elsewhere_keeps_its_whole_path(program: Program, tmp_path_factory: pytest.TempPathFactory) -> None:
     elsewhere = tmp_path_factory.mktemp("data") / "z.mtx"
     elsewhere.write_text("12345")
-    (point,) = parse_inputs([str(elsewhere)], program)
-    assert point.text == str(elsewhere)
-    assert bytes_of(point, program) == 5
+    (case,) = parse_inputs([str(elsewhere)], program)
+    assert case.text == str(elsewhere)
+    assert bytes_of(case, program) == 5
     assert bytes_of(parse_input("f(n = 1)", program, "--check-at"), program) == float("inf")
 
 
 def test_another_parameter_is_named(program: Program) -> None:
-    (point,) = parse_inputs(["other=f(n = 1)"], program)
-    assert point.params == (("other", "f(n = 1)"),)
+    (case,) = parse_inputs(["other=f(n = 1)"], program)
+    assert case.params == (("other", "f(n = 1)"),)
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,8 @@ def test_figures_by_hand() -> None:
     assert found.all.geometric == pytest.approx((1.01 * 4 * 1.005) ** (1 / 4))
     assert found.all.lost == pytest.approx(4), "over the wrong one"
     assert found.all.poor == 1
-    assert [case.name for case in found.cases] == ["c", "b", "d", "a"]
-    assert [case.name for case in found.wrong] == ["c"]
+    assert [verdict.name for verdict in found.verdicts] == ["c", "b", "d", "a"]
+    assert [verdict.name for verdict in found.wrong] == ["c"]
 
 
 def test_worst_cases() -> None:
@@ -43,7 +43,7 @@ def test_worst_cases() -> None:
 def test_where_a_constraint_fails_the_default_runs() -> None:
     found = judge(NAMES, TIMES, [1, 1, 1, 2], tolerance=0.02)
     assert found.refused == 2
-    assert {case.name: case.taken for case in found.cases} == {"a": 1, "b": 1, "c": 0, "d": 0}
+    assert {verdict.name: verdict.taken for verdict in found.verdicts} == {"a": 1, "b": 1, "c": 0, "d": 0}
     assert found.all.percent == pytest.approx((1 / 2 + 1 + 1 / 4 + 1) / 4)
     assert found.all.default == pytest.approx((1 + 1 / 2 + 1 / 4 + 1) / 4)
     always = [(1 + 0.5 + 0.25 + 1) / 4, (0.5 + 1 + 0.25 + 1 / 1.005) / 4, (0.25 + 1 / 1.01 + 1 + 1) / 4]
@@ -70,7 +70,7 @@ def test_failures_are_counted_apart_and_an_unsolved_input_judges_nothing() -> No
 def test_where_a_constraint_fails_the_next_in_the_order_runs() -> None:
     times = [{0: 4.0, 1: INF, 2: 1.0, 3: 2.0}, {0: 1.0, 1: INF, 2: INF}]
     found = judge(["a", "b"], times, [(1, 3, 2, 0), (2, 1)])
-    assert [(case.name, case.chosen, case.taken) for case in found.cases] == [("a", 1, 3), ("b", 2, 0)]
+    assert [(verdict.name, verdict.chosen, verdict.taken) for verdict in found.verdicts] == [("a", 1, 3), ("b", 2, 0)]
     assert (found.refused, found.all.percent) == (2, pytest.approx((1 / 2 + 1) / 2))
 
 
@@ -188,9 +188,9 @@ def test_any_pattern_of_failures_gives_finite_figures_and_counts_that_add_up(
             most = [v for n, v in asdict(f).items() if isinstance(v, float) and n not in ("faster", "faster_sum")]
             assert all(map(math.isfinite, most))
     assert found.all.inputs + found.all.failed + len(found.unsolved) == len(times)
-    assert sum(f.inputs + f.failed for f in parts) == len(found.cases)
+    assert sum(f.inputs + f.failed for f in parts) == len(found.verdicts)
     assert len(found.failed) == found.all.failed
-    assert len(found.wrong) == sum(not case.right and not case.failed for case in found.cases)
+    assert len(found.wrong) == sum(not verdict.right and not verdict.failed for verdict in found.verdicts)
     text = " ".join(found.lines())
     assert "inf" not in text
     assert "nan" not in text

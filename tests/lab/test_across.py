@@ -14,36 +14,36 @@ from hypothesis import strategies as st
 
 from dagc.choice.residual import UNTRAINED, size_coordinates
 from dagc.choice.surface import Rows, TimeSurface
-from dagc.choice.types import Point, Settings
+from dagc.choice.types import Case, Settings
 from dagc.lab.across import AcrossSizes, OpTimes
 from tests.tiers import examples
 
-POINTS = tuple(Point.of({"N": n}) for n in (256, 512, 1024))
+POINTS = tuple(Case.of({"N": n}) for n in (256, 512, 1024))
 BLOCKS = [(32, 8), *((x, y) for x in (8, 16, 32, 64) for y in (1, 4, 8, 16) if (x, y) != (32, 8))]
 SETTINGS: tuple[Settings, ...] = tuple((("bx", x), ("by", y)) for x, y in BLOCKS)
-Time = Callable[[Point, Settings], float]
+Time = Callable[[Case, Settings], float]
 
 
 def op_times(
-    op: str = "k", prior: Time | None = None, points: tuple[Point, ...] = POINTS, deviation: float = 0.3
+    op: str = "k", prior: Time | None = None, cases: tuple[Case, ...] = POINTS, deviation: float = 0.3
 ) -> OpTimes:
-    cells = [(p, s) for p in points for s in SETTINGS]
+    cells = [(p, s) for p in cases for s in SETTINGS]
     mean = np.array([math.log(prior(p, s)) if prior else 0.0 for p, s in cells])
     places = np.array([[math.log2(v) for _, v in s] + [0.0] for _, s in cells])
-    size_of = np.repeat(np.arange(len(points)), len(SETTINGS))
+    size_of = np.repeat(np.arange(len(cases)), len(SETTINGS))
     rows = Rows(
         mean - mean.mean(), np.full(len(cells), deviation), np.zeros((len(cells), 0)), places,
-        size_coordinates(points), size_of,
+        size_coordinates(cases), size_of,
     )  # fmt: skip
     found = TimeSurface(UNTRAINED.kernel, rows)
-    return OpTimes(op, SETTINGS[0], points, tuple(cells), found)
+    return OpTimes(op, SETTINGS[0], cases, tuple(cells), found)
 
 
-def run(search: AcrossSizes, time: Time) -> list[tuple[str, Point, Settings]]:
+def run(search: AcrossSizes, time: Time) -> list[tuple[str, Case, Settings]]:
     out = []
     while (cell := search.propose()) is not None:
-        out.append((cell.op, cell.point, cell.settings))
-        search.observe(cell.op, cell.point, cell.settings, [time(cell.point, cell.settings)] * 5)
+        out.append((cell.op, cell.case, cell.settings))
+        search.observe(cell.op, cell.case, cell.settings, [time(cell.case, cell.settings)] * 5)
     return out
 
 
@@ -53,10 +53,10 @@ def drawn(seed: int) -> Time:
     x, y = draw.uniform(3, 6), draw.uniform(0, 4)
     error = {(p, s): draw.gauss(0, 0.1) for p in POINTS for s in SETTINGS}
 
-    def time(point: Point, settings: Settings) -> float:
+    def time(case: Case, settings: Settings) -> float:
         (_, bx), (_, by) = settings
         off = 0.1 * (math.log2(bx) - x) ** 2 + 0.05 * (math.log2(by) - y) ** 2
-        return 1e-6 * point.sizes["N"] * math.exp(off + error[point, settings])
+        return 1e-6 * case.sizes["N"] * math.exp(off + error[case, settings])
 
     return time
 
@@ -67,11 +67,11 @@ def test_it_starts_with_the_default_and_never_ends_worse(seed: int, budget: int)
     search, time = AcrossSizes([op_times()], budget), drawn(seed)
     measured = run(search, time)
     assert len(measured) == len(set(measured)) <= budget
-    for point in POINTS:
-        here = [s for _, p, s in measured if p == point]
+    for case in POINTS:
+        here = [s for _, p, s in measured if p == case]
         assert here[0] == SETTINGS[0]
-        chosen = search.choice("k", point)
-        assert time(point, chosen) == min(time(point, s) for s in here), "the fastest that was measured"
+        chosen = search.choice("k", case)
+        assert time(case, chosen) == min(time(case, s) for s in here), "the fastest that was measured"
     assert len(measured) == budget or search.ended == "no further gain is expected"
     assert len(measured) >= 6
 
@@ -94,14 +94,14 @@ def test_a_wrong_model_chooses_nothing_slower_than_what_was_measured(
     }
     search, seen = AcrossSizes([op_times(prior=priors[wrong], deviation=deviation)], budget, until), dict[Any, float]()
 
-    def measured(point: Point, settings: Settings) -> float:
-        seen[point, settings] = time(point, settings) * math.exp(draw.gauss(0, noise))
-        return seen[point, settings]
+    def measured(case: Case, settings: Settings) -> float:
+        seen[case, settings] = time(case, settings) * math.exp(draw.gauss(0, noise))
+        return seen[case, settings]
 
     run(search, measured)
-    for point in {p for p, _ in seen}:
-        assert (point, SETTINGS[0]) in seen
-        assert seen[point, search.choice("k", point)] == min(t for (p, _), t in seen.items() if p == point)
+    for case in {p for p, _ in seen}:
+        assert (case, SETTINGS[0]) in seen
+        assert seen[case, search.choice("k", case)] == min(t for (p, _), t in seen.items() if p == case)
 
 
 def test_twenty_measurements_over_three_sizes_are_nearly_the_best() -> None:
@@ -124,20 +124,20 @@ def test_what_is_learned_at_one_size_is_chosen_at_the_others() -> None:
     times = op_times()
     search = AcrossSizes([times], 9)
 
-    def time(point: Point, settings: Settings) -> float:
-        return 1e-6 * point.sizes["N"] * (1 + 0.3 * math.log2(dict(settings)["by"]))
+    def time(case: Case, settings: Settings) -> float:
+        return 1e-6 * case.sizes["N"] * (1 + 0.3 * math.log2(dict(settings)["by"]))
 
     away = {i for i, (p, _) in enumerate(times.rows) if p != POINTS[1]}
     times.closed |= away
     assert {p for _, p, _ in run(search, time)} == {POINTS[1]}
     times.closed -= away
-    for point in (POINTS[0], POINTS[2]):
-        assert time(point, search.choice("k", point)) < time(point, SETTINGS[0])
+    for case in (POINTS[0], POINTS[2]):
+        assert time(case, search.choice("k", case)) < time(case, SETTINGS[0])
 
 
 def test_where_nothing_is_measured_the_default_stays_unless_another_is_surely_faster() -> None:
-    def prior(point: Point, settings: Settings) -> float:
-        return 0.99 if settings == SETTINGS[5] else 0.2 if (settings, point) == (SETTINGS[7], POINTS[1]) else 1.0
+    def prior(case: Case, settings: Settings) -> float:
+        return 0.99 if settings == SETTINGS[5] else 0.2 if (settings, case) == (SETTINGS[7], POINTS[1]) else 1.0
 
     search = AcrossSizes([op_times(prior=prior)])
     assert [search.choice("k", p) for p in POINTS] == [SETTINGS[0], SETTINGS[7], SETTINGS[0]]
@@ -162,9 +162,9 @@ def test_what_fails_or_is_no_number_is_not_proposed_again() -> None:
     search.exclude("k", SETTINGS[6])
     seen = []
     while (cell := search.propose()) is not None:
-        seen.append((cell.point, cell.settings))
-        broken = cell.settings == bad or cell.point == POINTS[2]
-        search.observe("k", cell.point, cell.settings, [math.nan] if broken else [1e-4 * (1 + 0.1 * len(seen))])
+        seen.append((cell.case, cell.settings))
+        broken = cell.settings == bad or cell.case == POINTS[2]
+        search.observe("k", cell.case, cell.settings, [math.nan] if broken else [1e-4 * (1 + 0.1 * len(seen))])
     assert len(seen) == len(set(seen))
     assert [s for _, s in seen].count(bad) <= 2, "at one size, and at the one where all fail"
     assert SETTINGS[6] not in {s for _, s in seen}
@@ -186,7 +186,7 @@ def test_several_ops_share_a_budget_and_it_goes_where_more_is_to_be_gained() -> 
     while (cell := search.propose()) is not None:
         count[cell.op] += 1
         time = right if cell.op == "right" else other
-        search.observe(cell.op, cell.point, cell.settings, [time(cell.point, cell.settings)] * 5)
+        search.observe(cell.op, cell.case, cell.settings, [time(cell.case, cell.settings)] * 5)
     assert sum(count.values()) <= 30
     assert count["wrong"] > count["right"] >= 3
 
@@ -196,7 +196,7 @@ def test_without_time_only_what_would_be_chosen_is_measured() -> None:
     for _ in range(8):
         cell = search.propose()
         assert cell is not None
-        search.observe("k", cell.point, cell.settings, [time(cell.point, cell.settings)] * 5)
+        search.observe("k", cell.case, cell.settings, [time(cell.case, cell.settings)] * 5)
     search.out_of_time, expected = True, search.to_confirm
     assert len(run(search, time)) >= min(1, expected)
     assert search.ended == "the time limit was reached"

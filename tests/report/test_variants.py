@@ -20,8 +20,8 @@ def tuned() -> Tuned:
 
 def test_what_the_file_holds(tuned: Tuned) -> None:
     found = measured(tuned, "y", tuned.kernel_choosers["y"], NAMES)
-    assert len(found.points) == 79, "one test input lacks a feature"
-    assert (len(found.part(True).points), len(found.part(False).points)) == (29, 50)
+    assert len(found.cases) == 79, "one test input lacks a feature"
+    assert (len(found.part(True).cases), len(found.part(False).cases)) == (29, 50)
     assert 0 not in found.times[0], "what was wrong has no time"
     refused = [i for i, (_, fill) in enumerate(found.vectors) if fill >= 10]
     assert refused
@@ -36,7 +36,7 @@ def test_test_inputs_judge(tuned: Tuned) -> None:
     at = measured(tuned, "y", tuned.kernel_choosers["y"], NAMES).part(True)
     said = [selector.ask(x) for x in at.vectors]
     answers = [answer.label if answer.sure >= selector.least_sure else 0 for answer in said]
-    expected = judge([p.text for p in at.points], at.times, answers, 0, at.noise)
+    expected = judge([p.text for p in at.cases], at.times, answers, 0, at.noise)
     assert view.judged == "Evaluated at 29 test inputs that were not used for training."
     assert view.tiles[0][:2] == ("percent of exhaustive", f"{100 * expected.all.percent:.1f} %")
     assert view.bars[0].share == expected.all.percent
@@ -44,7 +44,7 @@ def test_test_inputs_judge(tuned: Tuned) -> None:
         f"always {dict(SETTINGS[answer])['variant']}" for answer, _ in expected.all.singles
     ]
     assert sum(count for _, _, count in view.legend) == len(view.marks) == 79
-    assert [m.name for m in view.mistakes] == [case.name for case in expected.wrong]
+    assert [m.name for m in view.mistakes] == [verdict.name for verdict in expected.wrong]
     assert sum(mark.wrong for mark in view.marks) == len(expected.wrong)
     assert {axis.name for axis in view.axes} == set(NAMES)
     assert view.weights[0][1] >= view.weights[1][1]

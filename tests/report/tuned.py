@@ -35,7 +35,7 @@ def tuned_file(tests: int = 30, method: str = "tree") -> Tuned:
     for facts, times in measured:
         for answer, seconds in times.items():
             noisy = tuple(seconds * (1 + 0.01 * draw.random()) for _ in range(7))
-            cells.append(Cell("y", facts.point, SETTINGS[answer], noisy))
+            cells.append(Cell("y", facts.case, SETTINGS[answer], noisy))
     rows = [tuple(facts.features["y"][n] for n in NAMES) for facts, _ in measured[:50]]
     known = merged(rows, [times for _, times in measured[:50]], [[(0.99, 1.0, 1.01)]] * 50)
     selector = train(method, NAMES, known, default=0)
@@ -43,7 +43,7 @@ def tuned_file(tests: int = 30, method: str = "tree") -> Tuned:
     if tests:
         inputs[50] = InputFacts(inputs[50].params, True, features={"y": {"rows": 64.0}})
     first = cells[0]
-    cells[0] = Cell("y", first.point, first.settings, (), "wrong: element 3 is 8, expected 3")
+    cells[0] = Cell("y", first.case, first.settings, (), "wrong: element 3 is 8, expected 3")
     chooser = KernelChooser(method, load_hardware("h200"), ASSUMED, {}, SETTINGS, NAMES, (), selector)
     return Tuned(
         Path("spmv-tuned.db"), ProgramRecord("spmv</script>", "spmv.dag", "0" * 16, (), ()), (), tuple(cells),

@@ -373,4 +373,4 @@ def test_feature_of_a_graph_is_its_number_of_levels(tmp_path: Path, unoptimised:
 def features_of(name: str, inputs: tuple[str, ...], at: Path) -> dict[str, dict[str, float]]:
     """What the selector of a sample learned from, by input."""
     tune(SAMPLES / name / f"{name}.dag", at / "tuned.db", TuneOptions(target="host", cell=0.001, inputs=inputs))
-    return {i.point.text: dict(*i.features.values()) for i in load_tuned(at / "tuned.db").facts.inputs}
+    return {i.case.text: dict(*i.features.values()) for i in load_tuned(at / "tuned.db").facts.inputs}

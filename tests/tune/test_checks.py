@@ -9,7 +9,7 @@ import pytest
 
 from dagc import api
 from dagc.base.errors import DagcError, RunFailed
-from dagc.choice.types import Cell, Point
+from dagc.choice.types import Case, Cell
 from dagc.cli.main import main
 from dagc.ir.program import KernelOp
 from dagc.recipes import tune as tune_recipe
@@ -141,14 +141,14 @@ def test_a_default_that_is_wrong_at_a_larger_size_only_is_suspected(tune: Tune) 
 def test_a_size_at_which_every_setting_fails_is_no_setting_s_failure(tmp_path: Path) -> None:
     """As where a kernel faults on a GPU whatever its block."""
     made = tune_prepare.tuning_task(api.read(write_fill(tmp_path, BLOCKS, "y[i] = i;")), target="host")
-    settings, points = made.settings["fill"], [Point.of({"N": n}) for n in (100, 300)]
-    cells = {("fill", points[0], s): Cell("fill", points[0], s, (1.0, 1.1)) for s in settings[:2]}
-    cells |= {("fill", points[1], s): Cell("fill", points[1], s, failure="launch failed") for s in settings[:2]}
+    settings, cases = made.settings["fill"], [Case.of({"N": n}) for n in (100, 300)]
+    cells = {("fill", cases[0], s): Cell("fill", cases[0], s, (1.0, 1.1)) for s in settings[:2]}
+    cells |= {("fill", cases[1], s): Cell("fill", cases[1], s, failure="launch failed") for s in settings[:2]}
     checks = {("fill", s): "" for s in settings}
     fit, notes = choosable(made, checks, cells)
     assert fit == {"fill": settings}
     assert notes == ["fill at N=300: all settings failed, so no single setting is the cause"]
-    cells["fill", points[1], settings[2]] = Cell("fill", points[1], settings[2], (1.0,))
+    cells["fill", cases[1], settings[2]] = Cell("fill", cases[1], settings[2], (1.0,))
     fit, notes = choosable(made, checks, cells)
     assert fit == {"fill": settings[2:]}
     assert [note.split(", ")[0] for note in notes] == ["fill 32: never chosen", "fill 64: never chosen"]
@@ -211,7 +211,7 @@ def test_what_the_model_takes_for_granted_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", [{}, {"target": "cuda", "top": 0}], ids=["measured", "model"])
 def test_a_size_that_the_set_up_does_not_take_is_left_out(tune: Tune, options: dict[str, object]) -> None:
     done = tune("none", sizes="N=100,2000000,300", **options)
-    assert [line.point.text for line in done.lines] == ["N=100", "N=300"]
+    assert [line.case.text for line in done.lines] == ["N=100", "N=300"]
     assert any("N=2000000: skipped:" in note and "MemoryError" in note for note in done.notes)
     with pytest.raises(DagcError, match="MemoryError"):
         tune("none", sizes="N=2000000", resume=True, **options)

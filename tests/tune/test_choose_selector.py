@@ -81,9 +81,9 @@ def test_c_chooses_as_python_does(method: str, tmp_path: Path) -> None:
     subprocess.run(["gcc", *flags, str(source), "-o", str(library), "-lm"], check=True)
     loaded = ctypes.CDLL(str(library))
     draw = random.Random(11)
-    points = [{"ni": draw.randint(1, 90_000), "nj": int(2 ** draw.uniform(0, 17))} for _ in range(60)]
+    cases = [{"ni": draw.randint(1, 90_000), "nj": int(2 ** draw.uniform(0, 17))} for _ in range(60)]
     for made in found:
-        for here in (*SIZES, {"ni": 300, "nj": 77}, {"ni": 4000, "nj": 100}, *points, points[-1]):
+        for here in (*SIZES, {"ni": 300, "nj": 77}, {"ni": 4000, "nj": 100}, *cases, cases[-1]):
             answer = getattr(loaded, f"ask_{made.op}")((ctypes.c_double * 2)(*(here[n] for n in made.data)))
             assert answer == made.choose(here), (made.op, here)
             if made.predicts:

@@ -61,7 +61,7 @@ def test_each_size_is_a_program_of_its_own(tmp_path: Path) -> None:
     # Measured bests are told apart by the parameter; compiled in, it is the program's own value.
     for line in done.lines:
         assert line.chosen == line.best
-        graph = api.load_graph(path, dict(line.point.params))
+        graph = api.load_graph(path, dict(line.case.params))
         (chooser,) = choosers_of(graph, load_tuned(tuned))
         assert chooser.data == ("N",)
         assert {a.data for a in chooser.anchors} == {(64,), (5000,)}

@@ -11,7 +11,7 @@ from dagc import api
 from dagc.choice.collect import settings_to_count, sizes_to_count
 from dagc.choice.legal import legal_settings, op_of, units
 from dagc.choice.models import ModelInputs, unit_chooser
-from dagc.choice.types import Point
+from dagc.choice.types import Case
 from dagc.perf.counted import fit_counts
 from dagc.perf.hardware import load_hardware
 from dagc.recipes.tune import tune
@@ -28,11 +28,11 @@ COUNTERS = ROOT / "benchmarks" / "results" / "2026-11-21-h200-tune" / "counters.
 
 
 def test_sample_sizes_lie_in_the_ranges_and_are_not_all_powers_of_two() -> None:
-    asked = (Point.of({"NI": 256, "NJ": 8192}), Point.of({"NI": 2048, "NJ": 64}))
+    asked = (Case.of({"NI": 256, "NJ": 8192}), Case.of({"NI": 2048, "NJ": 64}))
     found = sizes_to_count(asked, seed=0, n=9)
     assert len(set(found)) == 9
-    for point in found:
-        sizes = dict(point.params)
+    for case in found:
+        sizes = dict(case.params)
         assert 256 <= sizes["NI"] <= 2048
         assert 64 <= sizes["NJ"] <= 8192
         assert sizes["NI"] * sizes["NJ"] <= 256 * 8192
@@ -40,7 +40,7 @@ def test_sample_sizes_lie_in_the_ranges_and_are_not_all_powers_of_two() -> None:
 
 
 def test_one_size_is_varied() -> None:
-    found = sizes_to_count((Point.of({"N": 100}),), seed=1, n=5)
+    found = sizes_to_count((Case.of({"N": 100}),), seed=1, n=5)
     assert len(found) == 5
     assert all(50 <= dict(p.params)["N"] <= 200 for p in found)
 

@@ -14,6 +14,7 @@ from dagc.stages.options import TuneOptions
 from dagc.stages.program import read
 from dagc.store.tuned import load_tuned
 from dagc.study import prepare as tune_prepare
+from dagc.study import sizes
 from tests.tune.programs import FILL_PY, write_fill
 from tests.tune.test_variants import CPU, CPU_PY
 
@@ -32,7 +33,7 @@ def test_without_a_gpu_nothing_is_measured(tmp_path: Path, monkeypatch: pytest.M
     )
     done = tune_recipe.tune(program, tmp_path / "t.db", TuneOptions(sizes="N=100,3000"))
     assert done.cells == 0
-    assert [line.point.text for line in done.lines] == ["N=100", "N=3000"]
+    assert [line.case.text for line in done.lines] == ["N=100", "N=3000"]
     assert any(
         note.startswith("no GPU was found: settings are ranked by the model of NVIDIA H200") for note in done.notes
     )
@@ -55,13 +56,13 @@ def test_variants_still_run_on_the_cpu(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_size_with_long_launches_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tune_recipe, "HOST_LAUNCH", 0.2)
+    monkeypatch.setattr(sizes, "HOST_LAUNCH", 0.2)
     program = write_fill(tmp_path, BLOCKS, SLOW)
     for method in ("volume", "exhaustive"):
         asked = TuneOptions(sizes="N=100,300", target="host", cell=0.001, method=method)
         done = tune_recipe.tune(program, tmp_path / f"{method}.db", asked)
         assert done.failures == ("N=300: skipped: a launch takes more than 0.2 s",)
-        assert {cell.point.text for cell in load_tuned(tmp_path / f"{method}.db").cells} == {"N=100"}
+        assert {cell.case.text for cell in load_tuned(tmp_path / f"{method}.db").cells} == {"N=100"}
     with pytest.raises(RunFailed, match=r"at N=300: a launch takes more than 0\.2 s"):
         tune_recipe.tune(program, None, TuneOptions(sizes="N=300", target="host", cell=0.001))
 
@@ -69,7 +70,7 @@ def test_a_size_with_long_launches_is_skipped(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize("method", ["volume", "exhaustive"])
 def test_measuring_on_the_cpu_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     """One setting is compared and timed all the same; what was not compared is not chosen."""
-    monkeypatch.setattr(tune_recipe, "HOST_SECONDS", 1e-9)
+    monkeypatch.setattr(sizes, "HOST_SECONDS", 1e-9)
     asked = TuneOptions(sizes="N=100,200", target="host", cell=0.001, method=method)
     done = tune_recipe.tune(write_fill(tmp_path, BLOCKS), tmp_path / "t.db", asked)
     assert "measuring ended at the time limit of 1e-09 s (--time)" in done.notes

@@ -72,12 +72,12 @@ def test_check_lists_open_devices(program: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_a_defined_param_is_not_varied(program: Path) -> None:
-    def points(**defines: str) -> list[str]:
+    def cases(**defines: str) -> list[str]:
         task = tuning_task(read(program, defines), target="host")
-        return [point.text for point in task.points]
+        return [case.text for case in task.cases]
 
-    assert points() == ["N=100", "N=1000", "N=2000"]
-    assert points(N="20") == [""]
+    assert cases() == ["N=100", "N=1000", "N=2000"]
+    assert cases(N="20") == [""]
 
 
 def test_from_tuning_to_the_program(program: Path, tmp_path: Path, unoptimised: None) -> None:
@@ -88,7 +88,7 @@ def test_from_tuning_to_the_program(program: Path, tmp_path: Path, unoptimised: 
     found = load_tuned(tuned)
     answers = [variant_of(setting) for setting in found.kernel_choosers["scale"].settings]
     assert answers == ["gpu.plain", "cpu.plain"]  # the default: the first on the GPU; without what is wrong
-    timed = {variant_of(cell.settings) for cell in found.cells if cell.times and cell.point.text == "N=2000"}
+    timed = {variant_of(cell.settings) for cell in found.cells if cell.times and cell.case.text == "N=2000"}
     assert timed == {"gpu.plain", "cpu.plain"}
     done = api.compile(program, tmp_path / "out", target="host", launch=str(tuned))
     assert done.binary is not None

@@ -119,7 +119,7 @@ def test_a_variant_that_loses_the_context_of_the_gpu_is_recorded_and_training_go
         f"fill mode=2 at made(mode = {m}, n = 78)" for m in range(3)
     ]
     tuned = load_tuned(tmp_path / "t.db")
-    timed = {(cell.point.text, dict(cell.settings)["mode"]) for cell in tuned.cells if cell.times}
+    timed = {(cell.case.text, dict(cell.settings)["mode"]) for cell in tuned.cells if cell.times}
     assert timed == {(i, mode) for i in inputs for mode in range(3) if mode != 2 or "n = 78" not in i}
     selector = tuned.choosers["fill"].selector
     assert selector is not None

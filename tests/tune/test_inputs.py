@@ -16,7 +16,7 @@ import pytest
 from dagc import api
 from dagc.base.deadline import Deadline
 from dagc.base.errors import UsageError
-from dagc.choice.types import Point
+from dagc.choice.types import Case
 from dagc.cli.main import main
 from dagc.ir.program import Configuration
 from dagc.lab.launches import Timing
@@ -147,12 +147,12 @@ def trained(program: Path) -> Path:
 
 def test_inputs_are_kept_with_what_is_known_of_them(trained: Path) -> None:
     tuned = load_tuned(trained)
-    assert {c.point.text for c in tuned.cells} >= {"train/a.txt", "made(mode = 1, n = 64)"}
-    facts = {one.point: one for one in tuned.facts.inputs}
-    one = facts[Point((("file", "made(mode = 1, n = 64)"),))]
+    assert {c.case.text for c in tuned.cells} >= {"train/a.txt", "made(mode = 1, n = 64)"}
+    facts = {one.case: one for one in tuned.facts.inputs}
+    one = facts[Case((("file", "made(mode = 1, n = 64)"),))]
     assert (one.features["fill"], one.elements, one.test) == ({"wanted": 1.0, "n": 64.0}, 64, False)
     assert one.seconds["feature.fill.wanted"] > 0
-    assert len([c for c in tuned.cells if c.point.text == "made(mode = 2, n = 79)"]) == 2, "one is not allowed there"
+    assert len([c for c in tuned.cells if c.case.text == "made(mode = 2, n = 79)"]) == 2, "one is not allowed there"
 
 
 def test_a_tuned_file_is_exported(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -198,11 +198,11 @@ def test_parts_of_a_tuned_file_merge_to_the_whole(
     assert main(["merge", str(parts[1]), str(parts[0]), "-o", str(out)]) == 0
     assert "16 inputs to learn from, 0 to evaluate, of 2 runs\n  fill: knn" in capsys.readouterr().out
     merged, whole = load_tuned(out), load_tuned(trained)
-    assert {(c.point, c.settings): (c.times, c.failure) for c in merged.cells} == {
-        (c.point, c.settings): (c.times, c.failure) for c in whole.cells
+    assert {(c.case, c.settings): (c.times, c.failure) for c in merged.cells} == {
+        (c.case, c.settings): (c.times, c.failure) for c in whole.cells
     }
     assert merged.checks == whole.checks
-    assert {one.point: one for one in merged.facts.inputs} == {one.point: one for one in whole.facts.inputs}
+    assert {one.case: one for one in merged.facts.inputs} == {one.case: one for one in whole.facts.inputs}
     mine, theirs = merged.kernel_choosers["fill"], whole.kernel_choosers["fill"]
     assert mine.selector is not None
     assert theirs.selector is not None
@@ -220,19 +220,19 @@ def test_parts_of_a_tuned_file_merge_to_the_whole(
 def test_a_test_input_of_one_file_is_one_of_both(parts: tuple[Path, Path], tmp_path: Path) -> None:
     """And a failure of one file stays, where the other one measured the same input."""
     other = part_of(parts[1], tmp_path / "other.db", lambda n: True)
-    point = load_tuned(other).facts.inputs[0].point
+    case = load_tuned(other).facts.inputs[0].case
     run_sql(other, "UPDATE value SET value = value * 1.01")
     run_sql(other, "UPDATE run SET started = '2026-01-01T00:00:00+00:00'")
     run_sql(
-        other, "UPDATE fact SET value = json_set(value, '$.test', json('true')) WHERE value LIKE ?", f"%{point.text}%"
+        other, "UPDATE fact SET value = json_set(value, '$.test', json('true')) WHERE value LIKE ?", f"%{case.text}%"
     )
     crashed = "UPDATE candidate SET failure = 'run failed' WHERE id = (SELECT max(id) FROM candidate)"
     run_sql(other, crashed)
     merge([*parts, other], tmp_path / "out.db")
     found = load_tuned(tmp_path / "out.db")
-    assert found.facts.tests == {point}
-    again = {(c.point, c.settings): c for c in load_tuned(other).cells}
-    both = {(c.point, c.settings): c for c in found.cells}
+    assert found.facts.tests == {case}
+    again = {(c.case, c.settings): c for c in load_tuned(other).cells}
+    both = {(c.case, c.settings): c for c in found.cells}
     assert all(len(both[key].times) == 2 * len(cell.times) for key, cell in again.items())
     assert {key for key, c in again.items() if c.failure} <= {key for key, c in both.items() if c.failure}
 
@@ -312,7 +312,7 @@ def test_evaluation(trained: Path, program: Path, tmp_path: Path, capsys: pytest
         tmp_path / "t.db",
         TuneOptions(target="host", cell=0.01, resume=True, inputs=(f"{program.parent}/train/a.txt", lists[0])),
     )
-    assert not any(line.point in tuned.facts.tests for line in again.lines), "nothing is learned from test inputs"
+    assert not any(line.case in tuned.facts.tests for line in again.lines), "nothing is learned from test inputs"
     assert f"{lists[0]}: a test input of the file: not trained on" in again.notes
 
 
@@ -326,7 +326,7 @@ def test_incremental(program: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "fill: chosen by " in text or "fill: no feature was dropped" in text
     tuned = load_tuned(tmp_path / "t.db")
     assert len(tuned.facts.inputs) == 16, "features of all inputs"
-    assert len({c.point for c in tuned.cells}) == 6
+    assert len({c.case for c in tuned.cells}) == 6
     assert tuned.kernel_choosers["fill"].selector is not None
     assert main([*arguments, "--accuracy", "0.5", "--resume", "-o", str(tmp_path / "t.db")]) == 0
     assert "labelled of 16, chosen by cost; accuracy " in capsys.readouterr().out
@@ -371,11 +371,11 @@ def test_a_feature_that_is_not_finite(trained: Path, program: Path, tmp_path: Pa
     calls = ("made(mode = 0, n = 60)", "made(mode = 0, n = 40)", "made(mode = 1, n = 40)", "made(mode = 1, n = 50)")
     done = tune_recipe.tune(path, tmp_path / "t.db", TuneOptions(target="host", cell=0.01, inputs=calls))
     tuned = load_tuned(tmp_path / "t.db")
-    features = {one.point.text: one.features["fill"] for one in tuned.facts.inputs}
+    features = {one.case.text: one.features["fill"] for one in tuned.facts.inputs}
     assert features["made(mode = 0, n = 60)"] == {"n": 60.0}
     assert tuned.kernel_choosers["fill"].selector is not None, "the other three are learned from"
     assert "fill at made(mode = 0, n = 60): wanted not finite: not used for training" in done.notes
-    (line,) = [line for line in done.lines if line.point.text == "made(mode = 0, n = 60)"]
+    (line,) = [line for line in done.lines if line.case.text == "made(mode = 0, n = 60)"]
     assert line.chosen == line.default
 
 
@@ -461,9 +461,9 @@ def test_variants_with_constraints_and_conversions(tmp_path: Path, capsys: pytes
     assert "y padded: conversion " in text
     assert "; pays after " in text
     tuned = load_tuned(tmp_path / "t.db")
-    long = [c.settings for c in tuned.cells if "wide = 50" in c.point.text]
+    long = [c.settings for c in tuned.cells if "wide = 50" in c.case.text]
     assert long == [(("variant", "row"),)], "the other one is not allowed there"
-    facts = {one.point.text: one for one in tuned.facts.inputs}
+    facts = {one.case.text: one for one in tuned.facts.inputs}
     assert facts["made(n = 1000, width = 18)"].conversions["y"]["padded"] > 0
     assert facts["made(n = 1000, width = 18)"].elements == 18_000
     assert facts["made(n = 800, width = 2, wide = 50)"].conversions == {}
@@ -492,7 +492,7 @@ def test_fewer_inputs_than_a_selector_needs(program: Path, tmp_path: Path) -> No
     assert set(load_tuned(tmp_path / "t.db").checks.values()) == {""}
     assert any("2 different sizes measured in full, 3 are needed" in note for note in done.notes)
     assert load_tuned(tmp_path / "t.db").kernel_choosers["fill"].selector is None
-    assert [dict(line.chosen)["mode"] for line in sorted(done.lines, key=lambda line: line.point)] == [0, 1]
+    assert [dict(line.chosen)["mode"] for line in sorted(done.lines, key=lambda line: line.case)] == [0, 1]
     again = "1 of 6 answers timed again later: the time of 1 changed by more than 10%"
     assert again in done.notes, "mode 1 at 41; an answer counts once"
 
@@ -532,17 +532,17 @@ def test_another_objective(program: Path, tmp_path: Path, capsys: pytest.Capture
     assert "default cpu" in capsys.readouterr().out
     tuned = load_tuned(tmp_path / "t.db")
     assert tuned.facts.objective == "cpu"
-    spent = {(c.point, c.settings): dict(c.metrics)["cpu"] for c in tuned.cells}
+    spent = {(c.case, c.settings): dict(c.metrics)["cpu"] for c in tuned.cells}
     assert all(seconds > 0 for seconds in spent.values())
     anchors = tuned.kernel_choosers["fill"]
     for line in tuned.facts.inputs:
-        best = min((value, settings) for (point, settings), value in spent.items() if point == line.point)[1]
+        best = min((value, settings) for (case, settings), value in spent.items() if case == line.case)[1]
         features = tuple(line.features["fill"][name] for name in anchors.data)
         (chosen,) = [a.chosen for a in anchors.anchors if a.data == features]
         assert anchors.settings[chosen] == best, "the best by what was observed, not by time"
     assert main([*arguments, "--evaluate", "--inputs", "made(mode = 1, n = 45)"]) == 0
     tests = load_tuned(tmp_path / "t.db").facts.tests
-    cells = [c for c in load_tuned(tmp_path / "t.db").cells if c.point in tests]
+    cells = [c for c in load_tuned(tmp_path / "t.db").cells if c.case in tests]
     assert cells
     assert all(dict(c.metrics).keys() == {"cpu"} for c in cells)
 
@@ -560,7 +560,7 @@ def test_the_error_of_results_as_objective(tmp_path: Path, capsys: pytest.Captur
     assert main([*arguments, "--inputs", calls, "--objective", "max(error, 1e-9)"]) == 0
     assert "default max(error, 1e-9)" in capsys.readouterr().out
     tuned = load_tuned(file)
-    errors = {(c.point.text, dict(c.settings)["mode"]): dict(c.metrics)["error"] for c in tuned.cells}
+    errors = {(c.case.text, dict(c.settings)["mode"]): dict(c.metrics)["error"] for c in tuned.cells}
     assert errors == pytest.approx(
         {("made(mode = 1, n = 40)", 0): 2**-4, ("made(mode = 1, n = 40)", 1): 2**-5,
          ("made(mode = 4, n = 40)", 0): 2**-4, ("made(mode = 4, n = 40)", 1): 2**-5}
@@ -569,7 +569,7 @@ def test_the_error_of_results_as_objective(tmp_path: Path, capsys: pytest.Captur
         (("mode", 1),)
     }
     assert main([*arguments, "--evaluate", "--inputs", "made(mode = 1, n = 48)"]) == 0
-    cells = [c for c in load_tuned(file).cells if c.point in load_tuned(file).facts.tests]
+    cells = [c for c in load_tuned(file).cells if c.case in load_tuned(file).facts.tests]
     assert {dict(c.settings)["mode"]: round(dict(c.metrics)["error"], 7) for c in cells} == {0: 0.0625, 1: 0.03125}
 
 
@@ -583,10 +583,10 @@ def test_a_long_list_is_compared_and_visited_as_far_as_it_is_measured(
     monkeypatch.setattr(ProgramText, "program", lambda *given: (lowered.append(given), lower(*given))[1])
     options = replace(HOST, inputs=(f"@{tmp_path}/list.txt",))
     task = tuning_task(text, options)
-    assert len(task.points) == 3000
+    assert len(task.cases) == 3000
     assert len(lowered) < 30
-    assert set(to_visit(task)) == set(task.points)
-    elsewhere = replace(task, check_at=Point.of({"file": "made(mode = 2, n = 1)"}))
-    assert sorted(to_visit(elsewhere)) == sorted(task.points)
-    sizes = tuple(Point.of({"n": k}) for k in range(20))
+    assert set(to_visit(task)) == set(task.cases)
+    elsewhere = replace(task, check_at=Case.of({"file": "made(mode = 2, n = 1)"}))
+    assert sorted(to_visit(elsewhere)) == sorted(task.cases)
+    sizes = tuple(Case.of({"n": k}) for k in range(20))
     assert compared_first(sizes, HOST) == sizes, "sizes at which the program may differ are all compared"

@@ -102,8 +102,8 @@ def test_from_tuning_to_the_program(program: Path, tmp_path: Path, unoptimised: 
     judged = tune_recipe.evaluate(program, file, TuneOptions(sizes="N=3000,700", target="host", cell=0.002))
     whole = judged.ops[-1]
     assert whole.op == TOGETHER
-    assert {case.name for case in whole.judged.cases} == {"N=3000", "N=700"}
-    chosen = {case.name: whole.settings[case.chosen][0][1] for case in whole.judged.cases}
+    assert {case.name for case in whole.judged.verdicts} == {"N=3000", "N=700"}
+    chosen = {case.name: whole.settings[case.chosen][0][1] for case in whole.judged.verdicts}
     assert chosen["N=3000"] == emitted
     assert len(whole.judged.all.singles) == 16  # every placement was timed
     assert "times as fast as GPU only" in whole.costs[0]

@@ -14,7 +14,7 @@ import pytest
 
 from dagc import api
 from dagc.base.errors import UsageError
-from dagc.choice.types import Cell, Point
+from dagc.choice.types import Case, Cell
 from dagc.cli.main import main
 from dagc.emit.library import emit_plans
 from dagc.ir.plan import ChoiceCall, EmittedChoosers, Plan, Target
@@ -80,7 +80,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert not done.failures
     assert done.method == "knn", "as the program says"
     assert done.cells == 16
-    assert [line.point.text for line in done.lines] == ["size=100", "size=400", "size=1600", "size=6400"]
+    assert [line.case.text for line in done.lines] == ["size=100", "size=400", "size=1600", "size=6400"]
     for line in done.lines:
         assert line.op == PROGRAM
         assert line.default == (("m", 4), ("chunks", 1), ("streams", 1))
@@ -418,7 +418,7 @@ def test_settings_that_fail_are_told_and_not_chosen(faulty: Path, tmp_path: Path
     rest = TuneOptions(sizes="N=10,40,60", target="host", cell=0.01, resume=True)
     done = tune_recipe.tune(faulty, tmp_path / "t.db", rest)
     assert done.cells == 9, "what did not compile was not measured"
-    failures = {(c.settings[0][1], c.point.params[0][1]): c.failure for c in load_tuned(tmp_path / "t.db").cells}
+    failures = {(c.settings[0][1], c.case.params[0][1]): c.failure for c in load_tuned(tmp_path / "t.db").cells}
     assert {key for key, failure in failures.items() if failure} == {(2, 60), (3, 60)}
     assert "is wrong" in failures[2, 60]
     assert any(
@@ -438,7 +438,7 @@ def test_a_size_that_the_set_up_does_not_take_is_left_out(faulty: Path, tmp_path
     python.write_text(python.read_text().replace("    return", "    assert N < 90\n    return", 1))
     options = TuneOptions(sizes="N=10,20,95", target="host", cell=0.001, method="exhaustive", defines={"k": "1,3"})
     done = tune_recipe.tune(faulty, tmp_path / "t.db", options)
-    assert [line.point.text for line in done.lines] == ["N=10", "N=20"]
+    assert [line.case.text for line in done.lines] == ["N=10", "N=20"]
     assert any("N=95: skipped:" in failure and "AssertionError" in failure for failure in done.failures)
 
 
@@ -467,7 +467,7 @@ def test_another_objective_of_drawn_sizes(faulty: Path, tmp_path: Path, capsys: 
     cells = [
         c
         for c in load_tuned(tmp_path / "t.db").cells
-        if c.point in load_tuned(tmp_path / "t.db").facts.tests and c.times
+        if c.case in load_tuned(tmp_path / "t.db").facts.tests and c.times
     ]
     assert cells
     assert all("error" in dict(c.metrics) for c in cells)
@@ -550,12 +550,12 @@ def test_labels_of_plans() -> None:
 
 def test_measured_leaves_out_what_cannot_be_learned_from() -> None:
     a, b, c = ((("k", 1),), (("k", 2),), (("k", 3),))
-    points = [Point.of({"N": n}) for n in (30, 10, 20, 40)]
-    data = {p: (p.params[0][1],) for p in points}
-    cells = [Cell(PROGRAM, p, s, (1.0, 1.1, 1.2)) for p in points[:2] for s in (a, b)]
-    cells += [Cell(PROGRAM, p, c, (), "wrong") for p in points[:1]] + [Cell(PROGRAM, points[1], c, (0.5,))]
-    cells += [Cell(PROGRAM, points[2], a, (1.0,))]
-    cells += [Cell(PROGRAM, points[3], s, (), "run failed: no memory") for s in (a, b, c)]
+    cases = [Case.of({"N": n}) for n in (30, 10, 20, 40)]
+    data = {p: (p.params[0][1],) for p in cases}
+    cells = [Cell(PROGRAM, p, s, (1.0, 1.1, 1.2)) for p in cases[:2] for s in (a, b)]
+    cells += [Cell(PROGRAM, p, c, (), "wrong") for p in cases[:1]] + [Cell(PROGRAM, cases[1], c, (0.5,))]
+    cells += [Cell(PROGRAM, cases[2], a, (1.0,))]
+    cells += [Cell(PROGRAM, cases[3], s, (), "run failed: no memory") for s in (a, b, c)]
     found = measured(cells, (a, b, c), data)
     assert found.settings == (a, b), "3 is wrong somewhere"
     assert found.data == ((10,), (30,))
@@ -573,13 +573,13 @@ def test_a_plan_that_loses_much_where_it_is_wrong_is_not_chosen(tmp_path: Path) 
     (tmp_path / "faulty.py").write_text(FAULTY_PY)
     task = program_task(read(tmp_path / "a.dag"), TuneOptions(target="host"))
     one, two = ((("k", 1),), (("k", 2),))
-    points = [Point.of({"input": f"made(n = {n})"}) for n in range(100, 136)]
-    cells = {(p, one): Cell(PROGRAM, p, one, (1.0,)) for p in points}
-    for i, p in enumerate(points):
+    cases = [Case.of({"input": f"made(n = {n})"}) for n in range(100, 136)]
+    cells = {(p, one): Cell(PROGRAM, p, one, (1.0,)) for p in cases}
+    for i, p in enumerate(cases):
         cells[p, two] = (
             Cell(PROGRAM, p, two, (), "no end") if i % 6 == 0 else Cell(PROGRAM, p, two, (0.9 if i % 3 else 20,))
         )
-    found = learn(task, "forest", cells, {p: (float(i),) for i, p in enumerate(points)})
+    found = learn(task, "forest", cells, {p: (float(i),) for i, p in enumerate(cases)})
     assert found.selector is not None
     assert found.settings == (one, two)
     chosen = [found.settings[found.selector.choose([n])] for n in np.arange(0.5, 35, 3)]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dagc.base.errors import UsageError
-from dagc.choice.types import Point
+from dagc.choice.types import Case
 from dagc.cli.main import main
 from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import TuneOptions
@@ -107,7 +107,7 @@ def tuned(done: Tuning) -> Tuned:
 
 def labelled(tuned: Tuned) -> list[dict[str, float | int | str]]:
     """Values of the inputs in the order in which they were measured."""
-    return [dict(p.params) for p in dict.fromkeys(cell.point for cell in tuned.cells)]
+    return [dict(p.params) for p in dict.fromkeys(cell.case for cell in tuned.cells)]
 
 
 def off_the_fastest(tuned: Tuned) -> tuple[float, float, float]:
@@ -115,14 +115,14 @@ def off_the_fastest(tuned: Tuned) -> tuple[float, float, float]:
 
     As they were measured, on however busy a machine: what is fast is what the measurements say.
     """
-    times: dict[Point, dict[str, float]] = {}
+    times: dict[Case, dict[str, float]] = {}
     for cell in tuned.cells:
         if cell.times:
-            times.setdefault(cell.point, {})[str(dict(cell.settings)["variant"])] = cell.value
+            times.setdefault(cell.case, {})[str(dict(cell.settings)["variant"])] = cell.value
     chooser, rows = tuned.kernel_choosers["fill"], []
     assert chooser.selector is not None
-    for point, of in times.items():
-        at = {name: float(value) for name, value in point.params}
+    for case, of in times.items():
+        at = {name: float(value) for name, value in case.params}
         if at["kind"] != 1 and {"cpu.low", "gpu.high"} <= of.keys():  # at kind 1 a feature has no value
             features = (at["share"], 1 / (at["kind"] - 1), 0.0)
             answer = str(dict(chooser.settings[chooser.selector.choose(features)])["variant"])
@@ -232,16 +232,16 @@ def test_samples_to_evaluate_are_others(done: Tuning, program: Path, tuned: Tune
     path.write_bytes(tuned.path.read_bytes())
     options = replace(HOST, samples=6, defines={"count": "16"})
     found = tune_recipe.evaluate(program, path, options)
-    assert found.trained == len({c.point for c in tuned.cells if c.times})
+    assert found.trained == len({c.case for c in tuned.cells if c.times})
     (one,) = found.ops
-    assert len(one.judged.cases) >= 2
-    assert not {case.name for case in one.judged.cases} & {c.point.text for c in tuned.cells}
+    assert len(one.judged.verdicts) >= 2
+    assert not {case.name for case in one.judged.verdicts} & {c.case.text for c in tuned.cells}
     text = "\n".join(one.lines)
     assert "PPP " in text
     assert "PoIS " in text
     assert "speed-up over the best single variant: " in text
     again = tune_recipe.evaluate(program, path, options)
-    assert [c.name for c in again.ops[0].judged.cases] == [c.name for c in one.judged.cases], "the same seed"
+    assert [c.name for c in again.ops[0].judged.verdicts] == [c.name for c in one.judged.verdicts], "the same seed"
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ def test_a_few_samples_mend_what_another_machine_was_trained_for(moved: Path, pr
     assert "the samples here alone" in note
     assert "the file's times, scaled" in note
     kept = load_tuned(tmp_path / "mended.db")
-    assert len({c.point for c in kept.cells}) <= 20, "what was measured elsewhere stays in its file"
+    assert len({c.case for c in kept.cells}) <= 20, "what was measured elsewhere stays in its file"
     chosen, _, high = off_the_fastest(kept)
     assert chosen < high, "over there, `high` was the best for all"
     with pytest.raises(UsageError, match="--warm-start measures some inputs"):
@@ -323,9 +323,9 @@ def test_times_of_another_machine_are_scaled_where_that_is_better() -> None:
     for number in range(120):
         x = draw.random()
         times = {0: 1.0, 1: 0.5 + x}
-        there[Point((("n", number),))] = ((x,), {0: times[0], 1: 5 * times[1]})
+        there[Case((("n", number),))] = ((x,), {0: times[0], 1: 5 * times[1]})
         if number < 12:
-            here[Point((("n", number),))] = ((x,), times)
+            here[Case((("n", number),))] = ((x,), times)
     alone, as_it_is, scaled = losses_of("tree", ["x"], here, there, 0.0, 0)
     assert {loss.failed for loss in (alone, as_it_is, scaled)} == {0}
     assert scaled.mean < 0.02

@@ -37,7 +37,7 @@ def test_a_budget_is_for_all_sizes_and_a_setting_that_fails_is_not_fatal(tmp_pat
         program, tmp_path / "t.db", TuneOptions(sizes="N=100,300,500", target="host", cell=0.01, budget=50, resume=True)
     )
     cells = load_tuned(tmp_path / "t.db").cells
-    assert 4 < every.cells == len({(c.point, c.settings) for c in cells}) <= 9, "nothing twice"
+    assert 4 < every.cells == len({(c.case, c.settings) for c in cells}) <= 9, "nothing twice"
     assert any("the search ended: " in note for note in every.notes)
     assert all(0 <= line.sure <= 1 for line in every.lines)
     assert "sure" in table(every)

@@ -179,4 +179,4 @@ def test_sizes_of_a_resumed_file_count_for_the_chooser(plain: Path, tmp_path: Pa
     kept = load_tuned(tuned).kernel_choosers["fill"]
     assert kept.selector is not None
     assert sorted(a.data[kept.data.index("n")] for a in kept.anchors) == [100, 300, 900, 2000]
-    assert {line.point.text for line in again.lines} == {f"N={n}" for n in (100, 300, 900, 2000)}
+    assert {line.case.text for line in again.lines} == {f"N={n}" for n in (100, 300, 900, 2000)}

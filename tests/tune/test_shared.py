@@ -8,12 +8,12 @@ import pytest
 
 from dagc.choice.learners import cost
 from dagc.choice.train import Training, train
-from dagc.choice.types import Cell, Point, Settings, variant_of
+from dagc.choice.types import Case, Cell, Settings, variant_of
 from dagc.perf.hardware import load_hardware
 from dagc.stages.program import read
 from dagc.study.choosers import ChooserInputs, alike, asked_of, final_choosers
 from dagc.study.gpu import NOT_COUNTED
-from dagc.study.prepare import AtPoint, Prepared, tuning_task
+from dagc.study.prepare import AtCase, Prepared, tuning_task
 from dagc.study.results import Measurements
 from tests.emit.build import ROOT
 
@@ -48,25 +48,25 @@ def prepared(folder: Path) -> Prepared:
     (folder / "layers.dag").write_text(PROGRAM)
     task = tuning_task(read(folder / "layers.dag"), target="host")
     ready = Prepared(task, Path())
-    for point in task.points:
-        n = dict(point.params)["N"]
+    for case in task.cases:
+        n = dict(case.params)["N"]
         scalars = {"n": n, "wide": 500, "narrow": 16, "zeros": 0.9, "rank": 0, "ranks": 1}
-        ready.at[point] = AtPoint(point, Path(), scalars, 1, task.settings)  # type: ignore[arg-type]
+        ready.at[case] = AtCase(case, Path(), scalars, 1, task.settings)  # type: ignore[arg-type]
     return ready
 
 
-def seconds(op: str, point: Point, settings: Settings) -> float:
+def seconds(op: str, case: Case, settings: Settings) -> float:
     """As if a copied 500 numbers a row, and the others 16; the CPU is 8 times as slow, and starts at once."""
-    work = float(dict(point.params)["N"]) * (500 * 16 if op == "a" else 16 * 16)
+    work = float(dict(case.params)["N"]) * (500 * 16 if op == "a" else 16 * 16)
     return 1e-8 * work if variant_of(settings) == "cpu.one" else 1e-5 + 1e-9 * work
 
 
-def inputs_of(ready: Prepared) -> tuple[ChooserInputs, dict[tuple[str, Point, Settings], Cell]]:
+def inputs_of(ready: Prepared) -> tuple[ChooserInputs, dict[tuple[str, Case, Settings], Cell]]:
     task = ready.task
     cells = {
         (u.op, p, s): Cell(u.op, p, s, (seconds(u.op, p, s),) * 3)
         for u in task.units
-        for p in task.points
+        for p in task.cases
         for s in task.settings[u.op]
     }
     asked = asked_of(task, "", runs=True)
@@ -84,10 +84,10 @@ def test_ops_that_differ_in_what_is_asked_for_share_samples(tmp_path: Path) -> N
     assert "learned from a, b together" in learned["a"].notes[-1]
     assert "together" not in learned["c"].notes[-1]
     assert choosers["b"].chooser.selector.data == ("n", "narrow", "narrow", "work")  # the share is 0.5
-    point = ready.task.points[-1]
+    case = ready.task.cases[-1]
     for op in "ab":
-        expected = choosers[op].chooser.predict(ready.at[point].values)
-        measured = [seconds(op, point, settings) for settings in ready.task.settings[op]]
+        expected = choosers[op].chooser.predict(ready.at[case].values)
+        measured = [seconds(op, case, settings) for settings in ready.task.settings[op]]
         assert list(expected) == pytest.approx(measured, rel=0.5), op
 
 

@@ -66,7 +66,7 @@ def test_tune_and_compile(tmp_path: Path) -> None:
     options = TuneOptions(sizes=SIZES, target="host", top=2, cell=0.01)
     done = tune_recipe.tune(SYRK, tuned, options)
     assert not done.failures
-    assert {line.point.text for line in done.lines} == {"NI=40 NJ=24", "NI=33 NJ=50"}
+    assert {line.case.text for line in done.lines} == {"NI=40 NJ=24", "NI=33 NJ=50"}
     for line in done.lines:
         assert line.best_value <= line.default_value
         assert line.chosen == line.best, "at a measured size the best that was measured is chosen"

@@ -189,7 +189,7 @@ def launched(tuned: Path) -> list[str]:
 def test_every_variant_is_measured_and_kept(tuned: Path) -> None:
     kept = load_tuned(tuned)
     assert {c.settings for c in kept.cells if c.times} == {ROW, vector(2), vector(4), CALLED}
-    allowed = [dict(c.point.params)["SPREAD"] for c in kept.cells if c.settings == CALLED]
+    allowed = [dict(c.case.params)["SPREAD"] for c in kept.cells if c.settings == CALLED]
     assert sorted(allowed) == [0, 10, 200], "not where its `require` does not hold"
     assert stored_chooser(tuned, "y")["settings"] == [
         {"variant": "row"}, {"variant": "vector", "lanes": 2}, {"variant": "vector", "lanes": 4}, {"variant": "called"},

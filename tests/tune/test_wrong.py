@@ -63,7 +63,7 @@ def test_the_reference_decides_which_of_two_results_is_right(tuned: Path) -> Non
     worked: dict[str, list[int]] = {"plain": [], "fast": []}
     why = {}
     for cell in load_tuned(tuned / "t.db").cells:
-        n = int(cell.point.text.partition("= ")[2].rstrip(")"))
+        n = int(cell.case.text.partition("= ")[2].rstrip(")"))
         if cell.times:
             worked[variant_of(cell.settings)].append(n)
         else:
