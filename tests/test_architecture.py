@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, str] = {
     "emit": "ir cuda",
     "build": "ir cuda",
     "perf": "ir cuda",
-    "choice": "ir cuda perf emit",
+    "choice": "ir cuda build perf emit",
     "store": "ir cuda perf choice",
     "measure": "ir build store",
     "lab": "ir space choice store measure",

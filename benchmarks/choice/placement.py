@@ -1,7 +1,7 @@
 """Time to place ops on devices: `python benchmarks/choice/placement.py [--json F]`.
 
-placement.hpp beside the shortest path in the graph of MLCD (figure 3) and Dijkstra's algorithm, all in C++; the Python
-counterpart and NetworkX, where that is installed. Every way gives the same seconds, or the program fails.
+placement.hpp beside the shortest path in the graph of MLCD (figure 3) and Dijkstra's algorithm, all in C++; called
+from Python; and NetworkX, where that is installed. Every way gives the same seconds, or the program fails.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def network(problem: Problem) -> Any:
 def in_python(n: int) -> list[dict[str, Any]]:
     draw = random.Random(17)
     problems = [chain(n, draw) for _ in range(ROUNDS)]
-    rows = [{"what": "chain, Python", "ops": n, "us": median_us(place, problems)}]
+    rows = [{"what": "chain, called from Python", "ops": n, "us": median_us(place, problems)}]
     try:
         import networkx as nx
     except ImportError:

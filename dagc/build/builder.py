@@ -98,6 +98,7 @@ THREAD_SANITIZER_FLAGS = ("-std=c++17", "-O1", "-g1", "-ffp-contract=off", "-fsa
 CUDA_FLAGS = (
     "-std=c++17", "-O3", "--extended-lambda", "--Werror", "all-warnings", "-Xcompiler=-Wall,-Wextra,-Werror,-pthread"
 )  # fmt: skip
+LOADED_FLAGS = {"c": ("-std=c99", "-O0", "-ffp-contract=off"), "c++": ("-std=c++17", "-O1", "-ffp-contract=off")}
 HEADER_SUFFIXES = frozenset({".h", ".hpp", ".hh", ".cuh", ".inc", ".inl", ".cu"})  # programs include their kernels.cu
 CACHE_LIMIT_BYTES = 2 << 30
 _ERROR_LINES = 30
@@ -124,6 +125,8 @@ class Build:
     `warnings_as_errors`  is for dagc's own texts: kernels of a user are not refused for a warning
     `openmp`     compile and link for OpenMP
     `reads`      directories of files that the sources include by their places
+    `loaded`     "c" or "c++": the language of a text of dagc's own that Python loads (a chooser), compiled quickly and
+                 without the user's flags; "" for a program of the user
     """
 
     sources: Sequence[str | Path]
@@ -140,6 +143,7 @@ class Build:
     warnings_as_errors: bool = True
     openmp: bool = False
     reads: Sequence[str] = ()
+    loaded: str = ""
 
     @property
     def where(self) -> Path:
@@ -206,7 +210,7 @@ def command_line(order: Build, compiler: Compiler) -> tuple[str, ...]:
             host = find_cxx()
             words += ["-ccbin", str(host.path)] if host is not None else []
     else:
-        words += THREAD_SANITIZER_FLAGS if order.sanitize == "thread" else HOST_FLAGS
+        words += THREAD_SANITIZER_FLAGS if order.sanitize == "thread" else LOADED_FLAGS.get(order.loaded, HOST_FLAGS)
     if not order.warnings_as_errors:
         words = [w.replace(",-Werror", "") for w in words if w not in ("-Werror", "--Werror", "all-warnings")]
     if order.shared:
@@ -221,12 +225,12 @@ def command_line(order: Build, compiler: Compiler) -> tuple[str, ...]:
     words += order.flags
     for source in order.files:
         # Emitted CUDA text is valid C++ for the host target; g++ does not know `.cu`.
-        words += [source] if cuda or not source.endswith(".cu") else ["-x", "c++", source, "-x", "none"]
+        language = order.loaded or ("c++" if source.endswith(".cu") and not cuda else "")
+        words += ["-x", language, source, "-x", "none"] if language else [source]
     words += [word for library in order.libraries for word in library_flags(library, nvcc=cuda)]
     if order.mpi is not None:
         words += order.mpi.link_flags(nvcc=cuda)
-    words += user_flags(cuda)
-    return tuple(words)
+    return tuple(words) if order.loaded else (*words, *user_flags(cuda))
 
 
 def key(order: Build, compiler: Compiler, command: Iterable[str]) -> str:

@@ -1,21 +1,22 @@
 """Placement: the device of each op of a program, chosen so that the program takes the least time, transfers included.
 
-A chain is placed by the two recurrences of MLCD (section III-B), for any number of devices. The published Algorithm 2
-differs from them: line 16 reads a value that line 15 has overwritten.
-
-A problem is separable: its cost is a sum over ops and over values. With two devices and separable costs it is a minimum
-cut, which is exact for every graph. More devices, or an additional cost of the whole placement, are searched with a
-bound.
+On two devices `dagc/placement.hpp` places, which emitted programs use: a chain by the two recurrences of MLCD (section
+III-B), any other graph by a minimum cut, since its cost is a sum over ops and over values. Both are exact. More
+devices, or an additional cost of the whole placement, are searched with a bound.
 """
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dagc.base.errors import UsageError
+from dagc.base.resources import resource
+from dagc.choice.compiled import library
 
 HOST, DEVICE = 0, 1
 NODES = 20_000  # nodes of a bounded search: about a second
@@ -159,130 +160,30 @@ class Solution:
 
 
 def place(problem: Problem) -> Solution:
-    """The best placement: of a chain by dynamic programming, on two devices by a minimum cut, else by a search."""
-    chain = chain_of(problem)
-    if chain is not None:
-        return place_chain(problem, chain)
-    return place_cut(problem) if problem.devices == 2 else place_search(problem)
+    """The best placement; by `place_search` on more than two devices, or if a value must be on the device at the end.
+    Raises MissingTool without a C++ compiler."""
+    values = problem.values
+    if problem.devices != 2 or any(DEVICE in v.ends for v in values):
+        return place_search(problem)
+    begin = [0, *itertools.accumulate(len(v.readers) for v in values)]
+    producers = [-1 if v.producer is None else v.producer for v in values]
+    readers = [op for v in values for op in v.readers]
+    moves = [seconds for v in values for seconds in (v.moves[HOST][DEVICE], v.moves[DEVICE][HOST])]
+    places = [sum(1 << d for d in set(v.begins)) + 4 * (HOST in v.ends) for v in values]
+    seconds = [s for row in problem.seconds for s in row]
+    sides = (ctypes.c_int * len(problem.seconds))()
+    function = library(resource("templates/choice/placement.cpp").read_text(encoding="utf-8"), "c++").dagc_place
+    function.restype = ctypes.c_double
+    total = function(
+        len(sides), _array(ctypes.c_double, seconds), len(values), _array(ctypes.c_int, producers),
+        _array(ctypes.c_int, begin), _array(ctypes.c_int, readers), _array(ctypes.c_double, moves),
+        _array(ctypes.c_int, places), sides,
+    )  # fmt: skip
+    return Solution(tuple(sides), total, total)
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
-    """Op i+1 reads what op i writes. `links[i][a][b]`: seconds between op i on device a and op i+1 on device b.
-
-    Transfers of values that only one op uses are part of the seconds of that op.
-    """
-
-    seconds: tuple[Row, ...]
-    links: tuple[tuple[Row, ...], ...]
-
-
-def chain_of(problem: Problem) -> Chain | None:
-    """The problem as a chain; None if a transfer depends on ops that are not consecutive."""
-    n, devices = len(problem.seconds), range(problem.devices)
-    if n == 0:
-        return None
-    seconds = [list(row) for row in problem.seconds]
-    links = [[[0.0 for _ in devices] for _ in devices] for _ in range(n - 1)]
-    for v in problem.values:
-        readers = set(v.readers)
-        if v.producer is None and (len(readers) <= 1 or len(set(v.begins)) == problem.devices):
-            for b in devices:  # a value that no op uses costs the same wherever the first op is
-                seconds[next(iter(readers), 0)][b] += v.seconds(v.begins, (*v.ends, b) if readers else v.ends)
-        elif v.producer is not None and not readers:
-            for a in devices:
-                seconds[v.producer][a] += v.seconds([a], v.ends)
-        elif v.producer is not None and readers == {v.producer + 1}:
-            for a, b in itertools.product(devices, devices):
-                links[v.producer][a][b] += v.seconds([a], (*v.ends, b))
-        else:
-            return None
-    return Chain(tuple(map(tuple, seconds)), tuple(tuple(map(tuple, link)) for link in links))
-
-
-def place_chain(problem: Problem, chain: Chain) -> Solution:
-    """Dynamic programming: the least seconds up to op i for each device of op i, from those up to op i-1."""
-    devices = range(len(chain.seconds[0]))
-    best, origins = chain.seconds[0], []
-    for row, link in zip(chain.seconds[1:], chain.links, strict=True):
-        arrivals = [min((best[a] + link[a][b], a) for a in devices) for b in devices]
-        origins.append([a for _, a in arrivals])
-        best = tuple(row[b] + arrivals[b][0] for b in devices)
-    last = min(devices, key=best.__getitem__)
-    placement = [last]
-    for origin in reversed(origins):
-        placement.append(origin[placement[-1]])
-    return _exact(problem, tuple(reversed(placement)))
-
-
-def _exact(problem: Problem, placement: Placement) -> Solution:
-    seconds = problem.cost(placement)
-    return Solution(placement, seconds, seconds)
-
-
-def place_cut(problem: Problem) -> Solution:
-    """The minimum cut between host and device, as its linear program, whose vertices are whole numbers (Picard and
-    Ratliff 1975). The unknowns: for each op whether it is on the device; for each value whether it is moved to the
-    device, and to the host. Raises UsageError unless there are two devices."""
-    if problem.devices != 2:
-        raise UsageError(f"a minimum cut between {problem.devices} devices", "use place_search")
-    import numpy as np
-    from scipy.optimize import linprog
-    from scipy.sparse import csr_array
-
-    n = len(problem.seconds)
-    objective, rows, right = list(_preference(problem)), _Rows(), []
-    bounds = [(float(host == math.inf), float(device < math.inf)) for host, device in problem.seconds]
-    for value in problem.values:
-        for to in (HOST, DEVICE):
-            moved = len(objective)
-            objective.append(value.moves[1 - to][to])
-            bounds.append((0.0, 1.0))
-            for coefficients, least in _moved_if(value, to, moved):
-                rows.append(coefficients)
-                right.append(-least)
-    scale = max(objective, key=abs, default=0.0) or 1.0
-    matrix = csr_array((rows.data, (rows.row, rows.column)), shape=(len(right), len(objective))) if right else None
-    solution = linprog(np.array(objective) / abs(scale), matrix, right or None, bounds=bounds, method="highs-ds")
-    return _exact(problem, tuple(int(x > 0.5) for x in solution.x[:n]))
-
-
-def _preference(problem: Problem) -> Iterator[float]:
-    """The additional cost of an op on the device relative to the host; 0 if it can run on one of them only."""
-    for host, device in problem.seconds:
-        yield device - host if max(host, device) < math.inf else 0.0
-
-
-class _Rows:
-    """Rows of a sparse matrix."""
-
-    def __init__(self) -> None:
-        self.data: list[float] = []
-        self.row: list[int] = []
-        self.column: list[int] = []
-        self._n = 0
-
-    def append(self, coefficients: dict[int, float]) -> None:
-        for column, x in coefficients.items():
-            self.data.append(-x)
-            self.row.append(self._n)
-            self.column.append(column)
-        self._n += 1
-
-
-def _moved_if(value: Value, to: int, moved: int) -> Iterator[tuple[dict[int, float], float]]:
-    """Conditions `coefficients * unknowns >= least`: the unknown `moved` is 1 if the value is not on `to` but wanted
-    there. `sign` turns "on the device" into "on `to`"."""
-    if value.producer is None and to in value.begins:
-        return
-    sign = 1.0 if to == DEVICE else -1.0
-    offset = 0.0 if to == DEVICE else 1.0  # an op is on `to` if offset + sign * unknown is 1
-    producer = {} if value.producer is None else {value.producer: sign}
-    held = 0.0 if value.producer is None else offset
-    if to in value.ends:  # moved >= 1 - held
-        yield {moved: 1.0, **producer}, 1.0 - held
-    for reader in set(value.readers) - {value.producer}:  # moved >= (reader is on `to`) - held
-        yield {moved: 1.0, reader: -sign, **producer}, offset - held
+def _array(kind: Any, values: Sequence[float]) -> Any:
+    return (kind * len(values))(*values)
 
 
 def place_search(
@@ -302,10 +203,9 @@ def place_search(
 
     best = _improved(problem, total)
     seconds = total(best)
-    relaxed = place_cut(problem).seconds if problem.devices == 2 and ops else least[0]
     pending: list[tuple[float, Placement]] = [(math.fsum(_moved(v, ()) for v in problem.values), ())]
     for _ in range(nodes):
-        if not pending or seconds <= relaxed:
+        if not pending or seconds <= least[0]:
             break
         spent, placement = pending.pop()
         i = len(placement)
@@ -322,7 +222,7 @@ def place_search(
             steps.append((spent + problem.seconds[i][d] + after - before, (*placement, d)))
         pending += sorted(steps, reverse=True)
     left = min((spent + least[len(p)] for spent, p in pending), default=math.inf)
-    return Solution(best, seconds, min(seconds, max(left, relaxed)))
+    return Solution(best, seconds, min(seconds, max(left, least[0])))
 
 
 def _touched(problem: Problem) -> list[list[Value]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 from collections.abc import Callable
 
 import pytest
@@ -16,13 +17,11 @@ from dagc.choice.placement import (
     HOST,
     Placement,
     Problem,
+    Solution,
     Transfer,
     Value,
-    chain_of,
     fit_transfer,
     place,
-    place_chain,
-    place_cut,
     place_search,
     two_way,
 )
@@ -76,21 +75,47 @@ def chains(draw: st.DrawFn) -> tuple[list[float], list[float], list[float]]:
     return tuple(draw(st.lists(COSTS, min_size=k, max_size=k)) for k in (n, n, n + 1))  # type: ignore[return-value]
 
 
+def check(found: Solution, problem: Problem, best: float) -> None:
+    assert (found.seconds, found.gap) == (pytest.approx(best, abs=1e-9), 0)
+    assert problem.cost(found.placement) == pytest.approx(best, abs=1e-9)
+
+
 @given(chains())
 def test_a_chain_is_placed_as_well_as_by_all_placements(lists: tuple[list[float], list[float], list[float]]) -> None:
     problem = chain(*lists)
-    as_chain = chain_of(problem)
-    assert as_chain is not None
-    found = place_chain(problem, as_chain)
-    assert found.seconds == problem.cost(found.placement) == place_exhaustively(problem)
+    check(place(problem), problem, place_exhaustively(problem))
 
 
 @given(problems())
 def test_a_graph_on_two_devices_is_placed_as_well_as_by_all_placements(problem: Problem) -> None:
     best = place_exhaustively(problem)
-    for found in (place_cut(problem), place(problem), place_search(problem, nodes=10**6)):
-        assert found.seconds == problem.cost(found.placement) == pytest.approx(best, abs=1e-9)
-        assert found.gap == 0
+    for found in (place(problem), place_search(problem, nodes=10**6)):
+        check(found, problem, best)
+
+
+def test_graphs_of_any_times_are_placed_as_well_as_by_all_placements() -> None:
+    """Seconds as measured."""
+    draw = random.Random(17)
+    for n in (1, 2, 5, 9, 12):
+        rows = tuple((draw.expovariate(1e4), draw.expovariate(1e4)) for _ in range(n))
+        values = tuple(
+            Value(
+                draw.choice([None, draw.randrange(n)]), tuple(draw.sample(range(n), min(n, draw.randrange(4)))),
+                two_way(draw.expovariate(1e4), draw.expovariate(1e4)),
+                draw.choice([(HOST,), (DEVICE,), (HOST, DEVICE)]), draw.choice([(), (HOST,)]),
+            )
+            for _ in range(2 * n)
+        )  # fmt: skip
+        problem = Problem(rows, values)
+        check(place(problem), problem, place_exhaustively(problem))
+
+
+def test_a_long_chain_is_placed_as_by_the_recurrences() -> None:
+    draw = random.Random(3)
+    cpu, gpu, transfers = ([draw.expovariate(1e3) for _ in range(k)] for k in (300, 300, 301))
+    problem = chain(cpu, gpu, transfers)
+    best = problem.cost(algorithm_2(cpu, gpu, transfers, as_printed=False))
+    check(place(problem), problem, best)
 
 
 @given(problems(devices=3, most=4), st.data())
@@ -106,13 +131,6 @@ def test_a_search_on_three_devices_with_a_cost_of_the_whole(problem: Problem, da
     assert (found.seconds, found.gap) == (pytest.approx(best, abs=1e-9), 0)
     few = place_search(problem, extra=extra, nodes=2)
     assert few.bound <= best + 1e-9 <= few.seconds + 2e-9
-
-
-@given(problems(devices=3, most=4))
-def test_any_chain_is_recognized_rightly(problem: Problem) -> None:
-    as_chain = chain_of(problem)
-    if as_chain is not None:
-        assert place_chain(problem, as_chain).seconds == place_exhaustively(problem)
 
 
 def algorithm_2(cpu: list[float], gpu: list[float], transfers: list[float], *, as_printed: bool) -> Placement:
@@ -172,11 +190,6 @@ def test_what_cannot_be_placed_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=text):
         Problem(seconds, values)
-
-
-def test_a_minimum_cut_is_between_two_devices() -> None:
-    with pytest.raises(UsageError, match="3 devices"):
-        place_cut(Problem(((1.0, 1.0, 1.0),)))
 
 
 @given(st.floats(1e-7, 1e-4), st.floats(1e8, 1e11), st.floats(0, 0.02))
