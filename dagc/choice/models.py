@@ -20,7 +20,7 @@ from dagc.choice.legal import block_of, op_of
 from dagc.choice.selector import Extent, Selector
 from dagc.choice.types import MODELS, Settings, Unit
 from dagc.cuda.ptx import ASSUMED, Resources
-from dagc.cuda.text import NotUnderstood
+from dagc.cuda.syntax import NotUnderstood
 from dagc.ir.plan import AXES
 from dagc.ir.program import Graph, Program
 from dagc.perf.algebra import specialise

@@ -22,7 +22,7 @@ from dagc.choice.legal import block_of, grid_of, op_of
 from dagc.choice.types import Settings, Unit
 from dagc.cuda.accesses import Accesses
 from dagc.cuda.ptx import ASSUMED, Resources
-from dagc.cuda.text import NotUnderstood
+from dagc.cuda.syntax import NotUnderstood
 from dagc.ir import sym
 from dagc.ir.plan import AXES, VARIANT
 from dagc.ir.program import Graph, KernelOp

@@ -31,7 +31,6 @@ from dagc.cuda.expressions import (
     UnknownArray,
     as_number,
     assigned_names,
-    child_of,
     converted,
     full_type,
     guards_of,
@@ -42,13 +41,32 @@ from dagc.cuda.expressions import (
     nearby,
     new_unknown,
     place_of,
-    shown_text,
     size_of,
     symbol,
     value_of,
     varies,
 )
-from dagc.cuda.text import FLOATING, TYPE_SIZES, VECTORS, NotUnderstood, body_of, keeps_lines, line_of, text_of
+from dagc.cuda.syntax import (
+    FLOATING,
+    TYPE_SIZES,
+    VECTORS,
+    Declarator,
+    NotUnderstood,
+    body_of,
+    changes_below,
+    child_of,
+    declarators,
+    declared_names,
+    field_of,
+    keeps_lines,
+    line_of,
+    names_below,
+    operator_of,
+    shown_text,
+    specifiers,
+    text_of,
+    without_brackets,
+)
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -189,74 +207,55 @@ def _leave(state: State, names: Iterable[str], outer: Mapping[str, Any]) -> None
 def _declared_names(block: Node) -> Iterator[str]:
     for child in block.named_children:
         if child.type == "declaration":
-            for declarator in child.children_by_field_name("declarator"):
-                yield _Declarator.of(declarator).name
+            for declarator in declarators(child):
+                yield _declarator(declarator).name
 
 
-@dataclass(frozen=True, slots=True)
-class _Declarator:
-    """One name of a declaration."""
-
-    name: str
-    value: Node | None
-    pointer: bool
-    reference: bool
-    dims: tuple[Node | None, ...]
-
-    @staticmethod
-    def of(node: Node) -> _Declarator:
-        value, target = None, node
-        if node.type == "init_declarator":
-            value, target = node.child_by_field_name("value"), child_of(node, "declarator")
-        pointer = reference = False
-        dims: list[Node | None] = []
-        while target.type != "identifier":
-            match target.type:
-                case "pointer_declarator":
-                    pointer, target = True, child_of(target, "declarator")
-                case "array_declarator":
-                    dims.insert(0, target.child_by_field_name("size"))
-                    target = child_of(target, "declarator")
-                case "reference_declarator":
-                    reference, target = True, target.named_children[-1]
-                case _:
-                    raise NotUnderstood(f"the declaration `{shown_text(node)}` is not understood")
-        return _Declarator(text_of(target), value, pointer, reference, tuple(dims))
+def _declarator(node: Node) -> Declarator:
+    one = Declarator.of(node)
+    if not one.simple:
+        raise NotUnderstood(f"the declaration `{shown_text(node)}` is not understood")
+    return one
 
 
 def _declaration(state: State, node: Node) -> None:
-    type_ = full_type(state, text_of(node.child_by_field_name("type")))
-    shared = any(text_of(child) == "__shared__" for child in node.children)
-    for child in node.children_by_field_name("declarator"):
-        one = _Declarator.of(child)
-        if one.dims and shared:
-            inner = tuple(as_number(value_of(state, d)) if d is not None else sp.Integer(1) for d in one.dims[1:])
-            state.env[one.name] = Pointer(one.name, sp.Integer(0), size_of(type_), True, inner)
-            first = value_of(state, one.dims[0]) if one.dims[0] is not None else sp.Integer(0)
-            bytes_ = as_number(first) * sp.prod(inner) * size_of(type_)
-            state.floating |= {one.name} if type_ in FLOATING else set()
-            state.shared_bytes += bytes_ if is_known(bytes_) and not varies(bytes_) else 0
-            continue
-        value = _initial(state, one)
-        if one.dims:
-            if one.pointer:
-                raise NotUnderstood(f"`{one.name}` is an array of pointers")
-            value = Local()
-        elif one.reference:
-            value = _bound(state, one)
-        elif shared:
-            state.shared.add(one.name)
-            value = new_unknown(state)
-        elif one.pointer:
-            value = value if isinstance(value, (Pointer, Local, UnknownArray)) else UnknownArray()
-        elif type_ != "auto" and (type_ not in TYPE_SIZES or type_ in VECTORS):
-            value = Local()  # a structure
-        else:
-            value = converted(state, type_, value)
-        state.env[one.name] = value
+    type_ = full_type(state, text_of(field_of(node, "type")))
+    shared = "__shared__" in specifiers(node)
+    for child in declarators(node):
+        one = _declarator(child)
+        state.env[one.name] = _shared(state, one, type_) if shared else _declared(state, one, type_)
 
 
-def _initial(state: State, one: _Declarator) -> Any:
+def _shared(state: State, one: Declarator, type_: str) -> Any:
+    """An array or a variable in shared memory."""
+    if not one.sizes:
+        state.shared.add(one.name)
+        return new_unknown(state)
+    further = tuple(as_number(value_of(state, s)) if s is not None else sp.Integer(1) for s in one.sizes[1:])
+    first = as_number(value_of(state, one.sizes[0])) if one.sizes[0] is not None else sp.Integer(0)
+    state.floating |= {one.name} if type_ in FLOATING else set()
+    bytes_ = first * sp.prod(further) * size_of(type_)
+    state.shared_bytes += bytes_ if is_known(bytes_) and not varies(bytes_) else 0
+    return Pointer(one.name, sp.Integer(0), size_of(type_), True, further)
+
+
+def _declared(state: State, one: Declarator, type_: str) -> Any:
+    """The value of a variable of the thread."""
+    value = _initial(state, one)
+    if one.sizes:
+        if one.pointers:
+            raise NotUnderstood(f"`{one.name}` is an array of pointers")
+        return Local()
+    if one.reference:
+        return _bound(state, one)
+    if one.pointers:
+        return value if isinstance(value, (Pointer, Local, UnknownArray)) else UnknownArray()
+    if type_ != "auto" and (type_ not in TYPE_SIZES or type_ in VECTORS):
+        return Local()  # a structure
+    return converted(state, type_, value)
+
+
+def _initial(state: State, one: Declarator) -> Any:
     if one.value is None or one.reference:
         return new_unknown(state)
     if one.value.type in ("argument_list", "initializer_list"):
@@ -265,7 +264,7 @@ def _initial(state: State, one: _Declarator) -> Any:
     return value_of(state, one.value)
 
 
-def _bound(state: State, one: _Declarator) -> Any:
+def _bound(state: State, one: Declarator) -> Any:
     """The object that a reference is bound to."""
     if one.value is not None:
         pointer = place_of(state, one.value)
@@ -279,7 +278,7 @@ def _bound(state: State, one: _Declarator) -> Any:
 
 def _if(state: State, node: Node) -> bool:
     condition, then = child_of(node, "condition"), child_of(node, "consequence")
-    other = node.child_by_field_name("alternative")
+    other = field_of(node, "alternative")
     given = _condition(state, condition)
     before, env, stored, guards = state.weight, dict(state.env), state.stored, state.guards
     leaves = _never_falls(then)
@@ -313,14 +312,12 @@ def _never_falls(node: Node) -> bool:
 def _only_one_thread_continues(node: Node) -> bool:
     """Whether the statement lets one thread of a block continue: `if (threadIdx.x) return`, or
     `if (threadIdx.x != 0) return`, also with `||`."""
-    inner = node.named_children[-1] if node.type in ("condition_clause", "parenthesized_expression") else None
-    if inner is not None:
-        return _only_one_thread_continues(inner)
+    node = without_brackets(node)
     if node.type == "field_expression":
         return text_of(node).startswith("threadIdx.")
     if node.type != "binary_expression":
         return False
-    operator, left, right = text_of(child_of(node, "operator")), child_of(node, "left"), child_of(node, "right")
+    operator, left, right = operator_of(node), child_of(node, "left"), child_of(node, "right")
     if operator == "||":
         return _only_one_thread_continues(left) or _only_one_thread_continues(right)
     return operator in ("!=", ">") and "threadIdx." in text_of(left) + text_of(right)
@@ -355,12 +352,11 @@ def _condition(state: State, node: Node) -> _Condition:
     Ordering comparisons are guards at the edge of a grid, and hold. An index that differs between threads rarely equals
     a given value; a value common to all threads does half the time.
     """
-    if node.type in ("condition_clause", "parenthesized_expression"):
-        return _condition(state, node.named_children[-1])
+    node = without_brackets(node)
     if node.type == "unary_expression" and text_of(node).startswith("!"):
         return _condition(state, node.named_children[-1]).negated()
     if node.type == "binary_expression":
-        operator = text_of(child_of(node, "operator"))
+        operator = operator_of(node)
         if operator in ("&&", "||"):
             left, right = _condition(state, child_of(node, "left")), _condition(state, child_of(node, "right"))
             return left.and_(right) if operator == "&&" else left.negated().and_(right.negated()).negated()
@@ -447,8 +443,8 @@ def _joined(state: State, one: dict[str, Any], other: dict[str, Any]) -> dict[st
 
 
 def _for(state: State, node: Node) -> None:
-    first, body = node.child_by_field_name("initializer"), child_of(node, "body")
-    condition, update = node.child_by_field_name("condition"), node.child_by_field_name("update")
+    first, body = field_of(node, "initializer"), child_of(node, "body")
+    condition, update = field_of(node, "condition"), field_of(node, "update")
     outer = dict(state.env)
     if first is not None and first.type == "declaration":
         _declaration(state, first)
@@ -462,13 +458,13 @@ def _for(state: State, node: Node) -> None:
             name = _counter(first, update)
             own, others = _updates(update, condition, name)
             # A counter, bound or step that the body changes does not give the number of iterations.
-            _fixed(state, {name, *_names(update)}, condition, body)
+            _fixed(state, {name, *names_below(update)}, condition, body)
             _counted_loop(state, node, name, (condition, own), others, body)
     except NotUnderstood as error:
         state.notes.append(f"{error.message}: the number of iterations is not known, {GUESSED_TRIPS} are assumed")
         _unknown_loop(state, node, [n for n in (condition, body, update) if n is not None])
     if first is not None and first.type == "declaration":
-        _leave(state, (_Declarator.of(child).name for child in first.children_by_field_name("declarator")), outer)
+        _leave(state, declared_names(first), outer)
 
 
 def _while(state: State, node: Node) -> None:
@@ -486,7 +482,7 @@ def _while(state: State, node: Node) -> None:
 def _stepped_in(body: Node, condition: Node | None) -> tuple[str, Node]:
     """The counter of a loop whose body steps it once in each iteration, and the step."""
     steps = _steps_of(body)
-    names = [name for name in dict.fromkeys(_names(condition)) if name in steps]
+    names = [name for name in dict.fromkeys(names_below(condition)) if name in steps]
     if len(names) != 1:
         raise NotUnderstood(f"the step of a loop, `{shown_text(condition)}`, is not understood")
     return names[0], steps[names[0]]
@@ -503,7 +499,7 @@ def _steps_of(body: Node) -> dict[str, Node]:
         names = [name for name, bumped in assigned_names(one) if bumped] if one is not None and _plain(one) else []
         if one is None or len(names) != 1 or changed.count(names[0]) != 1:
             continue
-        if not set(list(_names(one))[1:]) & {*changed, *_declared_names(body)}:
+        if not set(list(names_below(one))[1:]) & {*changed, *_declared_names(body)}:
             out[names[0]] = one
     return out
 
@@ -515,7 +511,7 @@ def _continues(node: Node) -> bool:
 
 
 def _fixed(state: State, names: set[str], condition: Node | None, body: Node) -> None:
-    if (names | set(_names(condition))) & ({n for n, _ in assigned_names(body)} | state.shared):
+    if (names | set(names_below(condition))) & ({n for n, _ in assigned_names(body)} | state.shared):
         raise NotUnderstood(f"`{shown_text(condition)}` changes in its loop")
 
 
@@ -525,10 +521,10 @@ def _counted_loop(
     """A loop over a counter. `header`: its condition and the step of the counter; `others`: the steps of other
     variables. Raises NotUnderstood before anything of the loop is read."""
     condition, own = header
-    bounds = {n for n in _names(condition) if n != name}
+    bounds = {n for n in names_below(condition) if n != name}
     if bounds & ({n for n, _ in assigned_names(body)} | state.shared) or name in state.shared:
         raise NotUnderstood(f"`{shown_text(condition)}` changes in its loop")
-    if name in list(_names(own))[1:]:  # `i += i`
+    if name in list(names_below(own))[1:]:  # `i += i`
         raise NotUnderstood(f"the step of a loop, `{shown_text(own)}`, changes in it")
     start = as_number(state.env.get(name))
     halvings = _geometric(state, condition, own, name, start)
@@ -539,7 +535,7 @@ def _counted_loop(
     begins = start if halvings is None else sp.Integer(0)
     along = {n: _moved(state, part, n, (counter - begins) / step) for n, part in others.items()}
     for other, part in _steps_of(body).items():
-        fixed = not {name, *others, *state.shared} & set(_names(part))
+        fixed = not {name, *others, *state.shared} & set(names_below(part))
         if fixed and other in state.env:
             along[other] = _moved(state, part, other, (counter - begins) / step)
     own_value = counter if halvings is None else new_unknown(state, counter, start)
@@ -629,20 +625,10 @@ def _exchanged(state: State, env: Mapping[str, Any], name: str, parts: Iterable[
 
 def _assigned_to(node: Node, name: str) -> Iterator[str | None]:
     """The names that are assigned to a variable below a node; None if anything but a name is assigned."""
-    target = value = None
-    if node.type == "assignment_expression":
-        target, value = node.child_by_field_name("left"), node.child_by_field_name("right")
-    elif node.type == "init_declarator":
-        target, value = node.child_by_field_name("declarator"), node.child_by_field_name("value")
-        while target is not None and target.type == "pointer_declarator":
-            target = target.child_by_field_name("declarator")
-    elif node.type == "update_expression" or (node.type == "pointer_expression" and text_of(node).startswith("&")):
-        target = node.child_by_field_name("argument")
-    if target is not None and text_of(target) == name:
-        plain = node.type == "init_declarator" or text_of(node.child_by_field_name("operator")) == "="
-        yield text_of(value) if value is not None and value.type == "identifier" and plain else None
-    for child in node.named_children:
-        yield from _assigned_to(child, name)
+    for change in changes_below(node):
+        if change.name == name:
+            named = change.how in ("", "=") and change.value is not None and change.value.type == "identifier"
+            yield text_of(change.value) if named else None
 
 
 def _stored_before(state: State, loop: CountedLoop) -> tuple[str, sp.Expr] | None:
@@ -658,12 +644,10 @@ def _counter(node: Node | None, update: Node) -> str:
     if node is None and len(stepped) == 1:
         return stepped[0]
     if node is not None and node.type == "declaration":
-        declarators = node.children_by_field_name("declarator")
-        if len(declarators) == 1 and declarators[0].type == "init_declarator":
-            one = _Declarator.of(declarators[0])
-            if not (one.pointer or one.reference or one.dims):
-                return one.name
-    elif node is not None and node.type == "assignment_expression" and text_of(child_of(node, "operator")) == "=":
+        one, *more = map(_declarator, declarators(node))
+        if not more and one.value is not None and not (one.pointers or one.reference or one.sizes):
+            return one.name
+    elif node is not None and node.type == "assignment_expression" and operator_of(node) == "=":
         left = child_of(node, "left")
         if left.type == "identifier":
             return text_of(left)
@@ -688,8 +672,12 @@ def _updates(node: Node | None, condition: Node | None, name: str) -> tuple[Node
         else:
             raise NotUnderstood(f"the step of a loop, `{shown_text(node)}`, is not understood")
     moving = {name, *others}
-    used = [*_names(condition), *_names(own), *(n for part in others.values() for n in list(_names(part))[1:])]
-    if any(n in moving for n in used if n != name) or any(name in _names(part) for part in others.values()):
+    used = [
+        *names_below(condition),
+        *names_below(own),
+        *(n for part in others.values() for n in list(names_below(part))[1:]),
+    ]
+    if any(n in moving for n in used if n != name) or any(name in names_below(part) for part in others.values()):
         raise NotUnderstood(f"the step of a loop, `{shown_text(node)}`, is not understood")
     return own, others
 
@@ -725,14 +713,14 @@ def _geometric(state: State, condition: Node | None, update: Node | None, name: 
     """The number of iterations of `for (int d = 16; d > 0; d /= 2)`, if its numbers are the same for all threads."""
     if update is None or update.type != "assignment_expression" or text_of(child_of(update, "left")) != name:
         return None
-    operator = text_of(child_of(update, "operator"))
+    operator = operator_of(update)
     if operator not in _SCALED or condition is None or condition.type != "binary_expression":
         return None
     factor, bound = (value_of(state, child_of(n, "right")) for n in (update, condition))
     if text_of(child_of(condition, "left")) != name or not isinstance(factor, sp.Integer):
         return None
     factor = factor if operator in ("/=", "*=") else sp.Integer(2) ** factor
-    relation = text_of(child_of(condition, "operator"))
+    relation = operator_of(condition)
     if isinstance(start, sp.Integer) and isinstance(bound, sp.Integer):
         return _counted(relation, start, bound, factor, _SCALED[operator])
     return _powers(relation, start, bound, factor, _SCALED[operator])
@@ -787,7 +775,7 @@ _TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 def _trips(state: State, node: Node | None, name: str, start: sp.Expr, step: sp.Expr) -> sp.Expr:
     if node is None or node.type != "binary_expression":
         raise NotUnderstood(f"the end of a loop, `{shown_text(node)}`, is not understood")
-    left, right, operator = child_of(node, "left"), child_of(node, "right"), text_of(child_of(node, "operator"))
+    left, right, operator = child_of(node, "left"), child_of(node, "right"), operator_of(node)
     if text_of(right) == name:
         left, right, operator = right, left, _TURNED.get(operator, operator)
     if text_of(left) != name:
@@ -806,10 +794,3 @@ def _trips(state: State, node: Node | None, name: str, start: sp.Expr, step: sp.
     if operator == "!=" and step in (1, -1):
         return (bound - start) * step
     raise NotUnderstood(f"the end of a loop, `{shown_text(node)}`, is not understood")
-
-
-def _names(node: Node | None) -> Iterator[str]:
-    if node is not None and node.type == "identifier":
-        yield text_of(node)
-    for child in node.named_children if node is not None else ():
-        yield from _names(child)

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import sympy as sp
 
-from dagc.cuda.text import FLOATING, TYPE_SIZES, NotUnderstood, bare_type, text_of
+from dagc.cuda.syntax import (
+    FLOATING,
+    TYPE_SIZES,
+    NotUnderstood,
+    bare_type,
+    below,
+    change_of,
+    child_of,
+    operator_of,
+    shown_text,
+    text_of,
+    without_brackets,
+)
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -146,17 +158,6 @@ _CASTS = {"static_cast", "reinterpret_cast", "const_cast"}
 _FENCES = {"__syncwarp", "__threadfence", "__threadfence_block", "__threadfence_system"}
 
 
-def shown_text(node: Node | None) -> str:
-    return " ".join(text_of(node).split())[:40]
-
-
-def child_of(node: Node, name: str) -> Node:
-    child = node.child_by_field_name(name)
-    if child is None:
-        raise NotUnderstood(f"`{shown_text(node)}` is not understood")
-    return child
-
-
 def full_type(state: State, text: str) -> str:
     """A type as a key of TYPE_SIZES, if it is one."""
     type_ = bare_type(text)
@@ -212,22 +213,14 @@ def _variation(value: sp.Expr) -> tuple[bool, bool]:
 
 
 def assigned_names(node: Node) -> Iterator[tuple[str, bool]]:
-    """Names of variables that change below a node, and whether only by a step (`p++`, `p += 2`)."""
-    target, bumped = None, False
-    if node.type == "assignment_expression":
-        target, bumped = node.child_by_field_name("left"), text_of(node.child_by_field_name("operator")) in ("+=", "-=")
-    elif node.type == "update_expression":
-        target, bumped = node.child_by_field_name("argument"), True
-    elif node.type == "pointer_expression" and text_of(node).startswith("&"):
-        target = node.child_by_field_name("argument")  # it may be changed through its address
-    elif node.type == "lambda_expression":
-        raise NotUnderstood("a lambda is not understood")
-    while target is not None and target.type == "parenthesized_expression":
-        target = target.named_children[-1]
-    if target is not None and target.type == "identifier":
-        yield text_of(target), bumped
-    for child in node.named_children:
-        yield from assigned_names(child)
+    """Names of variables that change below a node, and whether only by a step (`p++`, `p += 2`). One whose address is
+    taken may change through it."""
+    for at in below(node):
+        if at.type == "lambda_expression":
+            raise NotUnderstood("a lambda is not understood")
+        change = change_of(at)
+        if change is not None and change.how and change.name:
+            yield change.name, change.steps
 
 
 # ---- expressions ----------------------------------------------------------------------------
@@ -353,7 +346,7 @@ def value_of(state: State, node: Node) -> Any:
         case "field_expression":
             return _field(state, node)
         case "parenthesized_expression" | "condition_clause":
-            return value_of(state, node.named_children[-1])
+            return value_of(state, without_brackets(node))
         case "cast_expression":
             type_ = child_of(node, "type")
             return _cast(state, text_of(type_), value_of(state, child_of(node, "value")))
@@ -457,7 +450,7 @@ def _cast(state: State, type_: str, value: Any) -> Any:
 
 def _binary(state: State, node: Node) -> Any:
     left, right = value_of(state, child_of(node, "left")), value_of(state, child_of(node, "right"))
-    operator = text_of(child_of(node, "operator"))
+    operator = operator_of(node)
     if isinstance(right, Pointer) and operator == "+":
         left, right = right, left
     if isinstance(left, (Pointer, UnknownArray)) and isinstance(right, sp.Expr) and operator in "+-":
@@ -532,7 +525,7 @@ def place_of(state: State, node: Node) -> Any:
     """The location of an lvalue: a pointer, or Local."""
     match node.type:
         case "parenthesized_expression":
-            return place_of(state, node.named_children[-1])
+            return place_of(state, without_brackets(node))
         case "identifier":
             value = state.env.get(text_of(node))
             return value.to if isinstance(value, Reference) else Local()
@@ -614,8 +607,6 @@ def _note(state: State, pointer: Pointer, *, store: bool, atomic: bool = False) 
 
 def _set(state: State, node: Node, value: Any) -> None:
     """Assign a value to the location that a node names."""
-    while node.type == "parenthesized_expression":
-        node = node.named_children[-1]
     name = text_of(node)
     if node.type != "identifier" or isinstance(state.env.get(name), Reference):
         place = place_of(state, node)
@@ -636,7 +627,7 @@ def _set(state: State, node: Node, value: Any) -> None:
 
 def _assignment(state: State, node: Node) -> Any:
     left, right = child_of(node, "left"), child_of(node, "right")
-    operator = text_of(child_of(node, "operator"))
+    operator = operator_of(node)
     value = value_of(state, right)
     if operator != "=":
         old = value_of(state, left)
@@ -647,7 +638,7 @@ def _assignment(state: State, node: Node) -> Any:
         else:
             _count(state)
             value = new_unknown(state)
-    _set(state, left, value)
+    _set(state, without_brackets(left), value)
     return value
 
 
@@ -658,7 +649,7 @@ def _update(state: State, node: Node) -> Any:
         new: Any = _moved(old, step)
     else:
         new = old + step if isinstance(old, sp.Expr) and is_known(old) and not old.has(sp.Float) else new_unknown(state)
-    _set(state, target, new)
+    _set(state, without_brackets(target), new)
     return new if text_of(node).startswith(("++", "--")) else old
 
 

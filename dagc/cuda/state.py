@@ -10,19 +10,32 @@ they do not count.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from dagc.cuda.execute import Callee
-from dagc.cuda.lexer import is_global, names_in, words_of
-from dagc.cuda.macros import Macro, expanded, macros_of
-from dagc.cuda.text import TYPE_SIZES, bare_type, parsable, text_of, tree_of
+from dagc.cuda.lexer import Macro, expanded, is_global, macros_of, names_in, words_of
+from dagc.cuda.syntax import (
+    OF_THE_GPU,
+    TYPE_SIZES,
+    Callee,
+    Declarator,
+    bare_type,
+    below,
+    declarators,
+    field_of,
+    function_declarator,
+    in_scopes,
+    operator_of,
+    parsable,
+    specifiers,
+    text_of,
+    tree_of,
+)
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-_OF_THE_GPU = frozenset(("__device__", "__constant__", "__managed__"))
 _LOCKS = frozenset("mutex lock_guard unique_lock scoped_lock call_once once_flag".split())
 _KEPT = frozenset(("static", "thread_local"))  # words of a variable that a function keeps
 _ALWAYS = ""  # the name of what is used without being named: operators
@@ -80,7 +93,7 @@ class Definitions:
         self.units: dict[str, list[_Unit]] = {}
         self.fields: dict[str, frozenset[str]] = {}
         # Known uses: a text is lowered for many values of what is open.
-        self.found: dict[tuple[str, str, frozenset[str], frozenset[str], str], tuple[VariableUse, ...]] = {}
+        self._known: dict[tuple[str, str, frozenset[str], frozenset[str], str], tuple[VariableUse, ...]] = {}
         self.of_function: dict[str, tuple[VariableUse, ...]] = {}
         self.members: set[str] = set()  # the variables that are static members
         self.keeps = any(word in text for text in texts.values() for word in _KEPT)
@@ -91,7 +104,7 @@ class Definitions:
         """The functions with a body, by name; overloads in the order of the texts."""
         out: dict[str, tuple[Callee, ...]] = {}
         for name, units in self.units.items():
-            found = [_callee(u.node) for u in units if u.node.type == "function_definition"]
+            found = [Callee.of(u.node) for u in units if u.node.type == "function_definition"]
             if bodies := tuple(c for c in found if c is not None):
                 out[name] = bodies
         return out
@@ -109,7 +122,7 @@ class Definitions:
         """The tree of a kernel's text, a block of statements, with its macros expanded."""
         macros = self.macros | macros_of((text,)) if "define" in text else self.macros
         tree = tree_of(parsable(f"void kernel() {{\n{expanded(text, macros)}\n}}").encode())
-        first = tree.named_children[0].child_by_field_name("body") if tree.named_children else None
+        first = field_of(tree.named_children[0], "body") if tree.named_children else None
         return first if first is not None else tree
 
     def uses(
@@ -120,25 +133,23 @@ class Definitions:
         if not (self.variables or self.keeps or _KEPT & words_of(text)):
             return ()
         case = key, text, frozenset(arrays), frozenset(values), owner
-        if case not in self.found:
-            self.found[case] = self._uses(key, text, arrays, values, owner)
-        return self.found[case]
-
-    def _uses(
-        self, key: str, text: str, arrays: Collection[str], values: Collection[str], owner: str
-    ) -> tuple[VariableUse, ...]:
-        return self._found(_Unit(self.block(text), key, frozenset(values), frozenset(arrays)), owner, shift=1)
+        if case not in self._known:
+            unit = _Unit(self.block(text), key, frozenset(values), frozenset(arrays))
+            self._known[case] = self._uses_of_unit(unit, owner, shift=1)
+        return self._known[case]
 
     def uses_of(self, function: str) -> tuple[VariableUse, ...]:
         """What a function of the texts uses, in all its overloads."""
         if not (self.variables or self.keeps):
             return ()
         if function not in self.of_function:
-            uses = [u for unit in self.units.get(_last(function), ()) for u in self._found(unit, _last(function))]
+            uses = [
+                u for unit in self.units.get(_last(function), ()) for u in self._uses_of_unit(unit, _last(function))
+            ]
             self.of_function[function] = tuple({(u.variable, u.written, u.escapes, u.keeps): u for u in uses}.values())
         return self.of_function[function]
 
-    def _found(self, unit: _Unit, owner: str, shift: int = 0) -> tuple[VariableUse, ...]:
+    def _uses_of_unit(self, unit: _Unit, owner: str, shift: int = 0) -> tuple[VariableUse, ...]:
         found = _Uses(self)
         found.read(unit, owner, shift)
         seen, todo = set[str](), [*found.named, _ALWAYS]  # a kernel may call a function of its own name
@@ -153,20 +164,6 @@ class Definitions:
         return tuple(found.uses.values())
 
 
-def _callee(node: Node) -> Callee | None:
-    body, at = node.child_by_field_name("body"), node.child_by_field_name("declarator")
-    while at is not None and at.type != "function_declarator":
-        at = next((c for c in at.named_children if "declarator" in c.type), None)
-    formals = at.child_by_field_name("parameters") if at is not None else None
-    if body is None or formals is None:
-        return None
-    names = [_Declarator.of(d).name for p in formals.named_children for d in _declarators(p)[:1]]
-    above = node.parent
-    template = above.child_by_field_name("parameters") if above is not None and "template" in above.type else None
-    constants = [_Declarator.of(p.named_children[-1]).name for p in template.named_children] if template else []
-    return Callee(body, tuple(names), tuple(constants))
-
-
 def _last(name: str) -> str:
     return name.rpartition("::")[2]
 
@@ -174,65 +171,9 @@ def _last(name: str) -> str:
 # ---- declarations ---------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Declarator:
-    """One name of a declaration, with what its declaration uses: an initial value, sizes."""
-
-    name: str = ""
-    pointers: int = 0
-    dims: int = 0
-    reference: bool = False
-    fixed: bool = False  # a pointer that is `const`
-    function: bool = False
-    uses: list[Node] = field(default_factory=list)
-
-    @staticmethod
-    def of(node: Node) -> _Declarator:
-        out = _Declarator()
-        at: Node | None = node
-        while at is not None:
-            if at.type in ("identifier", "field_identifier", "type_identifier"):
-                out.name = text_of(at)
-                break
-            if at.type == "qualified_identifier":
-                out.name = _last(text_of(at))
-                break
-            out._step(at)
-            inner = at.child_by_field_name("declarator")
-            if inner is None and at.type.endswith("declarator"):
-                inner = next((c for c in reversed(at.named_children) if c.type != "type_qualifier"), None)
-            at = inner
-        return out
-
-    def _step(self, at: Node) -> None:
-        self.uses += [c for c in map(at.child_by_field_name, ("value", "size", "parameters")) if c is not None]
-        match at.type:
-            case "pointer_declarator":
-                self.pointers += 1
-                self.fixed = any(text_of(c) in ("const", "constexpr") for c in at.children)
-            case "array_declarator":
-                self.dims += 1
-            case "reference_declarator":
-                self.reference = True
-            case "function_declarator":
-                inner = at.child_by_field_name("declarator")
-                self.function = inner is not None and inner.type != "parenthesized_declarator"
-            case _:
-                pass
-
-
-def _declarators(node: Node) -> list[Node]:
-    return node.children_by_field_name("declarator")
-
-
-def _words(node: Node) -> frozenset[str]:
-    """The specifiers of a declaration: `static`, `const`, `__device__`."""
-    return frozenset(text_of(c) for c in node.children if c.type.endswith(("specifier", "qualifier")) or not c.is_named)
-
-
-def _variable(node: Node, one: _Declarator, key: str, name: str, shift: int = 0) -> Variable | None:
+def _variable(node: Node, one: Declarator, key: str, name: str, shift: int = 0) -> Variable | None:
     """The variable that a declaration defines; None for a constant."""
-    words, type_ = _words(node), text_of(node.child_by_field_name("type"))
+    words, type_ = specifiers(node), text_of(field_of(node, "type"))
     if "__shared__" in words or not one.name or _LOCKS & {n.text for n in names_in(type_)}:
         return None
     known = bare_type(type_) in TYPE_SIZES
@@ -240,15 +181,11 @@ def _variable(node: Node, one: _Declarator, key: str, name: str, shift: int = 0)
     if constant and (known or one.pointers or not any(w in type_ for w in ("auto", "ptr", "span"))):
         return None
     return Variable(
-        name, key, max(0, node.start_point[0] - shift), one.pointers + one.dims,
+        name, key, max(0, node.start_point[0] - shift), one.pointers + len(one.sizes),
         bool(one.pointers or one.reference) or not known, "__constant__" in words,
     )  # fmt: skip
 
 
-_SCOPES = frozenset(
-    """translation_unit namespace_definition linkage_specification declaration_list template_declaration
-    ERROR""".split()
-)
 _CLASSES = frozenset(("struct_specifier", "class_specifier", "union_specifier"))
 
 
@@ -258,41 +195,40 @@ class _Reader:
     def __init__(self, code: Definitions, key: str) -> None:
         self.code, self.key = code, key
 
-    def read(self, node: Node) -> None:
-        """The definitions of a scope."""
-        for child in node.named_children:
-            match child.type:
-                case "function_definition":
-                    self._function(child, frozenset(), "")
-                case "declaration":
-                    self._declaration(child)
-                case "alias_declaration" | "type_definition" | "concept_definition":
-                    self._type(child)
-                case kind if kind in _CLASSES:
-                    self._class(child)
-                case kind if kind in _SCOPES or kind.startswith("preproc_"):
-                    self.read(child)
-                    if kind == "ERROR":
-                        self._not_parsed(child)
-                case _:
-                    pass
+    def read(self, root: Node) -> None:
+        """The definitions of a text."""
+        for node, _ in in_scopes(root):
+            self._definition(node, None)
+            if node.type == "ERROR":
+                self._not_parsed(node)
+
+    def _definition(self, node: Node, owner: str | None) -> None:
+        """What one node defines. `owner`: the class that it is in."""
+        match node.type:
+            case "function_definition":
+                self._function(node, owner or "")
+            case "declaration" | "field_declaration" if owner is not None:
+                self._member(node, owner)
+            case "declaration":
+                self._declaration(node)
+            case "alias_declaration" | "type_definition" | "concept_definition":
+                self._type(node)
+            case kind if kind in _CLASSES:
+                self._class(node)
+            case _:
+                pass
 
     def _unit(self, name: str, node: Node, hidden: frozenset[str] = frozenset()) -> None:
         self.code.units.setdefault(name, []).append(_Unit(node, self.key, hidden))
 
-    def _function(self, node: Node, fields: frozenset[str], owner: str) -> None:
+    def _function(self, node: Node, owner: str) -> None:
         """A function, also under the name of its class if it runs without being named."""
-        declarator = node.child_by_field_name("declarator")
-        while declarator is not None and declarator.type != "function_declarator":
-            within = declarator.child_by_field_name("declarator")
-            declarator = within or next((c for c in declarator.named_children if "declarator" in c.type), None)
-        named = declarator.child_by_field_name("declarator") if declarator is not None else None
-        scope = ""
+        named, scope = field_of(function_declarator(field_of(node, "declarator")), "declarator"), ""
         while named is not None and named.type == "qualified_identifier":
-            scope = text_of(named.child_by_field_name("scope")).partition("<")[0]
-            named = named.child_by_field_name("name")
+            scope = text_of(field_of(named, "scope")).partition("<")[0]
+            named = field_of(named, "name")
         owner = owner or scope
-        fields = fields or self.code.fields.get(owner, frozenset())
+        fields = self.code.fields.get(owner, frozenset())
         name = text_of(named).partition("<")[0]
         self._unit(name, node, fields)
         unnamed = named is None or named.type in ("operator_name", "destructor_name", "operator_cast") or name == owner
@@ -300,11 +236,11 @@ class _Reader:
             self._unit(owner or _ALWAYS, node, fields)
 
     def _declaration(self, node: Node) -> None:
-        type_ = node.child_by_field_name("type")
+        type_ = field_of(node, "type")
         if type_ is not None and type_.type in _CLASSES:
             self._class(type_)
-        for declarator in _declarators(node):
-            one = _Declarator.of(declarator)
+        for declarator in declarators(node):
+            one = Declarator.of(declarator)
             if one.function or not one.name:
                 continue
             self._variable(node, one)
@@ -312,15 +248,15 @@ class _Reader:
                 if used is not None:
                     self._unit(one.name, used)
 
-    def _variable(self, node: Node, one: _Declarator) -> None:
+    def _variable(self, node: Node, one: Declarator) -> None:
         variable = _variable(node, one, self.key, one.name)
         if variable is not None:
             self.code.variables.setdefault(one.name, variable)
 
     def _type(self, node: Node) -> None:
-        name = node.child_by_field_name("name")
-        names = [text_of(name)] if name is not None else [_Declarator.of(d).name for d in _declarators(node)]
-        type_ = node.child_by_field_name("type")
+        name = field_of(node, "name")
+        names = [text_of(name)] if name is not None else [Declarator.of(d).name for d in declarators(node)]
+        type_ = field_of(node, "type")
         if type_ is not None and type_.type in _CLASSES:
             self._class(type_)
         for each in names:
@@ -329,36 +265,29 @@ class _Reader:
 
     def _class(self, node: Node) -> None:
         """A class: members that run without being named belong to its name, others to their own."""
-        name = text_of(node.child_by_field_name("name")).partition("<")[0]
-        body = node.child_by_field_name("body")
+        name = text_of(field_of(node, "name")).partition("<")[0]
+        body = field_of(node, "body")
         members = body.named_children if body is not None else []
         members = [c for m in members for c in (m.named_children if m.type == "template_declaration" else [m])]
         own = frozenset(
-            _Declarator.of(d).name
+            Declarator.of(d).name
             for m in members
-            if m.type == "field_declaration" and "static" not in _words(m)
-            for d in _declarators(m)
+            if m.type == "field_declaration" and "static" not in specifiers(m)
+            for d in declarators(m)
         )
         self.code.fields[name] = self.code.fields.get(name, frozenset()) | own
         for base in node.named_children:
             if base.type == "base_class_clause":
                 self._unit(name, base)
         for member in members:
-            if member.type == "function_definition":
-                self._function(member, own, name)
-            elif member.type in ("field_declaration", "declaration"):
-                self._member(member, name)
-            elif member.type in ("alias_declaration", "type_definition"):
-                self._type(member)
-            elif member.type in _CLASSES:
-                self._class(member)
+            self._definition(member, name)
 
     def _member(self, node: Node, owner: str) -> None:
-        type_, value = node.child_by_field_name("type"), node.child_by_field_name("default_value")
+        type_, value = field_of(node, "type"), field_of(node, "default_value")
         if type_ is not None and type_.type in _CLASSES:
             self._class(type_)
-        static = "static" in _words(node)
-        names = [one for one in map(_Declarator.of, _declarators(node)) if not one.function]
+        static = "static" in specifiers(node)
+        names = [one for one in map(Declarator.of, declarators(node)) if not one.function]
         for one in names if static else ():
             self._variable(node, one)
             self.code.members.add(one.name)
@@ -369,18 +298,16 @@ class _Reader:
 
     def _not_parsed(self, node: Node) -> None:
         """What a part that does not parse may define: variables of the GPU, and functions."""
-        names = list(names_in(text_of(node)))
         text = text_of(node)
+        names = list(names_in(text))
+        gpu = any(name.text in OF_THE_GPU for name in names)
         for name in names:
             following = text[name.start + len(name.text) :].lstrip()[:1]
             if following == "(":
                 self._unit(name.text, node)
-        if any(n.text in _OF_THE_GPU for n in names):
-            for name in names:
-                following = text[name.start + len(name.text) :].lstrip()[:1]
-                if name.before and following in (";", "=", "[", "{") and name.before not in ("return", "struct"):
-                    line = node.start_point[0] + text.count("\n", 0, name.start)
-                    self.code.variables.setdefault(name.text, Variable(name.text, self.key, line, pointer=True))
+            elif gpu and following in (";", "=", "[", "{") and name.before not in ("", "return", "struct"):
+                line = node.start_point[0] + text.count("\n", 0, name.start)
+                self.code.variables.setdefault(name.text, Variable(name.text, self.key, line, pointer=True))
 
 
 # ---- uses -----------------------------------------------------------------------------------
@@ -411,7 +338,8 @@ class _Uses:
         if words.isdisjoint(_KEPT | {"asm", "__asm__"}) and words.isdisjoint(self.code.variables):
             self.named |= words  # no use: only what it names in turn
             return
-        locked = bool(_LOCKS & set(_identifiers(unit.node)))
+        names = (text_of(n) for n in below(unit.node) if n.type in ("identifier", "type_identifier"))
+        locked = not _LOCKS.isdisjoint(names)
         self.text, self.owner, self.shift = unit.text, owner, shift
         scope: dict[str, Variable | None] = dict.fromkeys(unit.hidden) | dict.fromkeys(unit.arguments, _ARGUMENT)
         stack: list[tuple[Node, dict[str, Variable | None]]] = [(unit.node, scope)]
@@ -431,14 +359,14 @@ class _Uses:
 
     def _declared(self, node: Node, scope: dict[str, Variable | None]) -> Iterator[Node]:
         """Enter the names of a declaration; its parts that use others."""
-        words = _words(node)
+        words = specifiers(node)
         kept = bool(_KEPT & words) and node.type == "declaration"
         outside = "extern" in words and "__shared__" not in words
-        declarators = _declarators(node)
-        type_ = node.child_by_field_name("type")
-        yield from (n for n in (type_,) if n is not None)
-        for declarator in declarators:
-            one = _Declarator.of(declarator)
+        type_, named = field_of(node, "type"), declarators(node)
+        if type_ is not None:
+            yield type_
+        for declarator in named:
+            one = Declarator.of(declarator)
             if kept:
                 scope[one.name] = _variable(node, one, self.text, f"{self.owner}::{one.name}", self.shift)
             elif not outside:
@@ -446,8 +374,8 @@ class _Uses:
                 scope[one.name] = _ARGUMENT if address or _names_argument(one.uses, scope) else None
             yield from one.uses
         yield from (
-            c for i, c in enumerate(node.named_children)
-            if c != type_ and c not in declarators and not c.type.endswith(("specifier", "qualifier"))
+            c for c in node.named_children
+            if c != type_ and c not in named and not c.type.endswith(("specifier", "qualifier"))
         )  # fmt: skip
 
     def _use(
@@ -474,9 +402,9 @@ class _Uses:
 def _assigned(node: Node) -> list[Node]:
     """What is assigned to a variable itself, not to what it points to."""
     parent = node.parent
-    if parent is None or parent.type != "assignment_expression" or parent.child_by_field_name("left") != node:
+    if parent is None or parent.type != "assignment_expression" or field_of(parent, "left") != node:
         return []
-    return [n for n in (parent.child_by_field_name("right"),) if n is not None]
+    return [n for n in (field_of(parent, "right"),) if n is not None]
 
 
 def _names_argument(nodes: list[Node], scope: Mapping[str, Variable | None]) -> bool:
@@ -496,15 +424,6 @@ def _names_argument(nodes: list[Node], scope: Mapping[str, Variable | None]) -> 
     return False
 
 
-def _identifiers(node: Node) -> Iterator[str]:
-    todo = [node]
-    while todo:
-        at = todo.pop()
-        if at.type in ("identifier", "type_identifier"):
-            yield text_of(at)
-        todo += at.named_children
-
-
 # ---- whether a use writes -------------------------------------------------------------------
 
 _READ, _WRITE, _ESCAPE = (False, False), (True, False), (True, True)
@@ -517,7 +436,7 @@ def _mode(code: Definitions, node: Node, variable: Variable) -> tuple[bool, bool
     place, reached, member = node, 0, False
     while place.parent is not None:
         parent = place.parent
-        argument = parent.child_by_field_name("argument")
+        argument = field_of(parent, "argument")
         named = node.type == "field_identifier" and place == node and parent.type == "field_expression"
         address = not member and reached < variable.depth
         if named or parent.type in ("qualified_identifier", "parenthesized_expression"):
@@ -546,11 +465,11 @@ def _is_address(parent: Node, place: Node) -> bool:
     """Whether an expression made from an address is one of the same memory."""
     match parent.type:
         case "binary_expression":
-            return text_of(parent.child_by_field_name("operator")) in ("+", "-")
+            return operator_of(parent) in ("+", "-")
         case "cast_expression":
-            return "*" in text_of(parent.child_by_field_name("type"))
+            return "*" in text_of(field_of(parent, "type"))
         case "conditional_expression":
-            return parent.child_by_field_name("condition") != place
+            return field_of(parent, "condition") != place
         case _:
             return False
 
@@ -560,7 +479,7 @@ def _cast(arguments: Node) -> Node | None:
     call = arguments.parent
     if arguments.type != "argument_list" or call is None or call.type != "call_expression":
         return None
-    written = text_of(call.child_by_field_name("function"))
+    written = text_of(field_of(call, "function"))
     return call if written.partition("<")[0].endswith("_cast") and "*" in written else None
 
 
@@ -568,14 +487,14 @@ def _by_interface(place: Node) -> bool:
     """Whether a place is part of the arguments of a function of CUDA's interface: the host may write it there."""
     at: Node | None = place
     while at is not None and not at.type.endswith("statement"):
-        if at.type == "call_expression" and _called(at).startswith(("cuda", "cu")):
+        if at.type == "call_expression" and _called(at).startswith("cu"):
             return True
         at = at.parent
     return False
 
 
 def _called(call: Node) -> str:
-    return _last(text_of(call.child_by_field_name("function")).partition("<")[0])
+    return _last(text_of(field_of(call, "function")).partition("<")[0])
 
 
 _VALUE = frozenset(
@@ -596,7 +515,7 @@ def _in_context(code: Definitions, place: Node, value: bool) -> tuple[bool, bool
         return _READ
     match parent.type:
         case "assignment_expression":
-            return _WRITE if parent.child_by_field_name("left") == place else read
+            return _WRITE if field_of(parent, "left") == place else read
         case "update_expression":
             return _WRITE
         case "argument_list":
@@ -608,10 +527,10 @@ def _in_context(code: Definitions, place: Node, value: bool) -> tuple[bool, bool
         case "init_declarator" | "declaration":
             return _bound(parent, value)
         case "for_range_loop":
-            return _READ if value and not any(_Declarator.of(d).reference for d in _declarators(parent)) else _ESCAPE
+            return _READ if value and not any(Declarator.of(d).reference for d in declarators(parent)) else _ESCAPE
         case "binary_expression":
-            operator = text_of(parent.child_by_field_name("operator"))
-            if operator == ">>" and parent.child_by_field_name("right") == place:
+            operator = operator_of(parent)
+            if operator == ">>" and field_of(parent, "right") == place:
                 return _WRITE  # of a stream
             return _READ if value or operator in ("==", "!=", "<", ">", "<=", ">=", "&&", "||") else _ESCAPE
         case kind if kind in _VALUE:
@@ -654,33 +573,29 @@ def _formal(function: Node, index: int) -> str | None:
     """How a function takes an argument: `value`, `const` for an address of what it does not change, else `address`."""
     if function.type != "function_definition":
         return None
-    todo = [function.child_by_field_name("declarator")]
-    while todo and todo[0] is not None and todo[0].type != "function_declarator":
-        todo = [c for c in todo[0].named_children if "declarator" in c.type]
-    parameters = todo[0].child_by_field_name("parameters") if todo and todo[0] is not None else None
+    parameters = field_of(function_declarator(field_of(function, "declarator")), "parameters")
     formals = [p for p in parameters.named_children if "parameter" in p.type] if parameters is not None else []
     if index >= len(formals):
         return None
-    one = [_Declarator.of(d) for d in _declarators(formals[index])]
-    if not any(o.pointers or o.reference or o.dims for o in one) and not formals[index].type.startswith("variadic"):
+    one = [Declarator.of(d) for d in declarators(formals[index])]
+    if not any(o.pointers or o.reference or o.sizes for o in one) and not formals[index].type.startswith("variadic"):
         return "value"
-    return "const" if "const" in _words(formals[index]) else "address"
+    return "const" if "const" in specifiers(formals[index]) else "address"
 
 
 def _returns_address(node: Node) -> bool:
     at: Node | None = node
     while at is not None and at.type not in ("function_definition", "lambda_expression"):
         at = at.parent
-    declarator = at.child_by_field_name("declarator") if at is not None and at.type == "function_definition" else None
+    declarator = field_of(at, "declarator") if at is not None and at.type == "function_definition" else None
     return declarator is not None and declarator.type in ("reference_declarator", "pointer_declarator")
 
 
 def _bound(node: Node, value: bool) -> tuple[bool, bool]:
     """What a declaration does with the initial value of its name."""
     holder = node.parent if node.type == "init_declarator" else node
-    words = _words(holder) if holder is not None else frozenset()
-    declarators = [node.child_by_field_name("declarator")]
-    one = next((_Declarator.of(d) for d in declarators if d is not None), _Declarator())
+    words = specifiers(holder) if holder is not None else frozenset()
+    one = Declarator.of(field_of(node, "declarator"))
     if one.reference:
         return _READ if "const" in words else _ESCAPE
     return _READ if value or (one.pointers == 1 and "const" in words) else _ESCAPE

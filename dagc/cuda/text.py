@@ -1,4 +1,4 @@
-"""CUDA C++ text as a syntax tree (tree-sitter): queries by name, and launches rewritten as C++."""
+"""Questions about CUDA C++ text that its syntax tree answers: names, functions, constants; and launches as C++."""
 
 from __future__ import annotations
 
@@ -6,125 +6,32 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dagc.base.errors import DagcError
 from dagc.cuda.lexer import VARIABLES, names_in
+from dagc.cuda.syntax import (
+    FLOATING,
+    OF_THE_GPU,
+    TYPE_SIZES,
+    VECTORS,
+    Declarator,
+    NotUnderstood,
+    bare_type,
+    below,
+    body_of,
+    declarators,
+    field_of,
+    function_declarator,
+    identifiers,
+    in_scopes,
+    parsable,
+    specifiers,
+    text_of,
+    tree_of,
+)
 
 if TYPE_CHECKING:
     from tree_sitter import Node
-
-
-class NotUnderstood(DagcError):
-    """The text uses a construct that the reader does not support. `line`: of the text, from 0, if it is known."""
-
-    line: int | None = None
-
-
-# Bytes of C, CUDA and <cstdint> types, without `unsigned` and `signed`.
-VECTORS = {
-    "char2": 2, "uchar2": 2, "char4": 4, "uchar4": 4, "short2": 4, "ushort2": 4, "short4": 8, "ushort4": 8, "half2": 4,
-    "__half2": 4, "int2": 8, "uint2": 8, "int4": 16, "uint4": 16, "float2": 8, "float4": 16, "double2": 16,
-    "longlong2": 16, "ulonglong2": 16,
-}  # fmt: skip
-TYPE_SIZES = {
-    "bool": 1, "char": 1, "int8_t": 1, "uint8_t": 1, "uchar": 1, "short": 2, "int16_t": 2, "uint16_t": 2, "half": 2,
-    "__half": 2, "__nv_bfloat16": 2, "int": 4, "int32_t": 4, "uint32_t": 4, "uint": 4, "float": 4, "": 4, "double": 8,
-    "long": 8, "long int": 8, "long long": 8, "long long int": 8, "int64_t": 8, "uint64_t": 8, "size_t": 8,
-    "ptrdiff_t": 8, **VECTORS,
-}  # fmt: skip
-FLOATING = frozenset({"float", "double", "half", "__half", "__nv_bfloat16"})
-
-
-def bare_type(text: str) -> str:
-    """`const volatile unsigned int *` as `int`: the key of TYPE_SIZES."""
-    words = text.replace("*", " ").replace("&", " ").replace("std::", " ").split()
-    aside = {"const", "volatile", "unsigned", "signed", "static", "extern", "register", "__restrict__", "__restrict"}
-    return " ".join(w for w in words if w not in aside)
-
-
-# Two spellings that the grammar does not have, replaced before it parses.
-_PRAGMA = re.compile(r'_Pragma\s*\(\s*"([^"\n]*)"\s*\)')
-# A pragma that stands where a statement must: `for (...) #pragma unroll for (...) s += a[i];`
-_NESTED_PRAGMA = re.compile(r"(?<=\))(?:[ \t]*//[^\n]*)?\s*\n[ \t]*(#[ \t]*pragma[^\n]*)(?=\n)")
-
-
-@lru_cache(maxsize=1)
-def _parser() -> Any:
-    # Imported here: most commands read no CUDA text.
-    import tree_sitter
-    import tree_sitter_cuda
-
-    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
-
-
-def tree_of(source: bytes) -> Node:
-    """The syntax tree of any text; parts that do not parse are ERROR nodes."""
-    root: Node = _parser().parse(source).root_node
-    return root
-
-
-_ATTRIBUTE = re.compile(
-    r"\b(?:__align__|__launch_bounds__|__maxnreg__|__cluster_dims__|__attribute__|alignas)\s*"
-    r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
-    r"|\b(?:__forceinline__|__noinline__|__inline__|__restrict__|__restrict|__grid_constant__)\b|\[\[[^\[\]]*\]\]"
-)
-
-
-def parsable(text: str) -> str:
-    """A text without attributes of declarations, which the grammar has in few places; lines keep their numbers."""
-    return _ATTRIBUTE.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
-
-
-def body_of(text: str) -> Node:
-    """The syntax tree of a kernel's body. Raises NotUnderstood if it does not parse."""
-    text = _PRAGMA.sub(r"\n#pragma \1\n", text)  # the parser knows only the other spelling
-    nested = "\n".join(_NESTED_PRAGMA.findall(text))  # the parser knows pragmas between statements only: they go last
-    text = _NESTED_PRAGMA.sub("\n", text)
-    root = tree_of(f"void kernel() {{\n{text}\n{nested}\n}}".encode())
-    if root.has_error:
-        error = NotUnderstood("the kernel's text does not parse as CUDA C++")
-        error.line = next(map(line_of, _wrong(root)), None)
-        raise error
-    bodies = [node.child_by_field_name("body") for node in root.named_children if node.type == "function_definition"]
-    body: Node | None = bodies[0] if len(bodies) == 1 == len(root.named_children) else None
-    if body is None:
-        raise NotUnderstood("the kernel's text is not the body of one function")
-    return body
-
-
-def line_of(node: Node) -> int:
-    """The line of a node of `body_of(text)` in the text, from 0, if the text `keeps_lines`."""
-    return max(0, int(node.start_point[0]) - 1)  # the line before is the head of a function
-
-
-def keeps_lines(text: str) -> bool:
-    """Whether the lines of `body_of(text)` are those of the text."""
-    return not (_PRAGMA.search(text) or _NESTED_PRAGMA.search(text))
-
-
-def _wrong(node: Node) -> Iterator[Node]:
-    """The innermost parts that do not parse."""
-    for child in node.children:
-        if child.has_error:
-            yield from _wrong(child)
-    if node.is_error or node.is_missing:
-        yield node
-
-
-def text_of(node: Node | None) -> str:
-    return node.text.decode() if node is not None and node.text is not None else ""
-
-
-def identifiers(node: Node) -> Iterator[str]:
-    """All identifiers below a node, and the words of preprocessor lines, which have no tree."""
-    if node.type in ("identifier", "type_identifier"):  # a single name between < and > parses as a type
-        yield text_of(node)
-    elif node.type in ("preproc_arg", "string_literal"):
-        words = "".join(c if c.isalnum() or c == "_" else " " for c in text_of(node)).split()
-        yield from (w for w in words if not w[0].isdigit())
-    for child in node.named_children:
-        yield from identifiers(child)
 
 
 @lru_cache(maxsize=256)
@@ -141,28 +48,8 @@ def names_read(text: str) -> frozenset[str]:
 def functions_defined(text: str) -> frozenset[str]:
     """The names of the functions, not the members of classes, that a whole file defines: `main`, `f` of `int ns::f()`.
     Comments, strings, calls and declarations define none."""
-    return frozenset(_functions(tree_of(text.encode())))
-
-
-_HOLD_FUNCTIONS = frozenset(
-    "translation_unit namespace_definition linkage_specification declaration_list template_declaration ERROR".split()
-)
-
-
-def _functions(node: Node) -> Iterator[str]:
-    if node.type == "function_definition":
-        declarator = node.child_by_field_name("declarator")
-        while declarator is not None and declarator.type not in ("identifier", "qualified_identifier"):
-            within = declarator.child_by_field_name("declarator")  # a reference names its declarator by no field
-            declarator = within or next((c for c in declarator.named_children if "declarator" in c.type), None)
-        name = declarator
-        while name is not None and name.type == "qualified_identifier":
-            name = name.child_by_field_name("name")
-        if name is not None:
-            yield text_of(name)
-    elif node.type in _HOLD_FUNCTIONS or node.type.startswith("preproc_"):
-        for child in node.named_children:
-            yield from _functions(child)
+    defined = (node for node, _ in in_scopes(tree_of(text.encode())) if node.type == "function_definition")
+    return frozenset(name for node in defined if (name := Declarator.of(field_of(node, "declarator")).name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,37 +88,27 @@ def signatures_of(text: str, function: str) -> tuple[FunctionSignature, ...]:
     """The signatures of the functions of this name that a file's text declares or defines, each once."""
     if function not in text:
         return ()
-    return tuple(dict.fromkeys(_signatures(tree_of(parsable(text).encode()), function, False)))
+    return tuple(dict.fromkeys(_signatures(tree_of(parsable(text).encode()), function)))
 
 
-def _signatures(node: Node, function: str, template: bool) -> Iterator[FunctionSignature]:
-    for child in node.named_children:
-        if child.type in ("function_definition", "declaration"):
-            for declarator in child.children_by_field_name("declarator"):
-                while declarator.type in ("pointer_declarator", "reference_declarator"):
-                    declarator = declarator.named_children[-1]
-                if declarator.type != "function_declarator":
-                    continue
-                if text_of(declarator.child_by_field_name("declarator")).rpartition("::")[2] == function:
-                    kernel = any(text_of(c) == "__global__" for c in child.children)
-                    yield FunctionSignature(tuple(_parameters(declarator)), kernel, template)
-        elif child.type in _HOLD_FUNCTIONS or child.type.startswith("preproc_"):
-            yield from _signatures(child, function, template or child.type == "template_declaration")
+def _signatures(root: Node, function: str) -> Iterator[FunctionSignature]:
+    for node, template in in_scopes(root):
+        for declarator in declarators(node) if node.type in ("function_definition", "declaration") else ():
+            one = Declarator.of(declarator)
+            if one.function and one.name == function:
+                types = tuple(_parameter_types(function_declarator(declarator)))
+                yield FunctionSignature(types, "__global__" in specifiers(node), template)
 
 
-def _parameters(declarator: Node) -> Iterator[str]:
-    parameters = declarator.child_by_field_name("parameters")
+def _parameter_types(declarator: Node | None) -> Iterator[str]:
+    parameters = field_of(declarator, "parameters")
     for parameter in parameters.named_children if parameters is not None else ():
-        named = parameter.child_by_field_name("declarator")
-        at: Node | None = named
-        while at is not None and at.type != "identifier":
-            at = at.child_by_field_name("declarator") or (at.named_children[-1] if at.named_children else None)
         whole, begin = text_of(parameter), parameter.start_byte
         if "parameter" in parameter.type and not (parameter.type == "parameter_declaration" and whole == "void"):
-            value = parameter.child_by_field_name("default_value")
+            value, name = field_of(parameter, "default_value"), Declarator.of(field_of(parameter, "declarator")).at
             source = (parameter.text or b"")[: value.start_byte - begin if value is not None else None]
-            if at is not None:
-                source = source[: at.start_byte - begin] + source[at.end_byte - begin :]
+            if name is not None:
+                source = source[: name.start_byte - begin] + source[name.end_byte - begin :]
             yield " ".join(source.decode().rstrip("= \n").replace("__restrict__", " ").split())
 
 
@@ -240,52 +117,30 @@ def has_kernels(text: str) -> bool:
     """Whether a file must be compiled as CUDA: it defines or launches kernels, also where the compiler is no nvcc."""
     if "__CUDACC__" in text or not ("__global__" in text or "<<<" in text):
         return False
-    return "__global__" in {name.text for name in names_in(text)} or _launches(tree_of(text.encode()))
-
-
-def _launches(root: Node) -> bool:
-    return any(node.type == "kernel_call_syntax" for node in _below(root))
-
-
-_OF_THE_GPU = frozenset(("__device__", "__constant__", "__managed__"))
+    if "__global__" in {name.text for name in names_in(text)}:
+        return True
+    return any(node.type == "kernel_call_syntax" for node in below(tree_of(text.encode())))
 
 
 def has_gpu_variable(text: str) -> bool:
     """Whether a file's text defines or declares a variable of the GPU's memory, not only functions. True if a part that
     does not parse has one of the words."""
-    return any(word in text for word in _OF_THE_GPU) and any(map(_is_gpu_variable, _below(tree_of(text.encode()))))
-
-
-def _below(node: Node) -> Iterator[Node]:
-    todo = [node]  # no recursion: a text may be nested deeply
-    while todo:
-        at = todo.pop()
-        yield at
-        todo += at.children
+    return any(word in text for word in OF_THE_GPU) and any(map(_is_gpu_variable, below(tree_of(text.encode()))))
 
 
 def _is_gpu_variable(node: Node) -> bool:
-    if node.type == "ERROR" or (node.type == "preproc_arg" and node.text is not None):  # which have no tree
-        return any(name.text in _OF_THE_GPU for name in names_in(text_of(node)))
-    if node.type != "declaration" or not any(text_of(child) in _OF_THE_GPU for child in node.children):
+    if node.type in ("ERROR", "preproc_arg"):  # which have no tree
+        return any(name.text in OF_THE_GPU for name in names_in(text_of(node)))
+    if node.type != "declaration" or OF_THE_GPU.isdisjoint(specifiers(node)):
         return False
-    return not all(map(_is_function, node.children_by_field_name("declarator")))
-
-
-def _is_function(declarator: Node) -> bool:
-    """Whether `f(int)` or `*f(int)` is declared, not `(*f)(int)`."""
-    while declarator.type in ("pointer_declarator", "reference_declarator"):
-        within = declarator.child_by_field_name("declarator")
-        declarator = within if within is not None else declarator.named_children[-1]
-    inner = declarator.child_by_field_name("declarator")
-    return declarator.type == "function_declarator" and inner is not None and inner.type != "parenthesized_declarator"
+    return not all(Declarator.of(declarator).function for declarator in declarators(node))
 
 
 # ---- constants ------------------------------------------------------------------------------
 
 # Everything below one of these nodes must be a constant expression.
 _CONSTANT = frozenset(
-    "template_argument_list preproc_call preproc_def preproc_function_def static_assert_declaration case_statement"
+    "template_argument_list preproc_call preproc_def preproc_function_def static_assert_declaration"
     " alignas_qualifier alignas_specifier launch_bounds enumerator bitfield_clause attribute_declaration"
     " attribute_specifier gnu_asm_expression".split()
 )
@@ -315,37 +170,37 @@ def constant_names(text: str, values: Collection[str] = ()) -> frozenset[str] | 
 
 def _declared(node: Node) -> Iterator[str]:
     """Variables declared below a node."""
-    if node.type in ("declaration", "parameter_declaration"):
-        for declarator in node.children_by_field_name("declarator"):
-            name = declarator.child_by_field_name("declarator") if declarator.type == "init_declarator" else declarator
-            yield from identifiers(name) if name is not None else ()
-    for child in node.named_children:
-        yield from _declared(child)
+    for at in below(node):
+        if at.type in ("declaration", "parameter_declaration"):
+            for declarator in declarators(at):
+                name = field_of(declarator, "declarator") if declarator.type == "init_declarator" else declarator
+                yield from identifiers(name) if name is not None else ()
 
 
 def _constants(node: Node, values: Collection[str], initialisers: dict[str, set[str]]) -> Iterator[str]:
-    if node.type == "template_function" and text_of(node.child_by_field_name("name")) in values:
-        return
-    if node.type in _CONSTANT:
-        if node.type == "case_statement":  # its value only: the statements below it run like others
-            value = node.child_by_field_name("value")
-            yield from identifiers(value) if value is not None else ()
-        else:
+    constant: Node | None = None  # the part that must be a constant expression
+    match node.type:
+        case "template_function" if text_of(field_of(node, "name")) in values:
+            return
+        case "case_statement":  # its value only: the statements below it run like others
+            constant = field_of(node, "value")
+        case kind if kind in _CONSTANT:
             yield from identifiers(node)
             return
-    elif node.type == "if_statement" and any(child.type == "constexpr" for child in node.children):
-        condition = node.child_by_field_name("condition")
-        yield from identifiers(condition) if condition is not None else ()
-    elif node.type == "array_declarator":
-        size = node.child_by_field_name("size")
-        yield from identifiers(size) if size is not None else ()
-    elif node.type == "init_declarator":
-        value, declarator = node.child_by_field_name("value"), node.child_by_field_name("declarator")
-        if value is not None and declarator is not None:
-            for name in identifiers(declarator):
-                initialisers.setdefault(name, set()).update(identifiers(value))
-    elif node.type == "declaration" and any(text_of(child) == "constexpr" for child in node.children):
-        yield from identifiers(node)
+        case "if_statement" if any(child.type == "constexpr" for child in node.children):
+            constant = field_of(node, "condition")
+        case "array_declarator":
+            constant = field_of(node, "size")
+        case "declaration" if any(text_of(child) == "constexpr" for child in node.children):
+            constant = node
+        case "init_declarator":
+            value, declarator = field_of(node, "value"), field_of(node, "declarator")
+            if value is not None and declarator is not None:
+                for name in identifiers(declarator):
+                    initialisers.setdefault(name, set()).update(identifiers(value))
+        case _:
+            pass
+    yield from identifiers(constant) if constant is not None else ()
     for child in node.named_children:
         yield from _constants(child, values, initialisers)
 
@@ -433,7 +288,7 @@ def _macro(text: bytes) -> bytes | None:
 
 
 def _launch(node: Node, source: bytes) -> bytes | None:
-    kernel, arguments = node.child_by_field_name("function"), node.child_by_field_name("arguments")
+    kernel, arguments = field_of(node, "function"), field_of(node, "arguments")
     syntax = next((child for child in node.children if child.type == "kernel_call_syntax"), None)
     if kernel is None or syntax is None or arguments is None or node.has_error:
         return None
@@ -463,42 +318,24 @@ def _pieces(syntax: Node, source: bytes) -> list[bytes]:
 
 def _shared(node: Node, source: bytes) -> bytes | None:
     """None for any declaration but that of one array without a size, and those of static shared memory."""
-    if node.has_error:
+    words, type_ = specifiers(node), field_of(node, "type")
+    if node.has_error or "__shared__" not in words or type_ is None:
         return None
-    words = {child.text for child in node.children if child.type in ("storage_class_specifier", "type_qualifier")}
-    arrays = node.children_by_field_name("declarator")
-    kind = node.child_by_field_name("type")
-    if b"__shared__" in words and b"extern" not in words:
-        return _static_shared(node, source)
-    if not {b"extern", b"__shared__"} <= words or kind is None or len(arrays) != 1:
+    names = [Declarator.of(declarator) for declarator in declarators(node)]
+    if not all(one.simple and one.value is None and not one.reference for one in names):
         return None
-    array = arrays[0]
-    name = array.child_by_field_name("declarator")
-    if (
-        array.type != "array_declarator"
-        or array.child_by_field_name("size")
-        or name is None
-        or name.type != "identifier"
-    ):
+    if "extern" not in words:
+        return _static_shared(node, source, [one.at for one in names if one.at is not None])
+    if len(names) != 1 or names[0].sizes != [None] or names[0].pointers:
         return None
-    others = [
-        child.text or b"" for child in node.children if child.type == "type_qualifier" and child.text != b"__shared__"
-    ]
+    others = [c.text or b"" for c in node.children if c.type == "type_qualifier" and c.text != b"__shared__"]
     whole = source[node.start_byte : node.end_byte]
-    element = b" ".join([*others, b" ".join(source[kind.start_byte : kind.end_byte].split())])
-    return b"DAGC_DYNAMIC_SHARED(%s, %s)" % (element, name.text) + b"\n" * whole.count(b"\n") + b";"
+    element = b" ".join([*others, b" ".join(source[type_.start_byte : type_.end_byte].split())])
+    return b"DAGC_DYNAMIC_SHARED(%s, %s)" % (element, names[0].name.encode()) + b"\n" * whole.count(b"\n") + b";"
 
 
-def _static_shared(node: Node, source: bytes) -> bytes | None:
+def _static_shared(node: Node, source: bytes, names: Sequence[Node]) -> bytes:
     """`__shared__ T a[n], b;` with `a` and `b` as references to the declared arrays."""
-    names = []
-    for declarator in node.children_by_field_name("declarator"):
-        inner: Node | None = declarator
-        while inner is not None and inner.type in ("array_declarator", "pointer_declarator"):
-            inner = inner.child_by_field_name("declarator")
-        if inner is None or inner.type != "identifier":
-            return None
-        names.append(inner)
     out, done = [], node.start_byte
     for name in names:
         out += [source[done : name.start_byte], b"dagc_shared_", source[name.start_byte : name.end_byte]]

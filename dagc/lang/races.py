@@ -7,8 +7,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dagc.base.errors import LOOK
-from dagc.cuda.execute import UNKNOWN, ElementPlace, Value
-from dagc.cuda.races import BLOCKS, LaunchOf, Race, between_blocks, between_lanes, elements_named
+from dagc.cuda.races import (
+    BLOCKS,
+    UNKNOWN,
+    ElementPlace,
+    LaunchOf,
+    Race,
+    Value,
+    between_blocks,
+    between_lanes,
+    elements_named,
+)
 from dagc.cuda.state import definitions_of
 from dagc.ir import program as ir
 from dagc.ir.enums import CodeLang, Mode

@@ -13,7 +13,7 @@ import sympy as sp
 from dagc.base.source import Spanned
 from dagc.cuda.accesses import Accesses, accesses_of
 from dagc.cuda.expressions import Guard, real, symbol
-from dagc.cuda.text import NotUnderstood
+from dagc.cuda.syntax import NotUnderstood
 from dagc.ir.enums import ElementType, Mode
 from dagc.ir.plan import AXES, kernel_of
 from dagc.ir.program import KernelOp, Program, Region

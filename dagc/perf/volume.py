@@ -36,7 +36,7 @@ import sympy as sp
 from dagc.cuda.accesses import Accesses
 from dagc.cuda.expressions import real, symbol
 from dagc.cuda.ptx import ASSUMED, Resources
-from dagc.cuda.text import NotUnderstood
+from dagc.cuda.syntax import NotUnderstood
 from dagc.ir.program import KernelOp, Program
 from dagc.perf.algebra import maximum, minimum
 from dagc.perf.geometry import Geometry, read_accesses

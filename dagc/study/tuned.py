@@ -17,7 +17,7 @@ from dagc.choice.feature import offered
 from dagc.choice.legal import legal_settings, op_of, unit_of, units
 from dagc.choice.selector import far_parameters
 from dagc.choice.types import MODELS, Case, Settings, settings_text, variant_of
-from dagc.cuda.text import NotUnderstood
+from dagc.cuda.syntax import NotUnderstood
 from dagc.ir.plan import (
     VARIANT,
     Features,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dagc.cuda.accesses import accesses_of
 from dagc.cuda.expressions import MemoryAccess, either, nearby, symbol
-from dagc.cuda.text import NotUnderstood
+from dagc.cuda.syntax import NotUnderstood
 from tests.tiers import examples
 
 N, M = 5, 3  # what the by-value formals are where kernels are run

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dagc.cuda.execute import UNKNOWN, ElementPlace, Value
-from dagc.cuda.races import LaunchOf, between_blocks, between_lanes, elements_named
+from dagc.cuda.races import UNKNOWN, ElementPlace, LaunchOf, Value, between_blocks, between_lanes, elements_named
 from dagc.cuda.state import Definitions
 
 GID = "int tid = threadIdx.x, gid = blockIdx.x * blockDim.x + threadIdx.x;"
