@@ -186,14 +186,19 @@ def test_a_small_command_loads_nothing_heavy(module: str, heavy: set[str]) -> No
 @pytest.mark.parametrize(
     ("words", "rooms_loaded", "not_loaded"),
     [
-        (["--help"], {"", "base", "cli", "ir"}, {"dataclasses", "dagc.base.errors", "dagc.ir.program", "subprocess"}),
+        (["--help"], {"", "base", "cli"}, {"dataclasses", "dagc.base.errors", "subprocess"}),
+        (
+            ["tune", "--help"],
+            {"", "base", "cli", "ir", "stages"},
+            {"numpy", "sympy", "msgspec", "subprocess", "dagc.ir.program", "dagc.stages.program"},
+        ),
         (
             ["check", "samples/spmv/spmv.dag"],
             {"", "base", "build", "cli", "cuda", "ir", "lang", "passes", "recipes", "report", "stages"},
             {"subprocess", "difflib", "dagc.build.toolchain", "dagc.ir.plan", "dagc.ir.traversal"},
         ),
     ],
-    ids=["help", "check"],
+    ids=["help", "help of tune", "check"],
 )
 def test_a_command_loads_only_what_it_uses(words: list[str], rooms_loaded: set[str], not_loaded: set[str]) -> None:
     """A data class takes half a millisecond of every start, a package of the standard library several."""

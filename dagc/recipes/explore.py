@@ -35,7 +35,7 @@ from dagc.report import si
 from dagc.report.display import Display, warn
 from dagc.space.loops import waits_between
 from dagc.space.proof import Prover, prune
-from dagc.stages.options import ExploreOptions
+from dagc.stages.options import ExploreOptions, StrategyOptions
 from dagc.stages.program import ProgramText, read
 from dagc.store.results import (
     Implementation,
@@ -817,7 +817,7 @@ def _explored(
     output: Path | None,
     notes: Sequence[str],
     results: Results,
-    options: ExploreOptions,
+    options: StrategyOptions,
     wrong: Disagreement | None = None,
 ) -> Explored:
     configuration, text, waits = None, "", ""

@@ -9,7 +9,7 @@ from dagc.base.errors import UsageError
 from dagc.choice.inputs import has_inputs
 from dagc.choice.types import PROGRAM, Case
 from dagc.lab.plans import program_select
-from dagc.stages.options import METHODS, Progress, TuneOptions
+from dagc.stages.options import METHODS, Progress, SiteOptions, TuneOptions
 from dagc.stages.program import ProgramText, read
 from dagc.study.choosers import (
     asked_of,
@@ -90,7 +90,7 @@ def evaluate(path: str | Path, tuned: str | Path, options: TuneOptions, progress
     return evaluate_inputs(text, learned, options, progress)
 
 
-def _wants_programs(text: ProgramText, options: TuneOptions) -> bool:
+def _wants_programs(text: ProgramText, options: SiteOptions) -> bool:
     """Whether `dagc tune` tunes the program itself: it has a `select` at program level, and no kernel is named."""
     if options.kernels:
         return False

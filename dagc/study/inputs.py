@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from dagc.choice.draws import Draws
     from dagc.ir.program import Program
     from dagc.ir.sym import Number
-    from dagc.stages.options import Progress, TuneOptions
+    from dagc.stages.options import CaseOptions, Progress, TuneOptions
     from dagc.store.records import Records
     from dagc.store.tuned import InputFacts
 
@@ -639,7 +639,7 @@ KNOWING = 0.5  # of the time limit that the features of all inputs may take in i
 ITERATIONS = 25  # labelled inputs of incremental tuning: Nitro (Muralidharan et al. 2014, section III-B)
 
 
-def drawn_less(task: TuningTask | ProgramTask, options: TuneOptions) -> list[str]:
+def drawn_less(task: TuningTask | ProgramTask, options: CaseOptions) -> list[str]:
     """A note if fewer inputs were drawn than requested."""
     count = len(task.cases)
     if options.samples is not None and count < options.samples:

@@ -29,7 +29,7 @@ from dagc.study.tuned import check_tuned
 if TYPE_CHECKING:
     from dagc.choice.types import Case, Cell, Settings
     from dagc.ir.program import Program
-    from dagc.stages.options import TuneOptions
+    from dagc.stages.options import TunedFileOptions, TuneOptions
     from dagc.store.tuned import KernelChooser, Tuned
     from dagc.study.prepare import AtCase, TuningTask
 
@@ -39,7 +39,7 @@ WAYS = ("the samples here alone", "the file's times, unscaled", "the file's time
 # ---- judged elsewhere -----------------------------------------------------------------------
 
 
-def home_of(task: TuningTask, tuned: Tuned, options: TuneOptions) -> str:
+def home_of(task: TuningTask, tuned: Tuned, options: TunedFileOptions) -> str:
     """The machine that a file was tuned on, "" if it is this one. Raises UsageError for another machine, unless the
     user allows it, and for a file of another target."""
     target = task.chosen.target.value

@@ -34,7 +34,7 @@ from dagc.perf.hardware import load_hardware
 from dagc.setup import read_scalars, run_setup
 from dagc.space import Space
 from dagc.stages.artifacts import OpenChoices, build_artifact, proved_plan, write_sources
-from dagc.stages.options import TuneOptions
+from dagc.stages.options import CaseOptions, SiteOptions, TuneOptions
 from dagc.stages.program import ProgramText
 
 # ---- the library that is measured ----
@@ -378,7 +378,7 @@ def tuning_task(
 
 
 def _opened_on(
-    chosen: TargetChoice, text: ProgramText, options: TuneOptions
+    chosen: TargetChoice, text: ProgramText, options: SiteOptions
 ) -> tuple[ProgramText, tuple[str, ...], Graph, tuple[Unit, ...]]:
     """The text for a target, what that excludes, its graph, and the units to tune."""
     text, without = text.on(chosen.target)
@@ -408,7 +408,7 @@ MOST_PROGRAMS = 16
 COMPARED = 8  # inputs of a list, or drawn ones, whose programs are compared before anything is measured
 
 
-def compared_first(cases: Sequence[Case], options: TuneOptions) -> tuple[Case, ...]:
+def compared_first(cases: Sequence[Case], options: CaseOptions) -> tuple[Case, ...]:
     """The cases at which the program is compared with that of the others before anything is measured: all sizes; of
     inputs that are listed or drawn, of which most may never be measured, the first ones, and the first ones that differ
     in their sizes. The others are compared when they are visited."""

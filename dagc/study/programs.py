@@ -75,7 +75,7 @@ from dagc.study.variants import measured_in_full, nothing_evaluated, untrained
 
 if TYPE_CHECKING:
     from dagc.ir.program import Program, Value
-    from dagc.stages.options import Progress, TuneOptions
+    from dagc.stages.options import Progress, SiteOptions, TunedFileOptions, TuneOptions
     from dagc.store.records import Records
     from dagc.store.tuned import Tuned
 
@@ -533,7 +533,7 @@ def _opened(
         yield plans
 
 
-def _method(task: ProgramTask, options: TuneOptions) -> str:
+def _method(task: ProgramTask, options: SiteOptions) -> str:
     method = options.method or task.select.method
     if method not in METHODS:
         whose = "" if options.method else f", which the program's `select ... with {method}` requests"
@@ -550,7 +550,7 @@ def _as_unit_plan(task: ProgramTask) -> Any:
     return TuningTask(task.text, task.chosen, graph, (), task.cases, {}, task.cases[0], task.seed)
 
 
-def _before(task: ProgramTask, records: Records | None, options: TuneOptions) -> tuple[Known, str]:
+def _before(task: ProgramTask, records: Records | None, options: TunedFileOptions) -> tuple[Known, str]:
     """The measurements of a resumed file, and its objective. Stores the conditions that must not differ."""
     known, objective = Known(Measurements({}, {}, [])), "time"
     if records is None:

@@ -54,7 +54,7 @@ from dagc.store.settings import OF_SEARCH, OPTION, Fixed, fixed_to_json
 
 if TYPE_CHECKING:
     from dagc.lab.candidate import ConfiguredSpace, LaunchSite
-    from dagc.stages.options import ExploreOptions
+    from dagc.stages.options import EarlierOptions, ExploreOptions, OpenOptions, PointerOptions
 
 
 _POLL_SECONDS = 0.05
@@ -106,7 +106,7 @@ class SearchRequest:
 # ---- what is searched -----------------------------------------------------------------------
 
 
-def _opened(options: ExploreOptions, gpus: bool) -> list[str]:
+def _opened(options: OpenOptions, gpus: bool) -> list[str]:
     """The decisions to open, as `open_decisions` expects them. Raises UsageError if values are asked for, but none
     given."""
     opened = list(options.opened)
@@ -363,7 +363,7 @@ def revision(folder: Path) -> str:
 # ---- on the machine -------------------------------------------------------------------------
 
 
-def setup_digest(path: Path, program: Program, options: ExploreOptions) -> str:
+def setup_digest(path: Path, program: Program, options: EarlierOptions) -> str:
     """Part of the SHA-256 of the file that computes the arrays; "" if there is none, or the arrays were given."""
     if program.setup is None or options.data is not None:
         return ""
@@ -396,7 +396,7 @@ def run_record(
 
 
 def that_can_run(
-    configurations: Sequence[Configured], chosen: TargetChoice, options: ExploreOptions, notes: list[str]
+    configurations: Sequence[Configured], chosen: TargetChoice, options: PointerOptions, notes: list[str]
 ) -> list[Configured]:
     """The configurations without those of transports that this machine lacks. Raises MissingTool if none remains."""
     out = [c for c in configurations if not _lacks_device_pointers(c, chosen, options.mpi_takes_device_pointers)]

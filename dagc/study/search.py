@@ -12,7 +12,7 @@ from dagc.choice.legal import unit_in
 from dagc.choice.types import MODELS
 from dagc.ir.plan import Target
 from dagc.lab.across import AcrossSizes, OpTimes
-from dagc.stages.options import TuneOptions
+from dagc.stages.options import LimitOptions
 from dagc.study.choosers import ChooserInputs
 from dagc.study.prepare import volume
 
@@ -25,7 +25,7 @@ MOST_CODES = 6  # most compiled versions of a kernel whose instructions are dist
 MOST_ROWS = 800  # most cells of an op in the search: its covariances grow with the square
 
 
-def search_of(inputs: ChooserInputs, options: TuneOptions, top: int) -> tuple[AcrossSizes, list[str]]:
+def search_of(inputs: ChooserInputs, options: LimitOptions, top: int) -> tuple[AcrossSizes, list[str]]:
     """The search over all ops that a model ranks, without observations, and notes. `top`: settings measured at each
     size in addition to the default, if neither budget nor time nor accuracy is given."""
     units = [u for u in inputs.ready.task.units if inputs.asked[u.op].method in MODELS and not u.variants]

@@ -25,7 +25,7 @@ from dagc.lab.launches import Timing
 from dagc.measure.link import WorkerLink
 from dagc.measure.metrics import objective_for, observed, of_results
 from dagc.measure.service import Service
-from dagc.stages.options import Progress, TuneOptions, searching
+from dagc.stages.options import LimitOptions, Progress, TuneOptions, searching
 from dagc.store.settings import FACT, values_fixed
 from dagc.study.choosers import (
     Asked,
@@ -206,7 +206,7 @@ def _fixed(task: TuningTask) -> list[str]:
     ]
 
 
-def _wanted(known: ChooserInputs, options: TuneOptions) -> list[Wanted]:
+def _wanted(known: ChooserInputs, options: LimitOptions) -> list[Wanted]:
     """The cells to measure of ops that no model ranks: the proposals of a strategy, or all."""
     ready, asked, out = known.ready, known.asked, []
     strategies = set(searching())

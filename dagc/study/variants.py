@@ -29,7 +29,7 @@ from dagc.measure.service import one_line
 from dagc.report import si
 from dagc.setup.arrays import elements
 from dagc.setup.prefetch import AHEAD
-from dagc.stages.options import COSTS, Progress, TuneOptions
+from dagc.stages.options import COSTS, CaseOptions, Progress, SiteOptions, TuneOptions
 from dagc.study.choosers import (
     Asked,
     ChooserInputs,
@@ -288,7 +288,7 @@ def tune_inputs(
         return _learned(inputs, asked, options, output, notes)
 
 
-def _learnable(task: TuningTask, options: TuneOptions) -> tuple[TuningTask, dict[str, Asked]]:
+def _learnable(task: TuningTask, options: SiteOptions) -> tuple[TuningTask, dict[str, Asked]]:
     """The task with the features that its selectors need, and how each op is chosen. Raises UsageError if nothing can
     run here, or if a method does not learn from inputs."""
     from dagc.choice.methods import LEARNED  # loads msgspec
@@ -368,7 +368,7 @@ def _notes(inputs: Inputs, task: TuningTask, choosers: Mapping[str, Chooser], ce
     ]
 
 
-def _other(options: TuneOptions) -> Tuned:
+def _other(options: CaseOptions) -> Tuned:
     from dagc.store.tuned import load_tuned  # loads msgspec, sqlite3
 
     assert options.warm_start is not None
