@@ -34,12 +34,12 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
     ),
     "advice for all open values": ("passes/cases.py",),
     "performance models as rational programs": ("perf/*", "choice/terms.py", "choice/models.py", "choice/collect.py"),
-    "selectors: learners and their C": ("choice/learners/*", "choice/nodes.py", "choice/trends.py", "choice/labels.py"),
-    "fewer labels (`--active`, `--incremental`)": ("choice/active.py", "choice/draws.py"),
+    "selectors: learners and their C": ("choice/learners/*", "choice/nodes.py", "choice/trends.py"),
+    "fewer labels (`--active`, `--incremental`)": ("study/sampling.py",),
     "devices: ops placed together": ("choice/placement.py",),
     "tuning over inputs, evaluation": (
-        "study/inputs.py", "study/variants.py", "study/moved.py", "study/report.py",
-        "choice/inputs.py", "choice/judge.py", "report/variants.py",
+        "study/inputs.py", "study/variants.py", "study/move.py", "study/report.py",
+        "study/cases.py", "study/judge.py", "report/variants.py",
     ),
     "tuning of whole programs": ("study/programs.py", "study/plans.py", "lab/plans.py"),
     "launch settings searched across sizes, pre-trained": (

@@ -49,7 +49,7 @@ ONLY_IMPORTERS = {
     "jinja2": {"emit", "report"},
     "mpi4py": {"measure"},
     "pycuda": {"measure"},
-    "sklearn": {"learn", "lab", "choice"},
+    "sklearn": {"learn", "lab", "choice", "study"},
     "rich": {"report"},
     "sympy": {"perf", "cuda"},
     "tree_sitter": {"cuda"},

@@ -42,12 +42,12 @@ from typing import Any
 from benchmarks.gpu.variants import costs, tables
 from benchmarks.tune.active import compare
 from benchmarks.tune.variants import NOISE, Table, read_table, tuned_tables
-from dagc.choice.active import Sampling, trained
-from dagc.choice.judge import Figures, judge
 from dagc.choice.types import settings_text
 from dagc.recipes import tune as recipes
 from dagc.stages.options import TuneOptions
 from dagc.store.tuned import Tuned, load_tuned
+from dagc.study.judge import Figures, judge
+from dagc.study.sampling import Sampling, trained
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -4,7 +4,7 @@
 
 HOME and HERE: folders of tables as benchmarks/gpu/devices.py writes them. All inputs of HOME teach; so many inputs of
 HERE, drawn at random (`--seeds` times), are known there, and the others judge. `moved`: as `dagc tune --warm-start`
-learns, from both or from one, by cross-validation at the known ones (dagc/study/moved.py); `alone`: from the
+learns, from both or from one, by cross-validation at the known ones (dagc/study/move.py); `alone`: from the
 known ones only.
 """
 
@@ -18,9 +18,9 @@ from pathlib import Path
 
 from benchmarks.gpu.devices import KERNELS, with_later, without
 from benchmarks.tune.variants import NOISE, Table, read_table
-from dagc.choice.active import trained
-from dagc.choice.judge import Figures, judge
-from dagc.study.moved import losses_of, ratios_of
+from dagc.study.judge import Figures, judge
+from dagc.study.move import losses_of, ratios_of
+from dagc.study.sampling import trained
 
 Row = tuple[Sequence[float], Mapping[int, float]]
 

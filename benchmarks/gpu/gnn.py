@@ -42,7 +42,6 @@ from dagc.build.target import TargetChoice, choose_target
 from dagc.choice.feature import FeatureContext
 from dagc.choice.placement import DEVICE, HOST, Problem, Solution, Transfer, Transfers, Value, place
 from dagc.choice.selector import Selector
-from dagc.choice.train import Training, train
 from dagc.emit import rows
 from dagc.ir.plan import answers_of, open_variants
 from dagc.ir.program import Graph, KernelOp
@@ -56,6 +55,7 @@ from dagc.stages.artifacts import OpenChoices, build_artifact, compile_traversal
 from dagc.stages.options import CompileOptions
 from dagc.stages.program import read
 from dagc.study.runs import revision
+from dagc.study.train import Training, train
 from dagc.study.variants import transfers_here
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from benchmarks.gpu.beside_answer import unpacked
 from benchmarks.gpu.variants import tables
-from dagc.choice.judge import judge
 from dagc.choice.types import settings_text
+from dagc.study.judge import judge
 
 
 def report(first: Path, second: Path, program: Path) -> list[str]:

@@ -28,16 +28,16 @@ from typing import Any, get_args
 
 from benchmarks.tune.curve import curve
 from dagc.base.errors import DagcError
-from dagc.choice.active import Strategy, trained
-from dagc.choice.judge import Figures, Judged, Times, judge, pays_after
 from dagc.choice.methods import LEARNED
-from dagc.choice.train import noise_of_best
 from dagc.choice.types import PROGRAM, Case, Cell, Settings, settings_text, variant_of
 from dagc.cli.tune import evaluation_text, table
 from dagc.recipes import tune as recipes
 from dagc.stages.options import TuneOptions
 from dagc.stages.program import load
 from dagc.store.tuned import InputFacts, ProgramChooser, Tuned, load_tuned
+from dagc.study.judge import Figures, Judged, Times, judge, pays_after
+from dagc.study.sampling import Strategy, trained
+from dagc.study.train import noise_of_best
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = {

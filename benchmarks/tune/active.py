@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.tune.variants import NOISE, Table, read_table, tuned_tables
-from dagc.choice.active import Sampling, guide, trained, uncertain
-from dagc.choice.judge import Figures, judge
+from dagc.study.judge import Figures, judge
+from dagc.study.sampling import Sampling, guide, trained, uncertain
 
 STRATEGIES = ("active", "bvsb", "random")
 

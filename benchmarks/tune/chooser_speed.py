@@ -28,9 +28,9 @@ from dagc.choice.choose import Chooser, c_head, emitted
 from dagc.choice.legal import legal_settings, units
 from dagc.choice.methods import LEARNED
 from dagc.choice.models import unit_chooser
-from dagc.choice.train import merged, train
 from dagc.perf.evaluate import PartialEvaluator
 from dagc.perf.hardware import load_hardware
+from dagc.study.train import merged, train
 
 FLAGS = ("-std=c99", "-O3", "-ffp-contract=off")
 SAMPLES = Path(__file__).parents[2] / "samples" / "polybench"

@@ -1,4 +1,4 @@
-"""Learning curves: incremental tuning (`dagc.choice.active.next_input`) replayed on a full table of measurements."""
+"""Learning curves: incremental tuning (`dagc.study.sampling.next_input`) replayed on a full table of measurements."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dagc.choice.active import Strategy, Vectors, next_after, trained
-from dagc.choice.judge import Asked, Times, judge
 from dagc.choice.selector import FEWEST, Selector
+from dagc.study.judge import Asked, Times, judge
+from dagc.study.sampling import Strategy, Vectors, next_after, trained
 
 
 @dataclass(frozen=True, slots=True)

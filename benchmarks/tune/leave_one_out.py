@@ -21,12 +21,11 @@ from benchmarks.tune.oracle_csv import OracleCell, read_oracle
 from benchmarks.tune.table import Kernel, best, kernels, scalars
 from dagc import api
 from dagc.choice.choose import MARGIN
-from dagc.choice.labels import observed_labels
 from dagc.choice.legal import units
 from dagc.choice.methods import LEARNED, fit
-from dagc.choice.train import merged, tolerance_of, train
 from dagc.choice.types import Case
 from dagc.study.choosers import select_of
+from dagc.study.train import merged, observed_labels, tolerance_of, train
 
 ROOT = Path(__file__).parents[2]
 OVERRULED, OBSERVED = ", or the model where it gains 5 %", ", the fastest as labels"

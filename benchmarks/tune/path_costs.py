@@ -18,11 +18,11 @@ from statistics import quantiles
 from benchmarks.gpu.beside_answer import unpacked
 from benchmarks.gpu.variants import Row, Table, tables
 from dagc.choice import nodes
-from dagc.choice.active import trained
 from dagc.choice.learners.tree import TreeSelector
 from dagc.ir.program import CodeText, Feature, KernelOp
 from dagc.ir.sym import free
 from dagc.stages.program import load
+from dagc.study.sampling import trained
 
 
 def named(node: nodes.Node) -> Iterator[int]:

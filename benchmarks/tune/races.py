@@ -21,9 +21,9 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.gpu.variants import SAMPLES, tables
-from dagc.choice.judge import judge
 from dagc.choice.types import Settings, settings_text
 from dagc.store.tuned import load_tuned
+from dagc.study.judge import judge
 
 ROOT = Path(__file__).resolve().parents[2]
 Rounds = tuple[tuple[int, int], ...]

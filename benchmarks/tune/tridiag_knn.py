@@ -20,9 +20,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dagc.choice.labels import observed_labels, simplest_labels
 from dagc.choice.methods import fit
-from dagc.choice.train import Interval, tolerance_of
+from dagc.study.train import Interval, observed_labels, simplest_labels, tolerance_of
 
 Pair = tuple[int, int]
 

@@ -33,18 +33,18 @@ from typing import get_args
 
 from benchmarks.tune.curve import curve
 from dagc.base.errors import UsageError
-from dagc.choice.active import Strategy
 from dagc.choice.feature import SelectorFeature
-from dagc.choice.judge import Judged, Times, judge
 from dagc.choice.methods import LEARNED
-from dagc.choice.train import merged, train
 from dagc.choice.types import PROGRAM, Case, settings_text
 from dagc.ir.program import CodeText, Program
 from dagc.ir.sym import Var, free
 from dagc.stages.program import load
 from dagc.store.tuned import ProgramChooser, Tuned, load_tuned
+from dagc.study.judge import Judged, Times, judge
 from dagc.study.report import MeasuredInputs, chosen_at, measured
 from dagc.study.results import minimised, priced
+from dagc.study.sampling import Strategy
+from dagc.study.train import merged, train
 
 NOISE = 0.02
 AVERAGED = ("accuracy", "balanced")

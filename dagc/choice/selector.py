@@ -171,7 +171,7 @@ class Selector:
 
     The class of a learner defines `ask`, `answers`, `text`, `view` and `to_json`, and the fields `data` (names of the
     features of its vector, in order), `scales` (one for each) and `least_sure`, the confidence below which the default
-    is better on average (`dagc.choice.train.least_sure`). It may override `votes`.
+    is better on average (`dagc.study.train.least_sure`). It may override `votes`.
     """
 
     method: ClassVar[str]

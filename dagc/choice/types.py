@@ -92,7 +92,7 @@ def variant_of(settings: Settings) -> str:
 @dataclass(frozen=True, slots=True, order=True)
 class Case:
     """One size or one input of the program: values of its parameters, sorted by name. Text values are inputs: paths of
-    files, calls of generators (`dagc.choice.inputs`). Real numbers are drawn (`dagc.choice.draws`)."""
+    files, calls of generators (`dagc.study.cases`). Real numbers are drawn (`dagc.study.cases`)."""
 
     params: tuple[tuple[str, int | float | str], ...]
 
@@ -102,6 +102,11 @@ class Case:
         if len(self.params) == 1 and isinstance(self.params[0][1], str):
             return self.params[0][1]
         return " ".join(f"{n}={v}" for n, v in self.params)
+
+    @property
+    def is_input(self) -> bool:
+        """Whether it is an input rather than a size."""
+        return any(isinstance(value, str) for _, value in self.params)
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from dagc.base.errors import UsageError
 from dagc.base.resources import names_in
 from dagc.choice.feature import SelectorFeature, asked_features
-from dagc.choice.inputs import is_input
 from dagc.choice.selector import Extent
 from dagc.choice.types import PROGRAM, Case, Cell, Settings
 from dagc.ir.enums import ElementType
@@ -111,7 +110,7 @@ def measured(cells: Iterable[Cell], legal: Sequence[Settings], data: Mapping[Cas
         else:
             complete[case] = at[case]
     every = dict.fromkeys((*legal, *(s for here in complete.values() for s in here)))
-    failed = {s for p, here in complete.items() for s, c in here.items() if c.failure and not is_input(p)}
+    failed = {s for p, here in complete.items() for s, c in here.items() if c.failure and not p.is_input}
     settings = tuple(s for s in every if s not in failed)
     number = {s: i for i, s in enumerate(settings)}
     if complete and not all(any(s in number for s in here) for here in complete.values()):

@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from dagc.base.errors import UsageError
-from dagc.choice.inputs import has_inputs
 from dagc.choice.types import PROGRAM, Case
 from dagc.lab.plans import program_select
 from dagc.stages.options import METHODS, Progress, SiteOptions, TuneOptions
 from dagc.stages.program import ProgramText, read
+from dagc.study.cases import has_inputs
 from dagc.study.choosers import (
     asked_of,
 )
@@ -121,7 +121,7 @@ def _wants_inputs(task: TuningTask, options: TuneOptions) -> bool:
 
 def _cases_of(path: str, text: ProgramText, options: TuneOptions) -> tuple[Case, ...]:
     from dagc.store.tuned import load_tuned  # loads msgspec, numpy, sqlite3, sympy
-    from dagc.study.moved import cases_of_file  # only with --warm-start
+    from dagc.study.move import cases_of_file  # only with --warm-start
 
     return cases_of_file(load_tuned(path), text.program(), options)
 

@@ -366,7 +366,7 @@ class SiteOptions:
 class CaseOptions:
     """The sizes and inputs that are measured.
 
-    `inputs`: lists of inputs (`dagc.choice.inputs`). `samples`: inputs to draw from the values after `over` (None: all
+    `inputs`: lists of inputs (`dagc.study.cases`). `samples`: inputs to draw from the values after `over` (None: all
     of these). `warm_start`: a tuned file of another machine, some of whose inputs are measured here.
     """
 
@@ -400,7 +400,7 @@ class CaseOptions:
 class LabelOptions:
     """Which inputs are measured, of those that are listed or drawn.
 
-    `active`: by Algorithm 1 (`dagc.choice.active`): `initial` at random, then batches of `batch` below `margin`.
+    `active`: by Algorithm 1 (`dagc.study.sampling`): `initial` at random, then batches of `batch` below `margin`.
     `incremental`: the most informative inputs (by `next`), until `iterations` are labelled or `accuracy` is reached.
     """
 

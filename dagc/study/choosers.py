@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from dagc.choice.choose import Chooser
     from dagc.choice.learners.cost import Cost
     from dagc.choice.models import ModelInputs
-    from dagc.choice.train import Training
     from dagc.study.gpu import Counted
+    from dagc.study.train import Training
 
 
 # ---- methods and learned selectors ----
@@ -129,7 +129,7 @@ def learn(
     `model`: its choices without measurements, for comparison.
     """
     from dagc.choice.methods import LEARNED  # loads msgspec
-    from dagc.choice.train import merged, train  # loads msgspec
+    from dagc.study.train import merged, train  # loads msgspec
 
     if asked.method not in LEARNED:
         return LearnedSelector(None, ())
@@ -169,7 +169,7 @@ def left_out(
 ) -> tuple[str, dict[tuple[float, ...], float]]:
     """The loss at held-out sizes: a note, and the regret at each size. `untrained`: answers to compare with, by name;
     `who`: the ops of the samples."""
-    from dagc.choice.train import leave_one_out  # loads msgspec
+    from dagc.study.train import leave_one_out  # loads msgspec
 
     out = leave_one_out(selector.method, names, training, seed, untrained)
     line = out.text if out is not None else f"leave one out: takes {FEWEST + 1} sizes or more"
@@ -236,7 +236,7 @@ def learn_together(
     The held-out regret omits only the samples with the same features, so other ops at this size are used.
     """
     from dagc.choice.learners.cost import Cost  # loads msgspec
-    from dagc.choice.train import merged, train  # loads msgspec
+    from dagc.study.train import merged, train  # loads msgspec
 
     timed = {u.op: _measured(ready, u, cells) for u in units}
     rows = {u.op: _rows_of(ready, u, timed[u.op]) for u in units}

@@ -24,7 +24,6 @@ from dagc.base.objective import Objective
 from dagc.base.resources import __version__
 from dagc.build.mpi import cores
 from dagc.choice.feature import offered, values_of
-from dagc.choice.inputs import bytes_of
 from dagc.choice.legal import op_of
 from dagc.choice.selector import FEWEST
 from dagc.choice.selector import number as as_json
@@ -39,6 +38,7 @@ from dagc.setup.arrays import elements
 from dagc.setup.prefetch import AHEAD, Job, Prefetch
 from dagc.store.results import Run
 from dagc.store.settings import FACT, check_resumed, values_fixed
+from dagc.study.cases import bytes_of
 from dagc.study.choosers import Asked, ChooserInputs, features_of
 from dagc.study.gpu import gpu_name
 from dagc.study.measure import Hangs, Measuring, Recording, Wanted, features_at
@@ -60,12 +60,12 @@ from dagc.study.results import OTHER, Measurements, choosable, failures_before, 
 from dagc.study.runs import program_record, revision
 
 if TYPE_CHECKING:
-    from dagc.choice.draws import Draws
     from dagc.ir.program import Program
     from dagc.ir.sym import Number
     from dagc.stages.options import CaseOptions, Progress, TuneOptions
     from dagc.store.records import Records
     from dagc.store.tuned import InputFacts
+    from dagc.study.cases import Draws
 
 
 ROUNDS = 3  # most series of launches of an answer
@@ -679,7 +679,7 @@ def label_actively(inputs: Visits[Any], options: TuneOptions) -> list[str]:
     The guide uses the drawn values, so a candidate needs no set-up. Inputs that are already labelled in the file count.
     An input that the set-up refuses is not a sample.
     """
-    from dagc.choice.active import Sampling, guide, uncertain  # loads msgspec
+    from dagc.study.sampling import Sampling, guide, uncertain  # loads msgspec
 
     assert options.samples is not None
     draws = draws_of(inputs.task.text, inputs.task.program, options)
@@ -739,7 +739,7 @@ def _exhausted(draws: Draws, looked: int, margin: float) -> str:
 def label_incrementally(inputs: Visits[Any], asked: Mapping[str, Asked], options: TuneOptions) -> list[str]:
     """Compute the features of all inputs first; then label one after the other, always the most informative, until
     there are enough."""
-    from dagc.choice.active import next_input  # loads msgspec
+    from dagc.study.sampling import next_input  # loads msgspec
 
     cases = []
     for case in to_visit(inputs.task):
@@ -774,8 +774,8 @@ def label_incrementally(inputs: Visits[Any], asked: Mapping[str, Asked], options
 
 def _accuracy(inputs: Visits[Any], asked: Mapping[str, Asked], options: TuneOptions, labelled: set[Case]) -> float:
     """The least accuracy of all ops: at the test inputs of the file if it has any, else by leave-one-out."""
-    from dagc.choice.active import trained  # loads msgspec
-    from dagc.choice.judge import judge  # only with --accuracy
+    from dagc.study.judge import judge  # only with --accuracy
+    from dagc.study.sampling import trained  # loads msgspec
 
     tests = [p for p, facts in inputs.known.inputs.items() if facts.test]
     out = []
@@ -828,7 +828,7 @@ def noise(inputs: Visits[Any], op: str) -> float:
 
 def noises(inputs: Visits[Any], op: str, cases: Sequence[Case]) -> list[float]:
     """The noise of comparing the two fastest answers of an op at each input, relative."""
-    from dagc.choice.train import noise_of_best  # loads msgspec
+    from dagc.study.train import noise_of_best  # loads msgspec
 
     intervals_at: dict[Case, list[tuple[float, float, float]]] = {p: [] for p in cases}
     for (o, case, _), cell in inputs.known.measured.cells.items():

@@ -16,9 +16,7 @@ from dagc.build import target
 from dagc.build.mpi import cores
 from dagc.build.target import TargetChoice, choose_target
 from dagc.build.toolchain import find_nvcc, kernel_resources
-from dagc.choice.draws import Draws
 from dagc.choice.feature import offered
-from dagc.choice.inputs import bytes_of, has_inputs, is_input, parse_input, parse_inputs, parse_size, parse_sizes
 from dagc.choice.legal import SHARED_LIMIT, fits, legal_settings, op_of, unit_in, units
 from dagc.choice.types import Case, Settings, Unit
 from dagc.cuda.lexer import names_used
@@ -36,6 +34,7 @@ from dagc.space import Space
 from dagc.stages.artifacts import OpenChoices, build_artifact, proved_plan, write_sources
 from dagc.stages.options import CaseOptions, SiteOptions, TuneOptions
 from dagc.stages.program import ProgramText
+from dagc.study.cases import Draws, bytes_of, has_inputs, parse_input, parse_inputs, parse_size, parse_sizes
 
 # ---- the library that is measured ----
 
@@ -412,7 +411,7 @@ def compared_first(cases: Sequence[Case], options: CaseOptions) -> tuple[Case, .
     """The cases at which the program is compared with that of the others before anything is measured: all sizes; of
     inputs that are listed or drawn, of which most may never be measured, the first ones, and the first ones that differ
     in their sizes. The others are compared when they are visited."""
-    if options.samples is None and not any(map(is_input, cases)):
+    if options.samples is None and not any(case.is_input for case in cases):
         return tuple(cases)
     by_sizes: dict[tuple[tuple[str, int], ...], Case] = {}
     for case in cases:
@@ -546,7 +545,7 @@ def samples_of(options: TuneOptions) -> int | None:
     """How many inputs are drawn before any is measured: with `--active`, those at random. Raises UsageError."""
     if not options.active:
         return options.samples
-    from dagc.choice.active import Sampling  # loads msgspec
+    from dagc.study.sampling import Sampling  # loads msgspec
 
     if options.samples is None:
         raise UsageError("--active draws inputs up to the number in --samples", "add --samples 200")
@@ -594,11 +593,11 @@ def _sizes_over(program: Program, fixed: Collection[str]) -> tuple[Case, ...]:
 def check_case(program: Program, cases: Sequence[Case], text: str) -> Case:
     """The case at which results are compared with the reference: the named one, else the smallest size, or the
     smallest file among the inputs (the first input if all are calls)."""
-    if text and any(map(is_input, cases)):
+    if text and any(case.is_input for case in cases):
         return parse_input(text, program, "--check-at")
     if text:
         return parse_size(text, program, "--check-at")
-    if any(map(is_input, cases)):
+    if any(case.is_input for case in cases):
         return min(cases, key=lambda case: bytes_of(case, program))
     return min(cases, key=volume)
 

@@ -19,7 +19,6 @@ from dagc.base.errors import BuildFailed, DagcError, ProgramError, Severity, Usa
 from dagc.base.files import scratch_directory
 from dagc.build.mpi import cores
 from dagc.build.target import choose_target
-from dagc.choice.labels import corrected_labels, observed_labels
 from dagc.choice.selector import FEWEST, Selector
 from dagc.choice.types import PROGRAM, Case, Cell, Settings
 from dagc.ir.plan import Target
@@ -71,6 +70,7 @@ from dagc.study.prepare import (
     single_values,
 )
 from dagc.study.results import Evaluated, Evaluation, KernelResult, Measurements, Tuning, minimised, priced
+from dagc.study.train import corrected_labels, observed_labels
 from dagc.study.variants import measured_in_full, nothing_evaluated, untrained
 
 if TYPE_CHECKING:
@@ -346,7 +346,7 @@ def learn(task: ProgramTask, method: str, cells: Cells, data: Data) -> LearnedPl
     average; train the selector on their gains."""
     from dagc.choice.learners.knn import nearest  # loads msgspec
     from dagc.choice.methods import fit  # loads msgspec
-    from dagc.choice.train import best_on_average, merged, shares_of  # loads msgspec
+    from dagc.study.train import best_on_average, merged, shares_of  # loads msgspec
 
     complete = measured(cells.values(), task.settings, data)
     notes, names = list(complete.notes), task.select.data
@@ -588,7 +588,7 @@ def evaluate_program(
 ) -> Evaluation:
     """Measure every plan at test inputs, and evaluate the answers of the chooser of a tuned file there. The
     measurements are stored in the file and not used for training. Raises UsageError like `tune_program`."""
-    from dagc.choice.judge import judge  # only to evaluate
+    from dagc.study.judge import judge  # only to evaluate
 
     task = program_task(text, options, test=True)
     chooser = plan_chooser(task.program, tuned)

@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError, counted
 from dagc.base.objective import TIME, Objective
-from dagc.choice.judge import Figures, Judged, JudgedCase, Times, importance, judge
 from dagc.choice.selector import FEWEST, Answer, Extent, Selector, scales_of
 from dagc.choice.types import Case, settings_text
 from dagc.ir.plan import FAR
 from dagc.report import si
 from dagc.report.variants import LOOKS, Axis, Mark, Mistake, ShareBar, VariantView, as_page
+from dagc.study.judge import Figures, Judged, JudgedCase, Times, importance, judge
 from dagc.study.results import Evaluated, Evaluation, minimised, paid
 from dagc.study.tuned import check_tuned
 
 if TYPE_CHECKING:
     from dagc.choice.avoid import Avoided
-    from dagc.choice.train import Training
     from dagc.stages.options import TuneOptions
     from dagc.stages.program import ProgramText
     from dagc.store.tuned import KernelChooser, Tuned
+    from dagc.study.train import Training
 
 
 MOST_STEPS = 12  # cases of a learning curve
@@ -94,7 +94,7 @@ class MeasuredInputs:
 
     def training(self, numbers: Sequence[int]) -> Training:
         """Of some of the inputs, to learn from."""
-        from dagc.choice.train import merged  # loads msgspec
+        from dagc.study.train import merged  # loads msgspec
 
         noise = (1 - self.noise / 2, 1.0, 1 + self.noise / 2)
         failed = [self.failures[i].keys() for i in numbers] if self.failures else ()
@@ -104,7 +104,7 @@ class MeasuredInputs:
 
 def measured(tuned: Tuned, op: str, chooser: KernelChooser, names: Sequence[str]) -> MeasuredInputs:
     """The inputs of an op. The constraint of an answer without a cell fails at the input: its time is infinite."""
-    from dagc.choice.train import tolerance_of  # loads msgspec
+    from dagc.study.train import tolerance_of  # loads msgspec
 
     number = {settings: i for i, settings in enumerate(chooser.settings)}
     objective, inputs = minimised(tuned), {one.case: one for one in tuned.facts.inputs}
@@ -170,7 +170,7 @@ def choice_at(selector: Selector, avoided: Avoided, extent: Extent, x: Sequence[
 
 def chosen_at(method: str, selector: Selector, inputs: MeasuredInputs) -> AnswersAtInputs:
     """The answers at the test inputs if there are any, else at the training inputs by cross-validation."""
-    from dagc.choice.train import answers_left_out  # loads msgspec
+    from dagc.study.train import answers_left_out  # loads msgspec
 
     tests, kept = inputs.part(True), inputs.part(False)
     names = selector.data
@@ -194,7 +194,7 @@ def chosen_at(method: str, selector: Selector, inputs: MeasuredInputs) -> Answer
 def learning_curve(method: str, names: Sequence[str], inputs: MeasuredInputs) -> tuple[tuple[int, float], ...]:
     """Fraction of exhaustive by the number of labelled inputs, in their order: at the test inputs, or without any at
     the inputs labelled later."""
-    from dagc.choice.active import trained  # loads msgspec
+    from dagc.study.sampling import trained  # loads msgspec
 
     tests, kept = inputs.part(True), inputs.part(False)
     last = len(kept.cases) - (0 if tests.cases else LEFT_AFTER)
@@ -426,7 +426,7 @@ def left_out(
 ) -> LeftOut:
     """Evaluate on each of `parts`, numbers of inputs, a selector trained on all others. Raises UsageError if these are
     too few."""
-    from dagc.choice.train import train  # loads msgspec
+    from dagc.study.train import train  # loads msgspec
 
     figures, answers, trained = [], [], 0
     for part in parts:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from dagc.base.errors import counted
 from dagc.base.objective import TIME, Objective, parse_objective
-from dagc.choice.inputs import is_input
 from dagc.choice.legal import op_of
 from dagc.choice.types import PROGRAM, Case, Cell, Settings, settings_text, variant_of
 from dagc.ir.enums import Mode
@@ -18,8 +17,8 @@ from dagc.measure.metrics import units
 from dagc.study.prepare import TuningTask
 
 if TYPE_CHECKING:
-    from dagc.choice.judge import Judged
     from dagc.store.tuned import InputFacts, Tuned
+    from dagc.study.judge import Judged
 
 
 # ---- which settings were checked ----
@@ -56,7 +55,7 @@ def choosable(
     failed: dict[tuple[str, Settings], list[Case]] = {}
     avoided: dict[tuple[str, Settings], list[Case]] = {}
     for (o, p, s), c in cells.items():
-        learned = is_input(p) or any(name in drawn for name, _ in p.params)
+        learned = p.is_input or any(name in drawn for name, _ in p.params)
         if c.failure and (learned or (o, p) not in lost):
             (avoided if learned else failed).setdefault((o, s), []).append(p)
     bad |= failed.keys()

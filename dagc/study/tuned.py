@@ -260,7 +260,7 @@ def _least(graph: Graph, tuned: Tuned, chooser: Chooser) -> float:
     Features take time from the remaining calls and count as time of the program, as do conversions. Features of a
     single variant count as part of its conversion.
     """
-    from dagc.choice.judge import least_calls  # only beside the runs
+    from dagc.study.judge import least_calls  # only beside the runs
 
     times, default = _times(tuned, chooser), chooser.settings[0]
     variants = variants_of(graph.program, op_of(graph, unit_of(graph, chooser.op, bool(chooser.site.variants))))

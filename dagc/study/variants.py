@@ -54,16 +54,16 @@ from dagc.study.inputs import (
     times_at,
     vector,
 )
-from dagc.study.moved import borrowed, home_of, lost_by_move
+from dagc.study.move import borrowed, home_of, lost_by_move
 from dagc.study.prepare import AtCase, Prepared, TuningTask, another_program, tuning_task
 from dagc.study.results import Evaluated, Evaluation, Measurements, Tuning, choosable, doubtful
 
 if TYPE_CHECKING:
     from dagc.choice.choose import Chooser
-    from dagc.choice.judge import Judged
     from dagc.stages.program import ProgramText
     from dagc.store.records import Records
     from dagc.store.tuned import Tuned
+    from dagc.study.judge import Judged
 
 
 # ---- ops placed together: whole programs under every placement -------------------------------------
@@ -181,7 +181,7 @@ class PlacedPrograms:
     def time(self, at: AtCase) -> str:
         """Time at one input, whose arrays are loaded. Returns "" or why the program does not run there, however its ops
         are placed."""
-        from dagc.choice.train import noise_of_best  # loads msgspec
+        from dagc.study.train import noise_of_best  # loads msgspec
 
         program = self.inputs.task.graph_at(at.case).program
         placed = placed_at(program, at, self.choosers, self.transfers)
@@ -233,7 +233,7 @@ class PlacedPrograms:
 
     def judged(self) -> tuple[Judged, tuple[Settings, ...], tuple[str, ...]]:
         """The figures of the placements, the meaning of each number, and the speed of one device alone."""
-        from dagc.choice.judge import judge  # only to evaluate
+        from dagc.study.judge import judge  # only to evaluate
 
         inputs = list(self.times)
         figures = judge(
@@ -396,7 +396,7 @@ def _subsets(
     inputs: Inputs, task: TuningTask, asked: Mapping[str, Asked], options: TuneOptions
 ) -> tuple[dict[str, Asked], list[str]]:
     """The features of each op that its selector needs, and a note on dropped ones."""
-    from dagc.choice.train import select_features  # loads msgspec
+    from dagc.study.train import select_features  # loads msgspec
 
     out, notes = dict(asked), []
     for unit in task.units:
@@ -469,7 +469,7 @@ def costs(inputs: Inputs, task: TuningTask, choosers: Mapping[str, Any]) -> list
 def risky_defaults(inputs: Inputs, task: TuningTask) -> list[str]:
     """Of each op whose default fails at more inputs than another answer, or is more than twice as bad at its worst:
     both. The default is taken where a selector is unsure, and outside of the trained range."""
-    from dagc.choice import judge  # only over inputs
+    from dagc.study import judge  # only over inputs
 
     out = []
     for unit in task.units:
@@ -508,7 +508,7 @@ def computed_at(
 
 
 def _pays(seconds: float, default: float, other: float) -> float:
-    from dagc.choice.judge import pays_after  # only over inputs
+    from dagc.study.judge import pays_after  # only over inputs
 
     return pays_after(seconds, default, other)
 
@@ -618,7 +618,7 @@ def nothing_evaluated(failures: Sequence[str]) -> UsageError:
 
 
 def _evaluated(inputs: Inputs, chooser: Any, unit: Unit, cases: Sequence[Case]) -> Evaluated:
-    from dagc.choice.judge import judge  # only to evaluate
+    from dagc.study.judge import judge  # only to evaluate
 
     values = [inputs.ready.at[p].values for p in cases]
     judged = judge(

@@ -17,9 +17,9 @@ from dagc.choice.choose import Chooser, Reason, avoided_of, emitted
 from dagc.choice.feature import SelectorFeature
 from dagc.choice.methods import LEARNED
 from dagc.choice.selector import Extent
-from dagc.choice.train import merged, train
 from dagc.choice.types import Case, Cell, Settings, Site, SiteKind
 from dagc.ir.sym import Var
+from dagc.study.train import merged, train
 from tests.tiers import examples
 
 NAMES = ("n", "share")

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from dagc.base.errors import UsageError
 from dagc.choice.choose import c_head
-from dagc.choice.labels import observed_labels, simplest_labels
 from dagc.choice.learners.knn import Knn
 from dagc.choice.methods import fit
 from dagc.choice.selector import Scale
+from dagc.study.train import observed_labels, simplest_labels
 from tests.tiers import examples
 
 SIZES = [100, 200, 400, 800, 1000, 2000, 5000, 10_000, 30_000, 100_000, 400_000, 1_000_000]

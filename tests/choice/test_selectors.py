@@ -41,8 +41,8 @@ from dagc.choice.selector import (
     log2_near,
     scales_of,
 )
-from dagc.choice.train import merged, train
 from dagc.choice.trends import LineTrend, SumTrend, shortened
+from dagc.study.train import merged, train
 from tests.tiers import examples
 
 DATA = ("ni", "nj")

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from dagc.choice.judge import judge
 from dagc.store.tuned import Tuned
+from dagc.study.judge import judge
 from dagc.study.report import measured, op_view, variants_page
 from tests.report.tuned import NAMES, SETTINGS, tuned_file
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from dagc.choice.train import merged, train
 from dagc.choice.types import Cell, Settings
 from dagc.cuda.ptx import ASSUMED
 from dagc.perf.hardware import load_hardware
 from dagc.store.results import ProgramRecord
 from dagc.store.tuned import InputFacts, KernelChooser, Tuned, TunedFacts
+from dagc.study.train import merged, train
 
 SETTINGS: tuple[Settings, ...] = tuple((("variant", name),) for name in ("csr", "vector", "ell"))
 NAMES = ("rows", "fill")

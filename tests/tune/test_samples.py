@@ -18,7 +18,7 @@ from dagc.recipes import tune as tune_recipe
 from dagc.stages.options import TuneOptions
 from dagc.stages.program import read
 from dagc.store.tuned import Tuned, load_tuned
-from dagc.study.moved import losses_of
+from dagc.study.move import losses_of
 from dagc.study.prepare import compiled_part
 from dagc.study.results import Tuning
 

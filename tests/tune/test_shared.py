@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from dagc.choice.learners import cost
-from dagc.choice.train import Training, train
 from dagc.choice.types import Case, Cell, Settings, variant_of
 from dagc.perf.hardware import load_hardware
 from dagc.stages.program import read
@@ -15,6 +14,7 @@ from dagc.study.choosers import ChooserInputs, alike, asked_of, final_choosers
 from dagc.study.gpu import NOT_COUNTED
 from dagc.study.prepare import AtCase, Prepared, tuning_task
 from dagc.study.results import Measurements
+from dagc.study.train import Training, train
 from tests.emit.build import ROOT
 
 PROGRAM = '''program layers

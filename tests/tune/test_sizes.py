@@ -9,9 +9,9 @@ import pytest
 
 from dagc import api
 from dagc.base.errors import UsageError
-from dagc.choice.inputs import parse_size, parse_sizes
 from dagc.choice.legal import fits, legal_settings, op_of, unit_in, units
 from dagc.ir.plan import stays_fixed
+from dagc.study.cases import parse_size, parse_sizes
 from tests.tune.oracle import ROOT
 
 GEMM = ROOT / "samples" / "polybench" / "gemm.dag"

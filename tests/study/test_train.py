@@ -12,16 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagc.choice.labels import ascends, corrected_labels, covering_labels, simplest_labels
 from dagc.choice.methods import LEARNED, from_json
 from dagc.choice.selector import Selector
-from dagc.choice.train import (
+from dagc.study.train import (
     Training,
+    ascends,
     best_constant,
+    corrected_labels,
+    covering_labels,
     least_sure,
     leave_one_out,
     merged,
     noise_of_best,
+    simplest_labels,
     tolerance_of,
     train,
 )

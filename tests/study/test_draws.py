@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from dagc.base.errors import UsageError
-from dagc.choice.draws import Draws
 from dagc.choice.types import Case
 from dagc.ir.program import Program
 from dagc.stages.options import TuneOptions
 from dagc.stages.program import read
+from dagc.study.cases import Draws
 from dagc.study.prepare import cases_asked
 
 TEXT = '''program drawn

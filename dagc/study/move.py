@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 from dagc.base.errors import UsageError, counted
 from dagc.base.objective import parse_objective
-from dagc.choice.judge import Judged, judge
 from dagc.choice.selector import FEWEST
 from dagc.measure.machine import machine_facts
 from dagc.measure.metrics import observed, units
 from dagc.study.choosers import Asked
 from dagc.study.inputs import Inputs, at_before, noise, times_at, vector
+from dagc.study.judge import Judged, judge
 from dagc.study.report import FOLDS, cross_validated
 from dagc.study.results import paid
 from dagc.study.tuned import check_tuned
@@ -234,7 +234,7 @@ def _regrets(
     tolerance: float,
     seed: int,
 ) -> list[float]:
-    from dagc.choice.active import trained  # loads msgspec
+    from dagc.study.sampling import trained  # loads msgspec
 
     vectors, times = [x for x, _ in rows.values()], dict(enumerate(at for _, at in rows.values()))
     if len(rows) < FEWEST or not asked:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagc.choice.judge import Worst, importance, judge, least_calls, pays_after, worst_cases
+from dagc.study.judge import Worst, importance, judge, least_calls, pays_after, worst_cases
 from tests.tiers import examples
 
 INF = math.inf

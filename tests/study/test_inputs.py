@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from dagc.base.errors import ProgramError, UsageError
-from dagc.choice.inputs import bytes_of, parse_input, parse_inputs, parse_sizes
 from dagc.choice.types import Case
 from dagc.inputs import call, is_call
 from dagc.ir.program import Program
 from dagc.stages.program import load
+from dagc.study.cases import bytes_of, parse_input, parse_inputs, parse_sizes
 
 TEXT = """program sums
 param matrix : str = "a.mtx" over files("train/*.mtx")

@@ -21,9 +21,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from dagc.choice.judge import Times
 from dagc.choice.selector import FEWEST, Selector, coordinates, scales_of
-from dagc.choice.train import Interval, merged, train
+from dagc.study.judge import Times
+from dagc.study.train import Interval, merged, train
 
 Strategy = Literal["bvsb", "cost", "random"]
 Vectors = Sequence[Sequence[float]]

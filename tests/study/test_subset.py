@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 
-from dagc.choice.train import select_features
+from dagc.study.train import select_features
 
 
 def table(seed: int = 0) -> tuple[list[tuple[float, ...]], list[dict[int, float]]]:
